@@ -1,0 +1,19 @@
+"""Seeds without state: a draw is a function of where it happens, not of what came before it.
+
+So a resumed run draws what the uninterrupted one would have drawn, with nothing to save.
+"""
+
+import hashlib
+
+
+def derive(seed: int, purpose: str, *counters: int) -> int:
+    """Make the seed of one draw from the run's seed, a purpose and counters (step, chunk, ...).
+
+    Returns:
+        An integer in [0, 2**63); different arguments give unrelated values.
+
+    >>> derive(0, "rollouts", 1) == derive(0, "rollouts", 1) != derive(0, "rollouts", 2)
+    True
+    """
+    where = "/".join([str(seed), purpose, *map(str, counters)])
+    return int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], "big") >> 1
