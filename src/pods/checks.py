@@ -1,0 +1,91 @@
+"""The door: what a config must satisfy as a whole, checked before anything heavy loads."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pods.config import Config
+from pods.method.downsample import find_rule
+from pods.validate import ConfigError, parse
+
+CHAINSUM_TRAIN_LIMIT = 100_000  # there are 1.7 million chains
+CHAINSUM_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
+FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def build(values: Mapping[str, Any]) -> Config:
+    """Make a config that a run can start from.
+
+    Raises:
+        ConfigError: the first thing that is not allowed: one key, or keys at odds.
+    """
+    config = parse(values)
+    _check_rollouts(config)
+    _check_update(config)
+    _check_names(config)
+    _check_inputs(config)
+    return config
+
+
+def _check_rollouts(config: Config) -> None:
+    nm, sampler = config.nm, config.sampler
+    if nm.m > nm.n:
+        raise ConfigError("nm.m", nm.m, f"must be at most nm.n={nm.n}")
+    if sampler.rule == "all" and nm.m != nm.n:
+        raise ConfigError("nm.m", nm.m, f"must be nm.n={nm.n} where sampler.rule=all keeps all")
+    try:
+        find_rule(sampler.rule)
+    except ValueError as error:
+        raise ConfigError("sampler.rule", sampler.rule, str(error)) from error
+    pool, keys = (nm.m, "nm.m") if config.advantage.over == "selected" else (nm.n, "nm.n")
+    if pool < 2:
+        raise ConfigError(keys, pool, "must be at least 2: one reward has no advantage")
+    if config.budget.train_seconds is None and config.budget.max_steps is None:
+        raise ConfigError("budget.train_seconds", None, "set it or budget.max_steps")
+
+
+def _check_update(config: Config) -> None:
+    update = config.update
+    if len(update.betas) != 2 or not all(0 <= beta < 1 for beta in update.betas):
+        raise ConfigError("update.betas", update.betas, "must be two numbers in [0, 1)")
+    if update.schedule != "constant" and (update.schedule_steps or 0) <= update.warmup_steps:
+        raise ConfigError("update.schedule_steps", update.schedule_steps,
+                          f"must be more than update.warmup_steps={update.warmup_steps} "
+                          f"where update.schedule={update.schedule}")  # fmt: skip
+    if config.model.tuning == "full" and config.model.dtype != "float32":
+        raise ConfigError("model.dtype", config.model.dtype,
+                          "must be float32 where model.tuning=full, or updates vanish")  # fmt: skip
+    sequences = config.prompts_per_step * config.nm.m
+    if update.minibatches > sequences:
+        raise ConfigError("update.minibatches", update.minibatches,
+                          f"must be at most prompts_per_step * nm.m = {sequences}")  # fmt: skip
+
+
+def _check_names(config: Config) -> None:
+    for key, name in (("study", config.study), ("model.name", config.model.name)):
+        if not FOLDER_NAME.fullmatch(name):
+            raise ConfigError(key, name, "must be letters, digits, dots, - or _: it names a folder")
+
+
+def _check_inputs(config: Config) -> None:
+    task, model, questions = config.task, config.model, config.evaluation.questions
+    if task.name == "chainsum":
+        if task.train_size is None or task.train_size > CHAINSUM_TRAIN_LIMIT:
+            raise ConfigError("task.train_size", task.train_size,
+                              f"must be at most {CHAINSUM_TRAIN_LIMIT} for chainsum")  # fmt: skip
+        if task.test_size is None or task.test_size > CHAINSUM_TEST_LIMIT:
+            raise ConfigError("task.test_size", task.test_size,
+                              f"must be at most {CHAINSUM_TEST_LIMIT} for chainsum")  # fmt: skip
+        if task.path is not None:
+            raise ConfigError("task.path", task.path, "must be null: chainsum is generated")
+    for split in ("train", "test"):
+        if task.path is not None and not (Path(task.path) / f"{split}.jsonl").is_file():
+            raise ConfigError("task.path", task.path, f"must be a folder with {split}.jsonl")
+    if task.name != "chainsum" and model.path is None and model.hub is None:
+        raise ConfigError("task.name", task.name, f"model={model.name} knows only chainsum")
+    if task.test_size is not None and questions is not None and questions > task.test_size:
+        raise ConfigError("evaluation.questions", questions,
+                          f"must be at most task.test_size={task.test_size}")  # fmt: skip
+    if model.path is not None and not (Path(model.path) / "config.json").is_file():
+        raise ConfigError("model.path", model.path, "must be a folder with config.json and weights")

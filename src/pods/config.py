@@ -1,0 +1,260 @@
+"""The typed config: every key of a run, what it means and what it may be. Standard library only.
+
+Values live in `conf/`, rules that bind keys together in `validate.py`. A key is *science* (it can
+change what a run computes, and is part of the run's identity) unless it says `operational`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a config key means and may be."""
+
+    meaning: str
+    low: float = -math.inf
+    """Smallest value allowed."""
+    above: float = -math.inf
+    """Values must be larger than this."""
+    high: float = math.inf
+    """Largest value allowed."""
+    among: tuple[str, ...] = ()
+    """The choices, where there are choices."""
+    operational: bool = False
+
+
+@dataclass
+class TaskConfig:
+    """What is learned."""
+
+    name: Annotated[str, Key("task", among=("chainsum", "gsm8k"))]
+    path: Annotated[
+        str | None, Key("folder with train.jsonl and test.jsonl; null: the hub (gsm8k)")
+    ]
+    train_size: Annotated[int | None, Key("problems in the train pool; null: all", low=1)]
+    test_size: Annotated[int | None, Key("problems in the test set; null: all", low=1)]
+    few_shot: Annotated[
+        int, Key("solved examples in the prompt, taken out of the train pool", low=0)
+    ]
+    format_reward: Annotated[
+        str,
+        Key(
+            "reward of the answer's form: 0.1 form + 0.1 tags always, only when wrong, or never",
+            among=("additive", "when_wrong", "none"),
+        ),
+    ]
+
+
+@dataclass
+class LoraConfig:
+    """Low-rank adapters (PEFT); unused where model.tuning is full."""
+
+    r: Annotated[int, Key("rank", low=1)]
+    alpha: Annotated[int, Key("scale: the update is alpha / r * B A", low=1)]
+    targets: Annotated[list[str], Key("names of the linear layers that get an adapter")]
+
+
+@dataclass
+class ModelConfig:
+    """The policy."""
+
+    name: Annotated[str, Key("label of the model in run folders")]
+    path: Annotated[
+        str | None, Key("local folder with the weights; null: what `pods fetch` left, or hub")
+    ]
+    hub: Annotated[str | None, Key("name on the Hugging Face hub; null: ships with the package")]
+    dtype: Annotated[str, Key("of the frozen or trained weights", among=("float32", "bfloat16"))]
+    tuning: Annotated[str, Key("train adapters or all weights", among=("lora", "full"))]
+    lora: LoraConfig
+    few_shot: Annotated[int, Key("examples that this model needs to show the format", low=0)]
+
+
+@dataclass
+class SamplerConfig:
+    """The down-sampling rule."""
+
+    rule: Annotated[
+        str, Key("max_variance, max_reward, random, all, or module:function of your own")
+    ]
+
+
+@dataclass
+class NmConfig:
+    """How many rollouts are generated, and how many trained on."""
+
+    n: Annotated[int, Key("rollouts generated per prompt", low=1)]
+    m: Annotated[int, Key("rollouts kept of them", low=1)]
+
+
+@dataclass
+class PromptsConfig:
+    """Prompt selection, before any rollout."""
+
+    selector: Annotated[str, Key("which problems a step takes", among=("uniform",))]
+
+
+@dataclass
+class GroupFilterConfig:
+    """Groups whose n rewards are all equal: they carry no gradient."""
+
+    name: Annotated[str, Key("train on them all the same, or skip them", among=("none", "skip"))]
+
+
+@dataclass
+class SamplingConfig:
+    """How rollouts are drawn."""
+
+    temperature: Annotated[float, Key("of training rollouts", above=0)]
+    max_prompt_tokens: Annotated[
+        int, Key("problems with longer prompts are dropped, by count", low=1)
+    ]
+    max_completion_tokens: Annotated[int, Key("a completion is cut here", low=1)]
+
+
+@dataclass
+class AdvantageConfig:
+    """Advantages (r - mean) / (std + eps)."""
+
+    over: Annotated[
+        str,
+        Key(
+            "rewards that give mean and std: of the kept, or of the full group",
+            among=("selected", "full"),
+        ),
+    ]
+    ddof: Annotated[
+        int, Key("1: sample std as in the authors' code; 0: population std", low=0, high=1)
+    ]
+    eps: Annotated[float, Key("added to the std", low=0)]
+
+
+@dataclass
+class UpdateConfig:
+    """One step's optimisation (AdamW)."""
+
+    lr: Annotated[float, Key("learning rate", above=0)]
+    betas: Annotated[list[float], Key("of AdamW")]
+    weight_decay: Annotated[float, Key("of AdamW, decoupled", low=0)]
+    grad_clip: Annotated[float, Key("largest norm of the gradient", above=0)]
+    schedule: Annotated[str, Key("of the learning rate", among=("constant", "linear", "cosine"))]
+    warmup_steps: Annotated[int, Key("steps of linear warm-up", low=0)]
+    schedule_steps: Annotated[
+        int | None, Key("step at which a linear or cosine schedule ends", low=1)
+    ]
+    epochs: Annotated[int, Key("passes over a step's rollouts", low=1)]
+    minibatches: Annotated[int, Key("optimizer updates a pass", low=1)]
+    aggregation: Annotated[
+        str,
+        Key(
+            "denominator of the loss: 1/(M |o|), 1/tokens, 1/(M max tokens)",
+            among=("sequence_mean", "token_mean", "dr_grpo"),
+        ),
+    ]
+    clip_low: Annotated[float, Key("PPO clip: the ratio stays above 1 - this", low=0, high=1)]
+    clip_high: Annotated[float, Key("and below 1 + this (DAPO raises it)", low=0)]
+    kl_beta: Annotated[
+        float, Key("weight of the KL to the starting policy; 0: no reference pass", low=0)
+    ]
+    micro_batch_tokens: Annotated[
+        int, Key("padded tokens a forward pass; changes memory, not the gradient", low=1)
+    ]
+
+
+@dataclass
+class EngineConfig:
+    """What generates the rollouts."""
+
+    name: Annotated[str, Key("engine", among=("transformers",))]
+    max_rows: Annotated[int, Key("sequences decoded at once", low=1)]
+
+
+@dataclass
+class HardwareConfig:
+    """Where it runs."""
+
+    name: Annotated[str, Key("label", operational=True)]
+    device: Annotated[str, Key("of the model", among=("cpu", "cuda"))]
+    threads: Annotated[int, Key("CPU threads a job; set before torch loads", low=1)]
+
+
+@dataclass
+class BudgetConfig:
+    """When training ends: whichever comes first."""
+
+    train_seconds: Annotated[float | None, Key("training clock; null: no limit", above=0)]
+    max_steps: Annotated[int | None, Key("steps; null: no limit", low=0)]
+
+
+@dataclass
+class EvaluationConfig:
+    """What happens at each checkpoint."""
+
+    repeats: Annotated[int, Key("independent sampled passes over the questions", low=1)]
+    questions: Annotated[
+        int | None, Key("the same first N test questions in every run; null: all", low=1)
+    ]
+    temperature: Annotated[float, Key("of the evaluation's sampling; 0: greedy", low=0)]
+
+
+@dataclass
+class CheckpointConfig:
+    """When a checkpoint is committed and evaluated, besides step 0 and the end."""
+
+    every_steps: Annotated[int | None, Key("steps between checkpoints; null: none", low=1)]
+    every_train_seconds: Annotated[
+        float | None, Key("training clock between them; null: none", above=0)
+    ]
+
+
+@dataclass
+class TrackingConfig:
+    """The W&B mirror of the run's files."""
+
+    wandb: Annotated[str, Key("mode", among=("none", "offline", "online"), operational=True)]
+    project: Annotated[str, Key("W&B project", operational=True)]
+    entity: Annotated[str | None, Key("W&B entity; null: yours", operational=True)]
+
+
+@dataclass
+class LaunchConfig:
+    """How the jobs of a sweep are run."""
+
+    jobs: Annotated[
+        int | None,
+        Key("jobs at once; null: one a GPU, or cores / hardware.threads", low=1, operational=True),
+    ]
+
+
+@dataclass
+class Config:
+    """One run, whole."""
+
+    seed: Annotated[int, Key("of prompt order, sampling, selection and adapter start", low=0)]
+    study: Annotated[str, Key("folder that gathers runs to be compared", operational=True)]
+    arm: Annotated[str | None, Key("label of the curve; null: the rule's name", operational=True)]
+    runs_dir: Annotated[str, Key("where run folders go", operational=True)]
+    retry: Annotated[
+        str, Key("failed: run failed runs again", among=("none", "failed"), operational=True)
+    ]
+    prompts_per_step: Annotated[int, Key("prompts (groups of n rollouts) a step", low=1)]
+    rollouts_every_steps: Annotated[
+        int | None, Key("write a step's rollouts so often; null: never", low=1, operational=True)
+    ]
+    task: TaskConfig
+    model: ModelConfig
+    sampler: SamplerConfig
+    nm: NmConfig
+    prompts: PromptsConfig
+    group_filter: GroupFilterConfig
+    sampling: SamplingConfig
+    advantage: AdvantageConfig
+    update: UpdateConfig
+    engine: EngineConfig
+    hardware: HardwareConfig
+    budget: BudgetConfig
+    evaluation: EvaluationConfig
+    checkpoint: CheckpointConfig
+    tracking: TrackingConfig
+    launch: LaunchConfig

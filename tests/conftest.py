@@ -1,0 +1,38 @@
+"""What tests share: no network, one thread, `run.py` as a user types it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"  # a test that would reach a hub fails at once
+
+import pytest
+from compose import ROOT
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Real data is where PODS_REALDATA says, or not at all."""
+    if "PODS_REALDATA" not in os.environ:
+        for item in items:
+            if item.get_closest_marker("realdata"):
+                item.add_marker(pytest.mark.skip(reason="PODS_REALDATA names no folder"))
+
+
+@pytest.fixture
+def run_py(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`python src/run.py ...` as a user types it, with its runs in a temporary folder."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "src" / "run.py"), *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,238 @@
+"""Every file of conf/ composes and passes the door; bad input gets one line that helps."""
+
+import ast
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+from compose import ROOT, composed
+
+from pods.checks import build
+from pods.config import Config
+from pods.runs import identity
+from pods.runs.identity import run_folder, science
+from pods.validate import ConfigError, leaves, reference
+
+
+def fingerprint(config: Config) -> str:
+    return identity.fingerprint(identity.identity(config))
+
+
+GROUPS = {
+    f"{path.parent.name}={path.stem}"
+    for path in (ROOT / "conf").glob("*/*.yaml")
+    if path.parent.name not in ("experiment", "sampler")
+}
+
+
+@pytest.mark.parametrize("choice", sorted(GROUPS))
+def test_every_option_of_every_group_composes(choice):
+    extra = ["model=smollm2_135m"] if choice == "task=gsm8k" else []
+    assert isinstance(composed(choice, *extra), Config)
+
+
+@pytest.mark.parametrize("rule", ["max_variance", "max_reward", "random", "all"])
+def test_every_sampler_composes(rule):
+    assert composed(f"sampler={rule}", "nm=n16_m16").sampler.rule == rule
+
+
+def test_every_file_of_conf_says_what_it_is():
+    for path in (ROOT / "conf").rglob("*.yaml"):
+        comments = [line for line in path.read_text().splitlines() if line.startswith("# ")]
+        assert any(not line.startswith("# @package") for line in comments), path
+
+
+def test_arms_name_the_rule_and_the_sizes():
+    sizes = {}
+    for arm in ("grpo", "grpo_ga", "pods", "random"):
+        config = composed(f"arm={arm}")
+        assert config.arm == arm
+        sizes[arm] = (config.sampler.rule, config.nm.n, config.nm.m)
+    assert sizes == {
+        "grpo": ("all", 16, 16),
+        "grpo_ga": ("all", 64, 64),
+        "pods": ("max_variance", 64, 16),
+        "random": ("random", 64, 16),
+    }
+
+
+def test_the_papers_values_are_the_defaults_of_its_setting():
+    config = composed("task=gsm8k", "model=qwen2_5_3b", "hardware=l40s", "checkpoint=every30min")
+    assert (config.sampling.temperature, config.sampling.max_completion_tokens) == (0.9, 512)
+    assert (config.update.lr, config.update.betas) == (5e-6, [0.9, 0.99])
+    assert (config.update.weight_decay, config.update.grad_clip) == (0.1, 0.1)
+    assert (config.model.lora.r, config.model.lora.alpha, len(config.model.lora.targets)) == (
+        64,
+        64,
+        7,
+    )
+    assert (config.advantage.over, config.advantage.ddof, config.advantage.eps) == (
+        "selected",
+        1,
+        1e-4,
+    )
+    assert (config.update.kl_beta, config.prompts_per_step, config.evaluation.repeats) == (0, 1, 5)
+
+
+BAD = {
+    "seed=abc": "seed=abc: must be an integer >= 0",
+    "seed=-1": "seed=-1: must be an integer >= 0",
+    "nm.n=1.5": "nm.n=1.5: must be an integer >= 1",
+    "nm.n=true": "nm.n=True: must be an integer >= 1",
+    "nm.m=65": "nm.m=65: must be at most nm.n=64",
+    "nm.m=1": "nm.m=1: must be at least 2: one reward has no advantage",
+    "sampler=all": "nm.m=16: must be nm.n=64 where sampler.rule=all keeps all",
+    "sampler.rule=best": "sampler.rule=best: must be one of max_variance",
+    "+typo=1": "typo=1: no such key",
+    "+nm.typo=1": "nm.typo=1: no such key; nm has n, m",
+    "update.aggregation=sum": "must be one of sequence_mean, token_mean, dr_grpo",
+    "update.lr=nan": "update.lr=nan: must be a number > 0",
+    "update.betas=[0.9]": "update.betas=[0.9]: must be two numbers in [0, 1)",
+    "update.schedule=cosine": "update.schedule_steps=null: must be more than",
+    "update.minibatches=33": "must be at most prompts_per_step * nm.m = 32",
+    "sampling.temperature=0": "sampling.temperature=0.0: must be a number > 0",
+    "budget.train_seconds=null": "set it or budget.max_steps",
+    "task.path=nowhere": "task.path=nowhere: must be null",
+    "task.test_size=2000": "task.test_size=2000: must be at most 1024 for chainsum",
+    "evaluation.questions=300": "must be at most task.test_size=256",
+    "model.path=nowhere": "model.path=nowhere: must be a folder with config.json",
+    "task=gsm8k": "task.name=gsm8k: model=tiny knows only chainsum",
+    "study=a/b": "study=a/b: must be letters, digits, dots, - or _",
+    "task.train_size=1000000": "task.train_size=1000000: must be at most 100000 for chainsum",
+    "model.dtype=bfloat16": "model.dtype=bfloat16: must be float32 where model.tuning=full",
+    "update.lr=inf": "update.lr=inf: must be a number > 0",
+    "advantage.ddof=2": "advantage.ddof=2: must be an integer from 0 to 1",
+    "sampler.rule=math:pi": "sampler.rule=math:pi: cannot import it as module:function",
+    "model.lora=3": "model.lora=3: must be a group of keys",
+}
+
+
+@pytest.mark.parametrize("override", BAD)
+def test_bad_input_is_named_with_its_value_and_what_is_allowed(override):
+    with pytest.raises(ConfigError) as caught:
+        composed(override)
+    assert BAD[override] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"must be a folder with train\.jsonl"):
+        composed("task=gsm8k", "model=smollm2_135m", f"task.path={tmp_path}")
+
+
+def test_a_missing_key_is_named():
+    values = dataclasses.asdict(composed())
+    del values["nm"]["n"]
+    with pytest.raises(ConfigError, match=r"nm\.n=: missing"):
+        build(values)
+
+
+def test_the_config_reference_is_current():
+    text = (ROOT / "conf" / "README.md").read_text()
+    assert reference() in text, (
+        "run: python -m pods.validate, and put its table into conf/README.md"
+    )
+
+
+def test_every_key_is_read_somewhere():
+    """A key that no code reads would be accepted and do nothing."""
+    nodes = [
+        node
+        for path in (ROOT / "src").rglob("*.py")
+        if path.name != "config.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    ]
+    read = {node.attr for node in nodes}
+    # names that other objects have too: the group must stand before them
+    ends = {".".join(ast.unparse(node).split(".")[-2:]) for node in nodes}
+    common = {"name", "path", "step", "seed", "n", "m"}
+    unread = {
+        name
+        for name in leaves()
+        if (last := name.rpartition(".")[2]) not in read
+        or (last in common and "." in name and name not in ends)
+    }
+    assert unread == {
+        "hardware.name",  # a label
+        "engine.name",  # there is one engine
+    }
+
+
+def test_identity_changes_with_science_and_not_with_labels(tmp_path):
+    base = fingerprint(composed())
+    same = [
+        "study=x",
+        "arm=pods",
+        "runs_dir=elsewhere",
+        "tracking=none",
+        "launch.jobs=3",
+        "retry=failed",
+    ]
+    assert all(fingerprint(composed(override)) == base for override in same)
+    different = [
+        "seed=1",
+        "nm.n=63",
+        "update.lr=2e-4",
+        "budget.train_seconds=31",
+        "hardware.threads=2",
+    ]
+    assert len({base, *(fingerprint(composed(override)) for override in different)}) == 6
+
+
+def test_identity_follows_the_data_not_its_place(tmp_path):
+    prints = []
+    for place, gold in (("a", 1), ("b", 1), ("c", 2)):
+        folder = tmp_path / place
+        folder.mkdir()
+        for split in ("train", "test"):
+            (folder / f"{split}.jsonl").write_text(
+                f'{{"question": "q", "answer": "#### {gold}"}}\n'
+            )
+        prints.append(
+            fingerprint(composed("task=gsm8k", "model=smollm2_135m", f"task.path={folder}"))
+        )
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_identity_follows_the_weights_not_their_place(tmp_path):
+    prints = []
+    for place, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
+        folder = tmp_path / place
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(content)
+        prints.append(fingerprint(composed(f"model.path={folder}")))
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_identity_follows_the_source_of_a_rule_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = "def rule(group, m, rng):\n    return list(range(m)){}\n"
+    prints = []
+    for name, tail in (("one", ""), ("two", "  # another")):
+        (tmp_path / f"rules_{name}.py").write_text(source.format(tail))
+        prints.append(fingerprint(composed(f"sampler.rule=rules_{name}:rule")))
+    assert prints[0] != prints[1]
+
+
+def test_folders_are_named_from_resolved_values():
+    config = composed("arm=pods", "nm.n=32", "seed=3", "study=x")
+    folder = run_folder(config, identity.identity(config))
+    assert folder.parent == Path("runs/x/tiny-chainsum/max_variance-n32-m16")
+    assert folder.name == f"seed3-{fingerprint(composed('nm.n=32', 'seed=3'))}"
+
+
+def test_science_holds_every_key_that_is_not_operational():
+    operational = {name for name, (_, key) in leaves().items() if key.operational}
+    assert set(science(composed())) | operational == set(leaves())
+    assert operational == {
+        "study", "arm", "runs_dir", "retry", "rollouts_every_steps", "hardware.name",
+        "tracking.wandb", "tracking.project", "tracking.entity", "launch.jobs",
+    }  # fmt: skip
+
+
+def test_a_frozen_config_reads_back_equal():
+    config = composed("update.lr=3e-7")
+    assert build(yaml.safe_load(yaml.safe_dump(dataclasses.asdict(config)))) == config
