@@ -1,0 +1,1 @@
+"""The tiny model: weights, tokenizer and the recipe that made them."""

@@ -1,0 +1,1 @@
+"""Tasks: problems with their answers, prompts, and the functions that grade completions."""

@@ -1,0 +1,87 @@
+"""Chainsum: `7+8-4+1?` modulo ten, solved step by step. Small enough for a laptop, and real RL.
+
+A right completion is `7+8=5;5-4=1;1+1=2;#2`. The train pool is numbered and a few hundred
+problems long, so that epochs repeat and prompt selection has a history; the test set is disjoint.
+"""
+
+import re
+from functools import cache
+
+import numpy as np
+
+from pods.records import Grade, Message, Problem, Task
+
+TERMS = (3, 4, 5)
+POOL_SEED = 2504
+ANSWER = re.compile(r"#(\d)\Z")
+SOLUTION = re.compile(r"(?:\d[+-]\d=\d;){1,8}#\d")
+
+
+def chain(rng: np.random.Generator) -> str:
+    """Draw one question of 3 to 5 digits, such as `7+8-4+1?`."""
+    digits = rng.integers(0, 10, rng.choice(TERMS))
+    signs = rng.choice(["+", "-"], len(digits) - 1)
+    tail = "".join(f"{sign}{digit}" for sign, digit in zip(signs, digits[1:], strict=True))
+    return f"{digits[0]}{tail}?"
+
+
+def solve(question: str, slip: float = 0.0, rng: np.random.Generator | None = None) -> str:
+    """Write the solution out; with `slip` > 0 each step errs with that probability and goes on.
+
+    >>> solve("7+8-4+1?")
+    '7+8=5;5-4=1;1+1=2;#2'
+    """
+    total, steps = int(question[0]), ""
+    for sign, digit in zip(question[1:-1:2], question[2::2], strict=True):
+        result = (total + int(sign + digit)) % 10
+        if rng is not None and rng.random() < slip:
+            result = (result + int(rng.integers(1, 10))) % 10
+        steps += f"{total}{sign}{digit}={result};"
+        total = result
+    return f"{steps}#{total}"
+
+
+def grade(completion: str, gold: str) -> Grade:
+    """Correct is `#digit` at the very end and the right digit; the reward is that, 0 or 1."""
+    answer = ANSWER.search(completion)
+    correct = answer is not None and answer[1] == gold
+    return Grade(float(correct), correct, SOLUTION.fullmatch(completion) is not None)
+
+
+@cache
+def questions(train_size: int, test_size: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The numbered pools: the test set is drawn first, so that its size alone decides it."""
+    rng = np.random.default_rng(POOL_SEED)
+    pool: dict[str, None] = {}
+    while len(pool) < test_size + train_size:
+        pool[chain(rng)] = None
+    drawn = tuple(pool)
+    return drawn[test_size:], drawn[:test_size]
+
+
+def load(train_size: int, test_size: int, few_shot: int = 0) -> Task:
+    """Make the task; the same sizes give the same problems on every machine.
+
+    Args:
+        train_size: problems in the train pool.
+        test_size: problems in the test set.
+        few_shot: solved examples before each question, for a model that was not trained on it.
+    """
+    used = {question for pool in questions(train_size, test_size) for question in pool}
+    rng, examples = np.random.default_rng(POOL_SEED + 1), list[Message]()
+    while len(examples) < 2 * few_shot:
+        question = chain(rng)
+        if question in used:
+            continue
+        examples.append({"role": "user", "content": question})
+        examples.append({"role": "assistant", "content": solve(question)})
+
+    def problem(split: str, index: int, question: str) -> Problem:
+        messages = (*examples, {"role": "user", "content": question})
+        return Problem(f"{split}-{index:04d}", messages, solve(question)[-1])
+
+    train, test = (
+        tuple(problem(split, i, question) for i, question in enumerate(pool))
+        for split, pool in zip(("train", "test"), questions(train_size, test_size), strict=True)
+    )
+    return Task("chainsum", train, test, grade)
