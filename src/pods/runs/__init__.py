@@ -1,0 +1,1 @@
+"""What a run leaves behind, and how: identity, files, checkpoints, the clock, the W&B mirror."""

@@ -1,0 +1,72 @@
+"""What a run ran on: kept with every attempt, compared when runs are put in one figure."""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("pods-rl", "torch", "transformers", "peft", "datasets", "numpy", "hydra-core", "wandb")
+
+
+def environment() -> dict[str, Any]:
+    """Machine, GPUs, versions and commit; no environment variables, since they hold secrets."""
+    return {
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "gpus": gpus(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "commit": _git("rev-parse", "HEAD").strip() or None,
+    }
+
+
+def gpus() -> list[str]:
+    """Models of the GPUs that this process may use, asked without loading torch."""
+    try:
+        listing = subprocess.run(
+            ["nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=20, check=True,
+        ).stdout  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = [line.partition(", ") for line in listing.strip().splitlines()]
+    found = {index: name for index, comma, name in lines if comma}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen = found if visible is None else [i for i in visible.split(",") if i]
+    return [found.get(index, index) for index in chosen]
+
+
+def cpu_model() -> str:
+    """The processor's name."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def working_tree_changes() -> str:
+    """`git diff` of the project against its last commit; empty outside a checkout."""
+    return _git("diff", "HEAD")
+
+
+def _git(*arguments: str) -> str:
+    """Ask git about the project's own checkout, not about a repository that it is installed in."""
+    if arguments[0] != "ls-files" and not _git("ls-files", Path(__file__).name):
+        return ""
+    try:
+        return subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), *arguments],
+            capture_output=True, text=True, timeout=20, check=True,
+        ).stdout  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,77 @@
+"""Which run a config is: a hash of everything that can change what it computes."""
+
+import dataclasses
+import hashlib
+import importlib
+import inspect
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pods.config import Config
+from pods.runs.home import weights
+from pods.validate import leaves
+
+VERSION = 1  # raise it when a key's meaning changes, so that old runs are not taken for new ones
+
+
+def science(config: Config) -> dict[str, Any]:
+    """The config's science keys, dotted, with their values."""
+    plain = dataclasses.asdict(config)
+    found = {}
+    for name, (_, key) in leaves().items():
+        if not key.operational:
+            value: Any = plain
+            for part in name.split("."):
+                value = value[part]
+            found[name] = value
+    return found
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """Everything that can change what a run computes: science keys, data, weights, rule.
+
+    Data and weights in a folder count by their bytes, not their place; a hub's by their name.
+    """
+    content: dict[str, Any] = {"version": VERSION, **science(config)}
+    path = content.pop("task.path")
+    if path is not None:
+        content["data"] = [digest(Path(path) / f"{s}.jsonl") for s in ("train", "test")]
+    del content["model.path"], content["model.hub"]
+    source = Path(weights(config.model))
+    files = sorted([source / "config.json", *source.glob("*.safetensors")])
+    content["weights"] = [digest(f) for f in files] if source.is_dir() else str(source)
+    if ":" in config.sampler.rule:
+        module = importlib.import_module(config.sampler.rule.partition(":")[0])
+        content["rule source"] = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
+    return content
+
+
+def fingerprint(content: dict[str, Any]) -> str:
+    """Ten hex digits of an identity."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def run_folder(config: Config, content: dict[str, Any]) -> Path:
+    """Where the run lives, named from resolved values: study/model-task/rule-n-m/seed-hash."""
+    rule = config.sampler.rule.replace(":", "-")
+    return (
+        Path(config.runs_dir)
+        / config.study
+        / f"{config.model.name}-{config.task.name}"
+        / f"{rule}-n{config.nm.n}-m{config.nm.m}"
+        / f"seed{config.seed}-{fingerprint(content)}"
+    )
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file; read once a process, however many jobs a sweep has."""
+    status = path.stat()
+    return _digest(path, status.st_size, status.st_mtime_ns)
+
+
+@cache
+def _digest(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
