@@ -1,0 +1,1 @@
+"""The policy: load it, score tokens under it, update it."""

@@ -1,0 +1,304 @@
+"""Log-probs and updates of the real tiny model: against plain torch, and against each other."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from compose import composed
+
+from pods.policy import logprobs, update
+from pods.policy.batches import micro_batches
+from pods.policy.load import load
+from pods.policy.optimizer import (
+    learning_rate,
+    make_optimizer,
+    restore_optimizer,
+    save_optimizer,
+)
+from pods.randomness import derive
+from pods.records import Rollout
+
+TEXTS = [
+    ("7+8?", "7+8=5;#5"),
+    ("1-3+1+7?", "1-3=8;8+1=9;9+7=6;#6"),
+    ("5+0+2?", "#"),
+    ("9-1?", "9-1=8;#8"),
+]
+SIGNS = np.array([1.0, -0.5, 2.0, -1.5])
+
+
+def make(*overrides):
+    config = composed(*overrides)
+    return config, load(config)
+
+
+def rollouts(policy):
+    made = []
+    for prompt, completion in TEXTS:
+        ids = [policy.tokenizer.encode(t, add_special_tokens=False) for t in (prompt, completion)]
+        made.append(
+            Rollout(
+                tuple(ids[0]), tuple(ids[1]), np.zeros(len(ids[1]), np.float32), completion, True
+            )
+        )
+    return made
+
+
+def plain_logprobs(policy, rollout, temperature):
+    ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
+    scores = (policy.causal_lm(ids).logits[0] / temperature).log_softmax(-1)
+    start = len(rollout.prompt_ids)
+    return torch.stack([scores[t - 1, ids[0, t]] for t in range(start, ids.shape[1])])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("chunk", [2**26, 19 * 3])
+def test_token_logprobs_equal_the_plain_form_on_either_padding_side(side, chunk, monkeypatch):
+    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", chunk)
+    _, policy = make()
+    policy.model.double()
+    made = rollouts(policy)
+    width = max(len(r.prompt_ids + r.completion_ids) for r in made)
+    rows = []
+    for r in made:
+        row = [0] * len(r.prompt_ids) + [1] * len(r.completion_ids)
+        padding = [(0, False, False)] * (width - len(row))
+        real = [
+            (i, True, bool(c)) for i, c in zip(r.prompt_ids + r.completion_ids, row, strict=True)
+        ]
+        rows.append(padding + real if side == "left" else real + padding)
+    ids, attention, completion = (
+        torch.tensor([[entry[k] for entry in row] for row in rows]) for k in range(3)
+    )
+    found = logprobs.token_logprobs(
+        policy.causal_lm, ids, attention, completion, temperature=0.7, vocabulary=19
+    )
+    expected = torch.cat([plain_logprobs(policy, r, 0.7) for r in made])
+    assert found.detach().numpy() == pytest.approx(expected.detach().numpy(), abs=1e-9)
+    gradients = []
+    for value in (found, expected):
+        policy.model.zero_grad()
+        value.square().sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in policy.model.parameters()]))
+    assert torch.allclose(gradients[0], gradients[1], rtol=1e-9, atol=1e-9)
+
+
+def gradient(config, policy, order=(0, 1, 2, 3)):
+    """The gradient of one on-policy step, read off an SGD step of size 1."""
+    made = rollouts(policy)
+    before = [p.detach().clone() for p in policy.model.parameters() if p.requires_grad]
+    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=1.0)
+    config = dataclasses.replace(
+        config, update=dataclasses.replace(config.update, lr=1.0, grad_clip=1e9)
+    )
+    order = list(order)
+    update.update(policy, optimizer, config, [made[i] for i in order], SIGNS[order], 1)
+    change = torch.cat([(b - p).flatten() for b, p in zip(before, trained, strict=True)]).detach()
+    with torch.no_grad():
+        for old, parameter in zip(before, trained, strict=True):
+            parameter.copy_(old)
+    return change
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "dr_grpo"])
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_gradient_does_not_depend_on_micro_batches_or_order(aggregation, tuning):
+    config, policy = make(
+        f"update.aggregation={aggregation}", "update.kl_beta=0.1", f"model.tuning={tuning}"
+    )
+    policy.model.double()
+    if policy.start is not None:
+        policy.start.double()
+    with torch.no_grad():  # away from the start, so that the KL term has a gradient
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.01)
+    whole = gradient(config, policy)
+    small = dataclasses.replace(
+        config, update=dataclasses.replace(config.update, micro_batch_tokens=1)
+    )
+    assert whole.abs().max() > 1e-3
+    assert torch.allclose(gradient(small, policy), whole, rtol=1e-5, atol=1e-8)
+    assert torch.allclose(gradient(config, policy, [2, 0, 3, 1]), whole, rtol=1e-5, atol=1e-8)
+
+
+def test_on_policy_gradient_is_the_papers_formula():
+    """L_PODS with ratio 1: sum_i A_i / (M |o_i|) sum_t grad log p, by plain autograd."""
+    config, policy = make()
+    policy.model.double()
+    found = gradient(config, policy)
+    policy.model.zero_grad()
+    terms = [
+        -sign * plain_logprobs(policy, r, 1.0).mean() / len(TEXTS)
+        for sign, r in zip(SIGNS, rollouts(policy), strict=True)
+    ]
+    sum(terms).backward()
+    expected = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_epochs_and_minibatches_make_the_clip_live():
+    narrow = ("update.lr=0.003", "update.clip_low=0.02", "update.clip_high=0.02")
+    config, policy = make(*narrow, "update.epochs=4", "update.minibatches=2")
+    stats = update.update(
+        policy, make_optimizer(policy, config.update), config, rollouts(policy), SIGNS, 1
+    )
+    assert 0 < stats.clip_fraction <= 1
+    once, policy = make(*narrow)
+    on_policy = update.update(
+        policy, make_optimizer(policy, once.update), once, rollouts(policy), SIGNS, 1
+    )
+    assert on_policy.clip_fraction == 0
+
+
+def test_old_logprobs_stay_those_before_the_first_update():
+    """Two epochs by hand: the second ratio is against the first weights, not against itself."""
+    config, policy = make(
+        "update.epochs=2", "update.clip_low=1", "update.clip_high=100", "update.lr=1e-4"
+    )
+    policy.model.double()
+    other = copy.deepcopy(policy)
+    trained = list(policy.model.parameters())
+    relaxed = dataclasses.replace(config, update=dataclasses.replace(config.update, grad_clip=1e9))
+    update.update(policy, torch.optim.SGD(trained, lr=1e-4), relaxed, rollouts(policy), SIGNS, 1)
+
+    optimizer = torch.optim.SGD(list(other.model.parameters()), lr=1e-4)
+    old = [plain_logprobs(other, r, 1.0).detach() for r in rollouts(other)]
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = sum(
+            -sign * (plain_logprobs(other, r, 1.0) - o).exp().mean() / len(TEXTS)
+            for sign, r, o in zip(SIGNS, rollouts(other), old, strict=True)
+        )
+        loss.backward()
+        optimizer.step()
+    for mine, theirs in zip(policy.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_kl_is_measured_against_the_start_with_full_weights_and_with_adapters():
+    for tuning in ("full", "lora"):
+        config, policy = make("update.kl_beta=0.04", f"model.tuning={tuning}", "update.lr=0.01")
+        optimizer = make_optimizer(policy, config.update)
+        first = update.update(policy, optimizer, config, rollouts(policy), SIGNS, 1)
+        second = update.update(policy, optimizer, config, rollouts(policy), SIGNS, 2)
+        assert first.kl == pytest.approx(0.0, abs=1e-6)
+        assert second.kl > 1e-5
+
+
+def test_minibatches_take_their_own_old_logprobs_and_denominators():
+    """Two minibatches of two by hand, in the order that the seed draws."""
+    config, policy = make("update.minibatches=2", "update.lr=0.002", "update.grad_clip=1e9",
+                          "update.clip_low=1", "update.clip_high=1e9")  # fmt: skip
+    policy.model.double()
+    other = copy.deepcopy(policy)
+    trained = list(policy.model.parameters())
+    update.update(policy, torch.optim.SGD(trained, lr=1), config, rollouts(policy), SIGNS, 5)
+
+    order = np.arange(len(TEXTS))
+    np.random.default_rng(derive(config.seed, "minibatches", 5, 0)).shuffle(order)
+    optimizer = torch.optim.SGD(list(other.model.parameters()), lr=0.002)
+    made = rollouts(other)
+    old = [plain_logprobs(other, r, 1.0).detach() for r in made]
+    for members in (order[:2], order[2:]):
+        optimizer.zero_grad()
+        sum(
+            -SIGNS[i] * (plain_logprobs(other, made[i], 1.0) - old[i]).exp().mean() / 2
+            for i in members
+        ).backward()
+        optimizer.step()
+    for mine, theirs in zip(policy.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-8)
+
+
+def test_the_gap_between_engine_and_trainer_is_measured():
+    config, policy = make()
+    made = rollouts(policy)
+    exact = [
+        dataclasses.replace(r, logprobs=plain_logprobs(policy, r, 1.0).detach().numpy())
+        for r in made
+    ]
+    exact[2] = dataclasses.replace(exact[2], logprobs=exact[2].logprobs + np.float32(0.25))
+    for overrides in ((), ("update.epochs=2",)):
+        config, policy = make(*overrides)
+        stats = update.update(
+            policy, make_optimizer(policy, config.update), config, exact, SIGNS, 1
+        )
+        assert stats.logprob_gap == pytest.approx(0.25, abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
+def test_adapters_cannot_sit_on_the_output_layer():
+    with pytest.raises(ValueError, match="output layer"):
+        make("model.tuning=lora", "model.lora.targets=[lm_head]")
+
+
+def test_adapters_train_nothing_but_themselves_and_start_from_the_seed():
+    config, policy = make("model.tuning=lora", "update.lr=0.01")
+    names = [n for n, p in policy.model.named_parameters() if p.requires_grad]
+    assert names and all("lora_" in name for name in names)
+    base = {n: p.clone() for n, p in policy.model.named_parameters() if not p.requires_grad}
+    update.update(policy, make_optimizer(policy, config.update), config, rollouts(policy), SIGNS, 1)
+    for name, parameter in policy.model.named_parameters():
+        if not parameter.requires_grad:
+            assert torch.equal(parameter, base[name])
+    loaded = [load(composed("model.tuning=lora", f"seed={seed}")).model for seed in (0, 0, 1)]
+    weights = [next(p for n, p in model.named_parameters() if "lora_A" in n) for model in loaded]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_weights_and_optimizer_come_back_as_they_were_saved(tuning, tmp_path):
+    config, policy = make(f"model.tuning={tuning}", "update.lr=0.01")
+    optimizer = make_optimizer(policy, config.update)
+    update.update(policy, optimizer, config, rollouts(policy), SIGNS, 1)
+    policy.save(tmp_path / "policy")
+    save_optimizer(optimizer, tmp_path / "optimizer.safetensors")
+    fresh = load(config)
+    other = make_optimizer(fresh, config.update)
+    fresh.restore(tmp_path / "policy")
+    restore_optimizer(other, tmp_path / "optimizer.safetensors")
+    for one, step in ((policy, optimizer), (fresh, other)):
+        update.update(one, step, config, rollouts(one), SIGNS, 2)
+    for mine, theirs in zip(policy.model.parameters(), fresh.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing():
+    config, policy = make()
+    before = [p.clone() for p in policy.model.parameters()]
+    signs = SIGNS.copy()
+    signs[0] = np.inf
+    with pytest.raises(FloatingPointError, match="no update was made"):
+        update.update(
+            policy, make_optimizer(policy, config.update), config, rollouts(policy), signs, 1
+        )
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
+def test_micro_batches_hold_every_sequence_once_within_the_budget():
+    _, policy = make()
+    made = rollouts(policy)
+    batches = list(micro_batches(made, range(4), tokens=40, pad=0))
+    assert sorted(i for batch in batches for i in batch.members) == [0, 1, 2, 3]
+    assert all(batch.ids.numel() <= 40 for batch in batches)
+    for batch in batches:
+        for row, i in enumerate(batch.members):
+            assert batch.ids[row][batch.completion[row]].tolist() == list(made[i].completion_ids)
+
+
+def test_learning_rate_by_hand():
+    def at(step, **changes):
+        settings = dataclasses.replace(composed().update, lr=1.0, **changes)
+        return learning_rate(settings, step)
+
+    assert [at(s, warmup_steps=4) for s in (1, 2, 4, 5, 99)] == [0.25, 0.5, 1.0, 1.0, 1.0]
+    decay = {"warmup_steps": 2, "schedule_steps": 12}
+    assert at(3, schedule="linear", **decay) == 1.0
+    assert at(8, schedule="linear", **decay) == pytest.approx(0.5)
+    assert at(8, schedule="cosine", **decay) == pytest.approx(0.5)
+    assert at(13, schedule="linear", **decay) == at(99, schedule="cosine", **decay) == 0.0
