@@ -1,0 +1,1 @@
+"""Generation: one protocol, one module an engine."""

@@ -1,0 +1,32 @@
+"""What the loop asks of an engine, and all it knows of one."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pods.records import Rollout, Sampling
+
+Prompt = tuple[int, ...]
+
+
+class Engine(Protocol):
+    """Generates from the policy: token ids in, token ids and their log-probs out."""
+
+    def generate(
+        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[int]
+    ) -> list[list[Rollout]]:
+        """Draw n completions of every prompt in one call.
+
+        Args:
+            prompts: token ids of each prompt, rendered and tokenised already.
+            n: completions a prompt.
+            sampling: temperature and length limit.
+            seeds: one a prompt; the same seeds give the same completions.
+
+        Returns:
+            One list of n rollouts a prompt, in the order of the prompts.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Bring the policy's present weights into the engine; called after every update."""
+        ...

@@ -1,0 +1,130 @@
+"""The transformers engine, on the real tiny model: right tokens, right log-probs, seeded draws."""
+
+import numpy as np
+import pytest
+import torch
+from compose import composed
+
+from pods.policy import logprobs
+from pods.policy.load import load
+from pods.records import Sampling
+from pods.rollouts import transformers_engine
+from pods.rollouts.transformers_engine import TransformersEngine, sample
+from pods.stop import Preempted
+from pods.tasks import chainsum
+
+POLICY = load(composed())
+QUESTIONS = ["7+8-4+1?", "1-3?", "5+0+2?", "9-1+3-3+8?"]
+PROMPTS = [tuple(POLICY.tokenizer.encode(q, add_special_tokens=False)) for q in QUESTIONS]
+
+
+def engine(max_rows=256):
+    return TransformersEngine(POLICY, max_rows, check=lambda: None)
+
+
+def ids(groups):
+    return [[rollout.completion_ids for rollout in group] for group in groups]
+
+
+def test_greedy_equals_transformers_own_generate():
+    found = engine().generate(PROMPTS, 1, Sampling(0.0, 32), [0] * 4)
+    for prompt, [rollout] in zip(PROMPTS, found, strict=True):
+        expected = POLICY.model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=32)
+        assert list(rollout.completion_ids) == expected[0, len(prompt) :].tolist()
+        assert rollout.finished
+
+
+def test_greedy_solves_the_task_and_sampling_mostly_does_not():
+    task = chainsum.load(1, 128)
+    prompts = [tuple(POLICY.tokenizer.encode(p.messages[-1]["content"], add_special_tokens=False))
+               for p in task.test]  # fmt: skip
+
+    def accuracy(temperature, n):
+        groups = engine().generate(prompts, n, Sampling(temperature, 32), range(len(prompts)))
+        return np.mean([task.grade(rollout.text, problem.gold).correct
+                        for problem, group in zip(task.test, groups, strict=True)
+                        for rollout in group])  # fmt: skip
+
+    assert accuracy(0.0, 1) >= 0.9
+    assert 0.1 <= accuracy(1.0, 4) <= 0.4
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_logprobs_are_the_trainers(temperature):
+    groups = engine().generate(PROMPTS, 8, Sampling(temperature, 32), [1, 2, 3, 4])
+    for group in groups:
+        for rollout in group:
+            row = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
+            completion = torch.zeros_like(row, dtype=torch.bool)
+            completion[0, len(rollout.prompt_ids) :] = True
+            with torch.no_grad():
+                expected = logprobs.token_logprobs(
+                    POLICY.causal_lm, row, torch.ones_like(completion), completion,
+                    temperature=temperature, vocabulary=POLICY.vocabulary,
+                )  # fmt: skip
+            assert rollout.logprobs == pytest.approx(expected.numpy(), abs=1e-4)
+
+
+def test_seeds_decide_and_the_cut_into_chunks_does_not():
+    sampling = Sampling(1.0, 32)
+    first = ids(engine().generate(PROMPTS, 6, sampling, [1, 2, 3, 4]))
+    assert ids(engine().generate(PROMPTS, 6, sampling, [1, 2, 3, 4])) == first
+    assert ids(engine(max_rows=5).generate(PROMPTS, 6, sampling, [1, 2, 3, 4])) == first
+    other = ids(engine().generate(PROMPTS, 6, sampling, [5, 2, 3, 4]))
+    assert other[0] != first[0]
+    assert other[1:] == first[1:]
+    assert len({completion for completion in first[3]}) > 1
+
+
+def test_no_generator_outside_is_touched():
+    before = torch.random.get_rng_state()
+    engine().generate(PROMPTS, 2, Sampling(1.0, 8), [1, 2, 3, 4])
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_shared_beginning_is_encoded_once_with_the_same_result(monkeypatch):
+    unequal = [PROMPTS[0] * 2 + prompt for prompt in PROMPTS]
+    equal = [prompt[:19] for prompt in unequal[1:]]
+    for prompts in (unequal, equal):
+        seeds = list(range(len(prompts)))
+        monkeypatch.setattr(transformers_engine, "SHARED_TOKENS", 10_000)
+        plain = engine().generate(prompts, 4, Sampling(1.0, 16), seeds)
+        monkeypatch.setattr(transformers_engine, "SHARED_TOKENS", 4)
+        assert transformers_engine._shared_prefix(prompts) >= 16
+        shared = engine().generate(prompts, 4, Sampling(1.0, 16), seeds)
+        assert ids(shared) == ids(plain)
+        for mine, theirs in zip(shared, plain, strict=True):
+            for one, other in zip(mine, theirs, strict=True):
+                assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_the_length_limit_cuts_and_says_so():
+    [[rollout]] = engine().generate(PROMPTS[:1], 1, Sampling(0.0, 5), [0])
+    assert len(rollout.completion_ids) == len(rollout.logprobs) == 5
+    assert not rollout.finished
+
+
+def test_it_can_be_stopped_between_tokens():
+    def check():
+        raise Preempted
+
+    with pytest.raises(Preempted):
+        TransformersEngine(POLICY, 8, check).generate(PROMPTS, 1, Sampling(1.0, 8), [1, 2, 3, 4])
+
+
+def test_sampling_follows_the_distribution():
+    logits = torch.log(torch.tensor([[0.5, 0.2, 0.3]]))
+    uniforms = (torch.arange(10_000) + 0.5) / 10_000
+    token, logprob = sample(logits.expand(10_000, -1), 1.0, uniforms)
+    assert torch.bincount(token, minlength=3).tolist() == [5000, 2000, 3000]
+    assert logprob.exp()[token == 1].mean() == pytest.approx(0.2)
+    sharper, _ = sample(logits.expand(10_000, -1), 0.5, uniforms)  # p^2 / sum p^2 = 25, 4, 9 of 38
+    counts = torch.bincount(sharper, minlength=3).double() / 10_000
+    assert counts.tolist() == pytest.approx([25 / 38, 4 / 38, 9 / 38], abs=1e-3)
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
+def test_no_token_without_probability_is_ever_drawn(uniform):
+    logits = torch.tensor([[-torch.inf, 0.3, 0.0, -torch.inf]])
+    token, _ = sample(logits, 1.0, torch.tensor([uniform], dtype=torch.float64))
+    assert token.item() in (1, 2)
