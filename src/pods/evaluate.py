@@ -1,0 +1,79 @@
+"""Evaluation: one policy x Q questions x R independent sampled repeats, a record each.
+
+It runs in fixed chunks that the config determines, so that an evaluation that was cut off goes on
+where it stopped and ends in the same records.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pods.config import Config
+from pods.randomness import derive
+from pods.records import Problem, Rollout, Sampling, Task
+from pods.rollouts.engine import Engine, Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRecord:
+    """One question answered once."""
+
+    repeat: int
+    question: str
+    correct: bool
+    format: bool
+    length: int
+    """Completion tokens."""
+    finished: bool
+    seed: int
+
+
+def questions(config: Config, task: Task) -> tuple[Problem, ...]:
+    """The questions of every evaluation of the run: the same in all runs with the same key.
+
+    Raises:
+        ValueError: there are not as many.
+    """
+    wanted = config.evaluation.questions
+    if wanted is not None and wanted > len(task.test):
+        raise ValueError(f"evaluation.questions={wanted}: the test set has {len(task.test)}")
+    return task.test[:wanted]
+
+
+def evaluate(
+    config: Config, task: Task, prompts: Sequence[Prompt], engine: Engine, step: int, done: int
+) -> Iterator[list[EvalRecord]]:
+    """Answer every test question R times; yield the records of one chunk after another.
+
+    Args:
+        config: of the run.
+        task: its test set holds the questions, and nothing else.
+        prompts: token ids of each question.
+        engine: generates from the policy to be evaluated.
+        step: of the checkpoint; part of each seed, as is the repeat.
+        done: records that exist already and are not made again: whole chunks, or all.
+    """
+    asked = task.test
+    sampling = Sampling(config.evaluation.temperature, config.sampling.max_completion_tokens)
+    requests = [(r, q) for r in range(config.evaluation.repeats) for q in range(len(asked))]
+    size = config.engine.max_rows
+    for start in range(done, len(requests), size):
+        chunk = requests[start : start + size]
+        seeds = [derive(config.seed, "evaluation", step, r, q) for r, q in chunk]
+        answers = engine.generate([prompts[q] for _, q in chunk], 1, sampling, seeds)
+        yield [
+            _record(task, asked[q], repeat, rollout, seed)
+            for (repeat, q), [rollout], seed in zip(chunk, answers, seeds, strict=True)
+        ]
+
+
+def _record(task: Task, problem: Problem, repeat: int, rollout: Rollout, seed: int) -> EvalRecord:
+    grade = task.grade(rollout.text, problem.gold)
+    return EvalRecord(
+        repeat,
+        problem.id,
+        grade.correct,
+        grade.format,
+        len(rollout.completion_ids),
+        rollout.finished,
+        seed,
+    )

@@ -1,0 +1,71 @@
+"""What is written of a step: its line in metrics.jsonl, and its rollouts."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from pods.train import Selected, Step, zero_variance
+
+
+def metrics(step: Step) -> dict[str, Any]:
+    """The step's line: means over all rollouts generated, `kept_*` over those that the rule kept.
+
+    `seconds/*` and `train_seconds` are measured; everything else is a function of the config.
+    """
+    line = {
+        "step": step.step,
+        "train_seconds": step.train_seconds,
+        **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.items()},
+        "prompts": [group.problem.id for group in step.groups],
+        **_of_rollouts(step.groups),
+        **(asdict(step.update) if step.update is not None else {}),
+        "kept": [group.kept.tolist() for group in step.groups],
+    }
+    return {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
+
+
+def _of_rollouts(groups: list[Selected]) -> dict[str, Any]:
+    rewards = np.stack([group.group.rewards for group in groups])  # (B, n)
+    lengths = np.stack([group.group.lengths for group in groups])
+    kept = np.stack([group.kept for group in groups])  # (B, m)
+    kept_rewards = np.take_along_axis(rewards, kept, axis=1)
+    kept_lengths = np.take_along_axis(lengths, kept, axis=1)
+    trained = np.array([group.trained for group in groups])
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    return {
+        "reward": rewards.mean(),
+        "reward_std": rewards.std(axis=1).mean(),
+        "correct": np.mean([group.group.correct for group in groups]),
+        "format": np.mean([grade.format for group in groups for grade in group.grades]),
+        "kept_reward": kept_rewards.mean(),
+        "kept_reward_std": kept_rewards.std(axis=1).mean(),
+        "zero_variance_groups": sum(zero_variance(group.group) for group in groups),
+        "zero_variance_kept": int((kept_rewards.min(axis=1) == kept_rewards.max(axis=1)).sum()),
+        "skipped_groups": int((~trained).sum()),
+        "length": lengths.mean(),
+        "kept_length": kept_lengths.mean(),
+        "truncated": np.mean([not rollout.finished for rollout in rollouts]),
+        "generated_tokens": lengths.sum(),
+        "trained_tokens": int(kept_lengths[trained].sum()),
+    }
+
+
+def rollout_rows(step: Step) -> Iterator[dict[str, Any]]:
+    """A row a rollout: the problem, the completion, its grade, and its advantage if it was kept."""
+    for group in step.groups:
+        advantage = dict(zip(group.kept.tolist(), group.advantages.tolist(), strict=True))
+        for i, (rollout, grade) in enumerate(zip(group.rollouts, group.grades, strict=True)):
+            yield {
+                "problem": group.problem.id,
+                "question": group.problem.messages[-1]["content"],
+                "completion": rollout.text,
+                "reward": grade.reward,
+                "correct": grade.correct,
+                "format": grade.format,
+                "length": len(rollout.completion_ids),
+                "finished": rollout.finished,
+                "kept": i in advantage,
+                "advantage": advantage.get(i),
+            }

@@ -1,0 +1,189 @@
+"""The loop with a fake engine and clock: budget, selection, filters, and where seeds go."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from compose import composed
+
+from pods.evaluate import evaluate, questions
+from pods.method.downsample import max_variance, random
+from pods.method.prompts import uniform
+from pods.policy.update import UpdateStats
+from pods.records import Grade, Problem, Rollout, Task
+from pods.runs.clock import TrainClock
+from pods.step_record import metrics, rollout_rows
+from pods.train import Loop
+
+PROBLEMS = tuple(Problem(f"p{i}", ({"role": "user", "content": str(i)},), str(i)) for i in range(5))
+TASK = Task("fake", PROBLEMS, PROBLEMS, lambda text, gold: Grade(float(text), text == "1", True))
+
+
+class FakeEngine:
+    """Completions 0 and 1 in turn for even prompts, always 0 for odd ones; notes its calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def generate(self, prompts, n, sampling, seeds):
+        self.calls.append((list(prompts), n, sampling, list(seeds)))
+        return [[self.rollout(prompt, i) for i in range(n)] for prompt in prompts]
+
+    @staticmethod
+    def rollout(prompt, i):
+        text = str(i % 2) if prompt[0] % 2 == 0 else "0"
+        return Rollout(prompt, (1,) * (i + 1), np.zeros(i + 1, np.float32), text, True)
+
+    def sync(self):
+        pass
+
+
+def loop(*overrides, seconds=0.5):
+    now = [0.0]
+
+    def read():
+        now[0] += seconds / 10  # five phases, two readings each
+        return now[0]
+
+    updates = []
+
+    def update(rollouts, advantages, step):
+        updates.append((rollouts, advantages, step))
+        return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 1e-4)
+
+    config = composed("nm.n=4", "nm.m=2", "prompts_per_step=2", *overrides)
+    made = Loop(
+        config, TASK, [(i,) for i in range(5)], FakeEngine(), max_variance, update, TrainClock(read)
+    )
+    return made, updates
+
+
+def test_a_step_is_one_generation_call_and_one_update_on_the_kept():
+    made, updates = loop()
+    step = made.step(1)
+    [(prompts, n, sampling, seeds)] = made.engine.calls
+    assert n == 4 and len(prompts) == 2 and len(set(seeds)) == 2
+    assert (sampling.temperature, sampling.max_completion_tokens) == (1.0, 32)
+    [(rollouts, advantages, at)] = updates
+    assert len(rollouts) == len(advantages) == 4 and at == 1
+    kept = [group.rollouts[i] for group in step.groups for i in group.kept]
+    assert all(mine is theirs for mine, theirs in zip(rollouts, kept, strict=True))
+    for rollout, advantage in zip(rollouts, advantages, strict=True):
+        even = rollout.prompt_ids[0] % 2 == 0
+        assert np.sign(advantage) == (0 if not even else 1 if rollout.text == "1" else -1)
+    for group in step.groups:
+        if group.problem.id in ("p0", "p2", "p4"):
+            assert sorted(group.group.rewards[group.kept]) == [0.0, 1.0]
+            assert sorted(group.advantages) == pytest.approx(
+                [-np.sqrt(0.5), np.sqrt(0.5)], abs=1e-3
+            )
+        else:
+            assert group.advantages.tolist() == [0.0, 0.0]
+
+
+def test_the_budget_is_checked_every_step_and_overrun_by_at_most_one():
+    made, _ = loop("budget.train_seconds=1.8")
+    steps = list(made.steps(0))
+    assert [step.step for step in steps] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+    ]  # 0.25 s each: 5 phases of 0.05
+    assert steps[-1].train_seconds == pytest.approx(2.0)
+    made, _ = loop("budget.max_steps=3")
+    assert [step.step for step in made.steps(0)] == [1, 2, 3]
+    assert [step.step for step in made.steps(2)] == [3]
+    assert list(made.steps(3)) == []
+
+
+def test_groups_without_variance_are_counted_and_can_be_skipped():
+    made, updates = loop("group_filter=skip", "prompts_per_step=5")
+    step = made.step(1)
+    line = metrics(step)
+    assert (line["zero_variance_groups"], line["skipped_groups"]) == (2, 2)
+    assert len(updates[0][0]) == 3 * 2
+    keep, updates = loop("prompts_per_step=5")
+    line = metrics(keep.step(1))
+    assert (line["zero_variance_groups"], line["skipped_groups"]) == (2, 0)
+    assert line["zero_variance_kept"] == 2
+    assert len(updates[0][0]) == 5 * 2
+
+
+def test_a_step_left_empty_costs_its_time_and_makes_no_update():
+    made, updates = loop("group_filter=skip")
+    made = dataclasses.replace(made, prompts=[(1,)] * 5)  # all odd: rewards are all 0
+    step = made.step(1)
+    assert updates == [] and step.update is None
+    assert step.train_seconds > 0
+    assert "loss" not in metrics(step) and metrics(step)["trained_tokens"] == 0
+
+
+def test_metrics_by_hand():
+    made, _ = loop("prompts_per_step=5")
+    line = metrics(made.step(1))
+    assert line["reward"] == pytest.approx((3 * 0.5 + 2 * 0) / 5)
+    assert line["kept_reward_std"] == pytest.approx(3 * 0.5 / 5)
+    assert line["length"] == 2.5 and line["generated_tokens"] == 5 * 10
+    assert len(line["kept"]) == 5 and all(len(kept) == 2 for kept in line["kept"])
+    rows = list(rollout_rows(made.step(2)))
+    assert len(rows) == 20
+    assert (
+        sum(row["kept"] for row in rows) == sum(row["advantage"] is not None for row in rows) == 10
+    )
+
+
+def test_prompts_come_once_an_epoch_and_the_seed_decides_their_order():
+    epochs = np.concatenate([uniform(3, step, 2, 5) for step in range(5)])
+    assert sorted(epochs[:5]) == sorted(epochs[5:]) == [0, 1, 2, 3, 4]
+    assert epochs[:5].tolist() != epochs[5:].tolist()
+    orders = {
+        tuple(np.concatenate([uniform(s, step, 1, 5) for step in range(5)])) for s in range(20)
+    }
+    assert len(orders) > 10
+
+
+def test_seeds_of_generation_differ_by_run_step_and_slot():
+    seeds = []
+    for seed in (0, 1):
+        made, _ = loop(f"seed={seed}")
+        for step in (1, 2):
+            made.step(step)
+        seeds += [s for call in made.engine.calls for s in call[3]]
+    assert len(set(seeds)) == 8
+
+
+def test_evaluation_asks_everything_r_times_with_its_own_seeds_in_fixed_chunks():
+    config = composed("evaluation.repeats=3", "engine.max_rows=4", "evaluation.questions=5")
+    engine, prompts = FakeEngine(), [(i,) for i in range(4)]
+    task = Task("fake", PROBLEMS, PROBLEMS[:4], TASK.grade)  # one of five had too long a prompt
+    whole = [r for chunk in evaluate(config, task, prompts, engine, 7, 0) for r in chunk]
+    assert [(r.repeat, r.question) for r in whole] == [
+        (k, f"p{q}") for k in range(3) for q in range(4)
+    ]
+    assert len({r.seed for r in whole}) == 12
+    assert [len(call[0]) for call in engine.calls] == [4, 4, 4]
+    rest = [r for chunk in evaluate(config, task, prompts, FakeEngine(), 7, 8) for r in chunk]
+    assert rest == whole[8:]
+    assert list(evaluate(config, task, prompts, FakeEngine(), 7, 12)) == []
+
+
+def test_questions_are_the_first_n_and_there_must_be_as_many():
+    assert questions(composed("evaluation.questions=3"), TASK) == PROBLEMS[:3]
+    assert questions(composed(), TASK) == PROBLEMS
+    with pytest.raises(ValueError, match=r"evaluation\.questions=6: the test set has 5"):
+        questions(composed("evaluation.questions=6"), TASK)
+
+
+def test_the_rules_draws_differ_by_seed_step_and_slot():
+    def kept(seed, step):
+        made, _ = loop(f"seed={seed}", "nm.n=16", "nm.m=8")
+        groups = dataclasses.replace(made, rule=random).step(step).groups
+        return [tuple(group.kept) for group in groups]
+
+    assert kept(0, 1) == kept(0, 1)
+    assert len({*kept(0, 1), *kept(0, 2), *kept(1, 1)}) == 6
