@@ -1,0 +1,1 @@
+"""Hydra's view of the local launcher."""

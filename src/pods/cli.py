@@ -1,0 +1,87 @@
+"""`pods VERB`: everything but training. No verb loads torch unless it needs a model."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pods import fetch
+from pods.runs.home import home
+from pods.runs.status import format_statuses, statuses
+from pods.runs.store import run_folders
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; return 0 if all is well, 1 if runs failed or are lost, 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="pods", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    study = argparse.ArgumentParser(add_help=False)
+    study.add_argument("study", nargs="?", default="default", help="name of the study's folder")
+    study.add_argument("--runs-dir", type=Path, default=Path("runs"))
+    holes = argparse.ArgumentParser(add_help=False)
+    holes.add_argument("--allow-missing", action="store_true", help="leave out what is not done")
+    status = verbs.add_parser("status", parents=[study], help="a line a run")
+    status.add_argument("--json", action="store_true")
+    holes.add_argument("--allow-mixed", action="store_true", help="runs from different machines")
+    verbs.add_parser("aggregate", parents=[study, holes], help="curves and tables as CSV")
+    verbs.add_parser("plot", parents=[study, holes], help="the same, and the figure")
+    get = verbs.add_parser("fetch", help="weights, where there is no model hub")
+    get.add_argument("model", choices=fetch.MODELS)
+    options = parser.parse_args(arguments)
+    try:
+        return {"status": _status, "aggregate": _aggregate, "plot": _plot, "fetch": _fetch}[
+            options.verb
+        ](options)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `pods status | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _runs(options: argparse.Namespace) -> tuple[Path, list[Path]]:
+    folder = options.runs_dir / options.study
+    runs = run_folders(folder)
+    if not runs:
+        there = options.runs_dir.iterdir() if options.runs_dir.is_dir() else []
+        studies = sorted(path.name for path in there if run_folders(path))
+        names = ", ".join(studies) or "none"
+        raise ValueError(f"study={options.study}: no runs in {folder}; studies there: {names}")
+    return folder, runs
+
+
+def _status(options: argparse.Namespace) -> int:
+    rows = statuses(_runs(options)[1])
+    print(json.dumps(rows, indent=1) if options.json else format_statuses(rows))
+    return 1 if any(row["state"] in ("failed", "lost") or row["error"] for row in rows) else 0
+
+
+def _aggregate(options: argparse.Namespace) -> int:
+    from pods.analysis.study import aggregate, format_table
+
+    folder, runs = _runs(options)
+    print(format_table(aggregate(folder, runs, options.allow_missing, options.allow_mixed)[2]))
+    print(f"tables: {folder / 'figures'}")
+    return 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from pods.analysis.study import draw
+
+    for line in draw(*_runs(options), options.allow_missing, options.allow_mixed):
+        print(line)
+    return 0
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    folder = home() / "models" / options.model
+    getattr(fetch, options.model)(folder)
+    print(f"{options.model}: {folder} (model={options.model} finds it there)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

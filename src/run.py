@@ -1,0 +1,93 @@
+"""Hydra's door: compose the config, check it, freeze it, run it.
+
+python src/run.py                                                     one run
+python src/run.py -m sampler=max_variance,random 'seed=range(8)'      a sweep (quote the range)
+python src/run.py experiment=quickstart                               a study
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pods import job
+from pods.checks import build
+from pods.runs.store import RunStore
+from pods.sweep import SweepFailed
+from pods.validate import ConfigError, unknown_key
+
+HERE = Path(__file__).parent
+CONF = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())  # wheel, checkout
+BAD_INPUT = 2
+
+
+@hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
+def train(composed: DictConfig) -> None:
+    """One run in this process."""
+    try:
+        config = build(OmegaConf.to_container(composed, resolve=True))  # type: ignore[arg-type]
+    except ConfigError as error:  # here, since Hydra adds lines to what leaves its task function
+        fail(str(error), BAD_INPUT)
+    store = RunStore.of(config)
+    if not job.to_do(store, config.retry):
+        status = store.status()
+        if status["state"] == "failed":
+            fail(
+                f"{store.folder} failed ({status['error']}); retry=failed runs it again", job.FAILED
+            )
+        print(f"{store.folder} is done already: accuracy {status['accuracy']:.3f}")
+        return
+    code = job.execute(store.folder)
+    if code != job.DONE:
+        sys.exit(code)
+    place = "" if config.runs_dir == "runs" else f" --runs-dir {config.runs_dir}"
+    print(f"run folder: {store.folder}\nfigure:     pods plot {config.study}{place}")
+
+
+def one_line(error: Exception) -> str:
+    """Hydra's and OmegaConf's messages, cut to key, value and what is allowed."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = error.__cause__
+    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+        key = str(cause.full_key)
+        typed = next((a for a in sys.argv if a.startswith(f"{key}=")), key)
+        return f"{typed}: {unknown_key(key)}"
+    if "Could not find '" in lines[0] and "Config search path:" in lines:
+        wanted = lines[0].partition("Could not find ")[2].strip("'")
+        group, _, option = wanted.rpartition("/")
+        options = [o for o in lines[1 : lines.index("Config search path:")] if " " not in o]
+        return f"{group}={option}: must be one of {', '.join(options)}"
+    if lines[0].startswith(("Ambiguous value", "Sweep parameters")):
+        return f"{lines[0].split(chr(39))[1]}: several values; add -m to sweep over them"
+    return " ".join(lines)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """End with one line."""
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def main() -> None:
+    """Report bad input in one line, everything else in full."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
+    try:
+        train()
+    except ConfigError as error:
+        fail(str(error), BAD_INPUT)
+    except (HydraException, OmegaConfBaseException) as error:
+        fail(one_line(error), BAD_INPUT)
+    except SweepFailed as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.code)
+    except BrokenPipeError:  # --help | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The shape of the package: imports point down, heavy libraries stay in their rooms."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src"
+# a module may import modules of lower rank, and of its own package
+RANK = {
+    "config": 0, "records": 0, "randomness": 0, "stop": 0,
+    "method": 1, "validate": 1,
+    "checks": 2,
+    "runs": 3, "tasks": 3, "progress": 3,
+    "policy": 4, "analysis": 4,
+    "rollouts": 5,
+    "train": 6, "evaluate": 6,
+    "step_record": 7,
+    "experiment": 8,
+    "job": 9, "fetch": 9,
+    "sweep": 10,
+    "cli": 11,
+    "models": 11,
+}  # fmt: skip
+HOMES = {
+    "torch": {"method", "policy", "rollouts", "experiment", "models", "fetch"},
+    "transformers": {"policy", "rollouts", "experiment", "models", "fetch"},
+    "peft": {"policy"},
+    "datasets": {"tasks"},
+    "wandb": {"runs"},
+    "pandas": {"analysis"},
+    "matplotlib": {"analysis"},
+    "hydra": set(),
+    "omegaconf": set(),
+}
+FILES = sorted((SRC / "pods").rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SRC / "pods").parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_imports_point_down_and_stay_in_their_rooms(path):
+    here = room(path)
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "pods" and rest and here != "__init__":
+            there = rest[0]
+            assert there == here or RANK[there] < RANK[here], f"{here} imports {there}"
+        assert here in HOMES.get(top, {here}), f"{here} imports {top}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_no_pickle_and_no_global_randomness(path):
+    text = path.read_text()
+    banned = ["import pickle", "torch.load(", "allow_pickle", "yaml.load(", "np.random.seed",
+              "import random\n", "eval(", "exec("]  # fmt: skip
+    code = text.replace("policy.eval()", "").replace(".eval()", "")
+    assert [word for word in banned if word in code] == []
+    if "manual_seed" in text and "models" not in path.parts:
+        assert "Generator()" in text or "fork_rng" in text
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("pods.analysis.study", ["torch", "transformers", "hydra", "wandb"]),
+        ("pods.cli", ["torch", "transformers", "hydra", "wandb", "pandas", "matplotlib"]),
+        ("pods.job", ["torch", "transformers", "hydra", "wandb", "pandas"]),
+        ("pods.checks", ["torch", "transformers", "omegaconf", "pandas"]),
+        ("pods.sweep", ["torch", "transformers", "pandas"]),
+    ],
+)
+def test_light_modules_import_no_heavy_library(module, unwanted):
+    code = f"import sys, {module}; print([m for m in {unwanted} if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=SRC, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
