@@ -21,7 +21,7 @@ class Progress:
         self.bar = tqdm(
             total=self.seconds or self.steps,
             disable=not sys.stderr.isatty(),
-            bar_format="{percentage:3.0f}%|{bar}| {desc}",
+            bar_format="{percentage:3.0f}%|{bar:20}| {desc}",
             leave=False,
         )
 
