@@ -11,6 +11,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # a test that would reach a hub fails at onc
 
 import pytest
 from compose import ROOT
+from hypothesis import settings
+
+# the same examples everywhere, however slow the machine is
+settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
+settings.load_profile("fixed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
