@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from compose import ROOT
 
+from pods.runs import checkpoint
 from pods.runs.files import read_lines
 
 SHORT = ("budget.max_steps=4", "checkpoint.every_steps=2", "evaluation.questions=16",
@@ -60,7 +61,9 @@ def test_one_run_leaves_what_the_readme_says(run_py, tmp_path):
             (r, f"test-{q:04d}") for r in range(2) for q in range(16)
         ]
         assert len({r["seed"] for r in records}) == 32
-        assert (folder / "checkpoints" / f"step-{step:06d}" / "MANIFEST.json").exists()
+        saved = folder / "checkpoints" / f"step-{step:06d}"
+        assert checkpoint.verify(saved)
+        assert (saved / "optimizer.safetensors").exists() == (step > 0)  # of the last two
     packed = (folder / "rollouts" / "step-000002.jsonl.gz").read_bytes()
     rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
     assert len(rows) == 128 and sum(row["kept"] for row in rows) == 32

@@ -97,6 +97,17 @@ def test_damage_is_seen_and_the_one_before_is_taken(tmp_path, name, damage):
     assert checkpoint.newest(tmp_path) == tmp_path / "step-000001"
 
 
+def test_a_thinned_checkpoint_verifies_but_is_not_gone_on_from(tmp_path):
+    for step in (1, 2):
+        checkpoint.commit(tmp_path / f"step-00000{step}", write("content"))
+    checkpoint.thin(tmp_path / "step-000002", "a")
+    assert checkpoint.verify(tmp_path / "step-000002")
+    assert checkpoint.newest(tmp_path, needs="a") == tmp_path / "step-000001"
+    assert checkpoint.newest(tmp_path) == tmp_path / "step-000002"
+    checkpoint.thin(tmp_path / "step-000002", "a")  # again, as after a crash: nothing to do
+    assert checkpoint.verify(tmp_path / "step-000002")
+
+
 def store(tmp_path, *overrides):
     config = composed(f"runs_dir={tmp_path}", *overrides)
     made = RunStore.of(config)
@@ -107,6 +118,7 @@ def store(tmp_path, *overrides):
 def test_status_is_pending_at_first_and_keeps_what_it_knew(tmp_path):
     run = store(tmp_path)
     assert run.status()["state"] == "pending"
+    assert statuses([run.folder])[0]["state"] == "pending"
     run.set_status(state="running", step=3)
     run.set_status(accuracy=0.5)
     assert RunStore.of(composed(f"runs_dir={tmp_path}", "arm=pods")).folder == run.folder

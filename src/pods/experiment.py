@@ -34,6 +34,9 @@ from pods.tasks.load import load as load_task
 from pods.tasks.prompts import fitting
 from pods.train import Loop, Step
 
+OPTIMIZER = "optimizer.safetensors"  # twice the size of what is trained
+RESUMABLE = 2  # newest checkpoints that keep it; the older ones are for evaluation alone
+
 
 @dataclass
 class Experiment:
@@ -88,7 +91,7 @@ class Experiment:
 
     def resume(self) -> int:
         """Take up the newest whole checkpoint, or commit that of step 0; return its step."""
-        folder = checkpoint.newest(self.store.checkpoints)
+        folder = checkpoint.newest(self.store.checkpoints, needs=OPTIMIZER)
         step = 0
         if folder is None:
             self.store.roll_back(-1, 0)
@@ -97,10 +100,10 @@ class Experiment:
             state = self.store.clock(folder)
             step = state["step"]
             self.policy.restore(folder / "policy")
-            restore_optimizer(self.optimizer, folder / "optimizer.safetensors")
+            restore_optimizer(self.optimizer, folder / OPTIMIZER)
             self.loop.clock.train_seconds = state["train_seconds"]
             self.store.roll_back(step, state["metrics_bytes"])
-        self.store.drop_stopgaps(step)
+        self.tidy(step)
         if step in self.store.evaluation_points():
             self.evaluate(step)
         return step
@@ -123,13 +126,19 @@ class Experiment:
 
         def write(folder: Path) -> None:
             self.policy.save(folder / "policy")
-            save_optimizer(self.optimizer, folder / "optimizer.safetensors")
+            save_optimizer(self.optimizer, folder / OPTIMIZER)
             logged = self.store.sync_metrics()
             self.store.write_clock(folder, step, clock, logged, evaluation)
 
         checkpoint.commit(self.store.checkpoint(step), write)
-        self.store.drop_stopgaps(step)
+        self.tidy(step)
         self.store.set_status(step=step, train_seconds=clock)
+
+    def tidy(self, step: int) -> None:
+        """Let go of what no resume needs now that there is a checkpoint of `step`."""
+        self.store.drop_stopgaps(step)
+        for folder in list(self.store.clocks())[:-RESUMABLE]:
+            checkpoint.thin(folder, OPTIMIZER)
 
     def evaluate(self, step: int) -> None:
         """Answer every question R times with the policy of `step`, going on where it stopped."""

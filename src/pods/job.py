@@ -24,7 +24,7 @@ DONE, FAILED, AGAIN = 0, 1, 75
 
 def to_do(store: RunStore, retry: str) -> bool:
     """Say whether the run has work left: not if it is done, or failed and not to be retried."""
-    state = store.status().get("state")
+    state = store.status()["state"]
     return state not in ("done", "failed") or (state == "failed" and retry == "failed")
 
 

@@ -6,6 +6,9 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from pods.runs.files import replace
 
 MANIFEST = "MANIFEST.json"
 
@@ -41,20 +44,37 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
 def verify(folder: Path) -> bool:
     """Say whether every file of the manifest is there, whole and unchanged."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
         return all(
             (folder / name).stat().st_size == entry["bytes"]
             and _digest(folder / name) == entry["sha256"]
-            for name, entry in manifest.items()
+            for name, entry in _manifest(folder).items()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
-def newest(parent: Path) -> Path | None:
-    """The newest checkpoint that verifies, by step; damaged ones are passed over."""
+def newest(parent: Path, needs: str = "") -> Path | None:
+    """The newest checkpoint that verifies, by step; damaged ones are passed over.
+
+    Args:
+        parent: the folder of the checkpoints.
+        needs: a file that it must hold, if any.
+    """
     folders = sorted(parent.glob("step-??????"), reverse=True)
-    return next((folder for folder in folders if verify(folder)), None)
+    whole = (folder for folder in folders if verify(folder))
+    return next((folder for folder in whole if not needs or needs in _manifest(folder)), None)
+
+
+def thin(folder: Path, name: str) -> None:
+    """Take one file out of a checkpoint; at any moment the rest verifies."""
+    manifest = _manifest(folder)
+    if manifest.pop(name, None) is not None:
+        replace(folder / MANIFEST, json.dumps(manifest, indent=1))
+    (folder / name).unlink(missing_ok=True)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / MANIFEST).read_text()))
 
 
 def _digest(path: Path) -> str:

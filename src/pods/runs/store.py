@@ -57,8 +57,6 @@ class RunStore:
                 text = yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
                 replace(store.config_path, text)
                 replace(store.folder / "identity.json", json.dumps(content, indent=1))
-                if not store.status():
-                    store.set_status(state="pending")
         except BlockingIOError:
             pass  # what runs now has been frozen already
         return store
@@ -72,9 +70,9 @@ class RunStore:
         return dict(json.loads((self.folder / "identity.json").read_text()))
 
     def status(self) -> dict[str, Any]:
-        """`state` and, once it has run, pid, heartbeat, step, train_seconds, error; {} if new."""
+        """`state` and, once it has run, pid, heartbeat, step, train_seconds, accuracy, error."""
         path = self.folder / "status.json"
-        return dict(json.loads(path.read_text())) if path.is_file() else {}
+        return {"state": "pending", **(json.loads(path.read_text()) if path.is_file() else {})}
 
     def set_status(self, **changes: Any) -> None:
         """Change some fields of status.json; the file is replaced whole."""
