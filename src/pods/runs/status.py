@@ -48,14 +48,15 @@ def statuses(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 def format_statuses(rows: Sequence[dict[str, Any]]) -> str:
     """A table for a screen."""
-    header = f"{'arm':<16}{'n→m':>8}{'seed':>6}  {'state':<10}{'step':>7}"
+    arms = 2 + max(len(row["arm"]) for row in rows)
+    header = f"{'arm':<{arms}}{'n→m':>8}{'seed':>6}  {'state':<10}{'step':>7}"
     lines = [header + f"{'train / budget':>20}{'accuracy':>10}"]
     for row in rows:
         accuracy = "-" if row["accuracy"] is None else f"{row['accuracy']:.3f}"
         sizes = f"{row['n']}→{row['m']}"
         train = f"{row['train_seconds']:.1f} / {row['budget']}"
         lines.append(
-            f"{row['arm']:<16}{sizes:>8}{row['seed']:>6}  {row['state']:<10}{row['step']:>7}"
+            f"{row['arm']:<{arms}}{sizes:>8}{row['seed']:>6}  {row['state']:<10}{row['step']:>7}"
             f"{train:>20}{accuracy:>10}  {row['error'] or ''}".rstrip()
         )
     return "\n".join(lines)
