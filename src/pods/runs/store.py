@@ -52,13 +52,10 @@ class RunStore:
         content = identity(config)
         store = cls(run_folder(config, content))
         store.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with store.lock():
-                text = yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
-                replace(store.config_path, text)
-                replace(store.folder / "identity.json", json.dumps(content, indent=1))
-        except BlockingIOError:
-            pass  # what runs now has been frozen already
+        with suppress(BlockingIOError), store.lock():  # what runs now has been frozen already
+            text = yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
+            replace(store.config_path, text)
+            replace(store.folder / "identity.json", json.dumps(content, indent=1))
         return store
 
     def config(self) -> Config:
