@@ -121,7 +121,6 @@ class Experiment:
 
     def commit(self, step: int, evaluation: bool) -> None:
         """Commit a checkpoint of the state after `step`, to be evaluated or only to go on from."""
-
         clock = self.loop.clock.train_seconds
 
         def write(folder: Path) -> None:

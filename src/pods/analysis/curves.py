@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 GRID_POINTS = 61
+OUTCOMES = ("accuracy", "mean_accuracy")  # of a run: at the common end, and until then
 Floats = NDArray[np.float64]
 
 
@@ -39,7 +40,7 @@ def on_grid(times: Floats, values: Floats, grid: Floats) -> Floats:
     return np.interp(grid, times, values, left=np.nan, right=np.nan)
 
 
-def curves(evaluations: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
+def curves(evaluations: pd.DataFrame) -> pd.DataFrame:
     """Average each series over its runs on a common grid of training seconds.
 
     The repeats have been averaged within each run: the error is over runs alone. The grid ends
@@ -54,7 +55,7 @@ def curves(evaluations: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
     for series, of_series in evaluations.groupby("series", sort=False):
         runs = [run.sort_values("train_seconds") for _, run in of_series.groupby("run")]
         values = np.stack(
-            [on_grid(run.train_seconds.to_numpy(), run[column].to_numpy(), grid) for run in runs]
+            [on_grid(run.train_seconds.to_numpy(), run.accuracy.to_numpy(), grid) for run in runs]
         )
         mean, stderr = mean_and_stderr(values)
         parts.append(
@@ -77,30 +78,24 @@ def summary(evaluations: pd.DataFrame, steps: pd.DataFrame, curve: pd.DataFrame)
     The mean is the area under the run's curve divided by its length (trapezoid rule on the
     measured points).
     """
-    end = float(curve.train_seconds.max())
-    phases = phase_columns(steps)
+    results, phases = _results(evaluations, curve), phase_columns(steps)
     rows = []
-    for series, of_series in evaluations.groupby("series", sort=False):
-        ends, means = zip(
-            *(_end_and_mean(run, end) for _, run in of_series.groupby("run")), strict=True
-        )
-        accuracy, accuracy_stderr = mean_and_stderr(np.array(ends)[:, None])
-        mean, stderr = mean_and_stderr(np.array(means)[:, None])
+    for series, runs in results.groupby("series", sort=False):
+        means, stderrs = mean_and_stderr(runs[list(OUTCOMES)].to_numpy())
+        row: dict[str, object] = {
+            "series": series,
+            "n": len(runs),
+            "seconds": float(curve.train_seconds.max()),
+        }
+        for name, mean, stderr in zip(OUTCOMES, means, stderrs, strict=True):
+            row |= {name: mean, f"{name}_stderr": stderr}
         of_steps = steps[steps.series == series]
-        rows.append(
-            {
-                "series": series,
-                "n": len(ends),
-                "seconds": end,
-                "accuracy": accuracy[0],
-                "accuracy_stderr": accuracy_stderr[0],
-                "mean_accuracy": mean[0],
-                "mean_accuracy_stderr": stderr[0],
-                "steps": of_steps.groupby("seed").step.max().mean(),
-                "seconds_per_step": of_steps[phases].sum(axis=1).mean(),
-                **{phase: of_steps[phase].mean() for phase in phases},
-            }
-        )
+        row |= {
+            "steps": of_steps.groupby("seed").step.max().mean(),
+            "seconds_per_step": of_steps[phases].sum(axis=1).mean(),
+            **{phase: of_steps[phase].mean() for phase in phases},
+        }
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -111,23 +106,30 @@ def paired(evaluations: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:
         series, minus, n, and for accuracy at the common end and its mean until then: the mean
         difference, its standard error over seeds, and in how many seeds the first is higher.
     """
-    end = float(curve.train_seconds.max())
-    values = {
-        series: {int(run.seed.iloc[0]): _end_and_mean(run, end) for _, run in part.groupby("run")}
-        for series, part in evaluations.groupby("series", sort=False)
+    results = _results(evaluations, curve)
+    by_seed = {
+        series: runs.set_index("seed")[list(OUTCOMES)]
+        for series, runs in results.groupby("series", sort=False)
     }
     rows = []
-    for one, other in itertools.combinations(values, 2):
-        seeds = sorted(set(values[one]) & set(values[other]))
-        if seeds:
-            pairs = [np.subtract(values[one][seed], values[other][seed]) for seed in seeds]
-            mean, stderr = mean_and_stderr(np.array(pairs))
-            row: dict[str, object] = {"series": one, "minus": other, "n": len(seeds)}
-            for i, name in enumerate(("accuracy", "mean_accuracy")):
-                higher = sum(bool(pair[i] > 0) for pair in pairs)
-                row |= {name: mean[i], f"{name}_stderr": stderr[i], f"{name}_higher": higher}
+    for one, other in itertools.combinations(by_seed, 2):
+        pairs = (by_seed[one] - by_seed[other]).dropna().to_numpy()  # shared seeds alone
+        if len(pairs):
+            row: dict[str, object] = {"series": one, "minus": other, "n": len(pairs)}
+            means, stderrs = mean_and_stderr(pairs)
+            for i, name in enumerate(OUTCOMES):
+                higher = int((pairs[:, i] > 0).sum())
+                row |= {name: means[i], f"{name}_stderr": stderrs[i], f"{name}_higher": higher}
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _results(evaluations: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:
+    """One row a run: series, seed and the outcomes at the end of the curves."""
+    end = float(curve.train_seconds.max())
+    runs = evaluations.groupby(["series", "run"], sort=False)
+    rows = [(series, run.seed.iloc[0], *_end_and_mean(run, end)) for (series, _), run in runs]
+    return pd.DataFrame(rows, columns=["series", "seed", *OUTCOMES])
 
 
 def _end_and_mean(run: pd.DataFrame, end: float) -> tuple[float, float]:

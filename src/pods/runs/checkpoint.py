@@ -1,6 +1,5 @@
 """Checkpoints that are whole or not there: temporary folder, fsync, manifest last, rename."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -8,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pods.runs.files import replace
+from pods.runs.files import replace, sha256
 
 MANIFEST = "MANIFEST.json"
 
@@ -25,7 +24,7 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
     write(temporary)
     files = sorted(p for p in temporary.rglob("*") if p.is_file())
     manifest = {
-        str(p.relative_to(temporary)): {"bytes": p.stat().st_size, "sha256": _digest(p)}
+        str(p.relative_to(temporary)): {"bytes": p.stat().st_size, "sha256": sha256(p)}
         for p in files
     }
     (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -46,7 +45,7 @@ def verify(folder: Path) -> bool:
     try:
         return all(
             (folder / name).stat().st_size == entry["bytes"]
-            and _digest(folder / name) == entry["sha256"]
+            and sha256(folder / name) == entry["sha256"]
             for name, entry in _manifest(folder).items()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -75,11 +74,6 @@ def thin(folder: Path, name: str) -> None:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / MANIFEST).read_text()))
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _fsync(path: Path) -> None:

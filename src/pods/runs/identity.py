@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pods.config import Config
+from pods.runs.files import sha256
 from pods.runs.home import weights
 from pods.validate import leaves
 
@@ -68,10 +69,9 @@ def run_folder(config: Config, content: dict[str, Any]) -> Path:
 def digest(path: Path) -> str:
     """SHA-256 of a file; read once a process, however many jobs a sweep has."""
     status = path.stat()
-    return _digest(path, status.st_size, status.st_mtime_ns)
+    return _cached_sha256(path, status.st_size, status.st_mtime_ns)
 
 
 @cache
-def _digest(path: Path, size: int, changed: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _cached_sha256(path: Path, size: int, changed: int) -> str:
+    return sha256(path)
