@@ -15,9 +15,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods import job
+from pods import dry_run, job
 from pods.checks import build
-from pods.runs.store import RunStore
+from pods.runs.frozen import Changed, freeze
 from pods.sweep import SweepFailed
 from pods.validate import ConfigError, unknown_key
 
@@ -33,7 +33,13 @@ def train(composed: DictConfig) -> None:
         config = build(OmegaConf.to_container(composed, resolve=True))  # type: ignore[arg-type]
     except ConfigError as error:  # here, since Hydra adds lines to what leaves its task function
         fail(str(error), BAD_INPUT)
-    store = RunStore.of(config)
+    if config.dry_run:
+        print("\n".join(dry_run.show([config])))
+        return
+    try:
+        store = freeze(config)
+    except Changed as error:
+        fail(str(error), BAD_INPUT)
     if not job.to_do(store, config.retry):
         status = store.status()
         if status["state"] == "failed":
@@ -78,7 +84,7 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     try:
         train()
-    except ConfigError as error:
+    except (ConfigError, Changed) as error:
         fail(str(error), BAD_INPUT)
     except (HydraException, OmegaConfBaseException) as error:
         fail(one_line(error), BAD_INPUT)

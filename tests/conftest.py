@@ -18,6 +18,12 @@ settings.register_profile("fixed", deadline=None, derandomize=True, database=Non
 settings.load_profile("fixed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long the kill test runs: `pytest -m kill --kills 300`."""
+    parser.addoption("--kills", type=int, default=40, help="SIGKILLs over all phases")
+    parser.addoption("--kill-seed", type=int, default=0, help="of the moments")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Real data is where PODS_REALDATA says, or not at all."""
     if "PODS_REALDATA" not in os.environ:

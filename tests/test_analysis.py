@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from pods.analysis.curves import curves, mean_and_stderr, on_grid, paired, summa
 from pods.analysis.load import IncompleteStudy, _open, load, series_names
 from pods.analysis.study import draw
 from pods.cli import main
+from pods.runs import checkpoint
 from pods.runs.files import append
+from pods.runs.frozen import freeze
 from pods.runs.store import RunStore
 
 BASE = ("evaluation.repeats=2", "task.test_size=4", "task.train_size=4", "budget.train_seconds=10")
@@ -22,11 +25,12 @@ BASE = ("evaluation.repeats=2", "task.test_size=4", "task.train_size=4", "budget
 def write_run(runs_dir: Path, points, *overrides: str) -> RunStore:
     """A finished run with (step, train_seconds, accuracy of each of 2 repeats x 4 questions)."""
     config = composed(f"runs_dir={runs_dir}", *BASE, *overrides)
-    store = RunStore.of(config)
+    store = freeze(config)
     for step, seconds, right in points:
-        folder = store.checkpoint(step)
-        folder.mkdir(parents=True)
-        store.write_clock(folder, step, seconds, 0, True)
+        checkpoint.commit(
+            store.checkpoint(step), partial(store.write_clock, step=step, train_seconds=seconds,
+                                            evaluation=True)
+        )  # fmt: skip
         rows = [(repeat, question) for repeat in range(2) for question in range(4)]
         append(store.evaluation_path(step), [
             {"repeat": r, "question": f"q{q}", "correct": k < right, "format": True, "length": 5}

@@ -155,7 +155,6 @@ def test_every_key_is_read_somewhere():
         or (last in common and "." in name and name not in ends)
     }
     assert unread == {
-        "hardware.name",  # a label
         "engine.name",  # there is one engine
     }
 
@@ -228,7 +227,8 @@ def test_science_holds_every_key_that_is_not_operational():
     operational = {name for name, (_, key) in leaves().items() if key.operational}
     assert set(science(composed())) | operational == set(leaves())
     assert operational == {
-        "study", "arm", "runs_dir", "retry", "rollouts_every_steps", "hardware.name",
+        "study", "arm", "runs_dir", "retry", "allow_changed", "dry_run", "watchdog_seconds",
+        "rollouts_every_steps", "update.nonfinite_limit", "hardware.name",
         "tracking.wandb", "tracking.project", "tracking.entity", "launch.jobs",
     }  # fmt: skip
 

@@ -14,11 +14,13 @@ from pods.policy.load import load
 from pods.policy.optimizer import (
     learning_rate,
     make_optimizer,
+    nonfinite,
     restore_optimizer,
     save_optimizer,
 )
 from pods.randomness import derive
 from pods.records import Rollout
+from pods.stop import Preempted
 
 TEXTS = [
     ("7+8?", "7+8=5;#5"),
@@ -268,16 +270,41 @@ def test_weights_and_optimizer_come_back_as_they_were_saved(tuning, tmp_path):
         assert torch.equal(mine, theirs)
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing():
-    config, policy = make()
-    before = [p.clone() for p in policy.model.parameters()]
+@pytest.mark.parametrize("several", [(), ("update.minibatches=2", "update.epochs=2")])
+def test_an_update_that_is_not_finite_or_cut_off_moves_nothing(several):
+    """The second optimizer update fails, where there are several: the first is taken back."""
+    config, policy = make("model.tuning=lora", *several)
+    optimizer = make_optimizer(policy, config.update)
+    update.update(policy, optimizer, config, rollouts(policy), SIGNS, 1)
+    before = [p.detach().clone() for p in policy.model.parameters()]
+    state = copy.deepcopy(optimizer.state_dict()["state"])
+
+    def assert_nothing_moved():
+        assert all(map(torch.equal, before, policy.model.parameters()))
+        for index, entry in optimizer.state_dict()["state"].items():
+            assert all(torch.equal(entry[name], state[index][name]) for name in entry)
+        assert all(p.grad is None for p in policy.model.parameters())
+
     signs = SIGNS.copy()
-    signs[0] = np.inf
-    with pytest.raises(FloatingPointError, match="no update was made"):
-        update.update(
-            policy, make_optimizer(policy, config.update), config, rollouts(policy), signs, 1
-        )
-    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+    last = [part[-1] for part in update._minibatches(config, 4, 2)][-1]
+    signs[last] = np.inf
+    with pytest.raises(FloatingPointError, match="the loss is"):
+        update.update(policy, optimizer, config, rollouts(policy), signs, 2)
+    assert_nothing_moved()
+
+    calls = iter(range(100))
+
+    def stop_late():
+        if next(calls) == (4 if several else 0):  # 1 call for the old log-probs, then updates
+            raise Preempted
+
+    with pytest.raises(Preempted):
+        update.update(policy, optimizer, config, rollouts(policy), SIGNS, 2, stop_late)
+    assert_nothing_moved()
+    assert nonfinite(optimizer) is None
+    with torch.no_grad():
+        next(p for p in policy.model.parameters() if p.requires_grad)[0, 0] = np.nan
+    assert nonfinite(optimizer) == "a weight is NaN or infinite"
 
 
 def test_micro_batches_hold_every_sequence_once_within_the_budget():

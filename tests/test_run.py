@@ -2,37 +2,15 @@
 
 import gzip
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from compose import ROOT
+from running import SHORT, run_folder, science_of, start, wait_for
 
 from pods.runs import checkpoint
 from pods.runs.files import read_lines
-
-SHORT = ("budget.max_steps=4", "checkpoint.every_steps=2", "evaluation.questions=16",
-         "evaluation.repeats=2", "rollouts_every_steps=2", "tracking=none")  # fmt: skip
-
-
-def run_folder(tmp_path: Path) -> Path:
-    [folder] = (tmp_path / "runs").glob("*/*/*/seed*")
-    return folder
-
-
-def science_of(folder: Path) -> tuple[list, dict[str, bytes]]:
-    """What must be equal in equal runs: metrics without seconds, and the bytes of the rest."""
-    lines = [
-        {k: v for k, v in line.items() if "seconds" not in k}
-        for line in read_lines(folder / "metrics.jsonl")
-    ]
-    names = ["evaluations/*", "rollouts/*", "checkpoints/*/policy/*", "checkpoints/*/*.safetensors"]
-    files = sorted(path for name in names for path in folder.glob(name))
-    return lines, {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_one_run_leaves_what_the_readme_says(run_py, tmp_path):
@@ -62,7 +40,7 @@ def test_one_run_leaves_what_the_readme_says(run_py, tmp_path):
         ]
         assert len({r["seed"] for r in records}) == 32
         saved = folder / "checkpoints" / f"step-{step:06d}"
-        assert checkpoint.verify(saved)
+        assert checkpoint.damage(saved) is None
         assert (saved / "optimizer.safetensors").exists() == (step > 0)  # of the last two
     packed = (folder / "rollouts" / "step-000002.jsonl.gz").read_bytes()
     rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
@@ -88,20 +66,6 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(run_py, tmp
     assert answers[0] != answers[1]
 
 
-def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "src" / "run.py"), *arguments],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-
-
-def wait_for(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(run_py, tmp_path, how):
     longer = (*SHORT, "budget.max_steps=40", "checkpoint.every_steps=15")
@@ -117,82 +81,6 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(run_py, tmp_path, how):
     assert run_py(*longer).returncode == 0
     assert run_py(*longer, f"runs_dir={tmp_path / 'whole' / 'runs'}").returncode == 0
     assert science_of(folder) == science_of(run_folder(tmp_path / "whole"))
-
-
-def test_a_sweep_with_a_failing_job_finishes_the_others_and_says_why(run_py, tmp_path, monkeypatch):
-    (tmp_path / "my_rules.py").write_text(
-        "import os\n"
-        "def sometimes(group, m, rng):\n"
-        "    if 'BREAK' in os.environ and 'seed1' in ' '.join(os.sys.argv): os._exit(9)\n"
-        "    return range(m)\n"
-    )
-    sweep = ("-m", "seed=0,1", "sampler.rule=my_rules:sometimes", *SHORT)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("BREAK", "1")
-    result = run_py(*sweep)
-    assert result.returncode == 1
-    assert "1 of 2 jobs done" in result.stdout
-    assert "seed 1: exit code 9" in result.stderr
-    again = run_py(*sweep)  # failed jobs wait to be asked for
-    assert again.returncode == 1 and "retry=failed" in again.stdout
-    monkeypatch.delenv("BREAK")
-    result = run_py(*sweep, "retry=failed")
-    assert result.returncode == 0, result.stderr
-    assert "1 done before" in result.stdout and "2 of 2 jobs done" in result.stdout
-    figures = tmp_path / "runs" / "default" / "figures"
-    assert {p.name for p in figures.iterdir()} == {
-        "accuracy_vs_time.png", "accuracy_vs_time.pdf", "accuracy_vs_time.csv",
-        "accuracy_vs_time.runs.csv", "summary.csv", "paired.csv",
-    }  # fmt: skip
-
-
-def test_a_sweep_is_seed_major_and_every_job_has_its_own_process(run_py, tmp_path):
-    result = run_py("-m", "sampler=max_variance,random", "seed=range(2)", "launch.jobs=1", *SHORT)
-    assert result.returncode == 0, result.stderr
-    ended = [line for line in result.stdout.splitlines() if line.startswith("[")]
-    assert [("seed 0" in line, "random" in line) for line in ended] == [
-        (True, False), (True, True), (False, False), (False, True),
-    ]  # fmt: skip
-    pids = {json.loads(p.read_text())["pid"] for p in (tmp_path / "runs").rglob("status.json")}
-    assert len(pids) == 4
-
-
-def test_the_frozen_config_runs_even_if_conf_is_edited_later(run_py, tmp_path, monkeypatch):
-    """The launcher freezes all jobs before the first; the first one here edits what conf/ says."""
-    (tmp_path / "meddler.py").write_text(
-        "from pathlib import Path\n"
-        "def rule(group, m, rng):\n"
-        "    conf = Path('conf/group/later.yaml')\n"
-        "    conf.write_text('# @package _global_\\nbudget: {max_steps: 7}\\n')\n"
-        "    return range(m)\n"
-    )
-    (tmp_path / "conf" / "group").mkdir(parents=True)
-    later = tmp_path / "conf" / "group" / "later.yaml"
-    later.write_text("# @package _global_\nbudget: {max_steps: 2}\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    result = run_py("-m", "seed=0,1", "sampler.rule=meddler:rule", "launch.jobs=1", *SHORT[1:],
-                    "+group=later", "hydra.searchpath=[file://conf]")  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert "max_steps: 7" in later.read_text()
-    steps = [len(read_lines(path)) for path in (tmp_path / "runs").rglob("metrics.jsonl")]
-    assert steps == [2, 2]
-
-
-def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(run_py, tmp_path):
-    sweep = ("-m", "seed=0,1", *SHORT, "budget.max_steps=60", "launch.jobs=2")
-    process = start(tmp_path, *sweep)
-    runs = tmp_path / "runs"
-    wait_for(lambda: len([p for p in runs.rglob("metrics.jsonl") if p.stat().st_size > 3000]) == 2)
-    pids = [json.loads(path.read_text())["pid"] for path in runs.rglob("status.json")]
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 75, output
-    assert "stopping at the next safe point" in output and "preempted" in output
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-    result = run_py(*sweep)
-    assert result.returncode == 0 and "2 of 2 jobs done" in result.stdout
 
 
 @pytest.mark.parametrize(

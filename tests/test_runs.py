@@ -1,7 +1,7 @@
 """The clock, checkpoints that are whole or not there, the run folder, status."""
 
-import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,8 +12,8 @@ from compose import composed
 from pods.runs import checkpoint
 from pods.runs.clock import PHASES, TrainClock
 from pods.runs.files import append, read_lines, truncate_to
+from pods.runs.frozen import freeze
 from pods.runs.status import format_statuses, statuses
-from pods.runs.store import RunStore
 
 
 def ticking(step: float = 1.0):
@@ -64,53 +64,68 @@ def test_a_checkpoint_appears_whole_and_replaces_an_old_one(tmp_path):
     folder = tmp_path / "step-000001"
     for text in ("one", "two"):
         checkpoint.commit(folder, write(text))
-        assert checkpoint.verify(folder)
+        assert checkpoint.damage(folder) is None
         assert (folder / "sub" / "b").read_text() == text * 2
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
-    assert set(json.loads((folder / "MANIFEST.json").read_text())) == {"a", "sub/b"}
+    assert set(checkpoint.files_of(folder)) == {"a", "sub/b"}
 
 
-def test_a_crash_while_writing_leaves_no_checkpoint(tmp_path):
+def test_an_error_while_writing_leaves_no_checkpoint(tmp_path):
     def crash(folder):
         write("half")(folder)
-        raise OSError("disk full")
+        raise ValueError("cannot be written")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ValueError, match="cannot be written"):
         checkpoint.commit(tmp_path / "step-000001", crash)
-    assert checkpoint.newest(tmp_path) is None
-    checkpoint.commit(tmp_path / "step-000001", write("whole"))  # what was left is no obstacle
-    assert checkpoint.newest(tmp_path) == tmp_path / "step-000001"
+    assert list(tmp_path.iterdir()) == []
+    checkpoint.commit(tmp_path / "step-000001", write("whole"))
+    assert checkpoint.damage(tmp_path / "step-000001") is None
 
 
-@pytest.mark.parametrize("name", ["a", "sub/b", "MANIFEST.json"])
-@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "bit"])
-def test_damage_is_seen_and_the_one_before_is_taken(tmp_path, name, damage):
+def test_a_commit_that_was_cut_off_between_its_renames_is_put_back(tmp_path):
+    folder = tmp_path / "step-000001"
+    checkpoint.commit(folder, write("old"))
+    folder.rename(tmp_path / "step-000001.old")
+    checkpoint.recover(tmp_path)
+    assert checkpoint.damage(folder) is None and (folder / "a").read_text() == "old"
+    shutil.copytree(folder, tmp_path / "step-000001.old")  # cut off after both
+    checkpoint.recover(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+
+
+def test_a_thinned_checkpoint_is_whole_but_not_gone_on_from(tmp_path):
+    run = store(tmp_path)
     for step in (1, 2):
-        checkpoint.commit(tmp_path / f"step-00000{step}", write("content"))
-    path = tmp_path / "step-000002" / name
-    content = path.read_bytes()
-    if damage == "missing":
-        path.unlink()
-    else:
-        flipped = bytes([content[0] ^ 1]) + content[1:]
-        path.write_bytes({"empty": b"", "cut": content[:-1], "bit": flipped}[damage])
-    assert checkpoint.newest(tmp_path) == tmp_path / "step-000001"
+        checkpoint.commit(run.checkpoint(step), lambda folder, s=step: kept(run, folder, s))
+    assert run.newest_checkpoint("a") == (run.checkpoint(2), [])
+    for _ in range(2):  # again, as after a crash: nothing to do
+        checkpoint.thin(run.checkpoint(2), "a")
+        assert checkpoint.damage(run.checkpoint(2)) is None
+        assert not (run.checkpoint(2) / "a").exists()
+    assert run.newest_checkpoint("a") == (run.checkpoint(1), [])
 
 
-def test_a_thinned_checkpoint_verifies_but_is_not_gone_on_from(tmp_path):
-    for step in (1, 2):
-        checkpoint.commit(tmp_path / f"step-00000{step}", write("content"))
-    checkpoint.thin(tmp_path / "step-000002", "a")
-    assert checkpoint.verify(tmp_path / "step-000002")
-    assert checkpoint.newest(tmp_path, needs="a") == tmp_path / "step-000001"
-    assert checkpoint.newest(tmp_path) == tmp_path / "step-000002"
-    checkpoint.thin(tmp_path / "step-000002", "a")  # again, as after a crash: nothing to do
-    assert checkpoint.verify(tmp_path / "step-000002")
+def kept(run, folder, step):
+    write("content")(folder)
+    run.write_clock(folder, step, float(step), True)
+
+
+def test_a_checkpoint_of_another_step_or_run_is_named_and_passed_over(tmp_path):
+    run, other = store(tmp_path), store(tmp_path, "seed=1")
+    for owner, step in ((run, 1), (run, 2), (other, 4)):
+        checkpoint.commit(owner.checkpoint(step), lambda f, o=owner, s=step: kept(o, f, s))
+    shutil.copytree(run.checkpoint(1), run.checkpoint(3))
+    shutil.copytree(other.checkpoint(4), run.checkpoint(4))
+    found, complaints = run.newest_checkpoint("a")
+    assert found == run.checkpoint(2)
+    assert [c.partition(":")[0] for c in complaints] == ["step-000004", "step-000003"]
+    assert f"step 4 of run {other.folder.name}" in complaints[0]
+    assert f"step 1 of run {run.folder.name}" in complaints[1]
 
 
 def store(tmp_path, *overrides):
     config = composed(f"runs_dir={tmp_path}", *overrides)
-    made = RunStore.of(config)
+    made = freeze(config)
     assert made.config() == config
     return made
 
@@ -121,7 +136,7 @@ def test_status_is_pending_at_first_and_keeps_what_it_knew(tmp_path):
     assert statuses([run.folder])[0]["state"] == "pending"
     run.set_status(state="running", step=3)
     run.set_status(accuracy=0.5)
-    assert RunStore.of(composed(f"runs_dir={tmp_path}", "arm=pods")).folder == run.folder
+    assert freeze(composed(f"runs_dir={tmp_path}", "arm=pods")).folder == run.folder
     assert run.config().arm == "pods"  # labels follow the newest command
     assert {k: run.status()[k] for k in ("state", "step", "accuracy")} == {
         "state": "running", "step": 3, "accuracy": 0.5,
@@ -148,7 +163,7 @@ def test_rolling_back_forgets_what_came_after(tmp_path):
         run.write_rollouts(step, [{"step": step}])
         append(run.evaluation_path(step), [{"step": step}])
         if step == 2:
-            size = run.sync_metrics()
+            size = run.metrics_path.stat().st_size
     run.roll_back(2, size)
     assert [row["step"] for row in read_lines(run.metrics_path)] == [1, 2]
     assert not run.evaluation_path(3).exists() and run.evaluation_path(2).exists()
@@ -189,7 +204,7 @@ def test_a_run_in_progress_is_not_frozen_again(tmp_path):
     run = store(tmp_path)
     before = run.config_path.read_bytes()
     with run.lock():
-        RunStore.of(composed(f"runs_dir={tmp_path}", "arm=pods"))
+        freeze(composed(f"runs_dir={tmp_path}", "arm=pods"))
     assert run.config_path.read_bytes() == before
 
 
@@ -198,12 +213,23 @@ def test_stopgap_checkpoints_go_even_if_one_is_half_gone(tmp_path):
     for step, evaluation in ((0, True), (3, False), (4, False), (5, True)):
         checkpoint.commit(
             run.checkpoint(step),
-            lambda folder, s=step, e=evaluation: run.write_clock(folder, s, float(s), 0, e),
+            lambda folder, s=step, e=evaluation: run.write_clock(folder, s, float(s), e),
         )
     (run.checkpoint(4) / "clock.json").unlink()  # a process died while removing it
     run.drop_stopgaps(5)
     assert run.evaluation_points() == {0: 0.0, 5: 5.0}
     assert not run.checkpoint(3).exists()
+
+
+def test_a_point_whose_clock_is_damaged_is_no_point_and_nothing_trips_over_it(tmp_path):
+    for number, content in enumerate(('{"stdp": 0}', "[]", "3", "{", '{"step": 0}')):
+        run = store(tmp_path, f"seed={number}")
+        for step in (0, 1, 2):
+            checkpoint.commit(run.checkpoint(step), lambda f, s=step, r=run: kept(r, f, s))
+        assert run.evaluation_points() == {0: 0.0, 1: 1.0, 2: 2.0}
+        (run.checkpoint(0) / "clock.json").write_text(content)
+        assert run.evaluation_points() == {1: 1.0, 2: 2.0}
+        run.drop_stopgaps(2)
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):

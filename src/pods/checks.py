@@ -24,8 +24,25 @@ def build(values: Mapping[str, Any]) -> Config:
     _check_rollouts(config)
     _check_update(config)
     _check_names(config)
-    _check_inputs(config)
+    _check_task(config)
+    missing = missing_inputs(config)
+    if missing and not config.dry_run:
+        raise missing[0]
     return config
+
+
+def missing_inputs(config: Config) -> list[ConfigError]:
+    """Data and weights that the config names and that are not there."""
+    task, model, missing = config.task, config.model, []
+    if task.path is not None and not all(
+        (Path(task.path) / f"{split}.jsonl").is_file() for split in ("train", "test")
+    ):
+        missing.append(ConfigError("task.path", task.path,
+                                   "must be a folder with train.jsonl and test.jsonl"))  # fmt: skip
+    if model.path is not None and not (Path(model.path) / "config.json").is_file():
+        missing.append(ConfigError("model.path", model.path,
+                                   "must be a folder with config.json and weights"))  # fmt: skip
+    return missing
 
 
 def _check_rollouts(config: Config) -> None:
@@ -68,7 +85,7 @@ def _check_names(config: Config) -> None:
             raise ConfigError(key, name, "must be letters, digits, dots, - or _: it names a folder")
 
 
-def _check_inputs(config: Config) -> None:
+def _check_task(config: Config) -> None:
     task, model, questions = config.task, config.model, config.evaluation.questions
     if task.name == "chainsum":
         if task.train_size is None or task.train_size > CHAINSUM_TRAIN_LIMIT:
@@ -79,13 +96,8 @@ def _check_inputs(config: Config) -> None:
                               f"must be at most {CHAINSUM_TEST_LIMIT} for chainsum")  # fmt: skip
         if task.path is not None:
             raise ConfigError("task.path", task.path, "must be null: chainsum is generated")
-    for split in ("train", "test"):
-        if task.path is not None and not (Path(task.path) / f"{split}.jsonl").is_file():
-            raise ConfigError("task.path", task.path, f"must be a folder with {split}.jsonl")
     if task.name != "chainsum" and model.path is None and model.hub is None:
         raise ConfigError("task.name", task.name, f"model={model.name} knows only chainsum")
     if task.test_size is not None and questions is not None and questions > task.test_size:
         raise ConfigError("evaluation.questions", questions,
                           f"must be at most task.test_size={task.test_size}")  # fmt: skip
-    if model.path is not None and not (Path(model.path) / "config.json").is_file():
-        raise ConfigError("model.path", model.path, "must be a folder with config.json and weights")

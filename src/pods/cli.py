@@ -4,13 +4,21 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pods import fetch
+from pods.board import Board
+from pods.runs.clean import clean, removable
 from pods.runs.home import home
 from pods.runs.status import format_statuses, statuses
 from pods.runs.store import run_folders
+
+REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
+WATCH_SECONDS = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,15 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figure.add_argument("--allow-mixed", action="store_true", help="runs from different machines")
     status = verbs.add_parser("status", parents=[study], help="a line a run")
     status.add_argument("--json", action="store_true")
+    status.add_argument("--watch", action="store_true", help="until nothing runs any more")
+    clean = verbs.add_parser("clean", parents=[study], help="list what can go; --yes removes it")
+    clean.add_argument("--state", action="append", default=[], choices=REMOVABLE_STATES,
+                       help="whole runs in this state, with all their results")  # fmt: skip
+    clean.add_argument("--yes", action="store_true", help="remove, do not only list")
     verbs.add_parser("aggregate", parents=[study, figure], help="curves and tables as CSV")
     verbs.add_parser("plot", parents=[study, figure], help="the same, and the figure")
     get = verbs.add_parser("fetch", help="weights, where there is no model hub")
     get.add_argument("model", choices=fetch.MODELS)
     options = parser.parse_args(arguments)
     try:
-        return {"status": _status, "aggregate": _aggregate, "plot": _plot, "fetch": _fetch}[
-            options.verb
-        ](options)
+        return VERBS[options.verb](options)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -55,8 +66,32 @@ def _runs(options: argparse.Namespace) -> tuple[Path, list[Path]]:
 
 def _status(options: argparse.Namespace) -> int:
     rows = statuses(_runs(options)[1])
+    if options.watch:
+        rows = _watch(options, rows)
     print(json.dumps(rows, indent=1) if options.json else format_statuses(rows))
     return 1 if any(row["state"] in ("failed", "lost") or row["error"] for row in rows) else 0
+
+
+def _watch(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Show the table anew until no run is running, or Ctrl-C."""
+    with Board(len(rows)) as board, suppress(KeyboardInterrupt):
+        while any(row["state"] == "running" for row in rows):
+            board.draw(format_statuses(rows))
+            time.sleep(WATCH_SECONDS)
+            rows = statuses(_runs(options)[1])
+    return rows
+
+
+def _clean(options: argparse.Namespace) -> int:
+    items = list(removable(_runs(options)[1], options.state))
+    for item in clean(items) if options.yes else items:
+        print(f"{item.bytes / 1e6:10.2f} MB  {item.path}  ({item.why})")
+    total = f"{sum(item.bytes for item in items) / 1e6:.2f} MB"
+    if options.yes:
+        print(f"removed: {total}")
+    else:
+        print(f"{total} can go; --yes removes it" if items else "nothing to remove")
+    return 0
 
 
 def _aggregate(options: argparse.Namespace) -> int:
@@ -81,6 +116,15 @@ def _fetch(options: argparse.Namespace) -> int:
     getattr(fetch, options.model)(folder)
     print(f"{options.model}: {folder} (model={options.model} finds it there)")
     return 0
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "status": _status,
+    "clean": _clean,
+    "aggregate": _aggregate,
+    "plot": _plot,
+    "fetch": _fetch,
+}
 
 
 if __name__ == "__main__":

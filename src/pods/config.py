@@ -160,6 +160,15 @@ class UpdateConfig:
     micro_batch_tokens: Annotated[
         int, Key("padded tokens a forward pass; changes memory, not the gradient", low=1)
     ]
+    nonfinite_limit: Annotated[
+        int,
+        Key(
+            "steps in a row whose loss, gradient or reward is NaN or infinite before the run "
+            "fails; none of them is applied",
+            low=1,
+            operational=True,
+        ),
+    ]
 
 
 @dataclass
@@ -237,6 +246,25 @@ class Config:
     runs_dir: Annotated[str, Key("where run folders go", operational=True)]
     retry: Annotated[
         str, Key("failed: run failed runs again", among=("none", "failed"), operational=True)
+    ]
+    allow_changed: Annotated[
+        bool,
+        Key(
+            "go on with a run although science keys, data, or minor versions of torch, "
+            "transformers, peft or vllm changed since it began; the run is marked",
+            operational=True,
+        ),
+    ]
+    dry_run: Annotated[
+        bool, Key("list the jobs, what they need and will cost; run none", operational=True)
+    ]
+    watchdog_seconds: Annotated[
+        float | None,
+        Key(
+            "silence after which a job that hangs is ended, to be resumed; null: never",
+            above=0,
+            operational=True,
+        ),
     ]
     prompts_per_step: Annotated[int, Key("prompts (groups of n rollouts) a step", low=1)]
     rollouts_every_steps: Annotated[

@@ -4,8 +4,9 @@ It runs in fixed chunks that the config determines, so that an evaluation that w
 where it stopped and ends in the same records.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from pods.config import Config
 from pods.randomness import derive
@@ -52,18 +53,41 @@ def evaluate(
         step: of the checkpoint; part of each seed, as is the repeat.
         done: records that exist already and are not made again: whole chunks, or all.
     """
-    asked = task.test
     sampling = Sampling(config.evaluation.temperature, config.sampling.max_completion_tokens)
-    requests = [(r, q) for r in range(config.evaluation.repeats) for q in range(len(asked))]
+    requests = _requests(config, task, step)
     size = config.engine.max_rows
     for start in range(done, len(requests), size):
         chunk = requests[start : start + size]
-        seeds = [derive(config.seed, "evaluation", step, r, q) for r, q in chunk]
-        answers = engine.generate([prompts[q] for _, q in chunk], 1, sampling, seeds)
+        seeds = [seed for _, _, seed in chunk]
+        answers = engine.generate([prompts[q] for _, q, _ in chunk], 1, sampling, seeds)
         yield [
-            _record(task, asked[q], repeat, rollout, seed)
-            for (repeat, q), [rollout], seed in zip(chunk, answers, seeds, strict=True)
+            _record(task, task.test[q], repeat, rollout, seed)
+            for (repeat, q, seed), [rollout] in zip(chunk, answers, strict=True)
         ]
+
+
+def already_done(
+    config: Config, task: Task, step: int, rows: Sequence[Mapping[str, object]]
+) -> int:
+    """How many records need not be made again: whole chunks of what was asked, or all.
+
+    A record that is not the answer to its request (a damaged or foreign line) ends the count.
+    """
+    requests = _requests(config, task, step)
+    asked = [(r, task.test[q].id, seed) for r, q, seed in requests]
+    there = [(row.get("repeat"), row.get("question"), row.get("seed")) for row in rows]
+    same = (request == answer for request, answer in zip(asked, there, strict=False))
+    count = sum(takewhile(bool, same))
+    return count if count == len(requests) else count - count % config.engine.max_rows
+
+
+def _requests(config: Config, task: Task, step: int) -> list[tuple[int, int, int]]:
+    """Repeat, question and seed of every record, in order."""
+    return [
+        (r, q, derive(config.seed, "evaluation", step, r, q))
+        for r in range(config.evaluation.repeats)
+        for q in range(len(task.test))
+    ]
 
 
 def _record(task: Task, problem: Problem, repeat: int, rollout: Rollout, seed: int) -> EvalRecord:

@@ -1,40 +1,33 @@
-"""Wire one run: build its parts, walk through the steps that the loop yields, write what happens.
+"""One run: walk through the steps that the loop yields and write what happens.
 
 The order of events at a checkpoint is: commit the checkpoint, evaluate it, go on. So a run that
 dies anywhere goes on from its newest whole checkpoint and repeats nothing that was committed.
 """
 
+import math
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from transformers.utils import logging as transformers_logging
 
 from pods.config import Config
-from pods.evaluate import evaluate, questions
-from pods.method.downsample import find_rule
-from pods.policy.load import Policy, load
-from pods.policy.optimizer import make_optimizer, restore_optimizer, save_optimizer
-from pods.policy.update import update
+from pods.evaluate import already_done, evaluate
+from pods.policy.load import Policy
+from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
 from pods.progress import Progress
-from pods.records import Problem, Task
 from pods.rollouts.engine import Prompt
-from pods.rollouts.transformers_engine import TransformersEngine
 from pods.runs import checkpoint
-from pods.runs.clock import TrainClock
-from pods.runs.files import append, read_lines, truncate_to
-from pods.runs.store import RunStore
+from pods.runs.files import append, fsync, read_lines, read_until_damage, remove, truncate_to
+from pods.runs.meter import Meter
+from pods.runs.store import OPTIMIZER, RunStore, packed
 from pods.runs.tracking import Tracker
-from pods.step_record import metrics, rollout_rows
+from pods.step_record import metrics, replay_rows, rollout_rows
 from pods.stop import Preempted, Stop
-from pods.tasks.load import load as load_task
-from pods.tasks.prompts import fitting
 from pods.train import Loop, Step
 
-OPTIMIZER = "optimizer.safetensors"  # twice the size of what is trained
 RESUMABLE = 2  # newest checkpoints that keep it; the older ones are for evaluation alone
 
 
@@ -52,6 +45,13 @@ class Experiment:
     tracker: Tracker
     progress: Progress
     stop: Stop
+    meter: Meter
+    report: Callable[[], None]
+    """Writes down what the meter has measured so far."""
+    void: set[int] = field(default_factory=set)
+    """Steps that were not applied, for NaN or infinity."""
+    beaten: float = 0.0
+    """When status.json last heard of a step."""
 
     def run(self) -> None:
         """Train from the newest checkpoint, or from the start, to the end of the budget.
@@ -91,7 +91,11 @@ class Experiment:
 
     def resume(self) -> int:
         """Take up the newest whole checkpoint, or commit that of step 0; return its step."""
-        folder = checkpoint.newest(self.store.checkpoints, needs=OPTIMIZER)
+        for path in self.store.leftovers():
+            remove(path)
+        folder, complaints = self.store.newest_checkpoint(needs=OPTIMIZER)
+        for complaint in complaints:
+            self.progress.print(f"damaged checkpoint passed over: {complaint}")
         step = 0
         if folder is None:
             self.store.roll_back(-1, 0)
@@ -103,55 +107,97 @@ class Experiment:
             restore_optimizer(self.optimizer, folder / OPTIMIZER)
             self.loop.clock.train_seconds = state["train_seconds"]
             self.store.roll_back(step, state["metrics_bytes"])
+            self.progress.print(f"going on from step {step}")
+        self.void = self.store.void_steps()
         self.tidy(step)
         if step in self.store.evaluation_points():
             self.evaluate(step)
         return step
 
     def record(self, step: Step) -> None:
-        """Write a committed step's line, and now and then its rollouts."""
+        """Write a committed step's line, and now and then its rollouts.
+
+        Raises:
+            FloatingPointError: too many steps in a row were not applied.
+        """
         line = metrics(step)
         self.store.append_metrics(line)
         every = self.config.rollouts_every_steps
         if every is not None and (step.step == 1 or step.step % every == 0):
             self.store.write_rollouts(step.step, rollout_rows(step))
         self.tracker.log({k: v for k, v in line.items() if isinstance(v, int | float)})
-        self.progress.step(step.step, step.train_seconds, line["reward"])
-        self.store.beat(step.step, step.train_seconds)
+        reward = math.nan if line["reward"] is None else line["reward"]
+        self.progress.step(step.step, step.train_seconds, reward)
+        if time.monotonic() - self.beaten >= 1:
+            self.beaten = time.monotonic()
+            self.store.set_status(step=step.step, train_seconds=step.train_seconds)
+        if step.nonfinite is not None:
+            self.keep_for_replay(step)
+
+    def keep_for_replay(self, step: Step) -> None:
+        """Keep what a step that was not applied was made of; end the run if they pile up."""
+        in_a_row = step.step - 1 in self.void
+        self.void.add(step.step)
+
+        def write(folder: Path) -> None:
+            (folder / "rollouts.jsonl.gz").write_bytes(packed(replay_rows(step)))
+            (folder / "reason.txt").write_text(f"{step.nonfinite}\n")
+            if not in_a_row:  # the first of a row has the weights of all of them: none is applied
+                self.policy.save(folder / "policy")
+
+        place = self.store.nonfinite(step.step)
+        checkpoint.commit(place, write)
+        self.store.set_status(void_steps=len(self.void))
+        self.progress.print(f"step {step.step} is not applied: {step.nonfinite} (kept: {place})")
+        limit = self.config.update.nonfinite_limit
+        if all(step.step - back in self.void for back in range(limit)):
+            raise FloatingPointError(f"{limit} steps in a row were not applied: {step.nonfinite}; "
+                                     f"{place} has the last one")  # fmt: skip
 
     def commit(self, step: int, evaluation: bool) -> None:
-        """Commit a checkpoint of the state after `step`, to be evaluated or only to go on from."""
+        """Commit a checkpoint of the state after `step`, to be evaluated or only to go on from.
+
+        Raises:
+            FloatingPointError: weights or optimizer state are not finite; nothing was written.
+            OSError: the disk is full or fails; what was committed before is untouched.
+        """
         clock = self.loop.clock.train_seconds
 
         def write(folder: Path) -> None:
             self.policy.save(folder / "policy")
             save_optimizer(self.optimizer, folder / OPTIMIZER)
-            logged = self.store.sync_metrics()
-            self.store.write_clock(folder, step, clock, logged, evaluation)
+            self.store.write_clock(folder, step, clock, evaluation)
 
-        checkpoint.commit(self.store.checkpoint(step), write)
-        self.tidy(step)
-        self.store.set_status(step=step, train_seconds=clock)
+        with self.meter.phase("checkpoint"):
+            wrong = nonfinite(self.optimizer)
+            if wrong is not None:
+                raise FloatingPointError(f"no checkpoint of step {step}: {wrong}")
+            checkpoint.commit(self.store.checkpoint(step), write)
+            self.tidy(step)
+            self.store.set_status(step=step, train_seconds=clock)
+        self.report()
 
     def tidy(self, step: int) -> None:
         """Let go of what no resume needs now that there is a checkpoint of `step`."""
         self.store.drop_stopgaps(step)
         for folder in list(self.store.clocks())[:-RESUMABLE]:
-            checkpoint.thin(folder, OPTIMIZER)
+            with suppress(*checkpoint.DAMAGED):  # damaged: left as it is
+                checkpoint.thin(folder, OPTIMIZER)
 
     def evaluate(self, step: int) -> None:
         """Answer every question R times with the policy of `step`, going on where it stopped."""
-        path, size = self.store.evaluation_path(step), self.config.engine.max_rows
+        path, task, engine = self.store.evaluation_path(step), self.loop.task, self.loop.engine
         total = len(self.questions) * self.config.evaluation.repeats
-        done = len(read_lines(path))
+        there = read_until_damage(path)
+        done = already_done(self.config, task, step, there)
         started = time.perf_counter()
-        if done != total:
-            done -= done % size
-            truncate_to(path, done)
-            task, engine = self.loop.task, self.loop.engine
-            for records in evaluate(self.config, task, self.questions, engine, step, done):
-                append(path, map(asdict, records))
-                self.progress.evaluating(step)
+        if done != total or len(there) != total:
+            with self.meter.phase("evaluation"):
+                truncate_to(path, done)
+                for records in evaluate(self.config, task, self.questions, engine, step, done):
+                    append(path, map(asdict, records))
+                    self.progress.evaluating(step)
+                fsync(path)
         rows = read_lines(path)
         means = {
             f"eval/{name}": sum(row[key] for row in rows) / len(rows)
@@ -160,48 +206,6 @@ class Experiment:
         accuracy, clock = means["eval/accuracy"], self.loop.clock.train_seconds
         self.store.set_status(accuracy=accuracy)
         if done != total:
-            self.tracker.log({"train_seconds": clock, "step": step, **means})
+            peaks = {f"peak_bytes/{phase}": peak for phase, peak in self.meter.peaks.items()}
+            self.tracker.log({"train_seconds": clock, "step": step, **means, **peaks})
             self.progress.evaluated(step, clock, accuracy, time.perf_counter() - started)
-
-
-def build(config: Config, store: RunStore, tracker: Tracker, stop: Stop) -> Experiment:
-    """Load policy, task and engine and put the run together.
-
-    Raises:
-        ValueError: weights or data are missing, malformed or unfit for each other.
-    """
-    transformers_logging.disable_progress_bar()
-    torch.set_num_threads(config.hardware.threads)
-    task = load_task(config.task)
-    policy = load(config)
-    train, prompts = _fitting("train", task.train, policy, config)
-    test, asked = _fitting("test", questions(config, task), policy, config)
-    optimizer = make_optimizer(policy, config.update)
-    on_gpu = policy.device.type == "cuda"
-    loop = Loop(
-        config=config,
-        task=Task(task.name, train, test, task.grade),
-        prompts=prompts,
-        engine=TransformersEngine(policy, config.engine.max_rows, stop.check),
-        rule=find_rule(config.sampler.rule),
-        update=partial(update, policy, optimizer, config),
-        clock=TrainClock(synchronise=torch.cuda.synchronize if on_gpu else lambda: None),
-    )
-    progress = Progress(config.budget)
-    return Experiment(config, store, policy, optimizer, loop, asked, tracker, progress, stop)
-
-
-def _fitting(
-    split: str, problems: Sequence[Problem], policy: Policy, config: Config
-) -> tuple[tuple[Problem, ...], tuple[Prompt, ...]]:
-    """The problems whose prompts fit, and their token ids; say how many do not."""
-    limit = config.sampling.max_prompt_tokens
-    kept, prompts = fitting(problems, policy.tokenizer, limit)
-    if not kept:
-        raise ValueError(
-            f"sampling.max_prompt_tokens={limit}: none of the {len(problems)} {split} prompts fits"
-        )
-    if len(kept) < len(problems):
-        print(f"dropped {len(problems) - len(kept)} of {len(problems)} {split} problems: "
-              f"prompts over {limit} tokens")  # fmt: skip
-    return kept, prompts

@@ -1,25 +1,36 @@
-"""One run as a process: threads, lock, signals, status and exit code around the experiment.
+"""One run as a process: threads, lock, signals, watchdog, status and exit code.
 
     python -m pods.job RUN_FOLDER [ATTEMPT_FOLDER]       executes the folder's frozen config
 
-Exit codes: 0 done, 1 failed, 75 stopped on request or locked: run the same command again.
+Exit codes: 0 done, 1 failed, 75 stopped or out of luck (asked to, locked, disk full, engine hung):
+run the same command again.
 """
 
+import ctypes
+import errno
 import json
 import os
+import signal
 import socket
 import sys
+import time
 import traceback
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 from pods.config import Config
 from pods.runs.environment import environment, working_tree_changes
 from pods.runs.files import replace
+from pods.runs.frozen import check_unchanged
+from pods.runs.meter import Meter
 from pods.runs.store import RunStore
 from pods.stop import Preempted, Stop, stop_on_signals
+from pods.watchdog import watchdog
 
 DONE, FAILED, AGAIN = 0, 1, 75
+DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+PR_SET_PDEATHSIG = 1  # Linux' prctl
 
 
 def to_do(store: RunStore, retry: str) -> bool:
@@ -28,8 +39,16 @@ def to_do(store: RunStore, retry: str) -> bool:
     return state not in ("done", "failed") or (state == "failed" and retry == "failed")
 
 
-def execute(folder: Path, attempt: Path | None = None) -> int:
-    """Run the folder's frozen config to its end; never raises for what goes wrong in the run."""
+def execute(
+    folder: Path, attempt: Path | None = None, now: Callable[[], float] = time.perf_counter
+) -> int:
+    """Run the folder's frozen config to its end; never raises for what goes wrong in the run.
+
+    Args:
+        folder: of the run.
+        attempt: where this attempt's environment goes; None: a new one.
+        now: the training clock's source of seconds.
+    """
     store = RunStore(folder)
     config = store.config()
     with ExitStack() as held:
@@ -39,37 +58,72 @@ def execute(folder: Path, attempt: Path | None = None) -> int:
             print(f"{folder}: another process runs this; nothing was changed", file=sys.stderr)
             return AGAIN
         stop = held.enter_context(stop_on_signals())
+        try:
+            changed = check_unchanged(store, config)
+        except (ValueError, OSError, ImportError) as problem:
+            print(f"error: {problem}", file=sys.stderr)
+            store.set_status(error=_in_short(problem))
+            return FAILED
+        attempt = attempt or store.new_attempt()
+        store.mark(changed)
         _set_threads(config.hardware.threads)
-        _record_attempt(attempt or store.new_attempt())
+        _record_attempt(attempt)
         store.set_status(state="running", pid=os.getpid(), host=socket.gethostname(), error=None)
-        return _run(config, store, stop)
+        held.enter_context(watchdog(stop, config.watchdog_seconds, store.set_status,
+                                    lambda why: store.set_status(state="preempted", error=why),
+                                    AGAIN))  # fmt: skip
+        return _run(config, store, stop, attempt, now)
 
 
-def _run(config: Config, store: RunStore, stop: Stop) -> int:
-    from pods.experiment import build
-    from pods.runs.tracking import open_tracker
+def _run(
+    config: Config, store: RunStore, stop: Stop, attempt: Path, now: Callable[[], float]
+) -> int:
+    meter, tracker, started = Meter(), None, False
 
-    tracker = open_tracker(config, store.folder)
-    state, code, error, built = "failed", FAILED, None, False
+    def report() -> None:
+        replace(attempt / "phases.json", meter.text())
+
     try:
-        experiment = build(config, store, tracker, stop)
-        built = True
+        with meter.phase("start"), stop.at_once():  # nothing is half-written while things load
+            from pods.assemble import build
+            from pods.runs.tracking import open_tracker
+
+            tracker = open_tracker(config, store.folder)
+            experiment = build(config, store, tracker, stop, now, meter, report)
+        started = True
         with closing(experiment.progress):
             experiment.run()
-        state, code = "done", DONE
+        state, code, error = "done", DONE, None
     except Preempted:
-        state, code = "preempted", AGAIN
+        state, code, error = "preempted", AGAIN, None
         print("stopped on request; the same command goes on from here", file=sys.stderr)
     except Exception as problem:
-        error = f"{type(problem).__name__}: {problem}".splitlines()[0]
-        if not built and isinstance(problem, ValueError):  # the user's to mend; nothing was lost
-            state = "pending"
-            print(f"error: {problem}", file=sys.stderr)
-        else:
-            traceback.print_exc()
-    store.set_status(state=state, error=error)
-    tracker.finish(0 if code == AGAIN else code)
+        state, code, error = _judge(problem, started)
+    try:
+        store.set_status(state=state, error=error)
+        report()
+    except OSError as problem:  # a full disk; the lock tells that the run has ended
+        print(f"error: {problem}", file=sys.stderr)
+    if tracker is not None:
+        tracker.finish(FAILED if code == FAILED else DONE)
     return code
+
+
+def _judge(problem: Exception, started: bool) -> tuple[str, int, str]:
+    """Whose an error is: the user's to mend, the machine's, or the run's own; say it."""
+    error = _in_short(problem)
+    if not started and isinstance(problem, ValueError):  # nothing was lost
+        print(f"error: {problem}", file=sys.stderr)
+        return "pending", FAILED, error
+    if isinstance(problem, OSError) and problem.errno in DISK_TROUBLE:
+        print(f"error: {error}\nonce that is mended, the same command goes on", file=sys.stderr)
+        return "preempted", AGAIN, error
+    traceback.print_exception(problem)
+    return "failed", FAILED, error
+
+
+def _in_short(problem: BaseException) -> str:
+    return f"{type(problem).__name__}: {problem}".splitlines()[0]
 
 
 def _set_threads(threads: int) -> None:
@@ -83,5 +137,13 @@ def _record_attempt(attempt: Path) -> None:
     (attempt / "git.diff").write_text(working_tree_changes())
 
 
+def _end_with_parent() -> None:
+    """Ask Linux for a SIGTERM should the sweep be killed: its jobs are nobody's then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        _end_with_parent()
     sys.exit(execute(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None))

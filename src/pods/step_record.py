@@ -1,10 +1,12 @@
 """What is written of a step: its line in metrics.jsonl, and its rollouts."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pods.train import Selected, Step, zero_variance
 
@@ -14,8 +16,9 @@ def metrics(step: Step) -> dict[str, Any]:
 
     `seconds/*` and `train_seconds` are measured; everything else is a function of the config.
     """
-    line = {
+    line: dict[str, Any] = {
         "step": step.step,
+        "nonfinite": step.nonfinite,
         "train_seconds": step.train_seconds,
         **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.items()},
         "prompts": [group.problem.id for group in step.groups],
@@ -23,31 +26,41 @@ def metrics(step: Step) -> dict[str, Any]:
         **(asdict(step.update) if step.update is not None else {}),
         "kept": [group.kept.tolist() for group in step.groups],
     }
-    return {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
+    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
+    return {k: v if _finite(v) else None for k, v in plain.items()}
 
 
 def _of_rollouts(groups: list[Selected]) -> dict[str, Any]:
     rewards = np.stack([group.group.rewards for group in groups])  # (B, n)
     lengths = np.stack([group.group.lengths for group in groups])
-    kept = np.stack([group.kept for group in groups])  # (B, m)
-    kept_rewards = np.take_along_axis(rewards, kept, axis=1)
-    kept_lengths = np.take_along_axis(lengths, kept, axis=1)
-    trained = np.array([group.trained for group in groups])
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     return {
         "reward": rewards.mean(),
         "reward_std": rewards.std(axis=1).mean(),
         "correct": np.mean([group.group.correct for group in groups]),
         "format": np.mean([grade.format for group in groups for grade in group.grades]),
-        "kept_reward": kept_rewards.mean(),
-        "kept_reward_std": kept_rewards.std(axis=1).mean(),
         "zero_variance_groups": sum(zero_variance(group.group) for group in groups),
-        "zero_variance_kept": int((kept_rewards.min(axis=1) == kept_rewards.max(axis=1)).sum()),
-        "skipped_groups": int((~trained).sum()),
         "length": lengths.mean(),
-        "kept_length": kept_lengths.mean(),
         "truncated": np.mean([not rollout.finished for rollout in rollouts]),
         "generated_tokens": lengths.sum(),
+        **(_of_kept(groups, rewards, lengths) if all(len(g.kept) for g in groups) else {}),
+    }
+
+
+def _of_kept(
+    groups: list[Selected], rewards: NDArray[np.float64], lengths: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Of what the rules kept; a step that was void before selection has none of it."""
+    kept = np.stack([group.kept for group in groups])  # (B, m)
+    kept_rewards = np.take_along_axis(rewards, kept, axis=1)
+    kept_lengths = np.take_along_axis(lengths, kept, axis=1)
+    trained = np.array([group.trained for group in groups])
+    return {
+        "kept_reward": kept_rewards.mean(),
+        "kept_reward_std": kept_rewards.std(axis=1).mean(),
+        "zero_variance_kept": int((kept_rewards.min(axis=1) == kept_rewards.max(axis=1)).sum()),
+        "skipped_groups": int((~trained).sum()),
+        "kept_length": kept_lengths.mean(),
         "trained_tokens": int(kept_lengths[trained].sum()),
     }
 
@@ -55,13 +68,14 @@ def _of_rollouts(groups: list[Selected]) -> dict[str, Any]:
 def rollout_rows(step: Step) -> Iterator[dict[str, Any]]:
     """A row a rollout: the problem, the completion, its grade, and its advantage if it was kept."""
     for group in step.groups:
-        advantage = dict(zip(group.kept.tolist(), group.advantages.tolist(), strict=True))
+        signs = [_json_number(advantage) for advantage in group.advantages.tolist()]
+        advantage = dict(zip(group.kept.tolist(), signs, strict=True))
         for i, (rollout, grade) in enumerate(zip(group.rollouts, group.grades, strict=True)):
             yield {
                 "problem": group.problem.id,
                 "question": group.problem.messages[-1]["content"],
                 "completion": rollout.text,
-                "reward": grade.reward,
+                "reward": _json_number(grade.reward),
                 "correct": grade.correct,
                 "format": grade.format,
                 "length": len(rollout.completion_ids),
@@ -69,3 +83,24 @@ def rollout_rows(step: Step) -> Iterator[dict[str, Any]]:
                 "kept": i in advantage,
                 "advantage": advantage.get(i),
             }
+
+
+def replay_rows(step: Step) -> Iterator[dict[str, Any]]:
+    """The same with token ids and log-probs: all that an update of the step needs."""
+    rollouts = [rollout for group in step.groups for rollout in group.rollouts]
+    for row, rollout in zip(rollout_rows(step), rollouts, strict=True):
+        yield {
+            **row,
+            "prompt_ids": rollout.prompt_ids,
+            "completion_ids": rollout.completion_ids,
+            "logprobs": [_json_number(x) for x in rollout.logprobs.tolist()],
+        }
+
+
+def _finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _json_number(value: float) -> float | str:
+    """JSON has no NaN and no infinity; their names stand for them."""
+    return value if _finite(value) else repr(value)

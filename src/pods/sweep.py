@@ -10,20 +10,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pods import job
+from pods.board import Board
 from pods.config import Config
 from pods.runs.environment import gpus
+from pods.runs.frozen import freeze
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
-from pods.stop import stop_on_signals
+from pods.stop import Stop, stop_on_signals
 from pods.validate import ConfigError
 
 POLL_SECONDS = 0.05
+LOOK_SECONDS = 1.0  # between looks at the jobs' heartbeats
+GRACE_SECONDS = 30.0  # a job that hangs may end itself first
 LAST_LINES = 5
+Job = tuple[RunStore, Config]
 
 
 class SweepFailed(Exception):
@@ -40,10 +45,19 @@ class Running:
     """A job's process."""
 
     store: RunStore
-    name: str
+    config: Config
     process: subprocess.Popen[bytes]
     slot: str
     started: float
+    heartbeat: float
+    """As last seen in the job's status; only whether it changes counts, not the clock it is of."""
+    changed: float
+    """When it was last seen to change, by this process' clock."""
+
+    @property
+    def name(self) -> str:
+        """Arm, sizes and seed."""
+        return job_name(self.config)
 
 
 def run(configs: Sequence[Config]) -> None:
@@ -53,44 +67,92 @@ def run(configs: Sequence[Config]) -> None:
         ConfigError: the jobs cannot share this machine's slots; nothing has been written.
         SweepFailed: some jobs failed or were stopped; the others are done.
     """
-    slots = _slots(configs)
+    free = slots(configs)
     in_order = sorted(configs, key=lambda config: config.seed)  # stable: seed-major
-    jobs = {store.folder: (store, c) for c in in_order if (store := RunStore.of(c))}.values()
-    to_do = [(store, config) for store, config in jobs if job.to_do(store, config.retry)]
-    before = Counter(store.status()["state"] for store, _ in jobs)
-    print(f"{len(jobs)} jobs, {before['done']} done before, {len(slots)} at a time")
-    if before["failed"] and len(to_do) < len(jobs) - before["done"]:
-        print(f"{before['failed']} failed before; retry=failed runs them again")
-    stopped = _run_all(to_do, slots)
+    jobs = {store.folder: (store, c) for c in in_order if (store := freeze(c))}.values()
+    states = Counter(state_of(store) for store, _ in jobs)
+    print(f"{len(jobs)} jobs, {states['done']} done before, {len(free)} at a time", flush=True)
+    if states["failed"] and any(c.retry != "failed" for _, c in jobs):
+        print(f"{states['failed']} failed before; retry=failed runs them again")
+    if states["running"]:
+        print(f"{states['running']} running in another process; left alone")
+    to_do = [
+        (store, config)
+        for store, config in jobs
+        if job.to_do(store, config.retry) and state_of(store) != "running"
+    ]
+    stopped = _run_all(to_do, free)
     not_done = [(s, c) for s, c in jobs if s.status()["state"] != "done"]
     print(f"{len(jobs) - len(not_done)} of {len(jobs)} jobs done")
     if not_done:
+        again = stopped or {state_of(s) for s, _ in not_done} <= {"preempted", "running"}
         message = "\n".join(_account(store, config) for store, config in not_done)
-        raise SweepFailed(message, job.AGAIN if stopped else job.FAILED)
+        raise SweepFailed(message, job.AGAIN if again else job.FAILED)
     _draw(configs[0], [store.folder for store, _ in jobs])
 
 
-def _run_all(jobs: Sequence[tuple[RunStore, Config]], slots: list[str]) -> bool:
+def slots(configs: Sequence[Config]) -> list[str]:
+    """One a GPU that this process may use, or as many as the cores have threads for.
+
+    Raises:
+        ConfigError: some jobs want a GPU and some do not.
+    """
+    devices = sorted({config.hardware.device for config in configs})
+    if len(devices) > 1:
+        raise ConfigError("hardware.device", ",".join(devices), "must be one for a whole sweep")
+    jobs = configs[0].launch.jobs
+    if devices == ["cuda"]:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        found = [str(i) for i in range(len(gpus()))] if visible is None else visible.split(",")
+        return found[:jobs] or ["0"]
+    threads = max(config.hardware.threads for config in configs)
+    count = jobs or max(1, len(os.sched_getaffinity(0)) // threads)
+    return [str(i) for i in range(count)]
+
+
+def job_name(config: Config) -> str:
+    """Arm, sizes and seed, for a line on a screen."""
+    rule = f"{config.arm or config.sampler.rule} {config.nm.n}->{config.nm.m}"
+    return f"{rule:<24} seed {config.seed}"
+
+
+def _run_all(jobs: Sequence[Job], free: list[str]) -> bool:
     """Run the jobs, one a free slot; return whether the sweep was asked to stop."""
-    waiting, free, running, ended = list(jobs), list(slots), list[Running](), 0
-    with stop_on_signals() as stop:
+    running: list[Running] = []
+    with stop_on_signals() as stop, Board(len(jobs)) as board:
         try:
-            while running or (waiting and not stop.requested):
-                while waiting and free and not stop.requested:
-                    running.append(_start(*waiting.pop(0), free.pop(0)))
-                if stop.requested:
-                    _ask_to_stop(running)
-                for active in [r for r in running if r.process.poll() is not None]:
-                    running.remove(active)
-                    free.append(active.slot)
-                    ended += 1
-                    print(f"[{ended}/{len(jobs)}] {_result(active)}", flush=True)
-                time.sleep(POLL_SECONDS)
+            for ended in _ended(list(jobs), list(free), running, stop, board):
+                board.end(_result(ended))
         finally:  # also if this process itself fails: no job is left behind
-            _ask_to_stop(running)
+            for active in running:
+                active.process.terminate()
             for active in running:
                 active.process.wait()
         return stop.requested
+
+
+def _ended(
+    waiting: list[Job], free: list[str], running: list[Running], stop: Stop, board: Board
+) -> Iterator[Running]:
+    """Start jobs as slots get free, and yield each one when its process has ended."""
+    asked, looked = False, 0.0
+    while running or (waiting and not stop.requested):
+        while waiting and free and not stop.requested:
+            running.append(_start(*waiting.pop(0), free.pop(0)))
+        if stop.requested and not asked:
+            asked = True
+            for active in running:
+                active.process.terminate()
+        for active in [r for r in running if r.process.poll() is not None]:
+            running.remove(active)
+            free.append(active.slot)
+            yield active
+        if time.monotonic() - looked >= LOOK_SECONDS:
+            looked = time.monotonic()
+            board.show([active.store.folder for active in running], len(waiting))
+            for active in running:
+                _end_if_silent(active)
+        time.sleep(POLL_SECONDS)
 
 
 def _start(store: RunStore, config: Config, slot: str) -> Running:
@@ -107,46 +169,31 @@ def _start(store: RunStore, config: Config, slot: str) -> Running:
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             env=environment, start_new_session=True,
         )  # fmt: skip
-    return Running(store, _name(config), process, slot, time.monotonic())
+    now = time.monotonic()
+    return Running(store, config, process, slot, now, 0.0, now)
 
 
-def _ask_to_stop(running: Sequence[Running]) -> None:
-    for active in running:
-        active.process.send_signal(signal.SIGTERM)  # does nothing if it has ended
-
-
-def _slots(configs: Sequence[Config]) -> list[str]:
-    """One a GPU that this process may use, or as many as the cores have threads for."""
-    devices = sorted({config.hardware.device for config in configs})
-    if len(devices) > 1:
-        raise ConfigError("hardware.device", ",".join(devices), "must be one for a whole sweep")
-    jobs = configs[0].launch.jobs
-    if devices == ["cuda"]:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        found = [str(i) for i in range(len(gpus()))] if visible is None else visible.split(",")
-        return found[:jobs] or ["0"]
-    threads = max(config.hardware.threads for config in configs)
-    count = jobs or max(1, len(os.sched_getaffinity(0)) // threads)
-    return [str(i) for i in range(count)]
-
-
-def _name(config: Config) -> str:
-    rule = f"{config.arm or config.sampler.rule} {config.nm.n}->{config.nm.m}"
-    return f"{rule:<24} seed {config.seed}"
+def _end_if_silent(active: Running) -> None:
+    """Kill a job that hangs so hard that its own watchdog does not end it."""
+    heartbeat, now = active.store.status().get("heartbeat", 0.0), time.monotonic()
+    if heartbeat != active.heartbeat:
+        active.heartbeat, active.changed = heartbeat, now
+    limit = active.config.watchdog_seconds
+    if limit is not None and now - active.changed > limit + GRACE_SECONDS:
+        silence = f"no sign of life for {now - active.changed:.0f} s: killed"
+        os.killpg(active.process.pid, signal.SIGKILL)
+        active.process.wait()
+        active.store.set_status(state="lost", error=silence)
 
 
 def _result(ended: Running) -> str:
-    """One line on a job that has ended; one that died without a word is failed, or lost if killed.
-
-    A killed job (out of memory, a lost node) is taken up by the same command; one that ended
-    itself waits for `retry=failed`, as it would do so again.
-    """
+    """One line on a job that has ended; one that died without a word is lost, and goes on."""
     store, code = ended.store, ended.process.returncode
-    if store.status()["state"] in ("running", "pending") and code not in (job.DONE, job.AGAIN):
-        if code < 0:
-            store.set_status(state="lost", error=f"killed by {signal.Signals(-code).name}")
-        elif not store.status().get("error"):
-            store.set_status(state="failed", error=f"exit code {code}")
+    if store.status()["state"] == "running" or code not in (job.DONE, job.FAILED, job.AGAIN):
+        died = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        store.set_status(state="lost", error=store.status().get("error") or died)
+    elif code == job.FAILED and not store.status().get("error"):
+        store.set_status(error="ended before it began")  # its console says why
     status, seconds = store.status(), time.monotonic() - ended.started
     found = f"accuracy {status['accuracy']:.3f}  " if status["state"] == "done" else ""
     return f"{status['state']:<9} {ended.name}  {found}{seconds:.0f} s"
@@ -155,7 +202,7 @@ def _result(ended: Running) -> str:
 def _account(store: RunStore, config: Config) -> str:
     """Why a job is not done, with the end of its newest console."""
     error = store.status().get("error")
-    lines = [f"{state_of(store)}: {_name(config)}: {error or 'not finished'}"]
+    lines = [f"{state_of(store)}: {job_name(config)}: {error or 'not finished'}"]
     consoles = sorted((store.folder / "attempts").glob("*/console.log"))
     if error and consoles:
         tail = consoles[-1].read_text(errors="replace").splitlines()[-LAST_LINES:]

@@ -3,6 +3,7 @@
 Shapes: B = prompts of a step, n = rollouts a prompt, m = kept of them.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -47,7 +48,9 @@ class Step:
     """By phase."""
     groups: list[Selected]
     update: UpdateStats | None
-    """None where no group was left to train on."""
+    """None where no group was left to train on, or the step was not applied."""
+    nonfinite: str | None = None
+    """What was NaN or infinite, so that the step was not applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,36 +102,60 @@ class Loop:
                 for problem, rollouts in zip(problems, generated, strict=True)
             ]
         with clock.phase("select"):
+            nonfinite = _nonfinite(generated, graded)
             groups = [
-                self.select(step, slot, *parts)
+                self.select(step, slot, *parts, nothing=nonfinite is not None)
                 for slot, parts in enumerate(zip(problems, generated, graded, strict=True))
             ]
         with clock.phase("update"):
             trained = [group for group in groups if group.trained]
             rollouts = [group.rollouts[i] for group in trained for i in group.kept]
             signs = np.concatenate([group.advantages for group in trained] or [np.empty(0)])
-            stats = self.update(rollouts, signs, step) if rollouts else None
+            try:
+                stats = self.update(rollouts, signs, step) if rollouts else None
+            except FloatingPointError as error:
+                stats, nonfinite = None, str(error)
         with clock.phase("sync"):
             self.engine.sync()
         seconds = clock.commit()
-        return Step(step, clock.train_seconds, seconds, groups, stats)
+        return Step(step, clock.train_seconds, seconds, groups, stats, nonfinite)
 
     def select(
-        self, step: int, slot: int, problem: Problem, rollouts: list[Rollout], grades: list[Grade]
+        self,
+        step: int,
+        slot: int,
+        problem: Problem,
+        rollouts: list[Rollout],
+        grades: list[Grade],
+        nothing: bool,
     ) -> Selected:
-        """Keep m of one prompt's rollouts; `slot` is the prompt's place in the step."""
+        """Keep m of one prompt's rollouts, or nothing; `slot` is the prompt's place in the step."""
         config = self.config
         group = Group(
             np.array([grade.reward for grade in grades]),
             np.array([grade.correct for grade in grades]),
             np.array([len(rollout.completion_ids) for rollout in rollouts]),
         )
+        if nothing:
+            none = np.empty(0, np.intp)
+            return Selected(problem, rollouts, grades, group, none, np.empty(0), trained=False)
         rng = np.random.default_rng(derive(config.seed, "rule", step, slot))
         kept = keep(self.rule, group, config.nm.m, rng)
         scale = config.advantage
         signs = advantages(group.rewards, kept, over=scale.over, ddof=scale.ddof, eps=scale.eps)
         trained = config.group_filter.name == "none" or not zero_variance(group)
         return Selected(problem, rollouts, grades, group, kept, signs, trained)
+
+
+def _nonfinite(
+    generated: Sequence[Sequence[Rollout]], graded: Sequence[Sequence[Grade]]
+) -> str | None:
+    """What of a step's rewards and log-probs is NaN or infinite, in words."""
+    if not all(math.isfinite(grade.reward) for grades in graded for grade in grades):
+        return "a reward is NaN or infinite"
+    if not all(np.isfinite(r.logprobs).all() for rollouts in generated for r in rollouts):
+        return "a log-prob of the engine is NaN or infinite"
+    return None
 
 
 def zero_variance(group: Group) -> bool:

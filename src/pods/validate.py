@@ -14,6 +14,7 @@ TYPE_NAMES: dict[Any, str] = {
     int: "an integer",
     float: "a number",
     str: "a text",
+    bool: "true or false",
     list[float]: "a list of numbers",
     list[str]: "a list of texts",
 }

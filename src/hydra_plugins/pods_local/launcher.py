@@ -13,7 +13,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from pods import sweep
+from pods import dry_run, sweep
 from pods.checks import build
 
 
@@ -52,7 +52,10 @@ class LocalLauncher(Launcher):
                                          resolve=True))  # type: ignore[arg-type]
             for o in job_overrides
         ]  # fmt: skip
-        sweep.run(configs)
+        if any(config.dry_run for config in configs):
+            print("\n".join(dry_run.show(configs)))
+        else:
+            sweep.run(configs)
         return [
             JobReturn(overrides=o, _return_value=0, status=JobStatus.COMPLETED)
             for o in job_overrides

@@ -57,7 +57,7 @@ def load(folders: Sequence[Path], allow_missing: bool = False, allow_mixed: bool
     budget = _budget([run.config for run in runs])
     series = series_names(runs)
     holes = _absent_seeds(runs, series)
-    evaluations, steps, machines = [], [], set()
+    evaluations, steps, machines, changed = [], [], set(), list[str]()
     for run, name in zip(runs, series, strict=True):
         where = {"series": name, "seed": run.config.seed}
         state = state_of(run.store)
@@ -68,6 +68,8 @@ def load(folders: Sequence[Path], allow_missing: bool = False, allow_mixed: bool
             evaluations.append({**where, **row, "run": run.store.folder.name})
         steps += [{**where, **_numbers(line)} for line in read_lines(run.store.metrics_path)]
         machines |= _machines(run)
+        if run.store.marks():
+            changed.append(f"{name} seed {run.config.seed}: {', '.join(run.store.marks())}")
     if holes and not allow_missing:
         raise IncompleteStudy("\n".join(["missing (--allow-missing leaves it out):", *holes]))
     if not evaluations:
@@ -75,6 +77,9 @@ def load(folders: Sequence[Path], allow_missing: bool = False, allow_mixed: bool
     if len(machines) > 1 and not allow_mixed:
         raise ValueError(f"runs from different machines share no time axis: {sorted(machines)}; "
                          "--allow-mixed draws them all the same")  # fmt: skip
+    if changed and not allow_mixed:
+        raise ValueError("\n".join(["runs that changed on the way; --allow-mixed draws them all "
+                                    "the same:", *changed]))  # fmt: skip
     table = pd.DataFrame(steps) if steps else pd.DataFrame(columns=["series", "seed", "step"])
     return Study(pd.DataFrame(evaluations), table, sorted(machines), budget, holes)
 
@@ -131,7 +136,7 @@ def _evaluations(run: Run, holes: list[str]) -> Iterable[dict[str, Any]]:
     """One row a checkpoint, the repeats averaged; holes are added to the list."""
     points, repeats = run.store.evaluation_points(), run.config.evaluation.repeats
     expected: int | None = None
-    for step in sorted({0, run.store.status()["step"], *points}):
+    for step in sorted({0, run.store.status()["step"], *points, *run.store.evaluated_steps()}):
         records = pd.DataFrame(read_lines(run.store.evaluation_path(step)))
         expected = expected or len(records)
         where = f"{run.store.folder.name} step {step}"

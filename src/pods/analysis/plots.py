@@ -1,5 +1,6 @@
 """Tables to figures. A plot function takes axes and returns nothing; saving is apart."""
 
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 
 from pods.analysis.curves import phase_columns
 from pods.analysis.load import Study
+from pods.runs.files import replace
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = "osD^vP*"  # one fewer than colours, so that pairs repeat only after 56 series
@@ -81,9 +83,11 @@ def draw_study(curve: pd.DataFrame, summary: pd.DataFrame, study: Study, title: 
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write PNG and PDF; the same figure gives the same bytes."""
-    paths = [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
-    figure.savefig(paths[0], dpi=150, metadata={"Software": None})
-    figure.savefig(paths[1], metadata={"CreationDate": None, "Producer": None})
+    """Write PNG and PDF, each in one step; the same figure gives the same bytes."""
+    metadata = {".png": {"Software": None}, ".pdf": {"CreationDate": None, "Producer": None}}
+    for suffix, without in metadata.items():
+        drawn = BytesIO()
+        figure.savefig(drawn, format=suffix[1:], dpi=150, metadata=without)
+        replace(stem.with_suffix(suffix), drawn.getvalue())
     plt.close(figure)
-    return paths
+    return [stem.with_suffix(suffix) for suffix in metadata]

@@ -7,6 +7,7 @@ import pandas as pd
 
 from pods.analysis.curves import curves, paired, phase_columns, summary
 from pods.analysis.load import Study, load
+from pods.runs.files import replace
 
 
 def aggregate(
@@ -22,13 +23,14 @@ def aggregate(
     table = summary(study.evaluations, study.steps, curve)
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    curve.to_csv(figures / "accuracy_vs_time.csv", index=False, float_format="%.6g")
-    study.evaluations.to_csv(
-        figures / "accuracy_vs_time.runs.csv", index=False, float_format="%.6g"
-    )
-    differences = paired(study.evaluations, curve)
-    differences.to_csv(figures / "paired.csv", index=False, float_format="%.6g")
-    table.to_csv(figures / "summary.csv", index=False, float_format="%.6g")
+    tables = {
+        "accuracy_vs_time.csv": curve,
+        "accuracy_vs_time.runs.csv": study.evaluations,
+        "paired.csv": paired(study.evaluations, curve),
+        "summary.csv": table,
+    }
+    for name, frame in tables.items():
+        replace(figures / name, frame.to_csv(index=False, float_format="%.6g"))
     return study, curve, table
 
 

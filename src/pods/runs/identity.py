@@ -5,6 +5,7 @@ import hashlib
 import importlib
 import inspect
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,23 @@ from pods.runs.files import sha256
 from pods.runs.home import weights
 from pods.validate import leaves
 
+PLACES = ("task.path", "model.path", "model.hub")  # what lies there counts, by its bytes
 VERSION = 1  # raise it when a key's meaning changes, so that old runs are not taken for new ones
 
 
 def science(config: Config) -> dict[str, Any]:
     """The config's science keys, dotted, with their values."""
-    plain = dataclasses.asdict(config)
+    return pick(dataclasses.asdict(config))
+
+
+def pick(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The science keys of a config's plain values, dotted; what is missing stays missing."""
     found = {}
     for name, (_, key) in leaves().items():
-        if not key.operational:
-            value: Any = plain
-            for part in name.split("."):
-                value = value[part]
+        value: Any = values
+        for part in name.split("."):
+            value = value.get(part, ...) if isinstance(value, Mapping) else ...
+        if not key.operational and value is not ...:
             found[name] = value
     return found
 
@@ -35,11 +41,10 @@ def identity(config: Config) -> dict[str, Any]:
 
     Data and weights in a folder count by their bytes, not their place; a hub's by their name.
     """
-    content: dict[str, Any] = {"version": VERSION, **science(config)}
-    path = content.pop("task.path")
-    if path is not None:
-        content["data"] = [digest(Path(path) / f"{s}.jsonl") for s in ("train", "test")]
-    del content["model.path"], content["model.hub"]
+    content: dict[str, Any] = {"version": VERSION, **settled(dataclasses.asdict(config))}
+    if config.task.path is not None:
+        folder = Path(config.task.path)
+        content["data"] = [digest(folder / f"{split}.jsonl") for split in ("train", "test")]
     source = Path(weights(config.model))
     files = sorted([source / "config.json", *source.glob("*.safetensors")])
     content["weights"] = [digest(f) for f in files] if source.is_dir() else str(source)
@@ -47,6 +52,24 @@ def identity(config: Config) -> dict[str, Any]:
         module = importlib.import_module(config.sampler.rule.partition(":")[0])
         content["rule source"] = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
     return content
+
+
+def settled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those science keys of plain values that say what is computed, not where it lies."""
+    return {name: value for name, value in pick(values).items() if name not in PLACES}
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """A line for each key that is not the same in both.
+
+    >>> difference({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4})
+    ['b: 2 -> 3', 'c: nothing -> 4']
+    """
+    return [
+        f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
+        for name in {**before, **after}
+        if before.get(name, ...) != after.get(name, ...)
+    ]
 
 
 def fingerprint(content: dict[str, Any]) -> str:

@@ -23,40 +23,84 @@ def state_of(store: RunStore) -> str:
 
 def statuses(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """One row a run."""
-    rows = []
-    for folder in folders:
-        store = RunStore(folder)
-        config, status = store.config(), store.status()
-        limit = config.budget.train_seconds
-        rows.append(
-            {
-                "arm": config.arm or config.sampler.rule,
-                "n": config.nm.n,
-                "m": config.nm.m,
-                "seed": config.seed,
-                "state": state_of(store),
-                "step": status.get("step", 0),
-                "train_seconds": round(status.get("train_seconds", 0.0), 1),
-                "budget": f"{limit:g} s" if limit else f"{config.budget.max_steps} steps",
-                "accuracy": status.get("accuracy"),
-                "error": status.get("error"),
-                "folder": str(folder),
-            }
-        )
-    return rows
+    return [_row(RunStore(folder)) for folder in folders]
+
+
+def _row(store: RunStore) -> dict[str, Any]:
+    config, status = store.config(), store.status()
+    limit = config.budget.train_seconds
+    return {
+        "arm": config.arm or config.sampler.rule,
+        "n": config.nm.n,
+        "m": config.nm.m,
+        "seed": config.seed,
+        "state": state_of(store),
+        "step": status.get("step", 0),
+        "train_seconds": round(status.get("train_seconds", 0.0), 1),
+        "budget": f"{limit:g} s" if limit else f"{config.budget.max_steps} steps",
+        "accuracy": status.get("accuracy"),
+        "error": status.get("error"),
+        "void_steps": status.get("void_steps", 0),
+        "changes": store.marks(),
+        "folder": str(store.folder),
+    }
 
 
 def format_statuses(rows: Sequence[dict[str, Any]]) -> str:
     """A table for a screen."""
-    arms = 2 + max(len(row["arm"]) for row in rows)
-    header = f"{'arm':<{arms}}{'n→m':>8}{'seed':>6}  {'state':<10}{'step':>7}"
-    lines = [header + f"{'train / budget':>20}{'accuracy':>10}"]
-    for row in rows:
-        accuracy = "-" if row["accuracy"] is None else f"{row['accuracy']:.3f}"
-        sizes = f"{row['n']}→{row['m']}"
-        train = f"{row['train_seconds']:.1f} / {row['budget']}"
-        lines.append(
-            f"{row['arm']:<{arms}}{sizes:>8}{row['seed']:>6}  {row['state']:<10}{row['step']:>7}"
-            f"{train:>20}{accuracy:>10}  {row['error'] or ''}".rstrip()
-        )
-    return "\n".join(lines)
+    return table(
+        ("arm", "n→m", "seed", "state", "step", "train / budget", "accuracy", ""),
+        [
+            (
+                row["arm"],
+                f"{row['n']}→{row['m']}",
+                str(row["seed"]),
+                row["state"],
+                str(row["step"]),
+                f"{row['train_seconds']:.1f} / {row['budget']}",
+                "-" if row["accuracy"] is None else f"{row['accuracy']:.3f}",
+                _notes(row),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _notes(row: dict[str, Any]) -> str:
+    """What is out of the ordinary about a run."""
+    notes = [row["error"] or ""]
+    notes += [f"{row['void_steps']} steps not applied"] if row["void_steps"] else []
+    notes += [f"changed: {', '.join(row['changes'])}"] if row["changes"] else []
+    return "; ".join(filter(None, notes))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they need to be: the first to the left, numbers to the right.
+
+    >>> print(table(("arm", "seed", ""), [("pods", "3", "fine")]))
+    arm   seed
+    pods     3  fine
+    """
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    left = {0, len(header) - 1} | {i for i, name in enumerate(header) if name in ("id", "state")}
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a person.
+
+    >>> duration(75), duration(7500), duration(8)
+    ('1 min 15 s', '2 h 05 min', '8 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

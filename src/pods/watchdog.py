@@ -1,0 +1,66 @@
+"""A thread that notices when a run no longer gets on: it says where it hangs, and ends it."""
+
+import faulthandler
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pods.stop import Stop
+
+POLL_SECONDS = 5.0
+LAST_WORD_SECONDS = 5.0
+
+
+@contextmanager
+def watchdog(
+    stop: Stop,
+    limit: float | None,
+    alive: Callable[[], None],
+    hung: Callable[[str], None],
+    exit_code: int,
+) -> Iterator[None]:
+    """Watch the main thread from another one while the block runs.
+
+    Silence is counted in polls and not by a clock, so that a process that was suspended as a whole
+    is not taken for one that hangs.
+
+    Args:
+        stop: counts the main thread's signs of life.
+        limit: seconds of silence after which the process ends; None: never.
+        alive: called at every poll that found a sign of life.
+        hung: told what happened, before the process ends; it may itself hang.
+        exit_code: of the process that hung.
+    """
+    ended = threading.Event()
+    poll = POLL_SECONDS if limit is None else min(POLL_SECONDS, limit / 4)
+
+    def watch() -> None:
+        seen, silent = stop.signs, 0.0
+        while not ended.wait(poll):
+            if stop.signs != seen:
+                seen, silent = stop.signs, 0.0
+                alive()
+            else:
+                silent += poll
+            if limit is not None and silent >= limit:
+                _end(hung, limit, exit_code)
+
+    thread = threading.Thread(target=watch, name="watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(LAST_WORD_SECONDS)
+
+
+def _end(hung: Callable[[str], None], limit: float, exit_code: int) -> None:
+    message = f"no sign of life for {limit:g} s: ended by the watchdog"
+    print(f"{message}; where every thread is:", file=sys.stderr, flush=True)
+    faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+    last_word = threading.Thread(target=hung, args=(message,), daemon=True)
+    last_word.start()  # a disk that hangs must not keep the process
+    last_word.join(LAST_WORD_SECONDS)
+    os._exit(exit_code)

@@ -1,0 +1,225 @@
+"""Sweeps: a process a job, what happens when jobs end badly or hang, and what a person sees."""
+
+import json
+import os
+import pty
+import signal
+import time
+
+import pytest
+from running import SHORT, start, wait_for
+
+from pods.runs.files import read_lines
+from pods.runs.store import RunStore
+
+FAULTS = """
+import os, signal, sys, time
+from pathlib import Path
+FOLDER = ' '.join(sys.argv)
+def rule(group, m, rng):
+    if Path('faults').exists():
+        if 'seed1-' in FOLDER: os._exit(9)
+        if 'seed2-' in FOLDER: os.kill(os.getpid(), signal.SIGKILL)
+        if 'seed3-' in FOLDER: raise RuntimeError('a rule of mine is broken')
+        if 'seed4-' in FOLDER: time.sleep(1000)
+        if 'seed5-' in FOLDER: os.kill(os.getpid(), signal.SIGSTOP)
+    return range(m)
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path, monkeypatch):
+    """Overrides for a rule that ends jobs badly, by seed, while a file `faults` is there."""
+    (tmp_path / "my_rules.py").write_text(FAULTS)
+    (tmp_path / "faults").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return ("sampler.rule=my_rules:rule", *SHORT, "budget.max_steps=1")
+
+
+def states(tmp_path):
+    stores = [RunStore(path.parent) for path in (tmp_path / "runs").rglob("config.yaml")]
+    return {store.config().seed: store.status()["state"] for store in stores}
+
+
+def attempts(tmp_path):
+    folders = (tmp_path / "runs").glob("*/*/*/seed*")
+    return {int(f.name[4]): len(list((f / "attempts").iterdir())) for f in folders}
+
+
+def test_jobs_that_end_badly_leave_the_others_running_and_only_they_run_again(
+    run_py, tmp_path, faulty
+):
+    sweep = ("-m", "seed=1,2,3,6,7,8,9,0", *faulty)
+    result = run_py(*sweep)
+    assert result.returncode == 1
+    assert "5 of 8 jobs done" in result.stdout
+    for reason in (
+        "seed 1: exit code 9", "seed 2: killed by SIGKILL",
+        "seed 3: RuntimeError: a rule of mine is broken",
+    ):  # fmt: skip
+        assert reason in result.stderr
+    assert "raise RuntimeError('a rule of mine is broken')" in result.stderr  # its last lines
+    good = dict.fromkeys((0, 6, 7, 8, 9), "done")
+    assert states(tmp_path) == {1: "lost", 2: "lost", 3: "failed", **good}
+    (tmp_path / "faults").unlink()
+    again = run_py(*sweep)  # those that died go on; one that failed waits to be asked for
+    assert again.returncode == 1 and "retry=failed" in again.stdout
+    assert "seed 3: RuntimeError" in again.stderr and "seed 1" not in again.stderr
+    assert states(tmp_path) == {1: "done", 2: "done", 3: "failed", **good}
+    last = run_py(*sweep, "retry=failed")
+    assert last.returncode == 0, last.stderr
+    assert "7 done before" in last.stdout and "8 of 8 jobs done" in last.stdout
+    assert attempts(tmp_path) == {1: 2, 2: 2, 3: 2, **dict.fromkeys(good, 1)}
+    figures = tmp_path / "runs" / "default" / "figures"
+    assert {p.name for p in figures.iterdir()} == {
+        "accuracy_vs_time.png", "accuracy_vs_time.pdf", "accuracy_vs_time.csv",
+        "accuracy_vs_time.runs.csv", "summary.csv", "paired.csv",
+    }  # fmt: skip
+
+
+def test_a_job_that_hangs_says_where_and_ends_and_one_that_cannot_is_killed(
+    run_py, tmp_path, faulty, monkeypatch
+):
+    (tmp_path / "sitecustomize.py").write_text(
+        "try:\n    import pods.sweep\n    pods.sweep.GRACE_SECONDS = 5.0\nexcept ImportError:\n"
+        "    pass\n"
+    )
+    result = run_py("-m", "seed=4,5,6", *faulty, "watchdog_seconds=8", "launch.jobs=3")
+    assert result.returncode == 1
+    assert "1 of 3 jobs done" in result.stdout
+    assert states(tmp_path) == {4: "preempted", 5: "lost", 6: "done"}
+    assert "seed 4: no sign of life for 8 s: ended by the watchdog" in result.stderr
+    [console] = (tmp_path / "runs").rglob("seed4-*/attempts/001/console.log")
+    assert "my_rules.py" in console.read_text() and "in rule" in console.read_text()
+    assert "seed 5: no sign of life for" in result.stderr and "killed" in result.stderr
+
+
+def test_a_sweep_is_seed_major_and_every_job_has_its_own_process(run_py, tmp_path):
+    result = run_py("-m", "sampler=max_variance,random", "seed=range(2)", "launch.jobs=1", *SHORT)
+    assert result.returncode == 0, result.stderr
+    ended = [line for line in result.stdout.splitlines() if line.startswith("[")]
+    assert [("seed 0" in line, "random" in line) for line in ended] == [
+        (True, False), (True, True), (False, False), (False, True),
+    ]  # fmt: skip
+    pids = {json.loads(p.read_text())["pid"] for p in (tmp_path / "runs").rglob("status.json")}
+    assert len(pids) == 4
+
+
+def test_the_frozen_config_runs_even_if_conf_is_edited_later(run_py, tmp_path, monkeypatch):
+    """The launcher freezes all jobs before the first; the first one here edits what conf/ says."""
+    (tmp_path / "meddler.py").write_text(
+        "from pathlib import Path\n"
+        "def rule(group, m, rng):\n"
+        "    conf = Path('conf/group/later.yaml')\n"
+        "    conf.write_text('# @package _global_\\nbudget: {max_steps: 7}\\n')\n"
+        "    return range(m)\n"
+    )
+    (tmp_path / "conf" / "group").mkdir(parents=True)
+    later = tmp_path / "conf" / "group" / "later.yaml"
+    later.write_text("# @package _global_\nbudget: {max_steps: 2}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = run_py("-m", "seed=0,1", "sampler.rule=meddler:rule", "launch.jobs=1", *SHORT[1:],
+                    "+group=later", "hydra.searchpath=[file://conf]")  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "max_steps: 7" in later.read_text()
+    steps = [len(read_lines(path)) for path in (tmp_path / "runs").rglob("metrics.jsonl")]
+    assert steps == [2, 2]
+
+
+def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(run_py, tmp_path):
+    sweep = ("-m", "seed=0,1", *SHORT, "budget.max_steps=60", "launch.jobs=2")
+    process = start(tmp_path, *sweep)
+    runs = tmp_path / "runs"
+    wait_for(lambda: len([p for p in runs.rglob("metrics.jsonl") if p.stat().st_size > 3000]) == 2)
+    pids = [json.loads(path.read_text())["pid"] for path in runs.rglob("status.json")]
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    assert "stopping at the next safe point" in output and "preempted" in output
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    result = run_py(*sweep)
+    assert result.returncode == 0 and "2 of 2 jobs done" in result.stdout
+
+
+def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path):
+    sweep = ("-m", "seed=0", *SHORT, "budget.max_steps=100")
+    process = start(tmp_path, *sweep)
+    runs = tmp_path / "runs"
+    wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.rglob("metrics.jsonl")))
+    process.kill()
+    process.communicate(timeout=30)
+    [folder] = runs.glob("*/*/*/seed*")
+    wait_for(lambda: RunStore(folder).status()["state"] == "preempted", 30)
+    result = run_py(*sweep)
+    assert result.returncode == 0, result.stderr
+    assert len(read_lines(folder / "metrics.jsonl")) == 100
+
+
+def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(run_py, tmp_path):
+    process = start(tmp_path, *SHORT, "budget.max_steps=100000")
+    runs = tmp_path / "runs"
+    wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.rglob("metrics.jsonl")))
+    [folder] = runs.glob("*/*/*/seed*")
+    process.send_signal(signal.SIGSTOP)  # so that only the second process could change anything
+    try:
+        before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
+        started = time.monotonic()
+        second = run_py(*SHORT, "budget.max_steps=100000")
+        assert second.returncode == 75 and "another process runs this" in second.stderr
+        assert time.monotonic() - started < 10  # 2 s where nothing else runs
+        sweep = run_py("-m", "seed=0", *SHORT, "budget.max_steps=100000")
+        assert sweep.returncode == 75 and "1 running in another process" in sweep.stdout
+        assert {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()} == before
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 75
+
+
+def test_hydras_own_launcher_can_be_chosen(run_py, tmp_path):
+    result = run_py("-m", "hydra/launcher=basic", "seed=0,1", *SHORT)
+    assert result.returncode == 0, result.stderr
+    assert states(tmp_path) == {0: "done", 1: "done"}
+
+
+def test_a_terminal_shows_a_live_table(tmp_path):
+    """On a pseudo-terminal the table is drawn and redrawn; the jobs' last lines stay."""
+    master, slave = pty.openpty()
+    process = start(tmp_path, "-m", "seed=0", *SHORT, stdout=slave, stderr=slave)
+    os.close(slave)
+    shown = b""
+    while process.poll() is None or shown[-1:] == b"":
+        try:
+            shown += os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+    assert process.wait(60) == 0
+    text = shown.decode()
+    assert "train / budget" in text and "0 of 1 ended, 1 running, 0 waiting" in text
+    assert "[1/1] done" in text
+
+
+def test_a_dry_run_lists_jobs_costs_and_what_is_missing_and_writes_nothing(run_py, tmp_path):
+    assert run_py(*SHORT).returncode == 0
+    before = set(tmp_path.rglob("*"))
+    result = run_py("-m", "seed=0,1", *SHORT, "dry_run=true")
+    assert result.returncode == 0, result.stderr
+    header, done, pending, total, last = result.stdout.splitlines()
+    assert header.split() == ["arm", "n→m", "seed", "id", "state", "time", "disk"]
+    [folder] = (tmp_path / "runs").glob("*/*/*/seed*")
+    assert done.split()[:6] == ["max_variance", "64→16", "0", folder.name[6:], "done", "-"]
+    assert "pending" in pending and "≥" not in pending  # seed 0 tells what seed 1 will cost
+    assert total.startswith("1 of 2 jobs to run, 2 at a time: ") and "MB free" in total
+    assert last == "dry run: no job was started"
+    result = run_py("task=gsm8k", "task.path=nowhere", "model=smollm2_135m", "hardware=l40s",
+                    "model.path=not/there", "dry_run=true")  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    missing = [line for line in result.stdout.splitlines() if line.startswith("missing: ")]
+    assert [line.split("=")[0] for line in missing] == [
+        "missing: task.path", "missing: model.path", "missing: hardware",
+    ]  # fmt: skip
+    hydras = {tmp_path / "runs" / "default" / "multirun.yaml"}
+    assert set(tmp_path.rglob("*")) - hydras == before
