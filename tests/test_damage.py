@@ -1,0 +1,246 @@
+"""A damaged checkpoint is never gone on from, and never passed over in silence."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from compose import composed
+
+from pods.runs import checkpoint
+from pods.runs.frozen import freeze
+from pods.runs.store import OPTIMIZER, RunStore
+
+STEPS = 3
+COMMON = (OPTIMIZER, "clock.json", checkpoint.MANIFEST)
+FILES = {
+    "full": (
+        "policy/model.safetensors",
+        "policy/config.json",
+        "policy/generation_config.json",
+        "policy/tokenizer.json",
+        "policy/tokenizer_config.json",
+        "policy/chat_template.jinja",
+        *COMMON,
+    ),
+    "lora": (
+        "policy/adapter_model.safetensors",
+        "policy/adapter_config.json",
+        "policy/README.md",
+        *COMMON,
+    ),
+}
+CHANGING = ("policy/model.safetensors", "policy/adapter_model.safetensors", *COMMON)
+
+EXECUTE = """
+import itertools, sys
+from pathlib import Path
+from pods.job import execute
+
+for folder in sys.argv[1:]:
+    ticks = itertools.count()  # of 1/128 s: sums of them are exact, whatever they start from
+    code = execute(Path(folder), now=lambda: next(ticks) / 128)
+    assert code == 0, (folder, code)
+"""
+
+
+def executed(*folders):
+    """Run these folders to their end under a clock that ticks when read; what the console got."""
+    result = subprocess.run(
+        [sys.executable, "-c", EXECUTE, *map(str, folders)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Finished runs of a few steps: full tuning, another seed of it, LoRA."""
+    folder = tmp_path_factory.mktemp("damage")
+    small = (
+        f"runs_dir={folder}", "tracking=none", "nm.n=8", "nm.m=4", "rollouts_every_steps=1",
+        "budget.train_seconds=null", f"budget.max_steps={STEPS}", "checkpoint.every_steps=1",
+        "evaluation=quick", "evaluation.questions=4",
+    )  # fmt: skip
+    own = {"full": (), "other seed": ("seed=1",), "lora": ("model.tuning=lora",)}
+    made = {name: freeze(composed(*small, *words)).folder for name, words in own.items()}
+    executed(*made.values())
+    return made
+
+
+@pytest.fixture
+def copied(runs, tmp_path):
+    """A copy of one of the runs, to be damaged."""
+
+    def copy(name):
+        return RunStore(Path(shutil.copytree(runs[name], tmp_path / runs[name].name)))
+
+    return copy
+
+
+def flipped(content, *bits):
+    """Content with some bits flipped, counted from its start."""
+    changed = bytearray(content)
+    for bit in bits:
+        changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "half of it cut off": lambda content: content[: len(content) // 2],
+    "a byte cut off": lambda content: content[:-1],
+    "its first bit flipped": lambda content: flipped(content, 0),
+    "a bit in the middle flipped": lambda content: flipped(content, 4 * len(content)),
+    "its last bit flipped": lambda content: flipped(content, 8 * len(content) - 1),
+    "eight bits flipped": lambda content: flipped(content, *range(0, 8 * len(content) - 7,
+                                                                  len(content))[:8]),
+    "filled with zeros": lambda content: bytes(len(content)),
+    "a byte added": lambda content: content + b"\0",
+    "a line break added": lambda content: content + b"\n",
+}  # fmt: skip
+REMOVALS = ("missing", "a folder")
+PLACES = [(tuning, name) for tuning, names in FILES.items() for name in names]
+
+
+def remove(path, what):
+    path.unlink()
+    if what == "a folder":
+        path.mkdir()
+
+
+def assert_passed_over(store, sound=STEPS - 1):
+    """Each checkpoint after the last sound one is complained of by name; that one is taken."""
+    found, complaints = store.newest_checkpoint(OPTIMIZER)
+    resumable = sound >= STEPS - 1  # those before it have no optimizer any more
+    assert found == (store.checkpoint(sound) if resumable else None)
+    named, reasons = zip(*(line.split(": ", 1) for line in complaints), strict=True)
+    after = [store.checkpoint(step).name for step in range(STEPS, sound, -1)]
+    assert list(named)[: len(after)] == after and set(named) <= {*after, "step-000000"}
+    assert all(reasons)
+
+
+@pytest.mark.parametrize("tuning", FILES)
+def test_the_files_damaged_here_are_all_that_a_checkpoint_has(runs, tuning):
+    store = RunStore(runs[tuning])
+    folder = store.checkpoint(STEPS)
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert names == set(FILES[tuning])
+    assert store.newest_checkpoint(OPTIMIZER) == (folder, [])
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, *REMOVALS])
+@pytest.mark.parametrize(("tuning", "name"), PLACES)
+def test_a_damaged_file_is_seen(copied, tuning, name, damage):
+    store = copied(tuning)
+    path = store.checkpoint(STEPS) / name
+    if damage in REMOVALS:
+        remove(path, damage)
+    else:
+        content = path.read_bytes()
+        path.write_bytes(DAMAGES[damage](content))
+        assert path.read_bytes() != content
+    assert_passed_over(store)
+
+
+@pytest.mark.parametrize(("tuning", "name"), [p for p in PLACES if p[1] in CHANGING])
+def test_a_file_of_another_step_is_seen(copied, tuning, name):
+    store = copied(tuning)
+    shutil.copy(store.checkpoint(STEPS - 1) / name, store.checkpoint(STEPS) / name)
+    assert_passed_over(store)
+
+
+@pytest.mark.parametrize(("tuning", "name"), PLACES)
+def test_a_file_that_the_disk_cannot_read_is_damaged(copied, tuning, name, monkeypatch):
+    store = copied(tuning)
+    lost, plain = store.checkpoint(STEPS) / name, Path.open
+
+    def reading(path, *args, **kwargs):
+        if path == lost:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return plain(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", reading)
+    assert_passed_over(store)
+
+
+@pytest.mark.parametrize(
+    ("damage", "since"),
+    [(damage, 0) for damage in REMOVALS]
+    + [
+        (damage, since)
+        for damage in DAMAGES
+        for since in range(STEPS)
+        if since < STEPS - 1 or not damage.endswith("added")
+    ],
+)
+def test_a_log_damaged_before_its_recorded_end_is_seen(copied, since, damage):
+    store = copied("full")
+    path, whole = store.metrics_path, store.metrics_path.read_bytes()
+    start, end = (store.clock(store.checkpoint(s))["metrics_bytes"] for s in (since, since + 1))
+    if damage in REMOVALS:
+        remove(path, damage)
+        assert_passed_over(store, sound=0)
+    else:
+        path.write_bytes(whole[:start] + DAMAGES[damage](whole[start:end]) + whole[end:])
+        assert_passed_over(store, sound=since + 1 if damage.endswith("added") else since)
+
+
+def test_what_comes_after_the_recorded_end_of_the_log_is_no_damage(copied):
+    store = copied("full")
+    with store.metrics_path.open("a") as file:
+        file.write('{"step": 4')
+    assert store.newest_checkpoint(OPTIMIZER) == (store.checkpoint(STEPS), [])
+
+
+def test_a_checkpoint_renamed_to_a_later_step_is_seen(copied):
+    store = copied("full")
+    store.checkpoint(STEPS).rename(store.checkpoint(STEPS + 1))
+    found, complaints = store.newest_checkpoint(OPTIMIZER)
+    assert found == store.checkpoint(STEPS - 1)
+    assert complaints == [
+        f"step-{STEPS + 1:06d}: it is step {STEPS} of run {store.folder.name}"
+    ]  # fmt: skip
+
+
+def test_a_checkpoint_in_the_place_of_a_later_one_is_seen(copied):
+    store = copied("full")
+    shutil.rmtree(store.checkpoint(STEPS))
+    shutil.copytree(store.checkpoint(STEPS - 1), store.checkpoint(STEPS))
+    assert_passed_over(store)
+
+
+@pytest.mark.parametrize("other", ["other seed", "lora"])
+def test_a_checkpoint_of_another_run_is_seen(runs, copied, other):
+    store = copied("full")
+    shutil.rmtree(store.checkpoint(STEPS))
+    shutil.copytree(RunStore(runs[other]).checkpoint(STEPS), store.checkpoint(STEPS))
+    assert_passed_over(store)
+
+
+def results(folder):
+    """The bytes of all that two equal runs share, by name."""
+    paths = [p for p in folder.rglob("*") if p.is_file() and "attempts" not in p.parts]
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in paths
+        if path.name not in ("status.json", ".lock")
+    }
+
+
+def test_a_run_with_a_damaged_checkpoint_says_so_and_ends_in_the_same_bytes(runs, copied):
+    store = copied("full")
+    path = store.checkpoint(STEPS) / "policy" / "model.safetensors"
+    path.write_bytes(flipped(path.read_bytes(), 4 * path.stat().st_size))
+    console = executed(store.folder)
+    assert f"damaged checkpoint passed over: {store.checkpoint(STEPS).name}: policy/" in console
+    assert f"going on from step {STEPS - 1}" in console
+    again, undisturbed = results(store.folder), results(runs["full"])
+    assert {name for name in again.keys() | undisturbed.keys()
+            if again.get(name) != undisturbed.get(name)} == set()  # fmt: skip
+    assert json.loads((store.folder / "status.json").read_text())["state"] == "done"

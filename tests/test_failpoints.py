@@ -1,0 +1,262 @@
+"""Every file operation of a commit fails in every way: what was committed before is never lost.
+
+Run as a script, this is the process with the shim (failpoints.c): it builds real policies once and
+forks a child for each crash. What it models is a process that dies and a disk that says no, not
+a power cut: what the kernel was given stays.
+"""
+
+import ctypes
+import dataclasses
+import errno
+import gc
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from compose import composed
+
+CRASHES = {"crash before": 1, "crash after": 2}
+ERRORS = {"EIO": 3, "ENOSPC": 4, "short write": 5, "EIO for good": 6}
+MODES = CRASHES | ERRORS
+TUNINGS = ("full", "lora")
+COMMITS = ("replacing a stop-gap", "of a new step")
+CRASHED = 9
+SHIM = Path(__file__).with_name("failpoints.c")
+
+
+@pytest.fixture(scope="module")
+def tried():
+    """Every failure that was tried and what came of it, by tuning and commit."""
+    if sys.platform != "linux" or shutil.which("cc") is None:
+        pytest.skip("needs Linux and a C compiler")
+    memory = Path("/dev/shm")  # a thousand commits wait long for a real disk
+    place = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="failpoints-", dir=place) as folder:
+        return served(Path(folder).resolve())
+
+
+def served(folder):
+    """What the processes with the shim, one for each tuning, have found."""
+    shim = folder / "failpoints.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, SHIM, "-ldl"], check=True)
+    environment = {**os.environ, "LD_PRELOAD": str(shim), "OMP_NUM_THREADS": "1"}
+    servers = [
+        subprocess.Popen([sys.executable, __file__, tuning, folder / tuning], env=environment)
+        for tuning in TUNINGS
+    ]
+    assert [server.wait() for server in servers] == [0, 0]
+    return {tuning: json.loads((folder / tuning / "tried.json").read_text()) for tuning in TUNINGS}
+
+
+def cases(tried, tuning, commit, mode):
+    return [case for case in tried[tuning][commit]["cases"] if case["mode"] == mode]
+
+
+every_commit = pytest.mark.parametrize("commit", COMMITS)
+every_tuning = pytest.mark.parametrize("tuning", TUNINGS)
+
+
+@every_tuning
+@every_commit
+@pytest.mark.parametrize("mode", MODES)
+def test_no_failure_loses_what_was_committed_and_the_commit_can_be_redone(
+    tried, tuning, commit, mode
+):
+    names = tried[tuning][commit]["operations"]
+    found = cases(tried, tuning, commit, mode)
+    expected = [k for k, name in enumerate(names, 1) if mode != "short write" or "write" in name]
+    assert [case["k"] for case in found] == expected
+    assert len(names) > 20 and expected
+    assert [case for case in found if case["wrong"]] == []
+
+
+@every_tuning
+@every_commit
+@pytest.mark.parametrize("mode", ERRORS)
+def test_an_error_has_its_number_and_names_the_folder(tried, tuning, commit, mode):
+    number = errno.EIO if "EIO" in mode else errno.ENOSPC
+    raised = [case for case in cases(tried, tuning, commit, mode) if case["error"]]
+    assert raised
+    assert [case for case in raised if case["errno"] != number or not case["named"]] == []
+
+
+def test_what_was_tried(tried, capsys):
+    with capsys.disabled():
+        print()
+        for tuning, commit in itertools.product(TUNINGS, COMMITS):
+            names, found = (tried[tuning][commit][key] for key in ("operations", "cases"))
+            ends = Counter(case["found"] for case in found)
+            kinds = ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
+            print(f"commit {commit} ({tuning}): {len(names)} operations ({kinds}); "
+                  f"{len(found)} failures tried: found again {ends['old']} times the old "
+                  f"checkpoint, {ends['new']} times the new")  # fmt: skip
+
+
+# ---- what follows runs in the process with the shim
+
+
+def tree(folder):
+    """SHA-256 of all that a run must give again, by name."""
+    paths = [p for p in folder.rglob("*") if p.is_file() and "attempts" not in p.parts]
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+        if path.name not in ("status.json", ".lock")
+    }
+
+
+def start(tuning, folder):
+    """A real run that has committed nothing yet; it dies before tidying up, whenever it does."""
+    from pods.assemble import build
+    from pods.runs.frozen import freeze
+    from pods.runs.meter import Meter
+    from pods.runs.tracking import NoTracker
+    from pods.stop import Stop
+
+    config = composed(
+        f"runs_dir={folder}", f"model.tuning={tuning}", "tracking=none", "nm.n=8", "nm.m=4",
+        "budget.train_seconds=null", "budget.max_steps=3",
+    )  # fmt: skip
+    store = freeze(config)
+    now = itertools.count().__next__
+    run = build(config, store, NoTracker(), Stop(), now, Meter(), lambda: None)
+    run.tidy = lambda step: None
+    return run
+
+
+def elsewhere(run, folder):
+    """The same run with its files copied into a folder of their own."""
+    from pods.runs.files import replace
+    from pods.runs.store import RunStore
+
+    copied = folder / run.store.folder.name
+    shutil.copytree(run.store.folder, copied, copy_function=shutil.copyfile)
+    (copied / "attempts" / "001").mkdir(parents=True)
+    phases = copied / "attempts" / "001" / "phases.json"
+
+    def report():
+        replace(phases, run.meter.text())
+
+    return dataclasses.replace(run, store=RunStore(copied), report=report)
+
+
+def commit(libc, run, step, k=0, how=0):
+    """Commit with the k-th operation failing; what operations there were, and what was said."""
+    libc.failpoints_arm(os.fsencode(run.store.folder), k, how)
+    error = None
+    try:
+        run.commit(step, evaluation=True)
+    except Exception as problem:
+        error = problem
+    finally:
+        count = libc.failpoints_count()
+        libc.failpoints_arm(b"", 0, 0)
+    said = None if error is None else f"{type(error).__name__}: {error}"
+    number, named = getattr(error, "errno", None), run.store.folder.name in str(said)
+    names = [libc.failpoints_name(i + 1).decode() for i in range(count)]
+    return names, {"error": said, "errno": number, "named": named}
+
+
+def crashes(libc, run, step, k, how):
+    """Whether a child that commits dies at its k-th operation."""
+    child = os.fork()
+    if not child:
+        commit(libc, run, step, k, how)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == CRASHED
+
+
+def try_all(libc, run, step, folder):
+    """Let every operation of the commit of a step fail in every way."""
+    before = tree(run.store.folder)
+    whole = elsewhere(run, folder / "whole")
+    names, said = commit(libc, whole, step)
+    assert said["error"] is None
+    after = tree(whole.store.folder)
+    judged, cases = {}, []
+    for (mode, how), (k, name) in itertools.product(MODES.items(), enumerate(names, 1)):
+        if mode == "short write" and "write" not in name:
+            continue
+        place = folder / f"{mode} {k}"
+        copy = elsewhere(run, place)
+        if mode in CRASHES:
+            reached, said = crashes(libc, copy, step, k, how), {"error": None}
+        else:
+            reached, said = commit(libc, copy, step, k, how)
+            reached = len(reached) >= k
+        copy.store.status()  # can be read, whatever happened to it
+        folders = (path.relative_to(place) for path in place.rglob("*/"))
+        left = frozenset((*tree(copy.store.folder).items(), *folders))
+        if left not in judged:  # many failures leave the same files
+            judged[left] = judge(copy, step, before, after)
+        found, wrong = judged[left]
+        denied = "no checkpoint was written" in str(said["error"]) and found == "new"
+        silent = mode in ERRORS and said["error"] is None and found != "new"
+        told = {"never reached": not reached, "denied": denied, "silent": silent}
+        wrong = wrong + [what for what, true in told.items() if true]
+        cases.append({"mode": mode, "k": k, "operation": name, "found": found, "wrong": wrong}
+                     | said)  # fmt: skip
+        shutil.rmtree(place)
+    return {"operations": names, "cases": cases}
+
+
+def judge(run, step, before, after):
+    """Which checkpoint a resume finds, and all that is wrong with it or with the commit redone."""
+    from pods.runs.files import remove
+    from pods.runs.store import OPTIMIZER
+
+    for path in run.store.leftovers():
+        remove(path)
+    newest, wrong = run.store.newest_checkpoint(OPTIMIZER)
+    there = tree(run.store.folder)
+
+    def part(files):
+        at = f"checkpoints/{newest and newest.name}/"
+        return {name: content for name, content in files.items() if name.startswith(at)}
+
+    found = "new" if part(there) == part(after) else "old" if part(there) == part(before) else None
+    if newest is None or found is None:
+        wrong.append(f"neither checkpoint is found, but {newest}")
+    kept = [name for name in before if re.search(r"step-00000[01]/(policy/|clock)", name)]
+    wrong += [f"{name} is lost" for name in kept if there.get(name) != before[name]]
+    try:
+        run.commit(step, evaluation=True)
+    except Exception as problem:
+        wrong.append(f"cannot be redone: {problem}")
+    again = tree(run.store.folder)
+    wrong += [f"{name} differs once redone" for name in again.keys() | after.keys()
+              if again.get(name) != after.get(name)]  # fmt: skip
+    return found, wrong
+
+
+def serve(tuning, folder):
+    """Commit steps 0 and 1, and step 2 as a stop-gap; then let the next commits fail."""
+    libc = ctypes.CDLL(None)
+    libc.failpoints_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
+    libc.failpoints_count.restype = ctypes.c_long
+    libc.failpoints_name.argtypes, libc.failpoints_name.restype = [ctypes.c_long], ctypes.c_char_p
+    run = start(tuning, folder / "runs")
+    run.commit(0, evaluation=True)
+    gc.freeze()  # children then share its pages
+    steps, tried = run.loop.steps(0), {}
+    run.record(next(steps))
+    run.commit(1, evaluation=True)
+    run.record(next(steps))
+    run.commit(2, evaluation=False)
+    tried["replacing a stop-gap"] = try_all(libc, run, 2, folder / "replacing")
+    run.record(next(steps))
+    tried["of a new step"] = try_all(libc, run, 3, folder / "new")
+    (folder / "tried.json").write_text(json.dumps(tried))
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]))
