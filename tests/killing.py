@@ -1,0 +1,236 @@
+"""End runs at random moments and start them again until they are done. A script, not a module.
+
+    python killing.py kill FOLDER KILLS SEED       SIGKILL, in every phase
+    python killing.py signal FOLDER                every signal that asks to stop, in every phase
+
+One warm process forks every attempt, so that a start costs a fork and not the import of torch.
+Each attempt is `pods.job.execute` as a user's process calls it, under a training clock that ticks
+and a wall clock that is set to another day at every look. The attempt says on a pipe which phase it
+enters; a random moment later its end comes. Prints JSON for `test_kill.py`: what happened, and
+every difference to a run that was left alone.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from itertools import cycle
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from compose import composed
+
+from pods import assemble, job  # noqa: F401  (what an attempt imports, before the forks)
+from pods.analysis import plots  # noqa: F401
+from pods.analysis.study import draw
+from pods.runs.files import read_lines
+from pods.runs.frozen import freeze
+from pods.runs.meter import Meter
+from pods.runs.store import RunStore
+
+SMALL = ("tracking=none", "nm.n=8", "nm.m=4", "prompts_per_step=2", "rollouts_every_steps=2",
+         "evaluation.questions=16", "evaluation.repeats=2", "engine.max_rows=8",
+         "watchdog_seconds=60")  # fmt: skip
+KINDS = {
+    "full": ("budget.train_seconds=null", "budget.max_steps=8", "checkpoint.every_steps=3"),
+    "adapters": (
+        "model.tuning=lora", "budget.train_seconds=null", "budget.max_steps=7",
+        "checkpoint.every_steps=2", "update.epochs=2", "update.minibatches=2",
+        "update.kl_beta=0.1", "update.schedule=cosine", "update.schedule_steps=7",
+    ),
+    "seconds": (
+        "model.tuning=lora", "sampler=random", "group_filter=skip", "budget.train_seconds=2.5",
+        "checkpoint.every_steps=null", "checkpoint.every_train_seconds=1",
+    ),
+}  # fmt: skip
+STRATA = ("generate", "update", "checkpoint", "evaluation", "aggregation")
+LASTS = {  # about how long a phase lasts, in seconds
+    "start": 0.5, "generate": 0.03, "update": 0.05, "checkpoint": 0.03, "evaluation": 0.2,
+    "aggregation": 0.8,
+}  # fmt: skip
+TICK = 0.0625  # exact in binary, so that a phase lasts as long whenever it comes
+
+
+class Ticking:
+    """A clock that moves by the same amount each time it is read."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        self.seconds += TICK
+        return self.seconds
+
+
+class Attempt:
+    """A forked process that reports the phases it enters."""
+
+    def __init__(self, store: RunStore, work) -> None:
+        read, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(read)
+            code = 70
+            try:
+                with (store.folder / "console.log").open("ab") as console:
+                    os.dup2(console.fileno(), 1)
+                    os.dup2(console.fileno(), 2)
+                announce(write)
+                days = cycle((0.0, 86400.0, -86400.0))
+                wall = time.time
+                time.time = lambda: wall() + next(days)
+                code = work()
+            finally:
+                os._exit(code)
+        os.close(write)
+        self.phases = os.fdopen(read, "rb", buffering=0)
+
+    def wait_for(self, phase: str, times: int) -> bool:
+        """Wait until a phase is entered for the n-th time; False if the process ends first."""
+        wanted = phase[:1].encode()
+        while times:
+            entered = self.phases.read(1)
+            if not entered:
+                return False
+            times -= entered == wanted
+        return True
+
+    def end(self, how: signal.Signals | None = None) -> int:
+        """Wait for the end, brought about by a signal if one is named; return the exit code."""
+        if how is not None:
+            os.kill(self.pid, how)
+        _, status = os.waitpid(self.pid, 0)
+        self.phases.close()
+        return os.waitstatus_to_exitcode(status)
+
+
+def announce(pipe: int) -> None:
+    """Make the meter of this process tell which phases it enters."""
+    enter = Meter.phase
+
+    def phase(self, name):
+        os.write(pipe, name[:1].encode())
+        return enter(self, name)
+
+    Meter.phase = phase
+
+
+def start(store: RunStore) -> Attempt:
+    return Attempt(store, lambda: job.execute(store.folder, now=Ticking()))
+
+
+def start_aggregation(store: RunStore) -> Attempt:
+    def work() -> int:
+        with Meter().phase("aggregation"):
+            return 0 * len(list(draw(figures(store).parent, [store.folder])))
+
+    return Attempt(store, work)
+
+
+def figures(store: RunStore) -> Path:
+    return store.folder.parents[2] / "figures"
+
+
+def bytes_of(store: RunStore) -> dict[str, bytes]:
+    """Everything that a run leaves, apart from the record of its attempts."""
+    own = {"attempts", "status.json", "console.log", ".lock", "config.yaml"}
+    files = [p for p in store.folder.rglob("*") if p.is_file()] + list(figures(store).glob("*"))
+    names = {str(p.relative_to(store.folder.parents[2])): p for p in files}
+    return {n: p.read_bytes() for n, p in names.items() if not own & set(Path(n).parts)}
+
+
+def kill_and_go_on(
+    store: RunStore, wanted: list[str], chance: random.Random, kills: Counter
+) -> None:
+    """Run to the end, killed once for each phase that is wanted, if it is reached."""
+    for stratum in wanted:
+        if stratum == "aggregation":
+            finish(store)
+        attempt = start_aggregation(store) if stratum == "aggregation" else start(store)
+        times = chance.randint(1, 3) if stratum in ("generate", "update") else 1
+        if attempt.wait_for(stratum, times):
+            time.sleep(chance.random() * LASTS[stratum])
+            if attempt.end(signal.SIGKILL) == -signal.SIGKILL:
+                kills[stratum] += 1
+        else:
+            attempt.end()
+    finish(store)
+    code = start_aggregation(store).end()
+    assert code == 0, f"aggregation ended with {code}"
+
+
+def finish(store: RunStore) -> None:
+    code = start(store).end()
+    console = (store.folder / "console.log").read_text()
+    assert code == job.DONE, f"exit code {code}: {console[-2000:]}"
+
+
+def differences(found: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:
+    names = {*found, *expected}
+    return sorted(name for name in names if found.get(name) != expected.get(name))
+
+
+def reference(folder: Path, overrides: tuple[str, ...]) -> dict[str, bytes]:
+    """What a run that is left alone leaves."""
+    store = freeze(composed(*SMALL, *overrides, f"runs_dir={folder / 'reference'}"))
+    finish(store)
+    assert start_aggregation(store).end() == 0
+    return bytes_of(store)
+
+
+def kill(folder: Path, wanted_kills: int, seed: int) -> dict:
+    """SIGKILL in every phase, until there were enough."""
+    chance, kills, wrong, runs = random.Random(seed), Counter(), [], 0
+    expected = {kind: reference(folder / kind, more) for kind, more in KINDS.items()}
+    while kills.total() < wanted_kills:
+        kind = list(KINDS)[runs % len(KINDS)]
+        place = folder / kind / f"{runs}"
+        store = freeze(composed(*SMALL, *KINDS[kind], f"runs_dir={place}"))
+        # the phases that were hit least, so that each gets its share
+        wanted = sorted(STRATA, key=lambda s: (kills[s], chance.random()))[:3]
+        chance.shuffle(wanted)
+        wanted.sort(key="aggregation".__eq__)
+        kill_and_go_on(store, wanted, chance, kills)
+        found = differences(bytes_of(store), expected[kind])
+        wrong += [f"{kind} {runs}: {name}" for name in found]
+        if not found:
+            shutil.rmtree(place)
+        runs += 1
+    return {"kills": kills, "runs": runs, "differences": wrong}
+
+
+def ask_to_stop(folder: Path) -> dict:
+    """Every signal in every phase of one long run; it goes on each time."""
+    overrides = ("budget.train_seconds=null", "budget.max_steps=100", "checkpoint.every_steps=7")
+    expected = reference(folder, overrides)
+    store = freeze(composed(*SMALL, *overrides, f"runs_dir={folder / 'stopped'}"))
+    chance, rows = random.Random(0), []
+    for phase in ("start", "generate", "update", "checkpoint", "evaluation"):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+            attempt = start(store)
+            reached = attempt.wait_for(phase, 2 if phase in ("generate", "update") else 1)
+            time.sleep(chance.random() * LASTS[phase])
+            sent = time.monotonic()
+            os.kill(attempt.pid, number)
+            os.kill(attempt.pid, signal.SIGTERM)  # a second one changes nothing
+            code = attempt.end()
+            newest, _ = store.newest_checkpoint("optimizer.safetensors")
+            rows.append({
+                "phase": phase, "signal": number.name, "reached": reached, "exit code": code,
+                "seconds": time.monotonic() - sent, "state": store.status()["state"],
+                "steps": len(read_lines(store.metrics_path)),
+                "checkpoint": store.clock(newest)["step"] if newest else 0,
+            })  # fmt: skip
+    finish(store)
+    assert start_aggregation(store).end() == 0
+    return {"stops": rows, "differences": differences(bytes_of(store), expected)}
+
+
+if __name__ == "__main__":
+    what, folder, *numbers = sys.argv[1:]
+    result = {"kill": kill, "signal": ask_to_stop}[what](Path(folder), *map(int, numbers))
+    print(json.dumps(result))

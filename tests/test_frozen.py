@@ -1,0 +1,119 @@
+"""A run goes on only as what it began as, or is marked."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+from compose import composed
+from running import SHORT, run_folder
+
+from pods.runs.environment import version_changes
+from pods.runs.frozen import Changed, check_unchanged, freeze
+from pods.runs.store import RunStore
+from pods.validate import leaves
+
+OTHER = {
+    int: lambda v: v + 1, float: lambda v: v / 2 + 0.25, bool: lambda v: not v,
+    str: lambda v: v + "x", list: lambda v: v[:-1],
+    type(None): lambda v: 7,
+}  # fmt: skip
+SCIENCE = [name for name, (_, key) in leaves().items() if not key.operational]
+PLACES = {"task.path", "model.path", "model.hub"}
+
+
+def edit(store: RunStore, name: str, change) -> None:
+    """Edit one key of a frozen config, as a user with an editor would."""
+    values = store.config_values()
+    *groups, last = name.split(".")
+    place = values
+    for group in groups:
+        place = place[group]
+    place[last] = change(place[last])
+    store.config_path.write_text(yaml.safe_dump(values, sort_keys=False))
+
+
+@pytest.mark.parametrize("name", sorted(set(SCIENCE) - PLACES))
+def test_an_edited_science_key_is_refused_with_its_values(tmp_path, name):
+    config = composed(f"runs_dir={tmp_path}")
+    store = freeze(config)
+    edit(store, name, lambda value: OTHER[type(value)](value))
+    before = store.config_path.read_bytes()
+    with pytest.raises(Changed, match=rf"\n  {name}: .* -> "):
+        freeze(config)
+    assert store.config_path.read_bytes() == before
+
+
+def test_operational_keys_follow_the_newest_command(tmp_path):
+    store = freeze(composed(f"runs_dir={tmp_path}"))
+    edit(store, "tracking.project", lambda value: "mine")
+    freeze(composed(f"runs_dir={tmp_path}", "tracking.project=yours"))
+    assert store.config().tracking.project == "yours"
+
+
+def test_data_that_changed_in_its_place_is_refused(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "test"):
+        (data / f"{split}.jsonl").write_text('{"question": "q", "answer": "#### 1"}\n')
+    config = composed("task=gsm8k", "model=smollm2_135m", f"task.path={data}",
+                      f"runs_dir={tmp_path}")  # fmt: skip
+    store = freeze(config)
+    assert check_unchanged(store, config) == []
+    (data / "test.jsonl").write_text('{"question": "q", "answer": "#### 2"}\n')
+    with pytest.raises(Changed, match=r"data: \['.*'\] -> \['.*'\]"):
+        check_unchanged(store, config)
+
+
+def test_minor_versions_of_what_computes_count_and_nothing_else(monkeypatch):
+    versions = {"torch": "2.13.0+cpu", "transformers": "5.19.0", "peft": "0.21.2", "numpy": "2.4"}
+    monkeypatch.setattr("pods.runs.environment._version", versions.get)
+    same = {"torch": "2.13.1", "transformers": "5.19.3", "peft": "0.21.0", "numpy": "1.0",
+            "vllm": "0.31.0"}  # fmt: skip
+    assert version_changes({"packages": same}) == []
+    assert version_changes({"packages": {**same, "torch": "2.12.1", "peft": "0.20.2"}}) == [
+        "torch: 2.12.1 -> 2.13.0+cpu", "peft: 0.20.2 -> 0.21.2",
+    ]  # fmt: skip
+
+
+def test_a_changed_run_is_refused_by_every_door_and_marked_where_it_is_allowed(run_py, tmp_path):
+    """From the second step on with another learning rate and, as far as is known, torch."""
+    assert run_py(*SHORT).returncode == 0
+    store = RunStore(run_folder(tmp_path))
+    store.set_status(state="preempted")
+    edit(store, "update.lr", lambda value: value / 2)
+    environment = store.folder / "attempts" / "001" / "environment.json"
+    text = json.loads(environment.read_text())
+    text["packages"]["torch"] = "1.9.0"
+    environment.write_text(json.dumps(text))
+    before = {p: p.read_bytes() for p in store.folder.rglob("*") if p.is_file()}
+    refused = run_py(*SHORT)
+    assert refused.returncode == 2 and "update.lr: 0.0001 -> 5e-05" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert {p: p.read_bytes() for p in store.folder.rglob("*") if p.is_file()} == before
+    job = subprocess.run(
+        [sys.executable, "-m", "pods.job", str(store.folder)],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert job.returncode == 1 and "  update.lr: 0.0001 -> 5e-05\n  torch: 1.9.0 -> " in job.stderr
+    assert store.status()["state"] == "preempted" and "Changed" in store.status()["error"]
+    swept = run_py("-m", *SHORT)
+    assert swept.returncode == 2 and "update.lr: 0.0001 -> 5e-05" in swept.stderr
+    allowed = run_py(*SHORT, "allow_changed=true")
+    assert allowed.returncode == 0, allowed.stderr
+    assert store.config().update.lr == 5e-5  # the frozen config runs
+    assert [mark.partition(":")[0] for mark in store.marks()] == ["update.lr", "torch"]
+    status = pods(tmp_path, "status")
+    assert "changed: update.lr: 0.0001 -> 5e-05, torch: 1.9.0 -> " in status.stdout
+    refused = pods(tmp_path, "aggregate")
+    assert refused.returncode == 2 and "runs that changed on the way" in refused.stderr
+    mixed = pods(tmp_path, "aggregate", "--allow-mixed")
+    assert mixed.returncode == 0, mixed.stderr
+
+
+def pods(tmp_path, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "pods.cli", *arguments],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip

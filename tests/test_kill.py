@@ -1,0 +1,64 @@
+"""Kill it anywhere: the same command ends in the same bytes, and says when it was asked to stop."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from running import SHORT, run_folder, start, wait_for
+
+SCRIPT = Path(__file__).parent / "killing.py"
+pytestmark = pytest.mark.kill
+
+
+def killing(*arguments: object) -> dict:
+    result = subprocess.run(
+        [sys.executable, str(SCRIPT), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(SCRIPT.parent)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(tmp_path, request, capsys):
+    wanted = request.config.getoption("--kills")
+    found = killing("kill", tmp_path, wanted, request.config.getoption("--kill-seed"))
+    with capsys.disabled():
+        print(f"\n{sum(found['kills'].values())} kills in {found['runs']} runs: {found['kills']}")
+    assert found["differences"] == []
+    assert sum(found["kills"].values()) >= wanted
+    assert min(found["kills"].values()) >= wanted // 6 and len(found["kills"]) == 5
+
+
+def test_a_signal_in_any_phase_ends_in_a_checkpoint_of_the_last_step(tmp_path):
+    found = killing("signal", tmp_path)
+    assert len(found["stops"]) == 20
+    for stop in found["stops"]:
+        assert stop["reached"], stop
+        assert (stop["exit code"], stop["state"]) == (75, "preempted"), stop
+        assert stop["checkpoint"] == stop["steps"], stop
+        assert stop["seconds"] < 30, stop
+    assert found["stops"][-1]["steps"] > 20  # so many of the stops lost nothing
+    assert found["differences"] == []
+
+
+@pytest.mark.parametrize("moment", ["loading", "training"])
+def test_no_process_is_left_behind(tmp_path, moment):
+    """With W&B's own process beside it, stopped while torch loads and in the midst of training."""
+    short = [argument for argument in SHORT if not argument.startswith("tracking")]
+    process = start(tmp_path, *short, "budget.max_steps=100000")
+    runs = tmp_path / "runs"
+    wait_for(lambda: any('"running"' in p.read_text() for p in runs.rglob("status.json")))
+    if moment == "training":
+        wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.rglob("metrics.jsonl")))
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert moment == "loading" or family
+    process.terminate()
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 75, output
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert json.loads((run_folder(tmp_path) / "status.json").read_text())["state"] == "preempted"

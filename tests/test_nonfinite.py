@@ -1,0 +1,132 @@
+"""NaN and infinity never reach the weights: the step is void, counted and kept for replay."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from compose import composed
+from running import SHORT, run_folder
+from safetensors.numpy import load_file
+
+from pods.policy.load import load
+from pods.policy.optimizer import make_optimizer
+from pods.policy.update import update
+from pods.records import Rollout
+from pods.runs.files import read_lines
+
+POISON = """
+import dataclasses, math, os
+from pods import train
+from pods.method.downsample import max_variance as rule
+from pods.tasks import load as tasks
+
+REWARDS, GRADIENTS = (list(map(int, os.environ[name].split())) for name in ("REWARDS", "GRADIENTS"))
+at, load, step, advantages = [0], tasks.load, train.Loop.step, train.advantages
+
+def spoiled_load(config):
+    task = load(config)
+    def grade(text, gold):
+        found = task.grade(text, gold)
+        return dataclasses.replace(found, reward=math.nan) if at[0] in REWARDS else found
+    return dataclasses.replace(task, grade=grade)
+
+def counted_step(self, number):
+    at[0] = number
+    return step(self, number)
+
+def spoiled_advantages(*args, **kwargs):
+    found = advantages(*args, **kwargs)
+    return found * math.inf if at[0] in GRADIENTS else found
+
+tasks.load, train.Loop.step, train.advantages = spoiled_load, counted_step, spoiled_advantages
+"""
+COMMAND = ("sampler.rule=poison:rule", *SHORT, "budget.max_steps=9", "rollouts_every_steps=1")
+
+
+@pytest.fixture
+def poisoned(tmp_path, monkeypatch):
+    """Rewards of some steps are NaN, advantages of others are infinite."""
+
+    def poison(rewards: str, gradients: str) -> None:
+        monkeypatch.setenv("REWARDS", rewards)
+        monkeypatch.setenv("GRADIENTS", gradients)
+
+    (tmp_path / "poison.py").write_text(POISON)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return poison
+
+
+def test_void_steps_are_counted_kept_and_change_nothing(run_py, tmp_path, poisoned):
+    poisoned(rewards="3 4", gradients="6")
+    result = run_py(*COMMAND)
+    assert result.returncode == 0, result.stderr
+    folder = run_folder(tmp_path)
+    lines = read_lines(folder / "metrics.jsonl")
+    assert [line["step"] for line in lines] == list(range(1, 10))
+    assert {line["step"]: line["nonfinite"] for line in lines if line["nonfinite"]} == {
+        3: "a reward is NaN or infinite", 4: "a reward is NaN or infinite", 6: "the loss is nan",
+    }  # fmt: skip
+    assert json.loads((folder / "status.json").read_text())["void_steps"] == 3
+    seconds = [sum(v for k, v in line.items() if k.startswith("seconds/")) for line in lines]
+    assert min(seconds) > 0  # they are charged all the same
+    checkpoints = folder / "checkpoints"
+    weights = {
+        step: load_file(checkpoints / f"step-{step:06d}" / "policy" / "model.safetensors")
+        for step in (0, 2, 4, 6, 8, 9)
+    }
+    assert all(np.isfinite(x).all() for tensors in weights.values() for x in tensors.values())
+    equal = {
+        (a, b): all((weights[a][name] == weights[b][name]).all() for name in weights[a])
+        for a, b in ((0, 2), (2, 4), (4, 6))
+    }
+    assert equal == {(0, 2): False, (2, 4): True, (4, 6): False}  # step 5 was applied
+    kept = {path.name: {p.name for p in path.iterdir()} for path in folder.glob("nonfinite/*")}
+    files = {"MANIFEST.json", "reason.txt", "rollouts.jsonl.gz"}
+    assert kept == {
+        "step-000003": files | {"policy"}, "step-000004": files, "step-000006": files | {"policy"},
+    }  # fmt: skip
+    assert replayed(folder / "nonfinite" / "step-000006") == "the loss is nan"
+
+
+def replayed(kept) -> str:
+    """What the update of a step that was kept says, made again from what was kept."""
+    config = composed(*SHORT)
+    policy = load(config)
+    policy.restore(kept / "policy")
+    packed = (kept / "rollouts.jsonl.gz").read_bytes()
+    rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
+    rollouts = [
+        Rollout(
+            tuple(row["prompt_ids"]),
+            tuple(row["completion_ids"]),
+            np.array(row["logprobs"], np.float32),
+            row["completion"],
+            row["finished"],
+        )
+        for row in rows
+        if row["kept"]
+    ]
+    advantages = np.array([float(row["advantage"]) for row in rows if row["kept"]])
+    assert not np.isfinite(advantages).all()
+    with pytest.raises(FloatingPointError) as caught:
+        update(policy, make_optimizer(policy, config.update), config, rollouts, advantages, 6)
+    return str(caught.value)
+
+
+def test_too_many_in_a_row_end_the_run_which_can_go_on_with_a_higher_limit(
+    run_py, tmp_path, poisoned
+):
+    poisoned(rewards="2 4 5 6", gradients="")
+    result = run_py(*COMMAND)
+    assert result.returncode == 1
+    folder = run_folder(tmp_path)
+    status = json.loads((folder / "status.json").read_text())
+    assert status["state"] == "failed" and status["void_steps"] == 4
+    assert "3 steps in a row were not applied: a reward is NaN or infinite" in status["error"]
+    assert "step-000006" in status["error"]
+    assert "failed" in run_py(*COMMAND).stderr  # it waits
+    result = run_py(*COMMAND, "retry=failed", "update.nonfinite_limit=4")
+    assert result.returncode == 0, result.stderr
+    lines = read_lines(folder / "metrics.jsonl")
+    assert [line["step"] for line in lines if line["nonfinite"]] == [2, 4, 5, 6]
