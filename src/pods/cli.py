@@ -73,12 +73,17 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _watch(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Show the table anew until no run is running, or Ctrl-C."""
+    """Show the table anew until no run is running, or Ctrl-C.
+
+    Twice in a row, since a sweep's next job takes a moment to begin.
+    """
+    idle = 0
     with Board(len(rows)) as board, suppress(KeyboardInterrupt):
-        while any(row["state"] == "running" for row in rows):
+        while idle < 2:
             board.draw(format_statuses(rows))
             time.sleep(WATCH_SECONDS)
             rows = statuses(_runs(options)[1])
+            idle = 0 if any(row["state"] == "running" for row in rows) else idle + 1
     return rows
 
 

@@ -108,7 +108,7 @@ class Experiment:
             self.loop.clock.train_seconds = state["train_seconds"]
             self.store.roll_back(step, state["metrics_bytes"])
             self.progress.print(f"going on from step {step}")
-        self.void = self.store.void_steps()
+            self.void = self.store.void_steps()
         self.tidy(step)
         if step in self.store.evaluation_points():
             self.evaluate(step)
@@ -174,7 +174,7 @@ class Experiment:
                 raise FloatingPointError(f"no checkpoint of step {step}: {wrong}")
             checkpoint.commit(self.store.checkpoint(step), write)
             self.tidy(step)
-            self.store.set_status(step=step, train_seconds=clock)
+            self.store.set_status(step=step, train_seconds=clock, void_steps=len(self.void))
         self.report()
 
     def tidy(self, step: int) -> None:

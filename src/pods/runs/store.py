@@ -131,9 +131,12 @@ class RunStore:
     def newest_checkpoint(self, needs: str) -> tuple[Path | None, list[str]]:
         """The newest checkpoint to go on from, and what is wrong with those passed over.
 
+        One that a commit had moved aside when it was cut off is put back first.
+
         Args:
             needs: a file that it must hold; checkpoints without it were thinned.
         """
+        checkpoint.recover(self.checkpoints)
         complaints = []
         for folder in sorted(self.checkpoints.glob("step-??????"), reverse=True):
             wrong = checkpoint.damage(folder) or self._mismatch(folder)
@@ -170,7 +173,6 @@ class RunStore:
 
     def leftovers(self) -> list[Path]:
         """What processes that were killed have left half-written or half-removed."""
-        checkpoint.recover(self.checkpoints)
         patterns = ("*.tmp[0-9]*", "rollouts/*.tmp[0-9]*", "checkpoints/*/*.tmp[0-9]*",
                     "checkpoints/*.trash", "checkpoints/*.tmp", "nonfinite/*.tmp")  # fmt: skip
         return [path for pattern in patterns for path in sorted(self.folder.glob(pattern))]

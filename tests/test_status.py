@@ -1,0 +1,95 @@
+"""What a user sees and tidies between runs: `pods status` and `pods clean`."""
+
+import json
+import threading
+from functools import partial
+
+import pytest
+from compose import composed
+
+from pods import cli
+from pods.runs import checkpoint
+from pods.runs.frozen import freeze
+from pods.runs.store import OPTIMIZER
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """Runs in every state, by state; each has a checkpoint and something left half-written."""
+    monkeypatch.chdir(tmp_path)
+    stores = {}
+    for seed, state in enumerate(("done", "preempted", "lost", "failed", "running")):
+        store = stores[state] = freeze(composed(f"seed={seed}"))
+        checkpoint.commit(store.checkpoint(0), partial(fill, store))
+        (store.folder / "status.json.tmp123").write_text("{")
+        store.set_status(state=state, step=seed, train_seconds=1.5 * seed, host="elsewhere")
+        store.set_status(accuracy=0.5, error="ValueError: x" if state == "failed" else None)
+    return stores
+
+
+def fill(store, folder):
+    (folder / "policy").write_bytes(b"0" * 1000)
+    (folder / OPTIMIZER).write_bytes(b"0" * 2000)
+    store.write_clock(folder, 0, 0.0, True)
+
+
+def test_a_table_a_line_a_run_and_an_exit_code(study, capsys):
+    assert cli.main(["status"]) == 1
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split() == [
+        "arm", "n→m", "seed", "state", "step", "train", "/", "budget", "accuracy",
+    ]  # fmt: skip
+    assert lines[3].split() == [
+        "max_variance", "64→16", "3", "failed", "3", "4.5", "/", "30", "s", "0.500",
+        "ValueError:", "x",
+    ]  # fmt: skip
+    assert cli.main(["status", "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["state"] for row in rows] == list(study)
+    for state in ("failed", "lost"):
+        study[state].set_status(state="done", error=None)
+    assert cli.main(["status"]) == 0
+
+
+def test_watching_ends_when_nothing_runs_any_more(study, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "WATCH_SECONDS", 0.05)
+    threading.Timer(0.5, study["running"].set_status, kwargs={"state": "done"}).start()
+    assert cli.main(["status", "--watch"]) == 1
+    tables = capsys.readouterr().out.split("arm ")
+    assert len(tables) > 3 and "running" in tables[1] and "running" not in tables[-1]
+
+
+def test_cleaning_lists_first_and_removes_what_no_run_needs(study, capsys):
+    everything = {path for store in study.values() for path in store.folder.rglob("*")}
+    assert cli.main(["clean"]) == 0
+    assert "--yes removes it" in capsys.readouterr().out
+    assert {path for store in study.values() for path in store.folder.rglob("*")} == everything
+    assert cli.main(["clean", "--yes"]) == 0
+    gone = {path for path in everything if not path.exists()}
+    temporary = {store.folder / "status.json.tmp123" for store in study.values()}
+    assert gone == temporary - {study["running"].folder / "status.json.tmp123"} | {
+        study["done"].checkpoint(0) / OPTIMIZER
+    }
+    assert checkpoint.damage(study["done"].checkpoint(0)) is None
+    assert study["preempted"].newest_checkpoint(OPTIMIZER)[0] is not None
+    capsys.readouterr()
+    assert cli.main(["clean"]) == 0
+    assert capsys.readouterr().out == "nothing to remove\n"
+
+
+def test_whole_runs_go_only_by_their_state_and_never_while_they_run(study, capsys):
+    with study["lost"].lock():
+        assert cli.main(["clean", "--state", "lost", "--state", "failed", "--yes"]) == 0
+    out = capsys.readouterr().out
+    assert "run is failed" in out and "run is lost" not in out
+    assert not study["failed"].folder.exists()
+    assert all(study[state].config_path.exists() for state in study if state != "failed")
+    with pytest.raises(SystemExit):
+        cli.main(["clean", "--state", "running"])
+
+
+def test_a_folder_of_someone_else_can_be_looked_at(study, capsys):
+    """Nothing is written by looking: neither a lock nor a heartbeat."""
+    before = {p: p.stat().st_mtime_ns for p in study["done"].folder.parent.rglob("*")}
+    cli.main(["status"])
+    assert {p: p.stat().st_mtime_ns for p in study["done"].folder.parent.rglob("*")} == before
