@@ -1,7 +1,6 @@
 """Kill it anywhere: the same command ends in the same bytes, and says when it was asked to stop."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ pytestmark = pytest.mark.kill
 def killing(*arguments: object) -> dict:
     result = subprocess.run(
         [sys.executable, str(SCRIPT), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(SCRIPT.parent)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr

@@ -67,7 +67,8 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
         ],
     )
     starting = [planned for planned in jobs if planned.starts]
-    seconds = sum(planned.seconds for planned in starting) / at_once
+    each = [planned.seconds for planned in starting]
+    seconds = max([sum(each) / at_once, *each])
     needed = sum(planned.bytes for planned in starting)
     bound = "" if all(planned.measured for planned in starting) else "at least "
     place = Path(configs[0].runs_dir).absolute()

@@ -16,13 +16,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 
 from pods.config import Config
 from pods.runs.environment import environment, working_tree_changes
 from pods.runs.files import replace
-from pods.runs.frozen import check_unchanged
+from pods.runs.frozen import Changed, check_unchanged
 from pods.runs.meter import Meter
 from pods.runs.store import RunStore
 from pods.stop import Preempted, Stop, stop_on_signals
@@ -50,7 +51,6 @@ def execute(
         now: the training clock's source of seconds.
     """
     store = RunStore(folder)
-    config = store.config()
     with ExitStack() as held:
         try:
             held.enter_context(store.lock())
@@ -59,20 +59,27 @@ def execute(
             return AGAIN
         stop = held.enter_context(stop_on_signals())
         try:
-            changed = check_unchanged(store, config)
+            config = store.config()
+            attempt = _begin(store, config, attempt)
         except (ValueError, OSError, ImportError) as problem:
             print(f"error: {problem}", file=sys.stderr)
-            store.set_status(error=_in_short(problem))
-            return FAILED
-        attempt = attempt or store.new_attempt()
-        store.mark(changed)
-        _set_threads(config.hardware.threads)
-        _record_attempt(attempt)
-        store.set_status(state="running", pid=os.getpid(), host=socket.gethostname(), error=None)
-        held.enter_context(watchdog(stop, config.watchdog_seconds, store.set_status,
-                                    lambda why: store.set_status(state="preempted", error=why),
-                                    AGAIN))  # fmt: skip
+            _tell(store, error=_in_short(problem))
+            return AGAIN if _is_disk_trouble(problem) else FAILED
+        hung = partial(_hung, store)
+        held.enter_context(watchdog(stop, config.watchdog_seconds, store.set_status, hung, AGAIN))
         return _run(config, store, stop, attempt, now)
+
+
+def _begin(store: RunStore, config: Config, attempt: Path | None) -> Path:
+    """See that the run is what it was, and write down what it goes on with."""
+    changes = check_unchanged(store, config)
+    attempt = attempt or store.new_attempt()
+    store.mark(changes)
+    _set_threads(config.hardware.threads)
+    replace(attempt / "environment.json", json.dumps(environment(), indent=1))
+    replace(attempt / "git.diff", working_tree_changes())
+    store.set_status(state="running", pid=os.getpid(), host=socket.gethostname(), error=None)
+    return attempt
 
 
 def _run(
@@ -99,11 +106,9 @@ def _run(
         print("stopped on request; the same command goes on from here", file=sys.stderr)
     except Exception as problem:
         state, code, error = _judge(problem, started)
-    try:
-        store.set_status(state=state, error=error)
+    _tell(store, state=state, error=error)
+    with suppress(OSError):
         report()
-    except OSError as problem:  # a full disk; the lock tells that the run has ended
-        print(f"error: {problem}", file=sys.stderr)
     if tracker is not None:
         tracker.finish(FAILED if code == FAILED else DONE)
     return code
@@ -115,14 +120,33 @@ def _judge(problem: Exception, started: bool) -> tuple[str, int, str]:
     if not started and isinstance(problem, ValueError):  # nothing was lost
         print(f"error: {problem}", file=sys.stderr)
         return "pending", FAILED, error
-    if isinstance(problem, OSError) and problem.errno in DISK_TROUBLE:
+    if _is_disk_trouble(problem):
         print(f"error: {error}\nonce that is mended, the same command goes on", file=sys.stderr)
         return "preempted", AGAIN, error
     traceback.print_exception(problem)
     return "failed", FAILED, error
 
 
+def _is_disk_trouble(problem: Exception) -> bool:
+    return isinstance(problem, OSError) and problem.errno in DISK_TROUBLE
+
+
+def _tell(store: RunStore, **changes: object) -> None:
+    """Write status, if the disk lets us; else the lock tells that the run has ended."""
+    try:
+        store.set_status(**changes)
+    except OSError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+
+
+def _hung(store: RunStore, why: str) -> None:
+    if store.status()["state"] == "running":  # not in the last moments of a run that is done
+        store.set_status(state="preempted", error=why)
+
+
 def _in_short(problem: BaseException) -> str:
+    if isinstance(problem, Changed):
+        return f"changed since the run began: {'; '.join(problem.changes)}"
     return f"{type(problem).__name__}: {problem}".splitlines()[0]
 
 
@@ -130,11 +154,6 @@ def _set_threads(threads: int) -> None:
     """Before torch and tokenizers load: they read these once."""
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-
-def _record_attempt(attempt: Path) -> None:
-    replace(attempt / "environment.json", json.dumps(environment(), indent=1))
-    (attempt / "git.diff").write_text(working_tree_changes())
 
 
 def _end_with_parent() -> None:

@@ -49,10 +49,12 @@ class Running:
     process: subprocess.Popen[bytes]
     slot: str
     started: float
-    heartbeat: float
+    heartbeat: float = 0.0
     """As last seen in the job's status; only whether it changes counts, not the clock it is of."""
-    changed: float
-    """When it was last seen to change, by this process' clock."""
+    silent: int = 0
+    """Looks since it changed: not seconds, so that a machine that was suspended does not count."""
+    killed: str | None = None
+    """Why, if it was by us."""
 
     @property
     def name(self) -> str:
@@ -169,29 +171,28 @@ def _start(store: RunStore, config: Config, slot: str) -> Running:
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             env=environment, start_new_session=True,
         )  # fmt: skip
-    now = time.monotonic()
-    return Running(store, config, process, slot, now, 0.0, now)
+    return Running(store, config, process, slot, time.monotonic())
 
 
 def _end_if_silent(active: Running) -> None:
     """Kill a job that hangs so hard that its own watchdog does not end it."""
-    heartbeat, now = active.store.status().get("heartbeat", 0.0), time.monotonic()
-    if heartbeat != active.heartbeat:
-        active.heartbeat, active.changed = heartbeat, now
+    heartbeat = active.store.status().get("heartbeat", 0.0)
+    active.silent = active.silent + 1 if heartbeat == active.heartbeat else 0
+    active.heartbeat = heartbeat
     limit = active.config.watchdog_seconds
-    if limit is not None and now - active.changed > limit + GRACE_SECONDS:
-        silence = f"no sign of life for {now - active.changed:.0f} s: killed"
+    if limit is not None and active.silent * LOOK_SECONDS > limit + GRACE_SECONDS:
+        active.killed = f"no sign of life for {active.silent * LOOK_SECONDS:.0f} s: killed"
         os.killpg(active.process.pid, signal.SIGKILL)
-        active.process.wait()
-        active.store.set_status(state="lost", error=silence)
 
 
 def _result(ended: Running) -> str:
     """One line on a job that has ended; one that died without a word is lost, and goes on."""
     store, code = ended.store, ended.process.returncode
-    if store.status()["state"] == "running" or code not in (job.DONE, job.FAILED, job.AGAIN):
+    state = store.status()["state"]
+    own = code in (job.DONE, job.FAILED, job.AGAIN)
+    if state == "running" or (state not in ("done", "failed") and not own):
         died = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        store.set_status(state="lost", error=store.status().get("error") or died)
+        store.set_status(state="lost", error=ended.killed or died)
     elif code == job.FAILED and not store.status().get("error"):
         store.set_status(error="ended before it began")  # its console says why
     status, seconds = store.status(), time.monotonic() - ended.started

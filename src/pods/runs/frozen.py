@@ -18,6 +18,7 @@ class Changed(ValueError):
 
     def __init__(self, what: object, changes: list[str]) -> None:
         """Say what changed, a line each, and the key that allows it."""
+        self.changes = changes
         listed = "\n".join(f"  {change}" for change in changes)
         super().__init__(f"{what} is not what the run began with:\n{listed}\nallow_changed=true "
                          "goes on all the same, and marks the run")  # fmt: skip
