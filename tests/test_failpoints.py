@@ -216,7 +216,8 @@ def judge(run, step, before, after):
 
     for path in run.store.leftovers():
         remove(path)
-    newest, wrong = run.store.newest_checkpoint(OPTIMIZER)
+    newest, complaints = run.store.newest_checkpoint(OPTIMIZER)
+    wrong = [f"{path.name}: {why}" for path, why in complaints.items()]
     there = tree(run.store.folder)
 
     def part(files):

@@ -10,7 +10,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 # a module may import modules of lower rank, and of its own package
 RANK = {
-    "config": 0, "records": 0, "randomness": 0, "stop": 0,
+    "config": 0, "records": 0, "randomness": 0, "stop": 0, "console": 0,
     "method": 1, "validate": 1, "watchdog": 1,
     "checks": 2,
     "runs": 3, "tasks": 3, "progress": 3,

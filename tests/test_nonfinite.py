@@ -10,7 +10,7 @@ from running import SHORT, run_folder
 from safetensors.numpy import load_file
 
 from pods.policy.load import load
-from pods.policy.optimizer import make_optimizer
+from pods.policy.optimizer import make_optimizer, restore_optimizer
 from pods.policy.update import update
 from pods.records import Rollout
 from pods.runs.files import read_lines
@@ -83,8 +83,9 @@ def test_void_steps_are_counted_kept_and_change_nothing(run_py, tmp_path, poison
     assert equal == {(0, 2): False, (2, 4): True, (4, 6): False}  # step 5 was applied
     kept = {path.name: {p.name for p in path.iterdir()} for path in folder.glob("nonfinite/*")}
     files = {"MANIFEST.json", "reason.txt", "rollouts.jsonl.gz"}
+    whole = {"policy", "optimizer.safetensors"}
     assert kept == {
-        "step-000003": files | {"policy"}, "step-000004": files, "step-000006": files | {"policy"},
+        "step-000003": files | whole, "step-000004": files, "step-000006": files | whole,
     }  # fmt: skip
     assert replayed(folder / "nonfinite" / "step-000006") == "the loss is nan"
 
@@ -109,8 +110,10 @@ def replayed(kept) -> str:
     ]
     advantages = np.array([float(row["advantage"]) for row in rows if row["kept"]])
     assert not np.isfinite(advantages).all()
+    optimizer = make_optimizer(policy, config.update)
+    restore_optimizer(optimizer, kept / "optimizer.safetensors")
     with pytest.raises(FloatingPointError) as caught:
-        update(policy, make_optimizer(policy, config.update), config, rollouts, advantages, 6)
+        update(policy, optimizer, config, rollouts, advantages, 6)
     return str(caught.value)
 
 

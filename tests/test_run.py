@@ -2,15 +2,21 @@
 
 import gzip
 import json
+import os
+import pty
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from compose import ROOT
 from running import SHORT, run_folder, science_of, start, wait_for
 
 from pods.runs import checkpoint
 from pods.runs.files import read_lines
+from pods.runs.store import RunStore
 
 
 def test_one_run_leaves_what_the_readme_says(run_py, tmp_path):
@@ -81,6 +87,48 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(run_py, tmp_path, how):
     assert run_py(*longer).returncode == 0
     assert run_py(*longer, f"runs_dir={tmp_path / 'whole' / 'runs'}").returncode == 0
     assert science_of(folder) == science_of(run_folder(tmp_path / "whole"))
+
+
+def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path):
+    """Closing it sends SIGHUP, and from then on nothing can be printed."""
+    master, slave = pty.openpty()
+    take_terminal = (
+        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    run = [str(ROOT / "src" / "run.py"), *SHORT, "budget.max_steps=100000"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", take_terminal, *run],
+        cwd=tmp_path, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    runs = tmp_path / "runs"
+    wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.rglob("metrics.jsonl")))
+    os.close(master)
+    assert process.wait(30) == 75
+    store = RunStore(run_folder(tmp_path))
+    newest, _ = store.newest_checkpoint("optimizer.safetensors")
+    assert store.status()["state"] == "preempted"
+    assert store.clock(newest)["step"] == len(read_lines(store.metrics_path))
+
+
+def test_nobody_needs_to_read_what_a_run_prints(tmp_path):
+    process = start(tmp_path, *SHORT)
+    assert process.stdout is not None
+    process.stdout.close()  # as `| head` does
+    process.wait(60)
+    assert RunStore(run_folder(tmp_path)).status()["state"] == "done"
+
+
+def test_nohup_is_meant(tmp_path):
+    process = subprocess.Popen(
+        ["nohup", sys.executable, str(ROOT / "src" / "run.py"), *SHORT, "budget.max_steps=60"],
+        cwd=tmp_path, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_for(lambda: any(p.stat().st_size for p in (tmp_path / "runs").rglob("metrics.jsonl")))
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(

@@ -97,12 +97,12 @@ def test_a_thinned_checkpoint_is_whole_but_not_gone_on_from(tmp_path):
     run = store(tmp_path)
     for step in (1, 2):
         checkpoint.commit(run.checkpoint(step), lambda folder, s=step: kept(run, folder, s))
-    assert run.newest_checkpoint("a") == (run.checkpoint(2), [])
+    assert run.newest_checkpoint("a") == (run.checkpoint(2), {})
     for _ in range(2):  # again, as after a crash: nothing to do
         checkpoint.thin(run.checkpoint(2), "a")
         assert checkpoint.damage(run.checkpoint(2)) is None
         assert not (run.checkpoint(2) / "a").exists()
-    assert run.newest_checkpoint("a") == (run.checkpoint(1), [])
+    assert run.newest_checkpoint("a") == (run.checkpoint(1), {})
 
 
 def kept(run, folder, step):
@@ -118,9 +118,10 @@ def test_a_checkpoint_of_another_step_or_run_is_named_and_passed_over(tmp_path):
     shutil.copytree(other.checkpoint(4), run.checkpoint(4))
     found, complaints = run.newest_checkpoint("a")
     assert found == run.checkpoint(2)
-    assert [c.partition(":")[0] for c in complaints] == ["step-000004", "step-000003"]
-    assert f"step 4 of run {other.folder.name}" in complaints[0]
-    assert f"step 1 of run {run.folder.name}" in complaints[1]
+    assert complaints == {
+        run.checkpoint(4): f"it is step 4 of run {other.folder.name}",
+        run.checkpoint(3): f"it is step 1 of run {run.folder.name}",
+    }
 
 
 def store(tmp_path, *overrides):

@@ -1,6 +1,7 @@
 """What a user sees and tidies between runs: `pods status` and `pods clean`."""
 
 import json
+import shutil
 import threading
 from functools import partial
 
@@ -51,6 +52,16 @@ def test_a_table_a_line_a_run_and_an_exit_code(study, capsys):
     assert cli.main(["status"]) == 0
 
 
+def test_one_run_that_cannot_be_read_does_not_hide_the_others(study, capsys):
+    study["done"].config_path.write_text("seed: [")
+    (study["preempted"].folder / "status.json").write_text("")  # as a power cut can leave it
+    assert cli.main(["status"]) == 1
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert len(lines) == 5
+    assert "config.yaml is damaged" in lines[0] and str(study["done"].folder) in lines[0]
+    assert "lost" in lines[1] and "status.json was damaged" in lines[1]
+
+
 def test_watching_ends_when_nothing_runs_any_more(study, capsys, monkeypatch):
     monkeypatch.setattr(cli, "WATCH_SECONDS", 0.05)
     threading.Timer(0.5, study["running"].set_status, kwargs={"state": "done"}).start()
@@ -74,15 +85,17 @@ def test_cleaning_lists_first_and_removes_what_no_run_needs(study, capsys):
     assert study["preempted"].newest_checkpoint(OPTIMIZER)[0] is not None
     capsys.readouterr()
     assert cli.main(["clean"]) == 0
-    assert capsys.readouterr().out == "nothing to remove\n"
+    assert capsys.readouterr().out == "0.00 MB can go; --yes removes it\n"
 
 
 def test_whole_runs_go_only_by_their_state_and_never_while_they_run(study, capsys):
+    half = study["failed"].folder.parent / "seed9-0123456789.trash"
+    shutil.copytree(study["done"].folder, half)  # a clean that was killed
     with study["lost"].lock():
         assert cli.main(["clean", "--state", "lost", "--state", "failed", "--yes"]) == 0
     out = capsys.readouterr().out
     assert "run is failed" in out and "run is lost" not in out
-    assert not study["failed"].folder.exists()
+    assert not study["failed"].folder.exists() and not half.exists()
     assert all(study[state].config_path.exists() for state in study if state != "failed")
     with pytest.raises(SystemExit):
         cli.main(["clean", "--state", "running"])

@@ -179,6 +179,19 @@ def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(run_py, tmp_path
     assert process.returncode == 75
 
 
+def test_a_run_that_another_process_takes_up_first_is_left_to_it(tmp_path):
+    """The second job of a sweep is begun by hand while its first one runs."""
+    sweep = start(tmp_path, "-m", "seed=0,1", *SHORT, "budget.max_steps=60", "launch.jobs=1")
+    runs = tmp_path / "runs"
+    wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.rglob("seed0-*/metrics.jsonl")))
+    other = start(tmp_path, "seed=1", *SHORT, "budget.max_steps=60")
+    output, _ = sweep.communicate(timeout=120)
+    assert other.wait(60) == 0
+    assert "by another process" in output, output
+    assert states(tmp_path) == {0: "done", 1: "done"}
+    assert attempts(tmp_path) == {0: 1, 1: 1}
+
+
 def test_hydras_own_launcher_can_be_chosen(run_py, tmp_path):
     result = run_py("-m", "hydra/launcher=basic", "seed=0,1", *SHORT)
     assert result.returncode == 0, result.stderr

@@ -53,8 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
+def _study(options: argparse.Namespace) -> Path:
+    return Path(options.runs_dir / options.study)
+
+
 def _runs(options: argparse.Namespace) -> tuple[Path, list[Path]]:
-    folder = options.runs_dir / options.study
+    folder = _study(options)
     runs = run_folders(folder)
     if not runs:
         there = options.runs_dir.iterdir() if options.runs_dir.is_dir() else []
@@ -88,14 +92,14 @@ def _watch(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[dict
 
 
 def _clean(options: argparse.Namespace) -> int:
-    items = list(removable(_runs(options)[1], options.state))
-    for item in clean(items) if options.yes else items:
+    if not _study(options).is_dir():
+        _runs(options)  # says which studies there are
+    total, find = 0, clean if options.yes else removable
+    for item in find(_study(options), options.state):
         print(f"{item.bytes / 1e6:10.2f} MB  {item.path}  ({item.why})")
-    total = f"{sum(item.bytes for item in items) / 1e6:.2f} MB"
-    if options.yes:
-        print(f"removed: {total}")
-    else:
-        print(f"{total} can go; --yes removes it" if items else "nothing to remove")
+        total += item.bytes
+    size = f"{total / 1e6:.2f} MB"
+    print(f"removed: {size}" if options.yes else f"{size} can go; --yes removes it")
     return 0
 
 

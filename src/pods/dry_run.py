@@ -21,11 +21,9 @@ from pods.runs.files import size
 from pods.runs.home import weights
 from pods.runs.identity import fingerprint, identity, run_folder
 from pods.runs.status import duration, state_of, table
-from pods.runs.store import RunStore, run_folders
+from pods.runs.store import RESUMABLE, RunStore, run_folders
 from pods.sweep import slots
 
-STATES = ("done", "failed", "running")  # of jobs that this command would not start
-RESUMABLE_STATES = 2  # checkpoints that hold Adam's two moments of every weight
 MB = 1e6
 
 
@@ -96,7 +94,9 @@ def _plan(config: Config) -> Planned:
     seconds, needed = _least(config)
     if done:
         seconds, needed = median(s for s, _ in done), median(b for _, b in done)
-    return Planned(config, fingerprint(content), state, starts, seconds, needed, bool(done))
+    behind = store.status().get("train_seconds", 0.0) if store.config_path.exists() else 0.0
+    left = max(0.0, seconds - behind)
+    return Planned(config, fingerprint(content), state, starts, left, needed, bool(done))
 
 
 def _finished_twins(folder: Path, content: dict[str, object]) -> Iterator[tuple[float, float]]:
@@ -118,7 +118,7 @@ def _least(config: Config) -> tuple[float, float]:
         points = 1 + math.ceil(budget.train_seconds / every.every_train_seconds)
     trained = 4 * _trained_parameters(config)
     seconds = 0.0 if budget.max_steps is not None else budget.train_seconds or 0.0
-    return seconds, float(trained * (points + 2 * RESUMABLE_STATES))
+    return seconds, float(trained * (points + 2 * RESUMABLE))
 
 
 def _trained_parameters(config: Config) -> int:

@@ -22,13 +22,13 @@ from pods.rollouts.engine import Prompt
 from pods.runs import checkpoint
 from pods.runs.files import append, fsync, read_lines, read_until_damage, remove, truncate_to
 from pods.runs.meter import Meter
-from pods.runs.store import OPTIMIZER, RunStore, packed
+from pods.runs.store import OPTIMIZER, RESUMABLE, RunStore, packed
 from pods.runs.tracking import Tracker
 from pods.step_record import metrics, replay_rows, rollout_rows
 from pods.stop import Preempted, Stop
 from pods.train import Loop, Step
 
-RESUMABLE = 2  # newest checkpoints that keep it; the older ones are for evaluation alone
+REPLAYABLE = 3  # rows of steps not applied whose weights are kept
 
 
 @dataclass
@@ -94,8 +94,9 @@ class Experiment:
         for path in self.store.leftovers():
             remove(path)
         folder, complaints = self.store.newest_checkpoint(needs=OPTIMIZER)
-        for complaint in complaints:
-            self.progress.print(f"damaged checkpoint passed over: {complaint}")
+        for damaged, wrong in complaints.items():
+            self.progress.print(f"damaged checkpoint passed over: {damaged.name}: {wrong}")
+            self.store.set_aside(damaged)
         step = 0
         if folder is None:
             self.store.roll_back(-1, 0)
@@ -136,14 +137,16 @@ class Experiment:
 
     def keep_for_replay(self, step: Step) -> None:
         """Keep what a step that was not applied was made of; end the run if they pile up."""
-        in_a_row = step.step - 1 in self.void
         self.void.add(step.step)
+        rows = [one for one in self.void if one - 1 not in self.void]  # the first of each row
+        with_policy = step.step in rows and len(rows) <= REPLAYABLE
 
         def write(folder: Path) -> None:
             (folder / "rollouts.jsonl.gz").write_bytes(packed(replay_rows(step)))
             (folder / "reason.txt").write_text(f"{step.nonfinite}\n")
-            if not in_a_row:  # the first of a row has the weights of all of them: none is applied
+            if with_policy:  # the later ones of a row have the same weights: none is applied
                 self.policy.save(folder / "policy")
+                save_optimizer(self.optimizer, folder / OPTIMIZER)
 
         place = self.store.nonfinite(step.step)
         checkpoint.commit(place, write)

@@ -21,11 +21,13 @@ from functools import partial
 from pathlib import Path
 
 from pods.config import Config
+from pods.console import forgiving_console
 from pods.runs.environment import environment, working_tree_changes
 from pods.runs.files import replace
 from pods.runs.frozen import Changed, check_unchanged
 from pods.runs.meter import Meter
 from pods.runs.store import RunStore
+from pods.runs.tracking import NoTracker, Tracker, open_tracker
 from pods.stop import Preempted, Stop, stop_on_signals
 from pods.watchdog import watchdog
 
@@ -52,6 +54,7 @@ def execute(
     """
     store = RunStore(folder)
     with ExitStack() as held:
+        held.enter_context(forgiving_console())
         try:
             held.enter_context(store.lock())
         except BlockingIOError:
@@ -66,8 +69,10 @@ def execute(
             _tell(store, error=_in_short(problem))
             return AGAIN if _is_disk_trouble(problem) else FAILED
         hung = partial(_hung, store)
-        held.enter_context(watchdog(stop, config.watchdog_seconds, store.set_status, hung, AGAIN))
-        return _run(config, store, stop, attempt, now)
+        with watchdog(stop, config.watchdog_seconds, store.set_status, hung, AGAIN):
+            code, tracker = _run(config, store, stop, attempt, now)
+        tracker.finish(FAILED if code == FAILED else DONE)
+        return code
 
 
 def _begin(store: RunStore, config: Config, attempt: Path | None) -> Path:
@@ -84,8 +89,10 @@ def _begin(store: RunStore, config: Config, attempt: Path | None) -> Path:
 
 def _run(
     config: Config, store: RunStore, stop: Stop, attempt: Path, now: Callable[[], float]
-) -> int:
-    meter, tracker, started = Meter(), None, False
+) -> tuple[int, Tracker]:
+    """Run, and write down how it ended; return the exit code and the mirror, to be closed."""
+    tracker: Tracker = NoTracker()
+    meter, started = Meter(), False
 
     def report() -> None:
         replace(attempt / "phases.json", meter.text())
@@ -93,7 +100,6 @@ def _run(
     try:
         with meter.phase("start"), stop.at_once():  # nothing is half-written while things load
             from pods.assemble import build
-            from pods.runs.tracking import open_tracker
 
             tracker = open_tracker(config, store.folder)
             experiment = build(config, store, tracker, stop, now, meter, report)
@@ -105,21 +111,19 @@ def _run(
         state, code, error = "preempted", AGAIN, None
         print("stopped on request; the same command goes on from here", file=sys.stderr)
     except Exception as problem:
-        state, code, error = _judge(problem, started)
+        state, code, error = _judge(problem, started, store)
     _tell(store, state=state, error=error)
     with suppress(OSError):
         report()
-    if tracker is not None:
-        tracker.finish(FAILED if code == FAILED else DONE)
-    return code
+    return code, tracker
 
 
-def _judge(problem: Exception, started: bool) -> tuple[str, int, str]:
+def _judge(problem: Exception, started: bool, store: RunStore) -> tuple[str, int, str]:
     """Whose an error is: the user's to mend, the machine's, or the run's own; say it."""
     error = _in_short(problem)
-    if not started and isinstance(problem, ValueError):  # nothing was lost
+    if not started and isinstance(problem, ValueError):
         print(f"error: {problem}", file=sys.stderr)
-        return "pending", FAILED, error
+        return "preempted" if store.clocks() else "pending", FAILED, error
     if _is_disk_trouble(problem):
         print(f"error: {error}\nonce that is mended, the same command goes on", file=sys.stderr)
         return "preempted", AGAIN, error

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -20,9 +20,10 @@ class Stop:
     """Whether the process has been asked to end, and a count of its signs of life."""
 
     requested = False
+    loading = False
+    """A signal ends what is going on there and then: nothing can be lost yet."""
     signs = 0
     """Grows as long as the main thread gets on; the watchdog looks at it."""
-    _at_once = False
 
     def check(self) -> None:
         """Abandon what is going on, if asked to; called only where nothing is half-changed.
@@ -36,13 +37,13 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within the block a signal ends it there and then: nothing is lost, as while loading."""
+        """Within the block a signal ends it there and then, as while libraries and weights load."""
         self.check()
-        self._at_once = True
+        self.loading = True
         try:
             yield
         finally:
-            self._at_once = False
+            self.loading = False
         self.check()
 
     def catch(self, number: int, frame: FrameType | None) -> None:
@@ -50,16 +51,21 @@ class Stop:
         if self.requested:
             return
         self.requested = True
-        os.write(2, b"stopping at the next safe point\n")  # print may not be entered twice
-        if self._at_once:
+        with suppress(OSError):  # a terminal that went away; print may not be entered twice
+            os.write(2, b"stopping at the next safe point\n")
+        if self.loading:
             raise Preempted
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """Within the block, the first signal sets the flag of the `Stop`; more change nothing."""
+    """Within the block, the first signal sets the flag of the `Stop`; more change nothing.
+
+    One that is ignored stays so: `nohup` is meant.
+    """
     stop = Stop()
-    before = {number: signal.signal(number, stop.catch) for number in SIGNALS}
+    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop.catch) for number in heeded}
     try:
         yield stop
     finally:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,7 +109,9 @@ def slots(configs: Sequence[Config]) -> list[str]:
         found = [str(i) for i in range(len(gpus()))] if visible is None else visible.split(",")
         return found[:jobs] or ["0"]
     threads = max(config.hardware.threads for config in configs)
-    count = jobs or max(1, len(os.sched_getaffinity(0)) // threads)
+    linux = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
+    count = jobs or max(1, cores // threads)
     return [str(i) for i in range(count)]
 
 
@@ -140,7 +143,7 @@ def _ended(
     asked, looked = False, 0.0
     while running or (waiting and not stop.requested):
         while waiting and free and not stop.requested:
-            running.append(_start(*waiting.pop(0), free.pop(0)))
+            _start_next(waiting, free, running, board)
         if stop.requested and not asked:
             asked = True
             for active in running:
@@ -157,7 +160,22 @@ def _ended(
         time.sleep(POLL_SECONDS)
 
 
+def _start_next(waiting: list[Job], free: list[str], running: list[Running], board: Board) -> None:
+    """Start the next job, unless another process has taken it up; a disk's error is the job's."""
+    store, config = waiting.pop(0)
+    try:
+        if not job.to_do(store, config.retry) or state_of(store) == "running":
+            board.end(f"{state_of(store):<9} {job_name(config)}  by another process")
+        else:
+            running.append(_start(store, config, free[0]))
+            free.pop(0)
+    except OSError as error:
+        board.end(f"not begun {job_name(config)}  {error}")
+
+
 def _start(store: RunStore, config: Config, slot: str) -> Running:
+    if store.status().get("error"):
+        store.set_status(error=None)  # of an earlier attempt
     attempt = store.new_attempt()
     package = str(Path(__file__).parents[1])  # the job finds us without being installed
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -190,11 +208,14 @@ def _result(ended: Running) -> str:
     store, code = ended.store, ended.process.returncode
     state = store.status()["state"]
     own = code in (job.DONE, job.FAILED, job.AGAIN)
-    if state == "running" or (state not in ("done", "failed") and not own):
-        died = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        store.set_status(state="lost", error=ended.killed or died)
-    elif code == job.FAILED and not store.status().get("error"):
-        store.set_status(error="ended before it began")  # its console says why
+    with suppress(OSError):  # a full disk: the lock tells that the run has ended
+        if store.is_held():
+            pass  # another process was faster, and runs it
+        elif state == "running" or (state not in ("done", "failed") and not own):
+            died = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            store.set_status(state="lost", error=ended.killed or died)
+        elif code == job.FAILED and not store.status().get("error"):
+            store.set_status(error="ended before it began")  # its console says why
     status, seconds = store.status(), time.monotonic() - ended.started
     found = f"accuracy {status['accuracy']:.3f}  " if status["state"] == "done" else ""
     return f"{status['state']:<9} {ended.name}  {found}{seconds:.0f} s"

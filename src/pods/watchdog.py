@@ -5,11 +5,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pods.stop import Stop
 
 POLL_SECONDS = 5.0
+LOADING_FACTOR = 4  # a model may come from a hub, and gives no sign of life while it does
 LAST_WORD_SECONDS = 5.0
 
 
@@ -28,8 +29,8 @@ def watchdog(
 
     Args:
         stop: counts the main thread's signs of life.
-        limit: seconds of silence after which the process ends; None: never.
-        alive: called at every poll that found a sign of life.
+        limit: seconds of silence after which the process ends; longer while it loads; None: never.
+        alive: called at every poll that found a sign of life, or the process still loading.
         hung: told what happened, before the process ends; it may itself hang.
         exit_code: of the process that hung.
     """
@@ -39,13 +40,13 @@ def watchdog(
     def watch() -> None:
         seen, silent = stop.signs, 0.0
         while not ended.wait(poll):
-            if stop.signs != seen:
-                seen, silent = stop.signs, 0.0
-                alive()
-            else:
-                silent += poll
-            if limit is not None and silent >= limit:
-                _end(hung, limit, exit_code)
+            silent = silent + poll if stop.signs == seen else 0.0
+            if stop.loading or stop.signs != seen:
+                with suppress(OSError):  # a full disk does not end the watch
+                    alive()
+            seen = stop.signs
+            if limit is not None and silent >= limit * (LOADING_FACTOR if stop.loading else 1):
+                _end(hung, silent, exit_code)
 
     thread = threading.Thread(target=watch, name="watchdog", daemon=True)
     thread.start()
@@ -56,8 +57,8 @@ def watchdog(
         thread.join(LAST_WORD_SECONDS)
 
 
-def _end(hung: Callable[[str], None], limit: float, exit_code: int) -> None:
-    message = f"no sign of life for {limit:g} s: ended by the watchdog"
+def _end(hung: Callable[[str], None], silent: float, exit_code: int) -> None:
+    message = f"no sign of life for {silent:g} s: ended by the watchdog"
     print(f"{message}; where every thread is:", file=sys.stderr, flush=True)
     faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
     last_word = threading.Thread(target=hung, args=(message,), daemon=True)

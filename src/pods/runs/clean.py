@@ -6,49 +6,66 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pods.runs import checkpoint
-from pods.runs.files import remove, size
+from pods.runs.files import TRASH, remove, size
 from pods.runs.status import state_of
-from pods.runs.store import OPTIMIZER, RunStore
+from pods.runs.store import DAMAGED, OPTIMIZER, RunStore, run_folders
 
 
 @dataclass(frozen=True)
 class Removable:
     """A file or folder that is not needed any more."""
 
-    store: RunStore
     path: Path
     bytes: int
     why: str
 
 
-def removable(folders: Sequence[Path], states: Sequence[str]) -> Iterator[Removable]:
-    """What can go: leftovers of killed processes, optimizers of finished runs, runs by state.
+def removable(study: Path, states: Sequence[str]) -> Iterator[Removable]:
+    """What can go; runs that some process holds, or that run elsewhere, are left out.
 
     Args:
-        folders: of the runs; one that is running is left alone.
+        study: folder of the study.
         states: of runs that are to go whole, with all their results.
     """
-    for folder in folders:
+    for path in sorted(study.glob(f"*/*/seed*{TRASH}")):
+        yield Removable(path, size(path), "half removed")
+    for folder in run_folders(study):
         store = RunStore(folder)
-        state = state_of(store)
-        if state == "running" or store.is_held():
-            continue
-        if state in states:
-            yield Removable(store, folder, size(folder), f"run is {state}")
-            continue
-        for path in store.leftovers():
-            yield Removable(store, path, size(path), "left by a killed process")
-        if state == "done":
-            for path in sorted(store.checkpoints.glob(f"step-??????/{OPTIMIZER}")):
-                yield Removable(store, path, size(path), "only to go on from, and the run is done")
+        if not store.is_held():
+            yield from _of_run(store, state_of(store), states)
 
 
-def clean(items: Sequence[Removable]) -> Iterator[Removable]:
-    """Remove what was found, and yield what was removed; a run that has begun since is left."""
-    for item in items:
-        with suppress(BlockingIOError), item.store.lock():
-            if item.path.name == OPTIMIZER:
-                checkpoint.thin(item.path.parent, OPTIMIZER)
-            else:
-                remove(item.path)
-            yield item
+def clean(study: Path, states: Sequence[str]) -> Iterator[Removable]:
+    """Remove it, and yield what was removed.
+
+    Each run is held and looked at again first: it may have begun, or ended well, in between.
+    """
+    for path in sorted(study.glob(f"*/*/seed*{TRASH}")):
+        found = Removable(path, size(path), "half removed")
+        remove(path)
+        yield found
+    for folder in run_folders(study):
+        store = RunStore(folder)
+        with suppress(BlockingIOError), store.lock():
+            for item in list(_of_run(store, state_of(store, ours=True), states)):
+                if item.path.name == OPTIMIZER:
+                    checkpoint.thin(item.path.parent, OPTIMIZER)
+                else:
+                    remove(item.path)
+                yield item
+
+
+def _of_run(store: RunStore, state: str, states: Sequence[str]) -> Iterator[Removable]:
+    """Of one run: all of it, or leftovers of killed processes and what only a resume needs."""
+    if state == "running":  # on another machine
+        return
+    if state in states:
+        yield Removable(store.folder, size(store.folder), f"run is {state}")
+        return
+    for path in store.leftovers():
+        yield Removable(path, size(path), "left by a killed process")
+    if state == "done":
+        for path in sorted(store.checkpoints.glob(f"step-??????/{OPTIMIZER}")):
+            yield Removable(path, size(path), "only to go on from, and the run is done")
+        for path in sorted(store.checkpoints.glob(f"*{DAMAGED}")):
+            yield Removable(path, size(path), "damaged, and made again")

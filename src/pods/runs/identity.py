@@ -16,7 +16,8 @@ from pods.runs.home import weights
 from pods.validate import leaves
 
 PLACES = ("task.path", "model.path", "model.hub")  # what lies there counts, by its bytes
-VERSION = 1  # raise it when a key's meaning changes, so that old runs are not taken for new ones
+MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # and tokenizers
+VERSION = 2  # raise it when a key's meaning changes, so that old runs are not taken for new ones
 
 
 def science(config: Config) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def identity(config: Config) -> dict[str, Any]:
         folder = Path(config.task.path)
         content["data"] = [digest(folder / f"{split}.jsonl") for split in ("train", "test")]
     source = Path(weights(config.model))
-    files = sorted([source / "config.json", *source.glob("*.safetensors")])
+    files = sorted(path for path in source.glob("*") if path.suffix in MODEL_FILES)
     content["weights"] = [digest(f) for f in files] if source.is_dir() else str(source)
     if ":" in config.sampler.rule:
         module = importlib.import_module(config.sampler.rule.partition(":")[0])

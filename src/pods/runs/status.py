@@ -8,17 +8,22 @@ from typing import Any
 
 from pods.runs.store import RunStore
 
-SILENT_SECONDS = 3600.0  # after which a run on another machine is taken for lost
+SILENT_SECONDS = 1200.0  # after which a run on another machine is taken for lost
 
 
-def state_of(store: RunStore) -> str:
-    """The run's state; one that says `running` and is run by nobody is `lost`."""
+def state_of(store: RunStore, ours: bool = False) -> str:
+    """The run's state; one that says `running` and is run by nobody is `lost`.
+
+    Args:
+        store: of the run.
+        ours: this process holds the run's lock, so that no other one on this machine runs it.
+    """
     status = store.status()
     if status["state"] != "running":
         return str(status["state"])
-    if status["host"] == socket.gethostname():
-        return "running" if store.is_held() else "lost"
-    return "running" if time.time() - status["heartbeat"] < SILENT_SECONDS else "lost"
+    if status.get("host") == socket.gethostname():
+        return "running" if not ours and store.is_held() else "lost"
+    return "running" if time.time() - status.get("heartbeat", 0) < SILENT_SECONDS else "lost"
 
 
 def statuses(folders: Sequence[Path]) -> list[dict[str, Any]]:
@@ -27,19 +32,27 @@ def statuses(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _row(store: RunStore) -> dict[str, Any]:
-    config, status = store.config(), store.status()
-    limit = config.budget.train_seconds
+    status, error = store.status(), None
+    try:
+        config = store.config()
+        limit = config.budget.train_seconds
+        what = {
+            "arm": config.arm or config.sampler.rule,
+            "n": config.nm.n,
+            "m": config.nm.m,
+            "seed": config.seed,
+            "budget": f"{limit:g} s" if limit else f"{config.budget.max_steps} steps",
+        }
+    except (OSError, ValueError) as problem:  # one such run must not hide the others
+        what = {"arm": store.folder.parent.name, "n": "?", "m": "?", "seed": "?", "budget": "?"}
+        error = f"cannot be read: {problem} ({store.folder})"
     return {
-        "arm": config.arm or config.sampler.rule,
-        "n": config.nm.n,
-        "m": config.nm.m,
-        "seed": config.seed,
+        **what,
         "state": state_of(store),
         "step": status.get("step", 0),
         "train_seconds": round(status.get("train_seconds", 0.0), 1),
-        "budget": f"{limit:g} s" if limit else f"{config.budget.max_steps} steps",
         "accuracy": status.get("accuracy"),
-        "error": status.get("error"),
+        "error": error or status.get("error"),
         "void_steps": status.get("void_steps", 0),
         "changes": store.marks(),
         "folder": str(store.folder),

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ import yaml
 
 from pods.config import Config
 from pods.runs import checkpoint
-from pods.runs.files import append, json_line, read_lines, remove, replace
+from pods.runs.files import TRASH, append, json_line, read_lines, remove, replace
 from pods.runs.lock import hold, is_held
 from pods.validate import parse
 
+RESUMABLE = 2  # newest checkpoints that keep what a run goes on from
 OPTIMIZER = "optimizer.safetensors"  # in a checkpoint: twice the size of what is trained
+DAMAGED = ".damaged"
 _SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where it is there: 7 x faster
 _status_lock = threading.Lock()  # the watchdog writes heartbeats beside the main thread
 
@@ -60,7 +62,12 @@ class RunStore:
 
     def config_values(self) -> dict[str, Any]:
         """The frozen config as plain values, unchecked."""
-        return dict(_SAFE_LOADER(self.config_path.read_bytes()).get_single_data())
+        try:
+            return dict(_SAFE_LOADER(self.config_path.read_bytes()).get_single_data())
+        except (yaml.YAMLError, TypeError) as error:
+            raise ValueError(
+                f"{self.config_path} is damaged: {' '.join(str(error).split())}"
+            ) from error
 
     def write_config(self, values: Mapping[str, Any]) -> None:
         """Freeze a config."""
@@ -78,13 +85,16 @@ class RunStore:
     def status(self) -> dict[str, Any]:
         """`state` and, once it has run, pid, heartbeat, step, train_seconds, accuracy, error."""
         path = self.folder / "status.json"
-        return {"state": "pending", **(json.loads(path.read_text()) if path.is_file() else {})}
+        try:
+            return {"state": "pending", **(json.loads(path.read_text()) if path.is_file() else {})}
+        except ValueError:  # a power cut can leave it empty
+            return {"state": "lost", "error": "status.json was damaged"}
 
     def set_status(self, **changes: Any) -> None:
         """Change some fields of status.json; the file is replaced whole."""
         with _status_lock:
             status = {**self.status(), **changes, "heartbeat": time.time()}
-            replace(self.folder / "status.json", json.dumps(status))
+            replace(self.folder / "status.json", json.dumps(status), durable="state" in changes)
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the run folder; the operating system lets go of it if this process dies.
@@ -128,8 +138,8 @@ class RunStore:
         """A checkpoint's clock.json."""
         return dict(json.loads((checkpoint / "clock.json").read_text()))
 
-    def newest_checkpoint(self, needs: str) -> tuple[Path | None, list[str]]:
-        """The newest checkpoint to go on from, and what is wrong with those passed over.
+    def newest_checkpoint(self, needs: str) -> tuple[Path | None, dict[Path, str]]:
+        """The newest checkpoint to go on from, and what is wrong with those passed over, in words.
 
         One that a commit had moved aside when it was cut off is put back first.
 
@@ -137,11 +147,11 @@ class RunStore:
             needs: a file that it must hold; checkpoints without it were thinned.
         """
         checkpoint.recover(self.checkpoints)
-        complaints = []
+        complaints = {}
         for folder in sorted(self.checkpoints.glob("step-??????"), reverse=True):
             wrong = checkpoint.damage(folder) or self._mismatch(folder)
             if wrong:
-                complaints.append(f"{folder.name}: {wrong}")
+                complaints[folder] = wrong
             elif needs in checkpoint.files_of(folder):
                 return folder, complaints
         return None, complaints
@@ -159,6 +169,13 @@ class RunStore:
         if digest != clock["metrics_sha256"]:
             return f"{self.metrics_path.name} is damaged before its end"
         return None
+
+    def set_aside(self, folder: Path) -> None:
+        """Keep a checkpoint that was passed over where nobody goes on from it."""
+        aside = folder.with_name(f"{folder.name}{DAMAGED}")
+        if aside.exists():
+            remove(aside)
+        folder.rename(aside)
 
     def clocks(self) -> dict[Path, dict[str, Any]]:
         """The clock of every checkpoint by folder, in order of steps; damaged ones left out."""
@@ -215,7 +232,7 @@ class RunStore:
             os.truncate(self.metrics_path, metrics_bytes)
         for folder in ("checkpoints", "evaluations", "rollouts", "nonfinite"):
             for path in (self.folder / folder).glob("step-??????*"):
-                if int(path.name[5:11]) > step:
+                if path.suffix != DAMAGED and int(path.name[5:11]) > step:
                     remove(path)
 
     def mark(self, changes: Iterable[str]) -> None:
@@ -234,8 +251,11 @@ class RunStore:
 
     def environments(self) -> list[dict[str, Any]]:
         """Machine and versions of every attempt that began, in order."""
-        paths = sorted((self.folder / "attempts").glob("*/environment.json"))
-        return [json.loads(path.read_text()) for path in paths]
+        found = []
+        for path in sorted((self.folder / "attempts").glob("*/environment.json")):
+            with suppress(ValueError):  # a power cut can leave it empty
+                found.append(json.loads(path.read_text()))
+        return found
 
     def wall_seconds(self) -> float:
         """Seconds that all attempts took, start, checkpoints and evaluation included."""
@@ -263,4 +283,5 @@ def packed(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 def run_folders(study: Path) -> list[Path]:
     """All run folders below a study's folder."""
-    return sorted(path.parent for path in study.glob("*/*/seed*/identity.json"))
+    folders = (path.parent for path in study.glob("*/*/seed*/identity.json"))
+    return sorted(folder for folder in folders if folder.suffix != TRASH)
