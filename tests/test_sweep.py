@@ -127,7 +127,7 @@ def test_the_frozen_config_runs_even_if_conf_is_edited_later(run_py, tmp_path, m
 
 
 def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(run_py, tmp_path):
-    sweep = ("-m", "seed=0,1", *SHORT, "budget.max_steps=60", "launch.jobs=2")
+    sweep = ("-m", "seed=0,1", *SHORT, "budget.max_steps=40", "launch.jobs=2")
     process = start(tmp_path, *sweep)
     runs = tmp_path / "runs"
     wait_for(lambda: len([p for p in runs.rglob("metrics.jsonl") if p.stat().st_size > 3000]) == 2)
@@ -144,7 +144,7 @@ def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(run_py, tmp_path)
 
 
 def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path):
-    sweep = ("-m", "seed=0", *SHORT, "budget.max_steps=100")
+    sweep = ("-m", "seed=0", *SHORT, "budget.max_steps=50")
     process = start(tmp_path, *sweep)
     runs = tmp_path / "runs"
     wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.rglob("metrics.jsonl")))
@@ -154,7 +154,7 @@ def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path):
     wait_for(lambda: RunStore(folder).status()["state"] == "preempted", 30)
     result = run_py(*sweep)
     assert result.returncode == 0, result.stderr
-    assert len(read_lines(folder / "metrics.jsonl")) == 100
+    assert len(read_lines(folder / "metrics.jsonl")) == 50
 
 
 def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(run_py, tmp_path):

@@ -250,8 +250,8 @@ class Config:
     allow_changed: Annotated[
         bool,
         Key(
-            "go on with a run although science keys, data, or minor versions of torch, "
-            "transformers, peft or vllm changed since it began; the run is marked",
+            "go on with a run although its frozen config, data, weights, rule, or a minor version "
+            "of torch, transformers, peft or vllm changed since it began; the run is marked",
             operational=True,
         ),
     ]
@@ -261,7 +261,8 @@ class Config:
     watchdog_seconds: Annotated[
         float | None,
         Key(
-            "silence after which a job that hangs is ended, to be resumed; null: never",
+            "silence after which a job that hangs is ended, to be resumed (four times that while "
+            "it loads); null: never",
             above=0,
             operational=True,
         ),

@@ -1,7 +1,7 @@
 """What a command would do: its jobs, where they stand, what they will cost and what is missing.
 
-No job is frozen or started. Times and sizes are those of finished runs that differ only in the
-seed; where there are none they are lower bounds, and say so.
+No job is frozen or started; Hydra itself notes a sweep's overrides in multirun.yaml. Times and
+sizes are those of finished runs that differ only in the seed, or else lower bounds, and say so.
 """
 
 import math

@@ -77,11 +77,13 @@ def execute(
 
 def _begin(store: RunStore, config: Config, attempt: Path | None) -> Path:
     """See that the run is what it was, and write down what it goes on with."""
-    changes = check_unchanged(store, config)
+    changes, before, now = check_unchanged(store, config), store.environments(), environment()
+    if before and before[-1]["commit"] != now["commit"]:
+        print(f"note: begun with commit {before[-1]['commit']}, goes on with {now['commit']}")
     attempt = attempt or store.new_attempt()
     store.mark(changes)
     _set_threads(config.hardware.threads)
-    replace(attempt / "environment.json", json.dumps(environment(), indent=1))
+    replace(attempt / "environment.json", json.dumps(now, indent=1), durable=True)
     replace(attempt / "git.diff", working_tree_changes())
     store.set_status(state="running", pid=os.getpid(), host=socket.gethostname(), error=None)
     return attempt

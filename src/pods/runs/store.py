@@ -65,9 +65,8 @@ class RunStore:
         try:
             return dict(_SAFE_LOADER(self.config_path.read_bytes()).get_single_data())
         except (yaml.YAMLError, TypeError) as error:
-            raise ValueError(
-                f"{self.config_path} is damaged: {' '.join(str(error).split())}"
-            ) from error
+            why = " ".join(str(error).split())
+            raise ValueError(f"{self.config_path} is damaged: {why}") from error
 
     def write_config(self, values: Mapping[str, Any]) -> None:
         """Freeze a config."""

@@ -38,6 +38,7 @@ class WandbTracker:
         """Open the mirror in the run folder; offline mode needs neither account nor network."""
         self.run: Any = None
         os.environ.setdefault("WANDB_SILENT", "true")
+        os.environ.setdefault("WANDB_INIT_TIMEOUT", "20")  # seconds
         try:
             import wandb
 
@@ -54,7 +55,7 @@ class WandbTracker:
                 tags=[config.arm or config.sampler.rule, config.task.name, config.model.name],
                 config=asdict(config),
                 reinit="finish_previous",
-                settings=wandb.Settings(console="off", init_timeout=20, disable_git=True),
+                settings=wandb.Settings(console="off", disable_git=True),
             )
             self.run.define_metric("train_seconds")
             self.run.define_metric("*", step_metric="train_seconds")
