@@ -45,6 +45,12 @@ def test_an_edited_science_key_is_refused_with_its_values(tmp_path, name):
     assert store.config_path.read_bytes() == before
 
 
+def test_a_frozen_config_that_is_damaged_is_frozen_again(tmp_path):
+    config = composed(f"runs_dir={tmp_path}")
+    freeze(config).config_path.write_text("seed: [")
+    assert freeze(config).config() == config
+
+
 def test_operational_keys_follow_the_newest_command(tmp_path):
     store = freeze(composed(f"runs_dir={tmp_path}"))
     edit(store, "tracking.project", lambda value: "mine")

@@ -1,10 +1,12 @@
 """The clock, checkpoints that are whole or not there, the run folder, status."""
 
+import errno
 import os
 import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from compose import composed
@@ -220,6 +222,24 @@ def test_stopgap_checkpoints_go_even_if_one_is_half_gone(tmp_path):
     run.drop_stopgaps(5)
     assert run.evaluation_points() == {0: 0.0, 5: 5.0}
     assert not run.checkpoint(3).exists()
+
+
+def test_a_log_that_cannot_be_read_condemns_no_checkpoint(tmp_path, monkeypatch):
+    run = store(tmp_path)
+    for step in (1, 2):
+        checkpoint.commit(run.checkpoint(step), lambda f, s=step: kept(run, f, s))
+    read = Path.read_bytes
+
+    def fails(path):
+        if path == run.metrics_path:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        run.newest_checkpoint("a")
+    monkeypatch.undo()
+    assert run.newest_checkpoint("a") == (run.checkpoint(2), {})
 
 
 def test_a_point_whose_clock_is_damaged_is_no_point_and_nothing_trips_over_it(tmp_path):

@@ -32,7 +32,7 @@ from pods.stop import Preempted, Stop, stop_on_signals
 from pods.watchdog import watchdog
 
 DONE, FAILED, AGAIN = 0, 1, 75
-DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ESTALE)
 PR_SET_PDEATHSIG = 1  # Linux' prctl
 
 

@@ -2,7 +2,6 @@
 
 import faulthandler
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -59,8 +58,9 @@ def watchdog(
 
 def _end(hung: Callable[[str], None], silent: float, exit_code: int) -> None:
     message = f"no sign of life for {silent:g} s: ended by the watchdog"
-    print(f"{message}; where every thread is:", file=sys.stderr, flush=True)
-    faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+    with suppress(OSError):  # by number: the stream may be locked by the thread that hangs
+        os.write(2, f"{message}; where every thread is:\n".encode())
+        faulthandler.dump_traceback(file=2, all_threads=True)
     last_word = threading.Thread(target=hung, args=(message,), daemon=True)
     last_word.start()  # a disk that hangs must not keep the process
     last_word.join(LAST_WORD_SECONDS)

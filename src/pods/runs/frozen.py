@@ -37,8 +37,11 @@ def freeze(config: Config) -> RunStore:
     store.folder.mkdir(parents=True, exist_ok=True)
     with suppress(BlockingIOError), store.lock():  # what runs now has been frozen already
         values = dataclasses.asdict(config)
-        if store.config_path.exists():
+        try:
             frozen = store.config_values()
+        except (FileNotFoundError, ValueError):  # new, or damaged: the hash says what it was
+            pass
+        else:
             edited = difference(settled(values), settled(frozen))
             if edited and not config.allow_changed:
                 raise Changed(store.config_path, edited)

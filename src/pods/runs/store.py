@@ -144,6 +144,9 @@ class RunStore:
 
         Args:
             needs: a file that it must hold; checkpoints without it were thinned.
+
+        Raises:
+            OSError: the log cannot be read: that says nothing of any checkpoint.
         """
         checkpoint.recover(self.checkpoints)
         complaints = {}
@@ -160,10 +163,7 @@ class RunStore:
         clock = self.clock(folder)
         if (clock["run"], clock["step"]) != (self.folder.name, int(folder.name[5:])):
             return f"it is step {clock['step']} of run {clock['run']}"
-        try:
-            logged = self.metrics_path.read_bytes() if self.metrics_path.exists() else b""
-        except OSError as error:
-            return f"{self.metrics_path.name} cannot be read ({error.strerror})"
+        logged = self.metrics_path.read_bytes() if self.metrics_path.is_file() else b""
         digest = hashlib.sha256(logged[: clock["metrics_bytes"]]).hexdigest()
         if digest != clock["metrics_sha256"]:
             return f"{self.metrics_path.name} is damaged before its end"
