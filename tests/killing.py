@@ -30,6 +30,7 @@ from pods.analysis import plots  # noqa: F401
 from pods.analysis.study import draw
 from pods.runs.files import read_lines
 from pods.runs.frozen import freeze
+from pods.runs.history import newest_checkpoint
 from pods.runs.meter import Meter
 from pods.runs.store import RunStore
 
@@ -218,7 +219,7 @@ def ask_to_stop(folder: Path) -> dict:
             os.kill(attempt.pid, number)
             os.kill(attempt.pid, signal.SIGTERM)  # a second one changes nothing
             code = attempt.end()
-            newest, _ = store.newest_checkpoint("optimizer.safetensors")
+            newest, _ = newest_checkpoint(store, "optimizer.safetensors")
             rows.append({
                 "phase": phase, "signal": number.name, "reached": reached, "exit code": code,
                 "seconds": time.monotonic() - sent, "state": store.status()["state"],

@@ -15,6 +15,7 @@ from pods.analysis.load import IncompleteStudy, _open, load, series_names
 from pods.analysis.study import draw
 from pods.cli import main
 from pods.runs import checkpoint
+from pods.runs.attempts import new_attempt
 from pods.runs.files import append
 from pods.runs.frozen import freeze
 from pods.runs.store import RunStore
@@ -38,7 +39,7 @@ def write_run(runs_dir: Path, points, *overrides: str) -> RunStore:
         ])  # fmt: skip
     for step in (1, 2):
         store.append_metrics({"step": step, "seconds/generate": 0.2 * step, "seconds/update": 0.1})
-    (store.new_attempt() / "environment.json").write_text(json.dumps({"gpus": [], "cpu": "A CPU"}))
+    (new_attempt(store) / "environment.json").write_text(json.dumps({"gpus": [], "cpu": "A CPU"}))
     store.set_status(state="done", accuracy=0.5, step=points[-1][0])
     return store
 

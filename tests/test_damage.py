@@ -13,6 +13,7 @@ from compose import composed
 
 from pods.runs import checkpoint
 from pods.runs.frozen import freeze
+from pods.runs.history import newest_checkpoint
 from pods.runs.store import OPTIMIZER, RunStore
 
 STEPS = 3
@@ -116,7 +117,7 @@ def remove(path, what):
 
 def assert_passed_over(store, sound=STEPS - 1):
     """Each checkpoint after the last sound one is complained of by name; that one is taken."""
-    found, complaints = store.newest_checkpoint(OPTIMIZER)
+    found, complaints = newest_checkpoint(store, OPTIMIZER)
     resumable = sound >= STEPS - 1  # those before it have no optimizer any more
     assert found == (store.checkpoint(sound) if resumable else None)
     after = [store.checkpoint(step) for step in range(STEPS, sound, -1)]
@@ -131,7 +132,7 @@ def test_the_files_damaged_here_are_all_that_a_checkpoint_has(runs, tuning):
     folder = store.checkpoint(STEPS)
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert names == set(FILES[tuning])
-    assert store.newest_checkpoint(OPTIMIZER) == (folder, {})
+    assert newest_checkpoint(store, OPTIMIZER) == (folder, {})
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, *REMOVALS])
@@ -195,13 +196,13 @@ def test_what_comes_after_the_recorded_end_of_the_log_is_no_damage(copied):
     store = copied("full")
     with store.metrics_path.open("a") as file:
         file.write('{"step": 4')
-    assert store.newest_checkpoint(OPTIMIZER) == (store.checkpoint(STEPS), {})
+    assert newest_checkpoint(store, OPTIMIZER) == (store.checkpoint(STEPS), {})
 
 
 def test_a_checkpoint_renamed_to_a_later_step_is_seen(copied):
     store = copied("full")
     store.checkpoint(STEPS).rename(store.checkpoint(STEPS + 1))
-    found, complaints = store.newest_checkpoint(OPTIMIZER)
+    found, complaints = newest_checkpoint(store, OPTIMIZER)
     assert found == store.checkpoint(STEPS - 1)
     assert complaints == {
         store.checkpoint(STEPS + 1): f"it is step {STEPS} of run {store.folder.name}"

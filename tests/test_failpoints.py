@@ -212,11 +212,12 @@ def try_all(libc, run, step, folder):
 def judge(run, step, before, after):
     """Which checkpoint a resume finds, and all that is wrong with it or with the commit redone."""
     from pods.runs.files import remove
+    from pods.runs.history import leftovers, newest_checkpoint
     from pods.runs.store import OPTIMIZER
 
-    for path in run.store.leftovers():
+    for path in leftovers(run.store):
         remove(path)
-    newest, complaints = run.store.newest_checkpoint(OPTIMIZER)
+    newest, complaints = newest_checkpoint(run.store, OPTIMIZER)
     wrong = [f"{path.name}: {why}" for path, why in complaints.items()]
     there = tree(run.store.folder)
 

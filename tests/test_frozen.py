@@ -9,6 +9,7 @@ import yaml
 from compose import composed
 from running import SHORT, run_folder
 
+from pods.runs.attempts import marks
 from pods.runs.environment import version_changes
 from pods.runs.frozen import Changed, check_unchanged, freeze
 from pods.runs.store import RunStore
@@ -110,7 +111,7 @@ def test_a_changed_run_is_refused_by_every_door_and_marked_where_it_is_allowed(r
     allowed = run_py(*SHORT, "allow_changed=true")
     assert allowed.returncode == 0, allowed.stderr
     assert store.config().update.lr == 5e-5  # the frozen config runs
-    assert [mark.partition(":")[0] for mark in store.marks()] == ["update.lr", "torch"]
+    assert [mark.partition(":")[0] for mark in marks(store)] == ["update.lr", "torch"]
     status = pods(tmp_path, "status")
     assert "changed: update.lr: 0.0001 -> 5e-05, torch: 1.9.0 -> " in status.stdout
     refused = pods(tmp_path, "aggregate")

@@ -21,10 +21,11 @@ RANK = {
     "experiment": 8,
     "assemble": 9,
     "job": 10, "fetch": 10,
-    "sweep": 11,
-    "dry_run": 12,
-    "cli": 13,
-    "models": 13,
+    "process": 11,
+    "sweep": 12,
+    "dry_run": 13,
+    "cli": 14,
+    "models": 14,
 }  # fmt: skip
 HOMES = {
     "torch": {"method", "policy", "rollouts", "experiment", "assemble", "models", "fetch"},

@@ -16,6 +16,7 @@ from running import SHORT, run_folder, science_of, start, wait_for
 
 from pods.runs import checkpoint
 from pods.runs.files import read_lines
+from pods.runs.history import newest_checkpoint
 from pods.runs.store import RunStore
 
 
@@ -108,7 +109,7 @@ def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path):
     os.close(master)
     assert process.wait(30) == 75
     store = RunStore(run_folder(tmp_path))
-    newest, _ = store.newest_checkpoint("optimizer.safetensors")
+    newest, _ = newest_checkpoint(store, "optimizer.safetensors")
     assert store.status()["state"] == "preempted"
     assert store.clock(newest)["step"] == len(read_lines(store.metrics_path))
 

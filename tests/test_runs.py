@@ -15,6 +15,7 @@ from pods.runs import checkpoint
 from pods.runs.clock import PHASES, TrainClock
 from pods.runs.files import append, read_lines, truncate_to
 from pods.runs.frozen import freeze
+from pods.runs.history import drop_stopgaps, evaluation_points, newest_checkpoint, roll_back
 from pods.runs.status import format_statuses, statuses
 
 
@@ -99,12 +100,12 @@ def test_a_thinned_checkpoint_is_whole_but_not_gone_on_from(tmp_path):
     run = store(tmp_path)
     for step in (1, 2):
         checkpoint.commit(run.checkpoint(step), lambda folder, s=step: kept(run, folder, s))
-    assert run.newest_checkpoint("a") == (run.checkpoint(2), {})
+    assert newest_checkpoint(run, "a") == (run.checkpoint(2), {})
     for _ in range(2):  # again, as after a crash: nothing to do
         checkpoint.thin(run.checkpoint(2), "a")
         assert checkpoint.damage(run.checkpoint(2)) is None
         assert not (run.checkpoint(2) / "a").exists()
-    assert run.newest_checkpoint("a") == (run.checkpoint(1), {})
+    assert newest_checkpoint(run, "a") == (run.checkpoint(1), {})
 
 
 def kept(run, folder, step):
@@ -118,7 +119,7 @@ def test_a_checkpoint_of_another_step_or_run_is_named_and_passed_over(tmp_path):
         checkpoint.commit(owner.checkpoint(step), lambda f, o=owner, s=step: kept(o, f, s))
     shutil.copytree(run.checkpoint(1), run.checkpoint(3))
     shutil.copytree(other.checkpoint(4), run.checkpoint(4))
-    found, complaints = run.newest_checkpoint("a")
+    found, complaints = newest_checkpoint(run, "a")
     assert found == run.checkpoint(2)
     assert complaints == {
         run.checkpoint(4): f"it is step 4 of run {other.folder.name}",
@@ -167,7 +168,7 @@ def test_rolling_back_forgets_what_came_after(tmp_path):
         append(run.evaluation_path(step), [{"step": step}])
         if step == 2:
             size = run.metrics_path.stat().st_size
-    run.roll_back(2, size)
+    roll_back(run, 2, size)
     assert [row["step"] for row in read_lines(run.metrics_path)] == [1, 2]
     assert not run.evaluation_path(3).exists() and run.evaluation_path(2).exists()
     assert len(list((run.folder / "rollouts").iterdir())) == 2
@@ -219,8 +220,8 @@ def test_stopgap_checkpoints_go_even_if_one_is_half_gone(tmp_path):
             lambda folder, s=step, e=evaluation: run.write_clock(folder, s, float(s), e),
         )
     (run.checkpoint(4) / "clock.json").unlink()  # a process died while removing it
-    run.drop_stopgaps(5)
-    assert run.evaluation_points() == {0: 0.0, 5: 5.0}
+    drop_stopgaps(run, 5)
+    assert evaluation_points(run) == {0: 0.0, 5: 5.0}
     assert not run.checkpoint(3).exists()
 
 
@@ -237,9 +238,9 @@ def test_a_log_that_cannot_be_read_condemns_no_checkpoint(tmp_path, monkeypatch)
 
     monkeypatch.setattr(Path, "read_bytes", fails)
     with pytest.raises(OSError, match="Input/output error"):
-        run.newest_checkpoint("a")
+        newest_checkpoint(run, "a")
     monkeypatch.undo()
-    assert run.newest_checkpoint("a") == (run.checkpoint(2), {})
+    assert newest_checkpoint(run, "a") == (run.checkpoint(2), {})
 
 
 def test_a_point_whose_clock_is_damaged_is_no_point_and_nothing_trips_over_it(tmp_path):
@@ -247,10 +248,10 @@ def test_a_point_whose_clock_is_damaged_is_no_point_and_nothing_trips_over_it(tm
         run = store(tmp_path, f"seed={number}")
         for step in (0, 1, 2):
             checkpoint.commit(run.checkpoint(step), lambda f, s=step, r=run: kept(r, f, s))
-        assert run.evaluation_points() == {0: 0.0, 1: 1.0, 2: 2.0}
+        assert evaluation_points(run) == {0: 0.0, 1: 1.0, 2: 2.0}
         (run.checkpoint(0) / "clock.json").write_text(content)
-        assert run.evaluation_points() == {1: 1.0, 2: 2.0}
-        run.drop_stopgaps(2)
+        assert evaluation_points(run) == {1: 1.0, 2: 2.0}
+        drop_stopgaps(run, 2)
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from compose import composed
 from pods import cli
 from pods.runs import checkpoint
 from pods.runs.frozen import freeze
+from pods.runs.history import newest_checkpoint
 from pods.runs.store import OPTIMIZER
 
 
@@ -82,7 +83,7 @@ def test_cleaning_lists_first_and_removes_what_no_run_needs(study, capsys):
         study["done"].checkpoint(0) / OPTIMIZER
     }
     assert checkpoint.damage(study["done"].checkpoint(0)) is None
-    assert study["preempted"].newest_checkpoint(OPTIMIZER)[0] is not None
+    assert newest_checkpoint(study["preempted"], OPTIMIZER)[0] is not None
     capsys.readouterr()
     assert cli.main(["clean"]) == 0
     assert capsys.readouterr().out == "0.00 MB can go; --yes removes it\n"

@@ -81,7 +81,7 @@ def test_a_job_that_hangs_says_where_and_ends_and_one_that_cannot_is_killed(
     run_py, tmp_path, faulty, monkeypatch
 ):
     (tmp_path / "sitecustomize.py").write_text(
-        "try:\n    import pods.sweep\n    pods.sweep.GRACE_SECONDS = 5.0\nexcept ImportError:\n"
+        "try:\n    import pods.process\n    pods.process.GRACE_SECONDS = 5.0\nexcept ImportError:\n"
         "    pass\n"
     )
     result = run_py("-m", "seed=4,5,6", *faulty, "watchdog_seconds=8", "launch.jobs=3")

@@ -16,6 +16,7 @@ from safetensors import safe_open
 from pods import job
 from pods.checks import missing_inputs
 from pods.config import Config
+from pods.runs.attempts import wall_seconds
 from pods.runs.environment import gpus
 from pods.runs.files import size
 from pods.runs.home import weights
@@ -105,7 +106,7 @@ def _finished_twins(folder: Path, content: dict[str, object]) -> Iterator[tuple[
         store = RunStore(other)
         twins = {**store.identity(), "seed": None} == {**content, "seed": None}
         if twins and state_of(store) == "done":
-            yield store.wall_seconds(), float(size(other))
+            yield wall_seconds(store), float(size(other))
 
 
 def _least(config: Config) -> tuple[float, float]:

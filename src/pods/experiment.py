@@ -21,6 +21,16 @@ from pods.progress import Progress
 from pods.rollouts.engine import Prompt
 from pods.runs import checkpoint
 from pods.runs.files import append, fsync, read_lines, read_until_damage, remove, truncate_to
+from pods.runs.history import (
+    clocks,
+    drop_stopgaps,
+    evaluation_points,
+    leftovers,
+    newest_checkpoint,
+    roll_back,
+    set_aside,
+    void_steps,
+)
 from pods.runs.meter import Meter
 from pods.runs.store import OPTIMIZER, RESUMABLE, RunStore, packed
 from pods.runs.tracking import Tracker
@@ -72,7 +82,7 @@ class Experiment:
             if not self.store.checkpoint(done).exists():
                 self.commit(done, evaluation=False)
             raise
-        if done not in self.store.evaluation_points():
+        if done not in evaluation_points(self.store):
             self.commit(done, evaluation=True)
         self.evaluate(done)
 
@@ -91,15 +101,15 @@ class Experiment:
 
     def resume(self) -> int:
         """Take up the newest whole checkpoint, or commit that of step 0; return its step."""
-        for path in self.store.leftovers():
+        for path in leftovers(self.store):
             remove(path)
-        folder, complaints = self.store.newest_checkpoint(needs=OPTIMIZER)
+        folder, complaints = newest_checkpoint(self.store, needs=OPTIMIZER)
         for damaged, wrong in complaints.items():
             self.progress.print(f"damaged checkpoint passed over: {damaged.name}: {wrong}")
-            self.store.set_aside(damaged)
+            set_aside(damaged)
         step = 0
         if folder is None:
-            self.store.roll_back(-1, 0)
+            roll_back(self.store, -1, 0)
             self.commit(0, evaluation=True)
         else:
             state = self.store.clock(folder)
@@ -107,11 +117,11 @@ class Experiment:
             self.policy.restore(folder / "policy")
             restore_optimizer(self.optimizer, folder / OPTIMIZER)
             self.loop.clock.train_seconds = state["train_seconds"]
-            self.store.roll_back(step, state["metrics_bytes"])
+            roll_back(self.store, step, state["metrics_bytes"])
             self.progress.print(f"going on from step {step}")
-            self.void = self.store.void_steps()
+            self.void = void_steps(self.store)
         self.tidy(step)
-        if step in self.store.evaluation_points():
+        if step in evaluation_points(self.store):
             self.evaluate(step)
         return step
 
@@ -182,8 +192,8 @@ class Experiment:
 
     def tidy(self, step: int) -> None:
         """Let go of what no resume needs now that there is a checkpoint of `step`."""
-        self.store.drop_stopgaps(step)
-        for folder in list(self.store.clocks())[:-RESUMABLE]:
+        drop_stopgaps(self.store, step)
+        for folder in list(clocks(self.store))[:-RESUMABLE]:
             with suppress(*checkpoint.DAMAGED):  # damaged: left as it is
                 checkpoint.thin(folder, OPTIMIZER)
 

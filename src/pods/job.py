@@ -22,9 +22,11 @@ from pathlib import Path
 
 from pods.config import Config
 from pods.console import forgiving_console
+from pods.runs.attempts import environments, mark, new_attempt
 from pods.runs.environment import environment, working_tree_changes
 from pods.runs.files import replace
 from pods.runs.frozen import Changed, check_unchanged
+from pods.runs.history import clocks
 from pods.runs.meter import Meter
 from pods.runs.store import RunStore
 from pods.runs.tracking import NoTracker, Tracker, open_tracker
@@ -77,11 +79,11 @@ def execute(
 
 def _begin(store: RunStore, config: Config, attempt: Path | None) -> Path:
     """See that the run is what it was, and write down what it goes on with."""
-    changes, before, now = check_unchanged(store, config), store.environments(), environment()
+    changes, before, now = check_unchanged(store, config), environments(store), environment()
     if before and before[-1]["commit"] != now["commit"]:
         print(f"note: begun with commit {before[-1]['commit']}, goes on with {now['commit']}")
-    attempt = attempt or store.new_attempt()
-    store.mark(changes)
+    attempt = attempt or new_attempt(store)
+    mark(store, changes)
     _set_threads(config.hardware.threads)
     replace(attempt / "environment.json", json.dumps(now, indent=1), durable=True)
     replace(attempt / "git.diff", working_tree_changes())
@@ -125,7 +127,7 @@ def _judge(problem: Exception, started: bool, store: RunStore) -> tuple[str, int
     error = _in_short(problem)
     if not started and isinstance(problem, ValueError):
         print(f"error: {problem}", file=sys.stderr)
-        return "preempted" if store.clocks() else "pending", FAILED, error
+        return "preempted" if clocks(store) else "pending", FAILED, error
     if _is_disk_trouble(problem):
         print(f"error: {error}\nonce that is mended, the same command goes on", file=sys.stderr)
         return "preempted", AGAIN, error

@@ -5,19 +5,16 @@ sweep is stopped, and cannot take each other down.
 """
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from pods import job
 from pods.board import Board
 from pods.config import Config
+from pods.console import forgiving_console
+from pods.process import LOOK_SECONDS, Running, end_if_silent, job_name, result, start
 from pods.runs.environment import gpus
 from pods.runs.frozen import freeze
 from pods.runs.status import state_of
@@ -26,8 +23,6 @@ from pods.stop import Stop, stop_on_signals
 from pods.validate import ConfigError
 
 POLL_SECONDS = 0.05
-LOOK_SECONDS = 1.0  # between looks at the jobs' heartbeats
-GRACE_SECONDS = 30.0  # a job that hangs may end itself first
 LAST_LINES = 5
 Job = tuple[RunStore, Config]
 
@@ -41,28 +36,7 @@ class SweepFailed(Exception):
         self.code = code
 
 
-@dataclass
-class Running:
-    """A job's process."""
-
-    store: RunStore
-    config: Config
-    process: subprocess.Popen[bytes]
-    slot: str
-    started: float
-    heartbeat: float = 0.0
-    """As last seen in the job's status; only whether it changes counts, not the clock it is of."""
-    silent: int = 0
-    """Looks since it changed: not seconds, so that a machine that was suspended does not count."""
-    killed: str | None = None
-    """Why, if it was by us."""
-
-    @property
-    def name(self) -> str:
-        """Arm, sizes and seed."""
-        return job_name(self.config)
-
-
+@forgiving_console()
 def run(configs: Sequence[Config]) -> None:
     """Freeze all jobs, run those with work left, print what happened, draw the figure.
 
@@ -115,19 +89,13 @@ def slots(configs: Sequence[Config]) -> list[str]:
     return [str(i) for i in range(count)]
 
 
-def job_name(config: Config) -> str:
-    """Arm, sizes and seed, for a line on a screen."""
-    rule = f"{config.arm or config.sampler.rule} {config.nm.n}->{config.nm.m}"
-    return f"{rule:<24} seed {config.seed}"
-
-
 def _run_all(jobs: Sequence[Job], free: list[str]) -> bool:
     """Run the jobs, one a free slot; return whether the sweep was asked to stop."""
     running: list[Running] = []
     with stop_on_signals() as stop, Board(len(jobs)) as board:
         try:
             for ended in _ended(list(jobs), list(free), running, stop, board):
-                board.end(_result(ended))
+                board.end(result(ended))
         finally:  # also if this process itself fails: no job is left behind
             for active in running:
                 active.process.terminate()
@@ -156,7 +124,7 @@ def _ended(
             looked = time.monotonic()
             board.show([active.store.folder for active in running], len(waiting))
             for active in running:
-                _end_if_silent(active)
+                end_if_silent(active)
         time.sleep(POLL_SECONDS)
 
 
@@ -167,58 +135,10 @@ def _start_next(waiting: list[Job], free: list[str], running: list[Running], boa
         if not job.to_do(store, config.retry) or state_of(store) == "running":
             board.end(f"{state_of(store):<9} {job_name(config)}  by another process")
         else:
-            running.append(_start(store, config, free[0]))
+            running.append(start(store, config, free[0]))
             free.pop(0)
     except OSError as error:
         board.end(f"not begun {job_name(config)}  {error}")
-
-
-def _start(store: RunStore, config: Config, slot: str) -> Running:
-    if store.status().get("error"):
-        store.set_status(error=None)  # of an earlier attempt
-    attempt = store.new_attempt()
-    package = str(Path(__file__).parents[1])  # the job finds us without being installed
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    environment["OMP_NUM_THREADS"] = str(config.hardware.threads)  # jobs must not fight for cores
-    if config.hardware.device == "cuda":
-        environment["CUDA_VISIBLE_DEVICES"] = slot
-    with (attempt / "console.log").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pods.job", str(store.folder), str(attempt)],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
-    return Running(store, config, process, slot, time.monotonic())
-
-
-def _end_if_silent(active: Running) -> None:
-    """Kill a job that hangs so hard that its own watchdog does not end it."""
-    heartbeat = active.store.status().get("heartbeat", 0.0)
-    active.silent = active.silent + 1 if heartbeat == active.heartbeat else 0
-    active.heartbeat = heartbeat
-    limit = active.config.watchdog_seconds
-    if limit is not None and active.silent * LOOK_SECONDS > limit + GRACE_SECONDS:
-        active.killed = f"no sign of life for {active.silent * LOOK_SECONDS:.0f} s: killed"
-        os.killpg(active.process.pid, signal.SIGKILL)
-
-
-def _result(ended: Running) -> str:
-    """One line on a job that has ended; one that died without a word is lost, and goes on."""
-    store, code = ended.store, ended.process.returncode
-    state = store.status()["state"]
-    own = code in (job.DONE, job.FAILED, job.AGAIN)
-    with suppress(OSError):  # a full disk: the lock tells that the run has ended
-        if store.is_held():
-            pass  # another process was faster, and runs it
-        elif state == "running" or (state not in ("done", "failed") and not own):
-            died = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            store.set_status(state="lost", error=ended.killed or died)
-        elif code == job.FAILED and not store.status().get("error"):
-            store.set_status(error="ended before it began")  # its console says why
-    status, seconds = store.status(), time.monotonic() - ended.started
-    found = f"accuracy {status['accuracy']:.3f}  " if status["state"] == "done" else ""
-    return f"{status['state']:<9} {ended.name}  {found}{seconds:.0f} s"
 
 
 def _account(store: RunStore, config: Config) -> str:

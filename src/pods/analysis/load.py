@@ -9,7 +9,9 @@ from typing import Any
 import pandas as pd
 
 from pods.config import Config
+from pods.runs.attempts import environments, marks
 from pods.runs.files import read_lines
+from pods.runs.history import evaluated_steps, evaluation_points
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 
@@ -68,8 +70,8 @@ def load(folders: Sequence[Path], allow_missing: bool = False, allow_mixed: bool
             evaluations.append({**where, **row, "run": run.store.folder.name})
         steps += [{**where, **_numbers(line)} for line in read_lines(run.store.metrics_path)]
         machines |= _machines(run)
-        if run.store.marks():
-            changed.append(f"{name} seed {run.config.seed}: {', '.join(run.store.marks())}")
+        if marks(run.store):
+            changed.append(f"{name} seed {run.config.seed}: {', '.join(marks(run.store))}")
     if holes and not allow_missing:
         raise IncompleteStudy("\n".join(["missing (--allow-missing leaves it out):", *holes]))
     if not evaluations:
@@ -134,9 +136,9 @@ def _absent_seeds(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
 
 def _evaluations(run: Run, holes: list[str]) -> Iterable[dict[str, Any]]:
     """One row a checkpoint, the repeats averaged; holes are added to the list."""
-    points, repeats = run.store.evaluation_points(), run.config.evaluation.repeats
+    points, repeats = evaluation_points(run.store), run.config.evaluation.repeats
     expected: int | None = None
-    for step in sorted({0, run.store.status()["step"], *points, *run.store.evaluated_steps()}):
+    for step in sorted({0, run.store.status()["step"], *points, *evaluated_steps(run.store)}):
         records = pd.DataFrame(read_lines(run.store.evaluation_path(step)))
         expected = expected or len(records)
         where = f"{run.store.folder.name} step {step}"
@@ -164,8 +166,7 @@ def _numbers(line: dict[str, Any]) -> dict[str, float]:
 
 def _machines(run: Run) -> set[str]:
     found = set()
-    for path in (run.store.folder / "attempts").glob("*/environment.json"):
-        environment = json.loads(path.read_text())
+    for environment in environments(run.store):
         on_gpu = run.config.hardware.device == "cuda" and environment["gpus"]
         found.add(environment["gpus"][0] if on_gpu else environment["cpu"])
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pods.runs import checkpoint
 from pods.runs.files import TRASH, remove, size
+from pods.runs.history import leftovers
 from pods.runs.status import state_of
 from pods.runs.store import DAMAGED, OPTIMIZER, RunStore, run_folders
 
@@ -62,7 +63,7 @@ def _of_run(store: RunStore, state: str, states: Sequence[str]) -> Iterator[Remo
     if state in states:
         yield Removable(store.folder, size(store.folder), f"run is {state}")
         return
-    for path in store.leftovers():
+    for path in leftovers(store):
         yield Removable(path, size(path), "left by a killed process")
     if state == "done":
         for path in sorted(store.checkpoints.glob(f"step-??????/{OPTIMIZER}")):

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from pods.config import Config
+from pods.runs.attempts import environments
 from pods.runs.environment import version_changes
 from pods.runs.identity import difference, identity, pick, run_folder, settled
 from pods.runs.store import RunStore
@@ -64,7 +65,7 @@ def check_unchanged(store: RunStore, config: Config) -> list[str]:
     """
     now = json.loads(json.dumps(identity(config)))
     found = difference(store.identity(), now)
-    before = store.environments()
+    before = environments(store)
     if before:
         found += version_changes(before[-1])
     if found and not config.allow_changed:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pods.runs.attempts import marks
 from pods.runs.store import RunStore
 
 SILENT_SECONDS = 1200.0  # after which a run on another machine is taken for lost
@@ -54,7 +55,7 @@ def _row(store: RunStore) -> dict[str, Any]:
         "accuracy": status.get("accuracy"),
         "error": error or status.get("error"),
         "void_steps": status.get("void_steps", 0),
-        "changes": store.marks(),
+        "changes": marks(store),
         "folder": str(store.folder),
     }
 

@@ -1,0 +1,55 @@
+"""A run's attempts: one process each, what it ran on and what had changed by then."""
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pods.runs.files import replace
+from pods.runs.store import RunStore
+
+
+def mark(store: RunStore, changes: Iterable[str]) -> None:
+    """Note for good what changed while the run was going on."""
+    before = marks(store)
+    new = [change for change in changes if change not in before]
+    if new:
+        replace(store.folder / "changes.json", json.dumps([*before, *new], indent=1), durable=True)
+
+
+def marks(store: RunStore) -> list[str]:
+    """What changed while the run was going on; runs without any are of one piece."""
+    path = store.folder / "changes.json"
+    return list(json.loads(path.read_text())) if path.is_file() else []
+
+
+def environments(store: RunStore) -> list[dict[str, Any]]:
+    """Machine and versions of every attempt that began, in order."""
+    return _read_all(store, "environment.json")
+
+
+def wall_seconds(store: RunStore) -> float:
+    """Seconds that all attempts took, start, checkpoints and evaluation included."""
+    found = _read_all(store, "phases.json")
+    return float(sum(phase["seconds"] for phases in found for phase in phases.values()))
+
+
+def new_attempt(store: RunStore) -> Path:
+    """Make and return the folder of this attempt's console and environment."""
+    for number in range(1, 10_000):
+        folder = store.folder / "attempts" / f"{number:03d}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise FileExistsError(f"{store.folder} has 9,999 attempts")
+
+
+def _read_all(store: RunStore, name: str) -> list[dict[str, Any]]:
+    found = []
+    for path in sorted((store.folder / "attempts").glob(f"*/{name}")):
+        with suppress(ValueError):  # a power cut can leave it empty
+            found.append(json.loads(path.read_text()))
+    return found

@@ -1,0 +1,99 @@
+"""A run's past: which checkpoints there are, and what to go back to."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from pods.runs import checkpoint
+from pods.runs.files import read_lines, remove
+from pods.runs.store import DAMAGED, RunStore
+
+
+def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Path, str]]:
+    """The newest checkpoint to go on from, and what is wrong with those passed over, in words.
+
+    One that a commit had moved aside when it was cut off is put back first.
+
+    Args:
+        needs: a file that it must hold; checkpoints without it were thinned.
+
+    Raises:
+        OSError: the log cannot be read: that says nothing of any checkpoint.
+    """
+    checkpoint.recover(store.checkpoints)
+    complaints = {}
+    for folder in sorted(store.checkpoints.glob("step-??????"), reverse=True):
+        wrong = checkpoint.damage(folder) or _mismatch(store, folder)
+        if wrong:
+            complaints[folder] = wrong
+        elif needs in checkpoint.files_of(folder):
+            return folder, complaints
+    return None, complaints
+
+
+def _mismatch(store: RunStore, folder: Path) -> str | None:
+    """What in a checkpoint that is whole does not belong to this run, or to its log."""
+    clock = store.clock(folder)
+    if (clock["run"], clock["step"]) != (store.folder.name, int(folder.name[5:])):
+        return f"it is step {clock['step']} of run {clock['run']}"
+    logged = store.metrics_path.read_bytes() if store.metrics_path.is_file() else b""
+    digest = hashlib.sha256(logged[: clock["metrics_bytes"]]).hexdigest()
+    if digest != clock["metrics_sha256"]:
+        return f"{store.metrics_path.name} is damaged before its end"
+    return None
+
+
+def set_aside(folder: Path) -> None:
+    """Keep a checkpoint that was passed over where nobody goes on from it."""
+    aside = folder.with_name(f"{folder.name}{DAMAGED}")
+    if aside.exists():
+        remove(aside)
+    folder.rename(aside)
+
+
+def clocks(store: RunStore) -> dict[Path, dict[str, Any]]:
+    """The clock of every checkpoint by folder, in order of steps; damaged ones left out."""
+    folders = sorted(store.checkpoints.glob("step-??????"))
+    whole = [f for f in folders if checkpoint.damage(f, only="clock.json") is None]
+    return {folder: store.clock(folder) for folder in whole}
+
+
+def evaluation_points(store: RunStore) -> dict[int, float]:
+    """Training seconds of every checkpoint that is to be evaluated, by step."""
+    found = clocks(store).values()
+    return {clock["step"]: clock["train_seconds"] for clock in found if clock["evaluation"]}
+
+
+def leftovers(store: RunStore) -> list[Path]:
+    """What processes that were killed have left half-written or half-removed."""
+    patterns = ("*.tmp[0-9]*", "rollouts/*.tmp[0-9]*", "checkpoints/*/*.tmp[0-9]*",
+                "checkpoints/*.trash", "checkpoints/*.tmp", "nonfinite/*.tmp")  # fmt: skip
+    return [path for pattern in patterns for path in sorted(store.folder.glob(pattern))]
+
+
+def drop_stopgaps(store: RunStore, before: int) -> None:
+    """Remove checkpoints that a stopped run went on from, once there is a later one."""
+    for folder, clock in clocks(store).items():
+        if clock["step"] < before and not clock["evaluation"]:
+            remove(folder)
+
+
+def void_steps(store: RunStore) -> set[int]:
+    """Steps in the log that were not applied, for NaN or infinity."""
+    return {line["step"] for line in read_lines(store.metrics_path) if line["nonfinite"]}
+
+
+def evaluated_steps(store: RunStore) -> set[int]:
+    """Steps that there are evaluation records of."""
+    return {int(path.stem[5:]) for path in store.folder.glob("evaluations/step-??????.jsonl")}
+
+
+def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:
+    """Forget everything that happened after the checkpoint of `step`."""
+    if store.metrics_path.exists():
+        os.truncate(store.metrics_path, metrics_bytes)
+    for folder in ("checkpoints", "evaluations", "rollouts", "nonfinite"):
+        for path in (store.folder / folder).glob("step-??????*"):
+            if path.suffix != DAMAGED and int(path.name[5:11]) > step:
+                remove(path)
