@@ -10,6 +10,7 @@ from compose import composed
 
 from pods import cli
 from pods.runs import checkpoint
+from pods.runs.attempts import new_attempt
 from pods.runs.frozen import freeze
 from pods.runs.history import newest_checkpoint
 from pods.runs.store import OPTIMIZER
@@ -26,7 +27,15 @@ def study(tmp_path, monkeypatch):
         (store.folder / "status.json.tmp123").write_text("{")
         store.set_status(state=state, step=seed, train_seconds=1.5 * seed, host="elsewhere")
         store.set_status(accuracy=0.5, error="ValueError: x" if state == "failed" else None)
+    measured(stores["done"], generate=7, update=4)
+    measured(stores["done"], generate=6, update=5)
     return stores
+
+
+def measured(store, **peaks):
+    phases = {name: {"seconds": 1.0, "peak_bytes": peak} for name, peak in peaks.items()}
+    text = json.dumps({**phases, "other": {"seconds": 1.0}})
+    (new_attempt(store) / "phases.json").write_text(text)
 
 
 def fill(store, folder):
@@ -48,6 +57,7 @@ def test_a_table_a_line_a_run_and_an_exit_code(study, capsys):
     assert cli.main(["status", "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)
     assert [row["state"] for row in rows] == list(study)
+    assert rows[0]["peak_bytes"] == {"generate": 7, "update": 5, "other": 0}
     for state in ("failed", "lost"):
         study[state].set_status(state="done", error=None)
     assert cli.main(["status"]) == 0

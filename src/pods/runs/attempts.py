@@ -35,6 +35,15 @@ def wall_seconds(store: RunStore) -> float:
     return float(sum(phase["seconds"] for phases in found for phase in phases.values()))
 
 
+def peak_bytes(store: RunStore) -> dict[str, int]:
+    """Largest memory of each phase over all attempts."""
+    found: dict[str, int] = {}
+    for phases in _read_all(store, "phases.json"):
+        for name, phase in phases.items():
+            found[name] = max(found.get(name, 0), phase.get("peak_bytes", 0))
+    return found
+
+
 def new_attempt(store: RunStore) -> Path:
     """Make and return the folder of this attempt's console and environment."""
     for number in range(1, 10_000):

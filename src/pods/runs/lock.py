@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE_SECONDS = 1.0  # `is_held` holds it too, for a moment
+PATIENCE_SECONDS = 0.3  # `is_held` holds it too, for a moment
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def hold(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise
-                time.sleep(PATIENCE_SECONDS / 20)
+                time.sleep(PATIENCE_SECONDS / 10)
         yield
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pods.runs.attempts import marks
+from pods.runs.attempts import marks, peak_bytes
 from pods.runs.store import RunStore
 
 SILENT_SECONDS = 1200.0  # after which a run on another machine is taken for lost
@@ -56,6 +56,7 @@ def _row(store: RunStore) -> dict[str, Any]:
         "error": error or status.get("error"),
         "void_steps": status.get("void_steps", 0),
         "changes": marks(store),
+        "peak_bytes": peak_bytes(store),
         "folder": str(store.folder),
     }
 
