@@ -82,18 +82,22 @@ def end_if_silent(active: Running) -> None:
 
 
 def result(ended: Running) -> str:
-    """One line on a job that has ended; one that died without a word is lost, and goes on."""
-    store, code = ended.store, ended.process.returncode
-    state = store.status()["state"]
-    own = code in (job.DONE, job.FAILED, job.AGAIN)
+    """One line on a job that has ended."""
+    store, seconds = ended.store, time.monotonic() - ended.started
     with suppress(OSError):  # a full disk: the lock tells that the run has ended
-        if store.is_held():
-            pass  # another process was faster, and runs it
-        elif state == "running" or (state not in ("done", "failed") and not own):
-            died = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            store.set_status(state="lost", error=ended.killed or died)
-        elif code == job.FAILED and not store.status().get("error"):
-            store.set_status(error="ended before it began")  # its console says why
-    status, seconds = store.status(), time.monotonic() - ended.started
+        if not store.is_held():  # else another process was faster, and runs it
+            _note_end(ended)
+    status = store.status()
     found = f"accuracy {status['accuracy']:.3f}  " if status["state"] == "done" else ""
     return f"{status['state']:<9} {ended.name}  {found}{seconds:.0f} s"
+
+
+def _note_end(ended: Running) -> None:
+    """Write down what the job could not: one that died without a word is lost, and goes on."""
+    status, code = ended.store.status(), ended.process.returncode
+    own = code in (job.DONE, job.FAILED, job.AGAIN)
+    if status["state"] == "running" or (status["state"] not in ("done", "failed") and not own):
+        died = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        ended.store.set_status(state="lost", error=ended.killed or died)
+    elif code == job.FAILED and not status.get("error"):
+        ended.store.set_status(error="ended before it began")  # its console says why
