@@ -4,8 +4,10 @@ No job is frozen or started; Hydra itself notes a sweep's overrides in multirun.
 sizes are those of finished runs that differ only in the seed, or else lower bounds, and say so.
 """
 
+import json
 import math
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,8 @@ from pods.runs.store import RESUMABLE, RunStore, run_folders
 from pods.sweep import slots
 
 MB = 1e6
+Costs = dict[str, list[tuple[float, float]]]
+"""Wall seconds and bytes of finished runs."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
         ConfigError: the jobs cannot share this machine's slots.
     """
     at_once = len(slots(configs))
-    jobs = [_plan(config) for config in sorted(configs, key=lambda config: config.seed)]
+    finished = _finished(configs)
+    jobs = [_plan(config, finished) for config in sorted(configs, key=lambda c: c.seed)]
     yield table(
         ("arm", "n→m", "seed", "id", "state", "time", "disk"),
         [
@@ -76,12 +81,13 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
         f"{len(starting)} of {len(jobs)} jobs to run, {at_once} at a time: {bound}"
         f"{duration(seconds)}, {bound}{needed / MB:.1f} MB of {free / MB:,.0f} MB free"
     )
-    for line in dict.fromkeys(line for config in configs for line in _missing(config)):
+    here = gpus()
+    for line in dict.fromkeys(line for config in configs for line in _missing(config, here)):
         yield f"missing: {line}"
     yield "dry run: no job was started"
 
 
-def _plan(config: Config) -> Planned:
+def _plan(config: Config, finished: Costs) -> Planned:
     try:
         content = identity(config)
     except OSError:  # data or weights are not there
@@ -91,7 +97,7 @@ def _plan(config: Config) -> Planned:
     store = RunStore(folder)
     state = state_of(store) if store.config_path.exists() else "pending"
     starts = job.to_do(store, config.retry) and state != "running"
-    done = list(_finished_twins(folder, content))
+    done = finished.get(_series(content), [])
     seconds, needed = _least(config)
     if done:
         seconds, needed = median(s for s, _ in done), median(b for _, b in done)
@@ -100,13 +106,20 @@ def _plan(config: Config) -> Planned:
     return Planned(config, fingerprint(content), state, starts, left, needed, bool(done))
 
 
-def _finished_twins(folder: Path, content: dict[str, object]) -> Iterator[tuple[float, float]]:
-    """Wall seconds and bytes of finished runs that are this one but for the seed."""
-    for other in run_folders(folder.parents[2]):
-        store = RunStore(other)
-        twins = {**store.identity(), "seed": None} == {**content, "seed": None}
-        if twins and state_of(store) == "done":
-            yield wall_seconds(store), float(size(other))
+def _finished(configs: Sequence[Config]) -> Costs:
+    """What the finished runs of the studies took, by all of their identity but the seed."""
+    found: Costs = defaultdict(list)
+    for study in {Path(config.runs_dir) / config.study for config in configs}:
+        for folder in run_folders(study):
+            store = RunStore(folder)
+            if state_of(store) == "done":
+                cost = (wall_seconds(store), float(size(folder)))
+                found[_series(store.identity())].append(cost)
+    return found
+
+
+def _series(content: dict[str, object]) -> str:
+    return json.dumps({**content, "seed": None}, sort_keys=True)
 
 
 def _least(config: Config) -> tuple[float, float]:
@@ -136,10 +149,11 @@ def _trained_parameters(config: Config) -> int:
     return count
 
 
-def _missing(config: Config) -> Iterator[str]:
+def _missing(config: Config, here: Sequence[str]) -> Iterator[str]:
+    """What the config needs and is not on this machine; `here` are its GPUs."""
     for error in missing_inputs(config):
         yield str(error)
-    if config.hardware.device == "cuda" and not gpus():
+    if config.hardware.device == "cuda" and not here:
         yield f"hardware={config.hardware.name}: no GPU on this machine"
     place = weights(config.model)
     if config.model.path is None and not Path(place).is_dir():

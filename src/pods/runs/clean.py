@@ -28,8 +28,7 @@ def removable(study: Path, states: Sequence[str]) -> Iterator[Removable]:
         study: folder of the study.
         states: of runs that are to go whole, with all their results.
     """
-    for path in sorted(study.glob(f"*/*/seed*{TRASH}")):
-        yield Removable(path, size(path), "half removed")
+    yield from _half_removed(study)
     for folder in run_folders(study):
         store = RunStore(folder)
         if not store.is_held():
@@ -41,10 +40,9 @@ def clean(study: Path, states: Sequence[str]) -> Iterator[Removable]:
 
     Each run is held and looked at again first: it may have begun, or ended well, in between.
     """
-    for path in sorted(study.glob(f"*/*/seed*{TRASH}")):
-        found = Removable(path, size(path), "half removed")
-        remove(path)
-        yield found
+    for item in list(_half_removed(study)):
+        remove(item.path)
+        yield item
     for folder in run_folders(study):
         store = RunStore(folder)
         with suppress(BlockingIOError), store.lock():
@@ -54,6 +52,12 @@ def clean(study: Path, states: Sequence[str]) -> Iterator[Removable]:
                 else:
                     remove(item.path)
                 yield item
+
+
+def _half_removed(study: Path) -> Iterator[Removable]:
+    """Runs whose removal was cut off."""
+    for path in sorted(study.glob(f"*/*/seed*{TRASH}")):
+        yield Removable(path, size(path), "half removed")
 
 
 def _of_run(store: RunStore, state: str, states: Sequence[str]) -> Iterator[Removable]:

@@ -46,8 +46,9 @@ def freeze(config: Config) -> RunStore:
             edited = difference(settled(values), settled(frozen))
             if edited and not config.allow_changed:
                 raise Changed(store.config_path, edited)
-            values = _with(values, pick(frozen)) if edited else values
-        parse(values)
+            if edited:
+                values = _with(values, pick(frozen))
+                parse(values)
         store.write_config(values)
         if not store.identity_path.exists():
             store.write_identity(content)
