@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pods.method.objective import advantages, policy_loss, token_weights
+from pods.method.objective import advantages, importance_weights, policy_loss, token_weights
 
 EVERYTHING = np.arange(4)
 
@@ -94,3 +94,93 @@ def test_kl_term():
     assert loss.total.item() == pytest.approx(0.04 * 0.5 * (1 - np.log(2)))
     # d/dlogp of (e^g - g - 1), g = ref - logp, is 1 - e^g = -1
     assert logprob.grad.item() == pytest.approx(-0.04 * 0.5)
+
+
+# three sequences, cap 3: one over it as a whole alone, one at a token alone, one of one token
+RATIOS, LENGTHS = [2.0, 2.0, 4.0, 0.25, 0.5, 5.0], torch.tensor([2, 3, 1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "cut"),
+    [
+        ("off", [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]),
+        ("token_truncate", [2, 2, 3, 0.25, 0.5, 3], [0, 0, 1, 0, 0, 1]),
+        ("token_mask", [2, 2, 0, 0.25, 0.5, 0], [0, 0, 1, 0, 0, 1]),
+        ("sequence_mask", [0, 0, 0.5, 0.5, 0.5, 0], [1, 1, 0, 0, 0, 1]),  # products 4, 0.5, 5
+    ],
+)
+def test_importance_weights(kind, weights, cut):
+    engine = torch.tensor([-0.5, -1.0, -2.0, -0.1, -3.0, -2.5], dtype=torch.float64)
+    old = engine + torch.tensor(RATIOS, dtype=torch.float64).log()
+    found = importance_weights(old, engine, LENGTHS, kind=kind, cap=3.0)
+    assert found.weights.tolist() == pytest.approx(weights)
+    assert found.cut.tolist() == [bool(c) for c in cut]
+
+
+BOUNDED = {"token_truncate": 0.5, "token_mask": 0.0, "sequence_mask": 0.0}  # where the cap is 0.5
+
+
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_a_ratio_that_equals_the_cap_is_not_cut(kind):
+    logprobs = torch.tensor([-1.0, -2.0])  # of engine and trainer alike: each ratio is exactly 1
+    for cap, weight, cut in ((1.0, 1.0, False), (0.5, BOUNDED[kind], True)):
+        found = importance_weights(logprobs, logprobs, torch.tensor([2]), kind=kind, cap=cap)
+        assert found.weights.tolist() == [weight] * 2
+        assert found.cut.tolist() == [cut] * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_importance_weights_of_ratios_that_overflow_and_underflow(dtype):
+    old, engine = torch.zeros(9, dtype=dtype), torch.zeros(9, dtype=dtype)
+    engine[:4], old[4:8] = -800.0, -800.0  # four ratios of e^800, four of e^-800, one of 1
+    lengths = torch.tensor([4, 4, 1])
+    for kind, weight in (("token_truncate", 3.0), ("token_mask", 0.0), ("sequence_mask", 0.0)):
+        found = importance_weights(old, engine, lengths, kind=kind, cap=3.0)
+        assert found.weights.tolist() == [weight] * 4 + [0.0] * 4 + [1.0]
+        assert found.cut.tolist() == [True] * 4 + [False] * 5
+
+
+def test_importance_weights_of_half_precision_are_in_float32():
+    old, engine = torch.tensor([0.0]).half(), torch.tensor([-12.0]).half()
+    found = importance_weights(old, engine, torch.tensor([1]), kind="token_mask", cap=1e6)
+    assert found.weights.tolist() == pytest.approx([np.exp(12)])  # infinite in float16
+
+
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_a_logprob_that_is_nan_is_not_hidden_by_a_mask(kind):
+    engine = torch.tensor([float("nan"), -1.0])
+    found = importance_weights(torch.zeros(2), engine, torch.tensor([1, 1]), kind=kind, cap=3.0)
+    assert found.weights.isnan().tolist() == [True, False]
+
+
+def weighted_loss(importance):
+    """ln ratio 0 and A = 2, ln ratio ln 1.5 and A = -2; token weight 0.5; KL as in its test."""
+    logprobs = torch.tensor([0.0, np.log(1.5)], dtype=torch.float64, requires_grad=True)
+    found = policy_loss(
+        logprobs, torch.zeros(2), torch.tensor([2.0, -2.0]), torch.full((2,), 0.5),
+        clip_low=0.2, clip_high=0.2, kl_beta=0.04, importance=importance,
+        reference_logprobs=logprobs.detach() + np.log(2),
+    )  # fmt: skip
+    found.total.backward()
+    return found.total.detach(), logprobs.grad
+
+
+def test_importance_multiplies_the_surrogate_and_not_the_kl():
+    total, gradient = weighted_loss(torch.tensor([3.0, 0.25]))
+    kl = 2 * 0.04 * 0.5 * (1 - np.log(2))
+    assert total.item() == pytest.approx(-0.5 * (3 * 2 - 0.25 * 3) + kl)
+    # of the surrogate -weight rho ratio A, of the KL 0.04 * 0.5 * -1
+    assert gradient.tolist() == pytest.approx([-3.0 - 0.02, 0.375 - 0.02])
+
+
+def test_no_importance_is_the_loss_without_it_bit_for_bit():
+    generator = torch.Generator().manual_seed(0)
+    logprobs, old, signs, weights, reference = torch.randn(5, 50, generator=generator)
+    found = policy_loss(
+        logprobs, old, signs, weights,
+        clip_low=0.2, clip_high=0.3, kl_beta=0.1, reference_logprobs=reference,
+    )  # fmt: skip
+    ratio, gap = (logprobs - old).exp(), reference - logprobs
+    surrogate = torch.minimum(ratio * signs, ratio.clamp(1 - 0.2, 1 + 0.3) * signs)
+    kl = (weights * (gap.exp() - gap - 1)).sum()
+    assert torch.equal(found.total, 0.1 * kl - (weights * surrogate).sum())

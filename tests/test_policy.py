@@ -230,6 +230,108 @@ def test_the_gap_between_engine_and_trainer_is_measured():
             policy, make_optimizer(policy, config.update), config, exact, SIGNS, 1
         )
         assert stats.logprob_gap == pytest.approx(0.25, abs=1e-4)
+        share = len(exact[2].completion_ids) / sum(len(r.completion_ids) for r in exact)
+        assert stats.logprob_gap_mean == pytest.approx(0.25 * share, abs=1e-5)
+
+
+def parameters(policy):
+    return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
+
+
+CORRECTIONS = ("token_truncate", "token_mask", "sequence_mask")
+
+
+def mismatched(policy):
+    """Rollouts of an engine that is off by a known amount at each token: trainer less engine."""
+    generator = np.random.default_rng(1)
+    made, shifts = [], []
+    for r in rollouts(policy):
+        shift = generator.normal(0, 0.3, len(r.completion_ids)).astype(np.float32)
+        engine = plain_logprobs(policy, r, 1.0).detach().numpy() - shift
+        made.append(dataclasses.replace(r, logprobs=engine.astype(np.float32)))
+        shifts.append(shift.astype(float))
+    return made, shifts
+
+
+def weights_by_hand(kind, shifts, cap):
+    """Each rollout's weights, and whether they were cut, from trainer less engine."""
+    if kind == "sequence_mask":
+        shifts = [np.full(len(shift), shift.sum()) for shift in shifts]
+    ratios = [np.exp(shift) for shift in shifts]
+    over = cap if kind == "token_truncate" else 0.0
+    return [np.where(r > cap, over, r) for r in ratios], [r > cap for r in ratios]
+
+
+@pytest.mark.parametrize(
+    ("kind", "epochs"), [("token_truncate", 1), *((kind, 2) for kind in CORRECTIONS)]
+)
+def test_importance_weights_each_token_of_the_gradient(kind, epochs):
+    """By plain autograd: the weights stay those of before the first update, the ratio moves."""
+    config, policy = make(
+        f"update.importance={kind}", "update.importance_cap=1.2", f"update.epochs={epochs}",
+        "update.lr=0.002", "update.grad_clip=1e9", "update.clip_low=1", "update.clip_high=1e9",
+    )  # fmt: skip
+    policy.model.double()
+    other = copy.deepcopy(policy)
+    before = parameters(policy)
+    made, shifts = mismatched(policy)
+    optimizer = torch.optim.SGD(list(policy.model.parameters()), lr=1.0)
+    update.update(policy, optimizer, config, made, SIGNS, 1)
+
+    optimizer = torch.optim.SGD(list(other.model.parameters()), lr=0.002)
+    weights = [torch.from_numpy(w) for w in weights_by_hand(kind, shifts, 1.2)[0]]
+    old = [plain_logprobs(other, r, 1.0).detach() for r in made]
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        sum(
+            -sign * (w * (plain_logprobs(other, r, 1.0) - o).exp()).mean() / len(TEXTS)
+            for sign, w, r, o in zip(SIGNS, weights, made, old, strict=True)
+        ).backward()
+        optimizer.step()
+    mine, theirs = parameters(policy) - before, parameters(other) - before
+    assert theirs.abs().max() > 1e-3
+    assert (mine - theirs).norm() < 1e-5 * theirs.norm()
+
+
+@pytest.mark.parametrize("kind", ["off", *CORRECTIONS])
+def test_gaps_and_weights_are_means_over_tokens_however_the_step_is_cut(kind):
+    cap, changes = 1.2, []
+    for several in ((), ("update.epochs=2", "update.minibatches=3")):
+        for tokens in (8192, 40, 1):
+            config, policy = make(
+                f"update.importance={kind}", f"update.importance_cap={cap}", "update.lr=0.002",
+                f"update.micro_batch_tokens={tokens}", "update.grad_clip=1e9", *several,
+            )  # fmt: skip
+            policy.model.double()
+            before = parameters(policy)
+            made, shifts = mismatched(policy)
+            optimizer = torch.optim.SGD(list(policy.model.parameters()), lr=1.0)
+            stats = update.update(policy, optimizer, config, made, SIGNS, 1)
+            changes.append(parameters(policy) - before)
+
+            gaps = np.abs(np.concatenate(shifts))
+            weights, cut = map(np.concatenate, weights_by_hand(kind, shifts, cap))
+            assert stats.logprob_gap == pytest.approx(gaps.max(), rel=1e-5)
+            assert stats.logprob_gap_mean == pytest.approx(gaps.mean(), rel=1e-5)
+            if kind == "off":
+                assert (stats.importance_mean, stats.importance_cut) == (1.0, 0.0)
+            else:
+                assert stats.importance_mean == pytest.approx(weights.mean(), rel=1e-5)
+                assert stats.importance_cut == pytest.approx(cut.mean()) and 0 < cut.mean() < 1
+    for whole, *cuts in (changes[:3], changes[3:]):
+        assert whole.abs().max() > 1e-3
+        for change in cuts:
+            assert torch.allclose(change, whole, rtol=1e-4, atol=1e-9)
+
+
+def test_without_the_correction_the_engines_logprobs_move_nothing():
+    moved = []
+    for engine in (rollouts, lambda policy: mismatched(policy)[0]):
+        config, policy = make("update.importance=off", "update.lr=0.01")
+        optimizer = make_optimizer(policy, config.update)
+        update.update(policy, optimizer, config, engine(policy), SIGNS, 1)
+        moved.append(parameters(policy))
+    assert torch.equal(*moved)
 
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")

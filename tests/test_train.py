@@ -49,7 +49,7 @@ def loop(*overrides, seconds=0.5):
 
     def update(rollouts, advantages, step):
         updates.append((rollouts, advantages, step))
-        return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 1e-4)
+        return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1e-4)
 
     config = composed("nm.n=4", "nm.m=2", "prompts_per_step=2", *overrides)
     made = Loop(

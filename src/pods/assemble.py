@@ -14,8 +14,9 @@ from pods.policy.load import Policy, load
 from pods.policy.optimizer import make_optimizer
 from pods.policy.update import update
 from pods.progress import Progress
+from pods.proof import Proof
 from pods.records import Problem, Task
-from pods.rollouts.engine import Prompt
+from pods.rollouts.engine import Engine, Prompt
 from pods.rollouts.transformers_engine import TransformersEngine
 from pods.runs.clock import TrainClock
 from pods.runs.meter import Meter
@@ -65,15 +66,25 @@ def build(
         config=config,
         task=Task(task.name, train, test, task.grade),
         prompts=prompts,
-        engine=TransformersEngine(policy, config.engine.max_rows, stop.check),
+        engine=make_engine(policy, config, stop.check),
         rule=find_rule(config.sampler.rule),
         update=partial(update, policy, optimizer, config, check=stop.check),
         clock=TrainClock(now, torch.cuda.synchronize if on_gpu else lambda: None, meter=meter),
     )
     progress = Progress(config.budget)
     return Experiment(
-        config, store, policy, optimizer, loop, asked, tracker, progress, stop, meter, report
-    )
+        config, store, policy, optimizer, loop, asked, tracker, progress, stop, meter, report,
+        Proof(config.engine),
+    )  # fmt: skip
+
+
+def make_engine(policy: Policy, config: Config, check: Callable[[], None]) -> Engine:
+    """The engine that the config names; `check()` may raise between tokens."""
+    if config.engine.name == "vllm":
+        from pods.rollouts.vllm_engine import VllmEngine
+
+        return VllmEngine(policy, config, check)
+    return TransformersEngine(policy, config.engine.max_rows, check)
 
 
 def _fitting(

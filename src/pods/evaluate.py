@@ -55,7 +55,7 @@ def evaluate(
     """
     sampling = Sampling(config.evaluation.temperature, config.sampling.max_completion_tokens)
     requests = _requests(config, task, step)
-    size = config.engine.max_rows
+    size = _chunk(config, len(requests))
     for start in range(done, len(requests), size):
         chunk = requests[start : start + size]
         seeds = [seed for _, _, seed in chunk]
@@ -78,7 +78,12 @@ def already_done(
     there = [(row.get("repeat"), row.get("question"), row.get("seed")) for row in rows]
     same = (request == answer for request, answer in zip(asked, there, strict=False))
     count = sum(takewhile(bool, same))
-    return count if count == len(requests) else count - count % config.engine.max_rows
+    return count if count == len(requests) else count - count % _chunk(config, len(requests))
+
+
+def _chunk(config: Config, requests: int) -> int:
+    """Answers that are asked for in one call, and written together."""
+    return config.engine.evaluation_chunk or requests
 
 
 def _requests(config: Config, task: Task, step: int) -> list[tuple[int, int, int]]:

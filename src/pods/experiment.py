@@ -18,10 +18,12 @@ from pods.evaluate import already_done, evaluate
 from pods.policy.load import Policy
 from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
 from pods.progress import Progress
+from pods.proof import Proof
 from pods.rollouts.engine import Prompt
 from pods.runs import checkpoint
 from pods.runs.files import append, fsync, read_lines, read_until_damage, remove, truncate_to
 from pods.runs.history import (
+    alarmed_steps,
     clocks,
     drop_stopgaps,
     evaluation_points,
@@ -58,6 +60,7 @@ class Experiment:
     meter: Meter
     report: Callable[[], None]
     """Writes down what the meter has measured so far."""
+    proof: Proof
     void: set[int] = field(default_factory=set)
     """Steps that were not applied, for NaN or infinity."""
     beaten: float = 0.0
@@ -120,6 +123,9 @@ class Experiment:
             roll_back(self.store, step, state["metrics_bytes"])
             self.progress.print(f"going on from step {step}")
             self.void = void_steps(self.store)
+            self.proof.alarms = alarmed_steps(self.store, self.config.engine.gap_bound)
+        with self.meter.phase("sync"):
+            self.loop.engine.sync()
         self.tidy(step)
         if step in evaluation_points(self.store):
             self.evaluate(step)
@@ -130,6 +136,7 @@ class Experiment:
 
         Raises:
             FloatingPointError: too many steps in a row were not applied.
+            NotThePolicy: the engine does not generate from the policy.
         """
         line = metrics(step)
         self.store.append_metrics(line)
@@ -142,8 +149,13 @@ class Experiment:
         if time.monotonic() - self.beaten >= 1:
             self.beaten = time.monotonic()
             self.store.set_status(step=step.step, train_seconds=step.train_seconds)
+        alarm = self.proof.alarm(step)
+        if alarm is not None:
+            self.progress.print(f"alarm: {alarm}")
+            self.store.set_status(gap_alarms=len(self.proof.alarms))
         if step.nonfinite is not None:
             self.keep_for_replay(step)
+        self.proof.judge(step)
 
     def keep_for_replay(self, step: Step) -> None:
         """Keep what a step that was not applied was made of; end the run if they pile up."""

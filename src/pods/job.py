@@ -2,8 +2,8 @@
 
     python -m pods.job RUN_FOLDER [ATTEMPT_FOLDER]       executes the folder's frozen config
 
-Exit codes: 0 done, 1 failed, 75 stopped or out of luck (asked to, locked, disk full, engine hung):
-run the same command again.
+Exit codes: 0 done, 1 failed, 75 stopped or out of luck (asked to, locked, disk full, engine hung or
+broken down): run the same command again.
 """
 
 import ctypes
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pods.config import Config
 from pods.console import forgiving_console
+from pods.rollouts.engine import EngineFailed
 from pods.runs.attempts import environments, mark, new_attempt
 from pods.runs.environment import environment, working_tree_changes
 from pods.runs.files import replace
@@ -128,6 +129,10 @@ def _judge(problem: Exception, started: bool, store: RunStore) -> tuple[str, int
     if not started and isinstance(problem, ValueError):
         print(f"error: {problem}", file=sys.stderr)
         return "preempted" if clocks(store) else "pending", FAILED, error
+    if isinstance(problem, EngineFailed):
+        traceback.print_exception(problem)
+        print("the same command goes on from the newest checkpoint", file=sys.stderr)
+        return "preempted", AGAIN, error
     if _is_disk_trouble(problem):
         print(f"error: {error}\nonce that is mended, the same command goes on", file=sys.stderr)
         return "preempted", AGAIN, error
@@ -160,6 +165,7 @@ def _in_short(problem: BaseException) -> str:
 
 def _set_threads(threads: int) -> None:
     """Before torch and tokenizers load: they read these once."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # vLLM's C++ reports what is in order
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

@@ -24,6 +24,7 @@ def metrics(step: Step) -> dict[str, Any]:
         "prompts": [group.problem.id for group in step.groups],
         **_of_rollouts(step.groups),
         **(asdict(step.update) if step.update is not None else {}),
+        "kept_projection": step.kept_projection,
         "kept": [group.kept.tolist() for group in step.groups],
     }
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}

@@ -49,6 +49,9 @@ class Step:
     groups: list[Selected]
     update: UpdateStats | None
     """None where no group was left to train on, or the step was not applied."""
+    kept_projection: float | None = None
+    """Share of training's change that reached the engine's weights; None where it has the policy's
+    own, or an adapter."""
     nonfinite: str | None = None
     """What was NaN or infinite, so that the step was not applied."""
 
@@ -116,9 +119,9 @@ class Loop:
             except FloatingPointError as error:
                 stats, nonfinite = None, str(error)
         with clock.phase("sync"):
-            self.engine.sync()
+            kept = self.engine.sync()
         seconds = clock.commit()
-        return Step(step, clock.train_seconds, seconds, groups, stats, nonfinite)
+        return Step(step, clock.train_seconds, seconds, groups, stats, kept, nonfinite)
 
     def select(
         self,

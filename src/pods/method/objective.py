@@ -1,10 +1,11 @@
 """Advantages and the clipped policy-gradient loss of GRPO, on the rollouts that were kept.
 
 Sources: PODS, arXiv:2504.13818 (Algorithm 1, its loss L_PODS); clip-higher and the token mean are
-DAPO's (arXiv:2503.14476); the constant denominator is Dr. GRPO's (arXiv:2503.20783).
+DAPO's (arXiv:2503.14476); the constant denominator is Dr. GRPO's (arXiv:2503.20783); truncated
+importance sampling is Yao et al.'s (2025, fengyao.notion.site/off-policy-rl).
 
 Shapes: n = rollouts of one prompt, m = kept of them, M = sequences of one optimizer update,
-N = completion tokens of one micro-batch, end to end.
+R = sequences of one micro-batch, N = their completion tokens, end to end.
 """
 
 from dataclasses import dataclass
@@ -72,6 +73,51 @@ def token_weights(lengths: Tensor, aggregation: str, max_completion_tokens: int)
 
 
 @dataclass(frozen=True, slots=True)
+class Importance:
+    """What corrects a micro-batch for an engine that samples from a slightly other policy."""
+
+    weights: Tensor
+    """(N,) factor of each token's surrogate."""
+    cut: Tensor
+    """(N,) true where the ratio was over the cap."""
+
+
+def importance_weights(
+    old: Tensor, engine: Tensor, lengths: Tensor, *, kind: str, cap: float
+) -> Importance:
+    """Weigh each token by rho = p_trainer / p_engine, bounded from above.
+
+    The kinds are those of TRL (grpo_trainer.py, vllm_importance_sampling_mode;
+    huggingface/trl#4530). A ratio that equals the cap is not over it. NaN stays NaN, so that the
+    loss tells of it.
+
+    Args:
+        old: (N,) log-probs under the trainer before the first update of the step, detached.
+        engine: (N,) log-probs under what sampled the tokens.
+        lengths: (R,) completion tokens of each sequence.
+        kind: `off` 1; `token_truncate` min(rho_t, cap), truncated importance sampling;
+            `token_mask` rho_t, or 0 over the cap; `sequence_mask` the product of rho_t over the
+            sequence for each token of it, or 0 over the cap.
+        cap: the largest ratio that counts in full.
+
+    >>> old, engine = torch.tensor([0.5, 1.0]).log(), torch.tensor([0.5, 0.25]).log()
+    >>> importance_weights(old, engine, torch.tensor([2]), kind="token_truncate", cap=3.0).weights
+    tensor([1., 3.])
+    """
+    if kind == "off":
+        return Importance(torch.ones_like(old), torch.zeros_like(old, dtype=torch.bool))
+    log_ratio = old.to(torch.promote_types(old.dtype, torch.float32)) - engine
+    if kind == "sequence_mask":
+        sequences = torch.split(log_ratio, lengths.tolist())
+        log_ratio = torch.cat([part.sum().expand(len(part)) for part in sequences])
+    ratio = log_ratio.exp()  # infinite where it overflows: over any cap
+    cut = ratio > cap
+    if kind == "token_truncate":
+        return Importance(ratio.clamp(max=cap), cut)
+    return Importance(ratio.masked_fill(cut, 0.0), cut)
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
     """The loss of one micro-batch: a sum, to be added to those of the other micro-batches."""
 
@@ -93,6 +139,7 @@ def policy_loss(
     clip_high: float,
     kl_beta: float = 0.0,
     reference_logprobs: Tensor | None = None,
+    importance: Tensor | None = None,
 ) -> Loss:
     """PPO's clipped surrogate, L_PODS, less an optional KL penalty to a reference policy.
 
@@ -102,17 +149,21 @@ def policy_loss(
 
     Args:
         logprobs: (N,) of the micro-batch's completion tokens under the policy.
-        old_logprobs: (N,) under the policy that generated them.
+        old_logprobs: (N,) under the policy before the first update of the step.
         advantages: (N,) of each token's sequence.
         weights: (N,) from `token_weights`, of each token's sequence.
         clip_low, clip_high: how far the ratio may pay off.
         kl_beta: weight of the KL term.
         reference_logprobs: (N,) under the reference; required where kl_beta > 0.
+        importance: (N,) from `importance_weights`, of each token's surrogate and not of its KL
+            term; None leaves the loss as it is, bit for bit.
     """
     ratio = (logprobs - old_logprobs).exp()
     bounded = ratio.clamp(1 - clip_low, 1 + clip_high)
     surrogate = torch.minimum(ratio * advantages, bounded * advantages)
     clipped = (bounded * advantages < ratio * advantages).sum()
+    if importance is not None:
+        surrogate = importance * surrogate
     kl = torch.zeros((), device=logprobs.device)
     if kl_beta > 0:
         assert reference_logprobs is not None

@@ -48,6 +48,19 @@ class Policy:
         """Ids that the tokenizer knows; models pad their output layer beyond it."""
         return min(len(self.tokenizer), int(self.causal_lm.config.vocab_size))
 
+    @property
+    def stop_ids(self) -> list[int]:
+        """Ids that end a completion."""
+        settings = self.causal_lm.generation_config
+        stops = settings.eos_token_id if settings is not None else None
+        listed = stops if isinstance(stops, list) else [stops]
+        return sorted({i for i in [*listed, self.tokenizer.eos_token_id] if i is not None})
+
+    @property
+    def version(self) -> int:
+        """A number that grows whenever a trained weight is written to, by whomever."""
+        return sum(p._version for p in self.model.parameters() if p.requires_grad)
+
     @contextmanager
     def reference(self) -> Iterator[PreTrainedModel]:
         """The policy as it was before training."""

@@ -1,7 +1,6 @@
 """One step's update: the kept rollouts and their advantages move the weights.
 
-Shapes: M = sequences of one optimizer update, R = sequences of a micro-batch, L = padded length,
-N = completion tokens of a micro-batch, end to end.
+Shapes: M = sequences of one optimizer update, N = completion tokens of a micro-batch, end to end.
 """
 
 import math
@@ -14,18 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pods.config import Config
-from pods.method.objective import Loss, policy_loss, token_weights
-from pods.policy.batches import MicroBatch, micro_batches
+from pods.method.objective import Loss, importance_weights, policy_loss, token_weights
+from pods.policy.batches import MicroBatch
 from pods.policy.load import Policy
-from pods.policy.logprobs import token_logprobs
 from pods.policy.optimizer import all_or_nothing, learning_rate, trained
+from pods.policy.scoring import batches, score, score_all, score_by_reference
 from pods.randomness import derive
 from pods.records import Rollout
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """What the update did; means over its optimizer updates."""
+    """What the update did: means over its optimizer updates, or over tokens where that is said."""
 
     loss: float
     grad_norm: float
@@ -35,6 +34,12 @@ class UpdateStats:
     kl: float
     logprob_gap: float
     """Largest |log-prob of the engine - of the trainer| of a token, before the first update."""
+    logprob_gap_mean: float
+    """Its mean over all tokens."""
+    importance_mean: float
+    """Mean over all tokens of the weight for that gap; 1 where the correction is off."""
+    importance_cut: float
+    """Share of the tokens whose weight was capped or set to 0."""
     lr: float
 
 
@@ -69,15 +74,26 @@ def update(
     for parameters in optimizer.param_groups:
         parameters["lr"] = lr
     on_policy = settings.epochs * settings.minibatches == 1
-    results = []
+    results, tokens = [], []
     with all_or_nothing(optimizer, several=not on_policy):
-        old = None if on_policy else _all_logprobs(policy, config, check, rollouts)
+        old = None if on_policy else score_all(policy, config, check, rollouts)
         kept = Kept(rollouts, torch.from_numpy(advantages), old)
         for members in _minibatches(config, len(rollouts), step):
-            results.append(_optimizer_update(policy, optimizer, config, check, kept, members))
-    loss, grad_norm, clip_fraction, kl, _ = np.mean(results, axis=0).tolist()
-    gap = max(result[-1] for result in results)
-    return UpdateStats(loss, grad_norm, clip_fraction, kl, gap, lr)
+            numbers, of_tokens = _optimizer_update(policy, optimizer, config, check, kept, members)
+            results.append(numbers)
+            tokens += of_tokens
+    return _stats(results, torch.cat(tokens, dim=1), lr)
+
+
+def _stats(
+    results: Sequence[tuple[float, float, float, float]], tokens: Tensor, lr: float
+) -> UpdateStats:
+    """Sum up the optimizer updates and their tokens, each of which comes once an epoch."""
+    loss, grad_norm, clip_fraction, kl = np.mean(results, axis=0).tolist()
+    gap, importance, cut = tokens.mean(1).tolist()
+    return UpdateStats(
+        loss, grad_norm, clip_fraction, kl, tokens[0].max().item(), gap, importance, cut, lr
+    )
 
 
 def _minibatches(config: Config, count: int, step: int) -> Iterator[list[int]]:
@@ -109,91 +125,67 @@ def _optimizer_update(
     check: Callable[[], None],
     kept: Kept,
     members: list[int],
-) -> tuple[float, float, float, float, float]:
-    """One AdamW step on some of the rollouts: loss, gradient norm, clip fraction, KL, gap."""
+) -> tuple[tuple[float, float, float, float], list[Tensor]]:
+    """One AdamW step on some of the rollouts.
+
+    Returns:
+        Loss, gradient norm, clip fraction and KL; and what `_batch_loss` says of the tokens.
+    """
     settings = config.update
     lengths = torch.tensor([len(kept.rollouts[i].completion_ids) for i in members])
     weights = torch.zeros(len(kept.rollouts))
     weights[members] = token_weights(
         lengths, settings.aggregation, config.sampling.max_completion_tokens
     )
-    total = clipped = kl = gap = 0.0
-    for batch in _batches(policy, config, kept.rollouts, members):
+    total = clipped = kl = 0.0
+    tokens = []
+    for batch in batches(policy, config, kept.rollouts, members):
         check()
-        loss, batch_gap = _batch_loss(policy, config, kept, batch, weights)
+        loss, of_tokens = _batch_loss(policy, config, kept, batch, weights)
         loss.total.backward()  # type: ignore[no-untyped-call]
         total += loss.total.item()
         clipped += loss.clipped.item()
         kl += loss.kl.item()
-        gap = max(gap, batch_gap)
+        tokens.append(of_tokens)
     norm = float(torch.nn.utils.clip_grad_norm_(trained(optimizer), settings.grad_clip))
     for name, value in (("loss", total), ("gradient's norm", norm)):
         if not math.isfinite(value):
             raise FloatingPointError(f"the {name} is {value}")
     optimizer.step()
     optimizer.zero_grad()
-    return total, norm, clipped / int(lengths.sum()), kl, gap
+    return (total, norm, clipped / int(lengths.sum()), kl), tokens
 
 
 def _batch_loss(
     policy: Policy, config: Config, kept: Kept, batch: MicroBatch, weights: Tensor
-) -> tuple[Loss, float]:
-    """The loss of a micro-batch, and how far its tokens' log-probs are from the engine's."""
-    settings, device, repeats = config.update, policy.device, batch.completion.sum(1)
-    logprobs = _logprobs(policy, config, batch)
+) -> tuple[Loss, Tensor]:
+    """The loss of a micro-batch, corrected for an engine whose log-probs are not the trainer's.
+
+    Returns:
+        The loss; and on the CPU, (3, N): how far each token's log-prob is from the engine's, its
+        importance weight, and 1 where that was cut.
+    """
+    settings, device, lengths = config.update, policy.device, batch.completion.sum(1)
+    logprobs = score(policy, config, batch)
     old = logprobs.detach()
     if kept.old is not None:
         old = torch.cat([kept.old[i] for i in batch.members])
-    engine = np.concatenate([kept.rollouts[i].logprobs for i in batch.members])
+    engine = torch.from_numpy(np.concatenate([kept.rollouts[i].logprobs for i in batch.members]))
+    engine = engine.to(device)
+    importance = importance_weights(
+        old, engine, lengths, kind=settings.importance, cap=settings.importance_cap
+    )
     loss = policy_loss(
         logprobs,
         old,
-        kept.advantages[batch.members].float().repeat_interleave(repeats).to(device),
-        weights[batch.members].repeat_interleave(repeats).to(device),
+        kept.advantages[batch.members].float().repeat_interleave(lengths).to(device),
+        weights[batch.members].repeat_interleave(lengths).to(device),
         clip_low=settings.clip_low,
         clip_high=settings.clip_high,
         kl_beta=settings.kl_beta,
-        reference_logprobs=_reference(policy, config, batch),
+        reference_logprobs=score_by_reference(policy, config, batch),
+        importance=None if settings.importance == "off" else importance.weights,
     )
-    return loss, float((old.cpu() - torch.from_numpy(engine)).abs().max())
-
-
-def _batches(
-    policy: Policy, config: Config, rollouts: Sequence[Rollout], members: Sequence[int]
-) -> Iterator[MicroBatch]:
-    pad = int(policy.tokenizer.pad_token_id or 0)
-    yield from micro_batches(rollouts, members, config.update.micro_batch_tokens, pad)
-
-
-def _logprobs(policy: Policy, config: Config, batch: MicroBatch, model: object = None) -> Tensor:
-    device = policy.device
-    return token_logprobs(
-        policy.causal_lm if model is None else model,  # type: ignore[arg-type]
-        batch.ids.to(device),
-        batch.attention.to(device),
-        batch.completion.to(device),
-        temperature=config.sampling.temperature,
-        vocabulary=policy.vocabulary,
-    )
-
-
-def _reference(policy: Policy, config: Config, batch: MicroBatch) -> Tensor | None:
-    if config.update.kl_beta == 0:
-        return None
-    with torch.no_grad(), policy.reference() as model:
-        return _logprobs(policy, config, batch, model)
-
-
-def _all_logprobs(
-    policy: Policy, config: Config, check: Callable[[], None], rollouts: Sequence[Rollout]
-) -> list[Tensor]:
-    """The log-probs of every sequence before the first update, (T,) each."""
-    found: list[Tensor] = [torch.empty(0)] * len(rollouts)
-    with torch.no_grad():
-        for batch in _batches(policy, config, rollouts, range(len(rollouts))):
-            check()
-            flat = _logprobs(policy, config, batch)
-            pieces = flat.split(batch.completion.sum(1).tolist())
-            for i, piece in zip(batch.members, pieces, strict=True):
-                found[i] = piece
-    return found
+    gap = (old - engine).abs()
+    # float64, so that means over tokens are the same whatever the micro-batches
+    return loss, torch.stack([gap, importance.weights, importance.cut]).double().cpu()

@@ -8,6 +8,10 @@ from pods.records import Rollout, Sampling
 Prompt = tuple[int, ...]
 
 
+class EngineFailed(RuntimeError):
+    """The engine broke down; what the run had committed is safe, and another process can go on."""
+
+
 class Engine(Protocol):
     """Generates from the policy: token ids in, token ids and their log-probs out."""
 
@@ -20,13 +24,21 @@ class Engine(Protocol):
             prompts: token ids of each prompt, rendered and tokenised already.
             n: completions a prompt.
             sampling: temperature and length limit.
-            seeds: one a prompt; the same seeds give the same completions.
+            seeds: one a prompt; the same call with the same seeds gives the same completions.
 
         Returns:
             One list of n rollouts a prompt, in the order of the prompts.
+
+        Raises:
+            EngineFailed: the engine broke down.
         """
         ...
 
-    def sync(self) -> None:
-        """Bring the policy's present weights into the engine; called after every update."""
+    def sync(self) -> float | None:
+        """Bring the policy's present weights into the engine; called whenever they have changed.
+
+        Returns:
+            The share of training's change that arrived (kept projection, `policy/export.py`); None
+            where nothing is rounded.
+        """
         ...

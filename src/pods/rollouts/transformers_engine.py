@@ -32,12 +32,8 @@ class TransformersEngine:
         self.policy = policy
         self.max_rows = max_rows
         self.check = check
-        tokenizer, config = policy.tokenizer, policy.causal_lm.generation_config
-        stops = config.eos_token_id if config is not None else None
-        listed = stops if isinstance(stops, list) else [stops]
-        known = {i for i in [*listed, tokenizer.eos_token_id] if i is not None}
-        self.stop_ids = torch.tensor(sorted(known), device=policy.device)
-        self.pad_id = int(tokenizer.pad_token_id or 0)
+        self.stop_ids = torch.tensor(policy.stop_ids, device=policy.device)
+        self.pad_id = int(policy.tokenizer.pad_token_id or 0)
 
     def sync(self) -> None:
         """The weights are shared: nothing to do."""

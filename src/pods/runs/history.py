@@ -84,6 +84,12 @@ def void_steps(store: RunStore) -> set[int]:
     return {line["step"] for line in read_lines(store.metrics_path) if line["nonfinite"]}
 
 
+def alarmed_steps(store: RunStore, bound: float) -> set[int]:
+    """Steps in the log whose mean gap between engine and trainer was past a bound."""
+    lines = read_lines(store.metrics_path)
+    return {line["step"] for line in lines if (line.get("logprob_gap_mean") or 0) > bound}
+
+
 def evaluated_steps(store: RunStore) -> set[int]:
     """Steps that there are evaluation records of."""
     return {int(path.stem[5:]) for path in store.folder.glob("evaluations/step-??????.jsonl")}

@@ -1,0 +1,70 @@
+"""What leaves the policy for an engine with weights of its own; the policy itself is only read."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from peft.tuners.lora import LoraLayer
+from peft.utils import get_peft_model_state_dict
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pods.policy.load import Policy
+
+ADAPTER = "default"  # PEFT's name for the only one
+Merged = tuple[str, Tensor, Tensor, Tensor]
+
+
+def merged_weights(
+    policy: Policy, dtype: torch.dtype, start: Mapping[str, Tensor]
+) -> Iterator[Merged]:
+    """Yield each weight that training changes, with the change in it, in an engine's dtype.
+
+    With adapters that is W + s B A of each target layer, out of place: merging in place and taking
+    the change out again would let the trainer's weights drift by what rounding loses each time.
+
+    Rounding to a coarse dtype also loses what is smaller than half a unit in the last place of W,
+    and does so each time alike. How much of the change D survives is its kept projection
+    <round(W + D) - round(W), D> / <D, D>.
+
+    Args:
+        policy: with adapters or without.
+        dtype: of the engine's weights.
+        start: the untrained weights by name, where all are trained and dtype is coarser than they.
+
+    Yields:
+        The name that a checkpoint of the whole model has for it, the weight, and the two scalar
+        products, () each, of the projection.
+    """
+    if not isinstance(policy.model, PeftModel):
+        for name, weight in policy.causal_lm.named_parameters():
+            before = start.get(name, weight)
+            yield _rounded(name, before, weight.detach() - before, weight.detach(), dtype)
+        return
+    for name, layer in policy.causal_lm.named_modules():
+        if isinstance(layer, LoraLayer):
+            a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
+            change = (b.detach().float() @ a.detach().float()) * layer.scaling[ADAPTER]
+            before = layer.get_base_layer().weight.detach()  # type: ignore[union-attr]
+            yield _rounded(f"{name}.weight", before, change, before.float() + change, dtype)
+
+
+def _rounded(
+    name: str, before: Tensor, change: Tensor, after: Tensor, dtype: torch.dtype
+) -> Merged:
+    weight = after.to(dtype)
+    carried = (weight.float() - before.to(dtype).float()).flatten()
+    wanted = change.float().flatten()
+    return name, weight, carried @ wanted, wanted @ wanted
+
+
+def save_adapter(policy: Policy, folder: Path, dtype: torch.dtype) -> None:
+    """Write the adapter in PEFT's layout, its weights in an engine's dtype."""
+    model = policy.model
+    assert isinstance(model, PeftModel)
+    state = get_peft_model_state_dict(model)
+    folder.mkdir(parents=True)
+    save_file({k: v.detach().to("cpu", dtype).contiguous() for k, v in state.items()},
+              folder / "adapter_model.safetensors")  # fmt: skip
+    model.peft_config[ADAPTER].save_pretrained(str(folder))
