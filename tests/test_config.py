@@ -155,9 +155,7 @@ def test_every_key_is_read_somewhere():
         if (last := name.rpartition(".")[2]) not in read
         or (last in common and "." in name and name not in ends)
     }
-    assert unread == {
-        "engine.name",  # there is one engine
-    }
+    assert unread == set()
 
 
 def test_identity_changes_with_science_and_not_with_labels(tmp_path):

@@ -111,10 +111,21 @@ def load(config: Config) -> Policy:
             f"model={config.model.name}: cannot load {where}: set model.path=FOLDER, go online, "
             f"or try `pods fetch {config.model.name}` ({str(error).splitlines()[0]})"
         ) from error
+    _check_length(model, config)
     model = model.to(config.hardware.device).eval()
     full = config.model.tuning == "full"
     start = copy.deepcopy(model) if full and config.update.kl_beta > 0 else None
     return Policy(model if full else with_adapters(model, config), tokenizer, start)
+
+
+def _check_length(model: PreTrainedModel, config: Config) -> None:
+    known = model.config.max_position_embeddings
+    longest = config.sampling.max_prompt_tokens + config.sampling.max_completion_tokens
+    if longest > known:
+        raise ValueError(
+            f"sampling.max_prompt_tokens + sampling.max_completion_tokens = {longest}: "
+            f"must be at most {known}, the positions that model={config.model.name} knows"
+        )
 
 
 def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:

@@ -64,8 +64,7 @@ class VllmEngine:
         self.start = self._untrained(config)
         if self.on_cpu:  # else a rank that nobody asks for is compiled, in the midst of a run
             torch._dynamo.config.disable = True
-        with torch.random.fork_rng(devices=[]):  # it seeds the process
-            self.vllm = LLMEngine.from_engine_args(EngineArgs(**_arguments(policy, config)))
+        self.vllm = _started(config)
         padded = policy.vocabulary < policy.causal_lm.config.vocab_size
         self.allowed = list(range(policy.vocabulary)) if padded else None
         self.sync()
@@ -199,7 +198,17 @@ class VllmEngine:
         return {k: v.detach().clone() for k, v in self.policy.causal_lm.named_parameters()}
 
 
-def _arguments(policy: Policy, config: Config) -> dict[str, Any]:
+def _started(config: Config) -> LLMEngine:
+    try:
+        with torch.random.fork_rng(devices=[]):  # it seeds the process
+            return LLMEngine.from_engine_args(EngineArgs(**arguments(config)))
+    except ValueError as error:  # pydantic's have several lines
+        lines = str(error).splitlines()
+        reason = next((line for line in lines if "Value error" in line), lines[0])
+        raise ValueError(f"engine=vllm does not start: {reason.strip()}") from error
+
+
+def arguments(config: Config) -> dict[str, Any]:
     """What vLLM is told of model, memory and batches."""
     engine, sampling, on_cpu = config.engine, config.sampling, config.hardware.device == "cpu"
     longest = sampling.max_prompt_tokens + sampling.max_completion_tokens

@@ -1,0 +1,224 @@
+"""The vLLM engine, real: the policy's own tokens and log-probs, after every change of it."""
+
+import numpy as np
+import pytest
+import torch
+from compose import composed
+
+from pods.policy.load import load
+from pods.policy.logprobs import token_logprobs
+from pods.records import Sampling
+from pods.rollouts.transformers_engine import TransformersEngine
+from pods.stop import Preempted
+
+pytestmark = pytest.mark.vllm
+
+QUESTIONS = ["7+8-4+1?", "1-3?", "5+0+2?", "9-1+3-3+8?"]
+SEEDS = [1, 2, 3, 4]
+ALIVE: list = []  # an engine that is let go takes what others in the process need with it
+
+
+def nothing() -> None:
+    pass
+
+
+def started(*overrides, check=nothing):
+    from pods.rollouts.vllm_engine import VllmEngine
+
+    config = composed("engine=vllm", *overrides)
+    policy = load(config)
+    ALIVE.append(VllmEngine(policy, config, check))
+    return policy, ALIVE[-1]
+
+
+@pytest.fixture(scope="module")
+def full():
+    """All weights trained, merged."""
+    return started()
+
+
+@pytest.fixture(scope="module")
+def adapters():
+    """LoRA, merged."""
+    return started("model.tuning=lora")
+
+
+@pytest.fixture(scope="module")
+def swapped():
+    """LoRA, swapped in as an adapter."""
+    return started("model.tuning=lora", "engine.sync=adapter")
+
+
+@pytest.fixture(params=["full", "adapters", "swapped"])
+def each(request):
+    """Every way to sync; the policy is as it was before when the test ends."""
+    policy, engine = request.getfixturevalue(request.param)
+    before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
+    yield policy, engine
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            parameter.copy_(before[name])
+    engine.sync()
+
+
+def prompts(policy):
+    return [tuple(policy.tokenizer.encode(q, add_special_tokens=False)) for q in QUESTIONS]
+
+
+def ids(groups):
+    return [[rollout.completion_ids for rollout in group] for group in groups]
+
+
+def gaps(policy, groups, temperature):
+    """|engine's log-prob - trainer's| of every token."""
+    found = []
+    for rollout in [rollout for group in groups for rollout in group]:
+        row = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
+        completion = torch.zeros_like(row, dtype=torch.bool)
+        completion[0, len(rollout.prompt_ids) :] = True
+        with torch.no_grad():
+            expected = token_logprobs(
+                policy.causal_lm, row, torch.ones_like(completion), completion,
+                temperature=temperature, vocabulary=policy.vocabulary,
+            )  # fmt: skip
+        found.append(np.abs(rollout.logprobs - expected.numpy()))
+    return np.concatenate(found)
+
+
+def trained(policy):
+    return {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
+
+
+def disturb(parameter, size=0.05):
+    noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        parameter.add_(size * noise)
+
+
+def test_greedy_tokens_are_those_of_the_transformers_engine(full):
+    policy, engine = full
+    expected = TransformersEngine(policy, 64, nothing).generate(
+        prompts(policy), 1, Sampling(0.0, 32), SEEDS
+    )
+    found = engine.generate(prompts(policy), 1, Sampling(0.0, 32), SEEDS)
+    for [mine], [theirs] in zip(found, expected, strict=True):
+        assert mine.completion_ids == theirs.completion_ids
+        assert (mine.prompt_ids, mine.text) == (theirs.prompt_ids, theirs.text)
+        assert mine.finished and theirs.finished
+        assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_logprobs_are_those_of_the_distribution_drawn_from(full, temperature):
+    policy, engine = full
+    groups = engine.generate(prompts(policy), 8, Sampling(temperature, 32), SEEDS)
+    assert gaps(policy, groups, temperature).max() < 1e-4
+
+
+def test_frequencies_are_the_probabilities(full):
+    policy, engine = full
+    [group] = engine.generate(prompts(policy)[:1], 256, Sampling(1.0, 1), [5])
+    drawn = np.array([rollout.completion_ids[0] for rollout in group])
+    for token in np.unique(drawn):
+        p = np.exp(next(r.logprobs[0] for r in group if r.completion_ids[0] == token))
+        assert abs((drawn == token).mean() - p) < 4 * np.sqrt(p * (1 - p) / 256) + 1e-9
+
+
+def test_the_length_limit_cuts_and_says_so(full):
+    policy, engine = full
+    [[rollout]] = engine.generate(prompts(policy)[:1], 1, Sampling(0.0, 5), [0])
+    assert len(rollout.completion_ids) == len(rollout.logprobs) == 5
+    assert not rollout.finished
+
+
+def test_it_refuses_to_generate_from_stale_weights(each):
+    policy, engine = each
+    disturb(next(iter(trained(policy).values())))
+    with pytest.raises(RuntimeError, match="has changed since vLLM was last synced"):
+        engine.generate(prompts(policy), 1, Sampling(1.0, 8), SEEDS)
+
+
+def test_every_weight_that_is_trained_arrives(each):
+    """The canary: without the change the log-probs would be far off, with it they are equal."""
+    policy, engine = each
+    before = engine.generate(prompts(policy), 8, Sampling(1.0, 32), SEEDS)
+    if not hasattr(policy.model, "peft_config"):
+        parameters = [[parameter] for parameter in trained(policy).values()]
+    else:  # A without B has no effect
+        parameters = [list(trained(policy).values())]
+    for some in parameters:
+        for parameter in some:
+            disturb(parameter)
+        stale = gaps(policy, before, 1.0)
+        assert stale.max() > 1e-2
+        engine.sync()
+        after = engine.generate(prompts(policy), 8, Sampling(1.0, 32), SEEDS)
+        assert gaps(policy, after, 1.0).max() < 1e-4
+        before = after
+
+
+def test_a_hundred_syncs_leave_the_trainers_weights_as_they_are(each):
+    policy, engine = each
+    for parameter in trained(policy).values():
+        disturb(parameter, 1e-3)
+    before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+    for _ in range(100):
+        kept = engine.sync()
+    assert kept is None or kept == pytest.approx(1.0, abs=1e-4)
+    for name, parameter in policy.model.named_parameters():
+        assert parameter.detach().numpy().tobytes() == before[name].numpy().tobytes()
+    groups = engine.generate(prompts(policy), 4, Sampling(1.0, 32), SEEDS)
+    assert gaps(policy, groups, 1.0).max() < 1e-4
+
+
+def test_the_adapter_in_the_engine_is_the_newest_and_the_only_one(swapped):
+    policy, engine = swapped
+    first = engine.adapter
+    engine.sync()
+    assert engine.adapter.lora_int_id == first.lora_int_id + 1
+    assert engine.adapter.lora_name != first.lora_name
+    assert engine.vllm.list_loras() == {engine.adapter.lora_int_id}
+
+
+def test_two_fresh_engines_draw_the_same_in_every_call():
+    calls = []
+    for _ in range(2):
+        policy, engine = started()
+        calls.append([ids(engine.generate(prompts(policy), 16, Sampling(1.0, 32), seeds))
+                      for seeds in (SEEDS, [9, 8, 7, 6], SEEDS)])  # fmt: skip
+    assert calls[0] == calls[1]
+    assert calls[0][0] == calls[0][2] != calls[0][1]
+    assert len(set(calls[0][0][3])) > 1
+
+
+def test_more_prompts_than_a_forward_pass_takes_are_answered_the_same_twice():
+    policy, engine = started("sampling.max_prompt_tokens=96")
+    [first, *_] = prompts(policy)
+    long = [first * 10 + first[: i % 8] for i in range(40)]  # 3,300 tokens; a pass takes 2,048
+    found = [engine.generate(long, 4, Sampling(1.0, 8), range(40)) for _ in range(2)]
+    assert ids(found[0]) == ids(found[1])
+    assert gaps(policy, found[0], 1.0).max() < 1e-4
+
+
+def test_it_can_be_stopped_between_tokens_and_leaves_nothing_behind():
+    calls = 0
+
+    def check():
+        nonlocal calls
+        calls += 1
+        if calls == 8:
+            raise Preempted
+
+    policy, engine = started(check=check)
+    with pytest.raises(Preempted):
+        engine.generate(prompts(policy), 4, Sampling(1.0, 32), SEEDS)
+    assert not engine.vllm.has_unfinished_requests()
+    after = ids(engine.generate(prompts(policy), 4, Sampling(1.0, 32), SEEDS))
+    assert after == ids(engine.generate(prompts(policy), 4, Sampling(1.0, 32), SEEDS))
+
+
+def test_no_generator_outside_is_touched(full):
+    policy, engine = full
+    before = torch.random.get_rng_state()
+    engine.generate(prompts(policy), 2, Sampling(1.0, 8), SEEDS)
+    assert torch.equal(before, torch.random.get_rng_state())
