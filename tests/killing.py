@@ -1,6 +1,7 @@
 """End runs at random moments and start them again until they are done. A script, not a module.
 
     python killing.py kill FOLDER KILLS SEED       SIGKILL, in every phase
+    python killing.py vllm FOLDER KILLS SEED       the same, on vLLM
     python killing.py signal FOLDER                every signal that asks to stop, in every phase
 
 One warm process forks every attempt, so that a start costs a fork and not the import of torch.
@@ -47,6 +48,15 @@ KINDS = {
     "seconds": (
         "model.tuning=lora", "sampler=random", "group_filter=skip", "budget.train_seconds=2.5",
         "checkpoint.every_steps=null", "checkpoint.every_train_seconds=1",
+    ),
+}  # fmt: skip
+ON_VLLM = {
+    "merged": ("engine=vllm", "engine.evaluation_chunk=null", *KINDS["full"]),
+    "adapters": ("engine=vllm", "engine.evaluation_chunk=8", *KINDS["adapters"]),
+    "swapped": (
+        "engine=vllm", "engine.evaluation_chunk=null", "model.tuning=lora", "engine.sync=adapter",
+        "engine.gap_bound=1e-3", "budget.train_seconds=null", "budget.max_steps=5",
+        "checkpoint.every_steps=2", "nm.n=4", "nm.m=2",
     ),
 }  # fmt: skip
 STRATA = ("generate", "update", "checkpoint", "evaluation", "aggregation")
@@ -183,14 +193,14 @@ def reference(folder: Path, overrides: tuple[str, ...]) -> dict[str, bytes]:
     return bytes_of(store)
 
 
-def kill(folder: Path, wanted_kills: int, seed: int) -> dict:
+def kill(folder: Path, wanted_kills: int, seed: int, kinds: dict = KINDS) -> dict:
     """SIGKILL in every phase, until there were enough."""
     chance, kills, wrong, runs = random.Random(seed), Counter(), [], 0
-    expected = {kind: reference(folder / kind, more) for kind, more in KINDS.items()}
+    expected = {kind: reference(folder / kind, more) for kind, more in kinds.items()}
     while kills.total() < wanted_kills:
-        kind = list(KINDS)[runs % len(KINDS)]
+        kind = list(kinds)[runs % len(kinds)]
         place = folder / kind / f"{runs}"
-        store = freeze(composed(*SMALL, *KINDS[kind], f"runs_dir={place}"))
+        store = freeze(composed(*SMALL, *kinds[kind], f"runs_dir={place}"))
         # the phases that were hit least, so that each gets its share
         wanted = sorted(STRATA, key=lambda s: (kills[s], chance.random()))[:3]
         chance.shuffle(wanted)
@@ -202,6 +212,12 @@ def kill(folder: Path, wanted_kills: int, seed: int) -> dict:
             shutil.rmtree(place)
         runs += 1
     return {"kills": kills, "runs": runs, "differences": wrong}
+
+
+def kill_on_vllm(folder: Path, wanted_kills: int, seed: int) -> dict:
+    from pods.rollouts import vllm_engine  # noqa: F401  (before the forks)
+
+    return kill(folder, wanted_kills, seed, ON_VLLM)
 
 
 def ask_to_stop(folder: Path) -> dict:
@@ -233,5 +249,5 @@ def ask_to_stop(folder: Path) -> dict:
 
 if __name__ == "__main__":
     what, folder, *numbers = sys.argv[1:]
-    result = {"kill": kill, "signal": ask_to_stop}[what](Path(folder), *map(int, numbers))
+    result = {"kill": kill, "vllm": kill_on_vllm, "signal": ask_to_stop}[what](Path(folder), *map(int, numbers))
     print(json.dumps(result))

@@ -12,7 +12,7 @@ SRC = Path(__file__).parents[1] / "src"
 RANK = {
     "config": 0, "records": 0, "randomness": 0, "stop": 0, "console": 0,
     "method": 1, "validate": 1, "watchdog": 1,
-    "checks": 2,
+    "checks": 2, "compose": 2,
     "runs": 3, "tasks": 3, "progress": 3,
     "policy": 4, "analysis": 4, "board": 4,
     "rollouts": 5,
@@ -22,14 +22,15 @@ RANK = {
     "assemble": 9,
     "job": 10, "fetch": 10,
     "process": 11,
-    "sweep": 12,
-    "dry_run": 13,
+    "sweep": 12, "trial": 12,
+    "dry_run": 13, "doctor": 13, "calibrate": 13,
     "cli": 14,
     "models": 14,
 }  # fmt: skip
 HOMES = {
-    "torch": {"method", "policy", "rollouts", "experiment", "assemble", "models", "fetch"},
-    "transformers": {"policy", "rollouts", "assemble", "models", "fetch"},
+    "torch": {"method", "policy", "rollouts", "experiment", "assemble", "models", "fetch",
+              "trial"},
+    "transformers": {"policy", "rollouts", "assemble", "models", "fetch", "trial"},
     "peft": {"policy"},
     "vllm": {"rollouts"},
     "datasets": {"tasks"},
@@ -37,8 +38,8 @@ HOMES = {
     "pandas": {"analysis"},
     "matplotlib": {"analysis"},
     "rich": {"board"},
-    "hydra": set(),
-    "omegaconf": set(),
+    "hydra": {"compose"},
+    "omegaconf": {"compose"},
 }
 FILES = sorted((SRC / "pods").rglob("*.py"))
 
@@ -92,6 +93,8 @@ def test_no_pickle_no_evaluation_of_text_no_global_randomness(path):
         ("pods.analysis.study", ["torch", "transformers", "hydra", "wandb"]),
         ("pods.cli", ["torch", "transformers", "hydra", "wandb", "pandas", "matplotlib"]),
         ("pods.job", ["torch", "transformers", "hydra", "wandb", "pandas"]),
+        ("pods.doctor", ["torch", "transformers", "wandb", "pandas"]),
+        ("pods.calibrate", ["torch", "transformers", "hydra", "wandb", "pandas"]),
         ("pods.checks", ["torch", "transformers", "omegaconf", "pandas"]),
         ("pods.sweep", ["torch", "transformers", "pandas"]),
     ],

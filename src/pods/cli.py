@@ -42,6 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verbs.add_parser("plot", parents=[study, figure], help="the same, and the figure")
     get = verbs.add_parser("fetch", help="weights, where there is no model hub")
     get.add_argument("model", choices=fetch.MODELS)
+    words = argparse.ArgumentParser(add_help=False)
+    words.add_argument("words", nargs="*", metavar="KEY=VALUE", help="as for run.py")
+    verbs.add_parser("doctor", parents=[words], help="is this machine fit for a run?")
+    measure = verbs.add_parser("calibrate", parents=[words], help="which engine suits it best?")
+    measure.add_argument("--out", type=Path, default=Path("calibration"), help="folder")
+    measure.add_argument("--seconds", type=float, default=300.0, help="most that a mode may take")
     options = parser.parse_args(arguments)
     try:
         return VERBS[options.verb](options)
@@ -127,12 +133,27 @@ def _fetch(options: argparse.Namespace) -> int:
     return 0
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    from pods.doctor import doctor
+
+    return 0 if doctor(options.words) else 1
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from pods.calibrate import calibrate
+
+    calibrate(options.words, options.out, options.seconds)
+    return 0
+
+
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "status": _status,
     "clean": _clean,
     "aggregate": _aggregate,
     "plot": _plot,
     "fetch": _fetch,
+    "doctor": _doctor,
+    "calibrate": _calibrate,
 }
 
 

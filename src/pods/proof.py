@@ -26,7 +26,7 @@ class Proof:
     def alarm(self, step: Step) -> str | None:
         """Take note of a step; return what to tell the user if its gap is past the bound."""
         gap = None if step.update is None else step.update.logprob_gap_mean
-        if gap is None or gap <= self.settings.gap_bound:
+        if gap is None or gap <= self.settings.gap_bound:  # NaN is neither
             return None
         self.alarms.add(step.step)
         return (f"step {step.step}: the engine's log-probs are {gap:.2g} from the trainer's on "

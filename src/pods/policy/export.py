@@ -24,9 +24,10 @@ def merged_weights(
     With adapters that is W + s B A of each target layer, out of place: merging in place and taking
     the change out again would let the trainer's weights drift by what rounding loses each time.
 
-    Rounding to a coarse dtype also loses what is smaller than half a unit in the last place of W,
-    and does so each time alike. How much of the change D survives is its kept projection
-    <round(W + D) - round(W), D> / <D, D>.
+    Where W is in the engine's coarse dtype already, rounding loses each change that is smaller than
+    half a unit in the last place of its weight. How much of the change D survives is its kept
+    projection <round(W + D) - round(W), D> / <D, D>. (Where W is finer, it is rounded up as often
+    as down: the projection stays near 1, with noise that the gap of the log-probs shows.)
 
     Args:
         policy: with adapters or without.

@@ -1,0 +1,88 @@
+"""Whole runs on vLLM: killed, broken, out of date, and on the real LLM."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from compose import ROOT
+from running import SHORT, run_folder, science_of
+from test_kill import killing
+
+from pods.runs.files import read_lines
+
+pytestmark = pytest.mark.vllm
+STEPS = ("engine=vllm", "sampler.rule=faults:rule", "nm.n=8", "nm.m=4", *SHORT)
+
+
+def run(tmp_path, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "src" / "run.py"), *arguments],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), **environment},
+    )  # fmt: skip
+
+
+def status(tmp_path):
+    return json.loads((run_folder(tmp_path) / "status.json").read_text())
+
+
+def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(tmp_path, capsys):
+    found = killing("vllm", tmp_path, 20, 0)
+    with capsys.disabled():
+        print(f"\n{sum(found['kills'].values())} kills in {found['runs']} runs: {found['kills']}")
+    assert found["differences"] == []
+    assert sum(found["kills"].values()) >= 20 and len(found["kills"]) == 5
+
+
+@pytest.mark.parametrize(("fault", "said"), [("raise", "injected"), ("hang", "no sign of life")])
+def test_an_engine_that_breaks_or_hangs_ends_the_process_and_the_same_command_goes_on(
+    tmp_path, fault, said
+):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "whole").mkdir()
+    arguments = (*STEPS, "watchdog_seconds=6")
+    broken = run(tmp_path / "broken", *arguments, FAULT=fault)
+    assert broken.returncode == 75, broken.stderr
+    assert said in broken.stderr
+    assert status(tmp_path / "broken")["state"] == "preempted"
+    assert said in status(tmp_path / "broken")["error"]
+    for place in ("broken", "whole"):
+        result = run(tmp_path / place, *arguments)
+        assert result.returncode == 0, result.stderr
+    found = [science_of(run_folder(tmp_path / place)) for place in ("broken", "whole")]
+    assert found[0] == found[1]
+
+
+def test_an_engine_that_goes_stale_raises_an_alarm_and_soon_ends_the_run(tmp_path):
+    result = run(tmp_path, *STEPS, "budget.max_steps=20", "update.lr=1e-3", FAULT="stale")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "alarm: step 2: the engine's log-probs are" in result.stdout
+    assert "it generates from other weights" in status(tmp_path)["error"]
+    lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")
+    assert len(lines) == 4  # the first is right, and three are not
+    assert lines[0]["logprob_gap_mean"] < 1e-5 < 1e-4 < lines[1]["logprob_gap_mean"]
+
+
+def test_a_merge_that_rounds_the_change_away_ends_the_run_unless_it_is_allowed(tmp_path):
+    coarse = (*STEPS, "model.tuning=lora", "model.dtype=bfloat16", "engine.dtype=bfloat16",
+              "engine.gap_bound=0.1", "update.lr=1e-5")  # fmt: skip
+    result = run(tmp_path, *coarse)
+    assert result.returncode == 1
+    assert "step 1: 0." in status(tmp_path)["error"]
+    assert "survives the merge in engine.dtype=bfloat16" in status(tmp_path)["error"]
+    result = run(tmp_path, *coarse, "engine.min_kept=0", "retry=failed")
+    assert result.returncode == 0, result.stderr
+    lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")
+    assert 0 < max(line["kept_projection"] for line in lines) < 0.9
+    assert max(line["logprob_gap_mean"] for line in lines) > 1e-4  # bfloat16, and no worse
+
+
+def test_adapters_are_swapped_in_and_every_step_is_from_the_newest(tmp_path):
+    result = run(tmp_path, *STEPS, "model.tuning=lora", "engine.sync=adapter", "update.lr=1e-3")
+    assert result.returncode == 0, result.stderr
+    lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")
+    assert len(lines) == 4
+    assert max(line["logprob_gap_mean"] for line in lines) < 1e-5
+    assert [line["kept_projection"] for line in lines] == [None] * 4
