@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -12,6 +12,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # a test that would reach a hub fails at onc
 import pytest
 from compose import ROOT
 from hypothesis import settings
+
+from pods.cli import main
 
 # the same examples everywhere, however slow the machine is
 settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
@@ -30,6 +32,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("realdata"):
                 item.add_marker(pytest.mark.skip(reason="PODS_REALDATA names no folder"))
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A PODS_HOME with the fetched model in it."""
+    folder = tmp_path_factory.mktemp("home")
+    before = os.environ.get("PODS_HOME")
+    os.environ["PODS_HOME"] = str(folder)
+    assert main(["fetch", "smollm2_135m"]) == 0
+    yield folder
+    if before is None:
+        del os.environ["PODS_HOME"]
+    else:
+        os.environ["PODS_HOME"] = before
 
 
 @pytest.fixture

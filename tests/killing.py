@@ -249,5 +249,7 @@ def ask_to_stop(folder: Path) -> dict:
 
 if __name__ == "__main__":
     what, folder, *numbers = sys.argv[1:]
-    result = {"kill": kill, "vllm": kill_on_vllm, "signal": ask_to_stop}[what](Path(folder), *map(int, numbers))
+    result = {"kill": kill, "vllm": kill_on_vllm, "signal": ask_to_stop}[what](
+        Path(folder), *map(int, numbers)
+    )
     print(json.dumps(result))

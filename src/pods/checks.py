@@ -98,6 +98,8 @@ def _check_engine(config: Config) -> None:
                           f"must be at most {VLLM_MAX_RANK} where engine.sync=adapter")  # fmt: skip
     if config.hardware.device == "cpu" and engine.kv_gb is None:
         raise ConfigError("engine.kv_gb", None, "must be set where hardware.device=cpu")
+    if config.hardware.device == "cpu" and engine.batch_invariant:
+        raise ConfigError("engine.batch_invariant", True, "must be false where hardware.device=cpu")
 
 
 def _check_names(config: Config) -> None:

@@ -22,7 +22,7 @@ WATCH_SECONDS = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; return 0 if all is well, 1 if runs failed or are lost, 2 for bad input."""
+    """Run one verb; return 0 if all is well, 1 if runs or a machine are not, 2 for bad input."""
     parser = argparse.ArgumentParser(prog="pods", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     study = argparse.ArgumentParser(add_help=False)
@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `pods status | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        return 130
 
 
 def _study(options: argparse.Namespace) -> Path:
@@ -142,8 +144,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _calibrate(options: argparse.Namespace) -> int:
     from pods.calibrate import calibrate
 
-    calibrate(options.words, options.out, options.seconds)
-    return 0
+    return 0 if calibrate(options.words, options.out, options.seconds) else 1
 
 
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {

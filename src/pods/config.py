@@ -183,7 +183,7 @@ class UpdateConfig:
 
 @dataclass
 class EngineConfig:
-    """What generates the rollouts; from `dtype` to `min_kept` the keys are vLLM's alone."""
+    """What generates the rollouts; from `dtype` to `min_kept` the keys are for vLLM."""
 
     name: Annotated[str, Key("engine", among=("transformers", "vllm"))]
     max_rows: Annotated[int, Key("sequences decoded at once", low=1)]
@@ -214,6 +214,10 @@ class EngineConfig:
     gpu_memory_utilization: Annotated[
         float,
         Key("share of the GPU for weights, keys and values where kv_gb is null", above=0, high=1),
+    ]
+    batch_invariant: Annotated[
+        bool,
+        Key("vLLM's slower kernels, which give a token the same log-prob in any batch; a GPU's"),
     ]
     min_kept: Annotated[
         float,

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from pods.runs.home import weights
 GIB = 2**30
 LABEL = 10  # columns
 WIDTH = 100
+PROBE = 2**20  # bytes
 
 
 def doctor(words: Sequence[str]) -> bool:
@@ -71,7 +73,10 @@ def facts(config: Config, here: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "task", f"{config.task.name}, {_data(config)}"
     engine, hardware = config.engine, config.hardware
     vllm = f", {engine.sync}, {engine.dtype}" if engine.name == "vllm" else ""
-    yield "engine", f"{engine.name}{vllm}, on {hardware.device}, hardware.threads={hardware.threads}"
+    yield (
+        "engine",
+        f"{engine.name}{vllm}, on {hardware.device}, hardware.threads={hardware.threads}",
+    )
 
 
 def missing(config: Config, gpus: Sequence[str]) -> Iterator[str]:
@@ -85,8 +90,12 @@ def missing(config: Config, gpus: Sequence[str]) -> Iterator[str]:
         yield str(error)
     if config.hardware.device == "cuda" and not gpus:
         yield f"hardware={config.hardware.name}: a GPU; hardware=cpu runs anywhere"
-    if not os.access(_runs_place(config), os.W_OK):
-        yield f"runs_dir={config.runs_dir}: the right to write there"
+    try:
+        with tempfile.TemporaryFile(dir=_runs_place(config)) as file:
+            file.write(bytes(PROBE))
+            file.flush()
+    except OSError as error:
+        yield f"runs_dir={config.runs_dir}: a disk that takes what a run writes ({error.strerror})"
 
 
 def _runs_place(config: Config) -> Path:

@@ -1,5 +1,6 @@
 """A policy and its engine, loaded as a run loads them and put to a short test on real questions."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, islice
@@ -114,8 +115,9 @@ def measure(config: Config) -> dict[str, Any]:
 
 
 def _settle(config: Config) -> None:
-    """Give torch the threads that a run would have, and keep progress bars off the screen."""
+    """Give torch the threads that a run would have, and keep the screen for what is found."""
     transformers_logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a hub out of reach: each retry
     torch.set_num_threads(config.hardware.threads)
 
 

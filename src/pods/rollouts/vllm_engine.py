@@ -133,7 +133,7 @@ class VllmEngine:
                 self.vllm.add_request(
                     name,
                     {"prompt_token_ids": list(prompt)},
-                    self._parameters(n, sampling, seed),
+                    self.parameters(n, sampling, seed),
                     lora_request=self.adapter,
                 )
             while self.vllm.has_unfinished_requests():
@@ -144,7 +144,7 @@ class VllmEngine:
             raise
         return [found[name] for name in names]
 
-    def _parameters(self, n: int, sampling: Sampling, seed: int) -> SamplingParams:
+    def parameters(self, n: int, sampling: Sampling, seed: int) -> SamplingParams:
         """What to draw. On a GPU each request has its seed; on a CPU the call has one.
 
         There a request with a seed costs a call into torch for every token, and raises where its
@@ -199,6 +199,7 @@ class VllmEngine:
 
 
 def _started(config: Config) -> LLMEngine:
+    os.environ["VLLM_BATCH_INVARIANT"] = str(int(config.engine.batch_invariant))
     try:
         with torch.random.fork_rng(devices=[]):  # it seeds the process
             return LLMEngine.from_engine_args(EngineArgs(**arguments(config)))
