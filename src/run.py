@@ -7,7 +7,6 @@ python src/run.py experiment=quickstart                               a study
 
 import os
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import hydra
@@ -17,12 +16,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods import dry_run, job
 from pods.checks import build
+from pods.compose import CONF, one_line
 from pods.runs.frozen import Changed, freeze
 from pods.sweep import SweepFailed
-from pods.validate import ConfigError, unknown_key
+from pods.validate import ConfigError
 
-HERE = Path(__file__).parent
-CONF = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())  # wheel, checkout
 BAD_INPUT = 2
 
 
@@ -55,24 +53,6 @@ def train(composed: DictConfig) -> None:
     print(f"run folder: {store.folder}\nfigure:     pods plot {config.study}{place}")
 
 
-def one_line(error: Exception) -> str:
-    """Hydra's and OmegaConf's messages, cut to key, value and what is allowed."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cause = error.__cause__
-    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
-        key = str(cause.full_key)
-        typed = next((a for a in sys.argv if a.startswith(f"{key}=")), key)
-        return f"{typed}: {unknown_key(key)}"
-    if "Could not find '" in lines[0] and "Config search path:" in lines:
-        wanted = lines[0].partition("Could not find ")[2].strip("'")
-        group, _, option = wanted.rpartition("/")
-        options = [o for o in lines[1 : lines.index("Config search path:")] if " " not in o]
-        return f"{group}={option}: must be one of {', '.join(options)}"
-    if lines[0].startswith(("Ambiguous value", "Sweep parameters")):
-        return f"{lines[0].split(chr(39))[1]}: several values; add -m to sweep over them"
-    return " ".join(lines)
-
-
 def fail(message: str, code: int) -> NoReturn:
     """End with one line."""
     print(f"error: {message}", file=sys.stderr)
@@ -87,7 +67,7 @@ def main() -> None:
     except (ConfigError, Changed) as error:
         fail(str(error), BAD_INPUT)
     except (HydraException, OmegaConfBaseException) as error:
-        fail(one_line(error), BAD_INPUT)
+        fail(one_line(error, sys.argv[1:]), BAD_INPUT)
     except SweepFailed as error:
         print(error, file=sys.stderr)
         sys.exit(error.code)

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-
+from pods import compose
 from pods.checks import build
 from pods.config import Config
 
@@ -13,6 +11,4 @@ ROOT = Path(__file__).parents[1]
 
 def composed(*overrides: str) -> Config:
     """The config that these words on the command line give."""
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        values = OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
-    return build(values)  # type: ignore[arg-type]
+    return build(compose.compose(overrides))

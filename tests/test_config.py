@@ -229,6 +229,8 @@ def test_folders_are_named_from_resolved_values():
         (["engine.sync=adapter"], "engine.sync=adapter: must be merged where model.tuning=full"),
         (["engine.kv_gb=null"], "engine.kv_gb=null: must be set where hardware.device=cpu"),
         (["engine.batch_invariant=true"], "engine.batch_invariant=True: must be false"),
+        (["sampling.temperature=0.005"], "sampling.temperature=0.005: must be 0 or at least 0.01"),
+        (["evaluation.temperature=0.005"], "evaluation.temperature=0.005: must be 0 or at least"),
         (["model.tuning=lora", "engine.sync=adapter", "model.lora.r=1024"],
          "model.lora.r=1024: must be at most 512"),
     ],

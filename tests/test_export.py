@@ -47,6 +47,22 @@ def test_the_merge_is_pefts_own_and_leaves_the_policy_alone():
     assert all(torch.equal(expected[name], start[name]) for name in same)
 
 
+def test_what_lies_beside_a_target_comes_too_unchanged():
+    _, policy = disturbed("model.tuning=lora", "model.lora.targets=[q_proj,up_proj]")
+    found = {name: (w, d) for name, w, _, d in merged_weights(policy, torch.float32, {})}
+    start = load(composed()).causal_lm.state_dict()
+    assert len(found) == 14
+    for name, (weight, change) in found.items():
+        target = "q_proj" in name or "up_proj" in name
+        assert torch.equal(weight, start[name]) == (not target)
+        assert (change > 0) == target
+
+
+def test_only_linear_layers_can_be_targets():
+    with pytest.raises(ValueError, match=r"model\.lora\.targets: embed_tokens is no linear layer"):
+        load(composed("model.tuning=lora", "model.lora.targets=[embed_tokens,q_proj]"))
+
+
 def test_where_all_weights_are_trained_they_are_handed_over_as_they_are():
     _, policy = disturbed()
     found = {name: w for name, w, _, _ in merged_weights(policy, torch.float32, {})}
@@ -108,8 +124,10 @@ def test_the_version_grows_with_every_write_to_a_trained_weight(tmp_path):
     ids = torch.tensor([[4, 5, 6, 7]])
     policy.model(ids).logits.sum().backward()
     assert policy.version == seen[-1]
-    optimizer.step()
-    seen.append(policy.version)
+    for foreach in (False, True):
+        optimizer.param_groups[0]["foreach"] = foreach
+        optimizer.step()
+        seen.append(policy.version)
     policy.save(tmp_path)
     assert policy.version == seen[-1]
     policy.restore(tmp_path)

@@ -1,13 +1,17 @@
 """The vLLM engine, real: the policy's own tokens and log-probs, after every change of it."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 from compose import composed
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from pods.policy.load import load
 from pods.policy.logprobs import token_logprobs
 from pods.records import Sampling
+from pods.rollouts.canary import prove_it_follows
 from pods.rollouts.transformers_engine import TransformersEngine
 from pods.stop import Preempted
 
@@ -95,6 +99,11 @@ def disturb(parameter, size=0.05):
         parameter.add_(size * noise)
 
 
+def disturb_all(policy):
+    for parameter in trained(policy).values():
+        disturb(parameter)
+
+
 def test_greedy_tokens_are_those_of_the_transformers_engine(full):
     policy, engine = full
     expected = TransformersEngine(policy, 64, nothing).generate(
@@ -131,6 +140,41 @@ def test_the_length_limit_cuts_and_says_so(full):
     assert not rollout.finished
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("model.tuning=lora", "model.lora.targets=[q_proj,v_proj]"),
+     ("model.tuning=lora", "model.lora.targets=[up_proj]")],
+)  # fmt: skip
+def test_a_part_of_a_fused_layer_can_be_a_target(words):
+    policy, engine = started(*words)
+    disturb_all(policy)
+    engine.sync()
+    groups = engine.generate(prompts(policy), 8, Sampling(1.0, 32), SEEDS)
+    assert gaps(policy, groups, 1.0).max() < 1e-4
+
+
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_ids_that_only_pad_the_output_layer_are_never_drawn(tmp_path, tuning):
+    """A head of its own, biases, a vocabulary that is padded as Qwen's: all of it arrives."""
+    small = load(composed())
+    config = Qwen2Config(
+        vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=128,
+        tie_word_embeddings=False, eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        Qwen2ForCausalLM(config).save_pretrained(tmp_path)
+    small.tokenizer.save_pretrained(tmp_path)
+    policy, engine = started(f"model.path={tmp_path}", f"model.tuning={tuning}")
+    assert policy.vocabulary == 19
+    disturb_all(policy)
+    engine.sync()
+    groups = engine.generate(prompts(policy), 64, Sampling(1.0, 32), SEEDS)
+    assert max(token for group in ids(groups) for one in group for token in one) < 19
+    assert gaps(policy, groups, 1.0).max() < 1e-4
+
+
 def test_it_refuses_to_generate_from_stale_weights(each):
     policy, engine = each
     disturb(next(iter(trained(policy).values())))
@@ -155,6 +199,23 @@ def test_every_weight_that_is_trained_arrives(each):
         after = engine.generate(prompts(policy), 8, Sampling(1.0, 32), SEEDS)
         assert gaps(policy, after, 1.0).max() < 1e-4
         before = after
+
+
+@pytest.mark.parametrize("fault", [None, "_merge", "_swap_adapter"])
+def test_the_canary_at_the_start_of_a_run(each, monkeypatch, fault):
+    policy, engine = each
+    before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+    if fault is not None:
+        monkeypatch.setattr(engine, fault, lambda: 1.0)
+    broken = fault == ("_swap_adapter" if engine.adapters else "_merge")
+    with pytest.raises(ValueError, match="does not follow") if broken else nullcontext():
+        prove_it_follows(policy, engine, prompts(policy)[0])
+    for name, parameter in policy.model.named_parameters():
+        assert torch.equal(parameter, before[name])
+    monkeypatch.undo()
+    engine.sync()
+    groups = engine.generate(prompts(policy), 4, Sampling(1.0, 32), SEEDS)
+    assert gaps(policy, groups, 1.0).max() < 1e-4
 
 
 def test_a_hundred_syncs_leave_the_trainers_weights_as_they_are(each):

@@ -43,14 +43,14 @@ def test_an_engine_that_breaks_or_hangs_ends_the_process_and_the_same_command_go
 ):
     (tmp_path / "broken").mkdir()
     (tmp_path / "whole").mkdir()
-    arguments = (*STEPS, "watchdog_seconds=6")
-    broken = run(tmp_path / "broken", *arguments, FAULT=fault)
+    limit = ["watchdog_seconds=15"] if fault == "hang" else []
+    broken = run(tmp_path / "broken", *STEPS, *limit, FAULT=fault)
     assert broken.returncode == 75, broken.stderr
     assert said in broken.stderr
     assert status(tmp_path / "broken")["state"] == "preempted"
     assert said in status(tmp_path / "broken")["error"]
     for place in ("broken", "whole"):
-        result = run(tmp_path / place, *arguments)
+        result = run(tmp_path / place, *STEPS)
         assert result.returncode == 0, result.stderr
     found = [science_of(run_folder(tmp_path / place)) for place in ("broken", "whole")]
     assert found[0] == found[1]
@@ -60,7 +60,7 @@ def test_an_engine_that_goes_stale_raises_an_alarm_and_soon_ends_the_run(tmp_pat
     result = run(tmp_path, *STEPS, "budget.max_steps=20", "update.lr=1e-3", FAULT="stale")
     assert result.returncode == 1, result.stdout + result.stderr
     assert "alarm: step 2: the engine's log-probs are" in result.stdout
-    assert "it generates from other weights" in status(tmp_path)["error"]
+    assert "step 4, like 2 before it: the engine's log-probs" in status(tmp_path)["error"]
     lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")
     assert len(lines) == 4  # the first is right, and three are not
     assert lines[0]["logprob_gap_mean"] < 1e-5
@@ -72,8 +72,7 @@ def test_a_merge_that_rounds_the_change_away_ends_the_run_unless_it_is_allowed(t
               "engine.gap_bound=0.1", "update.lr=1e-5")  # fmt: skip
     result = run(tmp_path, *coarse)
     assert result.returncode == 1
-    assert "step 1: 0." in status(tmp_path)["error"]
-    assert "survives the merge in engine.dtype=bfloat16" in status(tmp_path)["error"]
+    assert "step 1: the merge makes 0." in status(tmp_path)["error"]
     result = run(tmp_path, *coarse, "engine.min_kept=0", "retry=failed")
     assert result.returncode == 0, result.stderr
     lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")

@@ -19,7 +19,8 @@ from pods.checks import build
 from pods.compose import compose
 from pods.policy.load import load
 from pods.records import Sampling
-from pods.rollouts.vllm_engine import VllmEngine, arguments
+from pods.rollouts.vllm_engine import VllmEngine
+from pods.rollouts.vllm_setup import arguments
 from pods.tasks.load import load as load_task
 from pods.tasks.prompts import fitting
 

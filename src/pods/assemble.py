@@ -14,8 +14,9 @@ from pods.policy.load import Policy, load
 from pods.policy.optimizer import make_optimizer
 from pods.policy.update import update
 from pods.progress import Progress
-from pods.proof import Proof
+from pods.proof import make_proof
 from pods.records import Problem, Task
+from pods.rollouts.canary import prove_it_follows
 from pods.rollouts.engine import Engine, Prompt
 from pods.rollouts.transformers_engine import TransformersEngine
 from pods.runs.clock import TrainClock
@@ -61,12 +62,15 @@ def build(
         meter.measure(torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated)
     train, prompts = _fitting("train", task.train, policy, config)
     test, asked = _fitting("test", questions(config, task), policy, config)
+    engine = make_engine(policy, config, stop.check)
+    if config.engine.name == "vllm":
+        prove_it_follows(policy, engine, prompts[0])
     optimizer = make_optimizer(policy, config.update)
     loop = Loop(
         config=config,
         task=Task(task.name, train, test, task.grade),
         prompts=prompts,
-        engine=make_engine(policy, config, stop.check),
+        engine=engine,
         rule=find_rule(config.sampler.rule),
         update=partial(update, policy, optimizer, config, check=stop.check),
         clock=TrainClock(now, torch.cuda.synchronize if on_gpu else lambda: None, meter=meter),
@@ -74,7 +78,7 @@ def build(
     progress = Progress(config.budget)
     return Experiment(
         config, store, policy, optimizer, loop, asked, tracker, progress, stop, meter, report,
-        Proof(config.engine),
+        make_proof(config),
     )  # fmt: skip
 
 

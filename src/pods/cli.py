@@ -23,6 +23,22 @@ WATCH_SECONDS = 2.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; return 0 if all is well, 1 if runs or a machine are not, 2 for bad input."""
+    options = _parser().parse_args(arguments)
+    try:
+        return VERBS[options.verb](options)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `pods status | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The verbs and what each takes."""
     parser = argparse.ArgumentParser(prog="pods", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     study = argparse.ArgumentParser(add_help=False)
@@ -48,17 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measure = verbs.add_parser("calibrate", parents=[words], help="which engine suits it best?")
     measure.add_argument("--out", type=Path, default=Path("calibration"), help="folder")
     measure.add_argument("--seconds", type=float, default=300.0, help="most that a mode may take")
-    options = parser.parse_args(arguments)
-    try:
-        return VERBS[options.verb](options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # `pods status | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return 130
+    return parser
 
 
 def _study(options: argparse.Namespace) -> Path:

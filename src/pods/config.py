@@ -222,18 +222,19 @@ class EngineConfig:
     min_kept: Annotated[
         float,
         Key(
-            "the run stops where a merge keeps less of the policy's change, since the rest is "
-            "rounded away in the engine's dtype; 0: never",
+            "the run stops where a merge keeps less of the policy's change, or makes more than 2 - "
+            "this of it, rounding to the engine's dtype; 0: never",
             low=0,
             high=1,
             operational=True,
         ),
     ]
     gap_bound: Annotated[
-        float,
+        float | None,
         Key(
             "mean |log-prob of the engine - of the trainer| of the kept tokens that raises an "
-            "alarm",
+            "alarm, where the engine has weights of its own; null: 1e-4 if both are in float32, "
+            "else 0.05",
             above=0,
             operational=True,
         ),

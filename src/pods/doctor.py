@@ -73,10 +73,8 @@ def facts(config: Config, here: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "task", f"{config.task.name}, {_data(config)}"
     engine, hardware = config.engine, config.hardware
     vllm = f", {engine.sync}, {engine.dtype}" if engine.name == "vllm" else ""
-    yield (
-        "engine",
-        f"{engine.name}{vllm}, on {hardware.device}, hardware.threads={hardware.threads}",
-    )
+    yield "engine", f"{engine.name}{vllm}"
+    yield "hardware", f"{hardware.name}: {hardware.device}, {hardware.threads} CPU threads a job"
 
 
 def missing(config: Config, gpus: Sequence[str]) -> Iterator[str]:
@@ -135,7 +133,7 @@ def _say(label: str, text: str) -> None:
 
 def _try(config: Config) -> str | None:
     """Load what a run loads and ask a little of it; return what is wrong, in one line."""
-    job._set_threads(config.hardware.threads)
+    job.set_threads(config.hardware.threads)
     from pods.trial import examine
 
     try:

@@ -23,10 +23,10 @@ from pods.rollouts.engine import Prompt
 from pods.runs import checkpoint
 from pods.runs.files import append, fsync, read_lines, read_until_damage, remove, truncate_to
 from pods.runs.history import (
-    alarmed_steps,
     clocks,
     drop_stopgaps,
     evaluation_points,
+    gaps,
     leftovers,
     newest_checkpoint,
     roll_back,
@@ -123,7 +123,7 @@ class Experiment:
             roll_back(self.store, step, state["metrics_bytes"])
             self.progress.print(f"going on from step {step}")
             self.void = void_steps(self.store)
-            self.proof.alarms = alarmed_steps(self.store, self.config.engine.gap_bound)
+            self.proof.recall(gaps(self.store))
         with self.meter.phase("sync"):
             self.loop.engine.sync()
         self.tidy(step)
@@ -149,13 +149,11 @@ class Experiment:
         if time.monotonic() - self.beaten >= 1:
             self.beaten = time.monotonic()
             self.store.set_status(step=step.step, train_seconds=step.train_seconds)
-        alarm = self.proof.alarm(step)
-        if alarm is not None:
-            self.progress.print(f"alarm: {alarm}")
-            self.store.set_status(gap_alarms=len(self.proof.alarms))
         if step.nonfinite is not None:
             self.keep_for_replay(step)
-        self.proof.judge(step)
+        alarm = self.proof.judge(step)
+        if alarm is not None:
+            self.progress.print(f"alarm: {alarm}")
 
     def keep_for_replay(self, step: Step) -> None:
         """Keep what a step that was not applied was made of; end the run if they pile up."""

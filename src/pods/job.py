@@ -85,7 +85,7 @@ def _begin(store: RunStore, config: Config, attempt: Path | None) -> Path:
         print(f"note: begun with commit {before[-1]['commit']}, goes on with {now['commit']}")
     attempt = attempt or new_attempt(store)
     mark(store, changes)
-    _set_threads(config.hardware.threads)
+    set_threads(config.hardware.threads)
     replace(attempt / "environment.json", json.dumps(now, indent=1), durable=True)
     replace(attempt / "git.diff", working_tree_changes())
     store.set_status(state="running", pid=os.getpid(), host=socket.gethostname(), error=None)
@@ -129,7 +129,7 @@ def _judge(problem: Exception, started: bool, store: RunStore) -> tuple[str, int
     if not started and isinstance(problem, ValueError):
         print(f"error: {problem}", file=sys.stderr)
         return "preempted" if clocks(store) else "pending", FAILED, error
-    if isinstance(problem, EngineFailed):
+    if started and isinstance(problem, EngineFailed):
         traceback.print_exception(problem)
         print("the same command goes on from the newest checkpoint", file=sys.stderr)
         return "preempted", AGAIN, error
@@ -163,14 +163,14 @@ def _in_short(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}".splitlines()[0]
 
 
-def _set_threads(threads: int) -> None:
+def set_threads(threads: int) -> None:
     """Before torch and tokenizers load: they read these once."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # vLLM's C++ reports what is in order
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Ask Linux for a SIGTERM should the sweep be killed: its jobs are nobody's then."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -178,5 +178,5 @@ def _end_with_parent() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        _end_with_parent()
+        end_with_parent()
     sys.exit(execute(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None))

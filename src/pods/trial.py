@@ -17,14 +17,16 @@ from pods.policy.load import Policy, load
 from pods.policy.optimizer import make_optimizer
 from pods.policy.scoring import score_all
 from pods.policy.update import update
-from pods.proof import NotThePolicy
+from pods.proof import NotThePolicy, make_proof
 from pods.randomness import derive
 from pods.records import Problem, Rollout, Sampling
+from pods.rollouts.canary import prove_it_follows
 from pods.rollouts.engine import Engine, Prompt
 from pods.tasks.load import load as load_task
 from pods.tasks.prompts import fitting
 
 MOVES = 3  # updates: few, so that the change is as small as a run's first ones are
+SIGNS = (-1.0, 1.0)
 SYNCS = 5
 CALLS = 3
 QUESTIONS, ROLLOUTS = 4, 4  # of doctor's small batch
@@ -45,29 +47,28 @@ def examine(config: Config) -> Iterator[tuple[str, str]]:
     """
     _settle(config)
     task, seconds = _timed(lambda: load_task(config.task))
-    yield (
-        "loaded",
-        f"{len(task.train):,} train and {len(task.test):,} test questions: {seconds:.1f} s",
-    )
+    sizes = f"{len(task.train):,} train and {len(task.test):,} test questions"
+    yield "loaded", f"{sizes}: {seconds:.1f} s"
     policy, seconds = _timed(lambda: load(config))
     numbers = sum(parameter.numel() for parameter in policy.model.parameters())
     yield "loaded", f"policy, {numbers:,} parameters: {seconds:.1f} s"
+    problems, prompts = _asked(task.test[:QUESTIONS], policy, config)
     engine, seconds = _timed(lambda: make_engine(policy, config, lambda: None))
     yield "loaded", f"engine: {seconds:.1f} s"
-    problems, prompts = _asked(task.test[:QUESTIONS], policy, config)
+    if config.engine.name == "vllm":
+        _, seconds = _timed(lambda: prove_it_follows(policy, engine, prompts[0]))
+        yield "follows", f"the policy, after a change and a sync: {seconds:.1f} s"
     [[answer]], _ = _generate(engine, prompts[:1], 1, Sampling(0.0, ANSWER_TOKENS), 0)
     yield "question", _on_a_line(problems[0].messages[-1]["content"])
     yield "answer", _on_a_line(answer.text)
     tokens = min(BATCH_TOKENS, config.sampling.max_completion_tokens)
     sampling = Sampling(config.sampling.temperature, tokens)
     groups, speed = _generate(engine, prompts, ROLLOUTS, sampling, 1)
-    yield (
-        "speed",
-        f"{speed:,.0f} tokens/s, {len(prompts) * ROLLOUTS} rollouts of up to {tokens} tokens",
-    )
+    batch = f"{len(prompts) * ROLLOUTS} rollouts of up to {tokens} tokens"
+    yield "speed", f"{speed:,.0f} tokens/s, {batch}"
     mean, largest = _gap(policy, config, [rollout for group in groups for rollout in group])
     yield "gap", f"engine and trainer: mean |Δlogp| {mean:.1e}, max {largest:.1e}"
-    if mean > (bound := config.engine.gap_bound):
+    if not mean <= (bound := make_proof(config).bound):  # so that NaN is past it
         raise NotThePolicy(f"the engine's log-probs are {mean:.2g} from the trainer's on average, "
                            f"past engine.gap_bound={bound:g}")  # fmt: skip
 
@@ -79,7 +80,7 @@ def measure(config: Config) -> dict[str, Any]:
 
     Returns:
         `sync_seconds` and `kept` (kept projection), None where nothing is handed over or rounded;
-        `tokens_per_second`, `gap_mean` and `gap_max`.
+        `tokens_per_second`, `gap_mean` and `gap_max`; `fit`, whether a run would go on.
     """
     _settle(config)
     task, policy = load_task(config.task), load(config)
@@ -99,18 +100,20 @@ def measure(config: Config) -> dict[str, Any]:
     for step in range(1, MOVES + 1):  # the first calls warm the engine up
         rollouts, _ = call(step)
         rng = np.random.default_rng(derive(config.seed, "signs", step))
-        update(policy, optimizer, config, rollouts, rng.choice([-1.0, 1.0], len(rollouts)), step)
+        signs = rng.choice(SIGNS, len(rollouts))
+        update(policy, optimizer, config, rollouts, signs, step)
         engine.sync()
     syncs = [_timed(engine.sync) for _ in range(SYNCS)]
     calls = [call(step) for step in range(MOVES + 1, MOVES + CALLS + 1)]
     mean, largest = _gap(policy, config, calls[-1][0])
-    handed_over = config.engine.name == "vllm"
+    handed_over, proof = config.engine.name == "vllm", make_proof(config)
     return {
         "sync_seconds": median(seconds for _, seconds in syncs) if handed_over else None,
         "tokens_per_second": median(speed for _, speed in calls),
         "gap_mean": mean,
         "gap_max": largest,
         "kept": syncs[-1][0],
+        "fit": mean <= proof.bound and proof.keeps(syncs[-1][0]),
     }
 
 

@@ -75,7 +75,9 @@ def allowed(hint: Any, key: Key) -> str:
     inner = _inner(hint)
     among = ", ".join(key.among)
     words = f"one of {among}" if among else TYPE_NAMES[inner]
-    if math.isfinite(key.high):
+    if math.isfinite(key.high) and math.isfinite(key.above):
+        words += f" > {key.above:g} and <= {key.high:g}"
+    elif math.isfinite(key.high):
         words += f" from {key.low:g} to {key.high:g}"
     elif math.isfinite(key.low):
         words += f" >= {key.low:g}"

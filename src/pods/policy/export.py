@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -23,6 +24,8 @@ def merged_weights(
 
     With adapters that is W + s B A of each target layer, out of place: merging in place and taking
     the change out again would let the trainer's weights drift by what rounding loses each time.
+    The linear layers beside a target come too, unchanged: an engine may keep them as one (q, k and
+    v), which is to be loaded whole.
 
     Where W is in the engine's coarse dtype already, rounding loses each change that is smaller than
     half a unit in the last place of its weight. How much of the change D survives is its kept
@@ -43,12 +46,22 @@ def merged_weights(
             before = start.get(name, weight)
             yield _rounded(name, before, weight.detach() - before, weight.detach(), dtype)
         return
-    for name, layer in policy.causal_lm.named_modules():
-        if isinstance(layer, LoraLayer):
-            a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
-            change = (b.detach().float() @ a.detach().float()) * layer.scaling[ADAPTER]
-            before = layer.get_base_layer().weight.detach()  # type: ignore[union-attr]
-            yield _rounded(f"{name}.weight", before, change, before.float() + change, dtype)
+    for place, block in policy.causal_lm.named_modules():
+        parts = dict(block.named_children())
+        if any(isinstance(part, LoraLayer) for part in parts.values()):
+            for name, part in parts.items():
+                if isinstance(part, LoraLayer | torch.nn.Linear):
+                    yield _merged(f"{place}.{name}.weight", part, dtype)
+
+
+def _merged(name: str, part: Any, dtype: torch.dtype) -> Merged:
+    if not isinstance(part, LoraLayer):
+        before = part.weight.detach()
+        return _rounded(name, before, torch.zeros_like(before), before, dtype)
+    a, b = part.lora_A[ADAPTER].weight.detach(), part.lora_B[ADAPTER].weight.detach()
+    change = (b.float() @ a.float()) * part.scaling[ADAPTER]
+    before = part.get_base_layer().weight.detach()
+    return _rounded(name, before, change, before.float() + change, dtype)
 
 
 def _rounded(

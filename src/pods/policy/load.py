@@ -58,7 +58,10 @@ class Policy:
 
     @property
     def version(self) -> int:
-        """A number that grows whenever a trained weight is written to, by whomever."""
+        """A number that grows whenever torch writes to a trained weight in place.
+
+        Not where its `.data` is written to, nor by a fused optimizer.
+        """
         return sum(p._version for p in self.model.parameters() if p.requires_grad)
 
     @contextmanager
@@ -131,6 +134,10 @@ def _check_length(model: PreTrainedModel, config: Config) -> None:
 def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:
     """Freeze the model and put float32 adapters on the target layers; B starts at 0."""
     lora = config.model.lora
+    for place, part in model.named_modules():
+        name = place.rpartition(".")[2]
+        if name in lora.targets and not isinstance(part, torch.nn.Linear):
+            raise ValueError(f"model.lora.targets: {name} is no linear layer")
     settings = LoraConfig(
         r=lora.r, lora_alpha=lora.alpha, target_modules=list(lora.targets), task_type="CAUSAL_LM"
     )

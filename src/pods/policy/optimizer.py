@@ -19,8 +19,9 @@ def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.AdamW:
     trained = [p for p in policy.model.parameters() if p.requires_grad]
     beta1, beta2 = update.betas
     return torch.optim.AdamW(
-        trained, lr=update.lr, betas=(beta1, beta2), weight_decay=update.weight_decay
-    )
+        trained, lr=update.lr, betas=(beta1, beta2), weight_decay=update.weight_decay,
+        fused=False,  # it writes to weights without `Policy.version` growing
+    )  # fmt: skip
 
 
 def trained(optimizer: torch.optim.AdamW) -> list[Tensor]:

@@ -4,29 +4,16 @@ vLLM runs in process, without a server and without workers, so that weights go o
 and a step of the engine is a call that returns.
 """
 
-import logging
 import os
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ |= {  # before vLLM loads: it reads them then
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_NO_USAGE_STATS": "1",  # it would call home
-    "VLLM_HOST_IP": "127.0.0.1",
-}
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])  # it speaks while it loads
-warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")  # its own affair
-
 import numpy as np
 import torch
-import torch._dynamo
-from huggingface_hub import snapshot_download
 from torch import Tensor
-from vllm import EngineArgs, LLMEngine, SamplingParams
+from vllm import SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
@@ -37,12 +24,7 @@ from pods.policy.load import Policy
 from pods.randomness import derive
 from pods.records import Rollout, Sampling
 from pods.rollouts.engine import EngineFailed, Prompt
-from pods.runs.home import weights
-
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those vLLM has room for
-GIB = 2**30
-CPU_PREFILL_TOKENS = 2048  # a forward pass takes seconds: a signal is heard between them
-CPU_BLOCK = 32  # tokens: prompts are shared in whole blocks, and its CPU default is 128
+from pods.rollouts.vllm_setup import start_vllm
 
 
 class VllmEngine:
@@ -62,11 +44,9 @@ class VllmEngine:
         self.adapter: LoRARequest | None = None
         self.synced = -1  # version of the policy that the engine has
         self.start = self._untrained(config)
-        if self.on_cpu:  # else a rank that nobody asks for is compiled, in the midst of a run
-            torch._dynamo.config.disable = True
-        self.vllm = _started(config)
-        padded = policy.vocabulary < policy.causal_lm.config.vocab_size
-        self.allowed = list(range(policy.vocabulary)) if padded else None
+        self.vllm = start_vllm(config)
+        padding = range(policy.vocabulary, policy.causal_lm.config.vocab_size)
+        self.bias = dict.fromkeys(padding, -100.0) or None  # ids that the tokenizer does not know
         self.sync()
         self.generate([(0,)], 2, Sampling(1.0, 2), [0])  # the first call compiles and allocates
 
@@ -79,7 +59,7 @@ class VllmEngine:
             else:
                 kept = self._merge()
         except Exception as error:
-            raise EngineFailed(f"vLLM took no new weights: {error}") from error
+            raise EngineFailed(f"vLLM took no new weights: {error!r}") from error
         self.synced = self.policy.version
         return kept
 
@@ -99,10 +79,10 @@ class VllmEngine:
             raise RuntimeError("the policy has changed since vLLM was last synced with it")
         try:
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive(0, "call", *seeds))
+                torch.default_generator.manual_seed(derive(0, "call", *seeds))
                 found = self._drive(prompts, n, sampling, seeds)
         except Exception as error:
-            raise EngineFailed(f"vLLM broke down: {error}") from error
+            raise EngineFailed(f"vLLM broke down: {error!r}") from error
         completions = [one for output in found for one in output.outputs]
         texts = self.policy.tokenizer.batch_decode(
             [one.token_ids for one in completions], skip_special_tokens=True
@@ -156,7 +136,7 @@ class VllmEngine:
             max_tokens=sampling.max_completion_tokens,
             seed=None if self.on_cpu else seed,
             stop_token_ids=self.policy.stop_ids,
-            allowed_token_ids=self.allowed,
+            logit_bias=self.bias,
             logprobs=0,  # of the token drawn, and no other
             flat_logprobs=True,
             detokenize=False,
@@ -196,47 +176,6 @@ class VllmEngine:
         if config.model.tuning != "full" or config.engine.dtype == config.model.dtype:
             return {}
         return {k: v.detach().clone() for k, v in self.policy.causal_lm.named_parameters()}
-
-
-def _started(config: Config) -> LLMEngine:
-    os.environ["VLLM_BATCH_INVARIANT"] = str(int(config.engine.batch_invariant))
-    try:
-        with torch.random.fork_rng(devices=[]):  # it seeds the process
-            return LLMEngine.from_engine_args(EngineArgs(**arguments(config)))
-    except ValueError as error:  # pydantic's have several lines
-        lines = str(error).splitlines()
-        reason = next((line for line in lines if "Value error" in line), lines[0])
-        raise ValueError(f"engine=vllm does not start: {reason.strip()}") from error
-
-
-def arguments(config: Config) -> dict[str, Any]:
-    """What vLLM is told of model, memory and batches."""
-    engine, sampling, on_cpu = config.engine, config.sampling, config.hardware.device == "cpu"
-    longest = sampling.max_prompt_tokens + sampling.max_completion_tokens
-    place = weights(config.model)
-    found: dict[str, Any] = {
-        "model": place if Path(place).is_dir() else snapshot_download(place, local_files_only=True),
-        "skip_tokenizer_init": True,
-        "generation_config": "vllm",  # no sampling settings but ours
-        "dtype": engine.dtype,
-        "logprobs_mode": "processed_logprobs",  # of the distribution that is drawn from
-        "max_model_len": longest,
-        "max_num_seqs": engine.max_rows,
-        "enable_prefix_caching": True,
-        "kv_cache_memory_bytes": None if engine.kv_gb is None else int(engine.kv_gb * GIB),
-        "gpu_memory_utilization": engine.gpu_memory_utilization,
-        "disable_log_stats": True,
-        "use_tqdm_on_load": False,
-        "seed": 0,
-    }
-    if on_cpu:
-        found |= {"enforce_eager": True, "block_size": CPU_BLOCK,
-                  "max_num_batched_tokens": max(engine.max_rows, CPU_PREFILL_TOKENS),
-                  "enable_prefix_caching": sampling.max_prompt_tokens > CPU_BLOCK}  # fmt: skip
-    if engine.sync == "adapter":
-        rank = next(rank for rank in LORA_RANKS if rank >= config.model.lora.r)
-        found |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
-    return found
 
 
 def _repack_tied_head(model: Any) -> None:

@@ -84,10 +84,9 @@ def void_steps(store: RunStore) -> set[int]:
     return {line["step"] for line in read_lines(store.metrics_path) if line["nonfinite"]}
 
 
-def alarmed_steps(store: RunStore, bound: float) -> set[int]:
-    """Steps in the log whose mean gap between engine and trainer was past a bound."""
-    lines = read_lines(store.metrics_path)
-    return {line["step"] for line in lines if (line.get("logprob_gap_mean") or 0) > bound}
+def gaps(store: RunStore) -> list[float | None]:
+    """The mean gap between engine and trainer of every step in the log; None: not measured."""
+    return [line.get("logprob_gap_mean") for line in read_lines(store.metrics_path)]
 
 
 def evaluated_steps(store: RunStore) -> set[int]:

@@ -1,0 +1,69 @@
+"""A canary: change the policy, and see the engine's log-probs follow. Tried when a run starts.
+
+An engine may ignore an adapter, or part of a merge, without a word; and while the policy is close
+to where it began, the gap of its log-probs hardly shows it.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pods.policy.load import Policy
+from pods.policy.logprobs import token_logprobs
+from pods.records import Rollout, Sampling
+from pods.rollouts.engine import Engine, Prompt
+
+TOKENS = 8
+MOVED = 1.0  # mean |change of a log-prob| that no rounding makes
+FOLLOWS = 0.2  # share of it that may remain between engine and trainer
+
+
+def prove_it_follows(policy: Policy, engine: Engine, prompt: Prompt) -> None:
+    """Disturb all trained weights, sync, compare log-probs; leave weights and engine as they were.
+
+    Raises:
+        ValueError: the engine's log-probs are not those of the disturbed policy.
+    """
+    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    before = [parameter.detach().clone() for parameter in trained]
+    [[rollout]] = engine.generate([prompt], 1, Sampling(1.0, TOKENS), [0])
+    original, moved, size = _logprobs(policy, rollout), 0.0, 1e-3
+    generator = torch.Generator().manual_seed(0)
+    try:
+        while moved < MOVED and size < 1:
+            size *= 2
+            for parameter, start in zip(trained, before, strict=True):
+                noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+                with torch.no_grad():
+                    parameter.copy_(start + size * noise)
+            moved = _gap(_logprobs(policy, rollout), original)
+        engine.sync()
+        [[follower]] = engine.generate([prompt], 1, Sampling(1.0, TOKENS), [0])
+        gap = _gap(_logprobs(policy, follower), follower.logprobs)
+    finally:
+        with torch.no_grad():
+            for parameter, start in zip(trained, before, strict=True):
+                parameter.copy_(start)
+    engine.sync()
+    if not gap <= FOLLOWS * moved:
+        raise ValueError(
+            "the engine does not follow the policy: after a change that moves log-probs by "
+            f"{moved:.2g} and a sync, the engine's are {gap:.2g} from the trainer's"
+        )
+
+
+def _gap(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    return float(np.abs(one - other).mean())
+
+
+def _logprobs(policy: Policy, rollout: Rollout) -> NDArray[np.float32]:
+    """(T,) of the rollout's tokens under the trainer's policy at temperature 1."""
+    ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids], device=policy.device)
+    completion = torch.zeros_like(ids, dtype=torch.bool)
+    completion[0, len(rollout.prompt_ids) :] = True
+    with torch.no_grad():
+        found = token_logprobs(
+            policy.causal_lm, ids, torch.ones_like(completion), completion,
+            temperature=1.0, vocabulary=policy.vocabulary,
+        )  # fmt: skip
+    return found.float().cpu().numpy()
