@@ -74,8 +74,9 @@ def test_weights_that_do_not_load_are_one_line(doctor, tmp_path):
     assert lines[-1].startswith("wrong: model=tiny: cannot load half")
 
 
+@pytest.mark.vllm
 def test_an_engine_too_far_from_the_trainer_is_wrong(doctor):
-    code, lines, _ = doctor("engine=transformers", "engine.gap_bound=1e-12")
+    code, lines, _ = doctor("engine=vllm", "engine.gap_bound=1e-12")
     assert code == 1
     assert lines[-1].startswith("wrong: the engine's log-probs are ")
     assert lines[-1].endswith("past engine.gap_bound=1e-12")
