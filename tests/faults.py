@@ -17,24 +17,24 @@ def rule(group, m, rng):
 
 
 def _raise():
-    from vllm import LLMEngine
+    from vllm.v1.engine.core import EngineCore
 
-    def step(engine):
+    def post_step(engine, model_executed):
         raise RuntimeError("injected")
 
-    LLMEngine.step = step
+    EngineCore.post_step = post_step
 
 
 def _hang():
-    from vllm import LLMEngine
+    from vllm.v1.engine.core import EngineCore
 
-    LLMEngine.step = lambda engine: time.sleep(3600)
+    EngineCore.post_step = lambda engine, model_executed: time.sleep(3600)
 
 
 def _stale():
-    from pods.rollouts.vllm_engine import VllmEngine
+    from pods.rollouts import vllm_engine
 
-    VllmEngine._merge = lambda engine: 1.0
+    vllm_engine.merge = lambda *arguments: 1.0
 
 
 FAULTS = {"raise": _raise, "hang": _hang, "stale": _stale}
