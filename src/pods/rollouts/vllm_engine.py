@@ -5,6 +5,7 @@ and a step of the engine is a call that returns.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -34,10 +35,10 @@ class Draft:
 
     def take(self, output: EngineCoreOutput) -> bool:
         """Add what a step of the engine brought; say whether that was the end."""
-        self.ids += output.new_token_ids
-        self.logprobs += output.new_logprobs.logprobs[:, 0].tolist()
         if output.finish_reason not in (None, FinishReason.STOP, FinishReason.LENGTH):
             raise RuntimeError(f"a request ended by {output.finish_reason}")
+        self.ids += output.new_token_ids
+        self.logprobs += output.new_logprobs.logprobs[:, 0].tolist()
         self.stopped = output.finish_reason == FinishReason.STOP
         return output.finish_reason is not None
 
@@ -131,9 +132,11 @@ class VllmEngine:
             while left:
                 self.check()
                 for output in core.get_output().outputs:
-                    left -= drafts[output.request_id].take(output)
+                    if output.request_id in drafts:  # not of a call that was abandoned
+                        left -= drafts[output.request_id].take(output)
         except BaseException:
-            core.abort_requests(list(drafts))
+            with suppress(Exception):  # a broken engine may not even take this
+                core.abort_requests(list(drafts))
             raise
         return list(drafts.values())
 

@@ -26,6 +26,7 @@ def start_vllm(config: Config) -> LLMEngine:
     """
     if config.hardware.device == "cpu":  # else a rank that nobody asks for is compiled in mid-run
         torch._dynamo.config.disable = True
+    os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # it would win over engine.kv_gb
     os.environ["VLLM_BATCH_INVARIANT"] = str(int(config.engine.batch_invariant))
     try:
         with torch.random.fork_rng(devices=[]):  # it seeds the process
