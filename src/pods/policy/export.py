@@ -30,7 +30,7 @@ def merged_weights(
     Where W is in the engine's coarse dtype already, rounding loses each change that is smaller than
     half a unit in the last place of its weight. How much of the change D survives is its kept
     projection <round(W + D) - round(W), D> / <D, D>. (Where W is finer, it is rounded up as often
-    as down: the projection stays near 1, with noise that the gap of the log-probs shows.)
+    as down: noise, which can also make the projection larger than 1.)
 
     Args:
         policy: with adapters or without.

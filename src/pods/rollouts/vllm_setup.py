@@ -24,7 +24,7 @@ def start_vllm(config: Config) -> LLMEngine:
     Raises:
         ValueError: vLLM cannot run this model, or has no room for it.
     """
-    if config.hardware.device == "cpu":  # else a rank that nobody asks for is compiled in mid-run
+    if config.hardware.device == "cpu":  # else its sampler compiles a rank that nobody asks for
         torch._dynamo.config.disable = True
     os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # it would win over engine.kv_gb
     os.environ["VLLM_BATCH_INVARIANT"] = str(int(config.engine.batch_invariant))
