@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from pods.config import Config
-from pods.randomness import derive
+from pods.randomness import evaluation_seed
 from pods.records import Problem, Rollout, Sampling, Task
 from pods.rollouts.engine import Engine, Prompt
+from pods.runs.points import RECORD
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ def already_done(
     """
     requests = _requests(config, task, step)
     asked = [(r, task.test[q].id, seed) for r, q, seed in requests]
-    there = [(row.get("repeat"), row.get("question"), row.get("seed")) for row in rows]
+    whole = takewhile(lambda row: isinstance(row, dict) and tuple(row) == RECORD, rows)
+    there = [(row["repeat"], row["question"], row["seed"]) for row in whole]
     same = (request == answer for request, answer in zip(asked, there, strict=False))
     count = sum(takewhile(bool, same))
     return count if count == len(requests) else count - count % _chunk(config, len(requests))
@@ -89,7 +91,7 @@ def _chunk(config: Config, requests: int) -> int:
 def _requests(config: Config, task: Task, step: int) -> list[tuple[int, int, int]]:
     """Repeat, question and seed of every record, in order."""
     return [
-        (r, q, derive(config.seed, "evaluation", step, r, q))
+        (r, q, evaluation_seed(config.seed, step, r, q))
         for r in range(config.evaluation.repeats)
         for q in range(len(task.test))
     ]

@@ -34,6 +34,8 @@ from pods.runs.history import (
     void_steps,
 )
 from pods.runs.meter import Meter
+from pods.runs.mirror import evaluation_row, training_row
+from pods.runs.points import answered, due
 from pods.runs.store import OPTIMIZER, RESUMABLE, RunStore, packed
 from pods.runs.tracking import Tracker
 from pods.step_record import metrics, replay_rows, rollout_rows
@@ -94,13 +96,8 @@ class Experiment:
 
         A function of the step and its clock alone, so that a resumed run has the same points.
         """
-        every = self.config.checkpoint
-        if every.every_steps is not None and step.step % every.every_steps == 0:
-            return True
-        if every.every_train_seconds is None:
-            return False
         before = step.train_seconds - sum(step.seconds.values())
-        return step.train_seconds // every.every_train_seconds > before // every.every_train_seconds
+        return due(self.config.checkpoint, step.step, before, step.train_seconds)
 
     def resume(self) -> int:
         """Take up the newest whole checkpoint, or commit that of step 0; return its step."""
@@ -143,7 +140,7 @@ class Experiment:
         every = self.config.rollouts_every_steps
         if every is not None and (step.step == 1 or step.step % every == 0):
             self.store.write_rollouts(step.step, rollout_rows(step))
-        self.tracker.log({k: v for k, v in line.items() if isinstance(v, int | float)})
+        self.tracker.log(training_row(line))
         reward = math.nan if line["reward"] is None else line["reward"]
         self.progress.step(step.step, step.train_seconds, reward)
         if time.monotonic() - self.beaten >= 1:
@@ -209,26 +206,31 @@ class Experiment:
 
     def evaluate(self, step: int) -> None:
         """Answer every question R times with the policy of `step`, going on where it stopped."""
+        started = time.perf_counter()
+        made = self.answer(step)
+        clock = self.loop.clock.train_seconds
+        row = evaluation_row(step, clock, read_lines(self.store.evaluation_path(step)))
+        accuracy = row.values["eval/accuracy"]
+        self.store.set_status(accuracy=accuracy)
+        self.tracker.log(row)
+        if made:
+            self.progress.evaluated(step, clock, accuracy, time.perf_counter() - started)
+
+    def answer(self, step: int) -> int:
+        """Make the records of `step` that are missing, with the policy as it is; return how many.
+
+        What follows the good ones, twice there, damaged or of something else, is cut off first.
+        """
         path, task, engine = self.store.evaluation_path(step), self.loop.task, self.loop.engine
         total = len(self.questions) * self.config.evaluation.repeats
         there = read_until_damage(path)
         done = already_done(self.config, task, step, there)
-        started = time.perf_counter()
-        if done != total or len(there) != total:
+        content = path.read_bytes() if there else b""
+        if done != total or answered(self.config, step, content) is None:
             with self.meter.phase("evaluation"):
                 truncate_to(path, done)
                 for records in evaluate(self.config, task, self.questions, engine, step, done):
                     append(path, map(asdict, records))
                     self.progress.evaluating(step)
                 fsync(path)
-        rows = read_lines(path)
-        means = {
-            f"eval/{name}": sum(row[key] for row in rows) / len(rows)
-            for name, key in (("accuracy", "correct"), ("format", "format"), ("length", "length"))
-        }
-        accuracy, clock = means["eval/accuracy"], self.loop.clock.train_seconds
-        self.store.set_status(accuracy=accuracy)
-        if done != total:
-            peaks = {f"peak_bytes/{phase}": peak for phase, peak in self.meter.peaks.items()}
-            self.tracker.log({"train_seconds": clock, "step": step, **means, **peaks})
-            self.progress.evaluated(step, clock, accuracy, time.perf_counter() - started)
+        return total - done

@@ -116,14 +116,14 @@ def _run(
         state, code, error = "preempted", AGAIN, None
         print("stopped on request; the same command goes on from here", file=sys.stderr)
     except Exception as problem:
-        state, code, error = _judge(problem, started, store)
+        state, code, error = judge(problem, started, store)
     _tell(store, state=state, error=error)
     with suppress(OSError):
         report()
     return code, tracker
 
 
-def _judge(problem: Exception, started: bool, store: RunStore) -> tuple[str, int, str]:
+def judge(problem: Exception, started: bool, store: RunStore) -> tuple[str, int, str]:
     """Whose an error is: the user's to mend, the machine's, or the run's own; say it."""
     error = _in_short(problem)
     if not started and isinstance(problem, ValueError):

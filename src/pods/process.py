@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,19 +56,30 @@ def start(store: RunStore, config: Config, slot: str) -> Running:
     if store.status().get("error"):
         store.set_status(error=None)  # of an earlier attempt
     attempt = new_attempt(store)
+    process = spawn("pods.job", [str(store.folder), str(attempt)], attempt, config, slot)
+    return Running(store, config, process, slot, time.monotonic())
+
+
+def spawn(
+    module: str, arguments: Sequence[str], place: Path, config: Config, slot: str
+) -> subprocess.Popen[bytes]:
+    """Start `python -m MODULE ARGUMENTS` for a run, on a slot; PLACE/console.log is its console.
+
+    Raises:
+        OSError: the disk does not take the console; nothing was started.
+    """
     package = str(Path(__file__).parents[1])  # the job finds us without being installed
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     environment["OMP_NUM_THREADS"] = str(config.hardware.threads)  # jobs must not fight for cores
     if config.hardware.device == "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = slot
-    with (attempt / "console.log").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pods.job", str(store.folder), str(attempt)],
+    with (place / "console.log").open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             env=environment, start_new_session=True,
         )  # fmt: skip
-    return Running(store, config, process, slot, time.monotonic())
 
 
 def end_if_silent(active: Running) -> None:

@@ -17,3 +17,8 @@ def derive(seed: int, purpose: str, *counters: int) -> int:
     """
     where = "/".join([str(seed), purpose, *map(str, counters)])
     return int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], "big") >> 1
+
+
+def evaluation_seed(seed: int, step: int, repeat: int, question: int) -> int:
+    """The seed of one answer: to a question, by its place in the test set, in one repeat."""
+    return derive(seed, "evaluation", step, repeat, question)

@@ -44,16 +44,21 @@ def peak_bytes(store: RunStore) -> dict[str, int]:
     return found
 
 
-def new_attempt(store: RunStore) -> Path:
-    """Make and return the folder of this attempt's console and environment."""
+def new_attempt(store: RunStore, kind: str = "attempts") -> Path:
+    """Make and return the folder of this attempt's console and environment.
+
+    Args:
+        store: of the run.
+        kind: `reevaluations` are no attempts at the run: their time and machine are not its own.
+    """
     for number in range(1, 10_000):
-        folder = store.folder / "attempts" / f"{number:03d}"
+        folder = store.folder / kind / f"{number:03d}"
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
         return folder
-    raise FileExistsError(f"{store.folder} has 9,999 attempts")
+    raise FileExistsError(f"{store.folder} has 9,999 {kind}")
 
 
 def _read_all(store: RunStore, name: str) -> list[dict[str, Any]]:

@@ -24,12 +24,17 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
     checkpoint.recover(store.checkpoints)
     complaints = {}
     for folder in sorted(store.checkpoints.glob("step-??????"), reverse=True):
-        wrong = checkpoint.damage(folder) or _mismatch(store, folder)
+        wrong = unfit(store, folder)
         if wrong:
             complaints[folder] = wrong
         elif needs in checkpoint.files_of(folder):
             return folder, complaints
     return None, complaints
+
+
+def unfit(store: RunStore, folder: Path) -> str | None:
+    """What keeps a checkpoint from being used for this run, in words; None if nothing does."""
+    return checkpoint.damage(folder) or _mismatch(store, folder)
 
 
 def _mismatch(store: RunStore, folder: Path) -> str | None:

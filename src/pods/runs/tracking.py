@@ -1,19 +1,24 @@
-"""The W&B mirror. The run's own files are the truth: nothing here can stop a run."""
+"""The W&B mirror of a run in progress. Its files are the truth: nothing here can stop a run."""
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
 from pods.config import Config
+from pods.runs import mirror
+from pods.runs.mirror import Row
+from pods.runs.store import RunStore
+
+# seconds; what the environment says goes first
+PATIENCE = {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "30"}
 
 
 class Tracker(Protocol):
     """Where a run's numbers are mirrored to."""
 
-    def log(self, values: Mapping[str, Any]) -> None:
-        """Send numbers; those of evaluations begin with `eval/`."""
+    def log(self, row: Row) -> None:
+        """Send a row; one that was sent before is not sent again."""
         ...
 
     def finish(self, exit_code: int) -> None:
@@ -24,7 +29,7 @@ class Tracker(Protocol):
 class NoTracker:
     """tracking=none."""
 
-    def log(self, values: Mapping[str, Any]) -> None:
+    def log(self, row: Row) -> None:
         """Do nothing."""
 
     def finish(self, exit_code: int) -> None:
@@ -34,55 +39,114 @@ class NoTracker:
 class WandbTracker:
     """One W&B run per run folder; the first failure is reported and ends the mirroring."""
 
-    def __init__(self, config: Config, folder: Path) -> None:
+    def __init__(self, config: Config, folder: Path, mode: str) -> None:
         """Open the mirror in the run folder; offline mode needs neither account nor network."""
+        self.config, self.store = config, RunStore(folder)
         self.run: Any = None
-        os.environ.setdefault("WANDB_SILENT", "true")
-        os.environ.setdefault("WANDB_INIT_TIMEOUT", "20")  # seconds
+        self.next = 0
+        """The first place that W&B has no row of."""
         try:
-            import wandb
-
-            self.run = wandb.init(
-                dir=folder,
-                mode=config.tracking.wandb,  # type: ignore[arg-type]
-                project=config.tracking.project,
-                entity=config.tracking.entity,
-                id=f"{config.study}-{folder.name}",
-                resume="allow" if config.tracking.wandb == "online" else None,
-                name="/".join(folder.parts[-2:]),
-                group=config.study,
-                job_type="train",
-                tags=[config.arm or config.sampler.rule, config.task.name, config.model.name],
-                config=asdict(config),
-                reinit="finish_previous",
-                settings=wandb.Settings(console="off", disable_git=True),
-            )
-            self.run.define_metric("train_seconds")
-            self.run.define_metric("*", step_metric="train_seconds")
+            if mode == "online":
+                check_key()
+            self.run = open_run(config, self.store, folder, mode)
+            self.next = self.run.starting_step
         except Exception as error:
             self._give_up(error)
 
-    def log(self, values: Mapping[str, Any]) -> None:
-        """Send numbers, placed by `train_seconds`."""
-        if self.run is not None:
+    def log(self, row: Row) -> None:
+        """Send a row, unless W&B has it or a later one from before a resume."""
+        if self.run is not None and row.place >= self.next:
             try:
-                self.run.log(dict(values))
+                self.run.log(dict(row.values), step=row.place, commit=True)
+                self.next = row.place + 1
             except Exception as error:
                 self._give_up(error)
 
     def finish(self, exit_code: int) -> None:
-        """Flush and close."""
+        """Flush and close, within half a minute even if the network has died."""
         if self.run is not None:
             try:
-                self.run.finish(exit_code=exit_code)
+                rows = mirror.rows(self.config, self.store)
+                close_run(self.run, mirror.summary(self.store, rows), exit_code)
             except Exception as error:
                 self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         self.run = None
-        print(f"W&B is off for this run ({type(error).__name__}: {error}); files are complete")
+        print(f"W&B is off for this run ({in_short(error)}); files are complete, "
+              "`pods sync` sends them")  # fmt: skip
 
 
 def open_tracker(config: Config, folder: Path) -> Tracker:
     """The tracker that the config asks for."""
-    return NoTracker() if config.tracking.wandb == "none" else WandbTracker(config, folder)
+    mode = config.tracking.wandb
+    return NoTracker() if mode == "none" else WandbTracker(config, folder, mode)
+
+
+def open_run(config: Config, store: RunStore, place: Path, mode: str, **more: Any) -> Any:
+    """Open the run's W&B run, or go on with it; its charts are drawn against `train_seconds`.
+
+    Args:
+        config: of the run.
+        store: of the run.
+        place: folder that W&B makes its own `wandb` folder in.
+        mode: offline or online; online, the run's `starting_step` is the first that W&B lacks.
+        more: further W&B settings.
+
+    Raises:
+        wandb.Error: the server does not answer in time, or refuses.
+    """
+    _prepare()
+    import wandb
+
+    run = wandb.init(
+        **mirror.settings(config, store),
+        dir=place.absolute(),
+        mode=mode,  # type: ignore[arg-type]
+        resume="allow" if mode == "online" else None,
+        reinit="finish_previous",
+        settings=wandb.Settings(
+            console="off", disable_git=True, symlink=False, finish_timeout_raises=True, **more
+        ),
+    )
+    run.define_metric("train_seconds")
+    for names in ("*", "eval/*"):
+        run.define_metric(names, step_metric="train_seconds")
+    return run
+
+
+def close_run(run: Any, summary: Mapping[str, Any], exit_code: int) -> None:
+    """Write the summary and the end; the run's W&B folder is whole on return.
+
+    Raises:
+        TimeoutError: the network is too slow, or has died.
+    """
+    import wandb
+
+    run.summary.update(summary)
+    run.finish(exit_code=exit_code)
+    wandb.teardown()  # `finish` does not wait for the file's last block
+
+
+def check_key() -> None:
+    """See that there are credentials for W&B, without a prompt and without the network.
+
+    Raises:
+        ValueError: there are none.
+    """
+    _prepare()
+    import wandb
+
+    if not wandb.login(prompt=False, verify=False):
+        raise ValueError("no W&B key: set WANDB_API_KEY or type `wandb login`; offline needs none")
+
+
+def in_short(error: Exception) -> str:
+    """An error's name and first line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _prepare() -> None:
+    """Before wandb reads its environment: no noise, and an end to waiting."""
+    for name, value in {"WANDB_SILENT": "true", **PATIENCE}.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,200 @@
+"""`pods evaluate`: make what a study's evaluations lack, and only that, a process a run."""
+
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from pods.config import Config
+from pods.console import forgiving_console
+from pods.job import AGAIN, DONE, FAILED
+from pods.process import spawn
+from pods.reevaluate import REPORT
+from pods.runs.attempts import new_attempt
+from pods.runs.checkpoint import DAMAGED
+from pods.runs.files import read_lines
+from pods.runs.history import clocks, evaluation_points
+from pods.runs.points import answered, due_points, expected_points
+from pods.runs.status import state_of
+from pods.runs.store import RunStore
+from pods.stop import Stop, stop_on_signals
+from pods.sweep import slots
+
+POLL_SECONDS = 0.05
+Questions = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A run that does not run now, and what its evaluations answer."""
+
+    store: RunStore
+    config: Config
+    found: Mapping[int, Questions | None]
+    """By step of each evaluation point; None: not whole."""
+
+
+@forgiving_console()
+def repair(folders: Sequence[Path], jobs: int | None = None) -> int:
+    """Evaluate every evaluation point that lacks records; say what was done and what cannot be.
+
+    Args:
+        folders: of runs; one that runs now is named and left alone.
+        jobs: processes at once; None: as many as a sweep would have.
+
+    Returns:
+        An exit code: 0 all is there, 1 something cannot be made again, 75 stopped: type it again.
+
+    Raises:
+        ValueError: `jobs` is less than 1.
+    """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"--jobs={jobs}: must be at least 1")
+    looked, codes = [], [DONE]
+    for folder in folders:
+        store = RunStore(folder)
+        try:
+            state = state_of(store)
+            if state == "running" or store.is_held():
+                print(f"{_name(store)}  running in another process; left alone")
+            elif state != "pending":
+                looked.append(_look(store, state))
+        except DAMAGED as problem:
+            print(f"{_name(store)}  cannot be read: {problem}")
+            codes.append(FAILED)
+    work = [(run, steps) for run in looked if (steps := _missing(run, looked))]
+    if not work:
+        total = sum(len(run.found) for run in looked)
+        print(f"{len(looked)} runs, {total} evaluations: nothing is missing")
+    for device in sorted({run.config.hardware.device for run, _ in work}):  # slots of its own
+        codes += _evaluate([w for w in work if w[0].config.hardware.device == device], jobs)
+    return FAILED if FAILED in codes else max(codes)
+
+
+def _look(store: RunStore, state: str) -> Looked:
+    """Read a run's log and evaluations."""
+    config = store.config()
+    paths = {step: store.evaluation_path(step) for step in _points(store, config, state)}
+    return Looked(store, config, {
+        step: answered(config, step, path.read_bytes() if path.is_file() else b"")
+        for step, path in paths.items()
+    })  # fmt: skip
+
+
+def _points(store: RunStore, config: Config, state: str) -> list[int]:
+    """Steps that have to be evaluated; of a run that stopped, those that no resume makes anew.
+
+    Raises:
+        ValueError: the log is damaged.
+    """
+    try:
+        lines = read_lines(store.metrics_path)
+        due = due_points(config, lines)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{store.metrics_path.name} is damaged: {error}") from error
+    if state == "done":
+        return sorted(expected_points(config, lines))
+    newest = max((clock["step"] for clock in clocks(store).values()), default=-1)
+    return sorted({*evaluation_points(store), *(step for step in due if step <= newest)})
+
+
+def _missing(run: Looked, others: Sequence[Looked]) -> list[int]:
+    """Steps whose evaluation is not whole, or answers less than that of others like it."""
+    like = [other for other in others if _asked(other.config) == _asked(run.config)]
+    counts = Counter(names for other in like for names in other.found.values() if names)
+    usual = max(counts, key=lambda names: (len(names), counts[names]), default=None)
+    return [step for step, names in run.found.items() if names is None or names != usual]
+
+
+def _asked(config: Config) -> dict[str, Any]:
+    """What decides on the questions that a run's evaluations ask."""
+    return {
+        "task": asdict(config.task),
+        "model": config.model.name,
+        "longest": config.sampling.max_prompt_tokens,
+        "questions": config.evaluation.questions,
+    }
+
+
+def _evaluate(work: Sequence[tuple[Looked, list[int]]], jobs: int | None) -> list[int]:
+    """Evaluate runs that share this machine's slots; return their exit codes."""
+    launch = work[0][0].config.launch
+    configs = [replace(run.config, launch=replace(launch, jobs=jobs or launch.jobs))
+               for run, _ in work]  # fmt: skip
+    names = slots(configs)
+    free: SimpleQueue[str] = SimpleQueue()
+    for slot in names:
+        free.put(slot)
+    print(f"{sum(len(steps) for _, steps in work)} evaluations to make in {len(work)} runs, "
+          f"{len(names)} at a time", flush=True)  # fmt: skip
+    with stop_on_signals() as stop, ThreadPoolExecutor(len(names)) as pool:
+        codes = list(pool.map(partial(_one, free=free, stop=stop), work))
+        if stop.requested:
+            print("stopped on request; the same command goes on from here")
+        return codes
+
+
+def _one(work: tuple[Looked, list[int]], free: "SimpleQueue[str]", stop: Stop) -> int:
+    """Evaluate one run in a process of its own, on a free slot; print what it reports."""
+    run, steps = work
+    slot = free.get()
+    try:
+        if stop.requested:
+            return AGAIN
+        place = new_attempt(run.store, "reevaluations")
+        arguments = [str(run.store.folder), str(place), *map(str, steps)]
+        explained = False
+        with spawn("pods.reevaluate", arguments, place, run.config, slot) as process:
+            for row in _reported(process, place / REPORT, stop):
+                print(f"{_name(run.store)}  {_line(row)}", flush=True)
+                explained |= "error" in row
+        code = process.returncode
+        if code != DONE and not explained:
+            print(f"{_name(run.store)}  {_death(code)} ({place / 'console.log'})")
+        if code in (DONE, FAILED, AGAIN):
+            return code
+        return AGAIN if stop.requested else FAILED
+    except OSError as problem:
+        print(f"{_name(run.store)}  not evaluated: {problem}")
+        return AGAIN
+    finally:
+        free.put(slot)
+
+
+def _reported(
+    process: "subprocess.Popen[bytes]", report: Path, stop: Stop
+) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a process's report as they come; hand on a request to stop."""
+    seen, ended = 0, False
+    while not ended:
+        time.sleep(POLL_SECONDS)
+        ended = process.poll() is not None  # first, so that its last line is not missed
+        rows = read_lines(report)
+        yield from rows[seen:]
+        seen = len(rows)
+        if stop.requested:
+            process.terminate()  # all after the first change nothing
+
+
+def _name(store: RunStore) -> str:
+    return f"{store.folder.parent.name}/{store.folder.name}"
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    """A line of a report, for a screen."""
+    step = f"step {row['step']:>6}  " if "step" in row else ""
+    if "accuracy" not in row:
+        return f"{step}{row.get('error') or row['note']}"
+    made = f"{row['made']} records made" if row["made"] else "its records were there"
+    return f"{step}accuracy {row['accuracy']:.3f}  {row['seconds']:.1f} s  ({made})"
+
+
+def _death(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

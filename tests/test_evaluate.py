@@ -1,0 +1,339 @@
+"""Evaluation points, and `pods evaluate`: what it makes again is what was there, byte for byte."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import fields
+from itertools import count
+from pathlib import Path
+
+import pytest
+from compose import composed
+from running import SHORT
+
+from pods import experiment, job
+from pods.cli import main
+from pods.evaluate import EvalRecord
+from pods.reevaluate import REPORT, execute
+from pods.repair import repair
+from pods.runs.attempts import environments, wall_seconds
+from pods.runs.files import read_lines
+from pods.runs.frozen import freeze
+from pods.runs.history import evaluation_points
+from pods.runs.points import RECORD, answered, due, expected_points
+from pods.runs.store import RunStore
+
+TICK = 1 / 64  # exact in binary, so that sums of it are
+POINTS = (0, 2, 3, 4, 6)
+CHUNK = 8
+RECORDS = 32  # 2 repeats of 16 questions
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run whose points come from steps and from seconds."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    config = composed(
+        *SHORT, f"runs_dir={folder / 'runs'}", "nm.n=8", "nm.m=4", f"engine.max_rows={CHUNK}",
+        "budget.train_seconds=null", "budget.max_steps=6", "checkpoint.every_steps=2",
+        "checkpoint.every_train_seconds=0.21",
+    )  # fmt: skip
+    store, ticks = freeze(config), count()
+    assert job.execute(store.folder, now=lambda: next(ticks) * TICK) == job.DONE
+    return store
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    """A copy of it, to be damaged."""
+    place = tmp_path / run.folder.relative_to(run.folder.parents[4])
+    return RunStore(Path(shutil.copytree(run.folder, place)))
+
+
+def content(store):
+    """The bytes of everything in a run folder but the lock and what `pods evaluate` notes down."""
+    files = [p for p in store.folder.rglob("*") if p.is_file() and p.name != ".lock"]
+    names = {str(path.relative_to(store.folder)): path for path in files}
+    return {n: p.read_bytes() for n, p in names.items() if not n.startswith("reevaluations")}
+
+
+def evaluated(store, *steps):
+    """Evaluate steps in this process; return exit code and report."""
+    place = store.folder / "reevaluations" / "000"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    return execute(store.folder, place, steps), read_lines(place / REPORT)
+
+
+# evaluation points
+
+
+def test_a_step_is_due_if_the_clock_passes_a_multiple_in_it_or_its_number_is_one():
+    """Against counting: 0.75 s passes at tick 48, 96, ... of 1/64 s, also at a step's very end."""
+    every = composed("checkpoint.every_steps=7", "checkpoint.every_train_seconds=0.75").checkpoint
+    chance, clock = random.Random(0), 0
+    for step in range(1, 400):
+        ticks = chance.choice((0, 1, 5, 17, 48, 130))
+        passed = any(tick % 48 == 0 for tick in range(clock + 1, clock + ticks + 1))
+        assert due(every, step, clock * TICK, (clock + ticks) * TICK) == (passed or step % 7 == 0)
+        clock += ticks
+    never = composed("checkpoint.every_steps=null", "checkpoint.every_train_seconds=null")
+    assert not due(never.checkpoint, 1, 0.0, 1e6)
+
+
+def test_the_log_alone_gives_the_points_that_the_run_had(run):
+    """A step is 5 phases of a tick: 0.21 s pass in step 3 (10 to 15 ticks), 0.42 s in step 6."""
+    lines = read_lines(run.metrics_path)
+    points = expected_points(run.config(), lines)
+    assert points == evaluation_points(run) == {step: step * 5 * TICK for step in POINTS}
+    until = {step: seconds for step, seconds in points.items() if step < 5}
+    assert expected_points(run.config(), lines[:5]) == {**until, 5: 25 * TICK}
+    assert expected_points(run.config(), []) == {0: 0.0}
+    void = [{**line, "nonfinite": "the loss is NaN"} for line in lines]
+    assert expected_points(run.config(), void) == points
+
+
+# records
+
+
+def line(text, number, change):
+    """Text with one line changed; `change` takes and returns bytes."""
+    lines = text.splitlines(keepends=True)
+    return b"".join([*lines[:number], change(lines[number]), *lines[number + 1 :]])
+
+
+DAMAGES = {
+    "missing": lambda text, other: b"",
+    "its last record missing": lambda text, other: line(text, RECORDS - 1, lambda row: b""),
+    "cut off in a line": lambda text, other: text[:-20],
+    "cut off at the end of a line": lambda text, other: text[:-1],
+    "a record in its middle missing": lambda text, other: line(text, 9, lambda row: b""),
+    "a record twice": lambda text, other: line(text, 4, lambda row: row * 2),
+    "all twice": lambda text, other: text * 2,
+    "a line begun after its end": lambda text, other: text + text[:30],
+    "a blank line": lambda text, other: line(text, 4, lambda row: b"\n" + row),
+    "those of another step": lambda text, other: other,
+    "one of another step": lambda text, other: line(
+        text, 20, lambda row: other.splitlines(keepends=True)[20]
+    ),
+    "two in the other's place": lambda text, other: b"".join(
+        text.splitlines(keepends=True)[i] for i in (1, 0, *range(2, RECORDS))
+    ),
+    "a field missing": lambda text, other: line(
+        text, 17, lambda row: row.replace(b'"finished": true, ', b"")
+    ),
+    "a field by another name": lambda text, other: text.replace(b"correct", b"cosrect", 1),
+    "a line that is no record": lambda text, other: line(text, 30, lambda row: b"17\n"),
+    "zeros": lambda text, other: bytes(len(text)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_an_evaluation_that_is_not_whole_is_seen(run, damage):
+    text, other = (run.evaluation_path(step).read_bytes() for step in (2, 3))
+    names = tuple(f"test-{q:04d}" for q in range(16))
+    assert answered(run.config(), 2, text) == names
+    damaged = DAMAGES[damage](text, other)
+    assert damaged != text
+    assert answered(run.config(), 2, damaged) is None
+
+
+def test_the_fields_of_a_record_are_known_without_what_makes_them():
+    assert tuple(field.name for field in fields(EvalRecord)) == RECORD
+
+
+# pods evaluate
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_made_again_is_what_was_there_and_nothing_else_changes(run, copied, damage):
+    path = copied.evaluation_path(2)
+    path.write_bytes(DAMAGES[damage](path.read_bytes(), copied.evaluation_path(3).read_bytes()))
+    code, [row] = evaluated(copied, 2)
+    assert code == job.DONE
+    assert content(copied) == content(run)
+    accuracy = sum(r["correct"] for r in read_lines(path)) / RECORDS
+    assert (row["step"], row["accuracy"]) == (2, accuracy)
+    assert row["made"] % CHUNK == 0 and row["made"] <= RECORDS
+    assert environments(copied) == environments(run) and wall_seconds(copied) == wall_seconds(run)
+    assert (copied.folder / "reevaluations" / "000" / "environment.json").exists()
+
+
+def test_a_study_is_repaired_run_by_run_and_only_where_it_has_to_be(run, copied, capsys):
+    """As a user types it, in a process a run; a second run lacks what cannot be made again."""
+    other = RunStore(copied.folder.with_name("seed1-0123456789"))
+    shutil.copytree(copied.folder, other.folder)  # its checkpoints are of the first one
+    copied.evaluation_path(0).unlink()
+    copied.evaluation_path(3).write_bytes(copied.evaluation_path(4).read_bytes())
+    other.evaluation_path(6).unlink()
+    before = content(other)
+    assert repair([other.folder, copied.folder], jobs=1) == job.FAILED
+    assert content(copied) == content(run) and content(other) == before
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "3 evaluations to make in 2 runs, 1 at a time"
+    name = f"max_variance-n8-m4/{run.folder.name}"
+    assert lines[:1] == [f"max_variance-n8-m4/{other.folder.name}  step      6  "
+                         f"cannot be evaluated: it is step 6 of run {run.folder.name}"]  # fmt: skip
+    made = [row.split() for row in lines[1:]]
+    assert [(m[0], m[2], m[-3:]) for m in made] == [
+        (name, "0", ["(32", "records", "made)"]), (name, "3", ["(32", "records", "made)"]),
+    ]  # fmt: skip
+    rows = read_lines(copied.evaluation_path(3))
+    assert f"accuracy {sum(row['correct'] for row in rows) / RECORDS:.3f} " in lines[2]
+
+
+def test_where_nothing_is_missing_it_says_so_and_loads_nothing(copied):
+    before = content(copied)
+    code = (
+        "import sys; from pathlib import Path; from pods.repair import repair; "
+        f"code = repair([Path({str(copied.folder)!r})]); "
+        "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules); sys.exit(code)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "1 runs, 5 evaluations: nothing is missing\n"
+    assert content(copied) == before and not (copied.folder / "reevaluations").exists()
+
+
+def test_one_question_less_is_seen_where_other_evaluations_have_it(copied, tmp_path, capsys):
+    """With one repeat a file that ends early looks whole by itself."""
+    config = composed("evaluation.repeats=1")
+    rows = [row for row in copied.evaluation_path(2).read_bytes().splitlines(keepends=True)[:16]]
+    assert len(answered(config, 2, b"".join(rows[:15]))) == 15
+    values = copied.config_values()
+    values["evaluation"]["repeats"] = 1
+    copied.write_config(values)
+    for step in POINTS:
+        path = copied.evaluation_path(step)
+        rows = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(rows[: 15 if step == 4 else 16]))
+    assert repair([copied.folder]) == job.FAILED  # since the run is not what it was
+    out = capsys.readouterr().out
+    assert "1 evaluations to make in 1 runs" in out
+    assert "changed since the run began: evaluation.repeats: 2 -> 1" in out
+    assert len(read_lines(copied.evaluation_path(4))) == 15
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (shutil.rmtree, "its checkpoint is gone"),
+        (lambda folder: (folder / "policy" / "model.safetensors").write_bytes(b"x"),
+         "policy/model.safetensors is damaged"),
+        (lambda folder: (folder / "MANIFEST.json").unlink(), "cannot be read"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_made_again_is_named_and_left(run, copied, damage, words):
+    for step in (2, 4):
+        copied.evaluation_path(step).write_bytes(copied.evaluation_path(step).read_bytes()[:-200])
+    damage(copied.checkpoint(2))
+    before = content(copied)
+    code, [wrong, made] = evaluated(copied, 2, 4)
+    assert code == job.FAILED
+    assert wrong["step"] == 2 and words in wrong["error"]
+    assert made["step"] == 4 and made["made"] == CHUNK
+    name = "evaluations/step-000004.jsonl"
+    assert content(copied) == {**before, name: content(run)[name]}
+
+
+def test_a_run_that_runs_is_left_alone(copied, capsys):
+    copied.evaluation_path(2).unlink()
+    before = content(copied)
+    with copied.lock():
+        assert repair([copied.folder]) == job.DONE
+        assert evaluated(copied, 2) == (job.AGAIN, [{"error": "another process runs this; "
+                                                              "left alone"}])  # fmt: skip
+    assert "running in another process; left alone" in capsys.readouterr().out
+    assert content(copied) == before
+    copied.set_status(state="running", host="another one")
+    before = content(copied)
+    assert repair([copied.folder]) == job.DONE and evaluated(copied, 2)[0] == job.AGAIN
+    assert "running in another process; left alone" in capsys.readouterr().out
+    assert content(copied) == before
+
+
+def test_of_a_run_that_stopped_only_what_no_resume_makes_anew_is_asked_for(copied, capsys):
+    """Its newest checkpoint is of step 4: step 6 is to come again, and so is its log."""
+    copied.set_status(state="preempted")
+    shutil.rmtree(copied.checkpoint(6))
+    copied.evaluation_path(6).unlink()
+    assert repair([copied.folder]) == job.DONE
+    assert capsys.readouterr().out == "1 runs, 4 evaluations: nothing is missing\n"
+    shutil.rmtree(copied.checkpoints)
+    assert repair([copied.folder]) == job.DONE
+    assert capsys.readouterr().out == "1 runs, 0 evaluations: nothing is missing\n"
+
+
+def test_a_request_to_stop_keeps_whole_chunks_and_the_same_command_goes_on(
+    run, copied, monkeypatch
+):
+    before = content(copied)
+    path, plain, calls = copied.evaluation_path(2), experiment.append, count(1)
+    path.unlink()
+
+    def stopping(*arguments):
+        plain(*arguments)
+        if next(calls) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(experiment, "append", stopping)
+    code, [row] = evaluated(copied, 2, 4)
+    assert code == job.AGAIN and "stopped on request" in row["error"]
+    name = str(path.relative_to(copied.folder))
+    assert content(copied)[name] == b"".join(before[name].splitlines(keepends=True)[: 2 * CHUNK])
+    code, [row] = evaluated(copied, 2)
+    assert code == job.DONE and row["made"] == RECORDS - 2 * CHUNK
+    assert content(copied) == before == content(run)
+
+
+KILLED = """
+import os, signal, sys
+if "pods.reevaluate" in " ".join(sys.orig_argv):
+    from pods.runs import files
+    plain, sizes = files.append, []
+    def append(path, records):
+        plain(path, records)
+        sizes.append(path)
+        if len(sizes) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+    files.append = append
+"""
+
+
+def test_a_process_that_is_killed_loses_nothing(run, copied, tmp_path, monkeypatch, capsys):
+    (tmp_path / "sitecustomize.py").write_text(KILLED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    copied.evaluation_path(2).unlink()
+    assert repair([copied.folder]) == job.FAILED
+    assert f"{run.folder.name}  killed by SIGKILL (" in capsys.readouterr().out
+    assert len(read_lines(copied.evaluation_path(2))) == 3 * CHUNK
+    assert evaluated(copied, 2)[1][0]["made"] == CHUNK
+    assert content(copied) == content(run)
+
+
+def test_a_log_or_config_that_cannot_be_read_is_named_and_the_others_go_on(run, copied, capsys):
+    other = RunStore(copied.folder.with_name("seed1-0123456789"))
+    shutil.copytree(copied.folder, other.folder)
+    with other.metrics_path.open("r+b") as file:
+        file.write(b"x")
+    assert repair([other.folder, copied.folder]) == job.FAILED
+    wrong, fine = capsys.readouterr().out.splitlines()
+    assert f"{other.folder.name}  cannot be read: metrics.jsonl is damaged: " in wrong
+    assert fine == "1 runs, 5 evaluations: nothing is missing"
+
+
+def test_the_verb_takes_a_study_and_says_which_there_are(copied, monkeypatch, capsys):
+    monkeypatch.chdir(copied.folder.parents[4])
+    assert main(["evaluate"]) == 0
+    assert capsys.readouterr().out == "1 runs, 5 evaluations: nothing is missing\n"
+    for words, message in (
+        (["nope"], "study=nope: no runs in runs/nope; studies there: default"),
+        (["--jobs", "0"], "--jobs=0: must be at least 1"),
+    ):
+        assert main(["evaluate", *words]) == 2
+        assert capsys.readouterr().err == f"error: {message}\n"

@@ -1,0 +1,492 @@
+"""The W&B mirror, read back from W&B's own files; and its client, against a stand-in server."""
+
+import gzip
+import http.server
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from compose import ROOT, composed
+from running import SHORT, run_folder
+
+from pods.runs import checkpoint, dashboard
+from pods.runs.attempts import new_attempt
+from pods.runs.files import append, read_lines
+from pods.runs.frozen import freeze
+from pods.runs.history import roll_back
+from pods.runs.mirror import evaluation_row, rows, training_row
+from pods.runs.store import RunStore
+from pods.runs.tracking import open_tracker
+from pods.runs.wandb_sync import NotSynced, sync
+
+SYNC = """
+import sys
+from pathlib import Path
+from pods.runs.store import run_folders
+from pods.runs.wandb_sync import sync
+try:
+    for line in sync(run_folders(Path(sys.argv[1])), offline=False):
+        print(line, flush=True)
+except ValueError as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_service():
+    """W&B leaves a service process, and its address in the environment for processes of ours."""
+    before = {key: text for key, text in os.environ.items() if key.startswith("WANDB")}
+    yield
+    if "wandb" in sys.modules:
+        sys.modules["wandb"].teardown()
+    for key in [key for key in os.environ if key.startswith("WANDB")]:
+        del os.environ[key]
+    os.environ.update(before)
+
+
+def line_of(step: int, attempt: int = 1) -> dict:
+    """What repeats in a resume, and seconds, which do not; a step of 3 s."""
+    return {
+        "step": step, "nonfinite": None, "train_seconds": 3.0 * step + attempt / 7,
+        "prompts": ["a"], "seconds/generate": 2.0 + attempt / 7, "reward": step / 9,
+        "zero_variance_groups": 1, "kept": [[0, 2]], "logprob_gap": 1e-6 * step,
+    }  # fmt: skip
+
+
+def start(runs_dir: Path, *overrides: str) -> RunStore:
+    config = composed(f"runs_dir={runs_dir}", "arm=pods", "evaluation.repeats=2", "study=s",
+                      "checkpoint.every_steps=2", *overrides)  # fmt: skip
+    store = freeze(config)
+    (new_attempt(store) / "environment.json").write_text(json.dumps({"cpu": "A CPU", "gpus": []}))
+    store.set_status(state="running", pid=1, host="a-host")
+    return store
+
+
+def evaluate(store: RunStore, step: int, right: int, seconds: float) -> None:
+    """Commit a checkpoint; 4 questions twice, `right` of the 8 answers are correct."""
+    write = partial(store.write_clock, step=step, train_seconds=seconds, evaluation=True)
+    checkpoint.commit(store.checkpoint(step), write)
+    append(store.evaluation_path(step), [
+        {"repeat": r, "question": f"q{q}", "correct": 4 * r + q < right, "format": True,
+         "length": 5}
+        for r in range(2) for q in range(4)
+    ])  # fmt: skip
+
+
+def train(store: RunStore, first: int, last: int, attempt: int = 1) -> None:
+    """Steps of a run, with a checkpoint every second one, on which `step` answers are right."""
+    if first == 1:
+        evaluate(store, 0, 1, 0.0)
+    for step in range(first, last + 1):
+        store.append_metrics(line_of(step, attempt))
+        if step % 2 == 0:
+            evaluate(store, step, step, line_of(step, attempt)["train_seconds"])
+
+
+def resume(store: RunStore, step: int) -> None:
+    roll_back(store, step, store.clock(store.checkpoint(step))["metrics_bytes"])
+
+
+def mirrored(store: RunStore) -> None:
+    """One attempt of the live mirror, told all that the files hold by then."""
+    config = store.config()
+    tracker = open_tracker(config, store.folder)
+    for row in rows(config, store):
+        tracker.log(row)
+    tracker.finish(0)
+
+
+def records(path: Path) -> list:
+    """Read a .wandb file: 7 bytes of header, then LevelDB's log format around W&B's protobuf."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, position, found, parts = path.read_bytes(), 7, [], b""
+    while len(data) - position >= 7:
+        left = 32768 - position % 32768  # in this block
+        _, size, kind = struct.unpack_from("<IHB", data, position)
+        if left < 7 or kind == 0:
+            position += left
+            continue
+        parts += data[position + 7 : position + 7 + size]
+        position += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            found.append(Record.FromString(parts))
+            parts = b""
+    return found
+
+
+def value(items) -> dict:
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+
+
+def offline(store: RunStore) -> SimpleNamespace:
+    """What the run's only offline folder holds."""
+    [path] = store.folder.glob("wandb/**/*.wandb")
+    found = records(path)
+    [run] = [record.run for record in found if record.HasField("run")]
+    history = [record.history for record in found if record.HasField("history")]
+    summary: dict = {}
+    for record in found:
+        summary |= value(record.summary.update)
+    return SimpleNamespace(
+        run=run,
+        config=value(run.config.update),
+        metrics=[record.metric for record in found if record.HasField("metric")],
+        places=[row.step.num for row in history],
+        rows=[{k: v for k, v in value(row.item).items() if k[0] != "_"} for row in history],
+        summary=summary,
+        exits=[record.exit.exit_code for record in found if record.HasField("exit")],
+    )
+
+
+def test_rows_by_hand():
+    row = training_row(line_of(3))
+    assert row.place == 6 and set(row.values) == {
+        "step", "train_seconds", "seconds/generate", "reward", "zero_variance_groups", "logprob_gap"
+    }  # fmt: skip
+    answers = [{"correct": c, "format": True, "length": n} for c, n in ((True, 3), (False, 6))]
+    row = evaluation_row(4, 2.5, [*answers, {"correct": False, "format": False, "length": 9}])
+    assert row.place == 9 and row.values == {
+        "step": 4, "train_seconds": 2.5, "eval/accuracy": 1 / 3, "eval/format": 2 / 3,
+        "eval/length": 6.0,
+    }  # fmt: skip
+
+
+def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
+    store = start(tmp_path)
+    train(store, 1, 5)
+    mirrored(store)
+    resume(store, 4)
+    train(store, 5, 6, attempt=2)  # step 5 again, slower
+    time.sleep(1.1)  # W&B names folders by the second
+    mirrored(store)
+    resume(store, 6)
+    train(store, 7, 8, attempt=3)
+    (store.folder / "wandb.tmp123").mkdir()  # of a sync that was killed
+    (new_attempt(store) / "environment.json").write_text(json.dumps({"cpu": "Another", "gpus": []}))
+    phases = {"generate": {"seconds": 1.0, "peak_bytes": 7}}
+    (new_attempt(store) / "phases.json").write_text(json.dumps(phases))
+    store.set_status(state="done", step=8, void_steps=1)
+    assert len(list(store.folder.glob("wandb/offline-run-*"))) == 2
+    for _ in range(2):
+        [line] = sync([store.folder], offline=True)
+        assert "13 rows in" in line
+    assert not list(store.folder.glob("wandb.*"))
+    found, lines = offline(store), read_lines(store.metrics_path)
+    assert [line["train_seconds"] for line in lines[4:7]] == [15 + 2 / 7, 18 + 2 / 7, 21 + 3 / 7]
+    assert found.places == [1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 16, 17]
+    trained = [row for row in found.rows if "reward" in row]
+    assert trained == [training_row(line).values for line in lines]
+    evaluated = [row for row in found.rows if "eval/accuracy" in row]
+    assert [(row["step"], row["eval/accuracy"], row["train_seconds"]) for row in evaluated] == [
+        (0, 1 / 8, 0.0), (2, 2 / 8, 6 + 1 / 7), (4, 4 / 8, 12 + 1 / 7), (6, 6 / 8, 18 + 2 / 7),
+        (8, 1.0, 24 + 3 / 7),
+    ]  # fmt: skip
+    run = found.run
+    assert (run.run_id, run.run_group, run.job_type, run.host, list(run.tags)) == (
+        f"s-{store.folder.name}", "s", "train", "a-host", ["pods", "chainsum", "tiny"]
+    )  # fmt: skip
+    assert run.display_name == f"max_variance-n64-m16/{store.folder.name}"
+    assert found.config["nm"]["n"] == 64 and found.config["series"] == "pods 64→16"
+    assert found.config["environment"]["cpu"] == "Another"
+    axes = {m.name or m.glob_name: (m.step_metric, m.options.defined) for m in found.metrics}
+    assert axes == {
+        "train_seconds": ("", True), "*": ("train_seconds", True), "eval/*": ("train_seconds", True)
+    }  # fmt: skip
+    wanted = {"state": "done", "best_accuracy": 1.0, "final_accuracy": 1.0, "void_steps": 1,
+              "peak_bytes/generate": 7, "train_seconds": 24 + 3 / 7}  # fmt: skip
+    assert {key: found.summary[key] for key in wanted} == wanted
+    assert found.exits == [0]
+
+
+def test_the_live_mirror_writes_what_sync_would(run_py, tmp_path):
+    short = [argument for argument in SHORT if not argument.startswith("tracking")]
+    assert run_py(*short, "tracking=offline").returncode == 0
+    store = RunStore(run_folder(tmp_path))
+    live = offline(store)
+    assert live.places == [1, 2, 4, 5, 6, 8, 9]
+    assert len(list(sync([store.folder], offline=True))) == 1
+    again = offline(store)
+    assert (again.places, again.rows, again.config) == (live.places, live.rows, live.config)
+    assert again.run.run_id == live.run.run_id
+    ours = [key for key in again.summary if key[0] != "_"]
+    assert {"state", "final_accuracy", "peak_bytes/generate", "peak_bytes/start"} <= set(ours)
+    assert {key: live.summary.get(key) for key in ours} == {k: again.summary[k] for k in ours}
+    drawn = {key for keys in dashboard.PANELS.values() for key in keys}
+    assert drawn <= {key for row in again.rows for key in row}
+
+
+def test_the_dashboard_draws_the_studys_series_against_the_training_clock():
+    pytest.importorskip("wandb_workspaces")
+    section = dashboard.dashboard("a-project", "me", "fig1")._to_model().spec.section
+    panels = [panel for part in section.panel_bank_config.sections for panel in part.panels]
+    assert [panel.config.metrics for panel in panels] == [
+        [key] for keys in dashboard.PANELS.values() for key in keys
+    ]
+    assert {
+        (p.config.x_axis, p.config.group_by, p.config.group_agg, p.config.group_area)
+        for p in panels
+    } == {("train_seconds", "series.value", "mean", "stderr")}  # fmt: skip
+    [shown] = section.run_sets[0].filters["filters"]
+    assert (shown["key"]["name"], shown["op"], shown["value"]) == ("group", "=", "fig1")
+
+
+def test_a_run_without_a_key_goes_on_and_is_not_asked_for_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setattr("builtins.input", None)
+    store = start(tmp_path, "tracking=online")
+    train(store, 1, 2)
+    mirrored(store)
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("W&B is off for this run (ValueError: no W&B key: set WANDB_API_KEY")
+    assert line.endswith("files are complete, `pods sync` sends them")
+
+
+def test_a_row_is_mirrored_once_and_an_evaluation_that_was_cut_off_later(tmp_path):
+    store = start(tmp_path)
+    train(store, 1, 4)
+    tracker = open_tracker(store.config(), store.folder)
+    told = rows(store.config(), store)
+    for row in [*told, told[-1], told[2]]:
+        tracker.log(row)
+    tracker.finish(0)
+    assert offline(store).places == [1, 2, 4, 5, 6, 8, 9]
+    store.set_status(state="failed")
+    path = store.evaluation_path(4)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:5]))
+    with store.metrics_path.open("ab") as file:
+        file.write(b'{"step": 5, "train_sec')  # the disk was full
+    assert len(list(sync([store.folder], offline=True))) == 1
+    assert (offline(store).places, offline(store).exits) == ([1, 2, 4, 5, 6, 8], [1])
+    with store.metrics_path.open("ab") as file:
+        file.write(b"\n\0\0\n")
+    assert [row.place for row in rows(store.config(), store)] == [1, 2, 4, 5, 6, 8]
+    assert [row.place for row in rows(store.config(), store, settled=True)] == [1, 2, 4, 5, 6, 8]
+
+
+def test_only_what_no_resume_takes_back_is_settled(tmp_path):
+    store = start(tmp_path)
+    train(store, 1, 5)
+    assert [row.place for row in rows(store.config(), store)][-2:] == [9, 10]
+    assert [row.place for row in rows(store.config(), store, settled=True)][-2:] == [8, 9]
+
+
+def test_what_runs_or_has_not_begun_or_is_damaged_is_said(tmp_path):
+    running, new, damaged = (start(tmp_path, f"seed={seed}") for seed in (1, 2, 3))
+    for store in (running, damaged):
+        train(store, 1, 2)
+    evaluate(new, 0, 1, 0.0)
+    for store in (running, new, damaged):
+        store.set_status(state="preempted")
+    damaged.config_path.write_text("{")
+    found = []
+    with running.lock(), pytest.raises(NotSynced, match="1 of 3 runs could not be read"):
+        for line in sync([running.folder, new.folder, damaged.folder], offline=True):
+            found.append(line.split(": ", 1)[1])
+    assert found[:2] == ["passed over: it is running", "no step to tell of yet"]
+    assert found[2].startswith("cannot be read: ValueError") and "config.yaml" in found[2]
+    assert not list(tmp_path.rglob("*.wandb"))
+
+
+def test_a_sync_that_dies_leaves_the_old_folder(tmp_path, monkeypatch):
+    store = start(tmp_path)
+    train(store, 1, 2)
+    store.set_status(state="done")
+    assert len(list(sync([store.folder], offline=True))) == 1
+    before = offline(store)
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunStore, "lock", dies)
+    with pytest.raises(KeyboardInterrupt):
+        list(sync([store.folder], offline=True))
+    assert offline(store).rows == before.rows
+
+
+# --- online: W&B's own client, and a server of ours that answers what it asks ---
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Takes runs as W&B does: history lines go to an offset, a resume asks for the last one."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.runs: dict[str, dict] = {}
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def answer(self, query: str, given: dict) -> dict:
+        if "upsertBucket" in query:
+            self.runs.setdefault(given["name"], {"lines": [], "group": given["groupName"]})
+            return {"upsertBucket": {"inserted": True, "bucket": self.bucket(given["name"])}}
+        if "RunResumeStatus" in query:
+            known = given["name"] in self.runs
+            bucket = self.bucket(given["name"]) if known else None
+            return {"model": {"id": "p", "name": "pods", "entity": {"id": "e", "name": "me"},
+                              "bucket": bucket}}  # fmt: skip
+        if "createRunFiles" in query:
+            files = [{"name": n, "uploadUrl": f"{self.url}/file/{n}"} for n in given["files"]]
+            return {"createRunFiles": {"runID": "b", "uploadHeaders": [], "files": files}}
+        return {}
+
+    def bucket(self, name: str) -> dict:
+        lines = self.runs[name]["lines"]
+        return {
+            "id": "b", "name": name, "displayName": name, "description": None, "config": "{}",
+            "sweepName": None, "tags": [], "notes": None, "wandbConfig": '{"t": 1}',
+            "project": {"id": "p", "name": "pods", "entity": {"id": "e", "name": "me"}},
+            "summaryMetrics": "{}", "logLineCount": 0, "eventsLineCount": 0, "eventsTail": "[]",
+            "historyLineCount": len(lines), "historyTail": json.dumps(lines[-1:]),
+        }  # fmt: skip
+
+    def stream(self, name: str, content: dict) -> None:
+        history = content.get("files", {}).get("wandb-history.jsonl", {})
+        if history:
+            lines = self.runs[name]["lines"]
+            lines[history["offset"] :] = history["content"]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+        answer: dict = {}
+        if self.path == "/graphql":
+            asked = json.loads(body)
+            answer = {"data": self.server.answer(asked["query"], asked["variables"])}
+        elif self.path.endswith("/file_stream"):
+            self.server.stream(self.path.split("/")[-2], json.loads(body))
+        text = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_PUT = do_GET = do_POST
+
+    def log_message(self, *_) -> None:
+        """No noise."""
+
+
+def synced(study: Path, url: str, **more: str) -> subprocess.CompletedProcess:
+    """`pods sync` in its own process, since W&B reads its environment once."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
+    env = {**kept, "HOME": str(study), "NETRC": str(study / "no"), "WANDB_BASE_URL": url, **more}
+    return subprocess.run(
+        [sys.executable, "-c", SYNC, str(study)], env=env, capture_output=True, text=True,
+        timeout=60, check=False, stdin=subprocess.DEVNULL, cwd=ROOT / "src",
+    )  # fmt: skip
+
+
+def test_online_sync_sends_what_the_server_lacks(tmp_path):
+    server, store = Server(), start(tmp_path)
+    key = {"WANDB_API_KEY": "0" * 40}
+    train(store, 1, 5)
+    store.set_status(state="preempted")
+    first = synced(tmp_path / "s", server.url, **key)
+    assert first.returncode == 0, first.stderr
+    assert "7 rows sent, 0 were there" in first.stdout  # not step 5, which a resume takes back
+    assert first.stderr == ""
+    resume(store, 4)
+    train(store, 5, 8, attempt=2)
+    store.set_status(state="done")
+    for wanted in ("6 rows sent, 7 were there", "0 rows sent, 13 were there"):
+        result = synced(tmp_path / "s", server.url, **key)
+        assert wanted in result.stdout, result.stderr
+    [(name, run)] = server.runs.items()
+    assert (name, run["group"]) == (f"s-{store.folder.name}", "s")
+    got = [json.loads(line) for line in run["lines"]]
+    told = rows(store.config(), store)
+    assert [row["_step"] for row in got] == [row.place for row in told]
+    assert [{k: v for k, v in row.items() if k[0] != "_"} for row in got] == [
+        row.values for row in told
+    ]
+    assert not list(store.folder.glob("wandb*"))
+    server.shutdown()
+
+
+def test_without_a_key_or_a_server_sync_says_so_and_ends(tmp_path):
+    store = start(tmp_path)
+    train(store, 1, 2)
+    store.set_status(state="done")
+    nobody, began = "http://127.0.0.1:9", time.monotonic()
+    result = synced(tmp_path / "s", nobody)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: no W&B key: set WANDB_API_KEY or type `wandb login`; offline needs none\n"
+    )
+    assert time.monotonic() - began < 10
+    result = synced(tmp_path / "s", nobody, WANDB_API_KEY="0" * 40, WANDB_INIT_TIMEOUT="1")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "W&B failed (CommError: " in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert time.monotonic() - began < 20
+
+
+LIVE = """
+import sys
+from pathlib import Path
+from pods.runs.mirror import rows
+from pods.runs.store import RunStore
+from pods.runs.tracking import open_tracker
+store = RunStore(Path(sys.argv[1]))
+config = store.config()
+tracker = open_tracker(config, store.folder)
+for row in rows(config, store):
+    tracker.log(row)
+print("told", flush=True)
+input()
+tracker.finish(0)
+"""
+
+
+def live(store: RunStore, server: Server, **more: str) -> subprocess.Popen:
+    env = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, **more}
+    return subprocess.Popen(
+        [sys.executable, "-c", LIVE, str(store.folder)], env=env, cwd=ROOT / "src", text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def test_a_live_mirror_goes_on_where_the_server_is(tmp_path):
+    server, store = Server(), start(tmp_path, "tracking=online")
+    train(store, 1, 5)
+    assert "off" not in live(store, server).communicate("\n", timeout=60)[0]
+    resume(store, 4)
+    train(store, 5, 6, attempt=2)
+    assert "off" not in live(store, server).communicate("\n", timeout=60)[0]
+    [run] = server.runs.values()
+    steps = [json.loads(line)["_step"] for line in run["lines"]]
+    assert steps == [1, 2, 4, 5, 6, 8, 9, 10, 12, 13]
+    server.shutdown()
+
+
+def test_a_network_that_dies_does_not_keep_a_run_from_ending(tmp_path):
+    server, store = Server(), start(tmp_path, "tracking=online")
+    train(store, 1, 5)
+    process = live(store, server, WANDB_FINISH_TIMEOUT="2")
+    assert process.stdout.readline() == "told\n"
+    server.shutdown()
+    server.server_close()
+    began = time.monotonic()
+    output, _ = process.communicate("\n", timeout=60)
+    assert process.returncode == 0 and "W&B is off for this run (TimeoutError" in output
+    assert time.monotonic() - began < 15
