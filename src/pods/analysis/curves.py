@@ -1,38 +1,20 @@
-"""Accuracy against training time: a run's curve, the mean of a series, its standard error.
+"""Outcomes against training time: a run's curve, and the mean of a series with its error.
 
 Shapes: S = runs (seeds) of a series, P = evaluations of a run, G = grid points.
 """
 
-import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from pods.analysis.load import Study
+from pods.analysis.statistics import iqm, mean_and_stderr, t_half_width
+
 GRID_POINTS = 61
-OUTCOMES = ("accuracy", "mean_accuracy")  # of a run: at the common end, and until then
+EVALUATED = ("accuracy", "format", "both", "length")
 Floats = NDArray[np.float64]
-
-
-def mean_and_stderr(values: Floats) -> tuple[Floats, Floats]:
-    """Mean over runs and its standard error, sample std / sqrt(S).
-
-    Args:
-        values: (S, G); NaN where a run has no value.
-
-    Returns:
-        (G,) means and (G,) standard errors, NaN where fewer than 2 runs have a value.
-
-    >>> mean, stderr = mean_and_stderr(np.array([[1.0], [3.0]]))
-    >>> float(mean[0]), float(stderr[0])
-    (2.0, 1.0)
-    """
-    count = (~np.isnan(values)).sum(0)
-    safe = np.maximum(count, 1)
-    mean = np.where(count > 0, np.nansum(values, 0) / safe, np.nan)
-    squares = np.nansum((values - mean) ** 2, 0)
-    stderr = np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1) / safe), np.nan)
-    return mean, stderr
 
 
 def on_grid(times: Floats, values: Floats, grid: Floats) -> Floats:
@@ -40,107 +22,82 @@ def on_grid(times: Floats, values: Floats, grid: Floats) -> Floats:
     return np.interp(grid, times, values, left=np.nan, right=np.nan)
 
 
-def curves(evaluations: pd.DataFrame) -> pd.DataFrame:
+def grid_of(study: Study) -> Floats:
+    """(G,) training seconds from 0 to where the first complete run of the study ends.
+
+    So every point of a curve has the same runs in it, but for those with something missing.
+    """
+    last = study.evaluations.groupby("run").train_seconds.max()
+    whole = last[last.index.isin(study.complete)]
+    return np.linspace(0.0, (whole if len(whole) else last).min(), GRID_POINTS)
+
+
+def curves(study: Study) -> pd.DataFrame:
     """Average each series over its runs on a common grid of training seconds.
 
-    The repeats have been averaged within each run: the error is over runs alone. The grid ends
-    where the first run of the study ends, so every point of a curve has the same runs in it.
+    The repeats have been averaged within each run: the error is over runs alone. `reward` is of
+    training, the mean over the steps that ended since the grid point before.
 
     Returns:
-        series, train_seconds, mean, stderr, n; a row a (series, grid point).
+        metric, series, train_seconds, mean, stderr, t_low and t_high (95 % t interval), iqm
+        (interquartile mean), n; a row a (metric, series, grid point).
     """
-    end = evaluations.groupby(["series", "run"]).train_seconds.max().min()
-    grid = np.linspace(0.0, end, GRID_POINTS)
-    parts = []
-    for series, of_series in evaluations.groupby("series", sort=False):
-        runs = [run.sort_values("train_seconds") for _, run in of_series.groupby("run")]
-        values = np.stack(
-            [on_grid(run.train_seconds.to_numpy(), run.accuracy.to_numpy(), grid) for run in runs]
-        )
-        mean, stderr = mean_and_stderr(values)
-        parts.append(
-            pd.DataFrame(
-                {
-                    "series": series,
-                    "train_seconds": grid,
-                    "mean": mean,
-                    "stderr": stderr,
-                    "n": (~np.isnan(values)).sum(0),
-                }
-            )
-        )
+    grid = grid_of(study)
+    parts = [_averaged(grid, *part) for part in _values(study, grid)]
     return pd.concat(parts, ignore_index=True)
 
 
-def summary(evaluations: pd.DataFrame, steps: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:
-    """One row a series: accuracy at the common end, its mean until then, seconds a step by phase.
-
-    The mean is the area under the run's curve divided by its length (trapezoid rule on the
-    measured points).
-    """
-    results, phases = _results(evaluations, curve), phase_columns(steps)
-    rows = []
-    for series, runs in results.groupby("series", sort=False):
-        means, stderrs = mean_and_stderr(runs[list(OUTCOMES)].to_numpy())
-        row: dict[str, object] = {
-            "series": series,
-            "n": len(runs),
-            "seconds": float(curve.train_seconds.max()),
-        }
-        for name, mean, stderr in zip(OUTCOMES, means, stderrs, strict=True):
-            row |= {name: mean, f"{name}_stderr": stderr}
-        of_steps = steps[steps.series == series]
-        row |= {
-            "steps": of_steps.groupby("seed").step.max().mean(),
-            "seconds_per_step": of_steps[phases].sum(axis=1).mean(),
-            **{phase: of_steps[phase].mean() for phase in phases},
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def paired(evaluations: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:
-    """Differences between every two series over the seeds that they share.
-
-    Returns:
-        series, minus, n, and for accuracy at the common end and its mean until then: the mean
-        difference, its standard error over seeds, and in how many seeds the first is higher.
-    """
-    results = _results(evaluations, curve)
-    by_seed = {
-        series: runs.set_index("seed")[list(OUTCOMES)]
-        for series, runs in results.groupby("series", sort=False)
+def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
+    """Metric, series and the (S, G) values of its runs."""
+    ordered = study.evaluations.sort_values("train_seconds", kind="stable")
+    names = study.evaluations.series.unique()
+    runs = {
+        series: [run for _, run in ordered[ordered.series == series].groupby("run")]
+        for series in names
     }
-    rows = []
-    for one, other in itertools.combinations(by_seed, 2):
-        pairs = (by_seed[one] - by_seed[other]).dropna().to_numpy()  # shared seeds alone
-        if len(pairs):
-            row: dict[str, object] = {"series": one, "minus": other, "n": len(pairs)}
-            means, stderrs = mean_and_stderr(pairs)
-            for i, name in enumerate(OUTCOMES):
-                higher = int((pairs[:, i] > 0).sum())
-                row |= {name: means[i], f"{name}_stderr": stderrs[i], f"{name}_higher": higher}
-            rows.append(row)
-    return pd.DataFrame(rows)
+    for metric in EVALUATED:
+        for series in names:
+            if ordered[metric].notna().any():
+                yield metric, series, np.stack([
+                    on_grid(run.train_seconds.to_numpy(), run[metric].to_numpy(), grid)
+                    for run in runs[series]
+                ])  # fmt: skip
+    if "reward" in study.steps:
+        for series, steps in study.steps.groupby("series", sort=False):
+            rewards = [_windows(run, grid) for _, run in steps.groupby("run")]
+            yield "reward", str(series), np.stack(rewards)
 
 
-def _results(evaluations: pd.DataFrame, curve: pd.DataFrame) -> pd.DataFrame:
-    """One row a run: series, seed and the outcomes at the end of the curves."""
-    end = float(curve.train_seconds.max())
-    runs = evaluations.groupby(["series", "run"], sort=False)
-    rows = [(series, run.seed.iloc[0], *_end_and_mean(run, end)) for (series, _), run in runs]
-    return pd.DataFrame(rows, columns=["series", "seed", *OUTCOMES])
+def _windows(steps: pd.DataFrame, grid: Floats) -> Floats:
+    """(G,) mean reward of a run's steps that ended since the grid point before; NaN: none."""
+    place = np.searchsorted(grid, steps.train_seconds.to_numpy())
+    return steps.reward.groupby(place).mean().reindex(range(len(grid))).to_numpy(float)
 
 
-def _end_and_mean(run: pd.DataFrame, end: float) -> tuple[float, float]:
-    """A run's accuracy at `end` seconds, and its mean from 0 to there."""
-    points = run.sort_values("train_seconds")
-    times, values = points.train_seconds.to_numpy(), points.accuracy.to_numpy()
-    last = float(np.interp(end, times, values))
-    if end == 0:
-        return last, last
-    grid = np.union1d(times[times < end], [end])
-    return last, float(np.trapezoid(np.interp(grid, times, values), grid) / end)
+def _averaged(grid: Floats, metric: str, series: str, values: Floats) -> pd.DataFrame:
+    mean, stderr = mean_and_stderr(values)
+    count = (~np.isnan(values)).sum(0)
+    half = t_half_width(stderr, count)
+    return pd.DataFrame({
+        "metric": metric,
+        "series": series,
+        "train_seconds": grid,
+        "mean": mean,
+        "stderr": stderr,
+        "t_low": mean - half,
+        "t_high": mean + half,
+        "iqm": [iqm(column[~np.isnan(column)]) if some else np.nan
+                for column, some in zip(values.T, count, strict=True)],
+        "n": count,
+    })  # fmt: skip
+
+
+def counts(curve: pd.DataFrame) -> Iterator[str]:
+    """How many runs each series' accuracy has at its points, where that is not the same at all."""
+    for series, points in curve[curve.metric == "accuracy"].groupby("series", sort=False):
+        ends = points[points.n != points.n.shift(-1)]
+        steps = [f"{row.n} until {row.train_seconds:.3g} s" for row in ends.itertuples()]
+        yield f"n of {series}: {', '.join(steps)}"
 
 
 def phase_columns(table: pd.DataFrame) -> list[str]:

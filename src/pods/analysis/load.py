@@ -1,129 +1,172 @@
-"""Read run folders into two tables: evaluations, a row a (run, checkpoint), and steps."""
+"""Read a study: its run folders, or logs that were imported, as the tables that all verbs share."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from pods.config import Config
-from pods.runs.attempts import environments, marks
-from pods.runs.files import read_lines
-from pods.runs.history import evaluated_steps, evaluation_points
-from pods.runs.status import state_of
-from pods.runs.store import RunStore
+from pods.analysis.grid import holes, questions_of
+from pods.analysis.mixed import mixtures
+from pods.analysis.names import series_names
+from pods.analysis.published.imports import read_import
+from pods.analysis.read import Row, Run, open_run
+from pods.analysis.rows import run_rows
 
-NAMED = ("sampler.rule", "nm.n", "nm.m")  # keys that a series' name says anyway
+EVALUATIONS = ["series", "seed", "run", "step", "train_seconds", "accuracy", "format", "both",
+               "length", "repeats", "questions"]  # fmt: skip
+STEPS = ["series", "seed", "run", "step"]  # at least
+QUESTIONS = ["series", "seed", "run", "question", "correct"]
 
 
 class IncompleteStudy(ValueError):
     """Holes in the grid of runs and evaluations; the message names each."""
 
 
+class MixedStudy(ValueError):
+    """Runs that share no fair time axis, or no config; the message names each."""
+
+
 @dataclass(frozen=True)
 class Study:
-    """The runs of one figure."""
+    """The runs of one figure. Accuracies are fractions; repeats are averaged within a run."""
 
+    name: str
+    runs: pd.DataFrame
+    """A row a run: run, series, arm, rule, n, m, prompts, seed, complete, and what it ran on."""
     evaluations: pd.DataFrame
-    """series, seed, step, train_seconds, accuracy, format, length, repeats, questions, run."""
+    """A row a (run, checkpoint): `EVALUATIONS`; both: answer and form are right."""
     steps: pd.DataFrame
-    """series, seed and the numbers of metrics.jsonl, a row a step."""
+    """A row a (run, step): series, seed, run and the numbers of metrics.jsonl."""
+    questions: pd.DataFrame
+    """series, seed, run, question, correct: mean over repeats at the run's last evaluation."""
     machines: list[str]
     """Processors or GPUs that the runs ran on."""
     budget: str
-    """In words, the same for all runs."""
+    """In words."""
     holes: list[str]
     """What is missing, where that was allowed."""
+    mixed: list[str]
+    """What is not alike, where that was allowed."""
+    seeded: bool = True
+    """Equal seeds mean equal prompts and draws, so that runs may be paired."""
+    note: str = ""
+    """What a reader of imported logs has to know."""
+
+    @property
+    def complete(self) -> set[str]:
+        """Runs with nothing missing."""
+        return set(self.runs.run[self.runs.complete])
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run folder, opened."""
+def load(
+    folder: Path, folders: Sequence[Path], allow_missing: bool = False, allow_mixed: bool = False
+) -> Study:
+    """Read a study and check it.
 
-    store: RunStore
-    config: Config
-    identity: dict[str, Any]
-    """What its hash is made of, the seed apart."""
-
-
-def load(folders: Sequence[Path], allow_missing: bool = False, allow_mixed: bool = False) -> Study:
-    """Read runs; a run that is not done, a seed that a series lacks, a missing record is a hole.
+    Args:
+        folder: of the study.
+        folders: of its runs.
+        allow_missing: leave out what has a hole, and say so.
+        allow_mixed: take runs of several machines, versions or configs together, and say so.
 
     Raises:
         IncompleteStudy: there are holes and they are not allowed, or nothing is left.
-        ValueError: budgets differ, or machines do and that is not allowed: no fair time axis.
+        MixedStudy: budgets, machines, versions or an arm's configs differ, and are not allowed to.
+        ValueError: a run's config or log is damaged.
     """
-    runs = [_open(folder) for folder in folders]
-    budget = _budget([run.config for run in runs])
-    series = series_names(runs)
-    holes = _absent_seeds(runs, series)
-    evaluations, steps, machines, changed = [], [], set(), list[str]()
-    for run, name in zip(runs, series, strict=True):
-        where = {"series": name, "seed": run.config.seed}
-        state = state_of(run.store)
-        if state != "done":
-            holes.append(f"{name} seed {run.config.seed}: run is {state} ({run.store.folder})")
-            continue
-        for row in _evaluations(run, holes):
-            evaluations.append({**where, **row, "run": run.store.folder.name})
-        steps += [{**where, **_numbers(line)} for line in read_lines(run.store.metrics_path)]
-        machines |= _machines(run)
-        if marks(run.store):
-            changed.append(f"{name} seed {run.config.seed}: {', '.join(marks(run.store))}")
-    if holes and not allow_missing:
-        raise IncompleteStudy("\n".join(["missing (--allow-missing leaves it out):", *holes]))
+    if not folders:
+        return _imported(folder, allow_missing)
+    runs = [open_run(path) for path in folders]
+    series = series_names([(run.config, run.identity) for run in runs])
+    where = [f"{name} seed {run.config.seed}" for name, run in zip(series, runs, strict=True)]
+    questions = _questions(runs)
+    found = [list(holes(run, at, questions[_asked(run)]))
+             for run, at in zip(runs, where, strict=True)]  # fmt: skip
+    twins = _twins(runs, where)
+    missing = [
+        *_absent_seeds(runs, series),
+        *twins.values(),
+        *(str(hole) for some in found for hole in some),
+    ]
+    mixed = mixtures([(run.store, run.config) for run in runs], series, where)
+    _refuse(missing, mixed, allow_missing, allow_mixed)
+    rows = [run_rows(run, name, gaps) for run, name, gaps in zip(runs, series, found, strict=True)
+            if run.store.folder not in twins]  # fmt: skip
+    evaluations = [row for run in rows for row in run.evaluations]
     if not evaluations:
-        raise IncompleteStudy("no finished run to read")
-    if len(machines) > 1 and not allow_mixed:
-        raise ValueError(f"runs from different machines share no time axis: {sorted(machines)}; "
-                         "--allow-mixed draws them all the same")  # fmt: skip
-    if changed and not allow_mixed:
-        raise ValueError("\n".join(["runs that changed on the way; --allow-mixed draws them all "
-                                    "the same:", *changed]))  # fmt: skip
-    table = pd.DataFrame(steps) if steps else pd.DataFrame(columns=["series", "seed", "step"])
-    return Study(pd.DataFrame(evaluations), table, sorted(machines), budget, holes)
+        raise IncompleteStudy(f"{folder.name}: no evaluation to read")
+    about = pd.DataFrame([run.about for run in rows])
+    return Study(
+        name=folder.name,
+        runs=about,
+        evaluations=pd.DataFrame(evaluations, columns=EVALUATIONS),
+        steps=_frame([row for run in rows for row in run.steps], STEPS),
+        questions=pd.concat([run.questions for run in rows], ignore_index=True),
+        machines=sorted(set(about.machine)),
+        budget=_budget(runs),
+        holes=missing,
+        mixed=mixed,
+    )
 
 
-def series_names(runs: Sequence[Run]) -> list[str]:
-    """Name the curve of each run: arm or rule, n and m, and whatever else differs between runs.
-
-    Runs share a curve only if everything in their identity but the seed is equal; an arm is but a
-    label, so that of one run serves for all of its curve.
-    """
-    keys = [_key(run) for run in runs]
-    arms = {key: run.config.arm for key, run in zip(keys, runs, strict=True) if run.config.arm}
-    groups = dict(zip(keys, runs, strict=True))
-    short = {
-        key: f"{arms.get(key) or run.config.sampler.rule} {run.config.nm.n}→{run.config.nm.m}"
-        for key, run in groups.items()
-    }
-    varying = [k for k in _differing(list(groups.values())) if k not in NAMED]
-    names = {}
-    for key, run in groups.items():
-        twins = [groups[other] for other in groups if short[other] == short[key]]
-        shown = sorted({*varying, *(_differing(twins) if len(twins) > 1 else [])})
-        parts = [f"{k}={str(run.identity.get(k))[:40]}" for k in shown]
-        names[key] = ", ".join([short[key], *parts])
-    return [names[key] for key in keys]
+def _refuse(
+    missing: Sequence[str], mixed: Sequence[str], allow_missing: bool, allow_mixed: bool
+) -> None:
+    """Say everything that is wrong at once."""
+    lines = []
+    if missing and not allow_missing:
+        lines += ["missing (`pods evaluate` repeats evaluations, --allow-missing leaves it out):"]
+        lines += missing
+    if mixed and not allow_mixed:
+        lines += ["not alike (--allow-mixed draws all the same, study=NAME keeps apart):", *mixed]
+    if lines:
+        kind = IncompleteStudy if missing and not allow_missing else MixedStudy
+        raise kind("\n".join(lines))
 
 
-def _open(folder: Path) -> Run:
-    store = RunStore(folder)
-    identity = store.identity()
-    del identity["seed"]
-    return Run(store, store.config(), identity)
+def _imported(folder: Path, allow_missing: bool) -> Study:
+    """A study whose runs are somebody else's logs."""
+    runs, evaluations, about = read_import(folder)
+    missing = list(about["holes"])
+    if missing and not allow_missing:
+        raise IncompleteStudy("\n".join(["irregular (--allow-missing leaves it out):", *missing]))
+    steps, questions = _frame([], STEPS), _frame([], QUESTIONS)
+    return Study(
+        folder.name, runs, evaluations, steps, questions, list(about["machines"]),
+        str(about["budget"]), missing, [], seeded=False, note=str(about["note"]),
+    )  # fmt: skip
 
 
-def _key(run: Run) -> str:
-    return json.dumps(run.identity, sort_keys=True)
+def _frame(rows: Sequence[Row], columns: Sequence[str]) -> pd.DataFrame:
+    """A table that has its columns even if it has no row."""
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(columns))
 
 
-def _differing(runs: Sequence[Run]) -> list[str]:
-    """Identity keys that are not equal in all of the runs."""
-    names = {name for run in runs for name in run.identity}
-    return sorted(n for n in names if len({str(run.identity.get(n)) for run in runs}) > 1)
+def _questions(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """The questions of runs that are asked the same ones."""
+    alike: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        alike[_asked(run)].append(run)
+    return {asked: questions_of(some) for asked, some in alike.items()}
+
+
+def _asked(run: Run) -> str:
+    """What determines a run's questions."""
+    keys = ("task.name", "task.test_size", "evaluation.questions", "data")
+    return str([run.identity.get(key) for key in keys])
+
+
+def _twins(runs: Sequence[Run], where: Sequence[str]) -> dict[Path, str]:
+    """Runs that are there twice, all but the first, and what to say of them."""
+    first: dict[str, Path] = {}
+    found = {}
+    for run, at in zip(runs, where, strict=True):
+        folder = run.store.folder
+        if first.setdefault(at, folder) != folder:
+            found[folder] = f"{at}: run is there twice ({first[at]} and {folder})"
+    return found
 
 
 def _absent_seeds(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
@@ -134,50 +177,11 @@ def _absent_seeds(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
     return [f"{name} seed {seed}: never run" for name, seed in wanted if (name, seed) not in have]
 
 
-def _evaluations(run: Run, holes: list[str]) -> Iterable[dict[str, Any]]:
-    """One row a checkpoint, the repeats averaged; holes are added to the list."""
-    points, repeats = evaluation_points(run.store), run.config.evaluation.repeats
-    expected: int | None = None
-    for step in sorted({0, run.store.status()["step"], *points, *evaluated_steps(run.store)}):
-        records = pd.DataFrame(read_lines(run.store.evaluation_path(step)))
-        expected = expected or len(records)
-        where = f"{run.store.folder.name} step {step}"
-        if step not in points:
-            holes.append(f"{where}: no checkpoint, so no time")
-        elif not len(records) or len(records) != expected or records.repeat.nunique() != repeats:
-            holes.append(f"{where}: {len(records)} of {expected} evaluation records")
-        elif records.duplicated(["repeat", "question"]).any():
-            holes.append(f"{where}: evaluation records are there twice")
-        else:
-            yield {
-                "step": step,
-                "train_seconds": points[step],
-                "accuracy": records.correct.mean(),
-                "format": records.format.mean(),
-                "length": records.length.mean(),
-                "repeats": repeats,
-                "questions": records.question.nunique(),
-            }
-
-
-def _numbers(line: dict[str, Any]) -> dict[str, float]:
-    return {key: value for key, value in line.items() if isinstance(value, int | float)}
-
-
-def _machines(run: Run) -> set[str]:
-    found = set()
-    for environment in environments(run.store):
-        on_gpu = run.config.hardware.device == "cuda" and environment["gpus"]
-        found.add(environment["gpus"][0] if on_gpu else environment["cpu"])
-    return found
-
-
-def _budget(configs: Sequence[Config]) -> str:
-    budgets = {(c.budget.train_seconds, c.budget.max_steps) for c in configs}
-    if len(budgets) > 1:
-        raise ValueError(
-            f"runs with different budgets cannot share a figure: {sorted(map(str, budgets))}"
-        )
-    seconds, steps = budgets.pop()
-    words = [f"{seconds:g} s of training clock"] if seconds is not None else []
-    return " or ".join([*words, *([f"{steps} steps"] if steps is not None else [])])
+def _budget(runs: Sequence[Run]) -> str:
+    """In words, of all runs."""
+    words = set()
+    for run in runs:
+        seconds, steps = run.config.budget.train_seconds, run.config.budget.max_steps
+        parts = [f"{seconds:g} s of training clock"] if seconds is not None else []
+        words.add(" or ".join([*parts, *([f"{steps} steps"] if steps is not None else [])]))
+    return ", ".join(sorted(words))

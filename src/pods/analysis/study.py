@@ -1,72 +1,66 @@
-"""A study's figure and tables, written beside its runs."""
+"""A study's tables and figures, written beside its runs."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pandas as pd
-
-from pods.analysis.curves import curves, paired, phase_columns, summary
+from pods.analysis.curves import counts
 from pods.analysis.load import Study, load
-from pods.runs.files import replace
+from pods.analysis.tables import Tables, readable, tables, write
 
 
 def aggregate(
     folder: Path, runs: Sequence[Path], allow_missing: bool = False, allow_mixed: bool = False
-) -> tuple[Study, pd.DataFrame, pd.DataFrame]:
-    """Read the runs and write curves, runs, summary and paired differences into FOLDER/figures.
+) -> tuple[Study, Tables]:
+    """Read the runs and write curves, runs and summary into FOLDER/figures.
 
-    Returns:
-        The study, its curves and its summary.
+    Raises:
+        ValueError: as `load`; nothing was written.
     """
-    study = load(runs, allow_missing, allow_mixed)
-    curve = curves(study.evaluations)
-    table = summary(study.evaluations, study.steps, curve)
-    figures = folder / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
-    tables = {
-        "accuracy_vs_time.csv": curve,
-        "accuracy_vs_time.runs.csv": study.evaluations,
-        "paired.csv": paired(study.evaluations, curve),
-        "summary.csv": table,
-    }
-    for name, frame in tables.items():
-        replace(figures / name, frame.to_csv(index=False, float_format="%.6g"))
-    return study, curve, table
+    study = load(folder, runs, allow_missing, allow_mixed)
+    made = tables(study)
+    write(made, folder / "figures")
+    return study, made
+
+
+def said(study: Study, made: Tables) -> Iterator[str]:
+    """The summary for a screen, and what was left out."""
+    yield str(readable(made.summary).to_string(index=False))
+    if study.note:
+        yield study.note
+    if study.holes:
+        whole = int(study.runs.complete.sum())
+        yield f"{whole} of {len(study.runs)} runs are whole; {len(study.holes)} things are missing:"
+        yield from study.holes
+        yield from counts(made.curves)
+    yield from study.mixed
 
 
 def draw(
-    folder: Path, runs: Sequence[Path], allow_missing: bool = False, allow_mixed: bool = False
+    folder: Path,
+    runs: Sequence[Path],
+    allow_missing: bool = False,
+    allow_mixed: bool = False,
+    overlay: tuple[Path, Sequence[Path]] | None = None,
+    details: bool = False,
 ) -> Iterator[str]:
-    """Aggregate, draw the figure, and yield lines for the user: the table, and what is where."""
-    study, curve, table = aggregate(folder, runs, allow_missing, allow_mixed)
-    from pods.analysis import plots  # matplotlib is not needed for the tables
+    """Aggregate, draw the figures that the study supports, and yield lines for the user.
 
-    incomplete = ", INCOMPLETE" if study.holes else ""
-    title = f"{folder.name}: {study.budget} a run{incomplete}"
-    paths = plots.save(plots.draw_study(curve, table, study, title),
-                       folder / "figures" / "accuracy_vs_time")  # fmt: skip
-    yield format_table(table)
-    yield f"figure: {paths[0]} (PDF and CSV beside it)"
+    Args:
+        folder: of the study.
+        runs: folders of its runs.
+        allow_missing: leave out what has a hole, and mark the figures.
+        allow_mixed: draw runs that are not alike, and mark the figures.
+        overlay: folder and runs of a study whose accuracy is drawn over this one's.
+        details: also phases on their own, and what else was measured.
+    """
+    study, made = aggregate(folder, runs, allow_missing, allow_mixed)
+    from pods.analysis import figures  # matplotlib is not needed for the tables
 
-
-def format_table(table: pd.DataFrame) -> str:
-    """The summary for a screen."""
-
-    def pair(row: pd.Series, name: str) -> str:
-        error = row[f"{name}_stderr"]
-        return f"{row[name]:.3f}" + ("" if pd.isna(error) else f" ± {error:.3f}")
-
-    phases = phase_columns(table)
-    rows = [
-        {
-            "series": row.series,
-            "n": row.n,
-            f"accuracy at {row.seconds:.3g} s": pair(row, "accuracy"),
-            "mean until then": pair(row, "mean_accuracy"),
-            "steps": f"{row.steps:.0f}",
-            "ms/step": f"{1000 * row.seconds_per_step:.1f}",
-            **{p.removeprefix("seconds/"): f"{1000 * row[p]:.1f}" for p in phases},
-        }
-        for _, row in table.iterrows()
-    ]
-    return str(pd.DataFrame(rows).to_string(index=False))
+    over = None if overlay is None else load(*overlay, allow_missing, allow_mixed)
+    yield from said(study, made)
+    drawn = [figures.write(drawing, study, folder / "figures")
+             for drawing in figures.drawings(study, made, over)
+             if details or not drawing.detail]  # fmt: skip
+    yield f"figure: {drawn[0]} (PDF, SVG, CSV and JSON beside it)"
+    if drawn[1:]:
+        yield f"also: {', '.join(path.stem for path in drawn[1:])}"

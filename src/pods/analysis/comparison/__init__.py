@@ -1,0 +1,1 @@
+"""Which arm is better: contrasts with intervals and tests, speed-ups, and the words for them."""

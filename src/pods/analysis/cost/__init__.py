@@ -1,0 +1,1 @@
+"""What steps and sweeps cost: a fitted model, forecasts, and which arm a machine favours."""

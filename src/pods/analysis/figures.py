@@ -1,0 +1,198 @@
+"""The figures that a study supports: accuracy against time, where it goes, n, m, rules."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from pods.analysis import plots
+from pods.analysis.curves import curves, phase_columns
+from pods.analysis.load import Study
+from pods.analysis.names import SEPARATOR
+from pods.analysis.tables import Tables, at
+from pods.runs.files import replace
+
+SCALING = 3  # values of n or m that a scaling figure needs
+Maker = Callable[[], Figure]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure and what lies beside it."""
+
+    name: str
+    caption: str
+    draw: Maker
+    table: pd.DataFrame
+    """What is drawn."""
+    runs: pd.DataFrame
+    """The same run by run."""
+    detail: bool = False
+    """Not what the study is about: drawn when asked for."""
+
+
+def drawings(study: Study, tables: Tables, overlay: Study | None = None) -> Iterator[Drawing]:
+    """Every figure that the study has the runs for.
+
+    Args:
+        study: its holes and mixtures mark the figures.
+        tables: of it.
+        overlay: another study whose accuracy is drawn over this one's, dashed if it was imported.
+    """
+    curve = tables.curves
+    accuracy = curve[curve.metric == "accuracy"]
+    over = None if overlay is None else curves(overlay).query("metric == 'accuracy'")
+    both = accuracy if over is None else pd.concat([accuracy, over], ignore_index=True)
+    about = f"{study.budget} a run; mean over runs ± 1 standard error, thin lines: single runs"
+    yield Drawing(
+        "accuracy_vs_time", f"Accuracy against training time, and the time of a step. {about}.",
+        partial(_accuracy, study, accuracy, tables.summary, overlay, over), both, study.evaluations,
+    )  # fmt: skip
+    phases = phase_columns(tables.summary)
+    yield Drawing(
+        "seconds_per_step", "Seconds per step by phase, mean over all steps of all runs.",
+        partial(_phases, study, tables.summary),
+        tables.summary[["series", "n", "seconds_per_step", *phases]], tables.runs, detail=True,
+    )  # fmt: skip
+    others = curve[curve.metric.isin(["format", "both", "length", "reward"])]
+    yield Drawing(
+        "training", f"What else changes while accuracy does. {about}.",
+        partial(_others, study, others), others, study.evaluations, detail=True,
+    )  # fmt: skip
+    for by, fixed in (("n", "m"), ("m", "n")):
+        family = _family(tables.runs, by, fixed)
+        if family is not None:
+            at = f"{fixed} = {family[fixed].iloc[0]}"
+            yield _compared(study, f"{by}_scaling", f"Outcomes against {by} at {at}.", family, by)
+    family = _rules(tables.runs)
+    if family is not None:
+        at = f"n = {family.n.iloc[0]}, m = {family.m.iloc[0]}"
+        yield _compared(study, "rules", f"Down-sampling rules at {at}.", family, "rule")
+
+
+def write(drawing: Drawing, study: Study, folder: Path) -> Path:
+    """Write a figure as PNG, PDF and SVG, its CSVs, and JSON that says what it is made of."""
+    stem = folder / drawing.name
+    plots.save(drawing.draw(), stem)
+    for suffix, table in ((".csv", drawing.table), (".runs.csv", drawing.runs)):
+        replace(folder / f"{drawing.name}{suffix}", table.to_csv(index=False, float_format="%.6g"))
+    about = {"figure": drawing.name, "caption": drawing.caption, **provenance(study)}
+    replace(stem.with_suffix(".json"), json.dumps(about, indent=1, ensure_ascii=False))
+    return stem.with_suffix(".png")
+
+
+def provenance(study: Study) -> dict[str, Any]:
+    """What the numbers come from: command, runs with hash and versions, what was left out."""
+    columns = [c for c in study.runs.columns if c not in ("folder", "wall_seconds")]
+    runs = study.runs[columns].astype(object).where(study.runs[columns].notna(), None)
+    return {
+        "study": study.name,
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "budget": study.budget,
+        "machines": study.machines,
+        "note": study.note,
+        "missing": study.holes,
+        "mixed": study.mixed,
+        "runs": runs.to_dict("records"),
+    }
+
+
+def title(study: Study) -> str:
+    """What stands over a figure; what is missing or mixed shows there."""
+    done, total = int(study.runs.complete.sum()), len(study.runs)
+    marks = [f"INCOMPLETE: {done} of {total} runs whole"] if study.holes else []
+    marks += ["MIXED"] if study.mixed else []
+    return SEPARATOR.join([f"{study.name}: {study.budget} a run", *marks])
+
+
+def _accuracy(
+    study: Study, curve: pd.DataFrame, summary: pd.DataFrame, overlay: Study | None,
+    over: pd.DataFrame | None,
+) -> Figure:  # fmt: skip
+    figure, (left, right) = plots.panels(2, 11, 4.2, widths=(1.7, 1))
+    seconds, machines = curve.train_seconds.max(), list(study.machines)
+    if overlay is not None and over is not None:
+        seconds, machines = max(seconds, over.train_seconds.max()), machines + overlay.machines
+    unit, _ = plots.time_unit(seconds)
+    plots.against_time(left, curve, study, unit)
+    if overlay is not None and over is not None:
+        plots.against_time(left, over, overlay, unit, first=curve.series.nunique())
+    plots.time_axis(left, seconds, machines)
+    rows = study.evaluations
+    left.set_ylabel(
+        f"accuracy (mean of {rows.repeats.max()} passes over {rows.questions.max()} questions)"
+    )
+    left.legend(title="mean over n runs ± 1 stderr; thin: single runs", loc="lower right")
+    plots.seconds_per_step(right, summary)
+    figure.suptitle(title(study))
+    return figure
+
+
+def _phases(study: Study, summary: pd.DataFrame) -> Figure:
+    figure, [axes] = plots.panels(1, 6.5, 1.4 + 0.4 * len(summary))
+    plots.seconds_per_step(axes, summary)
+    figure.suptitle(title(study))
+    return figure
+
+
+def _others(study: Study, curve: pd.DataFrame) -> Figure:
+    metrics = list(curve.metric.unique())
+    figure, panels = plots.panels(len(metrics), 3.4 * len(metrics), 3.6)
+    unit, _ = plots.time_unit(curve.train_seconds.max())
+    for axes, metric in zip(panels, metrics, strict=True):
+        plots.against_time(axes, curve[curve.metric == metric], study, unit)
+        plots.time_axis(axes, curve.train_seconds.max(), study.machines)
+        axes.set_ylabel(plots.LABELS[metric])
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
+                  title="mean over n runs ± 1 stderr; thin: single runs")  # fmt: skip
+    figure.suptitle(title(study))
+    return figure
+
+
+def _compared(study: Study, name: str, caption: str, family: pd.DataFrame, by: str) -> Drawing:
+    """A figure of finished runs side by side, and of the time that their steps take."""
+    labels = {"mean_accuracy": "mean accuracy until then",
+              "final_accuracy": f"accuracy at {at(family.seconds.max())}",
+              "seconds_per_step": "seconds per step"}  # fmt: skip
+    outcomes = ["final_accuracy", "mean_accuracy", "seconds_per_step"]
+    table = family.groupby(by)[outcomes].agg(["mean", "sem", "count"]).reset_index()
+    table.columns = pd.Index(["_".join(filter(None, parts)) for parts in table.columns])
+
+    def draw() -> Figure:
+        figure, panels = plots.panels(3, 11, 3.6)
+        for axes, outcome in zip(panels, outcomes, strict=True):
+            plots.outcome_by(axes, family, by, outcome, labels[outcome])
+        panels[0].legend(fontsize=7)
+        figure.suptitle(f"{title(study)}\n{caption}")
+        return figure
+
+    return Drawing(name, caption, draw, table, family)
+
+
+def _family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | None:
+    """The runs that differ only in n (or only in m) and the seed, most values first.
+
+    Where n = m nothing is left out, so that such a run belongs to every rule.
+    """
+    found = []
+    for (_, _), rows in runs.groupby([fixed, "rest"]):
+        rules = [rule for rule in rows.rule.unique() if rule != "all"]
+        found += [rows[rows.rule.isin([rule, "all"])] for rule in rules]
+    return _largest(found, by, SCALING)
+
+
+def _rules(runs: pd.DataFrame) -> pd.DataFrame | None:
+    """The runs that differ only in the rule and the seed."""
+    chosen = runs[runs.n > runs.m]
+    return _largest([rows for _, rows in chosen.groupby(["n", "m", "rest"])], "rule", 2)
+
+
+def _largest(found: list[pd.DataFrame], by: str, least: int) -> pd.DataFrame | None:
+    best = max(found, key=lambda rows: rows[by].nunique(), default=None)
+    return best if best is not None and best[by].nunique() >= least else None

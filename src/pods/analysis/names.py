@@ -1,0 +1,47 @@
+"""What a curve is called: arm or rule, n and m, and whatever else differs between the runs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pods.config import Config
+
+NAMED = ("sampler.rule", "nm.n", "nm.m")  # keys that a series' name says anyway
+SEPARATOR = ", "
+
+
+def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
+    """Name the curve of each run, of its config and its identity (the seed apart).
+
+    Runs share a curve only if everything in their identity is equal; an arm is but a label, so
+    that of one run serves for all of its curve.
+    """
+    keys = [json.dumps(identity, sort_keys=True) for _, identity in runs]
+    arms = {key: config.arm for key, (config, _) in zip(keys, runs, strict=True) if config.arm}
+    groups = dict(zip(keys, runs, strict=True))
+    short = {key: label(config, arms.get(key)) for key, (config, _) in groups.items()}
+    identities = {key: identity for key, (_, identity) in groups.items()}
+    varying = [k for k in differing(list(identities.values())) if k not in NAMED]
+    names = {}
+    for key, identity in identities.items():
+        twins = [identities[other] for other in groups if short[other] == short[key]]
+        shown = sorted({*varying, *(differing(twins) if len(twins) > 1 else [])})
+        parts = [f"{k}={str(identity.get(k))[:40]}" for k in shown]
+        names[key] = SEPARATOR.join([short[key], *parts])
+    return [names[key] for key in keys]
+
+
+def label(config: Config, arm: str | None) -> str:
+    """The short name of a curve, before whatever else differs."""
+    return f"{arm or config.sampler.rule} {config.nm.n}→{config.nm.m}"
+
+
+def differing(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Keys that are not equal in all of the identities."""
+    names = {name for identity in identities for name in identity}
+    return sorted(n for n in names if len({str(i.get(n)) for i in identities}) > 1)
+
+
+def rule_of(config: Config) -> str:
+    """The rule; `all` where nothing is left out, whatever rule does that."""
+    return "all" if config.nm.n == config.nm.m else config.sampler.rule

@@ -1,0 +1,1 @@
+"""The PODS authors' released logs, read into the same tables as our own runs."""

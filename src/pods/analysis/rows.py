@@ -1,0 +1,94 @@
+"""What one run adds to each of a study's tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pods.analysis.grid import Hole
+from pods.analysis.names import rule_of
+from pods.analysis.read import Records, Row, Run
+from pods.runs.attempts import environments, marks, wall_seconds
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """One run's rows."""
+
+    about: Row
+    evaluations: list[Row]
+    steps: list[Row]
+    questions: pd.DataFrame
+
+
+def run_rows(run: Run, series: str, gaps: Sequence[Hole]) -> RunRows:
+    """The rows of a run: evaluations with a hole are left out, and the run is then not complete."""
+    config, name = run.config, run.store.folder.name
+    where: Row = {"series": series, "seed": config.seed, "run": name}
+    usable = [s for s in sorted(run.points) if s not in {gap.step for gap in gaps}]
+    evaluations = [{**where, "step": step, "train_seconds": run.points[step],
+                    **_means(run.records[step])} for step in usable]  # fmt: skip
+    about = {
+        **where,
+        "arm": config.arm or config.sampler.rule,
+        "rule": rule_of(config),
+        "n": config.nm.n,
+        "m": config.nm.m,
+        "prompts": config.prompts_per_step,
+        "complete": not gaps,
+        "state": run.state,
+        "train_seconds": run.points[max(run.points)],
+        "budget_seconds": config.budget.train_seconds,
+        "max_steps": config.budget.max_steps,
+        "wall_seconds": wall_seconds(run.store) or None,
+        **_ran_on(run),
+        "changes": "; ".join(marks(run.store)),
+        "folder": str(run.store.folder),
+    }
+    last = usable[-1:] if usable and usable[-1] == max(run.points) else []
+    questions = _by_question(run.records[last[0]]) if last else pd.DataFrame()
+    steps = [{**where, **_numbers(line)} for line in run.lines]
+    return RunRows(about, evaluations, steps, questions.assign(**where))
+
+
+def _ran_on(run: Run) -> Row:
+    """Machine, versions and commit of the run's last attempt."""
+    found = environments(run.store)
+    if not found:
+        return {"machine": "unknown", "versions": "", "commit": None}
+    last = found[-1]
+    gpu = run.config.hardware.device == "cuda" and last["gpus"]
+    versions = {k: v for k, v in last.get("packages", {}).items() if v}
+    return {
+        "machine": last["gpus"][0] if gpu else last["cpu"],
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "commit": last.get("commit"),
+    }
+
+
+def _means(records: Records | str) -> Row:
+    """Of one evaluation, over all its answers: each repeat has the same number of them."""
+    assert not isinstance(records, str)
+    repeats = len(np.unique(records.repeat))
+    return {
+        "accuracy": records.correct.mean(),
+        "format": records.format.mean(),
+        "both": (records.correct & records.format).mean(),
+        "length": records.length.mean(),
+        "repeats": repeats,
+        "questions": len(records.question) // repeats,
+    }
+
+
+def _by_question(records: Records | str) -> pd.DataFrame:
+    """Share of right answers over the repeats, a row a question."""
+    assert not isinstance(records, str)
+    repeats = len(np.unique(records.repeat))  # one after another, each with all questions in order
+    questions = records.question[: len(records.question) // repeats]
+    correct = records.correct.reshape(repeats, -1).mean(0)
+    return pd.DataFrame({"question": questions, "correct": correct})
+
+
+def _numbers(line: Row) -> Row:
+    return {key: value for key, value in line.items() if isinstance(value, int | float)}

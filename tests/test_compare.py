@@ -1,0 +1,518 @@
+"""Arms compared: outcomes and speed-ups by hand, resampling by brute force, the words."""
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from pods.analysis.comparison.compare import compare
+from pods.analysis.comparison.contrasts import resolve
+from pods.analysis.comparison.speedup import authors_rule, default_targets, speedups
+from pods.analysis.comparison.table import as_json, format_comparison, tables
+from pods.analysis.comparison.words import paragraphs
+from pods.analysis.load import Study
+from pods.analysis.outcomes import (
+    RunCurve,
+    Window,
+    crossings,
+    final_accuracy,
+    knots,
+    mean_accuracy,
+    plain_mean,
+    run_curves,
+    window,
+)
+from pods.analysis.resampling import resamples
+
+RULES = {"pods": "max_variance", "grpo": "all", "grpo_ga": "all"}
+STEPS_PER_SECOND = {"pods": 5, "grpo": 10}
+
+
+def curve(points, series="pods 64→16", seed=0):
+    """A run from (seconds, accuracy), with 5 steps a second for pods and 10 for grpo."""
+    seconds, accuracy = (np.array(x, float) for x in zip(*points, strict=True))
+    steps = seconds * STEPS_PER_SECOND.get(series.split()[0], 10)
+    return RunCurve(f"{series} {seed}", series, seed, seconds, steps, accuracy)
+
+
+def study(arms, *, answers=(), incomplete=(), seeds=None, **others):
+    """A study from the points of each series' runs."""
+    runs, rows = [], []
+    for series, of_series in arms.items():
+        arm = series.split()[0]
+        for place, points in enumerate(of_series):
+            seed = seeds[series][place] if seeds else place
+            one = curve(points, series, seed)
+            where = {"series": series, "seed": seed, "run": one.run}
+            runs.append({**where, "arm": arm, "rule": RULES.get(arm, arm),
+                         "complete": one.run not in incomplete})  # fmt: skip
+            points_of = zip(one.seconds, one.steps, one.accuracy, strict=True)
+            rows += [{**where, "train_seconds": t, "step": s, "accuracy": a}
+                     for t, s, a in points_of]  # fmt: skip
+    questions = pd.DataFrame(answers, columns=["run", "question", "correct"])
+    empty = {"machines": ["A CPU"], "budget": "10 s of training clock", "holes": [], "mixed": []}
+    return Study("made", pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(),
+                 questions, **{**empty, **others})  # fmt: skip
+
+
+def ramps(*ends):
+    """Runs that rise from 0 in a straight line for 10 s."""
+    return [[(0, 0.0), (10, end)] for end in ends]
+
+
+def noisy(seed, centre, spread, size=8):
+    """Runs of 0, 5 and 10 s whose levels differ."""
+    levels = np.random.default_rng(seed).normal(centre, spread, size)
+    return [[(0, 0.2), (5, level - 0.1), (10, level)] for level in levels]
+
+
+# Outcomes
+
+
+def test_outcomes_by_hand():
+    run = curve([(0, 0.2), (4, 0.6), (12, 1.0)])
+    span = Window(0.0, 10.0)  # at 10 s: 0.6 + 0.4 * 6 / 8 = 0.9
+    assert final_accuracy(run, span) == pytest.approx(0.9)
+    assert mean_accuracy(run, span) == pytest.approx((4 * 0.4 + 6 * 0.75) / 10)
+    assert plain_mean(run, span) == pytest.approx(0.6)  # 12 s is past the end, 0 is the start
+    assert plain_mean(run, Window(0, 12)) == pytest.approx(0.8)
+    assert mean_accuracy(run, Window(4, 12)) == pytest.approx(0.8)
+    assert mean_accuracy(run, Window(12, 12)) == 1.0
+    assert np.isnan(plain_mean(run, Window(0, 0)))
+
+
+def test_the_window_is_what_all_records_cover():
+    long, short, late = curve([(0, 0), (12, 1)]), curve([(0, 0), (9, 1)]), curve([(1, 0), (13, 1)])
+    assert window([long, short]) == Window(0.0, 9.0)
+    assert window([long, short, late]) == Window(1.0, 9.0)
+    with pytest.raises(ValueError, match="one ends at 9 s, another one is evaluated from 20 s"):
+        window([short, curve([(20, 0), (30, 1)])])
+
+
+def test_crossings_by_hand():
+    # rises to 0.6 at 4 s, falls, crosses 0.7 again in the middle of the last line, at 10 s
+    run = curve([(0, 0.2), (4, 0.6), (8, 0.4), (12, 1.0)], "grpo 16→16")
+    targets = np.array([0.1, 0.2, 0.4, 0.6, 0.7, 1.0, 1.1])
+    seconds, steps = crossings([run], targets, Window(0, 12))
+    assert seconds[:, 0] == pytest.approx([0, 0, 2, 4, 10, 12, np.inf])
+    assert steps[:, 0] == pytest.approx([0, 0, 20, 40, 100, 120, np.inf])
+    cut, _ = crossings([run], targets, Window(0, 9.5))
+    assert np.isinf(cut[4:, 0]).all() and cut[3, 0] == pytest.approx(4)
+
+
+def test_only_complete_runs_count():
+    made = study({"pods 64→16": ramps(0.5, 0.7)}, incomplete=["pods 64→16 0"])
+    assert [one.seed for one in run_curves(made, "pods 64→16")] == [1]
+
+
+# Speed-up
+
+OURS = [curve(points, seed=k) for k, points in enumerate(ramps(0.8, 0.8, 0.4))]
+THEIRS = [curve(points, "grpo 16→16", k) for k, points in enumerate(ramps(0.5, 0.4, 0.2))]
+SPAN = Window(0.0, 10.0)
+
+
+def speed(ours, theirs, targets, draws=50, paired=True):
+    places = resamples([len(ours)] if paired else [len(ours), len(theirs)], draws, 0)
+    return speedups(ours, theirs, targets, SPAN, (places[0], places[-1]))
+
+
+def test_a_ratio_of_medians_with_misses_by_hand():
+    # to 0.4: 5, 5, 10 s against 8, 10 s and never; 25, 25, 50 steps against 80, 100 and never
+    at_40, at_60, at_90, peak, authors = speed(OURS, THEIRS, [0.4, 0.6, 0.9])
+    assert (at_40["seconds"], at_40["baseline_seconds"]) == pytest.approx((5, 10))
+    assert (at_40["ratio"], at_40["steps_ratio"]) == pytest.approx((2, 4))
+    assert (at_40["reached"], at_40["baseline_reached"], at_40["n"]) == (3, 2, 3)
+    assert np.isnan(at_40["bound"])
+    # to 0.6: 7.5, 7.5 s and never, against never: faster than 10 / 7.5 for certain
+    assert (at_60["ratio"], at_60["baseline_reached"]) == (np.inf, 0)
+    assert at_60["bound"] == pytest.approx(10 / 7.5)
+    assert np.isnan(at_90["ratio"]) and (at_90["reached"], at_90["baseline_reached"]) == (0, 0)
+    # 99 % of the peak of the baseline's mean: 0.363; 10 * 0.363 / 0.8 against 10 * 0.363 / 0.4
+    assert peak["target"] == pytest.approx(0.99 * 1.1 / 3)
+    assert peak["ratio"] == pytest.approx(2)
+    assert authors["ratio"] == 1.0  # the only grid time is 10 s
+    assert speed(OURS, THEIRS, [0.4], paired=False)[0]["ratio"] == pytest.approx(2)
+
+
+def test_the_other_way_round_it_is_the_inverse():
+    at_40, at_60, *_ = speed(THEIRS, OURS, [0.4, 0.6])
+    assert at_40["ratio"] == pytest.approx(0.5)
+    assert at_60["ratio"] == 0
+    assert at_60["bound"] == pytest.approx(0.75)
+
+
+def test_half_of_an_even_number_of_misses_is_a_miss():
+    (row, *_) = speed(OURS[1:], THEIRS[1:], [0.4])  # 5 and 10 s; 10 s and never
+    assert (row["seconds"], row["baseline_seconds"], row["ratio"]) == (7.5, np.inf, np.inf)
+    assert row["bound"] == pytest.approx(10 / 7.5)
+
+
+def test_one_run_an_arm_has_a_ratio_and_no_interval():
+    (row, *_) = speed(OURS[:1], THEIRS[:1], [0.4])
+    assert row["ratio"] == pytest.approx(8 / 5)
+    assert np.isnan([row["low"], row["high"]]).all()
+
+
+def slow_crossing(run, target, end):
+    """The first crossing, a segment at a time."""
+    points = list(zip(run.seconds, run.accuracy, strict=True))
+    if points[0][1] >= target:
+        return 0.0
+    for (t0, a0), (t1, a1) in itertools.pairwise(points):
+        if a1 >= target:
+            found = t0 + (target - a0) / (a1 - a0) * (t1 - t0)
+            return found if found <= end else np.inf
+    return np.inf
+
+
+def slow_ratio(ours, theirs, target, span):
+    if target is None:
+        grid = knots(theirs, span)
+        target = 0.99 * max(np.mean([np.interp(t, r.seconds, r.accuracy) for r in theirs])
+                            for t in grid)  # fmt: skip
+    one, other = (np.median([slow_crossing(r, target, span.end) for r in runs])
+                  for runs in (ours, theirs))  # fmt: skip
+    with np.errstate(invalid="ignore"):
+        return other / one
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize(("kind", "target"), [("fixed", 0.62), ("peak", None)])
+def test_the_interval_resamples_whole_runs(paired, kind, target):
+    rng = np.random.default_rng(7)
+    times = np.arange(0, 11, 2.0)
+
+    def arm(series, gain, size):
+        return [curve(zip(times, 0.2 + gain * np.sqrt(times) + rng.normal(0, 0.05, 6), strict=True),
+                      series, k) for k in range(size)]  # fmt: skip
+
+    ours, theirs = arm("pods 64→16", 0.16, 6), arm("grpo 16→16", 0.15, 6 if paired else 5)
+    rows = {row["kind"]: row for row in speed(ours, theirs, [0.62], 200, paired)}
+    places = resamples([6] if paired else [6, 5], 200, 0)
+    ratios = [
+        slow_ratio([ours[i] for i in one], [theirs[i] for i in other], target, SPAN)
+        for one, other in zip(places[0], places[-1], strict=True)
+    ]
+    assert rows[kind]["ratio"] == pytest.approx(slow_ratio(ours, theirs, target, SPAN))
+    # ranks 0.025 * 199 = 4.975 downwards, 0.975 * 199 = 194.025 upwards; NaN counts against both
+    low = np.sort(np.nan_to_num(ratios, nan=0, posinf=np.inf))[4]
+    high = np.sort(np.nan_to_num(ratios, nan=np.inf, posinf=np.inf))[195]
+    assert (rows[kind]["low"], rows[kind]["high"]) == pytest.approx((low, high))
+    assert low < rows[kind]["ratio"] < high
+
+
+def test_the_authors_rule_by_hand():
+    # the baseline's mean peaks at 0.7, at 6 s; 99 %: 0.693. It is there at 6 s, the arm at 2 s
+    ours = [curve([(0, 0.1), (2, 0.70), (4, 0.6), (6, 0.8)])]
+    theirs = [curve([(0, 0.1), (2, 0.60), (4, 0.685), (6, 0.7)], "grpo 16→16")]
+    row = authors_rule(ours, theirs, Window(0, 6))
+    assert (row["kind"], row["ratio"]) == ("authors, measured grid", 3.0)
+    assert row["target"] == pytest.approx(0.693)
+    apart = [curve([(0, 0.1), (2, 0.70), (4.5, 0.6), (6, 0.8)])]
+    row = authors_rule(apart, theirs, Window(0, 6))
+    assert row["kind"] == "authors, interpolated grid"
+    # steps of 0.1 s: the arm is there at 2 * 0.593 / 0.6 = 1.98 s, the baseline at 4 + 2 * 8 / 15
+    assert (row["seconds"], row["baseline_seconds"]) == pytest.approx((2.0, 5.1))
+
+
+def test_default_targets_are_above_the_start_and_reached():
+    arms = [[curve([(0, 0.55), (10, 0.9)])], [curve([(0, 0.1), (10, 0.76)], "grpo 16→16")]]
+    assert default_targets(arms, SPAN) == [0.6, 0.7, 0.75, 0.8, 0.85, 0.9]
+
+
+# Arms
+
+NAMED = study({
+    "pods 64→16": ramps(0.5), "pods 32→16": ramps(0.5), "grpo 16→16, update.lr=0.1": ramps(0.5),
+    "grpo_ga 64→64": ramps(0.5),
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "series"),
+    [
+        ("pods 64→16", "pods 64→16"),
+        (" pods 32->16", "pods 32→16"),
+        ("grpo", "grpo 16→16, update.lr=0.1"),
+        ("grpo 16->16", "grpo 16→16, update.lr=0.1"),
+        ("grpo_ga", "grpo_ga 64→64"),
+    ],
+)
+def test_an_arm_is_named_by_label_rule_or_curve(word, series):
+    assert resolve(NAMED, word) == series
+
+
+@pytest.mark.parametrize(
+    ("arms", "message"),
+    [
+        (["pods", "grpo"], r"arm 'pods' is ambiguous; there are: pods 64→16 \| pods 32→16$"),
+        (["max_variance", "grpo"], r"'max_variance' is ambiguous; there are: pods 64→16 \| pods"),
+        (["all", "grpo"], r"'all' is ambiguous; there are: grpo 16→16, update.lr=0.1 \| grpo_ga"),
+        (["gpro", "grpo"], "'gpro' is unknown; there are: pods 64→16 .* grpo_ga 64→64$"),
+        (["grpo", "grpo 16→16"], "an arm is named twice"),
+        (["grpo"], "'grpo' alone: name two arms or more, or none .* there are: pods 64→16"),
+    ],
+)
+def test_an_arm_that_is_not_clear_is_refused_with_what_there_is(arms, message):
+    with pytest.raises(ValueError, match=message):
+        compare(NAMED, arms)
+
+
+@pytest.mark.parametrize("target", [0.0, 95.0, float("nan")])
+def test_a_target_that_is_no_accuracy_is_refused(target):
+    with pytest.raises(ValueError, match=r"target=.*: an accuracy is above 0 and at most 1"):
+        compare(NAMED, targets=[0.5, target])
+
+
+def test_the_first_arm_is_compared_with_the_others_or_every_two():
+    named = compare(NAMED, ["grpo", "pods 64→16", "grpo_ga"], draws=10)
+    pairs = named.contrasts[["series", "baseline"]].drop_duplicates().to_numpy().tolist()
+    grpo = "grpo 16→16, update.lr=0.1"
+    assert pairs == [[grpo, "pods 64→16"], [grpo, "grpo_ga 64→64"]]
+    assert len(compare(NAMED, draws=10).contrasts) == 6 * 2
+
+
+def test_arms_without_complete_runs():
+    made = study({"pods 64→16": ramps(0.5, 0.6), "grpo 16→16": ramps(0.4)},
+                 incomplete=["grpo 16→16 0"])  # fmt: skip
+    with pytest.raises(ValueError, match="'grpo 16→16' has no complete run"):
+        compare(made, ["pods", "grpo"])
+    with pytest.raises(ValueError, match=r"two arms with complete runs; there are: pods 64→16$"):
+        compare(made)
+
+
+# Contrasts
+
+
+def test_a_paired_contrast_is_that_of_scipy():
+    made = study({"pods 64→16": noisy(0, 0.8, 0.02), "grpo 16→16": noisy(1, 0.75, 0.02)})
+    found = compare(made, ["pods", "grpo"]).contrasts.set_index("outcome")
+    ends = {s: rows.accuracy.to_numpy()[2::3] for s, rows in made.evaluations.groupby("series")}
+    reference = stats.ttest_rel(ends["pods 64→16"], ends["grpo 16→16"])
+    interval = reference.confidence_interval()
+    row = found.loc["final_accuracy"]
+    assert (row.design, row.n, row.baseline_n, row.left_out) == ("paired", 8, 8, 0)
+    assert row.p == row.p_holm == pytest.approx(reference.pvalue)
+    assert (row.low, row.high) == pytest.approx((interval.low, interval.high))
+    difference = ends["pods 64→16"] - ends["grpo 16→16"]
+    assert (row.higher, row.lower) == ((difference > 0).sum(), (difference < 0).sum())
+    boot = difference[resamples([8], 10_000, 0)[0]].mean(1)
+    limits = np.quantile(boot, [0.025, 0.975])
+    assert (row.bootstrap_low, row.bootstrap_high) == pytest.approx(limits, abs=1e-4)
+    # a run's area from 0.2: 5 (0.2 + l - 0.1) / 2 + 5 (2 l - 0.1) / 2, over 10: 0.75 l
+    assert found.loc["mean_accuracy"].estimate == pytest.approx(0.75 * difference.mean())
+
+
+def test_runs_whose_seeds_mean_nothing_are_not_paired():
+    arms = {"pods 64→16": noisy(0, 0.8, 0.02, 5), "grpo 16→16": noisy(1, 0.75, 0.04, 7)}
+    made = study(arms, seeded=False)
+    ends = {s: rows.accuracy.to_numpy()[2::3] for s, rows in made.evaluations.groupby("series")}
+    reference = stats.ttest_ind(ends["pods 64→16"], ends["grpo 16→16"], equal_var=False)
+    row = compare(made, ["pods", "grpo"]).contrasts.set_index("outcome").loc["final_accuracy"]
+    assert (row.design, row.n, row.baseline_n) == ("unpaired", 5, 7)
+    assert row.p == pytest.approx(reference.pvalue)
+    assert row.exact_smallest == 1 / 792
+    assert np.isnan(row.higher)
+
+
+def test_pairs_are_of_shared_seeds_and_the_rest_is_counted():
+    seeds = {"pods 64→16": [0, 1, 2, 3], "grpo 16→16": [5, 3, 1, 4]}
+    made = study({"pods 64→16": ramps(0.1, 0.6, 0.1, 0.9), "grpo 16→16": ramps(0, 0.5, 0.4, 0)},
+                 seeds=seeds, incomplete=["pods 64→16 0"])  # fmt: skip
+    found = compare(made, ["pods", "grpo"])
+    row = found.contrasts.set_index("outcome").loc["final_accuracy"]
+    assert (row.n, row.left_out, row.higher) == (2, 3, 2)
+    assert row.estimate == pytest.approx((0.2 + 0.4) / 2)  # seeds 1 and 3
+    assert found.left_out == [
+        "pods 64→16 seed 0: not complete (pods 64→16 0)",
+        "pods 64→16 seed 2: no such seed of grpo 16→16",
+        "grpo 16→16 seed 4: no such seed of pods 64→16",
+        "grpo 16→16 seed 5: no such seed of pods 64→16",
+    ]
+    assert found.arms[["n", "left_out"]].to_numpy().tolist() == [[3, 1], [4, 0]]
+    assert "Left out: pods 64→16 seed 0: not complete" in paragraphs(found)
+
+
+def test_one_shared_seed_makes_no_pairs():
+    seeds = {"pods 64→16": [0, 1, 2], "grpo 16→16": [2, 3, 4]}
+    made = study({name: noisy(k, 0.8, 0.1, 3) for k, name in enumerate(seeds)}, seeds=seeds)
+    found = compare(made)
+    assert set(found.contrasts.design) == {"unpaired"} and not found.left_out
+    assert "Arms that share fewer than two seeds are not paired." in paragraphs(found)
+
+
+def test_a_contrast_does_not_depend_on_what_else_is_compared_but_for_holm():
+    made = study({"pods 64→16": noisy(0, 0.8, 0.02), "grpo 16→16": noisy(1, 0.79, 0.02),
+                  "grpo_ga 64→64": noisy(2, 0.7, 0.02)})  # fmt: skip
+    alone, among = compare(made, ["pods", "grpo"]), compare(made)
+    columns = [c for c in alone.contrasts if not c.endswith("holm")]
+    pd.testing.assert_frame_equal(alone.contrasts[columns], among.contrasts[columns][:2])
+    rows = among.contrasts[among.contrasts.outcome == "final_accuracy"]
+    p = sorted(rows.p)
+    expected = np.maximum.accumulate([3 * p[0], 2 * p[1], p[2]])
+    assert sorted(rows.p_holm) == pytest.approx(np.minimum(expected, 1))
+    again = compare(made, ["pods", "grpo"])
+    pd.testing.assert_frame_equal(alone.speedups, again.speedups)
+
+
+def test_arms_have_interval_and_interquartile_mean():
+    made = study({"pods 64→16": ramps(0.1, 0.6, 0.7, 0.8), "grpo 16→16": ramps(0.5, 0.5)})
+    row = compare(made, draws=10).arms.iloc[0]
+    assert row.final_accuracy_iqm == pytest.approx(0.65)
+    reference = stats.ttest_1samp([0.1, 0.6, 0.7, 0.8], 0).confidence_interval()
+    limits = (row.final_accuracy_low, row.final_accuracy_high)
+    assert limits == pytest.approx((reference.low, reference.high))
+    assert row.plain_mean == pytest.approx(0.55)
+
+
+def test_questions_by_hand():
+    answers = [("pods 64→16 0", "a", 1.0), ("pods 64→16 1", "a", 0.5), ("pods 64→16 0", "b", 0.2),
+               ("pods 64→16 1", "b", 0.2), ("pods 64→16 0", "c", 0.1), ("pods 64→16 1", "c", 0.3),
+               ("grpo 16→16 0", "a", 0.5), ("grpo 16→16 1", "a", 0.5), ("grpo 16→16 0", "b", 0.4),
+               ("grpo 16→16 1", "b", 0.6), ("grpo 16→16 0", "c", 0.2), ("grpo 16→16 1", "c", 0.2),
+               ("grpo 16→16 0", "d", 1.0)]  # fmt: skip
+    made = study({"pods 64→16": ramps(0.5, 0.7), "grpo 16→16": ramps(0.4, 0.5)}, answers=answers)
+    (row,) = compare(made, ["pods", "grpo"]).questions.itertuples()
+    differences = np.array([0.25, -0.3, 0.0])  # c: 0.2 and 0.2 but for rounding; d is not shared
+    assert (row.questions, row.unshared) == (3, 1)
+    assert (row.better, row.worse, row.equal) == (1, 1, 1)
+    assert row.estimate == pytest.approx(differences.mean())
+    assert row.stderr == pytest.approx(differences.std(ddof=1) / np.sqrt(3))
+    assert "the uncertainty is over questions, not over seeds" in paragraphs(compare(made))
+
+
+# Words
+
+
+def test_the_words_name_a_winner_with_its_evidence():
+    for named in (["pods", "grpo"], ["grpo", "pods"]):  # whichever is the baseline
+        arms = {"pods 64→16": noisy(0, 0.80, 0.01), "grpo 16→16": noisy(1, 0.75, 0.01)}
+        found = compare(study(arms), named)
+        row = found.contrasts.iloc[0]
+        text = paragraphs(found)
+        low, high = sorted(abs(100 * np.array([row.low, row.high])))
+        size = f"{100 * abs(row.estimate):.2f}"
+        assert (f"pods 64→16 is {size} points higher than grpo 16→16 in mean accuracy (95 % t "
+                f"interval {low:.2f} to {high:.2f} points, paired over 8 seeds, "
+                "higher in 8; p < 0.0001; exact sign-flip test p = 0.0078).") in text  # fmt: skip
+        assert "Primary outcome: mean accuracy from 0 s to 10 s of training clock." in text
+        assert "settled between" not in text
+
+
+def test_the_words_settle_nothing_where_the_interval_has_0_in_it():
+    made = study({"pods 64→16": noisy(0, 0.8, 0.05), "grpo 16→16": noisy(5, 0.8, 0.05)})
+    found = compare(made)
+    row = found.contrasts.iloc[0]
+    assert row.low < 0 < row.high
+    text = paragraphs(found)
+    assert "No difference in mean accuracy was settled between pods 64→16 and grpo 16→16" in text
+    assert (f"8 pairs find a true difference of {100 * row.detectable:.2f} points with 80 % power, "
+            "and if difference and spread are truly those seen, 80 % takes "
+            f"{row.runs_needed:,.0f} pairs.") in text  # fmt: skip
+    assert "equal" not in text
+
+
+def test_the_words_call_what_holm_does_not_keep_a_hint():
+    alike = {f"other{k} 64→16": noisy(k + 20, 0.8, 0.03) for k in range(4)}
+    made = study({"pods 64→16": noisy(0, 0.8, 0.03), "grpo 16→16": noisy(2, 0.77, 0.03), **alike})
+    found = compare(made, ["pods", "grpo", *(name.split()[0] for name in alike)])
+    row = found.contrasts.iloc[0]
+    assert row.p < 0.05 < row.p_holm
+    first = paragraphs(found).split("\n\n")[1]
+    assert "a hint, not settled after Holm over 5 contrasts" in first
+    assert "Holm: adjusted over the 5 contrasts of an outcome." in paragraphs(found)
+
+
+def test_the_words_say_where_the_outcomes_disagree():
+    early = [[(0, 0.2), (2, 0.8 + 0.001 * k), (10, 0.8 + 0.003 * k)] for k in range(6)]
+    late = [[(0, 0.2), (2, 0.3), (10, 0.9 - 0.002 * k)] for k in range(6)]
+    text = paragraphs(compare(study({"grpo 16→16": early, "pods 64→16": late}), ["grpo", "pods"]))
+    assert "grpo 16→16 is" in text and "higher than pods 64→16 in mean accuracy" in text
+    assert "The final accuracy points the other way. pods 64→16 is" in text
+    assert "higher than grpo 16→16 in final accuracy" in text
+
+
+def test_the_words_of_one_run_an_arm():
+    found = compare(study({"pods 64→16": ramps(0.8), "grpo 16→16": ramps(0.4)}))
+    text = paragraphs(found)
+    assert (
+        "pods 64→16 is 40.00 points higher than grpo 16→16 in final accuracy (1 against 1 runs);"
+        " an arm of one run allows no interval and no test, so nothing is settled."
+    ) in text
+    assert "pods 64→16 is 2.00 times as fast, 4.00 times in steps, from an arm of one run" in text
+    assert found.contrasts[["stderr", "low", "p", "exact_p", "bootstrap_low"]].isna().all(None)
+    assert format_comparison(found)
+    assert as_json(found)["contrasts"][0]["p"] is None
+
+
+def test_the_words_count_censored_runs():
+    arms = {"pods 64→16": ramps(0.8, 0.8, 0.4), "grpo 16→16": ramps(0.5, 0.4, 0.2)}
+    text = paragraphs(compare(study(arms), targets=[0.4, 0.6]))
+    assert ("To 40 %: pods 64→16 median 5 s (3 of 3 runs reach it), grpo 16→16 median 10 s (2 of 3 "
+            "runs reach it); pods 64→16 is 2.00 times as fast, 4.00 times in") in text  # fmt: skip
+    peak = paragraphs(compare(study(arms), ["grpo", "pods"]))
+    # 99 % of the mean's peak of 0.6667: 8.25 s, 8.25 s and never
+    assert ("To 66 % (99 % of pods 64→16's peak): grpo 16→16 not in half of its runs (0 of 3 runs "
+            "reach it), pods 64→16 median 8.25 s (2 of 3 runs reach it); grpo 16→16 is less than "
+            "0.82 times as fast") in peak  # fmt: skip
+
+
+def test_caveats_of_few_runs_and_of_a_study_with_something_missing():
+    arms = {"pods 64→16": noisy(0, 0.8, 0.01, 4), "grpo 16→16": noisy(1, 0.7, 0.01, 4)}
+    text = paragraphs(
+        compare(study(arms, holes=["a hole"], mixed=["two machines"], note="nominal"))
+    )
+    assert "fewer than 5 runs an arm" in text
+    assert "the exact test can give no p under 0.12, so it can settle nothing at 0.05" in text
+    assert "Missing: a hole. Not alike: two machines. Note: nominal." in text
+    more = {**arms, "grpo_ga 64→64": noisy(2, 0.6, 0.01, 8)}
+    more = {name: noisy(k, 0.8 - k / 20, 0.01, 7) for k, name in enumerate(more)}
+    assert "p under 0.016" not in paragraphs(compare(study(more)))  # 3 x 0.016 < 0.05
+    more["random 64→16"] = noisy(9, 0.5, 0.01, 7)
+    text = paragraphs(compare(study(more)))
+    assert "no p under 0.016, after Holm over 6 contrasts 0.094, so it can settle none" in text
+
+
+def test_a_comparison_without_flaws_has_no_caveats():
+    arms = {"pods 64→16": noisy(0, 0.80, 0.01), "grpo 16→16": noisy(1, 0.75, 0.01)}
+    assert len(paragraphs(compare(study(arms))).split("\n\n")) == 2
+
+
+# Output
+
+
+def test_the_output_fits_screen_and_files():
+    arms = {"pods 64→16": noisy(0, 0.8, 0.02), "grpo 16→16": noisy(1, 0.6, 0.02),
+            "grpo_ga 64→64": noisy(2, 0.7, 0.3)}  # fmt: skip
+    found = compare(study(arms), draws=200)
+    text = format_comparison(found)
+    assert max(map(len, text.splitlines())) <= 120
+    assert "pods 64→16 − grpo 16→16" in text and "(99 % of its peak)" in text
+    data = json.loads(json.dumps(as_json(found), allow_nan=False))
+    assert data["settings"]["primary_outcome"] == "mean_accuracy"
+    assert data["settings"]["bootstrap_draws"] == 200
+    assert len(data["contrasts"]) == 6 and data["words"] == paragraphs(found)
+    missed = [row for row in data["speedups"] if row["baseline_seconds"] == "not reached"]
+    assert missed and all(row["ratio"] in ("infinite", None) for row in missed)
+    assert list(tables(found)) == ["compare.csv", "compare.arms.csv", "compare.speedup.csv",
+                                   "compare.questions.csv"]  # fmt: skip
+    assert tables(found)["compare.csv"].equals(found.contrasts)
+
+
+def test_targets_that_a_user_gives_are_all_shown():
+    made = study({"pods 64→16": noisy(0, 0.8, 0.02), "grpo 16→16": noisy(1, 0.6, 0.02)})
+    text = format_comparison(compare(made, targets=[0.4, 0.3, 0.99, 0.5, 0.55], draws=100))
+    shown = [line.split("%")[0].strip() for line in text.splitlines() if line.startswith(" to ")]
+    assert shown[:5] == ["to 30", "to 40", "to 50", "to 55", "to 99"]
+    assert len(compare(made, targets=[], draws=10).speedups) == 2
+
+
+def test_runs_of_no_time():
+    made = study({"pods 64→16": [[(0, 0.5)], [(0, 0.6)]], "grpo 16→16": [[(0, 0.3)], [(0, 0.5)]]})
+    found = compare(made)
+    assert found.contrasts.estimate.tolist() == pytest.approx([0.15, 0.15])
+    assert not len(found.speedups) and "0 s" in format_comparison(found)

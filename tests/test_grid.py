@@ -1,0 +1,213 @@
+"""Every unit of a study's grid, deleted, doubled, cut off in turn: named, never averaged."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from studies import A, B, write_evaluation, write_run
+
+from pods.analysis.grid import holes, questions_of
+from pods.analysis.load import IncompleteStudy, MixedStudy, load
+from pods.analysis.read import open_run
+from pods.cli import main
+from pods.runs.store import RunStore, run_folders
+
+SEEDS, ARMS, POINTS, REPEATS, QUESTIONS = 8, ("pods", "grpo"), 12, 5, 4
+EVERY = tuple((step, float(4 * step), step) for step in range(POINTS))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    """8 seeds x 2 arms x 12 checkpoints x 5 repeats."""
+    runs_dir = tmp_path_factory.mktemp("grid")
+    for seed in range(SEEDS):
+        for arm in ARMS:
+            write_run(runs_dir, EVERY, f"seed={seed}", f"arm={arm}", "evaluation.repeats=5",
+                      "study=grid", repeats=REPEATS, questions=QUESTIONS)  # fmt: skip
+    return runs_dir / "grid"
+
+
+def named(run: Path, questions: list[str]) -> str:
+    """All that is said of one run."""
+    return "\n".join(map(str, holes(open_run(run), "run", questions)))
+
+
+def test_the_whole_grid_has_no_hole(study):
+    loaded = load(study, run_folders(study))
+    assert len(loaded.evaluations) == SEEDS * len(ARMS) * POINTS and not loaded.holes
+    assert loaded.complete == {folder.name for folder in run_folders(study)}
+
+
+def test_every_record_repeat_and_evaluation_is_named_whatever_befalls_it(study):
+    [first, *_] = folders = run_folders(study)
+    questions = questions_of([open_run(first)])
+    for folder in folders:
+        store = RunStore(folder)
+        for step in range(POINTS) if folder == first else (0, 5, POINTS - 1):
+            path = store.evaluation_path(step)
+            lines = path.read_text().splitlines(keepends=True)
+            for number, line in enumerate(lines) if folder == first else [(7, lines[7])]:
+                repeat, question = divmod(number, QUESTIONS)
+                without = lines[:number] + lines[number + 1 :]
+                damages = {
+                    "gone": without,
+                    "twice": [*lines, line],
+                    "cut": [*lines[:number], line[:-9]],
+                    "garbled": [*lines[:number], line[9:], *lines[number + 1 :]],
+                }
+                for damage, content in damages.items():  # fmt: skip
+                    path.write_text("".join(content))
+                    said = named(folder, questions)
+                    assert f"run step {step}: " in said, damage
+                    place = f"line {number + 1} " if damage == "garbled" else f"repeat {repeat}"
+                    assert place in said
+                    if damage == "gone":
+                        assert said.endswith(f"lacks 1 of {QUESTIONS} questions: q{question}")
+            for repeat in range(REPEATS) if folder == first else [step % REPEATS]:
+                part = slice(repeat * QUESTIONS, (repeat + 1) * QUESTIONS)
+                path.write_text("".join(lines[: part.start] + lines[part.stop :]))
+                assert f"step {step}: repeat {repeat} is missing" in named(folder, questions)
+                path.write_text("".join(lines + lines[part]))
+                assert f"repeat {repeat} has more than once: q0 to q3" in named(folder, questions)
+                other = lines[((repeat + 1) % REPEATS) * QUESTIONS :][:QUESTIONS]
+                relabelled = [json.dumps({**json.loads(x), "repeat": repeat}) + "\n" for x in other]
+                path.write_text("".join(lines[: part.start] + relabelled + lines[part.stop :]))
+                assert f"repeat {repeat} is of another run" in named(folder, questions)
+            path.unlink()
+            assert f"run step {step}: no evaluation" in named(folder, questions)
+            path.write_text("")
+            assert f"run step {step}: repeat 0 is missing" in named(folder, questions)
+            path.write_text("".join(lines))
+    assert not named(first, questions)
+
+
+def test_every_checkpoint_is_named(study):
+    [first, *_] = folders = run_folders(study)
+    questions = questions_of([open_run(first)])
+    for folder in folders:
+        store = RunStore(folder)
+        for step in range(POINTS) if folder == first else (0, 5, POINTS - 1):
+            place = store.checkpoint(step)
+            aside = place.rename(store.folder / "aside")
+            assert f"run step {step}: no checkpoint" in named(folder, questions)
+            shutil.copytree(store.checkpoint((step + 1) % POINTS), place)
+            assert f"run step {step}: checkpoint is step" in named(folder, questions)
+            shutil.rmtree(place)
+            aside.rename(place)
+            copy = store.checkpoint(step + 500)
+            shutil.copytree(place, copy)
+            assert f"checkpoint {copy.name} is of no evaluation point" in named(folder, questions)
+            shutil.rmtree(copy)
+            clock = (place / "clock.json").read_text()
+            (place / "clock.json").write_text(clock[:-7])
+            assert f"run step {step}: checkpoint: clock.json is damaged" in named(folder, questions)
+            (place / "clock.json").write_text(clock)
+
+
+def test_every_step_of_the_log_is_named(study):
+    folder = run_folders(study)[0]
+    store, questions = RunStore(folder), questions_of([open_run(folder)])
+    lines = store.metrics_path.read_text().splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        store.metrics_path.write_text("".join(lines[:number] + lines[number + 1 :]))
+        assert f"lacks step {number + 1}" in named(folder, questions)
+        store.metrics_path.write_text("".join(lines[: number + 1] + lines[number:]))
+        assert f"has step {number + 1} 2 times" in named(folder, questions)
+        store.metrics_path.write_text("".join(lines[:number]) + line[:-9])
+        assert f"lacks step {number + 1}" in named(folder, questions)
+    store.metrics_path.write_text("".join(lines))
+
+
+def test_every_run_is_named_and_nothing_is_averaged_without_it(study, capsys, tmp_path):
+    command = ["aggregate", "grid", "--runs-dir", str(study.parent)]
+    for folder in run_folders(study):
+        config = RunStore(folder).config()
+        label = f"{config.arm} {config.nm.n}→{config.nm.m} seed {config.seed}"
+        aside = folder.rename(tmp_path / folder.name)
+        assert main(command) == 2
+        assert f"{label}: never run" in capsys.readouterr().err
+        aside.rename(folder)
+        twin = folder.with_name(f"{folder.name}-copy")
+        shutil.copytree(folder, twin)
+        assert main(command) == 2
+        assert f"{label}: run is there twice" in capsys.readouterr().err
+        shutil.rmtree(twin)
+    assert not (study / "figures").exists()
+
+
+def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys):
+    stores = [write_run(tmp_path, A, f"seed={seed}") for seed in range(2)]
+    late = stores[1]
+    late.evaluation_path(2).unlink()
+    folders = [store.folder for store in stores]
+    with pytest.raises(IncompleteStudy, match="seed 1 step 2: no evaluation"):
+        load(tmp_path / "default", folders)
+    study = load(tmp_path / "default", folders, allow_missing=True)
+    assert study.holes == ["max_variance 64→16 seed 1 step 2: no evaluation"]
+    assert study.runs.complete.tolist() == [True, False]
+    assert study.evaluations.step.tolist() == [0, 1, 2, 0, 1]
+    assert set(study.questions.seed) == {0}
+    assert main(["plot", "--runs-dir", str(tmp_path), "--allow-missing"]) == 0
+    said = capsys.readouterr().out
+    assert "n of max_variance 64→16: 2 until 4 s, 1 until 12 s" in said
+    assert "1 of 2 runs" in said
+
+
+def test_a_run_that_goes_on_counts_as_far_as_it_came(tmp_path):
+    store = write_run(tmp_path, A)
+    store.set_status(state="preempted")
+    with pytest.raises(IncompleteStudy, match="run is preempted"):
+        load(tmp_path / "default", [store.folder])
+    study = load(tmp_path / "default", [store.folder], allow_missing=True)
+    assert len(study.evaluations) == 3 and not study.complete
+
+
+def test_a_clock_that_is_not_the_logs_is_named(tmp_path):
+    store = write_run(tmp_path, A)
+    shutil.rmtree(store.checkpoint(1))
+    write_evaluation(store, 1, 3.0, 0, 2, 0)
+    with pytest.raises(IncompleteStudy, match="checkpoint is of 3 s, the log says 4 s"):
+        load(tmp_path / "default", [store.folder])
+
+
+def environment(store: RunStore, **changes: object) -> None:
+    path = store.folder / "attempts/001/environment.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changes", "said"),
+    [
+        ((), {"cpu": "Another CPU"}, "machine: A CPU (most) | Another CPU (pods 64→16 seed 2)"),
+        ((), {"packages": {"torch": "2.12.1"}}, "torch: 2.13.0 (most) | 2.12.1 (pods 64→16 seed"),
+        (("hardware=l40s",), {"gpus": ["NVIDIA L40S"]}, "machine: A CPU (most) | NVIDIA L40S ("),
+        (("budget.train_seconds=11",), {}, "budget: 10 s (most) | 11 s ("),
+        (("budget.max_steps=9",), {}, "budget: 10 s (most) | 10 s or 9 steps ("),
+        (("update.lr=1e-3",), {}, "config within pods 64→16: update.lr=0.0001 (seeds 0, 1) | "
+                                  "update.lr=0.001 (seeds 2)"),
+    ],
+)  # fmt: skip
+def test_runs_that_are_not_alike_are_named(tmp_path, overrides, changes, said):
+    stores = [write_run(tmp_path, A, "arm=pods", f"seed={seed}", *(overrides if seed == 2 else ()))
+              for seed in range(3)]  # fmt: skip
+    environment(stores[2], **changes)
+    folders = [store.folder for store in stores]
+    with pytest.raises(MixedStudy) as found:
+        load(tmp_path / "default", folders, allow_missing=True)
+    assert said in str(found.value)
+    study = load(tmp_path / "default", folders, allow_missing=True, allow_mixed=True)
+    assert any(said in line for line in study.mixed)
+
+
+def test_a_swept_key_is_no_mixture(tmp_path):
+    folders = [write_run(tmp_path, B, f"seed={seed}", f"update.lr={lr}").folder
+               for seed in range(2) for lr in ("1e-3", "1e-4")]  # fmt: skip
+    assert load(tmp_path / "default", folders).runs.series.nunique() == 2
+
+
+def test_runs_that_changed_on_the_way_are_not_mixed_in_unasked(tmp_path):
+    store = write_run(tmp_path, A)
+    (store.folder / "changes.json").write_text(json.dumps(["torch: 2.11.0 -> 2.13.0"]))
+    with pytest.raises(MixedStudy, match=r"changed on the way: torch: 2.11.0 -> 2.13.0"):
+        load(tmp_path / "default", [store.folder])

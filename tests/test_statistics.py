@@ -1,0 +1,225 @@
+"""Intervals, tests, resampling and power, against hand-worked numbers, scipy and brute force."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from pods.analysis.power import MOST_RUNS, detectable, pairs_needed, power, runs_needed
+from pods.analysis.resampling import (
+    DRAWN_ARRANGEMENTS,
+    percentile_interval,
+    permutation,
+    resamples,
+    sign_flip,
+)
+from pods.analysis.statistics import holm, iqm, mean_and_stderr, paired_t, t_half_width, welch_t
+
+
+def samples(seed: int, *sizes: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(0.5 + 0.3 * k, 1.0 + k, size) for k, size in enumerate(sizes)]
+
+
+def test_mean_and_stderr_by_hand():
+    mean, stderr = mean_and_stderr(np.array([[1.0, 1.0], [2.0, np.nan], [6.0, np.nan]]))
+    assert mean.tolist() == [3.0, 1.0]
+    assert stderr[0] == pytest.approx(np.sqrt((4 + 1 + 9) / 2 / 3))
+    assert np.isnan(stderr[1])
+
+
+def test_t_interval_by_hand():
+    # 1, 2, 6: mean 3, stderr sqrt(7/3), t of 2 degrees of freedom 4.3027
+    test = paired_t(np.array([1.0, 2.0, 6.0]))
+    assert (test.low, test.high) == pytest.approx((3 - 6.5725, 3 + 6.5725), abs=1e-4)
+    half = t_half_width(np.array([np.sqrt(7 / 3), 1.0, np.nan]), np.array([3, 1, 0]))
+    assert half[0] == pytest.approx(6.5725, abs=1e-4)
+    assert np.isnan(half[1:]).all()
+
+
+@pytest.mark.parametrize("size", [2, 3, 8, 11])
+def test_paired_t_is_that_of_scipy(size):
+    ours, theirs = samples(size, size, size)
+    found, reference = paired_t(ours - theirs), stats.ttest_rel(ours, theirs)
+    interval = reference.confidence_interval()
+    assert found.p == pytest.approx(reference.pvalue, rel=1e-10)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-10)
+    assert found.estimate == pytest.approx(ours.mean() - theirs.mean())
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (8, 8), (10, 4), (3, 12)])
+def test_welch_t_is_that_of_scipy(sizes):
+    ours, theirs = samples(sum(sizes), *sizes)
+    found, reference = welch_t(ours, theirs), stats.ttest_ind(ours, theirs, equal_var=False)
+    interval = reference.confidence_interval()
+    assert (found.p, found.df) == pytest.approx((reference.pvalue, reference.df), rel=1e-10)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-10)
+
+
+def test_too_few_runs_give_an_estimate_and_nothing_else():
+    for test in (paired_t(np.array([0.5])), welch_t(np.array([0.75]), np.array([0.0, 0.5]))):
+        assert test.estimate == 0.5
+        assert np.isnan([test.stderr, test.low, test.high, test.p]).all()
+        assert np.isnan(detectable(test.stderr, test.df))
+
+
+def test_differences_without_spread():
+    assert paired_t(np.array([0.25, 0.25])).p == 0.0
+    same = welch_t(np.array([0.5, 0.5]), np.array([0.5, 0.5, 0.5]))
+    assert (same.p, same.low, same.high) == (1.0, 0.0, 0.0)
+
+
+def test_iqm_by_hand_and_as_scipy_where_quarters_are_whole():
+    # of 3, a quarter of the weight is 3/4 of a run: 1/4, 1 and 1/4 of a run remain, 3/2 in all
+    assert iqm(np.array([60.0, 0.0, 6.0])) == pytest.approx((0 / 4 + 6 + 60 / 4) / 1.5)
+    assert iqm(np.array([7.0])) == 7.0
+    assert iqm(np.array([1.0, 4.0])) == 2.5
+    assert np.isnan(iqm(np.array([])))
+    for size in (4, 8, 20):
+        (values,) = samples(size, size)
+        assert iqm(values) == pytest.approx(stats.trim_mean(values, 0.25))
+
+
+@pytest.mark.parametrize("size", [2, 5, 9])
+def test_sign_flip_is_that_of_scipy(size):
+    (pairs,) = samples(size, size)
+    reference = stats.permutation_test(
+        (pairs,), np.mean, permutation_type="samples", n_resamples=np.inf, vectorized=False
+    )
+    found = sign_flip(pairs)
+    assert (found.p, found.drawn) == (pytest.approx(reference.pvalue), 0)
+    assert found.smallest == 2 / 2**size
+
+
+def test_permutation_is_that_of_scipy_for_arms_of_one_size():
+    ours, theirs = samples(3, 5, 5)
+    reference = stats.permutation_test(
+        (ours, theirs), lambda a, b: a.mean() - b.mean(), n_resamples=np.inf, vectorized=False
+    )
+    assert permutation(ours, theirs).p == pytest.approx(reference.pvalue)
+    assert permutation(ours, theirs).smallest == 2 / 252
+
+
+@pytest.mark.parametrize("sizes", [(1, 4), (3, 6), (7, 2)])
+def test_permutation_goes_through_all_arrangements(sizes):
+    ours, theirs = samples(sum(sizes), *sizes)
+    pooled = np.concatenate([ours, theirs])
+    differences = []
+    for chosen in itertools.combinations(range(len(pooled)), len(ours)):
+        mask = np.isin(np.arange(len(pooled)), chosen)
+        differences.append(abs(pooled[mask].mean() - pooled[~mask].mean()))
+    seen = abs(ours.mean() - theirs.mean())
+    expected = np.mean([d >= seen - 1e-12 for d in differences])
+    assert permutation(ours, theirs).p == pytest.approx(expected)
+    assert permutation(ours, theirs).smallest == 1 / len(differences)
+    assert permutation(theirs, ours).p == permutation(ours, theirs).p
+
+
+def test_exact_tests_see_ties_through_rounding():
+    assert sign_flip(np.array([0.1, 0.2, -0.3])).p == 1.0  # sums to 5e-17 and not to 0
+    rng = np.random.default_rng(0)
+    for _ in range(20):  # accuracies are n / 1280: the same p as in whole numbers
+        ours, theirs = rng.integers(900, 910, (2, 7)).astype(float)
+        assert sign_flip((ours - theirs) / 1280).p == sign_flip(ours - theirs).p
+        assert permutation(ours / 1280, theirs / 1280).p == permutation(ours, theirs).p
+
+
+def test_many_runs_are_rearranged_at_random_and_that_is_said():
+    low, high = samples(1, 21, 21)[0], samples(1, 21, 21)[0] + 9
+    for test in (sign_flip(high), permutation(low, high)):
+        assert test.drawn == DRAWN_ARRANGEMENTS
+        assert test.p == test.smallest == 1 / (DRAWN_ARRANGEMENTS + 1)  # the one seen counts
+    pairs = samples(5, 25)[0] - 0.3
+    assert sign_flip(pairs, seed=1) == sign_flip(pairs, seed=1) != sign_flip(pairs, seed=2)
+    assert sign_flip(pairs).p == pytest.approx(paired_t(pairs).p, abs=0.03)
+    ours, theirs = samples(6, 12, 12)
+    assert permutation(ours, theirs).drawn == DRAWN_ARRANGEMENTS
+    assert permutation(ours, theirs).p == pytest.approx(welch_t(ours, theirs).p, abs=0.03)
+
+
+def test_bootstrap_draws_whole_runs_with_a_seed():
+    places = resamples([3, 5], 4000, seed=1)
+    assert [p.shape for p in places] == [(4000, 3), (4000, 5)]
+    assert np.array_equal(places[1], resamples([3, 5], 4000, seed=1)[1])
+    assert not np.array_equal(places[1], resamples([3, 5], 4000, seed=2)[1])
+    shares = np.bincount(places[1].ravel(), minlength=5) / places[1].size
+    assert shares == pytest.approx([0.2] * 5, abs=0.01)
+
+
+def test_percentile_interval_by_hand():
+    assert percentile_interval(np.arange(41.0)) == (1.0, 39.0)  # ranks 0.025 * 40, 0.975 * 40
+    # the ends of 41 with unknown ones: each could lie below and above all others
+    values = np.array([np.nan, np.inf, *range(39)])
+    assert percentile_interval(values) == (0.0, np.inf)
+    assert percentile_interval(np.full(5, np.inf)) == (np.inf, np.inf)
+
+
+def test_holm_by_hand():
+    # ordered 0.01, 0.02, 0.03, 0.04: 4 x 0.01, 3 x 0.02, 2 x 0.03, 1 x 0.04 raised to 0.06
+    found = holm(np.array([0.04, 0.01, np.nan, 0.03, 0.02]))
+    assert found == pytest.approx([0.06, 0.04, np.nan, 0.06, 0.06], nan_ok=True)
+    assert holm(np.array([0.5, 0.9])).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("df", [1, 2.5, 7, 30, 400])
+@pytest.mark.parametrize("noncentrality", [0.0, 0.7, 2.8, 6.0])
+def test_power_is_that_of_the_noncentral_t(df, noncentrality):
+    bound = stats.t.ppf(0.975, df)
+    expected = stats.nct.sf(bound, df, noncentrality) + stats.nct.cdf(-bound, df, noncentrality)
+    assert power(noncentrality, df) == pytest.approx(expected, abs=1e-9)
+
+
+def test_power_far_out_is_one_and_not_nan():
+    assert power(9.0, 9) == pytest.approx(1.0)
+    assert power(60.0, 9) == 1.0
+
+
+def test_power_and_sizes_from_published_tables():
+    # Cohen 1988, table 2.4.1: d = 0.5 takes 64 an arm, d = 0.8 takes 26; pairs of d = 0.5 take 34
+    unit = np.array([-1.0, 1.0]) / np.sqrt(2)  # sd 1
+    assert power(1.0 * np.sqrt(10), 9) == pytest.approx(0.803, abs=5e-4)
+    assert runs_needed(unit + 0.5, unit) == 64
+    assert runs_needed(unit + 0.8, unit) == 26
+    assert pairs_needed(unit + 0.5) == 34
+
+
+def test_sizes_needed_are_the_smallest_that_do_with_spreads_that_differ():
+    ours, theirs = samples(4, 9, 6)
+    variance = ours.var(ddof=1), theirs.var(ddof=1)
+
+    def at(runs: int) -> float:
+        stderr = np.sqrt(sum(variance) / runs)
+        df = sum(variance) ** 2 / sum(v**2 / (runs - 1) for v in variance)
+        return power(abs(ours.mean() - theirs.mean()) / stderr, df)
+
+    needed = int(runs_needed(ours, theirs))
+    assert at(needed) >= 0.8 > at(needed - 1)
+
+
+def test_sizes_past_the_cap_and_without_spread():
+    assert pairs_needed(np.array([-1.0, 1.0])) == np.inf
+    assert pairs_needed(np.array([0.001, 0.1, -0.1])) == np.inf  # over 10,000 of d = 0.003
+    assert pairs_needed(np.array([0.5, 0.5])) == 2
+    assert pairs_needed(np.array([0.0, 0.0])) == np.inf
+    edge = 2.8016 / np.sqrt(MOST_RUNS)  # normal quantiles: 1.9600 + 0.8416
+    assert pairs_needed(np.array([-1, 1]) / np.sqrt(2) + edge * 1.001) <= MOST_RUNS
+
+
+@pytest.mark.parametrize("df", [1, 7, 18.0])
+def test_the_detectable_difference_is_found_in_80_percent(df):
+    assert power(detectable(0.3, df) / 0.3, df) == pytest.approx(0.8)
+
+
+def test_coverage_with_8_normal_runs():
+    """What the docstrings say: t 95 %, one standard error 65 %, percentile bootstrap 89 %."""
+    runs = np.random.default_rng(0).normal(size=(20_000, 8))
+    mean, stderr = mean_and_stderr(runs.T)
+    inside = np.abs(mean) < t_half_width(stderr, np.full(len(runs), 8))
+    assert 0.94 < inside.mean() < 0.96
+    assert (np.abs(mean) < stderr).mean() == pytest.approx(0.65, abs=0.01)
+    assert special.stdtr(7, 1) - special.stdtr(7, -1) == pytest.approx(0.65, abs=0.005)
+    few, (places,) = runs[:3000], resamples([8], 1000, seed=0)
+    weights = np.stack([(places == run).mean(1) for run in range(8)])
+    low, high = np.quantile(few @ weights, [0.025, 0.975], axis=1)
+    assert ((low < 0) & (high > 0)).mean() == pytest.approx(0.89, abs=0.015)
