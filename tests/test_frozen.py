@@ -115,7 +115,7 @@ def test_a_changed_run_is_refused_by_every_door_and_marked_where_it_is_allowed(r
     status = pods(tmp_path, "status")
     assert "changed: update.lr: 0.0001 -> 5e-05, torch: 1.9.0 -> " in status.stdout
     refused = pods(tmp_path, "aggregate")
-    assert refused.returncode == 2 and "runs that changed on the way" in refused.stderr
+    assert refused.returncode == 2 and "seed 0: changed on the way: update.lr" in refused.stderr
     mixed = pods(tmp_path, "aggregate", "--allow-mixed")
     assert mixed.returncode == 0, mixed.stderr
 

@@ -143,7 +143,7 @@ def test_nohup_is_meant(tmp_path):
             ["sampler=maxvar"],
             "error: sampler=maxvar: must be one of all, max_reward, max_variance, random\n",
         ),
-        (["experiment=nope"], "error: experiment=nope: must be one of quickstart\n"),
+        (["experiment=nope"], "error: experiment=nope: must be one of cost_grid, quickstart\n"),
         (["seed=0,1"], "error: seed=0,1: several values; `run.py -m` sweeps over them\n"),
         (["-m", "seed=0,x"], "error: seed=x: must be an integer >= 0\n"),
     ],

@@ -72,8 +72,8 @@ def test_jobs_that_end_badly_leave_the_others_running_and_only_they_run_again(
     assert attempts(tmp_path) == {1: 2, 2: 2, 3: 2, **dict.fromkeys(good, 1)}
     figures = tmp_path / "runs" / "default" / "figures"
     assert {p.name for p in figures.iterdir()} == {
-        "accuracy_vs_time.png", "accuracy_vs_time.pdf", "accuracy_vs_time.csv",
-        "accuracy_vs_time.runs.csv", "summary.csv", "paired.csv",
+        *(f"accuracy_vs_time.{end}" for end in ("png", "pdf", "svg", "csv", "runs.csv", "json")),
+        "curves.csv", "runs.csv", "summary.csv",
     }  # fmt: skip
 
 

@@ -10,14 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pods import fetch
+from pods import fetch, fetch_published, verbs
 from pods.board import Board
 from pods.runs.clean import clean, removable
 from pods.runs.home import home
 from pods.runs.status import format_statuses, statuses
-from pods.runs.store import run_folders
+from pods.runs.store import RunStore
 
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
+RELEASES = ("gsm8k", "math", "llama", "h100s", "a100s")
 WATCH_SECONDS = 2.0
 
 
@@ -40,50 +41,75 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     """The verbs and what each takes."""
     parser = argparse.ArgumentParser(prog="pods", description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    study = argparse.ArgumentParser(add_help=False)
+    add = parser.add_subparsers(dest="verb", required=True).add_parser
+    place, study, figure, words = (argparse.ArgumentParser(add_help=False) for _ in range(4))
+    place.add_argument("--runs-dir", type=Path, default=Path("runs"))
     study.add_argument("study", nargs="?", default="default", help="name of the study's folder")
-    study.add_argument("--runs-dir", type=Path, default=Path("runs"))
-    figure = argparse.ArgumentParser(add_help=False)
-    figure.add_argument("--allow-missing", action="store_true", help="leave out what is not done")
-    figure.add_argument("--allow-mixed", action="store_true", help="runs from different machines")
-    status = verbs.add_parser("status", parents=[study], help="a line a run")
+    figure.add_argument("--allow-missing", action="store_true", help="leave out what is not there")
+    figure.add_argument("--allow-mixed", action="store_true", help="runs that are not alike")
+    words.add_argument("words", nargs="*", metavar="KEY=VALUE", help="as for run.py")
+    of_study, of_figure = [study, place], [study, place, figure]
+
+    status = add("status", parents=of_study, help="a line a run")
     status.add_argument("--json", action="store_true")
     status.add_argument("--watch", action="store_true", help="until nothing runs any more")
-    clean = verbs.add_parser("clean", parents=[study], help="list what can go; --yes removes it")
+    clean = add("clean", parents=of_study, help="list what can go; --yes removes it")
     clean.add_argument("--state", action="append", default=[], choices=REMOVABLE_STATES,
                        help="whole runs in this state, with all their results")  # fmt: skip
     clean.add_argument("--yes", action="store_true", help="remove, do not only list")
-    verbs.add_parser("aggregate", parents=[study, figure], help="curves and tables as CSV")
-    verbs.add_parser("plot", parents=[study, figure], help="the same, and the figure")
-    get = verbs.add_parser("fetch", help="weights, where there is no model hub")
-    get.add_argument("model", choices=fetch.MODELS)
-    words = argparse.ArgumentParser(add_help=False)
-    words.add_argument("words", nargs="*", metavar="KEY=VALUE", help="as for run.py")
-    verbs.add_parser("doctor", parents=[words], help="is this machine fit for a run?")
-    measure = verbs.add_parser("calibrate", parents=[words], help="which engine suits it best?")
+    again = add("evaluate", parents=of_study, help="what is missing or damaged")
+    again.add_argument("--jobs", type=int, help="runs at a time; default: as a sweep")
+    add("aggregate", parents=of_figure, help="check, then curves and tables as CSV")
+    plot = add("plot", parents=of_figure, help="the same, and the figures")
+    plot.add_argument("--overlay", metavar="STUDY", help="draw its accuracy over this one's")
+    plot.add_argument("--all", action="store_true", help="also format, length, reward, phases")
+    compare = add("compare", parents=[place, figure], help="which arm is better?")
+    compare.add_argument("arms", nargs="*", metavar="ARM", help="the first against each other one")
+    compare.add_argument("--study", default="default", help="name of the study's folder")
+    compare.add_argument("--target", type=float, action="append", help="accuracy to time")
+    _add_plan(add("plan", parents=of_study, help="what do steps and sweeps cost?"))
+    add("report", parents=of_figure, help="one HTML page of a study")
+    published = add("import-published", parents=[place], help="the authors' logs")
+    published.add_argument("folder", type=Path)
+    published.add_argument("--study", default="published", help="name of the study's folder")
+    published.add_argument("--family", choices=RELEASES, help="where the folder has several")
+    published.add_argument("--dataset", help="test set; default: the one trained for")
+    published.add_argument("--allow-missing", action="store_true", help="leave out irregular runs")
+    sync = add("sync", parents=of_study, help="W&B runs from the runs' own files")
+    sync.add_argument("--offline", action="store_true", help="as folders for `wandb sync`")
+    sync.add_argument("--dashboard", action="store_true", help="and a W&B view of the study")
+    get = add("fetch", help="weights, where there is no model hub; published logs")
+    get.add_argument("what", choices=[*fetch.MODELS, "published"])
+    add("doctor", parents=[words], help="is this machine fit for a run?")
+    measure = add("calibrate", parents=[words], help="which engine suits it best?")
     measure.add_argument("--out", type=Path, default=Path("calibration"), help="folder")
     measure.add_argument("--seconds", type=float, default=300.0, help="most that a mode may take")
     return parser
 
 
-def _study(options: argparse.Namespace) -> Path:
-    return Path(options.runs_dir / options.study)
+def _add_plan(plan: argparse.ArgumentParser) -> None:
+    plan.add_argument("--nm", action="append", default=[], metavar="N,M", help="to predict")
+    plan.add_argument("--seconds", type=float, help="training clock of a run")
+    plan.add_argument("--steps", type=int, help="of a run, instead of seconds")
+    plan.add_argument("--seeds", type=int, help="of the sweep; default: as many as the study has")
+    plan.add_argument("--jobs", type=int, help="runs at a time; default: one a core")
+    plan.add_argument("--published", action="store_true", help="the authors' L40S, not a study")
 
 
-def _runs(options: argparse.Namespace) -> tuple[Path, list[Path]]:
-    folder = _study(options)
-    runs = run_folders(folder)
+def _runs(options: argparse.Namespace) -> list[Path]:
+    """The run folders of a study.
+
+    Raises:
+        ValueError: it has none, or is somebody else's logs.
+    """
+    folder, runs = verbs.study_of(options)
     if not runs:
-        there = options.runs_dir.iterdir() if options.runs_dir.is_dir() else []
-        studies = sorted(path.name for path in there if run_folders(path))
-        names = ", ".join(studies) or "none"
-        raise ValueError(f"study={options.study}: no runs in {folder}; studies there: {names}")
-    return folder, runs
+        raise ValueError(f"study={options.study}: {folder} holds imported logs, no runs")
+    return runs
 
 
 def _status(options: argparse.Namespace) -> int:
-    rows = statuses(_runs(options)[1])
+    rows = statuses(_runs(options))
     if options.watch:
         rows = _watch(options, rows)
     print(json.dumps(rows, indent=1) if options.json else format_statuses(rows))
@@ -100,16 +126,17 @@ def _watch(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[dict
         while idle < 2:
             board.draw(format_statuses(rows))
             time.sleep(WATCH_SECONDS)
-            rows = statuses(_runs(options)[1])
+            rows = statuses(_runs(options))
             idle = 0 if any(row["state"] == "running" for row in rows) else idle + 1
     return rows
 
 
 def _clean(options: argparse.Namespace) -> int:
-    if not _study(options).is_dir():
+    folder = Path(options.runs_dir / options.study)
+    if not folder.is_dir():
         _runs(options)  # says which studies there are
     total, find = 0, clean if options.yes else removable
-    for item in find(_study(options), options.state):
+    for item in find(folder, options.state):
         print(f"{item.bytes / 1e6:10.2f} MB  {item.path}  ({item.why})")
         total += item.bytes
     size = f"{total / 1e6:.2f} MB"
@@ -117,27 +144,36 @@ def _clean(options: argparse.Namespace) -> int:
     return 0
 
 
-def _aggregate(options: argparse.Namespace) -> int:
-    from pods.analysis.study import aggregate, format_table
+def _evaluate(options: argparse.Namespace) -> int:
+    from pods.repair import repair
 
-    folder, runs = _runs(options)
-    print(format_table(aggregate(folder, runs, options.allow_missing, options.allow_mixed)[2]))
-    print(f"tables: {folder / 'figures'}")
-    return 0
+    return repair(_runs(options), options.jobs)
 
 
-def _plot(options: argparse.Namespace) -> int:
-    from pods.analysis.study import draw
+def _sync(options: argparse.Namespace) -> int:
+    from pods.runs.wandb_sync import sync
 
-    for line in draw(*_runs(options), options.allow_missing, options.allow_mixed):
+    if options.offline and options.dashboard:
+        raise ValueError("--dashboard: W&B's server keeps it; not with --offline")
+    runs = _runs(options)
+    for line in sync(runs, options.offline):
         print(line)
+    if options.dashboard:
+        from pods.runs.dashboard import save
+
+        print(save(RunStore(runs[0]).config()))
     return 0
 
 
 def _fetch(options: argparse.Namespace) -> int:
-    folder = home() / "models" / options.model
-    getattr(fetch, options.model)(folder)
-    print(f"{options.model}: {folder} (model={options.model} finds it there)")
+    if options.what == "published":
+        folder = home() / "published"
+        fetch_published.published(folder)
+        print(f"published: {folder} (`pods import-published {folder} --family gsm8k`)")
+        return 0
+    folder = home() / "models" / options.what
+    getattr(fetch, options.what)(folder)
+    print(f"{options.what}: {folder} (model={options.what} finds it there)")
     return 0
 
 
@@ -156,8 +192,14 @@ def _calibrate(options: argparse.Namespace) -> int:
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "status": _status,
     "clean": _clean,
-    "aggregate": _aggregate,
-    "plot": _plot,
+    "evaluate": _evaluate,
+    "aggregate": verbs.aggregate,
+    "plot": verbs.plot,
+    "compare": verbs.compare,
+    "plan": verbs.plan,
+    "report": verbs.report,
+    "import-published": verbs.import_published,
+    "sync": _sync,
     "fetch": _fetch,
     "doctor": _doctor,
     "calibrate": _calibrate,

@@ -1,0 +1,64 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Rollouts: what was generated, what it earned, what was kept
+#
+# Runs write the rollouts of step 1 and of every `rollouts_every_steps`-th step. Set `STUDY` (or
+# the environment variable `PODS_STUDY`) to a study's folder.
+
+# %%
+import os
+from pathlib import Path
+
+import pandas as pd
+
+from pods.analysis.rollouts import examples, groups, read_rollouts, rollout_steps
+from pods.runs.store import run_folders
+
+STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
+RUN = run_folders(STUDY)[0]
+RUN, rollout_steps(RUN)
+
+# %% [markdown]
+# A row a prompt of the step: how many rollouts, how many right, and what selection did to the
+# spread of their rewards. Without spread there is no gradient.
+
+# %%
+step = rollout_steps(RUN)[-1]
+rollouts = read_rollouts(RUN, step)
+groups(rollouts)
+
+# %% [markdown]
+# All rollouts of the step by reward, and how many of them were kept.
+
+# %%
+rollouts.groupby(["problem", "reward"]).kept.agg(["size", "sum"])
+
+# %% [markdown]
+# Completions: the kept ones with the largest and smallest advantage, and some that were not kept.
+
+# %%
+for row in examples(rollouts).itertuples():
+    print(f"--- kept={row.kept} reward={row.reward} advantage={row.advantage}")
+    print(row.question, row.completion, sep="\n")
+
+# %% [markdown]
+# The same over the course of the run, means over the prompts of each step.
+
+# %%
+columns = ["correct", "reward_std", "kept_correct", "kept_reward_std"]
+pd.DataFrame(
+    {step: groups(read_rollouts(RUN, step))[columns].mean() for step in rollout_steps(RUN)}
+).T

@@ -1,0 +1,153 @@
+"""The verbs that read results, as typed, on small studies that the tests write."""
+
+import json
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from studies import A, B, write_rollouts, write_run
+from test_published import GRPO, PODS, release  # noqa: F401  (a fixture)
+
+from pods.cli import main
+
+
+@pytest.fixture(scope="module")
+def runs_dir(tmp_path_factory) -> Path:
+    """Three arms, two seeds each."""
+    runs_dir = tmp_path_factory.mktemp("verbs")
+    for arm in ("pods", "grpo", "grpo_ga"):
+        for seed, points in enumerate((A, B)):
+            write_rollouts(write_run(runs_dir, points, f"arm={arm}", f"seed={seed}"), 1)
+    return runs_dir
+
+
+def pods(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def test_compare_writes_tables_and_words(runs_dir, capsys):
+    assert pods("compare", "pods", "grpo", "--runs-dir", runs_dir, "--target", 0.5) == 0
+    said = capsys.readouterr().out
+    assert "No difference in mean accuracy was settled" in said and "to 50 %" in said
+    figures = runs_dir / "default" / "figures"
+    about = json.loads((figures / "compare.json").read_text())
+    assert about["contrasts"][0]["estimate"] == 0.0  # both arms have the same two runs
+    assert about["settings"]["primary_outcome"] == "mean_accuracy" and "command" in about
+    assert len(pd.read_csv(figures / "compare.csv")) == 2
+    assert pods("compare", "--runs-dir", runs_dir) == 0  # every pair
+    assert len(pd.read_csv(figures / "compare.csv")) == 6
+
+
+def test_plan_foretells_what_was_not_run(runs_dir, capsys):
+    assert pods("plan", "--runs-dir", runs_dir, "--nm", "32,8", "--steps", 10, "--seeds", 4) == 0
+    said = capsys.readouterr().out
+    assert "32→8" in said and "1 x 4 seeds = 4 runs" in said
+    assert pods("plan", "--published") == 0
+    assert "64→16" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "pods", "nope"], "nope"),
+        (["compare", "pods"], "pods"),
+        (["compare", "--target", "1.5"], "target=1.5: an accuracy is above 0 and at most 1"),
+        (["plan", "--nm", "16,64"], "16,64"),
+        (["plan", "--nm", "x"], "x"),
+        (["plot", "nothing"], "study=nothing: no runs in"),
+        (["plot", "--overlay", "nothing"], "study=nothing: no runs in"),
+        (["sync", "--offline", "--dashboard"], "--dashboard"),
+        (["import-published", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_ends_in_one_line(runs_dir, arguments, message, capsys):
+    assert pods(*arguments, "--runs-dir", runs_dir) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and message in said and said.count("\n") == 1
+
+
+class Page(HTMLParser):
+    """Tags that are open, and what the page asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.asked: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.asked += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "img", "link", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_report_needs_nothing_beside_it(runs_dir, capsys):
+    assert pods("report", "--runs-dir", runs_dir) == 0
+    path = runs_dir / "default" / "figures" / "report.html"
+    assert str(path) in capsys.readouterr().out
+    text = path.read_text()
+    page = Page()
+    page.feed(text)
+    assert not page.open and len(page.asked) >= 2
+    assert all(asked.startswith("data:image/svg+xml;base64,") for asked in page.asked)
+    assert not re.search(r"https?://|<script|url\(", text)
+    for part in ("pods 64→16", "nm.m", "2.13.0", "A CPU", "seconds a step", "mean accuracy"):
+        assert part in text
+    assert "&lt;b&gt;3&lt;/b&gt;" in text and "<b>3</b>" not in text  # a completion is only text
+
+
+def test_a_report_of_one_series_has_nothing_to_compare(tmp_path):
+    write_run(tmp_path, A)
+    assert pods("report", "--runs-dir", tmp_path) == 0
+    text = (tmp_path / "default" / "figures" / "report.html").read_text()
+    assert "nothing to compare" in text
+
+
+def test_imported_logs_are_a_study_and_an_overlay(runs_dir, release, capsys):  # noqa: F811
+    assert pods("import-published", release, "--runs-dir", runs_dir) == 0
+    assert "GSM8K pods 64→16: " in capsys.readouterr().out
+    assert pods("compare", "pods", "grpo", "--study", "published", "--runs-dir", runs_dir) == 0
+    assert "Welch" in capsys.readouterr().out  # a run's number is no seed
+    for verb in ("aggregate", "plot", "plan", "report"):
+        assert pods(verb, "published", "--runs-dir", runs_dir) == 0
+    assert pods("status", "published", "--runs-dir", runs_dir) == 2
+    assert pods("plot", "--overlay", "published", "--runs-dir", runs_dir) == 0
+    drawn = pd.read_csv(runs_dir / "default" / "figures" / "accuracy_vs_time.csv")
+    assert {"pods 64→16", "GSM8K pods 64→16"} <= set(drawn.series)
+    shutil.rmtree(runs_dir / "published")
+
+
+@pytest.mark.realdata
+def test_the_published_comparison(tmp_path):
+    """Numbers that others have computed from these logs, by the verbs."""
+    logs = Path(os.environ["PODS_REALDATA"]) / "pods_published"
+    eight = tmp_path / "eight"
+    eight.mkdir()
+    for name in [f"{s}-Run{k}" for s in (GRPO, PODS) for k in range(1, 9)] + ["base-qwen"]:
+        shutil.copy(logs / f"{name}.json", eight)
+    found = {}
+    assert pods("import-published", eight, "--runs-dir", tmp_path) == 2  # two runs are not there
+    for study, folder, *allowed in (("all", logs), ("eight", eight, "--allow-missing")):
+        where = ("--study", study, "--runs-dir", tmp_path, *allowed)
+        assert pods("import-published", folder, *where) == 0
+        assert pods("compare", "pods", "grpo", *where) == 0
+        found[study] = json.loads((tmp_path / study / "figures" / "compare.json").read_text())
+    ours, theirs = found["all"]["arms"]
+    final = [round(100 * arm[f"final_accuracy{end}"], 2)
+             for arm in (ours, theirs) for end in ("", "_stderr")]  # fmt: skip
+    assert final == [82.60, 0.30, 80.76, 0.67]
+    assert round(100 * ours["plain_mean"], 2) == 81.70
+    assert round(100 * ours["mean_accuracy"], 2) == 80.76  # trapezoid, the base model at 0 s
+    [authors] = [row for row in found["all"]["speedups"] if row["kind"] == "authors, measured grid"]
+    assert authors["ratio"] == 2.0
+    ours, theirs = found["eight"]["arms"]
+    assert round(100 * (ours["plain_mean"] - theirs["plain_mean"]), 2) == 1.17
+    area = found["eight"]["contrasts"][0]
+    assert round(100 * area["estimate"], 2) == 1.08 and round(area["p"], 4) == 0.0003
+    assert [round(100 * area[end], 2) for end in ("low", "high")] == [0.66, 1.49]
