@@ -90,7 +90,7 @@ def test_a_seed_that_one_series_lacks_is_a_hole(tmp_path):
 
 
 def test_a_study_of_no_steps(tmp_path):
-    store = write_run(tmp_path, [(0, 0.0, 2)])
+    store = write_run(tmp_path, [(0, 0.0, 2)], "budget.max_steps=0")
     text = list(draw(tmp_path / "default", [store.folder]))
     assert "0.250" in text[0]
 

@@ -436,6 +436,46 @@ def test_the_words_say_where_the_outcomes_disagree():
     assert "higher than grpo 16→16 in final accuracy" in text
 
 
+def test_the_other_way_is_said_only_of_what_is_settled():
+    early = [[(0, 0.2), (2, 0.8 + 0.001 * k), (10, 0.8 + 0.003 * k)] for k in range(6)]
+    late = [[(0, 0.2), (2, 0.3), (10, 0.82 + 0.05 * (-1) ** k)] for k in range(6)]
+    found = compare(study({"grpo 16→16": early, "pods 64→16": late}), ["grpo", "pods"])
+    first, last = found.contrasts.itertuples()
+    assert first.estimate > 0 > last.estimate and first.p_holm < 0.05 < last.p_holm
+    text = paragraphs(found)
+    assert "points the other way" not in text and "No difference in final accuracy was" in text
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+def test_differences_without_spread_are_not_settled(seeded):
+    arms = {"pods 64→16": ramps(0.8, 0.8), "grpo 16→16": ramps(0.55, 0.55)}
+    found = compare(study(arms, seeded=seeded), ["pods", "grpo"])
+    columns = ["p", "p_holm", "low", "high", "bootstrap_low", "detectable", "runs_needed", "df"]
+    assert found.contrasts[columns].isna().all(None)
+    assert found.contrasts.estimate.tolist() == pytest.approx([0.125, 0.25])
+    assert found.arms[["final_accuracy_low", "final_accuracy_high"]].isna().all(None)
+    text = paragraphs(found)
+    # 2 of 4 patterns of signs; 2 of 6 arrangements
+    how = ("paired over 2 seeds, higher in 2; exact sign-flip test p = 0.5" if seeded
+           else "2 against 2 runs; exact permutation test p = 0.33")  # fmt: skip
+    assert (f"pods 64→16 is 25.00 points higher than grpo 16→16 in final accuracy ({how}): not "
+            "settled, no spread between runs to judge by.") in text  # fmt: skip
+    assert "nan" not in text + format_comparison(found)
+    assert as_json(found)["contrasts"][0]["runs_needed"] is None
+    same = paragraphs(compare(study({**arms, "grpo 16→16": ramps(0.8, 0.8)}, seeded=seeded)))
+    assert "pods 64→16 and grpo 16→16 show no difference in final accuracy (" in same
+    assert same.count(": not settled, no spread between runs to judge by.") == 2
+    assert "1.00 times as fast" in same and "no interval, since runs do not differ there." in same
+
+
+def test_the_words_of_questions_answered_alike():
+    runs = ("pods 64→16 0", "pods 64→16 1", "grpo 16→16 0", "grpo 16→16 1")
+    answers = [(run, question, 0.5) for run in runs for question in "ab"]
+    made = study({"pods 64→16": ramps(0.5, 0.7), "grpo 16→16": ramps(0.4, 0.5)}, answers=answers)
+    assert ("+0.00 points (no interval, since no question differs from the others; better on 0, "
+            "worse on 0, the same on 2)") in paragraphs(compare(made))  # fmt: skip
+
+
 def test_the_words_of_one_run_an_arm():
     found = compare(study({"pods 64→16": ramps(0.8), "grpo 16→16": ramps(0.4)}))
     text = paragraphs(found)
@@ -477,6 +517,29 @@ def test_caveats_of_few_runs_and_of_a_study_with_something_missing():
     assert "no p under 0.016, after Holm over 6 contrasts 0.094, so it can settle none" in text
 
 
+def test_caveats_of_an_end_that_nobody_looked_at():
+    # the fast arm ends at 3 s; the slow one was evaluated at 0 and near 10 s, or at 2.5 s too
+    fast = [[(0, 0.2), (3, level)] for level in (0.5, 0.55, 0.6, 0.5, 0.52)]
+    slow = [[(0, 0.2), (10 - 0.1 * k, 0.8)] for k in range(5)]
+    seen = [[(0, 0.2), (2.5, 0.4), (10 - 0.1 * k, 0.8)] for k in range(5)]
+    after = [[(0, 0.2), (3.5, 0.4), (10 - 0.1 * k, 0.8)] for k in range(5)]
+    arms = {"grpo 16→16": fast, "pods 64→16": slow, "random 64→16": seen, "best 64→16": after}
+    text = paragraphs(compare(study(arms), draws=10))
+    assert ("No evaluation within 0.6 s of the end, 3 s, in runs of pods 64→16: the accuracy there "
+            "is a straight line between evaluations up to 10 s apart. Runs end at unequal times: "
+            "the first at 3 s, where the window ends, the last (pods 64→16) at 10 s; nothing "
+            "after the window counts.") in text  # fmt: skip
+    # one run of the arm is enough: its evaluations are 9.9 s apart
+    text = paragraphs(compare(study({"grpo 16→16": fast, "pods 64→16": seen[:1] + slow[1:]})))
+    assert "in runs of pods 64→16: the accuracy there" in text and "up to 9.9 s apart" in text
+    # 10 s of 11 are more than 90 %
+    near = {"grpo 16→16": noisy(0, 0.8, 0.02),
+            "pods 64→16": [[*run, (11, 0.9)] for run in noisy(1, 0.8, 0.02)]}  # fmt: skip
+    assert "unequal times" not in paragraphs(compare(study(near)))
+    near["pods 64→16"] = [[*run, (11.2, 0.9)] for run in noisy(1, 0.8, 0.02)]
+    assert "Runs end at unequal times: the first at 10 s" in paragraphs(compare(study(near)))
+
+
 def test_a_comparison_without_flaws_has_no_caveats():
     arms = {"pods 64→16": noisy(0, 0.80, 0.01), "grpo 16→16": noisy(1, 0.75, 0.01)}
     assert len(paragraphs(compare(study(arms))).split("\n\n")) == 2
@@ -501,6 +564,50 @@ def test_the_output_fits_screen_and_files():
     assert list(tables(found)) == ["compare.csv", "compare.arms.csv", "compare.speedup.csv",
                                    "compare.questions.csv"]  # fmt: skip
     assert tables(found)["compare.csv"].equals(found.contrasts)
+
+
+def test_no_interval_is_shown_of_misses():
+    arms = {"pods 64→16": ramps(*[0.8] * 5, 0.79), "grpo 16→16": ramps(*[0.5] * 5, 0.49)}
+    found = compare(study(arms), ["pods", "grpo"], targets=[0.6, 0.95])
+    row, never = found.speedups.iloc[0], found.speedups.iloc[1]
+    assert (row.low, row.high, row.ratio) == (np.inf, np.inf, np.inf)
+    assert as_json(found)["speedups"][0]["low"] == "infinite"
+    assert np.isnan(never.ratio)
+    lines = {line.split("%")[0].strip(): line for line in format_comparison(found).splitlines()}
+    # 7.5 s against more than 10
+    assert lines["to 60"].split() == ["to", "60", "%", "7.5", "s", "6/6", "not", "reached", "0/6",
+                                      ">1.33"]  # fmt: skip
+    assert lines["to 95"].split()[3:] == ["not", "reached", "0/6", "not", "reached", "0/6"]
+    peak = compare(study(arms), ["grpo", "pods"])
+    assert (peak.speedups.kind == "peak").any()
+    assert "[" not in next(x for x in format_comparison(peak).splitlines() if "of its peak" in x)
+    assert ("times as fast; half of those runs miss it in 95 % of the resamples of whole runs "
+            "too.") in paragraphs(peak)  # fmt: skip
+
+
+def test_the_authors_rule_where_no_evaluation_lies_in_the_window():
+    # all runs but the first are evaluated at 0 and after its end alone
+    ours, theirs = [curve([(0, 0.1), (9, 1.0)])], [curve([(0, 0.1), (12, 0.7)], "grpo 16→16")]
+    row = authors_rule(ours, theirs, Window(0, 6))
+    assert row["kind"] == "authors, interpolated grid"
+    assert row["target"] == pytest.approx(0.99 * 0.4)
+    # 0.1 + t / 10 against 0.1 + t / 20: 2.96 and 5.92 s, in steps of 0.1 s
+    assert (row["seconds"], row["baseline_seconds"]) == pytest.approx((3.0, 6.0))
+
+
+def test_default_targets_on_the_first_line_of_both_arms_are_left_out():
+    # pods passes 0.5 to 0.7 before its first evaluation, at 4 s; grpo 0.5 and 0.6 before its own
+    pods = [[(0, 0.1), (4, 0.72 + 0.001 * k), (10, 0.91)] for k in range(4)]
+    grpo = [[(0, 0.1), (4, 0.62 + 0.001 * k), (10, 0.81)] for k in range(4)]
+    made = study({"pods 64→16": pods, "grpo 16→16": grpo})
+    found = compare(made, ["pods", "grpo"], draws=10).speedups
+    assert found[found.kind == "fixed"].target.tolist() == [0.7, 0.75, 0.8, 0.85, 0.9]
+    # a target at the first evaluation itself was seen there
+    level = study({"pods 64→16": [[(0, 0.1), (4, 0.6), (10, 0.91)]] * 3, "grpo 16→16": grpo})
+    found = compare(level, ["pods", "grpo"], draws=10).speedups
+    assert found[found.kind == "fixed"].target.tolist()[0] == 0.6
+    given = compare(made, ["pods", "grpo"], targets=[0.5, 0.7], draws=10).speedups
+    assert given[given.kind == "fixed"].target.tolist() == [0.5, 0.7]
 
 
 def test_targets_that_a_user_gives_are_all_shown():

@@ -1,6 +1,7 @@
 """The cost model against steps whose costs are known, least squares by hand, and every verdict."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,8 @@ import yaml
 from compose import ROOT, composed
 from scipy import stats
 
-from pods.analysis.cost.breakeven import Arm, compare
+from pods.analysis.cost.arm_words import _gain
+from pods.analysis.cost.breakeven import Arm, weigh
 from pods.analysis.cost.forecast import Budget, largest_n, overhead, predictions, sweep
 from pods.analysis.cost.least_squares import fit
 from pods.analysis.cost.model import (
@@ -22,6 +24,7 @@ from pods.analysis.cost.model import (
     why_untold,
 )
 from pods.analysis.cost.plan import Ask, cell, plan, plan_published, published
+from pods.analysis.cost.plan_words import time_text
 from pods.analysis.load import Study
 from pods.analysis.outcomes import RunCurve
 
@@ -244,16 +247,16 @@ def arm(name, seconds, m=16):
     return Arm(name, 64, m, runs, phases, measured=True, outside=False)
 
 
-def learning(rate, runs="abcd", top=1.0):
-    """Curves that rise from 0 by `rate` a step, times 1.00, 1.02, ... , up to `top`."""
-    steps = np.array([0.0, 1000.0])
-    return [RunCurve(run, "", i, steps, steps, np.array([0.0, top * 1000 * rate * (1 + 0.02 * i)]))
+def learning(rate, runs="abcd", first=10.0):
+    """Curves that rise from 0 by `rate` a step, times 1.00, 1.02, ..., evaluated at `first` too."""
+    steps = np.array([0.0, first, 1000.0])
+    return [RunCurve(run, "", i, steps, steps, steps * rate * (1 + 0.02 * i))
             for i, run in enumerate(runs)]  # fmt: skip
 
 
 def verdict(dear_rate, cheap_rate, dear_seconds=(0.2, 0.2, 0.2, 0.2)):
     curves = {"dear": learning(dear_rate), "cheap": learning(cheap_rate)}
-    return compare(curves.get, arm("cheap", [0.1] * 4), arm("dear", dear_seconds))
+    return weigh(curves.get, arm("cheap", [0.1] * 4), arm("dear", dear_seconds))
 
 
 def test_break_even_and_gain_by_hand():
@@ -272,7 +275,7 @@ def test_break_even_and_gain_by_hand():
 
 def test_cost_of_a_step_and_its_error():
     # means 2 and 1 s; shares of error sd / sqrt(2) / mean: 0.2 / 2 and 0.1 / 1
-    pair = compare(lambda name: [], arm("a", [1.8, 2.2]), arm("b", [0.9, 1.1]))
+    pair = weigh(lambda name: [], arm("a", [1.8, 2.2]), arm("b", [0.9, 1.1]))
     assert pair.cost == pytest.approx((2.0, 2 * math.hypot(0.1, 0.1)))
     assert pair.gain is None and "under 3 complete runs" in pair.why_not
 
@@ -280,12 +283,12 @@ def test_cost_of_a_step_and_its_error():
 def test_where_it_depends_on_the_accuracy():
     # cheap: 0.7 after 100 steps, then 0.2 more in 1900; dear 0.001 a step. Both reach 0.9, so the
     # targets go from 0.45 (64.3 and 450 steps) to 0.9 (2000 and 900); a step costs 1.1
-    bends, heights = np.array([0.0, 100.0, 2000.0]), np.array([0.0, 0.7, 0.9])
+    bends, heights = np.array([0.0, 10.0, 100.0, 2000.0]), np.array([0.0, 0.07, 0.7, 0.9])
     bent = [RunCurve(run, "", i, bends, bends, heights) for i, run in enumerate("abcd")]
-    ends = np.array([0.0, 1000.0])
+    ends = np.array([0.0, 10.0, 1000.0])
     straight = [RunCurve(run, "", i, ends, ends, ends / 1000) for i, run in enumerate("abcd")]
     curves = {"dear": straight, "cheap": bent}
-    found = compare(curves.get, arm("cheap", [0.1] * 4), arm("dear", [0.11] * 4)).gain
+    found = weigh(curves.get, arm("cheap", [0.1] * 4), arm("dear", [0.11] * 4)).gain
     assert found.targets[[0, -1]] == pytest.approx([0.45, 0.9])
     assert found.factors[[0, -1]] == pytest.approx([450 / 7 / 450 / 1.1, 2000 / 900 / 1.1])
     assert found.verdict == "depends on the accuracy"
@@ -293,8 +296,41 @@ def test_where_it_depends_on_the_accuracy():
 
 def test_little_learning_is_no_gain():
     flat = learning(0.00001)
-    pair = compare({"a": flat, "b": flat}.get, arm("a", [0.1] * 4), arm("b", [0.2] * 4))
+    pair = weigh({"a": flat, "b": flat}.get, arm("a", [0.1] * 4), arm("b", [0.2] * 4))
     assert pair.gain is None and pair.why_not == "under 2 points are learned"
+
+
+@pytest.mark.parametrize("early", ["dear", "cheap"])
+def test_no_gain_is_read_off_the_line_before_the_first_checkpoint(early):
+    # both rise to 1 at 1000 steps, so the targets are 0.5, 0.6, ..., 1.0. An arm with its first
+    # checkpoint at 750 steps, there 0.75, passes 0.5, 0.6 and 0.7 on a line that nobody looked at
+    def curves(first):
+        steps = np.array([0.0, first, 1000.0])
+        return [RunCurve(run, "", i, steps, steps, steps / 1000) for i, run in enumerate("abcd")]
+
+    names = {name: curves(750.0 if name == early else 10.0) for name in ("dear", "cheap")}
+    found = weigh(names.get, arm("cheap", [0.1] * 4), arm("dear", [0.2] * 4)).gain
+    assert found.targets == pytest.approx([0.8, 0.9, 1.0])
+    names[early] = curves(750.0)[:2] + curves(10.0)[:2]  # half of its runs: the median leans on it
+    found = weigh(names.get, arm("cheap", [0.1] * 4), arm("dear", [0.2] * 4)).gain
+    assert found.targets == pytest.approx([0.8, 0.9, 1.0])
+    names[early] = curves(750.0)[:1] + curves(10.0)[1:]
+    found = weigh(names.get, arm("cheap", [0.1] * 4), arm("dear", [0.2] * 4)).gain
+    assert len(found.targets) == 6
+    low = {"dear": learning(0.0006), "cheap": learning(0.0006)}  # the other arm reaches 0.6
+    pair = weigh({**low, early: curves(750.0)}.get, arm("cheap", [0.1] * 4), arm("dear", [0.2] * 4))
+    assert pair.gain is None and pair.why_not == "what both reach comes before the first checkpoint"
+
+
+def test_an_interval_without_an_end_says_so():
+    # the cheap arm's runs end at 0.9, 1, 1 and 1: 1.0 is missed by half in some resamples
+    steps = np.array([0.0, 10.0, 1000.0])
+    cheap = [RunCurve(run, "", i, steps, steps, np.array([0.0, 0.01, 0.5 if i == 3 else 1.0]))
+             for i, run in enumerate("abcd")]  # fmt: skip
+    curves = {"dear": learning(0.004), "cheap": cheap}
+    pair = weigh(curves.get, arm("cheap", [0.1] * 4), arm("dear", [0.2] * 4))
+    assert np.isinf(pair.gain.high)
+    assert f"95 % over {pair.gain.low:.2f}: " in _gain(pair, pair.gain)
 
 
 def arms_study(dear_rate=0.003, seeds=range(4)):
@@ -366,8 +402,13 @@ def test_what_is_asked_is_checked():
     assert cell("64,16") == (64, 16)
     study = study_of(runs_of(GRID), steps_of(runs_of(GRID)))
     wrong = {
-        "slots=0: must be at least 1": Ask(slots=0),
-        "seconds=0.0: must be a number > 0": Ask(seconds=0.0),
+        "jobs=0: must be at least 1": Ask(slots=0),
+        "jobs=-3: must be at least 1": Ask(slots=-3),
+        "seconds=0: must be a number > 0": Ask(seconds=0.0),
+        "seconds=inf: must be a number > 0": Ask(seconds=math.inf),
+        "seconds=nan: must be a number > 0": Ask(seconds=math.nan),
+        "steps=0: must be at least 1": Ask(steps=0),
+        "seeds=0: must be at least 1": Ask(seeds=0),
         "nm=4,5: must be N,M with 1 <= M <= N": Ask(cells=((4, 5),)),
     }
     for message, ask in wrong.items():
@@ -375,6 +416,33 @@ def test_what_is_asked_is_checked():
             plan(study, ask)
     with pytest.raises(ValueError, match="nm=64x16: must be N,M such as 64,16"):
         cell("64x16")
+
+
+def test_a_sweep_of_unknown_length_says_what_is_missing():
+    runs = runs_of([(16, 16), (64, 16)])  # nobody said what ends a run, as in imported logs
+    line = next(x for x in plan(study_of(runs, steps_of(runs)), Ask()).lines if "at a time" in x)
+    assert line.endswith("unknown, since the runs do not say what ends them: give `--seconds` or "
+                         "`--steps` of a run")  # fmt: skip
+    asked = plan(study_of(runs, steps_of(runs)), Ask(seconds=60.0)).lines
+    # 60 s in steps of 45.6 and 74.4 ms: 1316 and 807 of them, 60.0096 and 60.0408 s
+    assert any("2 x 1 seeds = 2 runs, 1 at a time: 2 min 00 s, 0.03 hours" in x for x in asked)
+    untold = plan(study_of(runs, steps_of(runs)), Ask(cells=((32, 8),), steps=9)).lines
+    assert any("unknown, since the time of some step cannot be told" in x for x in untold)
+
+
+def test_no_minus_before_a_zero():
+    assert [time_text(x) for x in (-2e-7, -6e-7, 0.0)] == ["0 µs", "-1 µs", "0 µs"]
+    assert time_text(-0.00004, "+", like=0.05) == "+0.0 ms"
+    # sync costs the same in all runs but for noise: nothing to explain, R² none
+    runs = runs_of(GRID, seeds=(0, 1))
+    steps = steps_of(runs, noise=1e-9)
+    # a select that no n drives, falling by less than a microsecond
+    steps["seconds/select"] = 1e-7 - 1e-10 * steps.step
+    steps["seconds/sync"] = np.tile([1e-6, 3e-6], len(steps))[: len(steps)]
+    text = "\n".join(plan(study_of(runs, steps), Ask()).lines)
+    assert not re.search(r"-0(\.0+)?\b(?!\.)", text)
+    (sync,) = (line.split() for line in text.split("\n") if line.startswith("sync"))
+    assert sync[-1] == "-"
 
 
 def test_published_step_times():

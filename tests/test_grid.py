@@ -9,6 +9,7 @@ from studies import A, B, write_evaluation, write_run
 
 from pods.analysis.grid import holes, questions_of
 from pods.analysis.load import IncompleteStudy, MixedStudy, load
+from pods.analysis.names import series_names
 from pods.analysis.read import open_run
 from pods.cli import main
 from pods.runs.store import RunStore, run_folders
@@ -73,7 +74,8 @@ def test_every_record_repeat_and_evaluation_is_named_whatever_befalls_it(study):
                 other = lines[((repeat + 1) % REPEATS) * QUESTIONS :][:QUESTIONS]
                 relabelled = [json.dumps({**json.loads(x), "repeat": repeat}) + "\n" for x in other]
                 path.write_text("".join(lines[: part.start] + relabelled + lines[part.stop :]))
-                assert f"repeat {repeat} is of another run" in named(folder, questions)
+                said = named(folder, questions)
+                assert f"repeat {repeat} has {QUESTIONS} answers of another run" in said
             path.unlink()
             assert f"run step {step}: no evaluation" in named(folder, questions)
             path.write_text("")
@@ -151,7 +153,7 @@ def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys)
     assert main(["plot", "--runs-dir", str(tmp_path), "--allow-missing"]) == 0
     said = capsys.readouterr().out
     assert "n of max_variance 64→16: 2 until 4 s, 1 until 12 s" in said
-    assert "1 of 2 runs" in said
+    assert "1 runs are whole; missing: 1" in said
 
 
 def test_a_run_that_goes_on_counts_as_far_as_it_came(tmp_path):
@@ -161,6 +163,99 @@ def test_a_run_that_goes_on_counts_as_far_as_it_came(tmp_path):
         load(tmp_path / "default", [store.folder])
     study = load(tmp_path / "default", [store.folder], allow_missing=True)
     assert len(study.evaluations) == 3 and not study.complete
+
+
+CHANGES = {  # of a record's fields, none of which JSON minds
+    "correct": ["yes", 1, None], "format": [0.5], "repeat": ["0", 0.0, True], "question": [7],
+    "length": [5.5, None], "seed": [1.5],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_field_of_another_type_is_named(tmp_path, field):
+    store = write_run(tmp_path, A)
+    path = store.evaluation_path(1)
+    lines = path.read_text().splitlines(keepends=True)
+    for value in CHANGES[field]:
+        changed = json.dumps({**json.loads(lines[3]), field: value}) + "\n"
+        path.write_text("".join([*lines[:3], changed, *lines[4:]]))
+        with pytest.raises(IncompleteStudy, match=f"step 1: step-000001.jsonl line 4: {field}="):
+            load(tmp_path / "default", [store.folder])
+    path.write_text("".join([*lines[:3], *lines[4:], lines[3][:20]]))
+    with pytest.raises(IncompleteStudy, match="step 1: repeat 0 lacks 1 of 4 questions: q3"):
+        load(tmp_path / "default", [store.folder])
+    path.write_text("".join([*lines, lines[3][:20]]))
+    with pytest.raises(IncompleteStudy, match="step 1: a line after the last record is cut off"):
+        load(tmp_path / "default", [store.folder])
+
+
+def test_an_answer_of_another_run_is_named_and_nobody_else_is_blamed(tmp_path):
+    stores = [write_run(tmp_path, A, f"seed={seed}") for seed in range(3)]
+    path, other = (store.evaluation_path(1) for store in stores[:2])
+    lines = path.read_text().splitlines(keepends=True)
+    lines[2] = other.read_text().splitlines(keepends=True)[2]
+    path.write_text("".join(lines))
+    folders = [store.folder for store in stores]
+    with pytest.raises(IncompleteStudy, match="seed 0 step 1: repeat 0 has 1 answers of another"):
+        load(tmp_path / "default", folders)
+    lines[2] = lines[2].replace('"q2"', '"elsewhere"')
+    path.write_text("".join(lines))
+    with pytest.raises(IncompleteStudy) as found:
+        load(tmp_path / "default", folders)
+    assert "repeat 0 lacks 1 of 4 questions: q2" in str(found.value)
+    assert "answers what the others are not asked: elsewhere" in str(found.value)
+    assert str(found.value).count("seed 0") == len(str(found.value).splitlines()) - 1
+
+
+def test_a_run_whose_parts_contradict_each_other_is_named(tmp_path):
+    stores = [write_run(tmp_path, A, f"arm={arm}") for arm in ("pods", "grpo")]
+    folders = [store.folder for store in stores]
+    for name in ("config.yaml", "identity.json"):  # swapped between two arms
+        one, other = (folder / name for folder in folders)
+        texts = one.read_text(), other.read_text()
+        one.write_text(texts[1])
+        other.write_text(texts[0])
+        with pytest.raises(IncompleteStudy, match=r"differ in nm.n|not the hash of identity.json"):
+            load(tmp_path / "default", folders)
+        one.write_text(texts[0])
+        other.write_text(texts[1])
+    config = folders[0] / "config.yaml"
+    config.write_text(config.read_text().replace("lr: 0.0001", "lr: 0.001"))
+    with pytest.raises(IncompleteStudy, match=r"config.yaml and identity.json differ in update.lr"):
+        load(tmp_path / "default", folders)
+
+
+def test_a_run_that_ends_before_its_budget_is_named(tmp_path):
+    store = write_run(tmp_path, A[:2])
+    with pytest.raises(IncompleteStudy, match="ends before its budget, at step 1 and 4 s"):
+        load(tmp_path / "default", [store.folder])
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "identity.json", "metrics.jsonl", "status.json"])
+@pytest.mark.parametrize("content", ["", "17\n", '["x"]\n', "{}\n", "{{{\n"])
+def test_a_run_that_cannot_be_read_is_named_and_can_be_left_out(tmp_path, name, content):
+    stores = [write_run(tmp_path, A, f"seed={seed}") for seed in range(2)]
+    (stores[1].folder / name).write_text(content)
+    folders = [store.folder for store in stores]
+    with pytest.raises(IncompleteStudy, match=f"{stores[1].folder.name}|seed 1"):
+        load(tmp_path / "default", folders)
+    study = load(tmp_path / "default", folders, allow_missing=True)
+    assert study.complete == {stores[0].folder.name}
+
+
+def test_a_log_that_is_not_what_the_checkpoint_has_seen_is_named(tmp_path):
+    store = write_run(tmp_path, A)
+    log = store.metrics_path.read_text()
+    store.metrics_path.write_text(log.replace('"reward": 0.1', '"reward": 0.9'))
+    with pytest.raises(IncompleteStudy, match=r"step 2: metrics.jsonl is not what the checkpoint"):
+        load(tmp_path / "default", [store.folder])
+
+
+def test_long_values_that_differ_late_have_two_names(tmp_path):
+    weights = [["a" * 64, "b" * 64], ["a" * 64, "c" * 64]]
+    config = open_run(write_run(tmp_path, A).folder).config
+    found = series_names([(config, {"weights": of}) for of in weights])
+    assert len(set(found)) == 2 and all(len(name) < 100 for name in found)
 
 
 def test_a_clock_that_is_not_the_logs_is_named(tmp_path):
@@ -182,8 +277,9 @@ def environment(store: RunStore, **changes: object) -> None:
         ((), {"cpu": "Another CPU"}, "machine: A CPU (most) | Another CPU (pods 64→16 seed 2)"),
         ((), {"packages": {"torch": "2.12.1"}}, "torch: 2.13.0 (most) | 2.12.1 (pods 64→16 seed"),
         (("hardware=l40s",), {"gpus": ["NVIDIA L40S"]}, "machine: A CPU (most) | NVIDIA L40S ("),
-        (("budget.train_seconds=11",), {}, "budget: 10 s (most) | 11 s ("),
-        (("budget.max_steps=9",), {}, "budget: 10 s (most) | 10 s or 9 steps ("),
+        (("budget.train_seconds=11",), {}, "budget: 10 s of training clock (most) | 11 s of"),
+        (("budget.max_steps=9",), {}, "budget: 10 s of training clock (most) | 10 s of training "),
+        (("evaluation.temperature=0.5",), {}, "evaluation: 2 passes over all questions at "),
         (("update.lr=1e-3",), {}, "config within pods 64→16: update.lr=0.0001 (seeds 0, 1) | "
                                   "update.lr=0.001 (seeds 2)"),
     ],

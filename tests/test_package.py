@@ -24,6 +24,11 @@ def test_a_run_and_a_sweep_from_an_installed_wheel_in_another_folder(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "2 of 2 jobs done" in result.stdout
     assert (tmp_path / "runs" / "default" / "figures" / "accuracy_vs_time.png").exists()
+    for verb in (["report"], ["plan", "--published"]):  # a template, and the authors' step times
+        subprocess.run(
+            [sys.executable, "-m", "pods.cli", *verb],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}, check=True,
+        )  # fmt: skip
 
 
 def test_the_tiny_weights_are_small():

@@ -14,7 +14,15 @@ from pods.analysis.resampling import (
     resamples,
     sign_flip,
 )
-from pods.analysis.statistics import holm, iqm, mean_and_stderr, paired_t, t_half_width, welch_t
+from pods.analysis.statistics import (
+    holm,
+    iqm,
+    mean_and_stderr,
+    paired_t,
+    spread,
+    t_half_width,
+    welch_t,
+)
 
 
 def samples(seed: int, *sizes: int) -> list[np.ndarray]:
@@ -64,10 +72,37 @@ def test_too_few_runs_give_an_estimate_and_nothing_else():
         assert np.isnan(detectable(test.stderr, test.df))
 
 
-def test_differences_without_spread():
-    assert paired_t(np.array([0.25, 0.25])).p == 0.0
-    same = welch_t(np.array([0.5, 0.5]), np.array([0.5, 0.5, 0.5]))
-    assert (same.p, same.low, same.high) == (1.0, 0.0, 0.0)
+@pytest.mark.parametrize(
+    "test",
+    [
+        paired_t(np.array([0.25, 0.25])),
+        paired_t(np.array([0.8 - 0.55, 0.35 - 0.1, 0.95 - 0.7])),  # 0.25 but for rounding
+        paired_t(np.zeros(5)),
+        paired_t(np.array([0.0, 1e-17, -1e-17])),
+        welch_t(np.array([0.75, 0.75]), np.array([0.5, 0.5, 0.5])),
+        welch_t(np.array([0.1 + 0.2, 0.3]), np.array([0.3, 0.3])),
+    ],
+)
+def test_differences_without_spread_settle_nothing(test):
+    assert test.estimate == pytest.approx(0.25) or abs(test.estimate) < 1e-16
+    assert test.stderr < 1e-15
+    assert np.isnan([test.df, test.low, test.high, test.p]).all()
+    assert np.isnan(detectable(test.stderr, test.df))
+
+
+def test_a_mean_without_spread_has_no_interval():
+    alike = spread("a", np.array([0.1 + 0.2, 0.3, 0.3]))
+    assert alike["a"] == pytest.approx(0.3) and np.isnan([alike["a_low"], alike["a_high"]]).all()
+    apart = spread("a", np.array([1.0, 2.0, 6.0]))
+    assert (apart["a_low"], apart["a_high"]) == pytest.approx((3 - 6.5725, 3 + 6.5725), abs=1e-4)
+
+
+def test_a_small_spread_is_still_a_test():
+    one = paired_t(np.array([0.25, 0.25 + 1e-9]))
+    assert one.p == pytest.approx(stats.ttest_1samp([0.25, 0.25 + 1e-9], 0).pvalue, rel=1e-4)
+    # one arm alike and the other not: Welch's df are those of the other
+    mixed = welch_t(np.array([0.5, 0.5, 0.5]), np.array([0.4, 0.6]))
+    assert mixed.df == pytest.approx(1.0) and mixed.p == pytest.approx(1.0)
 
 
 def test_iqm_by_hand_and_as_scipy_where_quarters_are_whole():
@@ -200,8 +235,8 @@ def test_sizes_needed_are_the_smallest_that_do_with_spreads_that_differ():
 def test_sizes_past_the_cap_and_without_spread():
     assert pairs_needed(np.array([-1.0, 1.0])) == np.inf
     assert pairs_needed(np.array([0.001, 0.1, -0.1])) == np.inf  # over 10,000 of d = 0.003
-    assert pairs_needed(np.array([0.5, 0.5])) == 2
-    assert pairs_needed(np.array([0.0, 0.0])) == np.inf
+    for alike in (np.array([0.5, 0.5]), np.zeros(2), np.array([0.8 - 0.55, 0.35 - 0.1])):
+        assert np.isnan(pairs_needed(alike)) and np.isnan(runs_needed(alike, np.zeros(3)))
     edge = 2.8016 / np.sqrt(MOST_RUNS)  # normal quantiles: 1.9600 + 0.8416
     assert pairs_needed(np.array([-1, 1]) / np.sqrt(2) + edge * 1.001) <= MOST_RUNS
 

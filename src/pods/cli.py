@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("arms", nargs="*", metavar="ARM", help="the first against each other one")
     compare.add_argument("--study", default="default", help="name of the study's folder")
     compare.add_argument("--target", type=float, action="append", help="accuracy to time")
-    _add_plan(add("plan", parents=of_study, help="what do steps and sweeps cost?"))
+    _add_plan(add("plan", parents=of_figure, help="what do steps and sweeps cost?"))
     add("report", parents=of_figure, help="one HTML page of a study")
     published = add("import-published", parents=[place], help="the authors' logs")
     published.add_argument("folder", type=Path)

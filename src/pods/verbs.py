@@ -3,14 +3,13 @@
 import gc
 import json
 import os
-import shlex
-import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pods.runs.environment import command
 from pods.runs.files import replace
 from pods.runs.store import run_folders
 
@@ -96,7 +95,7 @@ def compare(options: Namespace) -> int:
     figures = _figures(folder)
     for name, table in tables(found).items():
         replace(figures / name, table.to_csv(index=False, float_format="%.6g"))
-    about = {"command": _command(), **as_json(found)}
+    about = {"command": command(), **as_json(found)}
     replace(figures / "compare.json", json.dumps(about, indent=1, ensure_ascii=False))
     print(format_comparison(found), format_words(found), f"tables: {figures}/compare.*", sep="\n\n")
     return 0
@@ -108,17 +107,17 @@ def plan(options: Namespace) -> int:
     from pods.analysis.cost.plan import Ask, cell, plan, plan_published
     from pods.analysis.load import load
 
-    slots = options.jobs or os.cpu_count() or 1
+    slots = (os.cpu_count() or 1) if options.jobs is None else options.jobs
     ask = Ask(tuple(map(cell, options.nm)), options.seconds, options.steps, options.seeds, slots)
     if options.published:
-        made, figures = plan_published(ask), None
-    else:
-        folder, runs = study_of(options)
-        made = plan(load(folder, runs, allow_missing=True, allow_mixed=True), ask)
-        figures = _figures(folder)
-        for name, table in made.tables.items():
-            replace(figures / f"plan.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
-    print("\n".join([*made.lines, *([f"tables: {figures}/plan.*"] if figures else [])]))
+        print("\n".join(plan_published(ask).lines))
+        return 0
+    folder, runs = study_of(options)
+    study = load(folder, runs, options.allow_missing, options.allow_mixed)
+    made, figures = plan(study, ask), _figures(folder)
+    for name, table in made.tables.items():
+        replace(figures / f"plan.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+    print(*study.holes, *study.mixed, *made.lines, f"tables: {figures}/plan.*", sep="\n")
     return 0
 
 
@@ -150,7 +149,7 @@ def import_published(options: Namespace) -> int:
 
     found = read_published(options.folder, options.family, options.dataset)
     folder = options.runs_dir / options.study
-    write_import(found, folder, options.allow_missing, _command())
+    write_import(found, folder, options.allow_missing, command())
     for line in found.holes:
         print(f"irregular: {line}")
     for series, seconds in found.seconds_per_step.items():
@@ -171,9 +170,3 @@ def _figures(folder: Path) -> Path:
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     return figures
-
-
-def _command() -> str:
-    """What was typed."""
-    words: Sequence[str] = [Path(sys.argv[0]).name, *sys.argv[1:]]
-    return shlex.join(words)

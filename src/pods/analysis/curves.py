@@ -96,7 +96,7 @@ def counts(curve: pd.DataFrame) -> Iterator[str]:
     """How many runs each series' accuracy has at its points, where that is not the same at all."""
     for series, points in curve[curve.metric == "accuracy"].groupby("series", sort=False):
         ends = points[points.n != points.n.shift(-1)]
-        steps = [f"{row.n} until {row.train_seconds:.3g} s" for row in ends.itertuples()]
+        steps = [f"{row.n} until {row.train_seconds:.4g} s" for row in ends.itertuples()]
         yield f"n of {series}: {', '.join(steps)}"
 
 

@@ -1,7 +1,6 @@
 """The figures that a study supports: accuracy against time, where it goes, n, m, rules."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +11,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pods.analysis import plots
-from pods.analysis.curves import curves, phase_columns
+from pods.analysis.curves import phase_columns
 from pods.analysis.load import Study
 from pods.analysis.names import SEPARATOR
 from pods.analysis.tables import Tables, at
+from pods.runs.environment import command
 from pods.runs.files import replace
 
+LEGEND = "mean over n runs ± 1 stderr; thin: single runs"
 SCALING = 3  # values of n or m that a scaling figure needs
 Maker = Callable[[], Figure]
 
@@ -35,24 +36,18 @@ class Drawing:
     """The same run by run."""
     detail: bool = False
     """Not what the study is about: drawn when asked for."""
+    over: Study | None = None
+    """Another study that is in it."""
 
 
-def drawings(study: Study, tables: Tables, overlay: Study | None = None) -> Iterator[Drawing]:
-    """Every figure that the study has the runs for.
-
-    Args:
-        study: its holes and mixtures mark the figures.
-        tables: of it.
-        overlay: another study whose accuracy is drawn over this one's, dashed if it was imported.
-    """
+def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
+    """Every figure that the study has the runs for; its holes and mixtures mark them."""
     curve = tables.curves
     accuracy = curve[curve.metric == "accuracy"]
-    over = None if overlay is None else curves(overlay).query("metric == 'accuracy'")
-    both = accuracy if over is None else pd.concat([accuracy, over], ignore_index=True)
     about = f"{study.budget} a run; mean over runs ± 1 standard error, thin lines: single runs"
     yield Drawing(
         "accuracy_vs_time", f"Accuracy against training time, and the time of a step. {about}.",
-        partial(_accuracy, study, accuracy, tables.summary, overlay, over), both, study.evaluations,
+        partial(_accuracy, study, accuracy, tables.summary), accuracy, study.evaluations,
     )  # fmt: skip
     phases = phase_columns(tables.summary)
     yield Drawing(
@@ -68,12 +63,12 @@ def drawings(study: Study, tables: Tables, overlay: Study | None = None) -> Iter
     for by, fixed in (("n", "m"), ("m", "n")):
         family = _family(tables.runs, by, fixed)
         if family is not None:
-            at = f"{fixed} = {family[fixed].iloc[0]}"
-            yield _compared(study, f"{by}_scaling", f"Outcomes against {by} at {at}.", family, by)
+            where = f"{fixed} = {family[fixed].iloc[0]}"
+            yield _compared(study, f"{by}_scaling", f"Outcomes by {by} at {where}.", family, by)
     family = _rules(tables.runs)
     if family is not None:
-        at = f"n = {family.n.iloc[0]}, m = {family.m.iloc[0]}"
-        yield _compared(study, "rules", f"Down-sampling rules at {at}.", family, "rule")
+        where = f"n = {family.n.iloc[0]}, m = {family.m.iloc[0]}"
+        yield _compared(study, "rules", f"Down-sampling rules at {where}.", family, "rule")
 
 
 def write(drawing: Drawing, study: Study, folder: Path) -> Path:
@@ -83,6 +78,8 @@ def write(drawing: Drawing, study: Study, folder: Path) -> Path:
     for suffix, table in ((".csv", drawing.table), (".runs.csv", drawing.runs)):
         replace(folder / f"{drawing.name}{suffix}", table.to_csv(index=False, float_format="%.6g"))
     about = {"figure": drawing.name, "caption": drawing.caption, **provenance(study)}
+    if drawing.over is not None:
+        about["overlay"] = provenance(drawing.over)
     replace(stem.with_suffix(".json"), json.dumps(about, indent=1, ensure_ascii=False))
     return stem.with_suffix(".png")
 
@@ -93,7 +90,7 @@ def provenance(study: Study) -> dict[str, Any]:
     runs = study.runs[columns].astype(object).where(study.runs[columns].notna(), None)
     return {
         "study": study.name,
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command(),
         "budget": study.budget,
         "machines": study.machines,
         "note": study.note,
@@ -105,30 +102,21 @@ def provenance(study: Study) -> dict[str, Any]:
 
 def title(study: Study) -> str:
     """What stands over a figure; what is missing or mixed shows there."""
-    done, total = int(study.runs.complete.sum()), len(study.runs)
-    marks = [f"INCOMPLETE: {done} of {total} runs whole"] if study.holes else []
+    marks = [f"INCOMPLETE: {len(study.holes)} missing"] if study.holes else []
     marks += ["MIXED"] if study.mixed else []
     return SEPARATOR.join([f"{study.name}: {study.budget} a run", *marks])
 
 
-def _accuracy(
-    study: Study, curve: pd.DataFrame, summary: pd.DataFrame, overlay: Study | None,
-    over: pd.DataFrame | None,
-) -> Figure:  # fmt: skip
+def _accuracy(study: Study, curve: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     figure, (left, right) = plots.panels(2, 11, 4.2, widths=(1.7, 1))
-    seconds, machines = curve.train_seconds.max(), list(study.machines)
-    if overlay is not None and over is not None:
-        seconds, machines = max(seconds, over.train_seconds.max()), machines + overlay.machines
-    unit, _ = plots.time_unit(seconds)
+    unit, _ = plots.time_unit(curve.train_seconds.max())
     plots.against_time(left, curve, study, unit)
-    if overlay is not None and over is not None:
-        plots.against_time(left, over, overlay, unit, first=curve.series.nunique())
-    plots.time_axis(left, seconds, machines)
+    plots.time_axis(left, curve.train_seconds.max(), study.machines)
     rows = study.evaluations
     left.set_ylabel(
         f"accuracy (mean of {rows.repeats.max()} passes over {rows.questions.max()} questions)"
     )
-    left.legend(title="mean over n runs ± 1 stderr; thin: single runs", loc="lower right")
+    left.legend(title=LEGEND, loc="lower right")
     plots.seconds_per_step(right, summary)
     figure.suptitle(title(study))
     return figure
@@ -150,7 +138,7 @@ def _others(study: Study, curve: pd.DataFrame) -> Figure:
         plots.time_axis(axes, curve.train_seconds.max(), study.machines)
         axes.set_ylabel(plots.LABELS[metric])
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
-                  title="mean over n runs ± 1 stderr; thin: single runs")  # fmt: skip
+                  title=LEGEND)  # fmt: skip
     figure.suptitle(title(study))
     return figure
 

@@ -1,5 +1,6 @@
 """The grid of a study, (run, checkpoint, repeat, question), and a line for each hole in it."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,9 +8,9 @@ from itertools import groupby
 
 import numpy as np
 
-from pods.analysis.read import Run
-from pods.randomness import evaluation_seed
-from pods.runs.checkpoint import damage
+from pods.analysis.read import Records, Row, Run
+from pods.randomness import evaluation_seeds
+from pods.runs.checkpoint import DAMAGED, damage
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Hole:
     what: str
     step: int | None = None
     """Of the evaluation that cannot be used for it; None: it is of the whole run."""
+    untimed: bool = False
+    """Nothing of the run can be used: its clock, or what it is, cannot be told."""
 
     def __str__(self) -> str:
         """One line."""
@@ -27,13 +30,18 @@ class Hole:
 
 
 def questions_of(runs: Sequence[Run]) -> list[str]:
-    """All questions that any evaluation of these runs answers, in the order of the test set."""
-    found: dict[str, None] = {}
-    for run in runs:
-        for records in run.records.values():
-            if not isinstance(records, str):
-                found |= dict.fromkeys(records.question)
-    return list(found)
+    """The questions that the evaluations of these runs answer, in the order of the test set.
+
+    Not of all of them, of at least half: one record that is damaged must not blame all the others.
+    """
+    answers = [tuple(dict.fromkeys(records.question)) for run in runs
+               for records in run.records.values() if not isinstance(records, str)]  # fmt: skip
+    if not answers:
+        return []
+    [(order, _)] = Counter(answers).most_common(1)
+    count = Counter(question for questions in answers for question in questions)
+    known = dict.fromkeys([*order, *count])
+    return [question for question in known if 2 * count[question] >= len(answers)]
 
 
 def holes(run: Run, where: str, questions: Sequence[str]) -> Iterator[Hole]:
@@ -46,7 +54,10 @@ def holes(run: Run, where: str, questions: Sequence[str]) -> Iterator[Hole]:
     """
     if run.state != "done":
         yield Hole(where, f"run is {run.state} ({run.store.folder})")
-    yield from _log_holes(run, where)
+    for what in run.foreign:
+        yield Hole(where, what, untimed=True)
+    for what in _log_holes(run):
+        yield Hole(where, what, untimed=True)
     for step in sorted({*run.points, *run.records}):
         at = f"{where} step {step}"
         if step not in run.points:
@@ -66,20 +77,24 @@ def holes(run: Run, where: str, questions: Sequence[str]) -> Iterator[Hole]:
         yield Hole(where, f"checkpoint {name} is of no evaluation point")
 
 
-def _log_holes(run: Run, where: str) -> Iterator[Hole]:
-    """Steps that metrics.jsonl lacks or has twice, and time that goes backwards."""
+def _log_holes(run: Run) -> Iterator[str]:
+    """Steps that metrics.jsonl lacks or has twice, time that goes backwards or ends too early."""
     steps = [line["step"] for line in run.lines]
-    last = run.store.status().get("step", 0)
     for step, count in sorted(Counter(steps).items()):
         if count > 1:
-            yield Hole(where, f"metrics.jsonl has step {step} {count} times")
-    wanted = range(1, 1 + max([last, *steps]))
+            yield f"metrics.jsonl has step {step} {count} times"
+    wanted = range(1, 1 + max([run.step, *steps]))
     absent = set(wanted) - set(steps)
     if absent:
-        yield Hole(where, f"metrics.jsonl lacks step {_ranges(absent, wanted)}")
-    clock = [line["train_seconds"] for line in run.lines]
+        yield f"metrics.jsonl lacks step {_ranges(absent, wanted)}"
+    clock = [0.0, *(line["train_seconds"] for line in run.lines)]
     if clock != sorted(clock):
-        yield Hole(where, "the clock of metrics.jsonl goes backwards")
+        yield "the clock of metrics.jsonl goes backwards"
+    budget, last = run.config.budget, max([0, *steps])
+    early = budget.train_seconds is None or clock[-1] < budget.train_seconds
+    early = early and (budget.max_steps is None or last < budget.max_steps)
+    if run.state == "done" and early:
+        yield f"it is done, but ends before its budget, at step {last} and {clock[-1]:g} s"
 
 
 def _checkpoint_hole(run: Run, step: int) -> str | None:
@@ -87,15 +102,24 @@ def _checkpoint_hole(run: Run, step: int) -> str | None:
     folder = run.store.checkpoint(step)
     if not folder.is_dir():
         return "no checkpoint"
-    wrong = damage(folder, only="clock.json")
-    if wrong:
-        return f"checkpoint: {wrong}"
-    clock = run.store.clock(folder)
+    try:
+        wrong = damage(folder, only="clock.json")
+        return f"checkpoint: {wrong}" if wrong else _clock_hole(run, step, run.store.clock(folder))
+    except DAMAGED as error:
+        return f"checkpoint cannot be read ({error})"
+
+
+def _clock_hole(run: Run, step: int, clock: Row) -> str | None:
+    """Where a checkpoint's clock and the run's log tell different stories."""
     if (clock["run"], clock["step"]) != (run.store.folder.name, step):
         return f"checkpoint is step {clock['step']} of {clock['run']}"
     if clock["train_seconds"] != run.points[step]:
         at, logged = clock["train_seconds"], run.points[step]
         return f"checkpoint is of {at:g} s, the log says {logged:g} s"
+    if step == max(run.points):  # the last one has seen all of the log
+        content = run.store.metrics_path.read_bytes()[: clock["metrics_bytes"]]
+        if hashlib.sha256(content).hexdigest() != clock["metrics_sha256"]:
+            return "metrics.jsonl is not what the checkpoint has seen"
     return None
 
 
@@ -107,13 +131,23 @@ def record_holes(run: Run, step: int, questions: Sequence[str]) -> Iterator[str]
         return
     in_order = np.repeat(np.arange(repeats), len(questions))
     if records.question == [*questions] * repeats and (records.repeat == in_order).all():
-        for repeat in range(repeats):
-            seed = records.seed[repeat * len(questions)]
-            if seed != evaluation_seed(run.config.seed, step, repeat, 0):
-                yield f"repeat {repeat} is of another run, step or repeat (its seed says so)"
+        yield from _foreign(records, repeats, run.config.seed, step)
+        if records.cut:
+            yield "a line after the last record is cut off"
         return
     found = list(zip(records.repeat.tolist(), records.question, strict=True))
     yield from _uneven(found, repeats, questions)
+
+
+def _foreign(records: Records, repeats: int, seed: int, step: int) -> Iterator[str]:
+    """Answers that are of another run, step, repeat or question: their seeds say so."""
+    size = len(records.question) // repeats
+    for repeat in range(repeats):
+        found = records.seed[repeat * size : (repeat + 1) * size]
+        wanted = evaluation_seeds(seed, step, repeat, size)
+        if found != wanted:
+            wrong = sum(one != other for one, other in zip(found, wanted, strict=True))
+            yield f"repeat {repeat} has {wrong} answers of another run, step, repeat or question"
 
 
 def _uneven(
@@ -134,7 +168,10 @@ def _uneven(
     others = sorted({str(repeat) for repeat, _ in found if repeat not in range(repeats)})
     if others:
         yield f"repeat {', '.join(others)}: there are only {repeats}"
-    if len(found) == len(count) == repeats * len(questions) and not others:
+    strange = sorted({question for _, question in found} - set(questions))
+    if strange:
+        yield f"answers what the others are not asked: {', '.join(strange)}"
+    if len(found) == len(count) == repeats * len(questions) and not (others or strange):
         yield "records are in another order than the questions"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from pods.analysis.grid import holes, questions_of
-from pods.analysis.mixed import mixtures
+from pods.analysis.mixed import budget_of, mixtures
 from pods.analysis.names import series_names
 from pods.analysis.published.imports import read_import
 from pods.analysis.read import Row, Run, open_run
@@ -74,11 +74,11 @@ def load(
     Raises:
         IncompleteStudy: there are holes and they are not allowed, or nothing is left.
         MixedStudy: budgets, machines, versions or an arm's configs differ, and are not allowed to.
-        ValueError: a run's config or log is damaged.
+        ValueError: imported logs are damaged.
     """
     if not folders:
         return _imported(folder, allow_missing)
-    runs = [open_run(path) for path in folders]
+    runs, unread = _opened(folders)
     series = series_names([(run.config, run.identity) for run in runs])
     where = [f"{name} seed {run.config.seed}" for name, run in zip(series, runs, strict=True)]
     questions = _questions(runs)
@@ -86,11 +86,12 @@ def load(
              for run, at in zip(runs, where, strict=True)]  # fmt: skip
     twins = _twins(runs, where)
     missing = [
+        *unread,
         *_absent_seeds(runs, series),
         *twins.values(),
         *(str(hole) for some in found for hole in some),
     ]
-    mixed = mixtures([(run.store, run.config) for run in runs], series, where)
+    mixed = mixtures(runs, series, where)
     _refuse(missing, mixed, allow_missing, allow_mixed)
     rows = [run_rows(run, name, gaps) for run, name, gaps in zip(runs, series, found, strict=True)
             if run.store.folder not in twins]  # fmt: skip
@@ -105,10 +106,21 @@ def load(
         steps=_frame([row for run in rows for row in run.steps], STEPS),
         questions=pd.concat([run.questions for run in rows], ignore_index=True),
         machines=sorted(set(about.machine)),
-        budget=_budget(runs),
+        budget=", ".join(dict.fromkeys(budget_of(run.config) for run in runs)),
         holes=missing,
         mixed=mixed,
     )
+
+
+def _opened(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The runs that can be read, and what is wrong with the others."""
+    runs, unread = [], []
+    for folder in folders:
+        try:
+            runs.append(open_run(folder))
+        except ValueError as error:
+            unread.append(str(error))
+    return runs, unread
 
 
 def _refuse(
@@ -128,8 +140,11 @@ def _refuse(
 
 def _imported(folder: Path, allow_missing: bool) -> Study:
     """A study whose runs are somebody else's logs."""
-    runs, evaluations, about = read_import(folder)
-    missing = list(about["holes"])
+    try:
+        runs, evaluations, about = read_import(folder)
+        missing = list(about["holes"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder}/imported is damaged: {error}; import it again") from error
     if missing and not allow_missing:
         raise IncompleteStudy("\n".join(["irregular (--allow-missing leaves it out):", *missing]))
     steps, questions = _frame([], STEPS), _frame([], QUESTIONS)
@@ -162,7 +177,7 @@ def _twins(runs: Sequence[Run], where: Sequence[str]) -> dict[Path, str]:
     """Runs that are there twice, all but the first, and what to say of them."""
     first: dict[str, Path] = {}
     found = {}
-    for run, at in zip(runs, where, strict=True):
+    for run, at in sorted(zip(runs, where, strict=True), key=lambda pair: bool(pair[0].foreign)):
         folder = run.store.folder
         if first.setdefault(at, folder) != folder:
             found[folder] = f"{at}: run is there twice ({first[at]} and {folder})"
@@ -175,13 +190,3 @@ def _absent_seeds(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
     have = {(name, run.config.seed) for name, run in zip(series, runs, strict=True)}
     wanted = [(name, seed) for name in dict.fromkeys(series) for seed in sorted(seeds)]
     return [f"{name} seed {seed}: never run" for name, seed in wanted if (name, seed) not in have]
-
-
-def _budget(runs: Sequence[Run]) -> str:
-    """In words, of all runs."""
-    words = set()
-    for run in runs:
-        seconds, steps = run.config.budget.train_seconds, run.config.budget.max_steps
-        parts = [f"{seconds:g} s of training clock"] if seconds is not None else []
-        words.add(" or ".join([*parts, *([f"{steps} steps"] if steps is not None else [])]))
-    return ", ".join(sorted(words))

@@ -1,43 +1,54 @@
 """Runs that should be alike and are not: budget, machine, versions, config within an arm."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pods.analysis.names import SEPARATOR, label
+from pods.analysis.read import Run
 from pods.config import Config
-from pods.runs.attempts import environments, marks
+from pods.runs.attempts import marks
 from pods.runs.environment import DECISIVE
-from pods.runs.store import RunStore
 
 
-def mixtures(
-    runs: Sequence[tuple[RunStore, Config]], series: Sequence[str], where: Sequence[str]
-) -> list[str]:
+def mixtures(runs: Sequence[Run], series: Sequence[str], where: Sequence[str]) -> list[str]:
     """A line for each thing that differs, with its values and whose they are.
 
     Args:
-        runs: store and config of each.
+        runs: opened.
         series: the curve of each.
         where: each run in words.
     """
     values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for (store, config), at in zip(runs, where, strict=True):
-        budget = config.budget
-        seconds = "" if budget.train_seconds is None else f"{budget.train_seconds:g} s"
-        steps = "" if budget.max_steps is None else f"{budget.max_steps} steps"
-        values["budget"][" or ".join(filter(None, (seconds, steps)))].append(at)
-        for attempt in environments(store):
-            gpu = config.hardware.device == "cuda" and attempt["gpus"]
-            machine = str(attempt["gpus"][0] if gpu else attempt["cpu"])
-            values["machine"][machine].append(at)
-            for package in DECISIVE:
+    for run, at in zip(runs, where, strict=True):
+        values["budget"][budget_of(run.config)].append(at)
+        asked = run.config.evaluation
+        size = f"{asked.repeats} passes over {asked.questions or 'all'} questions"
+        values["evaluation"][f"{size} at temperature {asked.temperature:g}"].append(at)
+        for attempt in run.attempts or [{}]:
+            values["machine"][machine_of(attempt, run.config)].append(at)
+            for package in DECISIVE if attempt else ():
                 version = attempt.get("packages", {}).get(package)
                 values[package][str(version or "not installed")].append(at)
     lines = [f"{what}: {_sides(of)}" for what, of in values.items() if len(of) > 1]
     lines += _configs(runs, series)
-    lines += [f"{at}: changed on the way: {', '.join(marks(store))}"
-              for (store, _), at in zip(runs, where, strict=True) if marks(store)]  # fmt: skip
-    return lines
+    changes = [(at, marks(run.store)) for run, at in zip(runs, where, strict=True)]
+    return lines + [f"{at}: changed on the way: {', '.join(of)}" for at, of in changes if of]
+
+
+def machine_of(attempt: Mapping[str, Any], config: Config) -> str:
+    """What a process of the run ran on: the GPUs where it used one, else the processor."""
+    gpus = attempt.get("gpus") or []
+    if config.hardware.device != "cuda" or not gpus:
+        return str(attempt.get("cpu", "unknown"))
+    return gpus[0] if len(gpus) == 1 else f"{len(gpus)} x {', '.join(dict.fromkeys(gpus))}"
+
+
+def budget_of(config: Config) -> str:
+    """In words."""
+    seconds, steps = config.budget.train_seconds, config.budget.max_steps
+    parts = [f"{seconds:g} s of training clock"] if seconds is not None else []
+    return " or ".join([*parts, *([f"{steps} steps"] if steps is not None else [])])
 
 
 def _sides(values: dict[str, list[str]]) -> str:
@@ -50,15 +61,15 @@ def _sides(values: dict[str, list[str]]) -> str:
     return " | ".join(parts)
 
 
-def _configs(runs: Sequence[tuple[RunStore, Config]], series: Sequence[str]) -> list[str]:
+def _configs(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
     """Arms whose runs differ in more than the seed, without a sweep over it.
 
     A key that is swept over has a curve for each value, with the same seeds. Curves of one arm
     with other seeds are one curve whose config was changed between its runs.
     """
     seeds: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    for (_, config), name in zip(runs, series, strict=True):
-        seeds[label(config, config.arm)][name].add(config.seed)
+    for run, name in zip(runs, series, strict=True):
+        seeds[label(run.config, run.config.arm)][name].add(run.config.seed)
     lines = []
     for arm, curves in seeds.items():
         if len({frozenset(of) for of in curves.values()}) > 1:

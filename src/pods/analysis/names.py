@@ -1,5 +1,6 @@
 """What a curve is called: arm or rule, n and m, and whatever else differs between the runs."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,6 +9,7 @@ from pods.config import Config
 
 NAMED = ("sampler.rule", "nm.n", "nm.m")  # keys that a series' name says anyway
 SEPARATOR = ", "
+LONGEST = 40  # characters of a value
 
 
 def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
@@ -26,9 +28,17 @@ def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
     for key, identity in identities.items():
         twins = [identities[other] for other in groups if short[other] == short[key]]
         shown = sorted({*varying, *(differing(twins) if len(twins) > 1 else [])})
-        parts = [f"{k}={str(identity.get(k))[:40]}" for k in shown]
+        parts = [f"{k}={_shown(identity.get(k))}" for k in shown]
         names[key] = SEPARATOR.join([short[key], *parts])
     return [names[key] for key in keys]
+
+
+def _shown(value: object) -> str:
+    """A value, or its beginning and a hash: two that differ must not have one name."""
+    text = str(value)
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST - 12]}…#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def label(config: Config, arm: str | None) -> str:

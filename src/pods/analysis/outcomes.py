@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pods.analysis.load import Study
 from pods.analysis.statistics import Floats
@@ -124,6 +125,16 @@ def _crossing(curve: RunCurve, targets: Floats, end: float) -> tuple[Floats, Flo
     seconds, steps = (x[left] + share * (x[right] - x[left]) for x in (curve.seconds, curve.steps))
     reached = (place < len(best)) & (seconds <= end)
     return np.where(reached, seconds, np.inf), np.where(reached, steps, np.inf)
+
+
+def unmeasured(curves: Sequence[RunCurve], targets: Floats, span: Window) -> NDArray[np.bool_]:
+    """(K,) targets that half of the runs or more pass before their first evaluation after time 0.
+
+    The median time there is read off the first line alone, whose bend nobody saw.
+    """
+    first = np.array([c.seconds[c.seconds > 0].min(initial=np.inf) for c in curves])
+    early = crossings(curves, targets, span)[0] < first
+    return np.asarray(early.mean(-1) >= 0.5)
 
 
 def mean_curve(curves: Sequence[RunCurve], grid: Floats) -> Floats:

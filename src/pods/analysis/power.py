@@ -8,7 +8,7 @@ the next experiment: it says nothing about this one that its p does not.
 import numpy as np
 from scipy import special
 
-from pods.analysis.statistics import ALPHA, Floats
+from pods.analysis.statistics import ALPHA, Floats, no_spread
 
 POWER = 0.8
 MOST_RUNS = 10_000
@@ -32,8 +32,11 @@ def power(noncentrality: float, df: float, alpha: float = ALPHA) -> float:
 
 
 def detectable(stderr: float, df: float, alpha: float = ALPHA) -> float:
-    """The smallest true difference that runs with this standard error find with 80 % power."""
-    if np.isnan(stderr):
+    """The smallest true difference that runs with this standard error find with 80 % power.
+
+    NaN where there was no test: fewer than two runs, or no spread between them.
+    """
+    if np.isnan(stderr) or np.isnan(df):
         return float("nan")
     low, high = 0.0, 1.0
     while power(high, df, alpha) < POWER:
@@ -45,15 +48,25 @@ def detectable(stderr: float, df: float, alpha: float = ALPHA) -> float:
 
 
 def pairs_needed(differences: Floats, alpha: float = ALPHA) -> float:
-    """Pairs for 80 % power if the true mean and sd are those of the (S,) differences."""
-    return _needed(float(differences.mean()), float(differences.var(ddof=1)), 1.0, alpha)
+    """Pairs for 80 % power if the true mean and sd are those of the (S,) differences.
+
+    NaN where they do not differ among themselves.
+    """
+    sd = float(differences.std(ddof=1))
+    if no_spread(sd, differences):
+        return float("nan")
+    return _needed(float(differences.mean()), sd**2, 1.0, alpha)
 
 
 def runs_needed(ours: Floats, theirs: Floats, alpha: float = ALPHA) -> float:
-    """Runs an arm for 80 % power of Welch's test, if true means and sds are those seen."""
+    """Runs an arm for 80 % power of Welch's test, if true means and sds are those seen.
+
+    NaN where neither arm's runs differ among themselves.
+    """
     one, other = float(ours.var(ddof=1)), float(theirs.var(ddof=1))
-    both = one**2 + other**2
-    df_share = (one + other) ** 2 / both if both > 0 else 2.0  # 2 where the sds are equal
+    if no_spread((one + other) ** 0.5, ours, theirs):
+        return float("nan")
+    df_share = (one + other) ** 2 / (one**2 + other**2)  # 2 where the sds are equal
     return _needed(float(ours.mean() - theirs.mean()), one + other, df_share, alpha)
 
 
@@ -64,8 +77,6 @@ def _needed(difference: float, variance: float, df_share: float, alpha: float) -
     """
 
     def enough(runs: int) -> bool:
-        if variance == 0:
-            return difference != 0
         noncentrality = abs(difference) * (runs / variance) ** 0.5
         return power(noncentrality, (runs - 1) * df_share, alpha) >= POWER
 

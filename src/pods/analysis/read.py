@@ -1,6 +1,6 @@
 """Run folders as they are read for analysis: config, log and evaluation records."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -10,12 +10,23 @@ import orjson
 from numpy.typing import NDArray
 
 from pods.config import Config
+from pods.runs.attempts import environments, marks
+from pods.runs.checkpoint import DAMAGED
 from pods.runs.history import evaluated_steps
+from pods.runs.identity import fingerprint, settled
 from pods.runs.points import due_points, expected_points
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 
 Row = dict[str, Any]
+KINDS = {
+    "repeat": int,
+    "question": str,
+    "correct": bool,
+    "format": bool,
+    "length": int,
+    "seed": int,
+}
 
 
 @dataclass(frozen=True)
@@ -27,7 +38,9 @@ class Records:
     correct: NDArray[np.bool_]
     format: NDArray[np.bool_]
     length: NDArray[np.int64]
-    seed: NDArray[np.int64]
+    seed: list[int]
+    cut: bool
+    """Something follows the last whole line."""
 
 
 @dataclass(frozen=True)
@@ -39,31 +52,59 @@ class Run:
     identity: dict[str, Any]
     """What its hash is made of, the seed apart."""
     state: str
+    step: int
+    """The last one, as status.json says."""
     lines: list[Row]
     """Of metrics.jsonl."""
     points: dict[int, float]
     """Training seconds of each step that has to be evaluated, from the log."""
     records: dict[int, Records | str]
     """Of each evaluation that there is, by step; or why it cannot be read."""
+    attempts: list[Row]
+    """Machine and versions of each process that worked on it."""
+    foreign: list[str]
+    """In what config, identity and folder contradict each other."""
 
 
 def open_run(folder: Path) -> Run:
-    """Read a run folder; what cannot be read is kept as a reason, for `holes`.
+    """Read a run folder; an evaluation that cannot be read is kept as a reason, for `holes`.
 
     Raises:
-        ValueError: the frozen config is damaged.
+        ValueError: without config, identity, status or log there is no run.
     """
     store = RunStore(folder)
-    identity = store.identity()
-    del identity["seed"]
-    config = store.config()
-    lines = read_rows(store.metrics_path)
-    if isinstance(lines, str):
-        raise ValueError(lines)
-    records = {step: _read_records(store.evaluation_path(step)) for step in evaluated_steps(store)}
-    state = state_of(store)
-    points = (expected_points if state == "done" else due_points)(config, lines)
-    return Run(store, config, identity, state, lines, points, records)
+    try:
+        identity, config, status = store.identity(), store.config(), store.status()
+        foreign = _contradictions(store, config, identity)
+        seed = identity.pop("seed")
+        lines = read_rows(store.metrics_path)
+        if isinstance(lines, str):
+            raise ValueError(lines)
+        state = state_of(store)
+        points = (expected_points if state == "done" else due_points)(config, lines)
+        step = int(status.get("step", 0))
+        attempts = [found for found in environments(store) if isinstance(found, dict)]
+    except DAMAGED as error:
+        raise ValueError(f"{folder.parent.name}/{folder.name} cannot be read: "
+                         f"{type(error).__name__}: {error}") from error  # fmt: skip
+    records = {at: _read_records(store.evaluation_path(at)) for at in evaluated_steps(store)}
+    foreign += [] if seed == config.seed else [f"seed {seed} and {config.seed}"]
+    return Run(store, config, identity, state, step, lines, points, records, attempts, foreign)
+
+
+def _contradictions(store: RunStore, config: Config, identity: dict[str, Any]) -> list[str]:
+    """Where the frozen config is not what the identity says, or the folder's name not its hash.
+
+    A run that was allowed to change is marked, and may.
+    """
+    if marks(store):
+        return []
+    found = []
+    if not store.folder.name.endswith(f"-{fingerprint(identity)}"):
+        found.append("the folder's name is not the hash of identity.json")
+    frozen = settled(asdict(config))
+    differing = [name for name in frozen if name in identity and frozen[name] != identity[name]]
+    return found + [f"config.yaml and identity.json differ in {name}" for name in differing]
 
 
 def read_rows(path: Path) -> list[Row] | str:
@@ -89,13 +130,20 @@ def _read_records(path: Path) -> Records | str:
     if isinstance(rows, str):
         return rows
     try:
-        return Records(
-            np.array([row["repeat"] for row in rows], np.int64),
-            [intern(row["question"]) for row in rows],
-            np.array([row["correct"] for row in rows], np.bool_),
-            np.array([row["format"] for row in rows], np.bool_),
-            np.array([row["length"] for row in rows], np.int64),
-            np.array([row["seed"] for row in rows], np.int64),
-        )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        return f"{path.name}: a record without a proper {error}"
+        columns = {name: [row[name] for row in rows] for name in KINDS}
+    except (KeyError, TypeError) as error:
+        return f"{path.name} has a record without {error}"
+    for name, kind in KINDS.items():
+        if set(map(type, columns[name])) - {kind}:
+            wrong = next(i for i, value in enumerate(columns[name]) if type(value) is not kind)
+            found = columns[name][wrong]
+            return f"{path.name} line {wrong + 1}: {name}={found} is no {kind.__name__}"
+    return Records(
+        np.array(columns["repeat"], np.int64),
+        [intern(question) for question in columns["question"]],
+        np.array(columns["correct"], np.bool_),
+        np.array(columns["format"], np.bool_),
+        np.array(columns["length"], np.int64),
+        columns["seed"],
+        cut=not path.read_bytes().endswith(b"\n"),
+    )

@@ -12,8 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pods.analysis import figures, plots
 from pods.analysis.load import Study
 from pods.analysis.names import differing
+from pods.analysis.outcomes import OUTCOMES
 from pods.analysis.rollouts import examples, read_rollouts, rollout_steps
-from pods.analysis.tables import OUTCOMES, Tables, readable
+from pods.analysis.tables import Tables, readable
 from pods.runs.attempts import environments
 from pods.runs.files import replace
 from pods.runs.store import RunStore
@@ -132,7 +133,11 @@ def _samples(study: Study) -> Iterator[dict[str, Any]]:
         if series in shown or not steps:
             continue
         shown.add(series)
-        rows = examples(read_rollouts(store.folder, steps[-1]))
+        try:
+            rows = examples(read_rollouts(store.folder, steps[-1]))
+        except ValueError as error:  # a look at some rollouts is not worth the page
+            yield {"title": f"{series}: {error}", "question": "", "rows": []}
+            continue
         yield {
             "title": f"{series}, {store.folder.name}, step {steps[-1]}",
             "question": rows.question.iloc[0],

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 
 import pandas as pd
@@ -24,14 +25,17 @@ def read_rollouts(run: Path, step: int) -> pd.DataFrame:
         advantage of those that were kept.
 
     Raises:
-        ValueError: this step's rollouts were not written.
+        ValueError: this step's rollouts were not written, or are damaged.
     """
     path = run / "rollouts" / f"step-{step:06d}.jsonl.gz"
     if not path.is_file():
         steps = ", ".join(map(str, rollout_steps(run))) or "none"
         raise ValueError(f"step={step}: no rollouts of it in {run}; there are those of: {steps}")
-    lines = gzip.decompress(path.read_bytes()).decode("utf-8", "replace").splitlines()
-    return pd.DataFrame([json.loads(line) for line in lines])
+    try:
+        lines = gzip.decompress(path.read_bytes()).decode("utf-8", "replace").splitlines()
+        return pd.DataFrame([json.loads(line) for line in lines])
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def groups(rollouts: pd.DataFrame) -> pd.DataFrame:
@@ -60,11 +64,12 @@ def groups(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def examples(rollouts: pd.DataFrame, each: int = 2) -> pd.DataFrame:
-    """A few telling rollouts of the first problem.
+    """A few telling rollouts of the problem whose rewards differ most.
 
     Kept ones with the largest and the smallest advantage, and some that were not kept.
     """
-    group: pd.DataFrame = rollouts[rollouts.problem == rollouts.problem.iloc[0]]
+    spread = rollouts.groupby("problem", sort=False).reward.std(ddof=0)
+    group: pd.DataFrame = rollouts[rollouts.problem == spread.idxmax()]
     kept = group[group.kept].sort_values("advantage", kind="stable")
     best, worst = kept.tail(each).iloc[::-1], kept.iloc[:-each].head(each)
     some: pd.DataFrame = pd.concat([best, worst, group[~group.kept].head(each)], ignore_index=True)

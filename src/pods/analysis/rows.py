@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.grid import Hole
+from pods.analysis.mixed import machine_of
 from pods.analysis.names import rule_of
 from pods.analysis.read import Records, Row, Run
-from pods.runs.attempts import environments, marks, wall_seconds
+from pods.runs.attempts import marks, wall_seconds
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ def run_rows(run: Run, series: str, gaps: Sequence[Hole]) -> RunRows:
     """The rows of a run: evaluations with a hole are left out, and the run is then not complete."""
     config, name = run.config, run.store.folder.name
     where: Row = {"series": series, "seed": config.seed, "run": name}
-    usable = [s for s in sorted(run.points) if s not in {gap.step for gap in gaps}]
+    lost = {gap.step for gap in gaps}
+    usable = [s for s in sorted(run.points) if s not in lost] if not _useless(gaps) else []
     evaluations = [{**where, "step": step, "train_seconds": run.points[step],
                     **_means(run.records[step])} for step in usable]  # fmt: skip
     about = {
@@ -48,20 +50,20 @@ def run_rows(run: Run, series: str, gaps: Sequence[Hole]) -> RunRows:
     }
     last = usable[-1:] if usable and usable[-1] == max(run.points) else []
     questions = _by_question(run.records[last[0]]) if last else pd.DataFrame()
-    steps = [{**where, **_numbers(line)} for line in run.lines]
+    steps = [{**where, **_numbers(line)} for line in run.lines] if not _useless(gaps) else []
     return RunRows(about, evaluations, steps, questions.assign(**where))
+
+
+def _useless(gaps: Sequence[Hole]) -> bool:
+    return any(gap.untimed for gap in gaps)
 
 
 def _ran_on(run: Run) -> Row:
     """Machine, versions and commit of the run's last attempt."""
-    found = environments(run.store)
-    if not found:
-        return {"machine": "unknown", "versions": "", "commit": None}
-    last = found[-1]
-    gpu = run.config.hardware.device == "cuda" and last["gpus"]
+    last: Row = run.attempts[-1] if run.attempts else {}
     versions = {k: v for k, v in last.get("packages", {}).items() if v}
     return {
-        "machine": last["gpus"][0] if gpu else last["cpu"],
+        "machine": machine_of(last, run.config),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "commit": last.get("commit"),
     }

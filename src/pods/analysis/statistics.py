@@ -15,11 +15,16 @@ from scipy import special
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05  # two-sided; intervals hold 1 - ALPHA
+NEGLIGIBLE = 1e-12  # of the values, of 1 at least: a standard error of no more is rounding
 
 
 @dataclass(frozen=True)
 class TTest:
-    """An estimate with its t interval, and the two-sided p of its being 0."""
+    """An estimate with its t interval, and the two-sided p of its being 0.
+
+    Without two runs, or without spread between them, there is an estimate alone: the rest is NaN
+    (the standard error is 0 or rounding in the second case).
+    """
 
     estimate: float
     stderr: float
@@ -75,10 +80,21 @@ def iqm(values: Floats) -> float:
     return float(np.sort(values) @ np.diff(edges) / 0.5)
 
 
+def no_spread(stderr: float, *values: Floats) -> bool:
+    """Say whether a standard error is 0 but for rounding: then nothing tells how sure a mean is.
+
+    >>> no_spread(1e-17, np.array([0.7, 0.7])), no_spread(0.001, np.array([0.7, 0.702]))
+    (True, False)
+    """
+    scale = max([1.0, *(float(np.abs(of).max()) for of in values)])
+    return bool(stderr <= NEGLIGIBLE * scale)
+
+
 def spread(name: str, values: Floats) -> dict[str, float]:
     """Mean of (S,) values, its standard error and t interval, and IQM, under one name."""
     (mean,), (stderr,) = mean_and_stderr(values[:, None])
     half = float(t_half_width(np.array([stderr]), np.array([len(values)]))[0])
+    half = float("nan") if len(values) and no_spread(float(stderr), values) else half
     return {
         name: float(mean),
         f"{name}_stderr": float(stderr),
@@ -90,8 +106,10 @@ def spread(name: str, values: Floats) -> dict[str, float]:
 
 def paired_t(differences: Floats, alpha: float = ALPHA) -> TTest:
     """Paired t test and interval of the mean of (S,) differences; NaN apart from it for S < 2."""
-    mean, stderr = mean_and_stderr(differences[:, None])
-    return _t_test(float(mean[0]), float(stderr[0]), len(differences) - 1.0, alpha)
+    (mean,), (stderr,) = mean_and_stderr(differences[:, None])
+    if no_spread(float(stderr), differences):
+        return _untested(float(mean), float(stderr))
+    return _t_test(float(mean), float(stderr), len(differences) - 1.0, alpha)
 
 
 def welch_t(ours: Floats, theirs: Floats, alpha: float = ALPHA) -> TTest:
@@ -103,19 +121,22 @@ def welch_t(ours: Floats, theirs: Floats, alpha: float = ALPHA) -> TTest:
     (mean,), (stderr,) = mean_and_stderr(ours[:, None])
     (other_mean,), (other_stderr,) = mean_and_stderr(theirs[:, None])
     one, other = float(stderr) ** 2, float(other_stderr) ** 2
-    spread = one**2 / max(len(ours) - 1, 1) + other**2 / max(len(theirs) - 1, 1)
-    df = (one + other) ** 2 / spread if spread > 0 else len(ours) + len(theirs) - 2.0
-    return _t_test(float(mean - other_mean), float(np.sqrt(one + other)), df, alpha)
+    both = float(np.sqrt(one + other))
+    if no_spread(both, ours, theirs):
+        return _untested(float(mean - other_mean), both)
+    shares = one**2 / max(len(ours) - 1, 1) + other**2 / max(len(theirs) - 1, 1)
+    return _t_test(float(mean - other_mean), both, (one + other) ** 2 / shares, alpha)
+
+
+def _untested(estimate: float, stderr: float) -> TTest:
+    return TTest(estimate, stderr, *[float("nan")] * 4)
 
 
 def _t_test(estimate: float, stderr: float, df: float, alpha: float) -> TTest:
     if np.isnan(stderr):
-        return TTest(estimate, stderr, *[float("nan")] * 4)
+        return _untested(estimate, stderr)
     half = float(special.stdtrit(df, 1 - alpha / 2)) * stderr
-    if stderr > 0:
-        p = 2 * float(special.stdtr(df, -abs(estimate) / stderr))
-    else:  # no spread at all
-        p = 0.0 if estimate else 1.0
+    p = 2 * float(special.stdtr(df, -abs(estimate) / stderr))
     return TTest(estimate, stderr, df, estimate - half, estimate + half, p)
 
 

@@ -28,8 +28,7 @@ def said(study: Study, made: Tables) -> Iterator[str]:
     if study.note:
         yield study.note
     if study.holes:
-        whole = int(study.runs.complete.sum())
-        yield f"{whole} of {len(study.runs)} runs are whole; {len(study.holes)} things are missing:"
+        yield f"{int(study.runs.complete.sum())} runs are whole; missing: {len(study.holes)}"
         yield from study.holes
         yield from counts(made.curves)
     yield from study.mixed
@@ -54,13 +53,17 @@ def draw(
         details: also phases on their own, and what else was measured.
     """
     study, made = aggregate(folder, runs, allow_missing, allow_mixed)
+    over = None if overlay is None else load(*overlay, allow_missing, allow_mixed)
     from pods.analysis import figures  # matplotlib is not needed for the tables
 
-    over = None if overlay is None else load(*overlay, allow_missing, allow_mixed)
     yield from said(study, made)
-    drawn = [figures.write(drawing, study, folder / "figures")
-             for drawing in figures.drawings(study, made, over)
-             if details or not drawing.detail]  # fmt: skip
+    wanted = [one for one in figures.drawings(study, made) if details or not one.detail]
+    if over is not None:
+        from pods.analysis.overlay import overlaid
+
+        yield from filter(None, [over.note, *over.holes, *over.mixed])
+        wanted.append(overlaid(study, over))
+    drawn = [figures.write(drawing, study, folder / "figures") for drawing in wanted]
     yield f"figure: {drawn[0]} (PDF, SVG, CSV and JSON beside it)"
     if drawn[1:]:
         yield f"also: {', '.join(path.stem for path in drawn[1:])}"

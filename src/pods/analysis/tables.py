@@ -9,12 +9,11 @@ import pandas as pd
 from pods.analysis.curves import curves, phase_columns
 from pods.analysis.load import Study
 from pods.analysis.names import SEPARATOR
-from pods.analysis.outcomes import final_accuracy, mean_accuracy, run_curves, window
+from pods.analysis.outcomes import OUTCOMES, final_accuracy, mean_accuracy, run_curves, window
 from pods.analysis.statistics import spread
 from pods.runs.files import replace
 from pods.runs.status import duration
 
-OUTCOMES = ("final_accuracy", "mean_accuracy")
 AT_THE_END = ("format", "both", "length")
 
 
@@ -32,11 +31,11 @@ class Tables:
 
 def tables(study: Study) -> Tables:
     """Make all of them."""
-    runs = outcomes(study)
+    runs = run_table(study)
     return Tables(curves(study), runs, summary(study, runs))
 
 
-def outcomes(study: Study) -> pd.DataFrame:
+def run_table(study: Study) -> pd.DataFrame:
     """A row a run; outcomes are of the time that all whole runs of the study share.
 
     Returns:
@@ -50,7 +49,7 @@ def outcomes(study: Study) -> pd.DataFrame:
     found = {}
     if whole:
         span = window(whole)
-        found = {c.run: (span.end, final_accuracy(c, span), mean_accuracy(c, span)) for c in whole}
+        found = {c.run: (span.end, mean_accuracy(c, span), final_accuracy(c, span)) for c in whole}
     rows[["seconds", *OUTCOMES]] = [found.get(run, (np.nan,) * 3) for run in rows.run]
     last = study.evaluations.sort_values("train_seconds", kind="stable").groupby("run").last()
     ends = last[list(AT_THE_END)].assign(

@@ -2,7 +2,9 @@
 
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,12 @@ def version_changes(before: dict[str, Any]) -> list[str]:
         if (old := before["packages"].get(name)) and (new := _version(name))
         if old.split(".")[:2] != new.split(".")[:2]
     ]
+
+
+def command() -> str:
+    """What was typed, as it may be typed again."""
+    name = Path(sys.argv[0]).name
+    return shlex.join(["pods" if name == "cli.py" else name, *sys.argv[1:]])
 
 
 def gpus() -> list[str]:

@@ -15,7 +15,7 @@ import pandas as pd
 from pods.analysis import outcomes, power, resampling
 from pods.analysis.comparison.contrasts import Contrast, arms_of, contrast_of
 from pods.analysis.comparison.questions import question_differences
-from pods.analysis.comparison.speedup import Row, default_targets, speedups
+from pods.analysis.comparison.speedup import Row, default_targets, speedups, timed
 from pods.analysis.load import Study
 from pods.analysis.outcomes import OUTCOMES, RunCurve, Window
 from pods.analysis.statistics import holm, paired_t, spread, welch_t
@@ -60,7 +60,7 @@ def compare(
     Args:
         study: read and checked.
         arms: each an arm's label, a rule, or the name of a curve ("pods", "pods 64->16").
-        targets: accuracies to time; otherwise `default_targets`.
+        targets: accuracies to time; otherwise those of `default_targets` that are `timed`.
         draws: of the bootstrap.
         seed: of the bootstrap; a contrast has its own draws, whatever else is compared.
 
@@ -81,7 +81,9 @@ def compare(
         n = [len(contrast.ours)] if contrast.paired else [len(contrast.ours), len(contrast.theirs)]
         places = resampling.resamples(n, draws, seed)
         tests += [{**contrast.names, **row} for row in _tests(contrast, span, places, seed)]
-        rows = speedups(contrast.ours, contrast.theirs, levels, span, (places[0], places[-1]))
+        arms_here = (contrast.ours, contrast.theirs)
+        wanted = timed(arms_here, levels, span) if targets is None else levels
+        rows = speedups(*arms_here, wanted, span, (places[0], places[-1]))
         speed += [{**contrast.names, **row} for row in rows]
         asked += [
             {**contrast.names, **row} for row in question_differences(contrast, study.questions)
@@ -114,7 +116,9 @@ def _tests(
             if enough:
                 exact = resampling.permutation(ours, theirs, seed)
                 boot = ours[places[0]].mean(1) - theirs[places[1]].mean(1)
-        low, high = resampling.percentile_interval(boot) if boot is not None else (np.nan, np.nan)
+        low = high = np.nan
+        if boot is not None and not np.isnan(test.p):  # no spread: no interval of any kind
+            low, high = resampling.percentile_interval(boot)
         yield {
             "outcome": outcome,
             "design": "paired" if contrast.paired else "unpaired",

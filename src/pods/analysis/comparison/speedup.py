@@ -5,7 +5,8 @@ does not reach the target counts as infinitely late, and is never dropped (as in
 arXiv:2306.07179). So the ratio is inf where half of the baseline's runs miss, 0 where half of the
 arm's do, and NaN where both, or where both have it from the start. `bound` then says what is
 certain: the ratio with the misses put at the end of the window. Times lie on the lines between
-evaluations, so a target that is passed before the first one after 0 is timed by that line alone.
+evaluations, so a target that is passed before the first one after 0 is timed by that line alone:
+of the default targets, those that both arms pass there are left out.
 
 Shapes: S = runs, K = targets, D = resamples, G = grid points.
 """
@@ -22,6 +23,7 @@ from pods.analysis.outcomes import (
     crossings,
     knots,
     mean_curve,
+    unmeasured,
 )
 from pods.analysis.resampling import Indices, percentile_interval
 from pods.analysis.statistics import Floats
@@ -38,6 +40,15 @@ def default_targets(arms: Sequence[Sequence[RunCurve]], span: Window) -> list[fl
     runs = [curve for arm in arms for curve in arm]
     reached = np.isfinite(crossings(runs, np.array(TARGETS), span)[0].min(-1))
     return [t for t, some in zip(TARGETS, reached, strict=True) if some and t > start]
+
+
+def timed(
+    arms: Sequence[Sequence[RunCurve]], targets: Sequence[float], span: Window
+) -> list[float]:
+    """Those that at least one arm's median run passes after its first evaluation, or never."""
+    early = [unmeasured(arm, np.array(targets, float), span) for arm in arms]
+    passed = np.logical_and.reduce(early)
+    return [target for target, left_out in zip(targets, passed, strict=True) if not left_out]
 
 
 def speedups(
@@ -59,7 +70,9 @@ def speedups(
     Returns:
         kind, target, seconds, reached, n, baseline_seconds, baseline_reached, baseline_n, ratio,
         low, high (95 % percentile interval over whole runs), bound, steps_ratio: the ratio in
-        optimizer steps. No rows where the window has no length.
+        optimizer steps. Like the ratio, an end of 0 or inf is no time but says that half of an
+        arm's runs missed: then the true one is below, or above, what the window can show. No rows
+        where the window has no length.
     """
     if span.end == span.start:
         return []
@@ -142,11 +155,12 @@ def authors_rule(ours: Sequence[RunCurve], theirs: Sequence[RunCurve], span: Win
 
     First time on the grid at which each mean curve is at 99 % of the baseline's peak or above;
     time 0 is no point, nothing is interpolated. The grid is the measured one where all runs were
-    evaluated at the same times, else 60 equal steps. No interval: a grid time is no run's.
+    evaluated at the same times, else (and where that is empty) 60 equal steps. No interval: a
+    grid time is no run's.
     """
     measured = {tuple(c.seconds[(c.seconds > 0) & (c.seconds <= span.end)])
                 for c in (*ours, *theirs)}  # fmt: skip
-    same = len(measured) == 1
+    same = len(measured) == 1 and measured != {()}
     grid = np.array(*measured) if same else np.linspace(span.start, span.end, GRID_POINTS + 1)[1:]
     one, other = mean_curve(ours, grid), mean_curve(theirs, grid)
     target = PEAK_SHARE * other.max()

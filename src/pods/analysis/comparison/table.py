@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.comparison.compare import Comparison
-from pods.analysis.comparison.words import needed, paragraphs, seconds
+from pods.analysis.comparison.words import needed, paragraphs
 from pods.analysis.outcomes import OUTCOMES
 from pods.analysis.power import MOST_RUNS
 from pods.analysis.statistics import ALPHA
+from pods.analysis.tables import at
 
 SHOWN_TARGETS = 3
 WIDTH = 118
@@ -78,8 +79,8 @@ def format_comparison(comparison: Comparison) -> str:
     parts = [
         f"{comparison.study.name}: {comparison.study.budget} a run on "
         f"{', '.join(comparison.study.machines)}\naccuracy (%) from "
-        f"{seconds(comparison.window.start)} to {seconds(comparison.window.end)}: ± stderr over "
-        "runs, 95 % t interval, interquartile mean",
+        f"{at(comparison.window.start)} to {at(comparison.window.end)}: ± stderr over runs, 95 % t "
+        "interval, interquartile mean",
         _aligned([_arm(row) for row in comparison.arms.itertuples()]),
         "differences in points, 95 % intervals; least: the true one found with 80 % power; needed: "
         "runs an arm (or\npairs) for 80 % power if the truth is what was seen",
@@ -140,14 +141,15 @@ def _speed(row: Record) -> dict[str, str]:
     kind = {"fixed": "", "peak": " (99 % of its peak)"}.get(row.kind, " (the authors' rule)")
     bound = "" if np.isnan(row.bound) else (">" if row.ratio else "<")
     ratio = row.bound if bound else row.ratio
+    told = 0 < row.ratio < np.inf  # else an interval would be of misses, not of times
     return {
         "": f"to {100 * row.target:.4g} %{kind}",
         "arm": _time(row.seconds),
         "reached": f"{row.reached}/{row.n}",
         "baseline": _time(row.baseline_seconds),
         "reached ": f"{row.baseline_reached}/{row.baseline_n}",
-        "times as fast": "" if np.isnan(ratio) else f"{bound}{ratio:.2f}",
-        "95 %": _interval(row.low, row.high),
+        "times as fast": f"{bound}{ratio:.2f}" if told or bound else "",
+        "95 %": _interval(row.low, row.high) if told and row.low < row.high else "",
         "in steps": f"{row.steps_ratio:.2f}" if 0 < row.steps_ratio < np.inf else "",
     }
 
@@ -191,4 +193,4 @@ def _p(p: float) -> str:
 
 
 def _time(value: float) -> str:
-    return seconds(value) if np.isfinite(value) else "not reached"
+    return at(value) if np.isfinite(value) else "not reached"

@@ -4,7 +4,6 @@ An arm is called higher only where Holm's p is at most 0.05. An interval with 0 
 nothing: the words then say what the runs could have found, and never that arms are the same.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,11 @@ import pandas as pd
 
 from pods.analysis.comparison.caveats import caveats
 from pods.analysis.comparison.compare import Comparison
+from pods.analysis.comparison.speed_words import speed_words
 from pods.analysis.outcomes import OUTCOMES
 from pods.analysis.power import MOST_RUNS
-from pods.analysis.statistics import ALPHA
+from pods.analysis.statistics import ALPHA, NEGLIGIBLE
+from pods.analysis.tables import at
 
 Record = Any  # a row of a table, by attribute
 
@@ -38,14 +39,15 @@ def paragraphs(comparison: Comparison) -> str:
 
 def _head(comparison: Comparison, family: int) -> str:
     """The outcomes, and how p values are adjusted."""
-    start, end = (seconds(x) for x in (comparison.window.start, comparison.window.end))
+    start, end = (at(x) for x in (comparison.window.start, comparison.window.end))
     holm = f" Holm: adjusted over the {family} contrasts of an outcome." if family > 1 else ""
     return (f"Primary outcome: mean accuracy from {start} to {end} of training clock. Secondary: "
             f"final accuracy, at {end}.{holm}")  # fmt: skip
 
 
 def _opposite(first: Record, last: Record) -> bool:
-    return bool(first.estimate * last.estimate < 0)
+    """Whether the second outcome is settled, and for the other arm than the first one's."""
+    return bool(first.estimate * last.estimate < 0 and last.p_holm <= ALPHA)
 
 
 def _row(tests: pd.DataFrame, outcome: str) -> Record:
@@ -67,10 +69,7 @@ def _verdict(row: Record, family: int) -> str:
         ahead, behind = behind, ahead
     higher = f"{ahead} is {points(abs(row.estimate))} higher"
     if np.isnan(row.p):
-        return (
-            f"{higher} than {behind} in {outcome} ({row.n} against {row.baseline_n} "
-            "runs); an arm of one run allows no interval and no test, so nothing is settled."
-        )
+        return _untested(row, f"{higher} than {behind} in {outcome}", family)
     low, high = sorted(np.sign(row.estimate or 1.0) * np.array([row.low, row.high]))
     evidence = (f"95 % t interval {points(low, unit='')} to {points(high)}, {_design(row)}; "
                 f"{_p(row, family)}")  # fmt: skip
@@ -87,6 +86,18 @@ def _verdict(row: Record, family: int) -> str:
     return f"{higher} than {behind} in {outcome} ({evidence}).{doubt}"
 
 
+def _untested(row: Record, seen: str, family: int) -> str:
+    """What was seen where no t test can be made, and why none can."""
+    runs = f"{row.n} against {row.baseline_n} runs"
+    if np.isnan(row.stderr):
+        return (f"{seen} ({runs}); an arm of one run allows no interval and no test, so nothing is "
+                "settled.")  # fmt: skip
+    if abs(row.estimate) <= NEGLIGIBLE:
+        seen = f"{row.series} and {row.baseline} show no difference in {OUTCOMES[row.outcome]}"
+    how = _design(row) if row.design == "paired" else runs
+    return f"{seen} ({how}; {_p(row, family)}): not settled, no spread between runs to judge by."
+
+
 def _design(row: Record) -> str:
     """How the runs were set against each other."""
     if row.design == "unpaired":
@@ -96,13 +107,13 @@ def _design(row: Record) -> str:
 
 
 def _p(row: Record, family: int) -> str:
-    """Both p values, after Holm where there is more than one contrast."""
+    """Those p values that there are, after Holm where there is more than one contrast."""
     kind = "sign-flip" if row.design == "paired" else "permutation"
     how = f"{row.exact_drawn:,.0f} random {kind}s" if row.exact_drawn else f"exact {kind} test"
     parts = []
     for test, p, adjusted in (("", row.p, row.p_holm), (f"{how} ", row.exact_p, row.exact_p_holm)):
         after = f" (Holm {probability(adjusted)})" if family > 1 else ""
-        parts.append(f"{test}{probability(p)}{after}")
+        parts += [f"{test}{probability(p)}{after}"] if np.isfinite(p) else []
     return "; ".join(parts)
 
 
@@ -115,63 +126,15 @@ def _power(row: Record) -> str:
             f"{'pairs' if paired else 'runs an arm'}.")  # fmt: skip
 
 
-def speed_words(rows: list[Record]) -> Iterator[str]:
-    """To 99 % of the baseline's peak, as the authors say that, and to the highest fixed target."""
-    finite = [row for row in rows if 0 < row.ratio < np.inf]
-    fixed = [row for row in finite if row.kind == "fixed"]
-    for row in (row for row in rows if row.kind == "peak"):
-        yield _to_target(row, f" (99 % of {row.baseline}'s peak)")
-    for row in finite:
-        if row.kind.startswith("authors"):
-            yield (f"By the PODS authors' rule (first time on the {row.kind.partition(', ')[2]} "
-                   f"with the mean curve there) it is {row.ratio:.2f} times.")  # fmt: skip
-    for row in fixed[-1:]:
-        yield _to_target(row, "")
-
-
-def _to_target(row: Record, what: str) -> str:
-    times = ", ".join(
-        f"{name} {_median_time(median)} ({reached} of {n} runs reach it)"
-        for name, median, reached, n in (
-            (row.series, row.seconds, row.reached, row.n),
-            (row.baseline, row.baseline_seconds, row.baseline_reached, row.baseline_n),
-        )
-    )
-    return f"To {100 * row.target:.4g} %{what}: {times}; {_ratio_words(row)}"
-
-
-def _median_time(median: float) -> str:
-    return f"median {seconds(median)}" if np.isfinite(median) else "not in half of its runs"
-
-
-def _ratio_words(row: Record) -> str:
-    """The ratio, its interval, and whether that settles which is faster."""
-    if np.isnan(row.ratio):
-        return "no ratio can be said."
-    if np.isinf(row.ratio) or row.ratio == 0:
-        said = (
-            f"{row.series} is {'more' if row.ratio else 'less'} than {row.bound:.2f} times as fast"
-        )
-    else:
-        steps = f", {row.steps_ratio:.2f} times in steps" if row.steps_ratio < np.inf else ""
-        said = f"{row.series} is {row.ratio:.2f} times as fast{steps}"
-    if np.isnan(row.low):
-        return f"{said}, from an arm of one run, so without an interval."
-    if row.low == row.high:
-        return f"{said}, as in 95 % of the resamples of whole runs."
-    ends = [f"{end:.2f}" if 0 < end < np.inf else f"{end:g}" for end in (row.low, row.high)]
-    missed = "; 0 or inf where half of an arm's runs miss" if {"0", "inf"} & {*ends} else ""
-    said += f" (95 % interval {' to '.join(ends)}, whole runs resampled{missed})"
-    return said + (": which is faster is not settled." if row.low <= 1 <= row.high else ".")
-
-
 def question_words(row: Record) -> str:
     """The difference over questions, which is another uncertainty than that over seeds."""
+    interval = f"95 % interval {points(row.low, '+', '')} to {points(row.high, '+')}"
+    if np.isnan(row.low):
+        interval = "no interval, since no question differs from the others"
     return (f"Over the {row.questions} questions of the last evaluation, given these runs, "
-            f"{row.series} − {row.baseline} is {points(row.estimate, '+')} (95 % interval "
-            f"{points(row.low, '+', '')} to {points(row.high, '+')}; better on {row.better}, worse "
-            f"on {row.worse}, the same on {row.equal}): the uncertainty is over questions, not "
-            "over seeds.")  # fmt: skip
+            f"{row.series} − {row.baseline} is {points(row.estimate, '+')} ({interval}; better on "
+            f"{row.better}, worse on {row.worse}, the same on {row.equal}): the uncertainty is "
+            "over questions, not over seeds.")  # fmt: skip
 
 
 def points(difference: float, sign: str = "", unit: str = " points") -> str:
@@ -187,8 +150,3 @@ def probability(p: float) -> str:
 def needed(runs: float) -> str:
     """Number of runs, or that it is past the limit."""
     return f"{runs:,.0f}" if np.isfinite(runs) else f"more than {MOST_RUNS:,}"
-
-
-def seconds(value: float) -> str:
-    """A time with its unit."""
-    return f"{value:,.0f} s" if value >= 1000 else f"{value:.3g} s"

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from pods.analysis.cost.breakeven import DEPENDS, Comparison, Curves, Gain, comparisons
+from pods.analysis.cost.breakeven import Curves, Pair, pairs
 from pods.analysis.cost.forecast import Cell, largest_n
+from pods.analysis.cost.gain import DEPENDS, Gain
 from pods.analysis.cost.model import CostModel, predict
 from pods.analysis.cost.plan_words import time_text
 
@@ -28,7 +29,7 @@ def about_arms(
         asked: by the user; otherwise pairs outside of what was measured are but rows.
     """
     rows, lines = [], []
-    for pair in comparisons(model, curves_of, cells):
+    for pair in pairs(model, curves_of, cells):
         rows.append(_row(pair))
         if asked or not (pair.dear.outside or pair.cheap.outside):
             lines.append(_cost(pair))
@@ -42,7 +43,7 @@ def about_arms(
     return pd.DataFrame(rows, columns=list(ROW)), lines
 
 
-def _row(pair: Comparison) -> dict[str, object]:
+def _row(pair: Pair) -> dict[str, object]:
     found, (cost, stderr) = pair.gain, pair.cost
     numbers = (found.ratio, found.factor, found.low, found.high) if found else (np.nan,) * 4
     measured = pair.dear.measured and pair.cheap.measured
@@ -51,7 +52,7 @@ def _row(pair: Comparison) -> dict[str, object]:
     return dict(zip(ROW, values, strict=True))
 
 
-def _cost(pair: Comparison) -> str:
+def _cost(pair: Pair) -> str:
     """What a step costs in the other arm's, and in which phases the difference lies."""
     dear, cheap, (ratio, stderr) = pair.dear, pair.cheap, pair.cost
     error = f" ± {stderr:.2f}" if np.isfinite(stderr) else ""
@@ -67,16 +68,25 @@ def _cost(pair: Comparison) -> str:
             + (f"; not measured ({pair.why_not})" if pair.gain is None else ""))  # fmt: skip
 
 
-def _gain(pair: Comparison, found: Gain) -> str:
+def _gain(pair: Pair, found: Gain) -> str:
     """Whether it does."""
     low, high = found.targets[0], found.targets[-1]
-    return (f"it learns {found.ratio:.2f} x as much a step (median steps to accuracies from "
-            f"{low:.3f} to {high:.3f}, {found.runs[0]} and {found.runs[1]} runs), so it is "
-            f"{found.factor:.2f} x as fast, 95 % {found.low:.2f} to {found.high:.2f}: "
+    levels = f"accuracies from {low:.3f} to {high:.3f}" if high > low else f"accuracy {low:.3f}"
+    return (f"it learns {found.ratio:.2f} x as much a step (median steps to {levels}, "
+            f"{found.runs[0]} and {found.runs[1]} runs), so it is "
+            f"{found.factor:.2f} x as fast, 95 % {_interval(found)}: "
             + _verdict(pair, found))  # fmt: skip
 
 
-def _verdict(pair: Comparison, found: Gain) -> str:
+def _interval(found: Gain) -> str:
+    """An end of 0 or inf is no factor: there, half of an arm's resampled runs reach too little."""
+    low, high = (f"{end:.2f}" if 0 < end < np.inf else "" for end in (found.low, found.high))
+    if low and high:
+        return f"{low} to {high}"
+    return f"over {low}" if low else f"under {high}" if high else "unknown"
+
+
+def _verdict(pair: Pair, found: Gain) -> str:
     phase = next(iter(pair.extra), None)
     if found.verdict == "dear":
         despite = f", although its {phase} takes longer" if phase else ""

@@ -3,7 +3,7 @@
 Of two arms the one with the longer step, `dear`, wins where it needs fewer steps by more than its
 step costs more: factor = (steps of cheap / steps of dear) / (seconds of dear / seconds of cheap).
 
-Shapes: S = runs of an arm, K = accuracies, D = resamples.
+Shapes: S = runs of an arm.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,17 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from pods.analysis.cost.gain import LEAST_RISE, Gain, common_targets, gain, measured_only
 from pods.analysis.cost.model import CostModel, predict
-from pods.analysis.outcomes import RunCurve, Window, crossings
-from pods.analysis.resampling import Indices, percentile_interval, resamples
-from pods.analysis.statistics import Floats, mean_and_stderr
+from pods.analysis.outcomes import RunCurve
+from pods.analysis.statistics import mean_and_stderr
 
-SHARES = np.linspace(0.5, 1.0, 6)  # of the way from the start to what most runs of both reach
-LEAST_RISE = 0.02  # in accuracy; below, noise alone crosses the targets
 LEAST_RUNS = 3  # of an arm
-MARGIN = 1.05  # a smaller factor is no verdict
-DRAWS = 2000
-DEPENDS = "depends on the accuracy"
 Curves = Callable[[str], Sequence[RunCurve]]
 
 
@@ -53,38 +48,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Gain:
-    """How many times fewer steps the dear arm needs than the cheap one."""
-
-    targets: Floats
-    """(K,) accuracies."""
-    ratios: Floats
-    """(K,) median steps of cheap / median steps of dear."""
-    ratio: float
-    """Their median."""
-    factors: Floats
-    """(K,) ratios / cost: above 1 the dear arm is there first."""
-    factor: float
-    low: float
-    high: float
-    """95 % of `factor`, by resampling whole runs of both arms, their accuracies with their time."""
-    runs: tuple[int, int]
-    """Of dear and cheap."""
-
-    @property
-    def verdict(self) -> str:
-        """`dear`, `cheap`, or why neither can be named."""
-        if self.factors.max() > MARGIN and self.factors.min() < 1 / MARGIN:
-            return DEPENDS
-        if self.low <= 1 <= self.high:
-            return "within noise"
-        if 1 / MARGIN <= self.factor <= MARGIN:
-            return "within 5 %"
-        return "dear" if self.factor > 1 else "cheap"
-
-
-@dataclass(frozen=True)
-class Comparison:
+class Pair:
     """Two arms on one machine."""
 
     dear: Arm
@@ -108,9 +72,7 @@ class Comparison:
         return dict(sorted(more.items(), key=lambda item: -abs(item[1])))
 
 
-def comparisons(
-    model: CostModel, curves_of: Curves, cells: Sequence[tuple[int, int]]
-) -> Iterator[Comparison]:
+def pairs(model: CostModel, curves_of: Curves, cells: Sequence[tuple[int, int]]) -> Iterator[Pair]:
     """Each (n, m) with m < n against m→m (fewer rollouts) and n→n (all trained on).
 
     Args:
@@ -124,7 +86,7 @@ def comparisons(
             for ours in _arms(model, n, m):
                 for theirs in _arms(model, size, size):
                     if not np.isnan(ours.mean + theirs.mean):
-                        yield compare(curves_of, ours, theirs)
+                        yield weigh(curves_of, ours, theirs)
 
 
 def _arms(model: CostModel, n: int, m: int) -> list[Arm]:
@@ -142,59 +104,23 @@ def _arms(model: CostModel, n: int, m: int) -> list[Arm]:
     return [Arm(f"{n}→{m}", n, m, seconds, guess.phases, measured=False, outside=guess.outside)]
 
 
-def compare(curves_of: Curves, one: Arm, other: Arm) -> Comparison:
+def weigh(curves_of: Curves, one: Arm, other: Arm) -> Pair:
     """Cost of one arm's step in the other's, and the gain where both ran often enough."""
     dear, cheap = sorted((one, other), key=lambda arm: -arm.mean)
     if not (dear.measured and cheap.measured):
-        return Comparison(dear, cheap, None, "not both were run")
+        return Pair(dear, cheap, None, "not both were run")
     curves = [
         [curve for curve in curves_of(arm.name) if curve.run in arm.seconds.index]
         for arm in (dear, cheap)
     ]
     if min(map(len, curves)) < LEAST_RUNS:
-        return Comparison(dear, cheap, None, f"under {LEAST_RUNS} complete runs of one")
+        return Pair(dear, cheap, None, f"under {LEAST_RUNS} complete runs of one")
     targets = common_targets(curves)
     if not len(targets):
-        return Comparison(dear, cheap, None, f"under {100 * LEAST_RISE:g} points are learned")
-    found = gain((dear, cheap), curves, targets)
-    return Comparison(dear, cheap, found, "")
-
-
-def common_targets(curves: Sequence[Sequence[RunCurve]]) -> Floats:
-    """(K,) accuracies that more than half of the runs of each arm reach, above both starts."""
-    start = max(float(np.median([c.accuracy[0] for c in arm])) for arm in curves)
-    top = min(float(np.sort([c.accuracy.max() for c in arm])[(len(arm) - 1) // 2])
-              for arm in curves)  # fmt: skip
-    return start + (top - start) * SHARES if top - start >= LEAST_RISE else np.array([])
-
-
-def gain(arms: Sequence[Arm], curves: Sequence[Sequence[RunCurve]], targets: Floats) -> Gain:
-    """Ratios of median steps to each target, of cheap to dear, against the ratio of step times.
-
-    Args:
-        arms: dear and cheap.
-        curves: of the runs of each.
-        targets: (K,).
-    """
-    whole = Window(0.0, np.inf)  # each run's own record: steps are compared, not seconds
-    steps = [crossings(of_arm, targets, whole)[1] for of_arm in curves]  # (K, S) each
-    seconds = [arm.seconds[[c.run for c in of_arm]].to_numpy(float)
-               for arm, of_arm in zip(arms, curves, strict=True)]  # fmt: skip
-    sizes = [len(of_arm) for of_arm in curves]
-    everyone = [np.arange(size)[None] for size in sizes]
-    ratios, costs = _ratios(steps, seconds, everyone)
-    drawn, drawn_costs = _ratios(steps, seconds, resamples(sizes, DRAWS, seed=0))
-    low, high = percentile_interval(np.median(drawn, axis=0) / drawn_costs)
-    ratio = float(np.median(ratios))
-    return Gain(targets, ratios[:, 0], ratio, ratios[:, 0] / costs[0], ratio / float(costs[0]),
-                low, high, (sizes[0], sizes[1]))  # fmt: skip
-
-
-def _ratios(
-    steps: Sequence[Floats], seconds: Sequence[Floats], places: Sequence[Indices]
-) -> tuple[Floats, Floats]:
-    """(K, D) ratios of median steps, cheap to dear, and (D,) of mean seconds, dear to cheap."""
-    dear, cheap = (np.median(x[:, drawn], axis=-1) for x, drawn in zip(steps, places, strict=True))
-    dear_cost, cheap_cost = (x[drawn].mean(-1) for x, drawn in zip(seconds, places, strict=True))
-    with np.errstate(divide="ignore", invalid="ignore"):  # a resample may reach nothing
-        return cheap / dear, dear_cost / cheap_cost
+        return Pair(dear, cheap, None, f"under {100 * LEAST_RISE:g} points are learned")
+    targets = measured_only(curves, targets)
+    if not len(targets):
+        return Pair(dear, cheap, None, "what both reach comes before the first checkpoint")
+    seconds = [arm.seconds[[curve.run for curve in of_arm]].to_numpy(float)
+               for arm, of_arm in zip((dear, cheap), curves, strict=True)]  # fmt: skip
+    return Pair(dear, cheap, gain(curves, seconds, targets), "")

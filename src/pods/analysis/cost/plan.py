@@ -114,11 +114,11 @@ def published() -> pd.DataFrame:
 
 
 def _check(ask: Ask) -> None:
-    allowed = {"seconds": (ask.seconds, "a number > 0"), "steps": (ask.steps, "at least 1"),
-               "seeds": (ask.seeds, "at least 1"), "slots": (ask.slots, "at least 1")}  # fmt: skip
-    for name, (value, what) in allowed.items():
-        if value is not None and not value > 0:
-            raise ValueError(f"{name}={value}: must be {what}")
+    if ask.seconds is not None and not 0 < ask.seconds < np.inf:
+        raise ValueError(f"seconds={ask.seconds:g}: must be a number > 0")
+    for name, value in (("steps", ask.steps), ("seeds", ask.seeds), ("jobs", ask.slots)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value}: must be at least 1")
     for n, m in ask.cells:
         if not 1 <= m <= n:
             raise ValueError(f"nm={n},{m}: must be N,M with 1 <= M <= N")
@@ -150,7 +150,8 @@ def _of_setting(
     asked = list(dict.fromkeys(ask.cells))
     here = model.measured[["n", "m"]].drop_duplicates().sort_values(["n", "m"])
     cells = asked or [(int(n), int(m)) for n, m in here.itertuples(index=False)]
-    foretold = predictions(model, cells, budget_of(table, ask.seconds, ask.steps))
+    budget = budget_of(table, ask.seconds, ask.steps)
+    foretold = predictions(model, cells, budget)
     seeds = ask.seeds or int(table.seed.nunique())
     found = sweep(foretold.train_seconds.tolist(), seeds, ask.slots, overhead(table))
     fits, misfits = fit_table(model), residuals(model)
@@ -159,7 +160,7 @@ def _of_setting(
         *about_fit(str(name), model, fits, misfits),
         "",
         *about_cells(foretold),
-        *about_sweep(found, len(cells), seeds),
+        *about_sweep(found, len(cells), seeds, budget),
         "",
         *words,
     ]

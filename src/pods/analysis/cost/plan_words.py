@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from pods.analysis.cost.forecast import Sweep
+from pods.analysis.cost.forecast import Budget, Sweep
 from pods.analysis.cost.model import PHASES, STEP, CostModel, coefficient, repeat_sd, why_untold
-from pods.runs.status import duration, table
+from pods.analysis.tables import at
+from pods.runs.status import table
 
 DRIVERS = {"fixed": "", "generated": "n", "kept": "m"}
 
@@ -27,8 +28,9 @@ def about_fit(
     untold = why_untold(model)
     yield untold or f"seconds a step = {_formula(model)}  (± standard error)"
     if not untold:
-        yield (f"R² {line.r2:.4f}, residual sd {time_text(line.residual_sd)} (among runs of one "
-               f"(n, m): {time_text(repeat_sd(model))})" + _linearity(model, misfits))  # fmt: skip
+        yield (f"R² {fixed(line.r2, 4)}, residual sd {time_text(line.residual_sd)} (among runs of "
+               f"one (n, m): {time_text(repeat_sd(model))})"
+               + _linearity(model, misfits))  # fmt: skip
     elif np.isfinite(coefficient(model, "generated")[0] + coefficient(model, "kept")[0]):
         yield f"from the phases, each by what drives it: seconds a step = {_formula(model)}"
     phases = fits[fits.what.isin(PHASES)]
@@ -39,10 +41,10 @@ def about_fit(
         apart = (misfits.phases / misfits.fitted - 1).abs().max()
         yield f"the phases add up to the line within {100 * apart:.1f} % in every (n, m)"
     for phase, by_token in model.tokens.items():
-        each, fixed = by_token.at({by_token.terms[1]: 1000.0})[0], by_token.at({"fixed": 1.0})[0]
+        each, start = by_token.at({by_token.terms[1]: 1000.0})[0], by_token.at({"fixed": 1.0})[0]
         if np.isfinite(each):
-            yield (f"{phase}: {time_text(fixed)} + {time_text(each)} a thousand tokens "
-                   f"(R² {by_token.r2:.2f} over {by_token.rows} steps)")  # fmt: skip
+            yield (f"{phase}: {time_text(start)} + {time_text(each)} a thousand tokens "
+                   f"(R² {fixed(by_token.r2, 2)} over {by_token.rows} steps)")  # fmt: skip
     if len(misfits):
         yield _misfits(misfits)
 
@@ -75,7 +77,7 @@ def _linearity(model: CostModel, misfits: pd.DataFrame) -> str:
     if model.total.cells == model.total.rank:
         return f"; as many (n, m) as coefficients ({len(STEP)}): that it is a line is unchecked"
     worst = misfits.iloc[int(misfits.percent.abs().to_numpy().argmax())]
-    return f"; farthest off: {worst.n}→{worst.m} by {worst.percent:+.1f} %"
+    return f"; farthest off: {worst.n}→{worst.m} by {_percent(worst.percent)}"
 
 
 def _phase(row: pd.Series, model: CostModel) -> tuple[str, ...]:
@@ -83,7 +85,7 @@ def _phase(row: pd.Series, model: CostModel) -> tuple[str, ...]:
     driver = next((term for term in STEP[1:] if term in row["by"]), "fixed")
     slope = row[driver] * model.prompts if driver != "fixed" else np.nan
     return (row.what, DRIVERS[driver] or "-", time_text(row.fixed), time_text(slope),
-            "-" if np.isnan(row.r2) else f"{row.r2:.3f}")  # fmt: skip
+            "-" if driver == "fixed" or np.isnan(row.r2) else fixed(row.r2, 3))  # fmt: skip
 
 
 def _misfits(misfits: pd.DataFrame) -> str:
@@ -110,7 +112,7 @@ def about_cells(foretold: pd.DataFrame) -> Iterator[str]:
           + (f" ± {time_text(row.stderr, like=row.seconds)}" if np.isfinite(row.stderr) else ""),
           *(_share(row[p], row[phases].sum()) for p in shown),
           *(_count(row[t]) for t in tokens), _count(row.steps),
-          "-" if np.isnan(row.train_seconds) else duration(row.train_seconds), _source(row))
+          "-" if np.isnan(row.train_seconds) else at(row.train_seconds), _source(row))
          for _, row in foretold.iterrows()],
     )  # fmt: skip
 
@@ -122,15 +124,19 @@ def _source(row: pd.Series) -> str:
     return ", ".join([*notes, *(["outside of what was measured"] if row.outside else [])])
 
 
-def about_sweep(found: Sweep, cells: int, seeds: int) -> Iterator[str]:
-    """What all of it takes."""
+def about_sweep(found: Sweep, cells: int, seeds: int, budget: Budget) -> Iterator[str]:
+    """What all of it takes, or what is missing to say so."""
     what = f"{cells} x {seeds} seeds = {found.runs} runs, {found.slots} at a time"
+    if budget.seconds is None and budget.steps is None:
+        yield (f"{what}: unknown, since the runs do not say what ends them: give `--seconds` or "
+               "`--steps` of a run")  # fmt: skip
+        return
     if np.isnan(found.slot_hours):
         yield f"{what}: unknown, since the time of some step cannot be told"
         return
     rest = (f"{found.overhead_seconds:.1f} s a run" if np.isfinite(found.overhead_seconds)
             else "not measured, and not in it")  # fmt: skip
-    yield (f"{what}: {duration(found.wall_seconds)}, {found.slot_hours:.2f} hours of a GPU or of a "
+    yield (f"{what}: {at(found.wall_seconds)}, {found.slot_hours:.2f} hours of a GPU or of a "
            f"job's cores; start, checkpoints and evaluation: {rest}")  # fmt: skip
 
 
@@ -144,12 +150,23 @@ def time_text(seconds: float, sign: str = "", like: float | None = None) -> str:
     if np.isnan(seconds):
         return "-"
     if size >= 1:
-        return f"{seconds:{sign}.2f} s"
-    return f"{1000 * seconds:{sign}.1f} ms" if size >= 1e-3 else f"{1e6 * seconds:{sign}.0f} µs"
+        return f"{fixed(seconds, 2, sign)} s"
+    if size >= 1e-3:
+        return f"{fixed(1000 * seconds, 1, sign)} ms"
+    return f"{fixed(1e6 * seconds, 0, sign)} µs"
+
+
+def fixed(value: float, digits: int, sign: str = "") -> str:
+    """A number with so many digits after the point; what rounds to 0 has no minus.
+
+    >>> fixed(-0.0004, 3), fixed(-0.0006, 3), fixed(-0.2, 0, "+")
+    ('0.000', '-0.001', '+0')
+    """
+    return f"{round(value, digits) + 0.0:{sign}.{digits}f}"
 
 
 def _percent(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:+.1f} %"
+    return "" if np.isnan(value) else f"{fixed(value, 1, '+')} %"
 
 
 def _share(seconds: float, total: float) -> str:
