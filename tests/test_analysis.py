@@ -11,17 +11,9 @@ from pods.analysis.curves import curves, on_grid
 from pods.analysis.load import IncompleteStudy, load
 from pods.analysis.names import series_names
 from pods.analysis.read import open_run
-from pods.analysis.statistics import mean_and_stderr
 from pods.analysis.study import draw
 from pods.analysis.tables import tables
 from pods.cli import main
-
-
-def test_mean_and_stderr_by_hand():
-    mean, stderr = mean_and_stderr(np.array([[1.0, 1.0], [2.0, np.nan], [6.0, np.nan]]))
-    assert mean.tolist() == [3.0, 1.0]
-    assert stderr[0] == pytest.approx(np.sqrt((4 + 1 + 9) / 2 / 3))
-    assert np.isnan(stderr[1])
 
 
 def test_nothing_is_extrapolated():

@@ -1,5 +1,7 @@
 """Evaluation points, and `pods evaluate`: what it makes again is what was there, byte for byte."""
 
+import errno
+import json
 import os
 import random
 import shutil
@@ -15,11 +17,13 @@ from compose import composed
 from running import SHORT
 
 from pods import experiment, job
+from pods import repair as repairing
 from pods.cli import main
 from pods.evaluate import EvalRecord
 from pods.reevaluate import REPORT, execute
 from pods.repair import repair
-from pods.runs.attempts import environments, wall_seconds
+from pods.rollouts.engine import EngineFailed
+from pods.runs.attempts import environments, marks, wall_seconds
 from pods.runs.files import read_lines
 from pods.runs.frozen import freeze
 from pods.runs.history import evaluation_points
@@ -127,6 +131,23 @@ DAMAGES = {
     ),
     "a field by another name": lambda text, other: text.replace(b"correct", b"cosrect", 1),
     "a line that is no record": lambda text, other: line(text, 30, lambda row: b"17\n"),
+    "a truth value that is a word": lambda text, other: line(
+        text,
+        3,
+        lambda row: row.replace(b'"format": false', b'"format": "no"', 1).replace(
+            b'"format": true', b'"format": "yes"', 1
+        ),
+    ),
+    "a truth value that is a number": lambda text, other: line(
+        text,
+        3,
+        lambda row: row.replace(b'"finished": false', b'"finished": 0', 1).replace(
+            b'"finished": true', b'"finished": 1', 1
+        ),
+    ),
+    "a length below 0": lambda text, other: text.replace(b'"length": ', b'"length": -', 1),
+    "a length that is a fraction": lambda text, other: text.replace(b', "fin', b'.0, "fin', 1),
+    "line ends of another system": lambda text, other: text.replace(b"\n", b"\r\n"),
     "zeros": lambda text, other: bytes(len(text)),
 }
 
@@ -148,16 +169,23 @@ def test_the_fields_of_a_record_are_known_without_what_makes_them():
 # pods evaluate
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_made_again_is_what_was_there_and_nothing_else_changes(run, copied, damage):
-    path = copied.evaluation_path(2)
-    path.write_bytes(DAMAGES[damage](path.read_bytes(), copied.evaluation_path(3).read_bytes()))
-    code, [row] = evaluated(copied, 2)
+@pytest.mark.parametrize("first", range(0, len(DAMAGES), len(POINTS)))
+def test_what_is_made_again_is_what_was_there_and_nothing_else_changes(run, copied, first):
+    """All damages, one an evaluation of the run at a time."""
+    damages = dict(zip(POINTS, list(DAMAGES.values())[first:], strict=False))
+    for step, damage in damages.items():
+        other = run.evaluation_path(4 if step == 3 else 3).read_bytes()
+        copied.evaluation_path(step).write_bytes(damage(run.evaluation_path(step).read_bytes(),
+                                                        other))  # fmt: skip
+    code, rows = evaluated(copied, *damages)
     assert code == job.DONE
     assert content(copied) == content(run)
-    accuracy = sum(r["correct"] for r in read_lines(path)) / RECORDS
-    assert (row["step"], row["accuracy"]) == (2, accuracy)
-    assert row["made"] % CHUNK == 0 and row["made"] <= RECORDS
+    for step, row in zip(damages, rows, strict=True):
+        records = read_lines(copied.evaluation_path(step))
+        assert (row["step"], row["accuracy"]) == (
+            step, sum(record["correct"] for record in records) / RECORDS
+        )  # fmt: skip
+        assert row["made"] % CHUNK == 0 and row["made"] <= RECORDS
     assert environments(copied) == environments(run) and wall_seconds(copied) == wall_seconds(run)
     assert (copied.folder / "reevaluations" / "000" / "environment.json").exists()
 
@@ -245,15 +273,15 @@ def test_a_run_that_runs_is_left_alone(copied, capsys):
     copied.evaluation_path(2).unlink()
     before = content(copied)
     with copied.lock():
-        assert repair([copied.folder]) == job.DONE
-        assert evaluated(copied, 2) == (job.AGAIN, [{"error": "another process runs this; "
+        assert repair([copied.folder]) == job.AGAIN
+        assert evaluated(copied, 2) == (job.AGAIN, [{"error": "held by another process; "
                                                               "left alone"}])  # fmt: skip
-    assert "running in another process; left alone" in capsys.readouterr().out
+    assert "held by another process; left alone" in capsys.readouterr().out
     assert content(copied) == before
     copied.set_status(state="running", host="another one")
     before = content(copied)
-    assert repair([copied.folder]) == job.DONE and evaluated(copied, 2)[0] == job.AGAIN
-    assert "running in another process; left alone" in capsys.readouterr().out
+    assert repair([copied.folder]) == evaluated(copied, 2)[0] == job.AGAIN
+    assert "held by another process; left alone" in capsys.readouterr().out
     assert content(copied) == before
 
 
@@ -285,35 +313,129 @@ def test_a_request_to_stop_keeps_whole_chunks_and_the_same_command_goes_on(
     code, [row] = evaluated(copied, 2, 4)
     assert code == job.AGAIN and "stopped on request" in row["error"]
     name = str(path.relative_to(copied.folder))
-    assert content(copied)[name] == b"".join(before[name].splitlines(keepends=True)[: 2 * CHUNK])
+    kept = b"".join(before[name].splitlines(keepends=True)[: 2 * CHUNK])
+    assert content(copied)[f"{name}.tmp"] == kept and not path.exists()
     code, [row] = evaluated(copied, 2)
     assert code == job.DONE and row["made"] == RECORDS - 2 * CHUNK
     assert content(copied) == before == content(run)
 
 
-KILLED = """
-import os, signal, sys
-if "pods.reevaluate" in " ".join(sys.orig_argv):
-    from pods.runs import files
-    plain, sizes = files.append, []
-    def append(path, records):
-        plain(path, records)
-        sizes.append(path)
-        if len(sizes) == 3:
+def test_a_process_that_is_killed_loses_nothing(run, copied, monkeypatch):
+    path, calls = copied.evaluation_path(2), count(1)
+    path.write_bytes(line(path.read_bytes(), 4, lambda row: b"damaged" + row))
+    before, plain = path.read_bytes(), experiment.append
+
+    def deadly(*arguments):
+        plain(*arguments)
+        if next(calls) == 3:
             os.kill(os.getpid(), signal.SIGKILL)
-    files.append = append
-"""
 
-
-def test_a_process_that_is_killed_loses_nothing(run, copied, tmp_path, monkeypatch, capsys):
-    (tmp_path / "sitecustomize.py").write_text(KILLED)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    copied.evaluation_path(2).unlink()
-    assert repair([copied.folder]) == job.FAILED
-    assert f"{run.folder.name}  killed by SIGKILL (" in capsys.readouterr().out
-    assert len(read_lines(copied.evaluation_path(2))) == 3 * CHUNK
+    monkeypatch.setattr(experiment, "append", deadly)
+    child = os.fork()
+    if child == 0:
+        evaluated(copied, 2)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert path.read_bytes() == before
+    monkeypatch.undo()
     assert evaluated(copied, 2)[1][0]["made"] == CHUNK
     assert content(copied) == content(run)
+
+
+def test_an_engine_that_fails_takes_nothing_with_it(run, copied, monkeypatch):
+    path = copied.evaluation_path(2)
+    path.write_bytes(line(path.read_bytes(), 4, lambda row: b"damaged" + row))
+    before = path.read_bytes()
+
+    def failing(*arguments):
+        raise EngineFailed("it broke down")
+        yield
+
+    monkeypatch.setattr(experiment, "evaluate", failing)
+    assert evaluated(copied, 2) == (job.AGAIN, [{"error": "EngineFailed: it broke down"}])
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EACCES, job.FAILED), (errno.ENOSPC, job.AGAIN)]
+)
+def test_only_a_disks_trouble_is_worth_the_same_command_again(
+    copied, monkeypatch, capsys, number, code
+):
+    copied.evaluation_path(2).unlink()
+
+    def refused(*_):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(repairing, "spawn", refused)
+        assert repair([copied.folder], jobs=500) == code
+    first, last = capsys.readouterr().out.splitlines()
+    assert first == "1 evaluations to make in 1 runs, 1 at a time"
+    assert last.endswith(f"not evaluated: [Errno {number}] {os.strerror(number)}")
+    monkeypatch.setattr(RunStore, "lock", refused)
+    found, [row] = evaluated(copied, 2)
+    assert found == code and os.strerror(number) in row["error"] and "\n" not in row["error"]
+
+
+def test_how_a_process_died_is_said(copied, monkeypatch, capsys):
+    def dying(*_):
+        return subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+
+    copied.evaluation_path(2).unlink()
+    monkeypatch.setattr(repairing, "spawn", dying)
+    assert repair([copied.folder]) == job.FAILED
+    assert f"{copied.folder.name}  killed by SIGKILL (" in capsys.readouterr().out
+
+
+def test_what_is_made_again_on_another_machine_marks_the_run(copied, capsys):
+    path = copied.folder / "attempts" / "001" / "environment.json"
+    plain = json.loads(path.read_text())
+    path.write_text(json.dumps({**plain, "cpu": "Another"}))
+    assert evaluated(copied, 2)[0] == job.DONE and marks(copied) == []  # it was all there
+    copied.evaluation_path(2).unlink()
+    code, [note, row] = evaluated(copied, 2)
+    assert (code, row["made"]) == (job.DONE, RECORDS)
+    assert note["note"].startswith(f"trained on Another, evaluated on {plain['cpu']}: ")
+    assert marks(copied) == [f"evaluation of step 2 made again on {plain['cpu']}"]
+    path.write_text(json.dumps({**plain, "packages": {"torch": "1.0.0"}}))
+    code, [row] = evaluated(copied, 2)
+    assert code == job.FAILED and "changed since the run began: torch: 1.0.0 -> " in row["error"]
+    assert row["error"].endswith("allow_changed=true on the run's own command allows it, and "
+                                 "marks the run")  # fmt: skip
+
+
+def test_without_its_log_or_status_a_run_has_the_points_of_its_checkpoints(
+    copied, monkeypatch, capsys
+):
+    wanted = []
+
+    def noting(work, jobs, stop):
+        wanted.extend(steps for _, steps in work)
+        return [job.DONE]
+
+    monkeypatch.setattr(repairing, "_evaluate", noting)
+    logged = copied.metrics_path.read_bytes()
+    kept = copied.evaluation_path(4).read_bytes()
+    copied.evaluation_path(4).unlink()
+    for log, last in ((b"", 0), (b"".join(logged.splitlines(keepends=True)[:5]), 5)):
+        copied.metrics_path.write_bytes(log)
+        assert repair([copied.folder]) == job.FAILED
+        assert f"ends with step {last}, and the run with 6\n" in capsys.readouterr().out
+    copied.metrics_path.unlink()
+    assert repair([copied.folder]) == job.FAILED
+    copied.metrics_path.write_bytes(logged)
+    (copied.folder / "status.json").unlink()
+    assert repair([copied.folder]) == job.DONE
+    assert wanted == [[4]] * 4
+    shutil.rmtree(copied.checkpoints)
+    capsys.readouterr()
+    assert repair([copied.folder]) == job.DONE
+    assert capsys.readouterr().out == "0 runs, 0 evaluations: nothing is missing\n"
+    copied.set_status(state="done", step=7)
+    copied.evaluation_path(4).write_bytes(kept)
+    assert repair([copied.folder]) == job.FAILED
+    assert "ends with step 6, and the run with 7\n" in capsys.readouterr().out
 
 
 def test_a_log_or_config_that_cannot_be_read_is_named_and_the_others_go_on(run, copied, capsys):

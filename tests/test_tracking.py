@@ -4,6 +4,7 @@ import gzip
 import http.server
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -14,43 +15,45 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from compose import ROOT, composed
-from running import SHORT, run_folder
+from compose import composed
+from running import SHORT
 
-from pods.runs import checkpoint, dashboard
+from pods import job
+from pods.randomness import evaluation_seed
+from pods.runs import checkpoint, dashboard, wandb_sync
 from pods.runs.attempts import new_attempt
 from pods.runs.files import append, read_lines
 from pods.runs.frozen import freeze
-from pods.runs.history import roll_back
+from pods.runs.history import leftovers, roll_back
 from pods.runs.mirror import evaluation_row, rows, training_row
 from pods.runs.store import RunStore
 from pods.runs.tracking import open_tracker
 from pods.runs.wandb_sync import NotSynced, sync
 
-SYNC = """
-import sys
-from pathlib import Path
-from pods.runs.store import run_folders
-from pods.runs.wandb_sync import sync
-try:
-    for line in sync(run_folders(Path(sys.argv[1])), offline=False):
-        print(line, flush=True)
-except ValueError as error:
-    print(f"error: {error}", file=sys.stderr)
-    sys.exit(2)
-"""
-
 
 @pytest.fixture(autouse=True)
-def no_service():
-    """W&B leaves a service process, and its address in the environment for processes of ours."""
-    before = {key: text for key, text in os.environ.items() if key.startswith("WANDB")}
+def environment(tmp_path):
+    """None of W&B's variables, and no key in a home; its service process ends with the test."""
+    before = dict(os.environ)
+    for key in [key for key in os.environ if key.startswith("WANDB")]:
+        del os.environ[key]
+    os.environ |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
+    os.environ["WANDB_FINISH_TIMEOUT"] = "1"
     yield
     if "wandb" in sys.modules:
         sys.modules["wandb"].teardown()
-    for key in [key for key in os.environ if key.startswith("WANDB")]:
-        del os.environ[key]
+    os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture
+def server(environment):
+    """A stand-in for W&B's server, with a key for it in the environment."""
+    server = Server()
+    os.environ |= {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
+    yield server
+    server.shutdown()
+    server.server_close()
 
 
 def line_of(step: int, attempt: int = 1) -> dict:
@@ -64,7 +67,8 @@ def line_of(step: int, attempt: int = 1) -> dict:
 
 def start(runs_dir: Path, *overrides: str) -> RunStore:
     config = composed(f"runs_dir={runs_dir}", "arm=pods", "evaluation.repeats=2", "study=s",
-                      "checkpoint.every_steps=2", *overrides)  # fmt: skip
+                      "checkpoint.every_steps=2", "checkpoint.every_train_seconds=null",
+                      *overrides)  # fmt: skip
     store = freeze(config)
     (new_attempt(store) / "environment.json").write_text(json.dumps({"cpu": "A CPU", "gpus": []}))
     store.set_status(state="running", pid=1, host="a-host")
@@ -77,9 +81,20 @@ def evaluate(store: RunStore, step: int, right: int, seconds: float) -> None:
     checkpoint.commit(store.checkpoint(step), write)
     append(store.evaluation_path(step), [
         {"repeat": r, "question": f"q{q}", "correct": 4 * r + q < right, "format": True,
-         "length": 5}
+         "length": 5, "finished": True, "seed": evaluation_seed(0, step, r, q)}
         for r in range(2) for q in range(4)
     ])  # fmt: skip
+
+
+def rewrite_seeds(store: RunStore, seed: int) -> None:
+    """Make its evaluations those of a run with another seed than 0."""
+    for path in store.folder.glob("evaluations/*"):
+        step = int(path.stem[5:])
+        places = [(row["repeat"], int(row["question"][1:])) for row in read_lines(path)]
+        found = [{**row, "seed": evaluation_seed(seed, step, *place)}
+                 for row, place in zip(read_lines(path), places, strict=True)]  # fmt: skip
+        path.unlink()
+        append(path, found)
 
 
 def train(store: RunStore, first: int, last: int, attempt: int = 1) -> None:
@@ -167,7 +182,8 @@ def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
     mirrored(store)
     resume(store, 4)
     train(store, 5, 6, attempt=2)  # step 5 again, slower
-    time.sleep(1.1)  # W&B names folders by the second
+    [first] = store.folder.glob("wandb/offline-run-*")
+    first.rename(f"{first}-first")  # W&B names folders by the second
     mirrored(store)
     resume(store, 6)
     train(store, 7, 8, attempt=3)
@@ -208,10 +224,10 @@ def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
     assert found.exits == [0]
 
 
-def test_the_live_mirror_writes_what_sync_would(run_py, tmp_path):
+def test_the_live_mirror_writes_what_sync_would(tmp_path):
     short = [argument for argument in SHORT if not argument.startswith("tracking")]
-    assert run_py(*short, "tracking=offline").returncode == 0
-    store = RunStore(run_folder(tmp_path))
+    store = freeze(composed(*short, "tracking=offline", f"runs_dir={tmp_path}"))
+    assert job.execute(store.folder) == job.DONE
     live = offline(store)
     assert live.places == [1, 2, 4, 5, 6, 8, 9]
     assert len(list(sync([store.folder], offline=True))) == 1
@@ -241,16 +257,13 @@ def test_the_dashboard_draws_the_studys_series_against_the_training_clock():
 
 
 def test_a_run_without_a_key_goes_on_and_is_not_asked_for_one(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.setattr("builtins.input", None)
     store = start(tmp_path, "tracking=online")
     train(store, 1, 2)
     mirrored(store)
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith("W&B is off for this run (ValueError: no W&B key: set WANDB_API_KEY")
-    assert line.endswith("files are complete, `pods sync` sends them")
+    assert line.endswith("which goes on; `pods sync` sends what its files hold")
 
 
 def test_a_row_is_mirrored_once_and_an_evaluation_that_was_cut_off_later(tmp_path):
@@ -290,13 +303,35 @@ def test_what_runs_or_has_not_begun_or_is_damaged_is_said(tmp_path):
     for store in (running, new, damaged):
         store.set_status(state="preempted")
     damaged.config_path.write_text("{")
-    found = []
-    with running.lock(), pytest.raises(NotSynced, match="1 of 3 runs could not be read"):
-        for line in sync([running.folder, new.folder, damaged.folder], offline=True):
-            found.append(line.split(": ", 1)[1])
+    found: list[str] = []
+    with running.lock():
+        found, error = synced(running, new, damaged, offline=True)
+    assert error == "1 of 3 runs could not be read or are not whole in W&B"
     assert found[:2] == ["passed over: it is running", "no step to tell of yet"]
     assert found[2].startswith("cannot be read: ValueError") and "config.yaml" in found[2]
     assert not list(tmp_path.rglob("*.wandb"))
+
+
+def test_a_damaged_run_is_named_and_the_others_go_on(tmp_path):
+    damaged, odd, whole = (start(tmp_path, f"seed={seed}") for seed in (1, 2, 3))
+    for seed, store in enumerate((damaged, odd, whole), 1):
+        train(store, 1, 4)
+        rewrite_seeds(store, seed)
+        store.set_status(state="done")
+    lines = damaged.metrics_path.read_bytes().splitlines(keepends=True)
+    damaged.metrics_path.write_bytes(b"".join([*lines[:2], b"17\n", *lines[3:]]))
+    path = damaged.evaluation_path(0)
+    path.write_bytes(path.read_bytes().replace(b"5, ", b'"5", ', 1))
+    lines = odd.metrics_path.read_bytes()
+    odd.metrics_path.write_bytes(lines.replace(b'"seconds/generate": ', b'"seconds/x": "y", "z": '))
+    told, error = synced(damaged, odd, whole, offline=True)
+    assert told[0].startswith("4 rows in ") and told[0].endswith(
+        ", without what is damaged or missing: the evaluation of step 0 is not whole; metrics.jsonl"
+        " is damaged in line 3"
+    )  # fmt: skip
+    assert offline(damaged).places == [2, 4, 5, 9]
+    assert "cannot be read" in told[1] and told[2].startswith("7 rows in ")
+    assert error == "2 of 3 runs could not be read or are not whole in W&B"
 
 
 def test_a_sync_that_dies_leaves_the_old_folder(tmp_path, monkeypatch):
@@ -304,15 +339,51 @@ def test_a_sync_that_dies_leaves_the_old_folder(tmp_path, monkeypatch):
     train(store, 1, 2)
     store.set_status(state="done")
     assert len(list(sync([store.folder], offline=True))) == 1
-    before = offline(store)
+    before, plain = offline(store), Path.rename
 
-    def dies(*_):
-        raise KeyboardInterrupt
+    def dies(path: Path, target: Path) -> Path:
+        if target == store.folder / "wandb" and path.parent != store.folder:
+            assert not target.exists()  # between the two renames
+            raise KeyboardInterrupt
+        return plain(path, target)
 
-    monkeypatch.setattr(RunStore, "lock", dies)
-    with pytest.raises(KeyboardInterrupt):
-        list(sync([store.folder], offline=True))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", dies)
+        with pytest.raises(KeyboardInterrupt):
+            list(sync([store.folder], offline=True))
     assert offline(store).rows == before.rows
+    assert leftovers(store) == []
+    (store.folder / "wandb").rename(store.folder / "wandb.trash")  # as a kill there leaves it
+    assert leftovers(store) == []
+    monkeypatch.setattr(wandb_sync, "close_run", lambda *_: shutil.rmtree(scratch / "wandb"))
+    scratch = store.folder / f"wandb.tmp{os.getpid()}"
+    with pytest.raises(NotSynced, match="W&B has written no folder; the old one is untouched"):
+        list(sync([store.folder], offline=True))
+    monkeypatch.undo()
+    sys.modules["wandb"].teardown()
+    assert synced(store, offline=True)[1] == ""
+    assert offline(store).rows == before.rows
+    assert [path.name for path in store.folder.glob("wandb*")] == ["wandb"]
+    (store.folder / "wandb.trash").mkdir()
+    assert leftovers(store) == [store.folder / "wandb.trash"]
+
+
+def test_the_folder_that_another_sync_fills_is_left_alone(tmp_path):
+    store = start(tmp_path)
+    train(store, 1, 2)
+    store.set_status(state="done")
+    other = subprocess.Popen(["sleep", "60"])
+    living, dead = (store.folder / f"wandb.tmp{pid}" for pid in (other.pid, 2**22 + 1))
+    try:
+        for folder in (living, dead):
+            folder.mkdir()
+        assert leftovers(store) == [dead]
+        assert synced(store, offline=True)[1] == ""
+        assert living.exists() and not dead.exists()
+    finally:
+        other.kill()
+        other.wait()
+    assert leftovers(store) == [living]
 
 
 # --- online: W&B's own client, and a server of ours that answers what it asks ---
@@ -329,10 +400,17 @@ class Server(http.server.ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def answer(self, query: str, given: dict) -> dict:
+    def answer(self, query: str, given: dict | None) -> dict:
         if "upsertBucket" in query:
             self.runs.setdefault(given["name"], {"lines": [], "group": given["groupName"]})
             return {"upsertBucket": {"inserted": True, "bucket": self.bucket(given["name"])}}
+        if "viewer" in query:
+            return {"viewer": {"id": "u", "entity": "me", "username": "me", "flags": "{}",
+                               "teams": {"edges": []}}, "serverInfo": {}}  # fmt: skip
+        if "RunFragment" in query:
+            run = {**self.bucket(given["name"]), "projectId": "1", "state": "finished",
+                   "user": {"name": "me", "username": "me"}, "systemMetrics": "{}"}  # fmt: skip
+            return {"project": {"run": run}}
         if "RunResumeStatus" in query:
             known = given["name"] in self.runs
             bucket = self.bucket(given["name"]) if known else None
@@ -370,7 +448,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         answer: dict = {}
         if self.path == "/graphql":
             asked = json.loads(body)
-            answer = {"data": self.server.answer(asked["query"], asked["variables"])}
+            answer = {"data": self.server.answer(asked["query"], asked.get("variables"))}
         elif self.path.endswith("/file_stream"):
             self.server.stream(self.path.split("/")[-2], json.loads(body))
         text = json.dumps(answer).encode()
@@ -386,107 +464,155 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """No noise."""
 
 
-def synced(study: Path, url: str, **more: str) -> subprocess.CompletedProcess:
-    """`pods sync` in its own process, since W&B reads its environment once."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
-    env = {**kept, "HOME": str(study), "NETRC": str(study / "no"), "WANDB_BASE_URL": url, **more}
-    return subprocess.run(
-        [sys.executable, "-c", SYNC, str(study)], env=env, capture_output=True, text=True,
-        timeout=60, check=False, stdin=subprocess.DEVNULL, cwd=ROOT / "src",
-    )  # fmt: skip
+def synced(*stores: RunStore, offline: bool = False) -> tuple[list[str], str]:
+    """What `pods sync` says of each run, and its error; "" if it ends well."""
+    told = []
+    try:
+        for line in sync([store.folder for store in stores], offline):
+            told.append(line.split(": ", 1)[1])
+    except ValueError as error:
+        return told, str(error)
+    return told, ""
 
 
-def test_online_sync_sends_what_the_server_lacks(tmp_path):
-    server, store = Server(), start(tmp_path)
-    key = {"WANDB_API_KEY": "0" * 40}
+def sent(server: Server, store: RunStore) -> list[dict]:
+    """The rows that the server has of a run."""
+    return [json.loads(line) for line in server.runs[f"s-{store.folder.name}"]["lines"]]
+
+
+def places(server: Server, store: RunStore) -> list[int]:
+    return [row["_step"] for row in sent(server, store)]
+
+
+def test_online_sync_sends_what_the_server_lacks(tmp_path, server):
+    store = start(tmp_path)
     train(store, 1, 5)
     store.set_status(state="preempted")
-    first = synced(tmp_path / "s", server.url, **key)
-    assert first.returncode == 0, first.stderr
-    assert "7 rows sent, 0 were there" in first.stdout  # not step 5, which a resume takes back
-    assert first.stderr == ""
+    # not step 5, which a resume takes back
+    assert synced(store) == (["7 rows sent, 0 were there"], "")
     resume(store, 4)
     train(store, 5, 8, attempt=2)
     store.set_status(state="done")
-    for wanted in ("6 rows sent, 7 were there", "0 rows sent, 13 were there"):
-        result = synced(tmp_path / "s", server.url, **key)
-        assert wanted in result.stdout, result.stderr
+    assert synced(store) == (["6 rows sent, 7 were there"], "")
+    assert synced(store) == (["0 rows sent, 13 were there"], "")
     [(name, run)] = server.runs.items()
     assert (name, run["group"]) == (f"s-{store.folder.name}", "s")
-    got = [json.loads(line) for line in run["lines"]]
     told = rows(store.config(), store)
-    assert [row["_step"] for row in got] == [row.place for row in told]
-    assert [{k: v for k, v in row.items() if k[0] != "_"} for row in got] == [
+    assert places(server, store) == [row.place for row in told]
+    assert [{k: v for k, v in row.items() if k[0] != "_"} for row in sent(server, store)] == [
         row.values for row in told
     ]
     assert not list(store.folder.glob("wandb*"))
-    server.shutdown()
+
+
+def test_rows_that_a_server_cannot_take_any_more_are_counted(tmp_path, server, monkeypatch):
+    store, whole = start(tmp_path), start(tmp_path, "seed=1")
+    for one in (store, whole):
+        train(one, 1, 6)
+        one.set_status(state="done")
+    rewrite_seeds(whole, 1)
+    lines = [json.dumps({"_step": place, "step": place // 2}) for place in (9, 10)]
+    server.runs[f"s-{store.folder.name}"] = {"lines": lines, "group": "s"}
+    told, error = synced(store, whole)
+    assert told == [
+        "2 rows sent; W&B has 2 of the 8 rows before place 11 and takes the other 6 no more: "
+        "`pods sync --offline`, then `wandb sync --id NEW_ID FOLDER`",
+        "10 rows sent, 0 were there",
+    ]  # fmt: skip
+    assert error == "1 of 2 runs could not be read or are not whole in W&B"
+    assert places(server, store) == [9, 10, 12, 13]
+    monkeypatch.setattr(wandb_sync, "rows_there", None)  # as if W&B did not answer
+    assert synced(store) == (["0 rows sent, those before place 14 were taken as there"], "")
+
+
+def test_online_nothing_is_sent_past_an_evaluation_or_a_line_that_is_missing(tmp_path, server):
+    store = start(tmp_path)
+    train(store, 1, 4)
+    store.set_status(state="done")
+    path = store.evaluation_path(2)
+    kept = path.read_bytes()
+    path.write_bytes(kept.replace(b"true", b"1", 1))
+    told, error = synced(store)
+    assert told == ["3 rows sent, 0 were there; stopped there, for the evaluation of step 2 is not "
+                    "whole: `pods evaluate` may make it again"]  # fmt: skip
+    assert error and places(server, store) == [1, 2, 4]
+    path.write_bytes(kept)
+    logged = store.metrics_path.read_bytes()
+    store.metrics_path.write_bytes(logged.replace(b'{"step": 3', b'x"step": 3'))
+    told, error = synced(store)
+    assert (
+        "1 rows sent, 3 were there; stopped there, for metrics.jsonl is damaged in line 3"
+        in told[0]
+    )
+    assert error and places(server, store) == [1, 2, 4, 5]
+    store.metrics_path.write_bytes(logged)
+    assert synced(store) == (["3 rows sent, 4 were there"], "")
+    assert places(server, store) == [1, 2, 4, 5, 6, 8, 9]
 
 
 def test_without_a_key_or_a_server_sync_says_so_and_ends(tmp_path):
     store = start(tmp_path)
     train(store, 1, 2)
     store.set_status(state="done")
-    nobody, began = "http://127.0.0.1:9", time.monotonic()
-    result = synced(tmp_path / "s", nobody)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == (
-        "error: no W&B key: set WANDB_API_KEY or type `wandb login`; offline needs none\n"
-    )
-    assert time.monotonic() - began < 10
-    result = synced(tmp_path / "s", nobody, WANDB_API_KEY="0" * 40, WANDB_INIT_TIMEOUT="1")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "W&B failed (CommError: " in result.stderr
-    assert result.stderr.count("\n") == 1
+    began = time.monotonic()
+    # nobody listens there
+    os.environ |= {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_INIT_TIMEOUT": "1"}
+    assert synced(store) == (
+        [], "no W&B key: set WANDB_API_KEY or type `wandb login`; offline needs none"
+    )  # fmt: skip
+    os.environ["WANDB_API_KEY"] = "short"
+    told, error = synced(store)
+    assert told == [] and error.startswith("the W&B key is not accepted (AuthenticationError: ")
+    assert "\n" not in error
+    os.environ |= {"WANDB_API_KEY": "0" * 40, "WANDB_MODE": "offline"}
+    assert synced(store) == ([], "WANDB_MODE=offline keeps W&B from its server: unset it")
+    del os.environ["WANDB_MODE"]
+    told, error = synced(store)
+    assert told == [] and "W&B failed (CommError: " in error and "\n" not in error
     assert time.monotonic() - began < 20
 
 
-LIVE = """
-import sys
-from pathlib import Path
-from pods.runs.mirror import rows
-from pods.runs.store import RunStore
-from pods.runs.tracking import open_tracker
-store = RunStore(Path(sys.argv[1]))
-config = store.config()
-tracker = open_tracker(config, store.folder)
-for row in rows(config, store):
-    tracker.log(row)
-print("told", flush=True)
-input()
-tracker.finish(0)
-"""
-
-
-def live(store: RunStore, server: Server, **more: str) -> subprocess.Popen:
-    env = {**os.environ, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, **more}
-    return subprocess.Popen(
-        [sys.executable, "-c", LIVE, str(store.folder)], env=env, cwd=ROOT / "src", text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-
-
-def test_a_live_mirror_goes_on_where_the_server_is(tmp_path):
-    server, store = Server(), start(tmp_path, "tracking=online")
+def test_a_live_mirror_goes_on_where_the_server_is(tmp_path, server, capsys):
+    store = start(tmp_path, "tracking=online")
     train(store, 1, 5)
-    assert "off" not in live(store, server).communicate("\n", timeout=60)[0]
+    mirrored(store)
     resume(store, 4)
     train(store, 5, 6, attempt=2)
-    assert "off" not in live(store, server).communicate("\n", timeout=60)[0]
-    [run] = server.runs.values()
-    steps = [json.loads(line)["_step"] for line in run["lines"]]
-    assert steps == [1, 2, 4, 5, 6, 8, 9, 10, 12, 13]
-    server.shutdown()
+    mirrored(store)
+    assert capsys.readouterr().out == ""
+    assert places(server, store) == [1, 2, 4, 5, 6, 8, 9, 10, 12, 13]
 
 
-def test_a_network_that_dies_does_not_keep_a_run_from_ending(tmp_path):
-    server, store = Server(), start(tmp_path, "tracking=online")
+def test_a_live_mirror_sends_first_what_an_attempt_without_a_server_could_not(
+    tmp_path, server, capsys
+):
+    store = start(tmp_path, "tracking=online")
     train(store, 1, 5)
-    process = live(store, server, WANDB_FINISH_TIMEOUT="2")
-    assert process.stdout.readline() == "told\n"
+    resume(store, 4)
+    tracker = open_tracker(store.config(), store.folder)
+    train(store, 5, 6, attempt=2)
+    for row in rows(store.config(), store)[-3:]:
+        tracker.log(row)
+    tracker.finish(0)
+    assert places(server, store) == [1, 2, 4, 5, 6, 8, 9, 10, 12, 13]
+    store.set_status(state="done")
+    assert synced(store) == (["0 rows sent, 10 were there"], "")
+    other = start(tmp_path, "tracking=online", "seed=2")
+    train(other, 1, 4)
+    rewrite_seeds(other, 2)
+    other.evaluation_path(2).unlink()
+    open_tracker(other.config(), other.folder).finish(0)
+    assert "which goes on: the evaluation of step 2 is not whole; " in capsys.readouterr().out
+    assert places(server, other) == [1, 2, 4]
+
+
+def test_a_network_that_dies_does_not_keep_a_run_from_ending(tmp_path, server, capsys):
+    store = start(tmp_path, "tracking=online")
+    train(store, 1, 5)
+    tracker = open_tracker(store.config(), store.folder)
     server.shutdown()
     server.server_close()
     began = time.monotonic()
-    output, _ = process.communicate("\n", timeout=60)
-    assert process.returncode == 0 and "W&B is off for this run (TimeoutError" in output
+    tracker.finish(0)
+    assert "W&B is off for this run (TimeoutError" in capsys.readouterr().out
     assert time.monotonic() - began < 15

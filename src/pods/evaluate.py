@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from pods.config import Config
-from pods.randomness import evaluation_seed
+from pods.randomness import evaluation_seeds
 from pods.records import Problem, Rollout, Sampling, Task
 from pods.rollouts.engine import Engine, Prompt
-from pods.runs.points import RECORD
+from pods.runs.points import is_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def already_done(
     """
     requests = _requests(config, task, step)
     asked = [(r, task.test[q].id, seed) for r, q, seed in requests]
-    whole = takewhile(lambda row: isinstance(row, dict) and tuple(row) == RECORD, rows)
+    whole = takewhile(is_record, rows)
     there = [(row["repeat"], row["question"], row["seed"]) for row in whole]
     same = (request == answer for request, answer in zip(asked, there, strict=False))
     count = sum(takewhile(bool, same))
@@ -91,9 +91,9 @@ def _chunk(config: Config, requests: int) -> int:
 def _requests(config: Config, task: Task, step: int) -> list[tuple[int, int, int]]:
     """Repeat, question and seed of every record, in order."""
     return [
-        (r, q, evaluation_seed(config.seed, step, r, q))
+        (r, q, seed)
         for r in range(config.evaluation.repeats)
-        for q in range(len(task.test))
+        for q, seed in enumerate(evaluation_seeds(config.seed, step, r, len(task.test)))
     ]
 
 

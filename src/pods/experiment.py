@@ -207,7 +207,7 @@ class Experiment:
     def evaluate(self, step: int) -> None:
         """Answer every question R times with the policy of `step`, going on where it stopped."""
         started = time.perf_counter()
-        made = self.answer(step)
+        made = self.answer(step, self.store.evaluation_path(step))
         clock = self.loop.clock.train_seconds
         row = evaluation_row(step, clock, read_lines(self.store.evaluation_path(step)))
         accuracy = row.values["eval/accuracy"]
@@ -216,12 +216,12 @@ class Experiment:
         if made:
             self.progress.evaluated(step, clock, accuracy, time.perf_counter() - started)
 
-    def answer(self, step: int) -> int:
+    def answer(self, step: int, path: Path) -> int:
         """Make the records of `step` that are missing, with the policy as it is; return how many.
 
         What follows the good ones, twice there, damaged or of something else, is cut off first.
         """
-        path, task, engine = self.store.evaluation_path(step), self.loop.task, self.loop.engine
+        task, engine = self.loop.task, self.loop.engine
         total = len(self.questions) * self.config.evaluation.repeats
         there = read_until_damage(path)
         done = already_done(self.config, task, step, there)

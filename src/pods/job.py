@@ -70,7 +70,7 @@ def execute(
         except (ValueError, OSError, ImportError) as problem:
             print(f"error: {problem}", file=sys.stderr)
             _tell(store, error=_in_short(problem))
-            return AGAIN if _is_disk_trouble(problem) else FAILED
+            return AGAIN if is_disk_trouble(problem) else FAILED
         hung = partial(_hung, store)
         with watchdog(stop, config.watchdog_seconds, store.set_status, hung, AGAIN):
             code, tracker = _run(config, store, stop, attempt, now)
@@ -133,14 +133,15 @@ def judge(problem: Exception, started: bool, store: RunStore) -> tuple[str, int,
         traceback.print_exception(problem)
         print("the same command goes on from the newest checkpoint", file=sys.stderr)
         return "preempted", AGAIN, error
-    if _is_disk_trouble(problem):
+    if is_disk_trouble(problem):
         print(f"error: {error}\nonce that is mended, the same command goes on", file=sys.stderr)
         return "preempted", AGAIN, error
     traceback.print_exception(problem)
     return "failed", FAILED, error
 
 
-def _is_disk_trouble(problem: Exception) -> bool:
+def is_disk_trouble(problem: Exception) -> bool:
+    """Say whether the disk is full or fails: nothing of ours, and the same command goes on."""
     return isinstance(problem, OSError) and problem.errno in DISK_TROUBLE
 
 

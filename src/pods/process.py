@@ -109,7 +109,11 @@ def _note_end(ended: Running) -> None:
     status, code = ended.store.status(), ended.process.returncode
     own = code in (job.DONE, job.FAILED, job.AGAIN)
     if status["state"] == "running" or (status["state"] not in ("done", "failed") and not own):
-        died = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        ended.store.set_status(state="lost", error=ended.killed or died)
+        ended.store.set_status(state="lost", error=ended.killed or death(code))
     elif code == job.FAILED and not status.get("error"):
         ended.store.set_status(error="ended before it began")  # its console says why
+
+
+def death(code: int) -> str:
+    """How a process died that wrote down nothing."""
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,12 +1,11 @@
 """`pods evaluate`: make what a study's evaluations lack, and only that, a process a run."""
 
-import signal
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,8 +13,8 @@ from typing import Any
 
 from pods.config import Config
 from pods.console import forgiving_console
-from pods.job import AGAIN, DONE, FAILED
-from pods.process import spawn
+from pods.job import AGAIN, DONE, FAILED, is_disk_trouble
+from pods.process import death, spawn
 from pods.reevaluate import REPORT
 from pods.runs.attempts import new_attempt
 from pods.runs.checkpoint import DAMAGED
@@ -28,17 +27,17 @@ from pods.stop import Stop, stop_on_signals
 from pods.sweep import slots
 
 POLL_SECONDS = 0.05
-Questions = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Looked:
-    """A run that does not run now, and what its evaluations answer."""
+    """A run that does not run now, and what its evaluations answer, by step; None: not whole."""
 
     store: RunStore
     config: Config
-    found: Mapping[int, Questions | None]
-    """By step of each evaluation point; None: not whole."""
+    found: Mapping[int, tuple[str, ...] | None]
+    complaint: str | None
+    """What its log lacks, so that not all points may be known."""
 
 
 @forgiving_console()
@@ -50,59 +49,72 @@ def repair(folders: Sequence[Path], jobs: int | None = None) -> int:
         jobs: processes at once; None: as many as a sweep would have.
 
     Returns:
-        An exit code: 0 all is there, 1 something cannot be made again, 75 stopped: type it again.
+        An exit code: 0 all is there, 1 something cannot be made again, 75 stopped, or a run is held
+        by another process: type it again.
 
     Raises:
         ValueError: `jobs` is less than 1.
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"--jobs={jobs}: must be at least 1")
-    looked, codes = [], [DONE]
-    for folder in folders:
-        store = RunStore(folder)
-        try:
-            state = state_of(store)
-            if state == "running" or store.is_held():
-                print(f"{_name(store)}  running in another process; left alone")
-            elif state != "pending":
-                looked.append(_look(store, state))
-        except DAMAGED as problem:
-            print(f"{_name(store)}  cannot be read: {problem}")
-            codes.append(FAILED)
+    looked, codes = _look_all(folders)
     work = [(run, steps) for run in looked if (steps := _missing(run, looked))]
     if not work:
-        total = sum(len(run.found) for run in looked)
-        print(f"{len(looked)} runs, {total} evaluations: nothing is missing")
-    for device in sorted({run.config.hardware.device for run, _ in work}):  # slots of its own
-        codes += _evaluate([w for w in work if w[0].config.hardware.device == device], jobs)
+        print(f"{len(looked)} runs, {sum(len(r.found) for r in looked)} evaluations: nothing is "
+              "missing")  # fmt: skip
+    with stop_on_signals() as stop:
+        for device in sorted({run.config.hardware.device for run, _ in work}):  # slots of its own
+            mine = [w for w in work if w[0].config.hardware.device == device]
+            codes += [AGAIN] if stop.requested else _evaluate(mine, jobs, stop)
+        if stop.requested:
+            print("stopped on request; the same command goes on from here")
     return FAILED if FAILED in codes else max(codes)
 
 
+def _look_all(folders: Sequence[Path]) -> tuple[list[Looked], list[int]]:
+    """Look at the runs that have begun; say which cannot be, or not wholly, and as what code."""
+    looked, codes = [], [DONE]
+    for store in map(RunStore, folders):
+        try:
+            state = state_of(store)
+            if state == "running" or store.is_held():
+                print(f"{_name(store)}  held by another process; left alone")
+                codes.append(AGAIN)
+            elif state != "pending" or clocks(store):
+                looked.append(_look(store, state))
+                if looked[-1].complaint:
+                    print(f"{_name(store)}  {looked[-1].complaint}")
+                    codes.append(FAILED)
+        except DAMAGED as problem:
+            print(f"{_name(store)}  cannot be read: {problem}")
+            codes.append(FAILED)
+    return looked, codes
+
+
 def _look(store: RunStore, state: str) -> Looked:
-    """Read a run's log and evaluations."""
-    config = store.config()
-    paths = {step: store.evaluation_path(step) for step in _points(store, config, state)}
-    return Looked(store, config, {
-        step: answered(config, step, path.read_bytes() if path.is_file() else b"")
-        for step, path in paths.items()
-    })  # fmt: skip
-
-
-def _points(store: RunStore, config: Config, state: str) -> list[int]:
-    """Steps that have to be evaluated; of a run that stopped, those that no resume makes anew.
+    """Read a run's log and evaluations.
 
     Raises:
         ValueError: the log is damaged.
     """
+    config, log = store.config(), store.metrics_path.name
+    newest = max((clock["step"] for clock in clocks(store).values()), default=-1)
+    reached = max(newest, store.status().get("step", 0) if state == "done" else 0)
     try:
         lines = read_lines(store.metrics_path)
-        due = due_points(config, lines)
+        logged = lines[-1]["step"] if lines else 0
+        whole = state == "done" and logged >= reached
+        due = expected_points(config, lines) if whole else due_points(config, lines)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{store.metrics_path.name} is damaged: {error}") from error
-    if state == "done":
-        return sorted(expected_points(config, lines))
-    newest = max((clock["step"] for clock in clocks(store).values()), default=-1)
-    return sorted({*evaluation_points(store), *(step for step in due if step <= newest)})
+        raise ValueError(f"{log} is damaged: {error}") from error
+    if state != "done":  # a resume makes anew what comes after
+        due = {step: seconds for step, seconds in due.items() if step <= newest}
+    complaint = f"{log} ends with step {logged}, and the run with {reached}"
+    paths = {s: store.evaluation_path(s) for s in sorted({*due, *evaluation_points(store)})}
+    return Looked(store, config, {
+        step: answered(config, step, path.read_bytes() if path.is_file() else b"")
+        for step, path in paths.items()
+    }, complaint if logged < reached else None)  # fmt: skip
 
 
 def _missing(run: Looked, others: Sequence[Looked]) -> list[int]:
@@ -113,32 +125,25 @@ def _missing(run: Looked, others: Sequence[Looked]) -> list[int]:
     return [step for step, names in run.found.items() if names is None or names != usual]
 
 
-def _asked(config: Config) -> dict[str, Any]:
+def _asked(config: Config) -> tuple[object, ...]:
     """What decides on the questions that a run's evaluations ask."""
-    return {
-        "task": asdict(config.task),
-        "model": config.model.name,
-        "longest": config.sampling.max_prompt_tokens,
-        "questions": config.evaluation.questions,
-    }
+    longest = config.sampling.max_prompt_tokens
+    return config.task, config.model.name, longest, config.evaluation.questions
 
 
-def _evaluate(work: Sequence[tuple[Looked, list[int]]], jobs: int | None) -> list[int]:
+def _evaluate(work: Sequence[tuple[Looked, list[int]]], jobs: int | None, stop: Stop) -> list[int]:
     """Evaluate runs that share this machine's slots; return their exit codes."""
     launch = work[0][0].config.launch
     configs = [replace(run.config, launch=replace(launch, jobs=jobs or launch.jobs))
                for run, _ in work]  # fmt: skip
-    names = slots(configs)
+    names = slots(configs)[: len(work)]
     free: SimpleQueue[str] = SimpleQueue()
     for slot in names:
         free.put(slot)
     print(f"{sum(len(steps) for _, steps in work)} evaluations to make in {len(work)} runs, "
           f"{len(names)} at a time", flush=True)  # fmt: skip
-    with stop_on_signals() as stop, ThreadPoolExecutor(len(names)) as pool:
-        codes = list(pool.map(partial(_one, free=free, stop=stop), work))
-        if stop.requested:
-            print("stopped on request; the same command goes on from here")
-        return codes
+    with ThreadPoolExecutor(len(names)) as pool:
+        return list(pool.map(partial(_one, free=free, stop=stop), work))
 
 
 def _one(work: tuple[Looked, list[int]], free: "SimpleQueue[str]", stop: Stop) -> int:
@@ -148,22 +153,20 @@ def _one(work: tuple[Looked, list[int]], free: "SimpleQueue[str]", stop: Stop) -
     try:
         if stop.requested:
             return AGAIN
-        place = new_attempt(run.store, "reevaluations")
+        place, explained = new_attempt(run.store, "reevaluations"), False
         arguments = [str(run.store.folder), str(place), *map(str, steps)]
-        explained = False
         with spawn("pods.reevaluate", arguments, place, run.config, slot) as process:
             for row in _reported(process, place / REPORT, stop):
                 print(f"{_name(run.store)}  {_line(row)}", flush=True)
                 explained |= "error" in row
         code = process.returncode
         if code != DONE and not explained:
-            print(f"{_name(run.store)}  {_death(code)} ({place / 'console.log'})")
-        if code in (DONE, FAILED, AGAIN):
-            return code
-        return AGAIN if stop.requested else FAILED
+            print(f"{_name(run.store)}  {death(code)} ({place / 'console.log'})")
+        again = code == AGAIN or (code not in (DONE, FAILED) and stop.requested)
+        return AGAIN if again else DONE if code == DONE else FAILED
     except OSError as problem:
         print(f"{_name(run.store)}  not evaluated: {problem}")
-        return AGAIN
+        return AGAIN if is_disk_trouble(problem) else FAILED
     finally:
         free.put(slot)
 
@@ -194,7 +197,3 @@ def _line(row: Mapping[str, Any]) -> str:
         return f"{step}{row.get('error') or row['note']}"
     made = f"{row['made']} records made" if row["made"] else "its records were there"
     return f"{step}accuracy {row['accuracy']:.3f}  {row['seconds']:.1f} s  ({made})"
-
-
-def _death(code: int) -> str:
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

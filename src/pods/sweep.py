@@ -48,7 +48,8 @@ def run(configs: Sequence[Config]) -> None:
     in_order = sorted(configs, key=lambda config: config.seed)  # stable: seed-major
     jobs = {store.folder: (store, c) for c in in_order if (store := freeze(c))}.values()
     states = Counter(state_of(store) for store, _ in jobs)
-    print(f"{len(jobs)} jobs, {states['done']} done before, {len(free)} at a time", flush=True)
+    at_once = min(len(free), len(jobs))
+    print(f"{len(jobs)} jobs, {states['done']} done before, {at_once} at a time", flush=True)
     if states["failed"] and any(c.retry != "failed" for _, c in jobs):
         print(f"{states['failed']} failed before; retry=failed runs them again")
     if states["running"]:

@@ -11,7 +11,7 @@ from pods.runs.store import RunStore
 
 
 def mark(store: RunStore, changes: Iterable[str]) -> None:
-    """Note for good what changed while the run was going on."""
+    """Note for good what changed while the run was going on, or was evaluated again."""
     before = marks(store)
     new = [change for change in changes if change not in before]
     if new:
@@ -19,7 +19,7 @@ def mark(store: RunStore, changes: Iterable[str]) -> None:
 
 
 def marks(store: RunStore) -> list[str]:
-    """What changed while the run was going on; runs without any are of one piece."""
+    """What changed meanwhile, such as a version or machine; runs without any are of one piece."""
     path = store.folder / "changes.json"
     return list(json.loads(path.read_text())) if path.is_file() else []
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,26 @@ def evaluation_points(store: RunStore) -> dict[int, float]:
 def leftovers(store: RunStore) -> list[Path]:
     """What processes that were killed have left half-written or half-removed."""
     patterns = ("*.tmp[0-9]*", "rollouts/*.tmp[0-9]*", "checkpoints/*/*.tmp[0-9]*",
-                "checkpoints/*.trash", "checkpoints/*.tmp", "nonfinite/*.tmp")  # fmt: skip
-    return [path for pattern in patterns for path in sorted(store.folder.glob(pattern))]
+                "checkpoints/*.trash", "checkpoints/*.tmp", "nonfinite/*.tmp",
+                "evaluations/*.tmp", "evaluations/*.tmp[0-9]*")  # fmt: skip
+    found = [path for pattern in patterns for path in sorted(store.folder.glob(pattern))]
+    if (store.folder / "wandb").is_dir():  # else it is the folder that a sync was to replace
+        found += store.folder.glob("wandb.trash")
+    return [path for path in found if not is_syncs(path)]
+
+
+def is_syncs(path: Path) -> bool:
+    """Say whether it is the folder that a `pods sync` which lives, of another process, fills."""
+    found = re.fullmatch(r"wandb\.tmp([0-9]+)", path.name)
+    if found is None or int(found[1]) == os.getpid():
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def drop_stopgaps(store: RunStore, before: int) -> None:

@@ -1,13 +1,15 @@
 """What W&B is told of a run: settings, rows and summary, all from the run's own files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pods.config import Config
 from pods.runs.attempts import environments, peak_bytes
-from pods.runs.files import read_until_damage
+from pods.runs.files import read_lines, read_until_damage
 from pods.runs.history import clocks, evaluated_steps, evaluation_points
+from pods.runs.points import answered, due_points, expected_points
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 
@@ -21,6 +23,25 @@ class Row:
     place: int
     """W&B's step: 2k for the line of step k, 2k + 1 for its evaluation; it only ever grows."""
     values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class History:
+    """The rows of a run, and what its files lack between them."""
+
+    rows: Sequence[Row]
+    gaps: Mapping[int, str]
+    """By place, in order: what is damaged or missing there, in words."""
+
+    def after(self, first: float) -> tuple[list[Row], str | None]:
+        """The rows from a place on, up to the first gap there; and that gap.
+
+        What is sent past a gap closes it for good: W&B takes no row for an earlier place later.
+        """
+        gap = min((place for place in self.gaps if place >= first), default=None)
+        end = math.inf if gap is None else gap
+        rows = [row for row in self.rows if first <= row.place < end]
+        return rows, None if gap is None else self.gaps[gap]
 
 
 def training_row(line: Mapping[str, Any]) -> Row:
@@ -59,33 +80,66 @@ def settings(config: Config, store: RunStore) -> dict[str, Any]:
 
 
 def rows(config: Config, store: RunStore, settled: bool = False) -> list[Row]:
-    """The run's history in order of places, up to the first line that is damaged.
+    """The rows of `history`, whatever is missing between them."""
+    return list(history(config, store, settled).rows)
+
+
+def history(config: Config, store: RunStore, settled: bool = False) -> History:
+    """The run's history in order of places, and what is missing in it.
 
     Args:
         config: of the run.
         store: of the run.
         settled: only what no resume takes back, up to the newest checkpoint.
     """
-    lines = read_until_damage(store.metrics_path)
-    found = [*map(training_row, lines), *_evaluation_rows(config, store, lines)]
+    lines, damage = _log(store)
+    points, whole = evaluation_points(store), _evaluations(config, store)
+    times = {0: 0.0, **{line["step"]: line["train_seconds"] for line in lines}, **points}
+    found = [*map(training_row, lines)]
+    found += [evaluation_row(s, times[s], rows) for s, rows in whole.items() if s in times]
+    newest = max((clock["step"] for clock in clocks(store).values()), default=-1)
     if settled:
-        newest = max((clock["step"] for clock in clocks(store).values()), default=-1)
         found = [row for row in found if row.values["step"] <= newest]
-    return sorted(found, key=lambda row: row.place)
+    found.sort(key=lambda row: row.place)
+    done = not settled and store.status()["state"] == "done"  # else the last one may yet come
+    last = math.inf if done else max((row.place for row in found), default=-1)
+    expected = expected_points(config, lines) if done else due_points(config, lines)
+    gaps = {2 * step + 1: f"the evaluation of step {step} is not whole"
+            for step in {*points, *expected, *evaluated_steps(store)} - set(whole)
+            if 2 * step + 1 < last}  # fmt: skip
+    if newest > len(lines) or (damage and not settled):
+        gaps[2 * len(lines) + 2] = damage or f"{store.metrics_path.name} ends with step " \
+                                             f"{len(lines)}, before its checkpoints"  # fmt: skip
+    return History(found, dict(sorted(gaps.items())))
 
 
-def _evaluation_rows(
-    config: Config, store: RunStore, lines: Sequence[Mapping[str, Any]]
-) -> Iterator[Row]:
-    """Of each evaluation that is whole, at the clock of its checkpoint or else of its line."""
-    times = {0: 0.0, **{line["step"]: line["train_seconds"] for line in lines}}
-    times |= evaluation_points(store)
-    steps = evaluated_steps(store)
-    found = {step: read_until_damage(store.evaluation_path(step)) for step in steps}
-    asked = {record["question"] for records in found.values() for record in records}
-    for step, records in found.items():
-        if step in times and len(records) == config.evaluation.repeats * len(asked) > 0:
-            yield evaluation_row(step, times[step], records)
+def _log(store: RunStore) -> tuple[list[Mapping[str, Any]], str | None]:
+    """The lines of metrics.jsonl up to the first that is damaged, and that one, in words."""
+    path = store.metrics_path
+    complete = path.read_bytes().count(b"\n") if path.is_file() else 0
+    good: list[Mapping[str, Any]] = []
+    for line in read_until_damage(path):
+        if not _is_step(line, len(good) + 1):
+            break
+        good.append(line)
+    damaged = len(good) < complete
+    return good, f"{path.name} is damaged in line {len(good) + 1}" if damaged else None
+
+
+def _is_step(line: object, number: int) -> bool:
+    """Say whether a line's content is that of this step."""
+    if not isinstance(line, dict) or line.get("step") != number:
+        return False
+    return type(line.get("train_seconds")) in (int, float)
+
+
+def _evaluations(config: Config, store: RunStore) -> dict[int, list[dict[str, Any]]]:
+    """Records of each evaluation that is whole, and asks as many questions as the others do."""
+    paths = {step: store.evaluation_path(step) for step in sorted(evaluated_steps(store))}
+    found = {step: answered(config, step, path.read_bytes()) for step, path in paths.items()}
+    usual = max((names for names in found.values() if names), key=len, default=None)
+    return {step: read_lines(paths[step]) for step, names in found.items()
+            if names and names == usual}  # fmt: skip
 
 
 def summary(store: RunStore, rows: Sequence[Row]) -> dict[str, Any]:

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pods.config import CheckpointConfig, Config
-from pods.randomness import evaluation_seed
+from pods.randomness import evaluation_seeds
 
-RECORD = ("repeat", "question", "correct", "format", "length", "finished", "seed")
+TYPES = {"repeat": int, "question": str, "correct": bool, "format": bool, "length": int,
+         "finished": bool, "seed": int}  # fmt: skip
+RECORD = tuple(TYPES)
 
 
 def due(checkpoint: CheckpointConfig, step: int, before: float, after: float) -> bool:
@@ -56,8 +58,9 @@ def answered(config: Config, step: int, content: bytes) -> tuple[str, ...] | Non
     """The questions that an evaluation's file answers; None if it is not whole.
 
     Whole is: every question R times, in order, each answer with the seed of its run, step, repeat
-    and place, and nothing else. How many questions there are, only the task and the tokenizer know;
-    the other files of the run, and runs like it, have as many.
+    and place, each value of its own type, and nothing else, line ends included. How many questions
+    there are, only the task and the tokenizer know; the other files of the run, and runs like it,
+    have as many.
 
     Args:
         config: of the run.
@@ -71,14 +74,23 @@ def answered(config: Config, step: int, content: bytes) -> tuple[str, ...] | Non
         return None
     repeats = config.evaluation.repeats
     size, uneven = divmod(len(rows), repeats)
-    regular = all(isinstance(row, dict) and tuple(row) == RECORD for row in rows)
-    if rest or not size or uneven or len(rows) != len(lines) or not regular:
+    if rest or not size or uneven or len(rows) != len(lines) or not all(map(is_record, rows)):
         return None
-    names = tuple(str(row["question"]) for row in rows[:size])
+    names = tuple(row["question"] for row in rows[:size])
     asked = [
-        (repeat, name, evaluation_seed(config.seed, step, repeat, place))
+        (repeat, name, seed)
         for repeat in range(repeats)
-        for place, name in enumerate(names)
+        for name, seed in zip(names, evaluation_seeds(config.seed, step, repeat, size), strict=True)
     ]
     found = [(row["repeat"], row["question"], row["seed"]) for row in rows]
-    return names if found == asked and len(set(names)) == size else None
+    return names if found == asked and b"\r" not in content and len(set(names)) == size else None
+
+
+def is_record(row: Any) -> bool:
+    """Say whether a line's content has the fields of a record, each of its own type.
+
+    `"correct": "yes"` is none, nor is 1 a truth value: it would be counted like one.
+    """
+    if not isinstance(row, dict) or tuple(row) != RECORD:
+        return False
+    return all(type(row[key]) is kind for key, kind in TYPES.items()) and row["length"] >= 0

@@ -1,5 +1,6 @@
 """The W&B mirror of a run in progress. Its files are the truth: nothing here can stop a run."""
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,15 +44,30 @@ class WandbTracker:
         """Open the mirror in the run folder; offline mode needs neither account nor network."""
         self.config, self.store = config, RunStore(folder)
         self.run: Any = None
-        self.next = 0
+        self.next: float = 0
         """The first place that W&B has no row of."""
         try:
             if mode == "online":
                 check_key()
             self.run = open_run(config, self.store, folder, mode)
             self.next = self.run.starting_step
+            if mode == "online":
+                self._catch_up()
         except Exception as error:
             self._give_up(error)
+
+    def _catch_up(self) -> None:
+        """Send what earlier attempts could not: after a later row W&B would never take it.
+
+        Nor is anything sent past an evaluation or a line that is missing: it may be made again.
+        """
+        rows, gap = mirror.history(self.config, self.store, settled=True).after(self.next)
+        for row in rows:
+            self.log(row)
+        if gap:
+            self.next = math.inf
+            print(f"W&B gets no more rows of this run, which goes on: {gap}; `pods evaluate`, then "
+                  "`pods sync`")  # fmt: skip
 
     def log(self, row: Row) -> None:
         """Send a row, unless W&B has it or a later one from before a resume."""
@@ -73,8 +89,8 @@ class WandbTracker:
 
     def _give_up(self, error: Exception) -> None:
         self.run = None
-        print(f"W&B is off for this run ({in_short(error)}); files are complete, "
-              "`pods sync` sends them")  # fmt: skip
+        print(f"W&B is off for this run ({in_short(error)}), which goes on; "
+              "`pods sync` sends what its files hold")  # fmt: skip
 
 
 def open_tracker(config: Config, folder: Path) -> Tracker:
@@ -115,6 +131,19 @@ def open_run(config: Config, store: RunStore, place: Path, mode: str, **more: An
     return run
 
 
+def rows_there(run: Any) -> int:
+    """How many rows of history the server has of an online run, as W&B's public API counts them.
+
+    Raises:
+        wandb.Error: the server does not answer.
+    """
+    import wandb
+
+    patience = int(float(os.environ["WANDB_INIT_TIMEOUT"]))
+    path = "/".join((run.entity, run.project, run.id))
+    return int(wandb.Api(timeout=patience).run(path).historyLineCount)
+
+
 def close_run(run: Any, summary: Mapping[str, Any], exit_code: int) -> None:
     """Write the summary and the end; the run's W&B folder is whole on return.
 
@@ -132,12 +161,19 @@ def check_key() -> None:
     """See that there are credentials for W&B, without a prompt and without the network.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are none, they cannot be a key, or WANDB_MODE turns W&B off.
     """
     _prepare()
+    mode = os.environ.get("WANDB_MODE", "online")
+    if mode in ("offline", "dryrun", "disabled"):
+        raise ValueError(f"WANDB_MODE={mode} keeps W&B from its server: unset it")
     import wandb
 
-    if not wandb.login(prompt=False, verify=False):
+    try:
+        found = wandb.login(prompt=False, verify=False)
+    except Exception as error:  # W&B raises many kinds
+        raise ValueError(f"the W&B key is not accepted ({in_short(error)})") from error
+    if not found:
         raise ValueError("no W&B key: set WANDB_API_KEY or type `wandb login`; offline needs none")
 
 
