@@ -95,7 +95,8 @@ def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path):
     """Closing it sends SIGHUP, and from then on nothing can be printed."""
     master, slave = pty.openpty()
     take_terminal = (
-        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+        "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL);"  # these tests may run under nohup
         "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     )
     run = [str(ROOT / "src" / "run.py"), *SHORT, "budget.max_steps=100000"]

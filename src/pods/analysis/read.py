@@ -14,19 +14,11 @@ from pods.runs.attempts import environments, marks
 from pods.runs.checkpoint import DAMAGED
 from pods.runs.history import evaluated_steps
 from pods.runs.identity import fingerprint, settled
-from pods.runs.points import due_points, expected_points
+from pods.runs.points import TYPES, due_points, expected_points
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 
 Row = dict[str, Any]
-KINDS = {
-    "repeat": int,
-    "question": str,
-    "correct": bool,
-    "format": bool,
-    "length": int,
-    "seed": int,
-}
 
 
 @dataclass(frozen=True)
@@ -130,10 +122,10 @@ def _read_records(path: Path) -> Records | str:
     if isinstance(rows, str):
         return rows
     try:
-        columns = {name: [row[name] for row in rows] for name in KINDS}
+        columns = {name: [row[name] for row in rows] for name in TYPES}
     except (KeyError, TypeError) as error:
         return f"{path.name} has a record without {error}"
-    for name, kind in KINDS.items():
+    for name, kind in TYPES.items():
         if set(map(type, columns[name])) - {kind}:
             wrong = next(i for i, value in enumerate(columns[name]) if type(value) is not kind)
             found = columns[name][wrong]
