@@ -73,6 +73,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(run_py, tmp
     assert answers[0] != answers[1]
 
 
+@pytest.mark.slow  # by the commands; test_kill.py kills runs in one process, many times
 def test_a_run_that_is_stopped_and_then_killed_ends_in_the_same_bytes(run_py, tmp_path):
     """Real processes, once each; test_kill.py does it at any moment."""
     longer = (*SHORT, "budget.max_steps=40", "checkpoint.every_steps=15")

@@ -224,6 +224,7 @@ def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
     assert found.exits == [0]
 
 
+@pytest.mark.slow
 def test_the_live_mirror_writes_what_sync_would(tmp_path):
     short = [argument for argument in SHORT if not argument.startswith("tracking")]
     store = freeze(composed(*short, "tracking=offline", f"runs_dir={tmp_path}"))
@@ -484,6 +485,7 @@ def places(server: Server, store: RunStore) -> list[int]:
     return [row["_step"] for row in sent(server, store)]
 
 
+@pytest.mark.slow
 def test_online_sync_sends_what_the_server_lacks(tmp_path, server):
     store = start(tmp_path)
     train(store, 1, 5)
@@ -525,6 +527,7 @@ def test_rows_that_a_server_cannot_take_any_more_are_counted(tmp_path, server, m
     assert synced(store) == (["0 rows sent, those before place 14 were taken as there"], "")
 
 
+@pytest.mark.slow
 def test_online_nothing_is_sent_past_an_evaluation_or_a_line_that_is_missing(tmp_path, server):
     store = start(tmp_path)
     train(store, 1, 4)
@@ -606,6 +609,7 @@ def test_a_live_mirror_sends_first_what_an_attempt_without_a_server_could_not(
     assert places(server, other) == [1, 2, 4]
 
 
+@pytest.mark.slow
 def test_a_network_that_dies_does_not_keep_a_run_from_ending(tmp_path, server, capsys):
     store = start(tmp_path, "tracking=online")
     train(store, 1, 5)
