@@ -1,6 +1,9 @@
 """Curves and tables against numbers worked out by hand, on run folders that the test writes."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -131,3 +134,16 @@ def test_verbs(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)[0]["error"] == "ValueError: so"
     assert main(["plot", *here]) == 2
     assert not list((tmp_path / "default").glob("figures/*.tmp*"))
+
+
+def test_what_a_killed_process_left_half_written_goes(tmp_path):
+    store = write_run(tmp_path, A)
+    figures = tmp_path / "default" / "figures"
+    figures.mkdir()
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (figures / f"curves.csv.tmp{dead.pid}").write_text("half")
+    living = figures / f"curves.csv.tmp{os.getppid()}"
+    living.write_text("half")
+    list(draw(tmp_path / "default", [store.folder]))
+    assert list(figures.glob("*.tmp*")) == [living]

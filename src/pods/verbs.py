@@ -88,11 +88,12 @@ def compare(options: Namespace) -> int:
     from pods.analysis.comparison.compare import compare
     from pods.analysis.comparison.table import as_json, format_comparison, format_words, tables
     from pods.analysis.load import load
+    from pods.analysis.study import figures_of
 
     folder, runs = study_of(options)
     study = load(folder, runs, options.allow_missing, options.allow_mixed)
     found = compare(study, options.arms or None, options.target or None)
-    figures = _figures(folder)
+    figures = figures_of(folder)
     for name, table in tables(found).items():
         replace(figures / name, table.to_csv(index=False, float_format="%.6g"))
     about = {"command": command(), **as_json(found)}
@@ -106,6 +107,7 @@ def plan(options: Namespace) -> int:
     """What steps and sweeps cost, from finished runs."""
     from pods.analysis.cost.plan import Ask, cell, plan, plan_published
     from pods.analysis.load import load
+    from pods.analysis.study import figures_of
 
     slots = (os.cpu_count() or 1) if options.jobs is None else options.jobs
     ask = Ask(tuple(map(cell, options.nm)), options.seconds, options.steps, options.seeds, slots)
@@ -114,7 +116,7 @@ def plan(options: Namespace) -> int:
         return 0
     folder, runs = study_of(options)
     study = load(folder, runs, options.allow_missing, options.allow_mixed)
-    made, figures = plan(study, ask), _figures(folder)
+    made, figures = plan(study, ask), figures_of(folder)
     for name, table in made.tables.items():
         replace(figures / f"plan.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
     print(*study.holes, *study.mixed, *made.lines, f"tables: {figures}/plan.*", sep="\n")
@@ -164,9 +166,3 @@ def _aggregated(options: Namespace) -> "tuple[Path, Study, Tables]":
 
     folder, runs = study_of(options)
     return folder, *aggregate(folder, runs, options.allow_missing, options.allow_mixed)
-
-
-def _figures(folder: Path) -> Path:
-    figures = folder / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
-    return figures

@@ -6,6 +6,7 @@ from pathlib import Path
 from pods.analysis.curves import counts
 from pods.analysis.load import Study, load
 from pods.analysis.tables import Tables, readable, tables, write
+from pods.runs.files import drop_temporaries
 
 
 def aggregate(
@@ -18,8 +19,16 @@ def aggregate(
     """
     study = load(folder, runs, allow_missing, allow_mixed)
     made = tables(study)
-    write(made, folder / "figures")
+    write(made, figures_of(folder))
     return study, made
+
+
+def figures_of(folder: Path) -> Path:
+    """Where a study's tables and figures go; what a killed process left half-written there goes."""
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    drop_temporaries(figures)
+    return figures
 
 
 def said(study: Study, made: Tables) -> Iterator[str]:

@@ -87,7 +87,6 @@ def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
 
 def write(made: Tables, folder: Path) -> None:
     """Write them as CSV."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name, table in {"curves": made.curves, "runs": made.runs, "summary": made.summary}.items():
         replace(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
 

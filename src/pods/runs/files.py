@@ -96,6 +96,25 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
         raise
 
 
+def drop_temporaries(folder: Path) -> None:
+    """Remove what `replace` left half-written in a folder where its process was killed."""
+    for path in folder.glob("*.tmp[0-9]*"):
+        number = path.name.rpartition(".tmp")[2]
+        if number.isdigit() and not lives(int(number)):
+            path.unlink(missing_ok=True)
+
+
+def lives(process: int) -> bool:
+    """Say whether there is a process of this number on this machine."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
 def fsync(path: Path) -> None:
     """Bring a file's content, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)

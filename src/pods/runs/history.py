@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pods.runs import checkpoint
-from pods.runs.files import read_lines, remove
+from pods.runs.files import lives, read_lines, remove
 from pods.runs.store import DAMAGED, RunStore
 
 
@@ -85,15 +85,7 @@ def leftovers(store: RunStore) -> list[Path]:
 def is_syncs(path: Path) -> bool:
     """Say whether it is the folder that a `pods sync` which lives, of another process, fills."""
     found = re.fullmatch(r"wandb\.tmp([0-9]+)", path.name)
-    if found is None or int(found[1]) == os.getpid():
-        return False
-    try:
-        os.kill(int(found[1]), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # another user's
-        return True
-    return True
+    return found is not None and int(found[1]) != os.getpid() and lives(int(found[1]))
 
 
 def drop_stopgaps(store: RunStore, before: int) -> None:
