@@ -104,7 +104,11 @@ def read_rows(path: Path) -> list[Row] | str:
 
     A last line that was cut off is left out, as everywhere.
     """
-    whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+    return _parsed(path.read_bytes() if path.exists() else b"", path.name)
+
+
+def _parsed(content: bytes, name: str) -> list[Row] | str:
+    whole = content.rpartition(b"\n")[0]
     try:
         return list(orjson.loads(b"[" + whole.replace(b"\n", b",") + b"]"))
     except ValueError:
@@ -112,13 +116,14 @@ def read_rows(path: Path) -> list[Row] | str:
             try:
                 orjson.loads(line)
             except ValueError:
-                return f"{path.name} line {number} is damaged"
-        return f"{path.name} is damaged"
+                return f"{name} line {number} is damaged"
+        return f"{name} is damaged"
 
 
 def _read_records(path: Path) -> Records | str:
     """The records of one evaluation; or why they cannot be read."""
-    rows = read_rows(path)
+    content = path.read_bytes()
+    rows = _parsed(content, path.name)
     if isinstance(rows, str):
         return rows
     try:
@@ -137,5 +142,5 @@ def _read_records(path: Path) -> Records | str:
         np.array(columns["format"], np.bool_),
         np.array(columns["length"], np.int64),
         columns["seed"],
-        cut=not path.read_bytes().endswith(b"\n"),
+        cut=not content.endswith(b"\n"),
     )
