@@ -16,7 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods import dry_run, job
 from pods.checks import build
-from pods.compose import CONF, one_line
+from pods.compose import one_line
+from pods.config import CONF
 from pods.runs.frozen import Changed, freeze
 from pods.sweep import SweepFailed
 from pods.validate import ConfigError

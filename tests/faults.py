@@ -6,7 +6,7 @@ FAULT=raise: vLLM's next step raises; hang: it never returns; stale: a sync brin
 import os
 import time
 
-from pods.method.downsample import max_variance
+from pods.method.rules import max_variance
 
 
 def rule(group, m, rng):

@@ -39,11 +39,15 @@ SMALL = ("tracking=none", "nm.n=8", "nm.m=4", "prompts_per_step=2", "rollouts_ev
          "evaluation.questions=16", "evaluation.repeats=2", "engine.max_rows=8",
          "watchdog_seconds=60")  # fmt: skip
 KINDS = {
-    "full": ("budget.train_seconds=null", "budget.max_steps=8", "checkpoint.every_steps=3"),
+    "full": (
+        "budget.train_seconds=null", "budget.max_steps=8", "checkpoint.every_steps=3",
+        "arm=pods_greso", "task.train_size=12", "group_filter.max_batches=3",
+    ),
     "adapters": (
         "model.tuning=lora", "budget.train_seconds=null", "budget.max_steps=7",
         "checkpoint.every_steps=2", "update.epochs=2", "update.minibatches=2",
         "update.kl_beta=0.1", "update.schedule=cosine", "update.schedule_steps=7",
+        "prompts=mopps", "prompts.mopps.candidates=4", "task.train_size=12",
     ),
     "seconds": (
         "model.tuning=lora", "sampler=random", "group_filter=skip", "budget.train_seconds=2.5",

@@ -8,16 +8,20 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from compose import composed
 from studies import A, B, write_run
 
 from pods.analysis import figures, plots
 from pods.analysis.curves import curves, on_grid
 from pods.analysis.load import IncompleteStudy, load
-from pods.analysis.names import series_names
+from pods.analysis.names import OF_AN_ARM, _said, series_names
 from pods.analysis.read import open_run
 from pods.analysis.study import draw
 from pods.analysis.tables import SHOWN, readable, tables
 from pods.cli import main
+from pods.compose import compose
+from pods.config import CONF
+from pods.runs.identity import science
 
 
 def test_nothing_is_extrapolated():
@@ -43,8 +47,10 @@ def test_a_study_by_hand(tmp_path):
     assert last.t_high - last["mean"] == pytest.approx(12.7062 * last.stderr, rel=1e-5)  # t, 1 df
     assert (accuracy.n == 2).all()
     reward = curve[curve.metric == "reward"].set_index("train_seconds")
-    # steps end at 4 s (a: 0.1), 1 s and 10 s (b: 0.1, 0.2); grid points are 1/6 s apart
-    assert reward["mean"].dropna().to_dict() == pytest.approx({1.0: 0.1, 4.0: 0.1, 10.0: 0.2})
+    # steps end at 4 s (a: 0.1), 1 s and 10 s (b: 0.1, 0.2); a is over after 4 s
+    assert reward["mean"].loc[[0.0, 1.0, 2.0, 4.0, 5.0, 10.0]].tolist() == pytest.approx(
+        [0.1, 0.1, 0.15, 0.15, 0.2, 0.2]
+    )
     row = tables(study).summary.iloc[0]
     area_a = (4 * (0.25 + 0.75) / 2 + 6 * (0.75 + 0.9375) / 2) / 10
     assert row.mean_accuracy == pytest.approx((area_a + 0.25) / 2)
@@ -74,6 +80,29 @@ def test_one_label_on_two_rules_makes_two_curves(tmp_path):
 
 def test_two_labels_on_one_config_make_one_curve(tmp_path):
     assert names(tmp_path, [], ["arm=pods", "seed=1"]) == ["pods 64→16"] * 2
+
+
+def test_an_arms_label_says_what_its_file_sets_and_no_more():
+    """Words that change what an arm selects are shown beside its label."""
+    words = (("arm=grpo",), ("arm=pods_greso",), ("arm=cppo",), ("arm=pods", "prompts=mopps"))
+    configs = [composed(*one) for one in words]
+    assert series_names([(config, science(config)) for config in configs]) == [
+        "grpo 16→16", "pods_greso 64→16", "cppo 64→16", "pods 64→16, prompts.selector=mopps",
+    ]  # fmt: skip
+    unnamed = [composed(f"prompts={name}") for name in ("uniform", "greso")]
+    assert series_names([(config, science(config)) for config in unnamed]) == [
+        "max_variance 64→16, prompts.selector=uniform",
+        "max_variance 64→16, prompts.selector=greso",
+    ]
+
+
+@pytest.mark.parametrize("arm", sorted(path.stem for path in (CONF / "arm").glob("*.yaml")))
+def test_what_an_arms_label_says_is_what_hydra_composes(arm):
+    values = compose([f"arm={arm}"])
+    for key, value in _said(arm).items():
+        group, name = key.split(".")
+        assert values[group][name] == value
+    assert set(_said(arm)) == set(OF_AN_ARM)
 
 
 def test_a_seed_that_one_series_lacks_is_a_hole(tmp_path):

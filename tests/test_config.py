@@ -11,6 +11,7 @@ from compose import ROOT, composed
 
 from pods.checks import build
 from pods.config import Config
+from pods.method.downsample import RULES
 from pods.runs import identity
 from pods.runs.identity import run_folder, science
 from pods.validate import ConfigError, leaves, reference
@@ -29,13 +30,15 @@ GROUPS = {
 
 @pytest.mark.parametrize("choice", sorted(GROUPS))
 def test_every_option_of_every_group_composes(choice):
-    extra = ["model=smollm2_135m"] if choice in ("task=gsm8k", "task=math") else []
+    extra = ["model=smollm2_135m"] if choice.startswith(("task=gsm8k", "task=math")) else []
     extra.append("dry_run=true")  # vLLM need not be here
     assert isinstance(composed(choice, *extra), Config)
 
 
-@pytest.mark.parametrize("rule", ["max_variance", "max_reward", "random", "all"])
+@pytest.mark.parametrize("rule", sorted(RULES))
 def test_every_sampler_composes(rule):
+    files = {path.stem for path in (ROOT / "conf/sampler").glob("*.yaml")}
+    assert files == set(RULES)
     assert composed(f"sampler={rule}", "nm=n16_m16").sampler.rule == rule
 
 
@@ -47,7 +50,7 @@ def test_every_file_of_conf_says_what_it_is():
 
 def test_arms_name_the_rule_and_the_sizes():
     sizes = {}
-    for arm in ("grpo", "grpo_ga", "pods", "random"):
+    for arm in ("grpo", "grpo_ga", "pods", "random", "cppo"):
         config = composed(f"arm={arm}")
         assert config.arm == arm
         sizes[arm] = (config.sampler.rule, config.nm.n, config.nm.m)
@@ -56,6 +59,30 @@ def test_arms_name_the_rule_and_the_sizes():
         "grpo_ga": ("all", 64, 64),
         "pods": ("max_variance", 64, 16),
         "random": ("random", 64, 16),
+        "cppo": ("max_abs_advantage", 64, 16),
+    }
+
+
+def test_arms_take_their_sizes_from_nm_in_any_order_of_words():
+    for words in (("arm=grpo", "nm=n32_m16"), ("nm=n32_m16", "arm=grpo")):
+        assert vars(composed(*words).nm) == {"n": 16, "m": 16, "groups": 1}
+    assert vars(composed("arm=grpo_ga", "nm=n32_m16").nm) == {"n": 32, "m": 32, "groups": 1}
+
+
+def test_arms_name_what_they_select():
+    found = {}
+    for arm in ("dapo", "greso", "mopps", "pods_greso", "pods_mopps", "reinforce_ada"):
+        config = composed(f"arm={arm}")
+        setting = config.group_filter
+        found[arm] = (config.sampler.rule, config.nm.n, config.prompts.selector, setting.name,
+                      setting.metric, setting.adaptive, config.advantage.over)  # fmt: skip
+    assert found == {
+        "dapo": ("all", 16, "uniform", "resample", "correct", False, "selected"),
+        "greso": ("all", 16, "greso", "resample", "reward", True, "selected"),
+        "mopps": ("all", 16, "mopps", "none", "reward", False, "selected"),
+        "pods_greso": ("max_variance", 64, "greso", "resample", "reward", True, "selected"),
+        "pods_mopps": ("max_variance", 64, "mopps", "none", "reward", False, "selected"),
+        "reinforce_ada": ("balanced", 64, "uniform", "none", "reward", False, "full"),
     }
 
 
@@ -82,20 +109,32 @@ BAD = {
     "seed=-1": "seed=-1: must be an integer >= 0",
     "nm.n=1.5": "nm.n=1.5: must be an integer >= 1",
     "nm.n=true": "nm.n=True: must be an integer >= 1",
+    "nm.groups=0": "nm.groups=0: must be an integer >= 1",
+    "prompts.selector=best": "prompts.selector=best: must be one of uniform, greso, mopps",
+    "prompts.greso.explore=0": "prompts.greso.explore=0.0: must be a number from 0.001 to 1",
+    "prompts.greso.p_min=0.6": "prompts.greso.p_easy=0.5: must be from prompts.greso.p_min=0.6 to",
+    "prompts.greso.adjust_after=0": "prompts.greso.adjust_after=0: must be an integer >= 1",
+    "prompts.mopps.decay=1.5": "prompts.mopps.decay=1.5: must be a number from 0 to 1",
+    "group_filter.metric=std": "group_filter.metric=std: must be one of reward, correct",
+    "advantage.over=half": "advantage.over=half: must be one of selected, full, none",
     "nm.m=65": "nm.m=65: must be at most nm.n=64",
     "nm.m=1": "nm.m=1: must be at least 2: one reward has no advantage",
     "sampler=all": "nm.m=16: must be nm.n=64 where sampler.rule=all keeps all",
     "sampler.rule=best": "sampler.rule=best: must be one of max_variance",
     "+typo=1": "typo=1: no such key",
-    "+nm.typo=1": "nm.typo=1: no such key; nm has n, m",
+    "+nm.typo=1": "nm.typo=1: no such key; nm has n, m, groups",
     "update.aggregation=sum": "must be one of sequence_mean, token_mean, dr_grpo",
     "update.lr=nan": "update.lr=nan: must be a number > 0",
     "update.betas=[0.9]": "update.betas=[0.9]: must be two numbers in [0, 1)",
     "update.schedule=cosine": "update.schedule_steps=null: must be more than",
-    "update.minibatches=33": "must be at most prompts_per_step * nm.m = 32",
+    "update.minibatches=33": "must be at most prompts_per_step * nm.groups * nm.m = 32",
     "sampling.temperature=0": "sampling.temperature=0.0: must be a number > 0",
     "budget.train_seconds=null": "set it or budget.max_steps",
     "task.path=nowhere": "task.path=nowhere: must be null",
+    "task.test_path=nowhere": "task.test_path=nowhere: must be null: chainsum is generated",
+    "task.test_set=amc23": "task.test_set=amc23: must be own: chainsum is generated",
+    "task.test_set=aime": "task.test_set=aime: must be one of own, gsm8k, math500, amc23",
+    "model.answer_format=xml": "model.answer_format=xml: must be one of tag, hash, boxed, chain",
     "task.test_size=2000": "task.test_size=2000: must be at most 1024 for chainsum",
     "evaluation.questions=300": "must be at most task.test_size=256",
     "model.path=nowhere": "model.path=nowhere: must be a folder with config.json",
@@ -130,6 +169,12 @@ def test_bad_input_is_named_with_its_value_and_what_is_allowed(override):
         (("task=math", "task.grader=lenient"), "task.grader=lenient: must be exact for math"),
         (("task=gsm8k", "task.answer_format=boxed", "task.format_reward=open_r1"),
          "must be additive, when_wrong or none where task.answer_format=boxed"),
+        (("task=math", "task.test_set=amc23", "evaluation.questions=41"),
+         "^evaluation.questions=41: must be at most 40, which is all of amc23$"),
+        (("task=math", "task.test_size=501"), "^task.test_size=501: must be at most 500, .* math5"),
+        (("task=gsm8k", "task.test_size=1320"), "must be at most 1319, which is all of gsm8k"),
+        (("task=math", "task.test_path=nowhere"),
+         "^task.test_path=nowhere: must be a file of JSON lines$"),
     ],
 )  # fmt: skip
 def test_keys_of_a_task_that_do_not_go_together(words, message):
@@ -137,9 +182,71 @@ def test_keys_of_a_task_that_do_not_go_together(words, message):
         composed("model=qwen2_5_0_5b", *words)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("sampler=max_variance_aliased", "nm.m=48"),
+         "nm.m=48: must be at most nm.n / 2 = 32, or nm.n, where sampler.rule=max_variance_alias"),
+        (("arm=greso", "group_filter.min_batch=3"),
+         "group_filter.min_batch=3: must be at most a whole sampling's 2 prompts"),
+        (("group_filter=resample", "prompts_per_step=8", "group_filter.batch=2",
+          "group_filter.max_batches=3"),
+         "group_filter.max_batches=3: must give at least prompts_per_step=8 prompts"),
+        (("group_filter=skip", "nm.n=1", "nm.m=1", "advantage.over=none"),
+         "nm.n=1: must be at least 2 where group_filter=skip: one rollout has no variance"),
+        (("arm=mopps", "prompts_per_step=300"),
+         "prompts_per_step=300: must be at most the problems to choose from, task.train_size=256"),
+        (("nm.groups=2", "update.minibatches=65"),
+         "must be at most prompts_per_step * nm.groups * nm.m = 64"),
+    ],
+)  # fmt: skip
+def test_keys_of_selection_that_do_not_go_together(words, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        composed(*words)
+
+
 def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"must be a folder with train\.jsonl"):
-        composed("task=gsm8k", "model=smollm2_135m", f"task.path={tmp_path}")
+    words = ("task=gsm8k", "model=smollm2_135m", f"task.path={tmp_path}")
+    with pytest.raises(ConfigError, match=r"must be a folder with train\.jsonl and test\.jsonl$"):
+        composed(*words)
+    with pytest.raises(ConfigError, match=r"task.path=.*: must be a folder with train\.jsonl$"):
+        composed(*words, "task.test_set=math500")
+    (tmp_path / "train.jsonl").touch()
+    assert composed(*words, "task.test_set=math500").task.evaluated_on() == "math500"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["task=math"], "task.name=math: math-verify is not installed: pip install"),
+        (["task=gsm8k", "task.test_set=amc23"], "task.test_set=amc23: math-verify is not"),
+        (["task=gsm8k", "task.test_set=math500"], "task.test_set=math500: math-verify is not"),
+    ],
+)
+def test_math_verify_is_asked_for_wherever_its_grader_is_needed(monkeypatch, words, said):
+    monkeypatch.setattr("pods.checks.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=said):
+        composed("model=qwen2_5_3b", *words)
+    composed("model=qwen2_5_3b", "task=gsm8k")
+
+
+@pytest.mark.parametrize(
+    ("model", "form"),
+    [("qwen2_5_1_5b_math", "boxed"), ("qwen2_5_7b_math", "boxed"), ("llama3_2_3b", "tag"),
+     ("r1_distill_qwen_1_5b", "boxed"), ("qwen2_5_7b", "tag"), ("qwen2_5_3b", "tag")],
+)  # fmt: skip
+def test_a_model_is_asked_for_the_form_that_it_was_taught(model, form):
+    for order in ((f"model={model}", "task=math"), ("task=gsm8k", f"model={model}")):
+        assert composed(*order).task.answer_format == form
+    assert composed(f"model={model}").task.answer_format == "chain"  # chainsum has its own
+    told = composed(f"model={model}", "task=gsm8k", "task.answer_format=hash")
+    assert told.task.answer_format == "hash"
+
+
+def test_prompt_and_completion_fit_the_positions_of_qwen_math():
+    for size in ("1_5b", "7b"):
+        sampling = composed(f"model=qwen2_5_{size}_math", "task=math").sampling
+        assert sampling.max_prompt_tokens + sampling.max_completion_tokens == 4096
 
 
 def test_a_missing_key_is_named():
@@ -212,6 +319,20 @@ def test_identity_follows_the_data_not_its_place(tmp_path):
             fingerprint(composed("task=gsm8k", "model=smollm2_135m", f"task.path={folder}"))
         )
     assert prints[0] == prints[1] != prints[2]
+
+
+def test_identity_follows_the_test_set_and_the_bytes_of_its_file(tmp_path):
+    one, same, other = (tmp_path / name for name in ("one.jsonl", "same.jsonl", "other.jsonl"))
+    for file, answer in ((one, "27.0"), (same, "27.0"), (other, "28.0")):
+        file.write_text(f'{{"question": "q", "answer": "{answer}"}}\n')
+    words = ("task=math", "model=smollm2_135m")
+    own, hub = fingerprint(composed(*words)), fingerprint(composed(*words, "task.test_set=amc23"))
+    prints = [
+        fingerprint(composed(*words, "task.test_set=amc23", f"task.test_path={file}"))
+        for file in (one, same, other)
+    ]
+    assert prints[0] == prints[1] and len({own, hub, *prints}) == 4
+    assert fingerprint(composed(*words, f"task.test_path={one}")) not in {own, *prints}
 
 
 def test_identity_follows_the_weights_not_their_place(tmp_path):

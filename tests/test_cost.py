@@ -189,6 +189,25 @@ def test_what_can_be_told_all_the_same():
     assert coefficient(model, "kept")[0] == pytest.approx(EACH_KEPT)
 
 
+def test_an_arm_that_samples_again_is_left_out_of_the_fit_and_set_beside_it():
+    """Its second samplings have a fixed part of their own, 15 ms here, that no n explains."""
+    runs = runs_of(GRID)
+    steps = steps_of(runs).assign(generated_rollouts=np.nan, trained_rollouts=np.nan)
+    again = runs_of([(16, 16)]).assign(run="again", series="dapo 16→16", arm="dapo")
+    more = steps_of(again).assign(generated_rollouts=96, trained_rollouts=32)
+    more["seconds/generate"] = 2 * 0.015 + EACH_GENERATED * 96
+    study = study_of(pd.concat([runs, again]), pd.concat([steps, more]))
+    table = per_run(study.runs, study.steps, study.evaluations).set_index("run")
+    assert table.generated["again"] == 96 and table.generated["16-16-0-2"] == 32
+    model = cost_model(table.reset_index(), study.steps)
+    assert model.total.at({"generated": 1})[0] == pytest.approx(EACH_GENERATED)
+    row = residuals(model).set_index("arm").loc["dapo"]
+    assert row.residual == pytest.approx(0.015) and row.generated == 96
+    found = plan(study, Ask())
+    assert found.lines[1].startswith("dapo: prompts are sampled again or left out, so steps do not")
+    assert not any("dapo 16→16 step costs" in line for line in found.lines)
+
+
 def test_as_many_cells_as_coefficients_leave_the_line_unchecked():
     runs = runs_of([(16, 16), (64, 16), (64, 64)], seeds=range(4))
     lines = plan(study_of(runs, steps_of(runs, noise=0.001)), Ask()).lines

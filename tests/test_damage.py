@@ -17,7 +17,7 @@ from pods.runs.history import newest_checkpoint
 from pods.runs.store import OPTIMIZER, RunStore
 
 STEPS = 3
-COMMON = (OPTIMIZER, "clock.json", checkpoint.MANIFEST)
+COMMON = (OPTIMIZER, "selection.json", "clock.json", checkpoint.MANIFEST)
 FILES = {
     "full": (
         "policy/model.safetensors",

@@ -33,7 +33,8 @@ def config(folder: Path | None, **changes) -> TaskConfig:
     """GSM8K in a folder, unless told otherwise."""
     keys = {"name": "gsm8k", "path": folder and str(folder), "train_size": None, "test_size": None,
             "few_shot": 0, "malformed": "fail", "answer_format": "tag", "format_reward": "none",
-            "grader": "exact", "lenient": "release", "workers": None}  # fmt: skip
+            "grader": "exact", "lenient": "release", "workers": None,
+            "test_set": "own", "test_path": None}  # fmt: skip
     return TaskConfig(**(keys | changes))
 
 
@@ -286,7 +287,7 @@ def test_math_from_a_folder(tmp_path):
     write(tmp_path, [problem(1), problem(2)],
           [json.dumps(one).encode() for one in (with_answer, without)])  # fmt: skip
     task = load(config(tmp_path, name="math", answer_format="boxed", few_shot=1))
-    assert task.name == "math" and task.lenient is None and task.ahead is not None
+    assert task.name == "math" and task.examiner.lenient is None and task.ahead is not None
     assert [one.gold for one in task.train + task.test] == [
         r"\frac{2}{7}", r"\frac{1}{3}", r"\sqrt{2}"
     ]  # fmt: skip

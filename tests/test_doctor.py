@@ -85,9 +85,12 @@ def test_an_engine_too_far_from_the_trainer_is_wrong(doctor):
 @pytest.mark.parametrize(
     ("word", "answer"),
     [
-        ("nm.typo=3", "nm.typo=3: no such key; nm has n, m"),
+        ("nm.typo=3", "nm.typo=3: no such key; nm has n, m, groups"),
         ("nm.n=x", "nm.n=x: must be an integer >= 1"),
-        ("task=typo", "task=typo: must be one of chainsum, gsm8k, math"),
+        (
+            "task=typo",
+            "task=typo: must be one of chainsum, gsm8k, gsm8k_open_r1, gsm8k_release, math",
+        ),
         ("nm.n=8,16", "nm.n=8,16: several values; `run.py -m` sweeps over them"),
     ],
 )

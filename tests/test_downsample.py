@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods.method.downsample import RULES, find_rule, keep, max_reward, max_variance, random
+from pods.method.downsample import RULES, find_rule, keep
+from pods.method.rules import (
+    balanced,
+    max_abs_advantage,
+    max_reward,
+    max_variance,
+    max_variance_aliased,
+    percentile,
+    random,
+)
 from pods.records import Group
 
 RNG = np.random.default_rng(0)
@@ -47,10 +56,76 @@ def test_max_variance_of_binary_rewards_follows_theorem_2(n, data):
 
 
 def test_a_worked_example_with_the_papers_numbers():
-    # 64 of 128 correct, m = 32: 16 correct and 16 wrong (the authors' 8-GPU code keeps 1 and 31)
+    # 64 of 128 correct, m = 32: 16 correct and 16 wrong; the authors' 8-GPU code keeps 1 and 31
     rewards = [1.0, 0.0] * 64
-    kept = max_variance(group(rewards), 32, RNG)
-    assert np.array(rewards)[kept].sum() == 16
+    for rule, correct in ((max_variance, 16), (max_variance_aliased, 1)):
+        assert np.array(rewards)[rule(group(rewards), 32, RNG)].sum() == correct
+
+
+@pytest.mark.parametrize(
+    ("correct", "kept"), [(16, 16), (20, 13), (28, 5), (31, 2), (32, 1), (96, 1), (110, 14)]
+)
+def test_the_aliased_rule_keeps_what_the_authors_code_keeps(correct, kept):
+    # read off a run of grpo_trainer.py:1108-1116 at 187f43b, n = 128, m = 32
+    rewards = np.random.default_rng(0).permutation([1.0] * correct + [0.0] * (128 - correct))
+    chosen = max_variance_aliased(group(list(rewards)), 32, RNG)
+    assert rewards[chosen].sum() == kept
+
+
+@given(st.integers(2, 30), st.data())
+def test_the_aliased_rule_of_binary_rewards_keeps_one_correct_rollout(m, data):
+    correct, wrong = (data.draw(st.integers(m, 3 * m)) for _ in range(2))
+    rewards = data.draw(st.permutations([1.0] * correct + [0.0] * wrong))
+    kept = max_variance_aliased(group(list(rewards)), m, RNG)
+    assert np.array(rewards)[kept].sum() == 1
+
+
+def test_the_aliased_rule_refuses_sizes_where_the_code_keeps_rollouts_twice():
+    with pytest.raises(ValueError, match=r"m=3 of n=4 rollouts: the defect needs m <= n/2"):
+        max_variance_aliased(group([0.0, 1.0, 0.0, 1.0]), 3, RNG)
+
+
+@given(TIED, st.data())
+def test_max_abs_advantage_keeps_the_farthest_from_the_mean(rewards, data):
+    m = data.draw(st.integers(1, len(rewards)))
+    distance = np.abs(np.array(rewards) - np.mean(rewards))
+    kept = max_abs_advantage(group(rewards), m, RNG)
+    left = np.setdiff1d(np.arange(len(rewards)), kept)
+    assert len(left) == 0 or distance[kept].min() >= distance[left].max() - 1e-9
+
+
+def test_max_abs_advantage_by_hand():
+    # mean 0.25: |r - mean| is 0.25, 0.25, 0.75, 0.25; the earlier of equals
+    assert max_abs_advantage(group([0.0, 0.0, 1.0, 0.0]), 3, RNG).tolist() == [0, 1, 2]
+    # mean 0.5: all are as far, whatever rounding says
+    assert max_abs_advantage(group([0.1, 0.9] * 4), 2, RNG).tolist() == [0, 1]
+
+
+def test_percentile_by_hand():
+    # eight rewards in order, four kept: the quantiles 1/8, 3/8, 5/8, 7/8 are places 1, 3, 5, 7
+    shuffled = [5.0, 0.0, 7.0, 3.0, 1.0, 6.0, 2.0, 4.0]
+    kept = percentile(group(shuffled), 4, RNG)
+    assert sorted(shuffled[i] for i in kept) == [1.0, 3.0, 5.0, 7.0]
+    # ten and three: 1/6, 3/6, 5/6 of ten are places 1.67, 5, 8.33
+    assert percentile(group(list(map(float, range(10)))), 3, RNG).tolist() == [1, 5, 8]
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.data())
+def test_balanced_keeps_as_many_right_as_wrong_where_it_can(right, wrong, data):
+    n = max(right + wrong, 1)
+    m = data.draw(st.integers(1, n))
+    rewards = np.array([1.0] * right + [0.0] * (n - right))
+    kept = int(rewards[balanced(group(list(rewards)), m, np.random.default_rng(0))].sum())
+    assert abs(kept - (m - kept)) == min(
+        abs(k - (m - k)) for k in range(max(0, m - (n - right)), min(right, m) + 1)
+    )
+
+
+def test_balanced_draws_every_right_one_alike():
+    rng, counts = np.random.default_rng(0), np.zeros(6)
+    for _ in range(3000):
+        counts[balanced(group([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]), 2, rng)] += 1
+    assert np.abs(counts - 1000).max() < 4 * np.sqrt(1000)
 
 
 @given(st.sampled_from(sorted(RULES)), TIED)
@@ -59,9 +134,9 @@ def test_with_m_equal_n_every_rule_is_grpo(name, rewards):
     assert kept.tolist() == list(range(len(rewards)))
 
 
-@given(st.sampled_from(["max_variance", "max_reward", "random"]), TIED, st.data())
+@given(st.sampled_from(sorted(set(RULES) - {"all"})), TIED, st.data())
 def test_rules_return_m_distinct_ascending_indices_and_repeat_themselves(name, rewards, data):
-    m = data.draw(st.integers(1, len(rewards)))
+    m = data.draw(st.integers(1, max(1, len(rewards) // 2)))
     first, second = (RULES[name](group(rewards), m, np.random.default_rng(7)) for _ in range(2))
     assert first.tolist() == second.tolist() == sorted(set(first.tolist()))
     assert len(first) == m
@@ -104,7 +179,7 @@ def test_random_draws_every_subset_alike():
     assert all(abs(count - 1000) < 4 * np.sqrt(1000) for count in counts.values())
 
 
-@pytest.mark.parametrize("name", ["max_variance", "max_reward", "random", "all"])
+@pytest.mark.parametrize("name", sorted(RULES))
 def test_rules_refuse_what_they_cannot_do(name):
     with pytest.raises(ValueError, match="m=4"):
         RULES[name](group([1.0, 0.0, 1.0]), 4, RNG)
@@ -118,7 +193,7 @@ def test_a_rule_cannot_change_the_rewards():
 
 
 def test_a_rule_of_ones_own_is_found_by_module_and_name():
-    assert find_rule("pods.method.downsample:max_reward") is max_reward
+    assert find_rule("pods.method.rules:max_reward") is max_reward
     for name in ("nonsense", "no_such_module:rule", "os:no_such_function"):
         with pytest.raises(ValueError, match=r"must be one of|cannot import"):
             find_rule(name)

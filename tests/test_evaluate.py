@@ -43,7 +43,7 @@ def run(tmp_path_factory):
     config = composed(
         *SHORT, f"runs_dir={folder / 'runs'}", "nm.n=8", "nm.m=4", f"engine.max_rows={CHUNK}",
         "budget.train_seconds=null", "budget.max_steps=6", "checkpoint.every_steps=2",
-        "checkpoint.every_train_seconds=0.21",
+        "checkpoint.every_train_seconds=0.29",
     )  # fmt: skip
     store, ticks = freeze(config), count()
     assert job.execute(store.folder, now=lambda: next(ticks) * TICK) == job.DONE
@@ -89,12 +89,12 @@ def test_a_step_is_due_if_the_clock_passes_a_multiple_in_it_or_its_number_is_one
 
 
 def test_the_log_alone_gives_the_points_that_the_run_had(run):
-    """A step is 5 phases of a tick: 0.21 s pass in step 3 (10 to 15 ticks), 0.42 s in step 6."""
+    """A step is 7 phases of a tick: 0.29 s pass in step 3 (14 to 21 ticks), 0.58 s in step 6."""
     lines = read_lines(run.metrics_path)
     points = expected_points(run.config(), lines)
-    assert points == evaluation_points(run) == {step: step * 5 * TICK for step in POINTS}
+    assert points == evaluation_points(run) == {step: step * 7 * TICK for step in POINTS}
     until = {step: seconds for step, seconds in points.items() if step < 5}
-    assert expected_points(run.config(), lines[:5]) == {**until, 5: 25 * TICK}
+    assert expected_points(run.config(), lines[:5]) == {**until, 5: 35 * TICK}
     assert expected_points(run.config(), []) == {0: 0.0}
     void = [{**line, "nonfinite": "the loss is NaN"} for line in lines]
     assert expected_points(run.config(), void) == points

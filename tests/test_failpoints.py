@@ -249,7 +249,7 @@ def serve(tuning, folder):
     run = start(tuning, folder / "runs")
     run.commit(0, evaluation=True)
     gc.freeze()  # children then share its pages
-    steps, tried = run.loop.steps(0), {}
+    steps, tried = run.loop.steps(0, run.selector), {}
     run.record(next(steps))
     run.commit(1, evaluation=True)
     run.record(next(steps))

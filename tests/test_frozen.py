@@ -16,12 +16,12 @@ from pods.runs.store import RunStore
 from pods.validate import leaves
 
 OTHER = {
-    int: lambda v: v + 1, float: lambda v: v / 2 + 0.25, bool: lambda v: not v,
+    int: lambda v: v + 1, float: lambda v: v / 3 + 0.25, bool: lambda v: not v,
     str: lambda v: v + "x", list: lambda v: v[:-1],
     type(None): lambda v: 7,
 }  # fmt: skip
 SCIENCE = [name for name, (_, key) in leaves().items() if not key.operational]
-PLACES = {"task.path", "model.path", "model.hub"}
+PLACES = {"task.path", "task.test_path", "model.path", "model.hub"}
 
 
 def edit(store: RunStore, name: str, change) -> None:

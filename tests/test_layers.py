@@ -15,7 +15,7 @@ RANK = {
     "checks": 2, "compose": 2,
     "runs": 3, "tasks": 3, "progress": 3,
     "policy": 4, "analysis": 4, "board": 4,
-    "rollouts": 5,
+    "rollouts": 5, "step": 5,
     "train": 6, "evaluate": 6,
     "step_record": 7, "proof": 7,
     "experiment": 8,

@@ -19,7 +19,7 @@ POISON = """
 import dataclasses, math, os
 from pods import train
 from pods.records import Parts
-from pods.method.downsample import max_variance as rule
+from pods.method.rules import max_variance as rule
 from pods.tasks import load as tasks
 
 REWARDS, GRADIENTS = (list(map(int, os.environ[name].split())) for name in ("REWARDS", "GRADIENTS"))
@@ -32,9 +32,9 @@ def spoiled_load(*words):
         return dataclasses.replace(found, parts=Parts(math.nan)) if at[0] in REWARDS else found
     return dataclasses.replace(task, grade=grade)
 
-def counted_step(self, number):
+def counted_step(self, number, selector):
     at[0] = number
-    return step(self, number)
+    return step(self, number, selector)
 
 def spoiled_advantages(*args, **kwargs):
     found = advantages(*args, **kwargs)
@@ -107,9 +107,9 @@ def replayed(kept) -> str:
             row["finished"],
         )
         for row in rows
-        if row["kept"]
+        if row["trained"]
     ]
-    advantages = np.array([float(row["advantage"]) for row in rows if row["kept"]])
+    advantages = np.array([float(row["advantage"]) for row in rows if row["trained"]])
     assert not np.isfinite(advantages).all()
     optimizer = make_optimizer(policy, config.update)
     restore_optimizer(optimizer, kept / "optimizer.safetensors")

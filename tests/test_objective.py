@@ -30,6 +30,13 @@ def test_equal_rewards_have_exactly_no_advantage():
         assert advantages(rewards, EVERYTHING, over=over, ddof=1, eps=1e-4).tolist() == [0.0] * 4
 
 
+def test_without_normalisation_the_advantage_is_the_reward():
+    rewards = np.array([0.0, 1.0, 1.1])
+    for kept in ([0, 2], [1, 1]):
+        found = advantages(rewards, np.array(kept), over="none", ddof=1, eps=1e-4)
+        assert found.tolist() == rewards[kept].tolist()
+
+
 def test_advantages_ignore_a_shift_of_the_rewards():
     rewards = np.array([0.3, -1.0, 2.0, 0.0])
     settings = {"over": "selected", "ddof": 1, "eps": 1e-4}

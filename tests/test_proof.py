@@ -6,12 +6,13 @@ import math
 import pytest
 from compose import composed
 
+from pods.method.prompts import Uniform
 from pods.policy.update import UpdateStats
 from pods.proof import NotThePolicy, Proof, make_proof
 from pods.runs.files import append
 from pods.runs.history import gaps
 from pods.runs.store import RunStore
-from pods.train import Step
+from pods.step import Step
 
 FIELDS = [field.name for field in dataclasses.fields(UpdateStats)]
 
@@ -22,7 +23,8 @@ def proof(min_kept=0.9):
 
 def step(number, gap, kept=None):
     stats = UpdateStats(**{**dict.fromkeys(FIELDS, 0.0), "logprob_gap_mean": gap})
-    return Step(number, 0.0, {}, [], None if gap is None else stats, kept)
+    nothing = None if gap is None else stats
+    return Step(number, 0.0, {}, [], Uniform(), 0, 1, 0, 0, 1, nothing, kept)
 
 
 def test_one_bad_step_is_an_alarm_and_three_in_a_row_are_the_end():

@@ -19,6 +19,8 @@ from pods.runs.files import read_lines
 from pods.runs.history import newest_checkpoint
 from pods.runs.store import RunStore
 
+PRESETS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
+
 
 def test_one_run_leaves_what_the_readme_says(run_py, tmp_path):
     result = run_py(*SHORT)
@@ -71,6 +73,22 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(run_py, tmp
     repeats = a[1]["evaluations/step-000000.jsonl"].splitlines()
     answers = [[json.loads(x)["correct"] for x in part] for part in (repeats[:16], repeats[16:])]
     assert answers[0] != answers[1]
+
+
+def test_the_readmes_rule_of_ones_own(run_py, tmp_path, monkeypatch):
+    readme = (ROOT / "README.md").read_text()
+    code = readme.split("```python\n# my_rules.py\n")[1].split("```")[0]
+    assert "sampler.rule=my_rules:shortest" in readme and len(code.splitlines()) <= 10
+    (tmp_path / "my_rules.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = run_py("sampler.rule=my_rules:shortest", *SHORT)
+    assert result.returncode == 0, result.stderr
+    packed = (run_folder(tmp_path) / "rollouts" / "step-000002.jsonl.gz").read_bytes()
+    rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
+    for group in (rows[:64], rows[64:]):
+        kept = [row["length"] for row in group if row["kept"]]
+        assert len(kept) == 16
+        assert max(kept) <= min(row["length"] for row in group if not row["kept"])
 
 
 @pytest.mark.slow  # by the commands; test_kill.py kills runs in one process, many times
@@ -147,9 +165,13 @@ def test_nohup_is_meant(tmp_path):
         (["nm.m=99"], "error: nm.m=99: must be at most nm.n=64\n"),
         (
             ["sampler=maxvar"],
-            "error: sampler=maxvar: must be one of all, max_reward, max_variance, random\n",
+            "error: sampler=maxvar: must be one of all, balanced, max_abs_advantage, max_reward, "
+            "max_variance, max_variance_aliased, percentile, random\n",
         ),
-        (["experiment=nope"], "error: experiment=nope: must be one of cost_grid, quickstart\n"),
+        (
+            ["experiment=nope"],
+            f"error: experiment=nope: must be one of {', '.join(PRESETS)}\n",
+        ),
         (["seed=0,1"], "error: seed=0,1: several values; `run.py -m` sweeps over them\n"),
         (["-m", "seed=0,x"], "error: seed=x: must be an integer >= 0\n"),
     ],
@@ -168,7 +190,7 @@ def test_bad_input_ends_in_one_line_before_anything_is_written(
 def test_help_shows_the_groups_and_the_quoted_sweep(run_py):
     result = run_py("--help")
     assert result.returncode == 0
-    assert "'seed=range(8)'" in result.stdout and "sampler: all, max_reward" in result.stdout
+    assert "'seed=range(8)'" in result.stdout and "sampler: all, balanced" in result.stdout
 
 
 def test_missing_weights_are_reported_with_the_remedy(run_py, tmp_path, monkeypatch):

@@ -7,8 +7,9 @@ import pytest
 from compose import composed
 
 from pods.evaluate import evaluate, questions
-from pods.method.downsample import max_variance, random
-from pods.method.prompts import uniform
+from pods.method.prompts import Uniform
+from pods.method.rules import max_variance, random
+from pods.method.walk import Walk
 from pods.policy.update import UpdateStats
 from pods.records import Grade, Parts, Problem, Rollout, Task
 from pods.runs.clock import TrainClock
@@ -48,7 +49,7 @@ def loop(*overrides, seconds=0.5):
     now = [0.0]
 
     def read():
-        now[0] += seconds / 10  # five phases, two readings each
+        now[0] += seconds / 14  # seven phases, two readings each
         return now[0]
 
     updates = []
@@ -64,9 +65,13 @@ def loop(*overrides, seconds=0.5):
     return made, updates
 
 
+def one(made, number):
+    return made.step(number, Uniform(made.config.prompts_per_step * (number - 1)))
+
+
 def test_a_step_is_one_generation_call_and_one_update_on_the_kept():
     made, updates = loop()
-    step = made.step(1)
+    step = one(made, 1)
     [(prompts, n, sampling, seeds)] = made.engine.calls
     assert n == 4 and len(prompts) == 2 and len(set(seeds)) == 2
     assert (sampling.temperature, sampling.max_completion_tokens) == (1.0, 32)
@@ -89,7 +94,7 @@ def test_a_step_is_one_generation_call_and_one_update_on_the_kept():
 
 def test_the_budget_is_checked_every_step_and_overrun_by_at_most_one():
     made, _ = loop("budget.train_seconds=1.8")
-    steps = list(made.steps(0))
+    steps = list(made.steps(0, Uniform()))
     assert [step.step for step in steps] == [
         1,
         2,
@@ -99,22 +104,22 @@ def test_the_budget_is_checked_every_step_and_overrun_by_at_most_one():
         6,
         7,
         8,
-    ]  # 0.25 s each: 5 phases of 0.05
+    ]  # 0.25 s each
     assert steps[-1].train_seconds == pytest.approx(2.0)
     made, _ = loop("budget.max_steps=3")
-    assert [step.step for step in made.steps(0)] == [1, 2, 3]
-    assert [step.step for step in made.steps(2)] == [3]
-    assert list(made.steps(3)) == []
+    assert [step.step for step in made.steps(0, Uniform())] == [1, 2, 3]
+    assert [step.step for step in made.steps(2, Uniform())] == [3]
+    assert list(made.steps(3, Uniform())) == []
 
 
 def test_groups_without_variance_are_counted_and_can_be_skipped():
     made, updates = loop("group_filter=skip", "prompts_per_step=5")
-    step = made.step(1)
+    step = one(made, 1)
     line = metrics(step)
     assert (line["zero_variance_groups"], line["skipped_groups"]) == (2, 2)
     assert len(updates[0][0]) == 3 * 2
     keep, updates = loop("prompts_per_step=5")
-    line = metrics(keep.step(1))
+    line = metrics(one(keep, 1))
     assert (line["zero_variance_groups"], line["skipped_groups"]) == (2, 0)
     assert line["zero_variance_kept"] == 2
     assert len(updates[0][0]) == 5 * 2
@@ -123,7 +128,7 @@ def test_groups_without_variance_are_counted_and_can_be_skipped():
 def test_a_step_left_empty_costs_its_time_and_makes_no_update():
     made, updates = loop("group_filter=skip")
     made = dataclasses.replace(made, prompts=[(1,)] * 5)  # all odd: rewards are all 0
-    step = made.step(1)
+    step = one(made, 1)
     assert updates == [] and step.update is None
     assert step.train_seconds > 0
     assert "loss" not in metrics(step) and metrics(step)["trained_tokens"] == 0
@@ -131,12 +136,12 @@ def test_a_step_left_empty_costs_its_time_and_makes_no_update():
 
 def test_metrics_by_hand():
     made, _ = loop("prompts_per_step=5")
-    line = metrics(made.step(1))
+    line = metrics(one(made, 1))
     assert line["reward"] == pytest.approx((3 * 0.5 + 2 * 0) / 5)
     assert line["kept_reward_std"] == pytest.approx(3 * 0.5 / 5)
     assert line["length"] == 2.5 and line["generated_tokens"] == 5 * 10
     assert len(line["kept"]) == 5 and all(len(kept) == 2 for kept in line["kept"])
-    rows = list(rollout_rows(made.step(2)))
+    rows = list(rollout_rows(one(made, 2)))
     assert len(rows) == 20
     assert (
         sum(row["kept"] for row in rows) == sum(row["advantage"] is not None for row in rows) == 10
@@ -144,12 +149,14 @@ def test_metrics_by_hand():
 
 
 def test_prompts_come_once_an_epoch_and_the_seed_decides_their_order():
-    epochs = np.concatenate([uniform(3, step, 2, 5) for step in range(5)])
-    assert sorted(epochs[:5]) == sorted(epochs[5:]) == [0, 1, 2, 3, 4]
-    assert epochs[:5].tolist() != epochs[5:].tolist()
-    orders = {
-        tuple(np.concatenate([uniform(s, step, 1, 5) for step in range(5)])) for s in range(20)
-    }
+    config = composed().prompts
+    chosen, selector = [], Uniform()
+    for _ in range(5):
+        batch, selector = selector.choose(Walk(3, 5), 2, config)
+        chosen += batch.problems
+    assert sorted(chosen[:5]) == sorted(chosen[5:]) == [0, 1, 2, 3, 4]
+    assert chosen[:5] != chosen[5:]
+    orders = {tuple(Uniform().choose(Walk(seed, 5), 5, config)[0].problems) for seed in range(20)}
     assert len(orders) > 10
 
 
@@ -158,7 +165,7 @@ def test_seeds_of_generation_differ_by_run_step_and_slot():
     for seed in (0, 1):
         made, _ = loop(f"seed={seed}")
         for step in (1, 2):
-            made.step(step)
+            one(made, step)
         seeds += [s for call in made.engine.calls for s in call[3]]
     assert len(set(seeds)) == 8
 
@@ -188,7 +195,7 @@ def test_questions_are_the_first_n_and_there_must_be_as_many():
 def test_the_rules_draws_differ_by_seed_step_and_slot():
     def kept(seed, step):
         made, _ = loop(f"seed={seed}", "nm.n=16", "nm.m=8")
-        groups = dataclasses.replace(made, rule=random).step(step).groups
+        groups = one(dataclasses.replace(made, rule=random), step).groups
         return [tuple(group.kept) for group in groups]
 
     assert kept(0, 1) == kept(0, 1)
@@ -212,7 +219,7 @@ def test_slow_grading_begins_with_each_completion_and_nothing_is_lost():
         return grade(text, gold)
 
     task = dataclasses.replace(TASK, grade=noted, ahead=lambda *pair: begun.append(pair))
-    dataclasses.replace(made, task=task, engine=Telling()).step(1)
+    one(dataclasses.replace(made, task=task, engine=Telling()), 1)
     assert begun == asked and len(begun) == 8
     begun.clear(), asked.clear()
     config = composed("evaluation.repeats=2", "engine.evaluation_chunk=3")

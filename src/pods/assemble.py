@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 from pods.config import Config
 from pods.evaluate import questions
 from pods.experiment import Experiment
+from pods.method import prompts as selection
 from pods.method.downsample import find_rule
 from pods.policy.load import Policy, load
 from pods.policy.optimizer import make_optimizer
@@ -89,8 +90,8 @@ def build(
     )
     progress = Progress(config.budget)
     return Experiment(
-        config, store, policy, optimizer, loop, asked, tracker, progress, stop, meter, report,
-        make_proof(config),
+        config, store, policy, optimizer, loop, selection.start(config.prompts), asked, tracker,
+        progress, stop, meter, report, make_proof(config),
     )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Words such as `nm.n=32` to a config's plain values, by Hydra; its errors cut to one line."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -9,10 +8,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pods.config import CONF
 from pods.validate import unknown_key
-
-HERE = Path(__file__).parent
-CONF = next(p for p in (HERE / "conf", HERE.parents[1] / "conf") if p.is_dir())  # wheel, checkout
 
 
 def compose(words: Sequence[str]) -> dict[str, Any]:

@@ -6,7 +6,11 @@ change what a run computes, and is part of the run's identity) unless it says `o
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
+
+HERE = Path(__file__).parent
+CONF = next(p for p in (HERE / "conf", HERE.parents[1] / "conf") if p.is_dir())  # wheel, checkout
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,18 @@ class TaskConfig:
     name: Annotated[str, Key("task", among=("chainsum", "gsm8k", "math"))]
     path: Annotated[
         str | None, Key("folder with train.jsonl and test.jsonl; null: the hub (gsm8k, math)")
+    ]
+    test_set: Annotated[
+        str,
+        Key(
+            "what is evaluated on, graded by that set's own rules: the task's test set, GSM8K's, "
+            "MATH-500, or AMC 2023",
+            among=("own", "gsm8k", "math500", "amc23"),
+        ),
+    ]
+    test_path: Annotated[
+        str | None,
+        Key("file of JSON lines with that set; null: the hub, or task.path's test.jsonl if own"),
     ]
     train_size: Annotated[int | None, Key("problems in the train pool; null: all", low=1)]
     test_size: Annotated[int | None, Key("problems in the test set; null: all", low=1)]
@@ -89,6 +105,21 @@ class TaskConfig:
         ),
     ]
 
+    def evaluated_on(self) -> str:
+        """The test set by its name: chainsum, gsm8k, math500 or amc23."""
+        own = "math500" if self.name == "math" else self.name
+        return own if self.test_set == "own" else self.test_set
+
+    def files(self) -> dict[str, Path | None]:
+        """Where the train and the test split lie; None: on the hub, or nowhere (chainsum)."""
+        folder = None if self.path is None else Path(self.path)
+        beside = folder if self.test_set == "own" else None
+        test = beside and beside / "test.jsonl"
+        return {
+            "train": folder and folder / "train.jsonl",
+            "test": test if self.test_path is None else Path(self.test_path),
+        }
+
 
 @dataclass
 class LoraConfig:
@@ -112,6 +143,13 @@ class ModelConfig:
     tuning: Annotated[str, Key("train adapters or all weights", among=("lora", "full"))]
     lora: LoraConfig
     few_shot: Annotated[int, Key("examples that this model needs to show the format", low=0)]
+    answer_format: Annotated[
+        str,
+        Key(
+            "form of answers that this model was taught, which tasks with several ask it for",
+            among=("tag", "hash", "boxed", "chain"),
+        ),
+    ]
 
 
 @dataclass
@@ -119,7 +157,11 @@ class SamplerConfig:
     """The down-sampling rule."""
 
     rule: Annotated[
-        str, Key("max_variance, max_reward, random, all, or module:function of your own")
+        str,
+        Key(
+            "max_variance, max_variance_aliased, max_reward, percentile, max_abs_advantage, "
+            "balanced, random, all, or module:function of your own"
+        ),
     ]
 
 
@@ -127,22 +169,94 @@ class SamplerConfig:
 class NmConfig:
     """How many rollouts are generated, and how many trained on."""
 
-    n: Annotated[int, Key("rollouts generated per prompt", low=1)]
+    n: Annotated[int, Key("rollouts generated in a group", low=1)]
     m: Annotated[int, Key("rollouts kept of them", low=1)]
+    groups: Annotated[int, Key("groups a prompt, each selected and normalised on its own", low=1)]
+
+
+@dataclass
+class GresoConfig:
+    """GRESO's filter of prompts; read where prompts.selector=greso."""
+
+    p_easy: Annotated[
+        float,
+        Key(
+            "chance, at the start, that a problem is tried again after one group all right; "
+            "after z in a row, its z-th power",
+            above=0,
+            high=1,
+        ),
+    ]
+    p_hard: Annotated[float, Key("the same after groups with none right", above=0, high=1)]
+    p_step: Annotated[float, Key("by which a step moves p_easy and p_hard", low=0, high=1)]
+    p_min: Annotated[float, Key("p_easy and p_hard are moved no lower", above=0, high=1)]
+    p_max: Annotated[float, Key("and no higher", above=0, high=1)]
+    target_easy: Annotated[
+        float,
+        Key("share of groups all right from which on p_easy is lowered", low=0, high=1),
+    ]
+    target_hard: Annotated[float, Key("share of groups with none right, for p_hard", low=0, high=1)]
+    adjust_after: Annotated[
+        int,
+        Key("groups that the shares are taken over, and p_easy and p_hard stay for", low=1),
+    ]
+    explore: Annotated[
+        float, Key("smallest chance that a problem is tried again", low=0.001, high=1)
+    ]
+
+
+@dataclass
+class MoppsConfig:
+    """MoPPS' choice of prompts; read where prompts.selector=mopps."""
+
+    candidates: Annotated[int, Key("problems looked at for each that is taken", low=1)]
+    target: Annotated[float, Key("success rate that is looked for", low=0, high=1)]
+    decay: Annotated[float, Key("of what was seen, an update; 1: nothing fades", low=0, high=1)]
 
 
 @dataclass
 class PromptsConfig:
     """Prompt selection, before any rollout."""
 
-    selector: Annotated[str, Key("which problems a step takes", among=("uniform",))]
+    selector: Annotated[
+        str, Key("which problems a step takes", among=("uniform", "greso", "mopps"))
+    ]
+    greso: GresoConfig
+    mopps: MoppsConfig
 
 
 @dataclass
 class GroupFilterConfig:
-    """Groups whose n rewards are all equal: they carry no gradient."""
+    """Groups whose rollouts all fare alike: normalised, they have no advantage, so no gradient."""
 
-    name: Annotated[str, Key("train on them all the same, or skip them", among=("none", "skip"))]
+    name: Annotated[
+        str,
+        Key(
+            "train on them all the same, skip them, or sample other prompts until there are "
+            "prompts_per_step without",
+            among=("none", "skip", "resample"),
+        ),
+    ]
+    metric: Annotated[
+        str,
+        Key(
+            "what is alike: all rewards, or all are right or all not",
+            among=("reward", "correct"),
+        ),
+    ]
+    batch: Annotated[
+        int | None,
+        Key("prompts sampled at once where name=resample; null: prompts_per_step", low=1),
+    ]
+    max_batches: Annotated[
+        int, Key("such samplings a step; then it trains on what there is", low=1)
+    ]
+    adaptive: Annotated[
+        bool,
+        Key("a further sampling takes no more than seem to be needed, batch at most (GRESO)"),
+    ]
+    min_batch: Annotated[int, Key("prompts that an adaptive sampling takes at least", low=1)]
+    margin: Annotated[float, Key("times what seems to be needed", low=1)]
 
 
 @dataclass
@@ -163,8 +277,9 @@ class AdvantageConfig:
     over: Annotated[
         str,
         Key(
-            "rewards that give mean and std: of the kept, or of the full group",
-            among=("selected", "full"),
+            "rewards that give mean and std: of the kept, of the full group, or none: the "
+            "advantage is the reward itself",
+            among=("selected", "full", "none"),
         ),
     ]
     ddof: Annotated[

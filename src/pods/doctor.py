@@ -121,9 +121,14 @@ def _source(config: Config) -> str:
 
 def _data(config: Config) -> str:
     """Where the questions are."""
-    if config.task.name == "chainsum":
+    task = config.task
+    if task.name == "chainsum":
         return "made here"
-    return "of the hub" if config.task.path is None else f"in {config.task.path}"
+    found = "of the hub" if task.path is None else f"in {task.path}"
+    if task.test_set == "own" and task.test_path is None:
+        return found
+    place = "of the hub" if task.test_path is None else f"in {task.test_path}"
+    return f"{found}; evaluated on {task.evaluated_on()}, {place}"
 
 
 def _say(label: str, text: str) -> None:

@@ -158,7 +158,7 @@ def _missing(config: Config, here: Sequence[str]) -> Iterator[str]:
     place = weights(config.model)
     if config.model.path is None and not Path(place).is_dir():
         yield f"model={config.model.name}: weights are asked of the hub ({place})"
-    if config.task.name != "chainsum" and config.task.path is None:
+    if config.task.name != "chainsum" and not all(config.task.files().values()):
         yield f"task={config.task.name}: data is asked of the hub"
 
 

@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from pods.config import Config
 from pods.randomness import evaluation_seeds
-from pods.records import Problem, Rollout, Sampling, Task
+from pods.records import Grader, Problem, Rollout, Sampling, Task
 from pods.rollouts.engine import Engine, Prompt
 from pods.runs.points import is_record
 
@@ -25,7 +25,7 @@ class EvalRecord:
     """The answer is right, exactly."""
     format: bool
     lenient: bool | None
-    """It is right by the PODS authors' grader; None where the task has none."""
+    """It is right by the PODS authors' grader; None where the test set has none."""
     verdict: str
     """One of `records.VERDICTS`."""
     length: int
@@ -65,10 +65,10 @@ def evaluate(
     for start in range(done, len(requests), size):
         chunk = requests[start : start + size]
         seeds = [seed for _, _, seed in chunk]
-        ready = task.ready([task.test[q] for _, q, _ in chunk])
+        ready = task.examiner.ready([task.test[q] for _, q, _ in chunk])
         answers = engine.generate([prompts[q] for _, q, _ in chunk], 1, sampling, seeds, ready)
         yield [
-            _record(task, task.test[q], repeat, rollout, seed)
+            _record(task.examiner, task.test[q], repeat, rollout, seed)
             for (repeat, q, seed), [rollout] in zip(chunk, answers, strict=True)
         ]
 
@@ -81,7 +81,7 @@ def already_done(
     A record that is not the answer to its request (a damaged or foreign line) ends the count.
     """
     requests = _requests(config, task, step)
-    graded = task.lenient is not None
+    graded = task.examiner.lenient is not None
     asked = [(r, task.test[q].id, seed, graded) for r, q, seed in requests]
     whole = takewhile(is_record, rows)
     there = [
@@ -106,14 +106,16 @@ def _requests(config: Config, task: Task, step: int) -> list[tuple[int, int, int
     ]
 
 
-def _record(task: Task, problem: Problem, repeat: int, rollout: Rollout, seed: int) -> EvalRecord:
-    grade = task.grade(rollout.text, problem.gold)
+def _record(
+    grader: Grader, problem: Problem, repeat: int, rollout: Rollout, seed: int
+) -> EvalRecord:
+    grade = grader.grade(rollout.text, problem.gold)
     return EvalRecord(
         repeat,
         problem.id,
         grade.correct,
         grade.format,
-        None if task.lenient is None else task.lenient(rollout.text, problem.gold),
+        None if grader.lenient is None else grader.lenient(rollout.text, problem.gold),
         grade.verdict,
         len(rollout.completion_ids),
         rollout.finished,

@@ -15,6 +15,8 @@ import torch
 
 from pods.config import Config
 from pods.evaluate import already_done, evaluate
+from pods.method import prompts
+from pods.method.prompts import Selector
 from pods.policy.load import Policy
 from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
 from pods.progress import Progress
@@ -38,9 +40,10 @@ from pods.runs.mirror import evaluation_row, training_row
 from pods.runs.points import answered, due
 from pods.runs.store import OPTIMIZER, RESUMABLE, RunStore, packed
 from pods.runs.tracking import Tracker
+from pods.step import Step
 from pods.step_record import metrics, replay_rows, rollout_rows
 from pods.stop import Preempted, Stop
-from pods.train import Loop, Step
+from pods.train import Loop
 
 REPLAYABLE = 3  # rows of steps not applied whose weights are kept
 
@@ -54,6 +57,8 @@ class Experiment:
     policy: Policy
     optimizer: torch.optim.AdamW
     loop: Loop
+    selector: Selector
+    """What prompt selection knows so far."""
     questions: Sequence[Prompt]
     """Token ids of each question of the evaluation."""
     tracker: Tracker
@@ -76,9 +81,9 @@ class Experiment:
         """
         done = self.resume()
         try:
-            for step in self.loop.steps(done):
+            for step in self.loop.steps(done, self.selector):
                 self.record(step)
-                done = step.step
+                done, self.selector = step.step, step.selector
                 if self.due(step):
                     self.commit(done, evaluation=True)
                     self.evaluate(done)
@@ -116,6 +121,7 @@ class Experiment:
             step = state["step"]
             self.policy.restore(folder / "policy")
             restore_optimizer(self.optimizer, folder / OPTIMIZER)
+            self.selector = prompts.restore(self.config.prompts, self.store.selection(folder))
             self.loop.clock.train_seconds = state["train_seconds"]
             roll_back(self.store, step, state["metrics_bytes"])
             self.progress.print(f"going on from step {step}")
@@ -186,6 +192,7 @@ class Experiment:
         def write(folder: Path) -> None:
             self.policy.save(folder / "policy")
             save_optimizer(self.optimizer, folder / OPTIMIZER)
+            self.store.write_selection(folder, prompts.dump(self.selector))
             self.store.write_clock(folder, step, clock, evaluation)
 
         with self.meter.phase("checkpoint"):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pods.config import Config
-from pods.train import Step
+from pods.step import Step
 
 FLOAT32_BOUND = 1e-4  # measured: 4e-7 on tiny, 9e-6 on SmolLM2
 COARSE_BOUND = 0.05  # in bfloat16 0.01 is usual, and 0.2 was reported of a stale engine

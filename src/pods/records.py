@@ -61,21 +61,16 @@ class Grade:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A numbered train pool, a disjoint test set and the function that grades a completion."""
+class Grader:
+    """How the answers to one set of problems are graded."""
 
-    name: str
-    train: tuple[Problem, ...]
-    test: tuple[Problem, ...]
     grade: Callable[[str, str], Grade]
     """`grade(completion, gold)`: total, it never raises on any text."""
-    lenient: Callable[[str, str], bool] | None = None
-    """`lenient(completion, gold)`: the PODS authors' verdict; None where they have no such task."""
     ahead: Callable[[str, str], None] | None = None
     """`ahead(completion, gold)` begins in the background what `grade` will be asked for; None where
     a verdict takes microseconds."""
-    dropped: tuple[str, ...] = ()
-    """Rows of the data that were left out, each with its reason."""
+    lenient: Callable[[str, str], bool] | None = None
+    """`lenient(completion, gold)`: the PODS authors' verdict; None where they have none."""
 
     def ready(self, problems: Sequence[Problem]) -> Callable[[int, str], None] | None:
         """What an engine that generates for these problems calls with every whole completion."""
@@ -83,6 +78,32 @@ class Task:
         if ahead is None:
             return None
         return lambda place, completion: ahead(completion, problems[place].gold)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A numbered train pool, a disjoint test set, and how the answers to each are graded."""
+
+    name: str
+    train: tuple[Problem, ...]
+    test: tuple[Problem, ...]
+    grade: Callable[[str, str], Grade]
+    """Of the train pool, as a `Grader` has it."""
+    ahead: Callable[[str, str], None] | None = None
+    """Of the train pool, too."""
+    test_grader: Grader | None = None
+    """Of the test set; None: as the train pool."""
+    dropped: tuple[str, ...] = ()
+    """Rows of the data that were left out, each with its reason."""
+
+    @property
+    def examiner(self) -> Grader:
+        """Who grades the test set."""
+        return self.test_grader or Grader(self.grade, self.ahead)
+
+    def ready(self, problems: Sequence[Problem]) -> Callable[[int, str], None] | None:
+        """What an engine that generates for train problems calls with every whole completion."""
+        return Grader(self.grade, self.ahead).ready(problems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pods.train import Selected, Step, zero_variance
+from pods.method.prompts import dump
+from pods.step import Selected, Step, zero_variance
 
 
 def metrics(step: Step) -> dict[str, Any]:
@@ -22,6 +23,7 @@ def metrics(step: Step) -> dict[str, Any]:
         "train_seconds": step.train_seconds,
         **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.items()},
         "prompts": [group.problem.id for group in step.groups],
+        **_of_prompts(step),
         **_of_rollouts(step.groups),
         **(asdict(step.update) if step.update is not None else {}),
         "kept_projection": step.kept_projection,
@@ -29,6 +31,28 @@ def metrics(step: Step) -> dict[str, Any]:
     }
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
     return {k: v if _finite(v) else None for k, v in plain.items()}
+
+
+def _of_prompts(step: Step) -> dict[str, Any]:
+    """Of what prompt selection and the group filter did, and what prompt selection goes by."""
+    groups = [group.group for group in step.groups]
+    rollouts = sum(len(group.rewards) for group in groups)
+    knobs = {k: v for k, v in dump(step.selector).items() if isinstance(v, float)}
+    return {
+        "epoch": step.epoch,
+        "sampling_batches": step.batches,
+        "sampled_prompts": step.prompts,
+        "passed_over_prompts": step.passed_over,
+        "rollouts_saved": step.spared * rollouts // step.prompts,
+        "generated_rollouts": rollouts,
+        "trained_rollouts": sum(len(group.kept) for group in step.groups if group.trained),
+        "zero_variance_fraction": np.mean([zero_variance(group) for group in groups])
+        if all(np.isfinite(group.rewards).all() for group in groups)
+        else None,
+        "all_right_fraction": np.mean([group.correct.all() for group in groups]),
+        "none_right_fraction": np.mean([not group.correct.any() for group in groups]),
+        **{f"selector/{name}": value for name, value in knobs.items()},
+    }
 
 
 def _of_rollouts(groups: list[Selected]) -> dict[str, Any]:
@@ -56,7 +80,11 @@ def _of_rollouts(groups: list[Selected]) -> dict[str, Any]:
 def _of_kept(
     groups: list[Selected], rewards: NDArray[np.float64], lengths: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """Of what the rules kept; a step that was void before selection has none of it."""
+    """Of what the rules kept; a step that was void before selection has none of it.
+
+    `kept_*` are over all groups, `kept_reward_variance` and `trained_*` over those trained on; the
+    others are `skipped_groups`: filtered, or informative beyond a full batch.
+    """
     kept = np.stack([group.kept for group in groups])  # (B, m)
     kept_rewards = np.take_along_axis(rewards, kept, axis=1)
     kept_lengths = np.take_along_axis(lengths, kept, axis=1)
@@ -64,6 +92,7 @@ def _of_kept(
     return {
         "kept_reward": kept_rewards.mean(),
         "kept_reward_std": kept_rewards.std(axis=1).mean(),
+        "kept_reward_variance": kept_rewards[trained].var(axis=1).mean() if trained.any() else None,
         "zero_variance_kept": int((kept_rewards.min(axis=1) == kept_rewards.max(axis=1)).sum()),
         "skipped_groups": int((~trained).sum()),
         "kept_length": kept_lengths.mean(),
@@ -73,12 +102,13 @@ def _of_kept(
 
 def rollout_rows(step: Step) -> Iterator[dict[str, Any]]:
     """A row a rollout: the problem, the completion, its grade, and its advantage if it was kept."""
-    for group in step.groups:
+    for place, group in enumerate(step.groups):
         signs = [_json_number(advantage) for advantage in group.advantages.tolist()]
         advantage = dict(zip(group.kept.tolist(), signs, strict=True))
         for i, (rollout, grade) in enumerate(zip(group.rollouts, group.grades, strict=True)):
             yield {
                 "problem": group.problem.id,
+                "group": place,
                 "question": group.problem.messages[-1]["content"],
                 "completion": rollout.text,
                 "reward": _json_number(grade.reward),
@@ -92,6 +122,7 @@ def rollout_rows(step: Step) -> Iterator[dict[str, Any]]:
                 "length": len(rollout.completion_ids),
                 "finished": rollout.finished,
                 "kept": i in advantage,
+                "trained": i in advantage and group.trained,
                 "advantage": advantage.get(i),
             }
 

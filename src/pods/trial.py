@@ -87,12 +87,12 @@ def measure(config: Config) -> dict[str, Any]:
     engine = make_engine(policy, config, lambda: None)
     optimizer = make_optimizer(policy, config.update)
     sampling = Sampling(config.sampling.temperature, config.sampling.max_completion_tokens)
-    size = config.prompts_per_step
+    size = config.prompts_per_step * config.nm.groups
     _, fit = _asked(task.train[: (MOVES + CALLS) * size], policy, config)
     asked = list(islice(cycle(fit), (MOVES + CALLS) * size))
 
     def call(step: int) -> tuple[list[Rollout], float]:
-        """The rollouts that a step would train on, m a prompt, and tokens a second of all n."""
+        """The rollouts that a step would train on, m a group, and tokens a second of all n."""
         prompts = asked[(step - 1) * size : step * size]
         groups, speed = _generate(engine, prompts, config.nm.n, sampling, step)
         return [rollout for group in groups for rollout in group[: config.nm.m]], speed

@@ -53,7 +53,7 @@ def unknown_key(name: str) -> str:
     """Say that a key does not exist, and which ones do, or may have been meant.
 
     >>> unknown_key("nm.typo"), unknown_key("sede")
-    ('no such key; nm has n, m', 'no such key; did you mean seed?')
+    ('no such key; nm has n, m, groups', 'no such key; did you mean seed?')
     """
     group = name.rpartition(".")[0] + "."
     siblings = [known.removeprefix(group) for known in leaves() if known.startswith(group)]
@@ -98,7 +98,7 @@ def _section(cls: Any, values: Any, prefix: str) -> Any:
     for field, hint in hints.items():
         name = prefix + field
         if field not in values:
-            raise ConfigError(name, "", "missing")
+            raise ConfigError(name, "", "missing (earlier versions did not have it)")
         if get_origin(hint) is Annotated:
             made[field] = _leaf(name, values[field], *get_args(hint))
         else:

@@ -13,6 +13,9 @@ from pods.analysis.load import Study
 from pods.analysis.statistics import iqm, mean_and_stderr, t_half_width
 
 GRID_POINTS = 61
+OF_STEPS = ("reward", "zero_variance_fraction", "kept_reward_variance", "generated_rollouts",
+            "rollouts_saved")  # fmt: skip
+"""Of training: means over the steps that ended since the grid point before."""
 EVALUATED = ("accuracy", "lenient", "format", "both", "length")
 Floats = NDArray[np.float64]
 
@@ -35,8 +38,8 @@ def grid_of(study: Study) -> Floats:
 def curves(study: Study) -> pd.DataFrame:
     """Average each series over its runs on a common grid of training seconds.
 
-    The repeats have been averaged within each run: the error is over runs alone. `reward` is of
-    training, the mean over the steps that ended since the grid point before.
+    The repeats have been averaged within each run: the error is over runs alone. `OF_STEPS`
+    are of training, means over the steps that ended since the grid point before.
 
     Returns:
         metric, series, train_seconds, mean, stderr, t_low and t_high (95 % t interval), iqm
@@ -62,16 +65,20 @@ def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
                     on_grid(run.train_seconds.to_numpy(), run[metric].to_numpy(), grid)
                     for run in runs[series]
                 ])  # fmt: skip
-    if "reward" in study.steps:
+    for metric in [metric for metric in OF_STEPS if metric in study.steps]:
         for series, steps in study.steps.groupby("series", sort=False):
-            rewards = [_windows(run, grid) for _, run in steps.groupby("run")]
-            yield "reward", str(series), np.stack(rewards)
+            windows = [_windows(run, metric, grid) for _, run in steps.groupby("run")]
+            yield metric, str(series), np.stack(windows)
 
 
-def _windows(steps: pd.DataFrame, grid: Floats) -> Floats:
-    """(G,) mean reward of a run's steps that ended since the grid point before; NaN: none."""
+def _windows(steps: pd.DataFrame, metric: str, grid: Floats) -> Floats:
+    """(G,) mean over a run's steps that ended since the grid point before.
+
+    Where none ended, that of the step in progress; NaN after the last one.
+    """
     place = np.searchsorted(grid, steps.train_seconds.to_numpy())
-    return steps.reward.groupby(place).mean().reindex(range(len(grid))).to_numpy(float)
+    means = steps[metric].groupby(place).mean().reindex(range(len(grid)))
+    return means.bfill().to_numpy(float)
 
 
 def _averaged(grid: Floats, metric: str, series: str, values: Floats) -> pd.DataFrame:

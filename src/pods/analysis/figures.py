@@ -60,6 +60,14 @@ def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
         "training", f"What else changes while accuracy does. {about}.",
         partial(_others, study, others), others, study.evaluations, detail=True,
     )  # fmt: skip
+    why = curve[curve.metric.isin(["zero_variance_fraction", "kept_reward_variance",
+                                   "generated_rollouts", "rollouts_saved"])]  # fmt: skip
+    if len(why):
+        of_runs = study.steps.groupby(["series", "seed", "run"])[list(why.metric.unique())]
+        yield Drawing(
+            "selection", f"What selection does: what it spends and what it keeps. {about}.",
+            partial(_others, study, why), why, of_runs.mean().reset_index(), detail=True,
+        )  # fmt: skip
     for by, fixed in (("n", "m"), ("m", "n")):
         family = _family(tables.runs, by, fixed)
         if family is not None:

@@ -172,8 +172,9 @@ def _questions(runs: Sequence[Run]) -> dict[str, list[str]]:
 
 def _asked(run: Run) -> str:
     """What determines a run's questions: data, and the tokenizer, which may find some too long."""
-    keys = ("task.name", "task.test_size", "task.few_shot", "evaluation.questions", "data",
-            "model.name", "model.few_shot", "weights", "sampling.max_prompt_tokens")  # fmt: skip
+    keys = ("task.name", "task.test_set", "task.test_size", "task.few_shot", "evaluation.questions",
+            "data", "model.name", "model.few_shot", "weights",
+            "sampling.max_prompt_tokens")  # fmt: skip
     return str([run.identity.get(key) for key in keys])
 
 

@@ -10,8 +10,8 @@ from pods.config import Config
 from pods.runs.attempts import marks
 from pods.runs.environment import DECISIVE
 
-DATA = ("task.name", "task.train_size", "task.test_size", "task.few_shot", "task.malformed",
-        "task.answer_format", "model.name", "weights", "evaluation.questions",
+DATA = ("task.name", "task.test_set", "task.train_size", "task.test_size", "task.few_shot",
+        "task.malformed", "task.answer_format", "model.name", "weights", "evaluation.questions",
         "sampling.max_prompt_tokens")  # fmt: skip
 """Keys that decide which problems a run is given, and how they are put."""
 

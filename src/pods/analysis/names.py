@@ -3,11 +3,17 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from pods.config import Config
+import yaml
+
+from pods.config import CONF, Config
 
 NAMED = ("sampler.rule", "nm.n", "nm.m")  # keys that a series' name says anyway
+OF_AN_ARM = ("advantage.over", "group_filter.adaptive", "group_filter.metric", "group_filter.name",
+             "nm.groups", "prompts.selector")  # fmt: skip
+"""Keys that an arm may set: said by its label where they are as the arm's own file has them."""
 SEPARATOR = ", "
 LONGEST = 40  # characters of a value
 
@@ -27,10 +33,39 @@ def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
     names = {}
     for key, identity in identities.items():
         twins = [identities[other] for other in groups if short[other] == short[key]]
-        shown = sorted({*varying, *(differing(twins) if len(twins) > 1 else [])})
+        said = _said(arms[key]) if key in arms and set(varying) & set(OF_AN_ARM) else {}
+        telling = [k for k in varying if k not in said or said[k] != identity.get(k)]
+        shown = sorted({*telling, *(differing(twins) if len(twins) > 1 else [])})
         parts = [f"{k}={_shown(identity.get(k))}" for k in shown]
         names[key] = SEPARATOR.join([short[key], *parts])
     return [names[key] for key in keys]
+
+
+@cache
+def _said(arm: str) -> dict[str, Any]:
+    """What `OF_AN_ARM` are where only `arm=` is given; nothing where there is no such arm.
+
+    Read from `conf/` as Hydra would compose it, which takes its time and cannot be asked during a
+    sweep: the main file, the options that the arm overrides, the arm's own values.
+    """
+    own = _yaml(f"arm/{arm}")
+    if not own:
+        return {}
+    options = {"prompts": "uniform", "group_filter": "none"}
+    for override in own["defaults"]:
+        options |= {key.removeprefix("override /"): option for key, option in override.items()}
+    chosen = {group: _yaml(f"{group}/{options[group]}") for group in ("prompts", "group_filter")}
+    found = {}
+    for part in (_yaml("config"), chosen, own):
+        for group, name in (key.split(".") for key in OF_AN_ARM):
+            if name in part.get(group, {}):
+                found[f"{group}.{name}"] = part[group][name]
+    return found
+
+
+def _yaml(name: str) -> dict[str, Any]:
+    path = CONF / f"{name}.yaml"
+    return dict(yaml.safe_load(path.read_text())) if path.is_file() else {}
 
 
 def _shown(value: object) -> str:

@@ -15,8 +15,9 @@ from pods.analysis.curves import phase_columns
 from pods.analysis.load import Study
 from pods.runs.files import replace
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-MARKERS = "osD^vP*"  # one fewer than colours, so that pairs repeat only after 56 series
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442",
+           "#882255", "#999933", "#332288", "#999999")  # fmt: skip
+MARKERS = "osD^vP*<>Xp"  # one fewer than colours, so that pairs repeat only after 132 series
 MARKER_EVERY = 10
 PHASE_COLOURS = {  # light ones, so that a phase is not taken for a curve
     "generate": "#56B4E9",
@@ -32,6 +33,10 @@ LABELS = {
     "both": "right and in form",
     "length": "completion tokens",
     "reward": "training reward",
+    "zero_variance_fraction": "groups without variance",
+    "kept_reward_variance": "reward variance, trained on",
+    "generated_rollouts": "rollouts generated a step",
+    "rollouts_saved": "rollouts spared a step",
 }
 METADATA = {".png": {"Software": None}, ".pdf": {"CreationDate": None, "Producer": None},
             ".svg": {"Date": None, "Creator": None}}  # fmt: skip
@@ -130,7 +135,9 @@ def outcome_by(axes: Axes, table: pd.DataFrame, by: str, name: str, label: str) 
     axes.errorbar(range(len(values)), mean, yerr=stderr.fillna(0), color=COLOURS[0], marker="o",
                   linestyle="-" if by in ("n", "m") else "none", capsize=3,
                   label=f"mean ± 1 stderr over runs, n={_range(groups.count())}")  # fmt: skip
-    axes.set_xticks(range(len(values)), [str(value) for value in values])
+    words = [str(value) for value in values]
+    tilt = 0 if sum(map(len, words)) < 40 else 30  # characters that fit beside each other
+    axes.set_xticks(range(len(values)), words, rotation=tilt, ha="right" if tilt else "center")
     axes.set_xlim(-0.5, len(values) - 0.5)
     axes.set_xlabel({"n": "rollouts generated per prompt, n", "m": "rollouts trained on, m"}
                     .get(by, "down-sampling rule"))  # fmt: skip

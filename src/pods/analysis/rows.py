@@ -8,7 +8,7 @@ import pandas as pd
 
 from pods.analysis.grid import Hole
 from pods.analysis.mixed import machine_of
-from pods.analysis.names import rule_of
+from pods.analysis.names import OF_AN_ARM, SEPARATOR, rule_of
 from pods.analysis.read import PLACES, Records, Row, Run
 from pods.runs.attempts import marks, wall_seconds
 
@@ -37,7 +37,8 @@ def run_rows(run: Run, series: str, gaps: Sequence[Hole]) -> RunRows:
         "rule": rule_of(config),
         "n": config.nm.n,
         "m": config.nm.m,
-        "prompts": config.prompts_per_step,
+        "selection": SEPARATOR.join(f"{key}={run.identity.get(key)}" for key in OF_AN_ARM),
+        "prompts": config.prompts_per_step * config.nm.groups,  # groups of n that a step asks for
         "complete": not gaps,
         "state": run.state,
         "train_seconds": run.points[max(run.points)],

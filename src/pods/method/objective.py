@@ -30,16 +30,18 @@ def advantages(
         rewards: (n,) rewards of one group.
         kept: (m,) indices into it.
         over: `selected` takes mean and std over the kept (PODS, Algorithm 1 step 4); `full` over
-            the whole group.
+            the whole group (CPPO, Reinforce-Ada); `none` leaves the rewards as they are.
         ddof: 1 is the sample standard deviation, as in the authors' code (torch's default).
         eps: added to the std; the authors' is 1e-4.
 
     Returns:
-        (m,) advantages; exactly 0 where all rewards of the pool are equal.
+        (m,) advantages; exactly 0 where all rewards of the pool are equal, unless `none`.
 
     >>> advantages(np.array([1.0, 0.0]), np.array([0, 1]), over="selected", ddof=0, eps=0.0)
     array([ 1., -1.])
     """
+    if over == "none":
+        return rewards[kept]
     pool = rewards[kept] if over == "selected" else rewards
     if pool.min() == pool.max():
         return np.zeros(len(kept))

@@ -1,34 +1,70 @@
-"""Prompt selection: which problems of the train pool a step generates rollouts for."""
+"""Prompt selection, before any rollout: which problems of the train pool a step takes.
 
-from collections.abc import Callable
+A selector is what is known so far, immutable and of plain values: `choose` and `observe` return the
+next one. A step keeps it only if it commits, and every checkpoint holds it, so that a resumed run
+chooses what the run would have chosen.
+"""
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, Self
 
-from pods.randomness import derive
+from pods.config import PromptsConfig
+from pods.method.greso import Greso
+from pods.method.mopps import Mopps
+from pods.method.walk import Chosen, Outcome, Walk
 
 
-def uniform(seed: int, step: int, prompts: int, pool: int) -> NDArray[np.intp]:
-    """Walk through a fresh permutation of the pool each epoch; a step takes the next `prompts`.
+class Selector(Protocol):
+    """One way to choose prompts."""
 
-    Stateless: position `step * prompts` alone decides, so a resumed run needs nothing saved.
+    @property
+    def place(self) -> int:
+        """How far the walk through the pool has come."""
+        ...
 
-    Args:
-        seed: the run's seed.
-        step: 0 for the first step.
-        prompts: prompts a step (B).
-        pool: problems in the train pool.
+    def choose(self, walk: Walk, prompts: int, config: PromptsConfig) -> tuple[Chosen, Self]:
+        """Take `prompts` problems from the walk; return them, and what is known then."""
+        ...
 
-    Returns:
-        (B,) indices into the pool; a step that crosses an epoch's end takes from both.
+    def observe(self, walk: Walk, outcomes: Sequence[Outcome], config: PromptsConfig) -> Self:
+        """Learn from all prompts of one step, in the order of their rollouts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Every problem once an epoch."""
+
+    place: int = 0
+
+    def choose(self, walk: Walk, prompts: int, config: PromptsConfig) -> tuple[Chosen, "Uniform"]:
+        """Take the next ones; a step that crosses an epoch's end takes from both."""
+        end = self.place + prompts
+        return Chosen([walk.problem(p) for p in range(self.place, end)]), Uniform(end)
+
+    def observe(self, walk: Walk, outcomes: Sequence[Outcome], config: PromptsConfig) -> "Uniform":
+        """Learn nothing."""
+        return self
+
+
+def start(config: PromptsConfig) -> Selector:
+    """The selector that the config names, before the first step."""
+    if config.selector == "greso":
+        return Greso(p_easy=config.greso.p_easy, p_hard=config.greso.p_hard)
+    return Mopps() if config.selector == "mopps" else Uniform()
+
+
+def dump(selector: Selector) -> dict[str, Any]:
+    """What `restore` makes the same selector of: plain values, for JSON."""
+    assert isinstance(selector, Uniform | Greso | Mopps)
+    return asdict(selector)
+
+
+def restore(config: PromptsConfig, values: Mapping[str, Any]) -> Selector:
+    """The selector that `dump` was given.
+
+    Raises:
+        TypeError: the values are not those of the config's selector.
     """
-    positions = np.arange(step * prompts, (step + 1) * prompts)
-    epochs, places = np.divmod(positions, pool)
-    orders = {
-        epoch: np.random.default_rng(derive(seed, "prompt order", epoch)).permutation(pool)
-        for epoch in map(int, np.unique(epochs))
-    }
-    return np.array([orders[int(e)][p] for e, p in zip(epochs, places, strict=True)], np.intp)
-
-
-SELECTORS: dict[str, Callable[[int, int, int, int], NDArray[np.intp]]] = {"uniform": uniform}
+    return type(start(config))(**values)

@@ -15,7 +15,8 @@ from pods.runs.files import sha256
 from pods.runs.home import weights
 from pods.validate import leaves
 
-PLACES = ("task.path", "model.path", "model.hub")  # what lies there counts, by its bytes
+PLACES = ("task.path", "task.test_path", "model.path", "model.hub")
+"""What lies there counts, by its bytes."""
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # and tokenizers
 VERSION = 3  # raise it when a key's meaning changes, so that old runs are not taken for new ones
 
@@ -43,12 +44,12 @@ def identity(config: Config) -> dict[str, Any]:
     Data and weights in a folder count by their bytes, not their place; a hub's by their name.
     """
     content: dict[str, Any] = {"version": VERSION, **settled(dataclasses.asdict(config))}
-    if config.task.path is not None:
-        folder = Path(config.task.path)
-        content["data"] = [digest(folder / f"{split}.jsonl") for split in ("train", "test")]
+    files = config.task.files().values()
+    if any(files):
+        content["data"] = [file and digest(file) for file in files]  # train, test
     source = Path(weights(config.model))
-    files = sorted(path for path in source.glob("*") if path.suffix in MODEL_FILES)
-    content["weights"] = [digest(f) for f in files] if source.is_dir() else str(source)
+    parts = sorted(path for path in source.glob("*") if path.suffix in MODEL_FILES)
+    content["weights"] = [digest(part) for part in parts] if source.is_dir() else str(source)
     if ":" in config.sampler.rule:
         module = importlib.import_module(config.sampler.rule.partition(":")[0])
         content["rule source"] = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()

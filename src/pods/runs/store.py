@@ -162,6 +162,14 @@ class RunStore:
         """A checkpoint's clock.json."""
         return dict(json.loads((checkpoint / "clock.json").read_text()))
 
+    def write_selection(self, folder: Path, content: Mapping[str, Any]) -> None:
+        """Write what prompt selection knew at a checkpoint."""
+        (folder / "selection.json").write_text(json.dumps(content))
+
+    def selection(self, checkpoint: Path) -> dict[str, Any]:
+        """A checkpoint's selection.json."""
+        return dict(json.loads((checkpoint / "selection.json").read_text()))
+
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add a step's line."""
         append(self.metrics_path, [record])

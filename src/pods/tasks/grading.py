@@ -20,23 +20,24 @@ from pods.tasks.answers import (
 from pods.tasks.lenient import lenient
 from pods.tasks.numbers import number
 
-Grader = Callable[[str, str], Grade]
+Grading = Callable[[str, str], Grade]
+Lenient = Callable[[str, str], bool]
 MOST_WORKERS = 8
 
 
-def number_grader(config: TaskConfig) -> Grader:
+def number_grader(config: TaskConfig) -> Grading:
     """Make `grade(completion, gold)` for golds that are numbers."""
 
     def verdict(answer: str, gold: str) -> str:
         value = number(answer)
         return "right" if value is not None and value == number(gold) else "wrong"
 
-    return _grader(config, verdict)
+    return _grader(config, verdict, None if config.grader == "exact" else lenient_grader(config))
 
 
 def math_grader(
     config: TaskConfig, check: Callable[[], None] = lambda: None
-) -> tuple[Grader, Callable[[str, str], None]]:
+) -> tuple[Grading, Callable[[str, str], None]]:
     """Make `grade` and `ahead` for golds in LaTeX; processes start with the first hard answer.
 
     Args:
@@ -55,10 +56,10 @@ def math_grader(
         if answer is not None:
             verdicts.ahead(answer, gold)
 
-    return _grader(config, verdicts.verdict), ahead
+    return _grader(config, verdicts.verdict, None), ahead
 
 
-def lenient_grader(config: TaskConfig) -> Callable[[str, str], bool]:
+def lenient_grader(config: TaskConfig) -> Lenient:
     """Make `lenient(completion, gold)`, of the era that `task.lenient` names."""
     return lambda completion, gold: lenient(completion, gold, config.lenient)
 
@@ -80,10 +81,17 @@ def parts(config: TaskConfig, completion: str, right: bool) -> Parts:
     return Parts(float(right))
 
 
-def _grader(config: TaskConfig, verdict: Callable[[str, str], str]) -> Grader:
-    """Make `grade` from `verdict(answer, gold)`, which sees the one closed answer only."""
+def _grader(
+    config: TaskConfig, verdict: Callable[[str, str], str], generous: Lenient | None
+) -> Grading:
+    """Make `grade` of `verdict(answer, gold)`, which sees the one closed answer only.
+
+    Args:
+        config: of the task.
+        verdict: what the records have.
+        generous: what the reward goes by instead.
+    """
     form = config.answer_format
-    generous = None if config.grader == "exact" else lenient_grader(config)
 
     def grade(completion: str, gold: str) -> Grade:
         answer = closed_answer(completion, form)

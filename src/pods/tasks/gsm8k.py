@@ -2,30 +2,13 @@
 
 import re
 
-from pods.config import TaskConfig
-from pods.records import Task
 from pods.tasks.fields import Fields, text
-from pods.tasks.grading import lenient_grader, number_grader
-from pods.tasks.prompts import ask, system
-from pods.tasks.rows import Hub, left_out, read
+from pods.tasks.prompts import Wording
+from pods.tasks.rows import Hub, Source
 
-HUB = {split: Hub("openai/gsm8k", split, ("main",)) for split in ("train", "test")}
 GOLD = re.compile(r"-?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(?:\.[0-9]+)?")
 MARK = "####"  # between a worked solution and its answer
 CALCULATOR = re.compile(r"<<[^<>]*>>")
-
-
-def load(config: TaskConfig) -> Task:
-    """Load GSM8K; the first `few_shot` train rows become examples and leave the train pool.
-
-    Raises:
-        ValueError: no data, or malformed rows that are not to be dropped, by their number.
-    """
-    splits = read(config, HUB, {"train": fields, "test": fields})
-    told = system(config.answer_format, how="as a single number", what="the number")
-    train, test = ask(config, told, splits, _reasoning, _gold)
-    grade, theirs = number_grader(config), lenient_grader(config)
-    return Task("gsm8k", train, test, grade, lenient=theirs, dropped=left_out(splits))
 
 
 def fields(row: Fields) -> tuple[str, str, str]:
@@ -51,3 +34,9 @@ def _gold(answer: str) -> str:
 def _reasoning(solution: str) -> str:
     """What stands before the answer, without calculator marks."""
     return CALCULATOR.sub("", solution).partition(MARK)[0].strip()
+
+
+TRAIN, TEST = (
+    Source(Hub("openai/gsm8k", split, ("main",)), fields, _gold) for split in ("train", "test")
+)
+WORDING = Wording("as a single number", "the number", _reasoning)

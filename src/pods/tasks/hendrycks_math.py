@@ -5,21 +5,14 @@ it at the first `}` (utils/data.py:147-153 at 3fc107e), which makes `\frac{1` of
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from pods.config import TaskConfig
-from pods.records import Task
 from pods.tasks.fields import Fields, text
-from pods.tasks.grading import math_grader
-from pods.tasks.prompts import ask, system
-from pods.tasks.rows import Hub, left_out, read
+from pods.tasks.prompts import Wording
+from pods.tasks.rows import Hub, Source
 
 SUBJECTS = ("algebra", "counting_and_probability", "geometry", "intermediate_algebra",
             "number_theory", "prealgebra", "precalculus")  # fmt: skip
-HUB = {
-    "train": Hub("EleutherAI/hendrycks_math", "train", SUBJECTS),
-    "test": Hub("HuggingFaceH4/MATH-500", "test"),
-}
 MAX_GOLD = 500  # characters; an answer that is longer is none
 TOKEN = re.compile(
     r"\\(?P<bare>(?:boxed|fbox)(?![A-Za-z])\s*)(?P<boxed>\{)?|\\.|(?P<open>\{)|(?P<close>\})",
@@ -28,23 +21,6 @@ TOKEN = re.compile(
 BOXES, OPENING = ("boxed", "bare"), ("boxed", "open")
 BARE = re.compile(r"(?:[^$\\\n]|\\[^()\[\]])*")  # up to the end of the line or the formula
 FORMULA_ENDS = ("$", "\\)", "\\]")
-
-
-def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
-    """Load MATH; the first `few_shot` train rows become examples and leave the train pool.
-
-    Args:
-        config: of the task.
-        check: called while a grade is waited for; may raise.
-
-    Raises:
-        ValueError: no data, or malformed rows that are not to be dropped, by their number.
-    """
-    splits = read(config, HUB, {"train": train_fields, "test": test_fields})
-    told = system(config.answer_format, how="in LaTeX, simplified", what="the answer")
-    train, test = ask(config, told, splits, unboxed)
-    grade, ahead = math_grader(config, check)
-    return Task("math", train, test, grade, ahead=ahead, dropped=left_out(splits))
 
 
 def train_fields(row: Fields) -> tuple[str, str, str]:
@@ -151,3 +127,8 @@ def _outside(solution: str) -> Iterator[str]:
             yield solution[start : token.start()]
             start = token.end()
     yield solution[start:]
+
+
+TRAIN = Source(Hub("EleutherAI/hendrycks_math", "train", SUBJECTS), train_fields)
+TEST = Source(Hub("HuggingFaceH4/MATH-500", "test"), test_fields)
+WORDING = Wording("in LaTeX, simplified", "the answer", unboxed)

@@ -37,9 +37,7 @@ class MathVerdicts:
             ValueError: math-verify is not installed.
         """
         if find_spec("math_verify") is None:
-            raise ValueError(
-                "task.name=math: math-verify is not installed: pip install 'pods-rl[math]'"
-            )
+            raise ValueError("math-verify is not installed: pip install 'pods-rl[math]'")
         self.pool = Pool(workers)
         self.check = check
         self.remembered = remembered

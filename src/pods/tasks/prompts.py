@@ -1,6 +1,7 @@
 """What the policy is told, shown and asked, and the token ids of it that it continues."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from pods.config import TaskConfig
@@ -27,6 +28,18 @@ REPLIES = {
     "hash": "{reasoning}\n#### {answer}",
     "boxed": "{reasoning}\n\\boxed{{{answer}}}",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How a task is put, in training and in evaluation alike: one policy has one prompt."""
+
+    how: str
+    """The answer is to be given, such as "as a single number"."""
+    what: str
+    """Stands in the answer's place in the form, such as "the number"."""
+    reasoning: Callable[[str], str]
+    """Of a worked solution, for the examples: without the answer's mark."""
 
 
 class ChatTokenizer(Protocol):
@@ -66,21 +79,13 @@ def reply(answer_format: str, reasoning: str, answer: str) -> str:
     return REPLIES[answer_format].format(reasoning=reasoning, answer=answer)
 
 
-def ask(
-    config: TaskConfig,
-    told: str,
-    splits: Sequence[Split],
-    reasoning: Callable[[str], str],
-    gold: Callable[[str], str] = str,
-) -> list[tuple[Problem, ...]]:
+def ask(config: TaskConfig, wording: Wording, splits: Sequence[Split]) -> list[tuple[Problem, ...]]:
     """Make problems of rows; the first `few_shot` train rows become examples and are not asked.
 
     Args:
         config: of the task.
-        told: the system message.
+        wording: of what is trained on.
         splits: train and test.
-        reasoning: of a worked solution, for the examples: without the answer's mark.
-        gold: what answers are graded against, of the answer as the data write it.
 
     Raises:
         ValueError: no train row is left beside the examples.
@@ -90,15 +95,16 @@ def ask(
     if not train:
         raise ValueError(f"task.few_shot={config.few_shot}: all {len(shown)} train rows are "
                          "examples; none is left to train on")  # fmt: skip
+    told = system(config.answer_format, wording.how, wording.what)
     head: list[Message] = [{"role": "system", "content": told}]
     for row in shown:
-        solved = reply(config.answer_format, reasoning(row.solution), row.answer)
+        solved = reply(config.answer_format, wording.reasoning(row.solution), row.answer)
         head.append({"role": "user", "content": row.question})
         head.append({"role": "assistant", "content": solved})
 
     def problem(split: str, row: Row) -> Problem:
         messages = (*head, {"role": "user", "content": row.question})
-        return Problem(f"{split}-{row.index:05d}", messages, gold(row.answer))
+        return Problem(f"{split}-{row.index:05d}", messages, row.gold)
 
     return [
         tuple(problem("train", row) for row in train[: config.train_size]),

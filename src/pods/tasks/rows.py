@@ -30,6 +30,8 @@ class Row:
     """Worked, for the examples; "" where the data have none."""
     answer: str
     """As the data write it."""
+    gold: str
+    """What answers are graded against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,24 @@ class Hub:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A split of a data set: where it is, and how its rows are read."""
+
+    hub: Hub
+    """If there is no file."""
+    reader: Reader
+    gold: Callable[[str], str] = str
+    """What answers are graded against, of the answer as the data write it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """One split as it was found."""
 
     name: str
     """train or test."""
+    key: str
+    """What the config says of its place, such as task.path=null."""
     place: str
     """Its file, or its place on the hub."""
     rows: tuple[Row, ...]
@@ -59,7 +74,7 @@ class Split:
         return [f"row {index + 1}: {why}" for index, why in sorted(self.faults.items())]
 
 
-def read(config: TaskConfig, hub: Mapping[str, Hub], readers: Mapping[str, Reader]) -> list[Split]:
+def read(config: TaskConfig, train_source: Source, test_source: Source) -> list[Split]:
     """Read the train and the test split, and leave out what is malformed if that is allowed.
 
     Malformed is what its reader refuses, a question that is there twice in its split, and a train
@@ -67,24 +82,24 @@ def read(config: TaskConfig, hub: Mapping[str, Hub], readers: Mapping[str, Reade
 
     Args:
         config: says where the data are, and whether malformed rows are an error.
-        hub: where each split is if there is no folder.
-        readers: of each split.
+        train_source: what is trained on.
+        test_source: what is evaluated on.
 
     Raises:
         ValueError: no data, fewer rows than are asked for, or a malformed row where
             `task.malformed=fail`.
     """
-    train, test = (_found(config, name, hub[name], readers[name]) for name in ("train", "test"))
+    train, test = _found(config, "train", train_source), _found(config, "test", test_source)
     test = _without({}, test)
     asked = {_plain(row.question): f"test row {row.index + 1}" for row in test.rows}
     splits = [_without(asked, train), test]
     if config.malformed == "fail":
-        _refuse(config, splits)
+        _refuse(splits)
     for split in splits:
         _report(split)
         if not split.rows:
             why = f" ({split.reasons()[0]})" if split.faults else ""
-            raise ValueError(f"{_where(config)}: {split.place} has no row to ask{why}")
+            raise ValueError(f"{split.key}: {split.place} has no row to ask{why}")
     _see_to_sizes(config, splits)
     return splits
 
@@ -94,28 +109,34 @@ def left_out(splits: Sequence[Split]) -> tuple[str, ...]:
     return tuple(f"{split.place} {reason}" for split in splits for reason in split.reasons())
 
 
-def _found(config: TaskConfig, name: str, hub: Hub, reader: Reader) -> Split:
+def _found(config: TaskConfig, name: str, source: Source) -> Split:
     """One split, whose rows the reader takes or refuses one by one."""
-    place = f"{hub.dataset} {hub.split}" if config.path is None else f"{name}.jsonl"
-    found: Sequence[bytes | Fields] = (
-        _from_hub(hub) if config.path is None else _lines(config.path, name)
-    )
+    file, hub = config.files()[name], source.hub
+    place = f"{hub.dataset} {hub.split}" if file is None else file.name
+    folder = name == "train" or (config.test_set == "own" and config.test_path is None)
+    key, value = ("path", config.path) if folder else ("test_path", config.test_path)
+    key = f"task.{key}={'null' if value is None else value}"
+    try:
+        found: Sequence[bytes | Fields] = _from_hub(hub) if file is None else _lines(file)
+    except ValueError as error:
+        give = "a folder with train.jsonl and test.jsonl" if folder else "a file of JSON lines"
+        raise ValueError(f"{key}: cannot read {place} {error}: give {give}") from error
     rows, faults = [], {}
     for index, one in enumerate(found):
         try:
             fields = parsed(one) if isinstance(one, bytes) else one
-            rows.append(Row(index, *reader(fields)))
+            question, solution, answer = source.reader(fields)
+            rows.append(Row(index, question, solution, answer, source.gold(answer)))
         except ValueError as error:
             faults[index] = str(error)
-    return Split(name, place, tuple(rows), faults)
+    return Split(name, key, place, tuple(rows), faults)
 
 
-def _lines(folder: str, split: str) -> list[bytes]:
+def _lines(file: Path) -> list[bytes]:
     try:
-        lines = (Path(folder) / f"{split}.jsonl").read_bytes().split(b"\n")
+        lines = file.read_bytes().split(b"\n")
     except OSError as error:
-        raise ValueError(f"task.path={folder}: cannot read {split}.jsonl ({error.strerror}): give "
-                         "a folder with train.jsonl and test.jsonl") from error  # fmt: skip
+        raise ValueError(f"({error.strerror})") from error
     while lines and not lines[-1].strip():
         lines.pop()
     return [line.removeprefix(BOM) if i == 0 else line for i, line in enumerate(lines)]
@@ -131,11 +152,7 @@ def _from_hub(hub: Hub) -> list[Fields]:
         parts = [load_dataset(hub.dataset, part, split=hub.split) for part in hub.subsets]
         return [row for part in parts for row in part]
     except (OSError, ValueError, DatasetsError) as error:
-        why = " ".join(str(error).split())
-        raise ValueError(
-            f"task.path=null: cannot read {hub.dataset} {hub.split} on the hub: "
-            f"give a folder with train.jsonl and test.jsonl ({why})"
-        ) from error
+        raise ValueError(f"on the hub ({' '.join(str(error).split())})") from error
 
 
 def _without(asked: Mapping[str, str], split: Split) -> Split:
@@ -155,13 +172,14 @@ def _plain(question: str) -> str:
     return unicodedata.normalize("NFC", " ".join(question.split()))
 
 
-def _refuse(config: TaskConfig, splits: Sequence[Split]) -> None:
+def _refuse(splits: Sequence[Split]) -> None:
     faults = left_out(splits)
+    key = next((split.key for split in splits if split.faults), "")
     if len(faults) == 1:
-        raise ValueError(f"{_where(config)}: {faults[0]} (task.malformed=drop leaves it out)")
+        raise ValueError(f"{key}: {faults[0]} (task.malformed=drop leaves it out)")
     if faults:
-        raise ValueError(f"{_where(config)}: {faults[0]} (the first of {len(faults)} malformed "
-                         "rows; task.malformed=drop leaves them out)")  # fmt: skip
+        raise ValueError(f"{key}: {faults[0]} (the first of {len(faults)} malformed rows; "
+                         "task.malformed=drop leaves them out)")  # fmt: skip
 
 
 def _see_to_sizes(config: TaskConfig, splits: Sequence[Split]) -> None:
@@ -181,7 +199,3 @@ def _report(split: Split) -> None:
         more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
         print(f"left out {len(reasons)} of {total} {split.name} rows: "
               f"{'; '.join(reasons[:SHOWN])}{more}")  # fmt: skip
-
-
-def _where(config: TaskConfig) -> str:
-    return f"task.path={'null' if config.path is None else config.path}"

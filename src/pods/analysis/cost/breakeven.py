@@ -79,7 +79,7 @@ def pairs(model: CostModel, curves_of: Curves, cells: Sequence[tuple[int, int]])
         model: of the runs.
         curves_of: gives the complete runs of a series.
         cells: (n, m); those that have runs are taken as measured, others from the fit, and what
-            cannot be told is left out.
+            cannot be told is left out, as are arms whose steps do not all cost alike.
     """
     for n, m in cells:
         for size in (m, n) if m < n else ():
@@ -90,7 +90,7 @@ def pairs(model: CostModel, curves_of: Curves, cells: Sequence[tuple[int, int]])
 
 
 def _arms(model: CostModel, n: int, m: int) -> list[Arm]:
-    runs = model.measured
+    runs = model.steady
     found = [
         Arm(str(series), n, m, of.set_index("run").seconds,
             {phase: float(of[f"seconds/{phase}"].mean()) for phase in model.phases},

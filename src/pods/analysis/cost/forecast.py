@@ -105,7 +105,7 @@ def _run(seconds: float, budget: Budget) -> tuple[float, float]:
 
 def _tokens(model: CostModel, n: int, m: int) -> dict[str, float]:
     """Tokens a step: of the runs with these n and m, or else of all runs a rollout."""
-    runs, found = model.measured, {}
+    runs, found = model.steady, {}
     own = runs[(runs.n == n) & (runs.m == m) & (runs.prompts == model.prompts)]
     for column, rollouts, size in zip(TOKENS.values(), ("generated", "kept"), (n, m), strict=True):
         if column in runs:

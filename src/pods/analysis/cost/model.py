@@ -1,7 +1,8 @@
 """What a step costs: fixed + b x rollouts generated + c x rollouts kept, fitted to runs.
 
 A step of B prompts generates B n rollouts and keeps B m of them, so that runs of different B share
-one fit. What the measured (n, m) cannot tell apart gets no number.
+one fit; where prompts are sampled again or left out, the log says how many it were. What the
+measured (n, m) cannot tell apart gets no number.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ PHASES: dict[str, tuple[str, ...]] = {  # what drives each; a rule looks at all 
     "update": ("fixed", "kept"),
     "sync": ("fixed",),
 }
+ROLLOUTS = {"generated": "generated_rollouts", "kept": "trained_rollouts"}
 TOKENS = {"generate": "generated_tokens", "update": "trained_tokens"}
 
 
@@ -45,6 +47,11 @@ class CostModel:
         """The runs that have a time of a step."""
         return self.runs.dropna(subset="seconds")
 
+    @property
+    def steady(self) -> pd.DataFrame:
+        """Those whose steps all have as many rollouts as n and m say: what the fits are of."""
+        return steady(self.measured)
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -70,7 +77,10 @@ def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) 
     Where there is no log of steps, seconds are those of the last evaluation divided by its step.
     """
     table = runs.set_index("run")
-    table = table.assign(generated=table.prompts * table.n, kept=table.prompts * table.m)
+    asked = {"generated": table.prompts * table.n, "kept": table.prompts * table.m}
+    logged = {name: steps.groupby("run")[column].mean().reindex(table.index).fillna(asked[name])
+              for name, column in ROLLOUTS.items() if column in steps}  # fmt: skip
+    table = table.assign(**{**asked, **logged})
     last = evaluations.sort_values("step").groupby("run").last().reindex(table.index)
     table["seconds"] = (last.train_seconds / last.step.where(last.step > 0)).astype(float)
     phases = [str(column) for column in steps if str(column).startswith("seconds/")]
@@ -83,6 +93,17 @@ def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) 
     return table.reset_index()
 
 
+def steady(table: pd.DataFrame) -> pd.DataFrame:
+    """Leave out runs that sample prompts again or skip groups, unless all do.
+
+    A second sampling costs another fixed part, and rollouts that vary a little in number from run
+    to run would be taken for a slope.
+    """
+    even = np.isclose(table.generated, table.prompts * table.n)
+    even &= np.isclose(table.kept, table.prompts * table.m)
+    return table[even] if even.any() else table
+
+
 def cost_model(table: pd.DataFrame, steps: pd.DataFrame) -> CostModel:
     """Fit what a step costs.
 
@@ -90,17 +111,20 @@ def cost_model(table: pd.DataFrame, steps: pd.DataFrame) -> CostModel:
         table: of `per_run`: runs that differ in rule, n, m, prompts and seed alone.
         steps: of these runs.
     """
+    even = steady(table)
+    if "run" in steps:
+        steps = steps[steps.run.isin(even.run)]
     phases = {
-        phase: fit(table, f"seconds/{phase}", terms)
+        phase: fit(even, f"seconds/{phase}", terms)
         for phase, terms in PHASES.items()
-        if f"seconds/{phase}" in table
+        if f"seconds/{phase}" in even
     }
     tokens = {
         phase: fit(steps, f"seconds/{phase}", ("fixed", column))
         for phase, column in TOKENS.items()
         if {f"seconds/{phase}", column} <= set(steps)
     }
-    return CostModel(table, fit(table, "seconds", STEP), phases, tokens)
+    return CostModel(table, fit(even, "seconds", STEP), phases, tokens)
 
 
 def coefficient(model: CostModel, term: str) -> tuple[float, float]:
@@ -123,31 +147,39 @@ def predict(model: CostModel, n: int, m: int, prompts: int | None = None) -> Pre
     if not 1 <= m <= n:
         raise ValueError(f"nm={n},{m}: must be N,M with 1 <= M <= N")
     size = prompts or model.prompts
-    point = {"fixed": 1.0, "generated": float(size * n), "kept": float(size * m)}
+    return _at(model, n, m, float(size * n), float(size * m))
+
+
+def _at(model: CostModel, n: int, m: int, generated: float, kept: float) -> Prediction:
+    """A step of n→m with so many rollouts in all."""
+    point = {"fixed": 1.0, "generated": generated, "kept": kept}
     phases = {phase: line.at(point)[0] for phase, line in model.phases.items()}
     (seconds, stderr), source = model.total.at(point), "total"
     if np.isnan(seconds) and phases:
         seconds, stderr, source = sum(phases.values()), float("nan"), "phases"
     spread = float(np.hypot(stderr, model.total.residual_sd))
-    seen = model.measured
+    seen = model.steady
     outside = any(not seen[k].min() <= point[k] <= seen[k].max() for k in STEP[1:])
     return Prediction(n, m, seconds, spread, phases, source, outside)
 
 
 def residuals(model: CostModel) -> pd.DataFrame:
-    """How far the fit is from what was measured: a row a cell, or a (cell, rule) where rules share.
+    """How far the fit is from what was measured: a row a cell, or a (cell, arm) where arms share.
 
     Returns:
-        n, m, prompts, rule, runs, seconds (mean measured), fitted, residual (mean of measured -
-        fitted, in s), percent (of fitted), phases (the sum of their fits).
+        n, m, prompts, rule, arm, runs, generated and kept (rollouts a step), seconds (mean
+        measured), fitted, residual (mean of measured - fitted, in s), percent (of fitted), phases
+        (the sum of their fits).
     """
     rows = []
-    for _, cell in model.measured.groupby(["n", "m", "prompts", "rule"]):
+    for _, cell in model.measured.groupby(["n", "m", "prompts", "rule", "arm"]):
         n, m, prompts = (int(cell[name].iloc[0]) for name in ("n", "m", "prompts"))
-        fitted = predict(model, n, m, prompts)
+        generated, kept = cell.generated.mean(), cell.kept.mean()
+        fitted = _at(model, n, m, generated, kept)
         residual = cell.seconds.mean() - fitted.seconds
         rows.append({
-            "n": n, "m": m, "prompts": prompts, "rule": cell["rule"].iloc[0], "runs": len(cell),
+            "n": n, "m": m, "prompts": prompts, "rule": cell["rule"].iloc[0],
+            "arm": cell["arm"].iloc[0], "runs": len(cell), "generated": generated, "kept": kept,
             "seconds": cell.seconds.mean(), "fitted": fitted.seconds, "residual": residual,
             "percent": 100 * residual / fitted.seconds,
             "phases": sum(fitted.phases.values()) if fitted.phases else float("nan"),
@@ -157,7 +189,7 @@ def residuals(model: CostModel) -> pd.DataFrame:
 
 def repeat_sd(model: CostModel) -> float:
     """Standard deviation of runs of one (n, m), pooled: what no line could explain; NaN: no two."""
-    runs = model.measured
+    runs = model.steady
     cells = runs.groupby(["generated", "kept"]).seconds
     spare = len(runs) - cells.ngroups
     squares = float(((runs.seconds - cells.transform("mean")) ** 2).sum())
@@ -166,7 +198,7 @@ def repeat_sd(model: CostModel) -> float:
 
 def why_untold(model: CostModel) -> str:
     """Why the total's fit has no number for something; empty where it has them all."""
-    runs = model.measured
+    runs = model.steady
     if model.total.rank == len(STEP):
         return ""
     generated, kept = (

@@ -31,7 +31,8 @@ from pods.analysis.outcomes import run_curves
 PUBLISHED = Path(__file__).with_name("published_step_times.csv")
 PUBLISHED_SECONDS = 6 * 3600.0
 PUBLISHED_CELLS = ((16, 16), (64, 16), (64, 64))
-FREE = ("prompts_per_step", "seed", "update.lr", "advantage.", "sampler.", "nm.")
+FREE = ("prompts_per_step", "prompts.", "group_filter.", "seed", "update.lr", "advantage.",
+        "sampler.", "nm.")  # fmt: skip
 """Keys that may differ between the runs of one fit."""
 
 

@@ -23,6 +23,11 @@ def about_fit(
     yield (f"{name}: {len(runs)} runs, {len(runs[['n', 'm']].drop_duplicates())} (n, m), "
            f"{', '.join(map(str, prompts)) or 'no'} {'prompt' if prompts == [1] else 'prompts'} "
            "a step")  # fmt: skip
+    uneven = runs[~runs.index.isin(model.steady.index)]
+    if len(uneven):
+        yield (f"{', '.join(uneven.arm.unique())}: prompts are sampled again or left out, so steps "
+               "do not cost alike from start to end: not in the fit, the table sets them beside "
+               "it, `pods compare` times them")  # fmt: skip
     if len(prompts) > 1:
         yield "prompts a step differ: what follows is for a rollout, times prompts"
     untold = why_untold(model)
@@ -51,7 +56,7 @@ def about_fit(
 
 def _formula(model: CostModel) -> str:
     """Fixed + b n + c m where all runs have as many prompts, else a rollout each."""
-    single = model.measured.prompts.nunique() == 1
+    single = model.steady.prompts.nunique() == 1
     parts = []
     for term in STEP:
         value, stderr = coefficient(model, term)
@@ -90,11 +95,11 @@ def _phase(row: pd.Series, model: CostModel) -> tuple[str, ...]:
 
 def _misfits(misfits: pd.DataFrame) -> str:
     rows = [
-        (f"{row.n}→{row.m}", row["rule"], str(row.runs), time_text(row.seconds),
+        (f"{row.n}→{row.m}", row["rule"], row["arm"], str(row.runs), time_text(row.seconds),
          time_text(row.fitted), time_text(row.residual, "+", row.fitted), _percent(row.percent))
         for _, row in misfits.iterrows()
     ]  # fmt: skip
-    return table(("n→m", "rule", "runs", "measured", "fitted", "off by", ""), rows)
+    return table(("n→m", "rule", "arm", "runs", "measured", "fitted", "off by", ""), rows)
 
 
 def about_cells(foretold: pd.DataFrame) -> Iterator[str]:

@@ -1,0 +1,176 @@
+"""Down-sampling rules: which m of a prompt's n rollouts the policy is updated on.
+
+A rule sees one group at a time, so it cannot mix groups, and never text or tokens.
+
+Shapes: n = rollouts generated for one prompt, m = rollouts kept. Every rule returns m distinct
+indices in ascending order, so that with m = n each of them is GRPO.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pods.records import Group
+
+Indices = NDArray[np.intp]  # (m,)
+
+TIE = 1e-12  # what differs by less, relative to the whole group, is tied
+
+
+def max_variance(group: Group, m: int, rng: np.random.Generator) -> Indices:
+    """Keep the m rollouts whose rewards have the largest variance (PODS, Def. 3.1, Algorithm 2).
+
+    Xu, Savani, Fang & Kolter, "Not All Rollouts are Useful", arXiv:2504.13818.
+
+    Some best subset is the m - k lowest and the k highest rewards for some k in 0..m (Lemma 3.1),
+    so m + 1 splits are compared instead of C(n, m) subsets. Prefix sums of r and r^2 give each
+    split's variance in O(1): O(n log n) in all, for the sort. Among equal rewards the earlier
+    rollout ranks lower; among tied splits the one with the fewest high rewards wins.
+
+    Args:
+        group: rewards (n,); only their differences matter.
+        m: rollouts to keep, 1 <= m <= n.
+        rng: unused; every rule has the same signature.
+
+    Raises:
+        ValueError: m is not in 1..n, or a reward is NaN or infinite.
+
+    >>> rewards = np.array([0.0, 1.0, 0.4, 1.1, 0.1])
+    >>> group = Group(rewards, rewards >= 1, np.ones(5, dtype=np.int64))
+    >>> max_variance(group, 3, np.random.default_rng(0))  # two lows beat two highs
+    array([0, 3, 4])
+    """
+    rewards = _checked(group, m)
+    order = np.argsort(rewards, kind="stable")
+    ascending = _centred(rewards[order])
+    sums = np.concatenate([[0.0], np.cumsum(ascending)])
+    squares = np.concatenate([[0.0], np.cumsum(ascending**2)])
+    k = np.arange(m + 1)
+    low, high = m - k, len(rewards) - k
+    total = sums[low] + sums[-1] - sums[high]
+    spread = squares[low] + squares[-1] - squares[high] - total**2 / m  # m times the variance
+    best = int(np.argmax(spread >= spread.max() - TIE * squares[-1]))
+    return np.sort(np.concatenate([order[: low[best]], order[high[best] :]]))
+
+
+def max_variance_aliased(group: Group, m: int, rng: np.random.Generator) -> Indices:
+    """Keep what the PODS authors' 8-GPU code keeps, which is not the largest variance.
+
+    Their best subset so far is a view of the sorted order (open-r1/src/open_r1/grpo_trainer.py,
+    1108-1116 at 187f43b), so that storing a better one overwrites the m highest with it, and later
+    splits take their highs from what is left: of binary rewards with enough of both it keeps one
+    correct rollout and m - 1 wrong ones. In float32, as there, since rounding decides between
+    splits that are tied. Here to reproduce those curves; nothing else wants it.
+
+    Raises:
+        ValueError: n/2 < m < n, where that code keeps some rollouts twice; or as `max_variance`.
+
+    >>> rewards = np.array([1.0, 0.0] * 4)
+    >>> group = Group(rewards, rewards >= 1, np.ones(8, dtype=np.int64))
+    >>> rewards[max_variance_aliased(group, 4, np.random.default_rng(0))]
+    array([1., 0., 0., 0.])
+    """
+    rewards = _checked(group, m)
+    n = len(rewards)
+    if n / 2 < m < n:
+        raise ValueError(f"cannot keep m={m} of n={n} rollouts: the defect needs m <= n/2")
+    single = rewards.astype(np.float32)
+    order = np.argsort(-single, kind="stable")
+    best = order[:m]  # the view
+    if m in (1, n):  # one rollout has no variance to compare, and of all there is no choice
+        return np.sort(best)
+    attained = single[best].var(ddof=1)
+    for k in range(m):
+        split = np.concatenate([order[:k], order[k - m :]])
+        spread = single[split].var(ddof=1)
+        if spread > attained:
+            best[:], attained = split, spread
+    return np.sort(best)
+
+
+def max_reward(group: Group, m: int, rng: np.random.Generator) -> Indices:
+    """Keep the m highest rewards, the earlier rollout first among equals (PODS rule ablation).
+
+    >>> rewards = np.array([0.0, 1.0, 1.0, 0.5])
+    >>> group = Group(rewards, rewards >= 1, np.ones(4, dtype=np.int64))
+    >>> max_reward(group, 1, np.random.default_rng(0))
+    array([1])
+    """
+    return np.sort(np.argsort(-_checked(group, m), kind="stable")[:m])
+
+
+def random(group: Group, m: int, rng: np.random.Generator) -> Indices:
+    """Keep a uniformly drawn m-subset: the update of GRPO with m, at the cost of n rollouts."""
+    return np.sort(rng.choice(len(_checked(group, m)), m, replace=False))
+
+
+def keep_all(group: Group, m: int, rng: np.random.Generator) -> Indices:
+    """Keep everything (GRPO); m must be n."""
+    if m != len(_checked(group, m)):
+        raise ValueError(f"rule all keeps every rollout: m={m} must be n={len(group.rewards)}")
+    return np.arange(m)
+
+
+def percentile(group: Group, m: int, rng: np.random.Generator) -> Indices:
+    """Keep the rewards at m evenly spaced quantiles: (i + 1/2)/m of the sorted group, i < m.
+
+    Ours, as a control that spreads over the rewards without seeking the extremes: neither version
+    1 of PODS nor its released code has such a rule.
+
+    >>> rewards = np.arange(8.0)
+    >>> percentile(Group(rewards, rewards > 3, np.ones(8, np.int64)), 2, np.random.default_rng(0))
+    array([2, 6])
+    """
+    order = np.argsort(_checked(group, m), kind="stable")
+    places = (2 * np.arange(m) + 1) * len(order) // (2 * m)
+    return np.sort(order[places])
+
+
+def max_abs_advantage(group: Group, m: int, rng: np.random.Generator) -> Indices:
+    """Keep the m largest |r - mean|, so the largest |advantage| over the full group (CPPO).
+
+    Lin et al., CPPO, arXiv:2503.22342 (src/open_r1/grpo_trainer_gsm.py:870-930); it goes with
+    `advantage.over=full`. There the smallest |advantage| of all prompts of a process are dropped
+    together and other prompts take their place; here each group keeps m. The earlier of equals.
+
+    >>> rewards = np.array([0.0, 0.0, 1.0, 0.0])
+    >>> group = Group(rewards, rewards >= 1, np.ones(4, dtype=np.int64))
+    >>> max_abs_advantage(group, 2, np.random.default_rng(0))
+    array([0, 2])
+    """
+    distance = np.abs(_centred(_checked(group, m)))
+    return np.sort(np.argsort(-np.round(distance / TIE) * TIE, kind="stable")[:m])
+
+
+def balanced(group: Group, m: int, rng: np.random.Generator) -> Indices:
+    """Keep m/2 right and m/2 wrong rollouts, drawn uniformly; the other side fills what is missing.
+
+    The selection of Reinforce-Ada's balanced variant (Xiong et al., arXiv:2510.04996), which goes
+    with `advantage.over=full`: its baseline is over all samples. Its rounds of sampling until a
+    prompt has m/2 of both are not here. For odd m the odd one is right. Which of the right ones are
+    kept its abstract does not say: drawn here.
+
+    >>> rewards = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
+    >>> group = Group(rewards, rewards >= 1, np.ones(5, dtype=np.int64))
+    >>> 2 in balanced(group, 4, np.random.default_rng(0))
+    True
+    """
+    _checked(group, m)
+    order = rng.permutation(len(group.correct))
+    right, wrong = order[group.correct[order]], order[~group.correct[order]]
+    rights = int(np.clip((m + 1) // 2, m - len(wrong), len(right)))
+    return np.sort(np.concatenate([right[:rights], wrong[: m - rights]]))
+
+
+def _checked(group: Group, m: int) -> NDArray[np.float64]:
+    if not 1 <= m <= len(group.rewards):
+        raise ValueError(f"cannot keep m={m} of n={len(group.rewards)} rollouts")
+    if not np.isfinite(group.rewards).all():
+        raise ValueError(f"rewards must be finite, got {group.rewards}")
+    return group.rewards
+
+
+def _centred(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shift and scale to mean 0 and size about 1, so that squares neither overflow nor vanish."""
+    scaled = rewards / (np.abs(rewards).max() or 1.0)
+    scaled = scaled - scaled.mean()
+    return np.asarray(scaled / (np.abs(scaled).max() or 1.0))

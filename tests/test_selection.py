@@ -1,0 +1,347 @@
+"""Prompt selection and resampling: traces worked by hand, and the claims where they must show."""
+
+import json
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from compose import composed
+
+from pods.method import walk as walks
+from pods.method.greso import Greso, moved
+from pods.method.group_filter import informative, next_batch
+from pods.method.mopps import Mopps
+from pods.method.prompts import Uniform, dump, restore, start
+from pods.method.walk import Outcome, Walk
+from pods.records import Parts
+from pods.step_record import metrics, rollout_rows
+
+N = 4
+
+
+class Scripted:
+    """A walk through 0, 1, 2, ... again and again, with draws that are written down."""
+
+    def __init__(self, pool, uniforms=None):
+        self.pool, self.uniforms, self.place = pool, uniforms or {}, 0
+
+    def problem(self, place):
+        return place % self.pool
+
+    def epoch(self, place):
+        return place // self.pool
+
+    def draws(self, purpose, place):
+        self.place = place
+        return self
+
+    def random(self):
+        return self.uniforms.get(self.place, 0.6)
+
+    def beta(self, alpha, beta):
+        return alpha / (alpha + beta)  # the posterior's mean: no luck
+
+
+def easy(problem):
+    return Outcome(problem, N, N, zero_variance=True)
+
+
+def hard(problem):
+    return Outcome(problem, 0, N, zero_variance=True)
+
+
+def mixed(problem, right=2):
+    return Outcome(problem, right, N, zero_variance=False)
+
+
+# What GRESO takes of four problems at two a step, by hand; the draws are 0.6 but at two places.
+# A problem with z = 2 is passed over (1 - 0.5^2 = 0.75 > 0.6), with z = 1 it is not (0.5 < 0.6).
+GRESO = [  # taken, passed over, outcomes, rows afterwards, p_easy, p_hard
+    ([0, 1], 0, [easy(0), hard(1)], {"0": 1, "1": -1}, 0.50, 0.50),  # the first epoch: p stays
+    ([2, 3], 0, [mixed(2), easy(3)], {"0": 1, "1": -1, "3": 1}, 0.50, 0.50),
+    ([0, 1], 0, [easy(0), hard(1)], {"0": 2, "1": -2, "3": 1}, 0.49, 0.49),
+    ([2, 3], 0, [mixed(2), easy(3)], {"0": 2, "1": -2, "3": 2}, 0.48, 0.50),
+    ([2, 2], 5, [mixed(2), mixed(2)], {"0": 2, "1": -2, "3": 2}, 0.49, 0.51),
+    ([2, 2], 6, [mixed(2), mixed(2)], {"0": 2, "1": -2, "3": 2}, 0.50, 0.52),
+    ([0, 2], 2, [mixed(0), hard(2)], {"1": -2, "3": 2, "2": -1}, 0.51, 0.51),  # place 24: 0.9
+    ([0, 2], 2, [easy(0), easy(2)], {"1": -2, "3": 2, "0": 1, "2": 1}, 0.50, 0.52),
+    ([3, 0], 0, [mixed(3), hard(0)], {"1": -2, "2": 1, "0": -1}, 0.51, 0.51),  # place 31: 0.9
+    ([2, 3], 1, [mixed(2, right=N), easy(3)], {"1": -2, "0": -1, "3": 1}, 0.50, 0.52),
+    ([0, 2], 1, [mixed(0), mixed(2)], {"1": -2, "3": 1}, 0.51, 0.53),
+]
+
+
+def test_a_trace_of_greso_by_hand():
+    words = ("target_easy=0.25", "target_hard=0.5", "adjust_after=1")
+    config = composed(*(f"prompts.greso.{word}" for word in words)).prompts
+    walk, selector = Scripted(4, {24: 0.9, 31: 0.9}), Greso(p_easy=0.5, p_hard=0.5)
+    for taken, passed_over, outcomes, streaks, p_easy, p_hard in GRESO:
+        chosen, selector = selector.choose(walk, 2, config)
+        assert (list(chosen.problems), chosen.passed_over) == (taken, passed_over)
+        selector = selector.observe(walk, outcomes, config)
+        assert selector.streaks == streaks
+        assert (selector.p_easy, selector.p_hard) == pytest.approx((p_easy, p_hard))
+    assert selector.place == 22 + sum(row[1] for row in GRESO)
+
+
+def test_gresos_chance_to_pass_over():
+    config = composed().prompts.greso
+    known = Greso(p_easy=0.4, p_hard=0.8, streaks={"1": 1, "2": 3, "3": -3, "4": 30})
+    chances = [known.p_filter(problem, config) for problem in range(5)]
+    assert chances == pytest.approx([0.0, 0.6, 1 - 0.4**3, 1 - 0.8**3, 0.99])
+    assert moved(0.055, True, config) == 0.05 and moved(0.945, False, config) == 0.95
+
+
+@pytest.mark.parametrize("prompts", [1, 2, 8, 384])
+@pytest.mark.parametrize(("share", "end"), [(0.2, 0.05), (0.02, 0.95)])
+def test_gresos_p_follows_the_share_whatever_the_size_of_a_step(prompts, share, end):
+    config, rng = composed("prompts.greso.adjust_after=64").prompts, np.random.default_rng(0)
+    selector = Greso(p_easy=0.5, p_hard=0.5, place=8)  # in the second epoch
+    for _ in range(100 * 64 // min(prompts, 64)):
+        outcomes = [easy(0) if rng.random() < share else mixed(0) for _ in range(prompts)]
+        selector = selector.observe(Scripted(4), outcomes, config)
+    assert abs(selector.p_easy - end) < 0.1
+
+
+def test_greso_passes_over_most_problems_that_stay_without_variance():
+    """Rows last ten epochs on average: a problem without variance stays so with chance 0.9."""
+    config, pool, epochs = composed().prompts, 600, 12
+    rng, walk = np.random.default_rng(0), Walk(0, pool)
+    kind = rng.choice(["easy", "hard", "mixed"], pool, p=[0.25, 0.25, 0.5])
+    blank = passed = taken_mixed = came_mixed = 0
+    selector = start(replace(config, selector="greso"))
+    epoch = 0
+    while selector.place < pool * epochs:
+        before = selector.place
+        chosen, selector = selector.choose(walk, 8, config)
+        came = [walk.problem(place) for place in range(before, selector.place)]
+        if walk.epoch(before) > 0:
+            blank += sum(kind[p] != "mixed" for p in came)
+            passed += sum(kind[p] != "mixed" for p in came)
+            passed -= sum(kind[p] != "mixed" for p in chosen.problems)
+            came_mixed += sum(kind[p] == "mixed" for p in came)
+            taken_mixed += sum(kind[p] == "mixed" for p in chosen.problems)
+        fared = {"easy": easy, "hard": hard, "mixed": mixed}
+        selector = selector.observe(walk, [fared[kind[p]](p) for p in chosen.problems], config)
+        if walk.epoch(selector.place) > epoch:
+            epoch = walk.epoch(selector.place)
+            leave = (kind != "mixed") & (rng.random(pool) >= 0.9)
+            enter = (kind == "mixed") & (rng.random(pool) < 0.1)
+            kind[enter] = rng.choice(["easy", "hard"], enter.sum())
+            kind[leave] = "mixed"
+    assert blank > 2000
+    assert passed / blank >= 0.6
+    assert taken_mixed / came_mixed > 2 * (1 - passed / blank)  # and it is not blind
+
+
+# What MoPPS takes of six problems, two candidates a step, decay 0.5, drawing each posterior's mean.
+MOPPS = [  # taken, right of four, (alpha, beta) afterwards
+    (0, 4, (5.0, 1.0)),  # both at the prior: the first
+    (2, 2, (3.0, 3.0)),
+    (4, 3, (4.0, 2.0)),
+    (1, 1, (2.0, 4.0)),  # 1/2 against 5/6
+    (2, 1, (3.0, 5.0)),  # 0.5 * 3 + 0.5 + 1 and 0.5 * 3 + 0.5 + 3
+    (5, 2, (3.0, 3.0)),  # 1/2 against 2/3
+    (1, 0, (1.5, 6.5)),  # 1/3 against 5/6
+    (3, 4, (5.0, 1.0)),  # 1/2 against 3/8
+    (5, 4, (6.0, 2.0)),  # 1/2 against 2/3
+    (1, 2, (3.25, 5.75)),  # 0.1875 against 5/6
+    (2, 2, (4.0, 5.0)),  # 3/8 against 5/6
+]
+
+
+def test_a_trace_of_mopps_by_hand():
+    config = composed("prompts.mopps.candidates=2", "prompts.mopps.decay=0.5").prompts
+    walk, selector = Scripted(6), Mopps()
+    for step, (taken, right, posterior) in enumerate(MOPPS, 1):
+        chosen, selector = selector.choose(walk, 1, config)
+        assert (list(chosen.problems), chosen.passed_over) == ([taken], 1)
+        selector = selector.observe(walk, [mixed(taken, right)], config)
+        assert selector.posterior(taken) == pytest.approx(posterior)
+        assert selector.place == 2 * step
+
+
+def test_mopps_draws_from_the_posterior():
+    config = composed("prompts.mopps.candidates=2").prompts
+    known = Mopps(posteriors={"0": (90.0, 10.0)})  # mean 0.9; against a rate drawn evenly
+    taken = [known.choose(Walk(seed, 2), 1, config)[0].problems for seed in range(3000)]
+    # problem 1 is nearer a half where |u - 1/2| < |x - 1/2|: with chance 2 E|x - 1/2| = 0.8
+    assert np.mean([problem == [1] for problem in taken]) == pytest.approx(0.8, abs=0.03)
+
+
+def test_mopps_takes_problems_of_middling_success():
+    config, pool = composed("prompts.mopps.candidates=8").prompts, 400
+    rng, walk = np.random.default_rng(0), Walk(0, pool)
+    rates = np.linspace(0, 1, pool)
+    selector, chosen_rates = start(replace(config, selector="mopps")), []
+    for _ in range(400):
+        chosen, selector = selector.choose(walk, 8, config)
+        assert len(set(chosen.problems)) == 8
+        right = rng.binomial(8, rates[list(chosen.problems)])
+        outcomes = [mixed_of(8, p, r) for p, r in zip(chosen.problems, right, strict=True)]
+        selector = selector.observe(walk, outcomes, config)
+        chosen_rates.append(rates[list(chosen.problems)])
+    late = np.concatenate(chosen_rates[300:])
+    assert abs(late.mean() - 0.5) < 0.03
+    assert np.abs(late - 0.5).mean() < 0.12  # a uniform choice: 0.25
+
+
+def mixed_of(n, problem, right):
+    return Outcome(int(problem), int(right), n, zero_variance=int(right) in (0, n))
+
+
+def test_more_candidates_than_the_pool_has_are_each_looked_at_once():
+    config = composed("prompts.mopps.candidates=16").prompts
+    chosen, selector = Mopps().choose(Walk(0, 5), 2, config)
+    assert len(set(chosen.problems)) == 2 and (chosen.passed_over, selector.place) == (30, 32)
+
+
+@pytest.mark.parametrize("name", ["uniform", "greso", "mopps"])
+def test_a_selector_that_went_through_json_goes_on_the_same(name):
+    config, rng = replace(composed().prompts, selector=name), np.random.default_rng(0)
+    walk = Walk(0, 20)
+
+    def steps(selector, count, rng):
+        seen = []
+        for _ in range(count):
+            chosen, selector = selector.choose(walk, 3, config)
+            right = rng.integers(0, 9, 3)
+            outcomes = [mixed_of(8, p, r) for p, r in zip(chosen.problems, right, strict=True)]
+            selector = selector.observe(walk, outcomes, config)
+            seen.append((list(chosen.problems), chosen.passed_over))
+        return selector, seen
+
+    half, _ = steps(start(config), 12, rng)
+    again = restore(config, json.loads(json.dumps(dump(half))))
+    one, two = np.random.default_rng(1), np.random.default_rng(1)
+    (end, seen), (other, repeated) = steps(half, 12, one), steps(again, 12, two)
+    assert seen == repeated
+    assert json.dumps(dump(end)) == json.dumps(dump(other))
+
+
+def test_what_is_informative():
+    correct = np.array([True, False])
+    assert informative(np.array([1.1, 0.1]), correct, "reward")
+    assert informative(np.array([1.0, 1.0]), correct, "correct")
+    assert not informative(np.array([1.0, 1.0]), correct, "reward")
+    assert not informative(np.array([1.1, 1.0]), np.array([True, True]), "correct")
+
+
+def test_how_many_prompts_are_sampled_next():
+    config = replace(composed("arm=greso").group_filter, batch=384, min_batch=64)
+    assert next_batch(config, 256, 200, sampled=384, fruitful=200) == 134  # 56 * 384/200 * 1.25
+    assert next_batch(config, 256, 255, sampled=384, fruitful=255) == 64  # 1.9: at least 64
+    assert next_batch(config, 256, 10, sampled=384, fruitful=10) == 384  # 11,808: at most 384
+    assert next_batch(config, 256, 0, sampled=384, fruitful=0) == 384
+    assert next_batch(replace(config, adaptive=False), 256, 255, 384, 255) == 384
+
+
+@dataclass
+class Order:
+    """Problems in the order of their number, epoch after epoch."""
+
+    def __call__(self, seed, epoch, pool):
+        return np.arange(pool)
+
+
+# DAPO with three prompts a sampling and two a step: of five problems the even ones have variance.
+DAPO = [  # sampled in batches, trained on
+    ([[0, 1, 2]], [0, 2]),
+    ([[3, 4, 0]], [4, 0]),
+    ([[1, 2, 3], [4, 0, 1]], [2, 4]),  # 0 is left over
+    ([[2, 3, 4]], [2, 4]),
+]
+
+
+def test_a_trace_of_daposs_dynamic_sampling_by_hand(monkeypatch):
+    from test_train import loop
+
+    monkeypatch.setattr(walks, "_order", Order())
+    made, updates = loop("group_filter=resample", "group_filter.batch=3", "budget.max_steps=12")
+    steps = list(made.steps(0, Uniform()))
+    assert len(steps) == 12
+    calls = iter(made.engine.calls)
+    for step, (batches, trained) in zip(steps, DAPO * 3, strict=True):
+        assert [[p for (p,) in next(calls)[0]] for _ in batches] == batches
+        assert step.batches == len(batches) and step.prompts == 3 * len(batches)
+        assert [group.place for group in step.groups if group.trained] == trained
+    for rollouts, signs, _ in updates:
+        assert len(rollouts) == 4 and np.abs(signs).min() > 0.5  # no group without a gradient
+    assert next(calls, None) is None
+    seeds = [seed for call in made.engine.calls for seed in call[3]]
+    assert len(set(seeds)) == len(seeds)  # also of the samplings of one step
+
+
+def test_resampling_is_bounded_and_trains_on_what_there_is(monkeypatch):
+    from test_train import loop
+
+    monkeypatch.setattr(walks, "_order", Order())
+    words = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=3")
+    made, updates = loop(*words, "group_filter.max_batches=4")
+    step = made.step(1, Uniform())  # 0, 1, 2, 3: two of three
+    assert (step.batches, [g.trained for g in step.groups]) == (4, [True, False, True, False])
+    assert len(updates[0][0]) == 2 * 2
+    barren = replace(made, prompts=[(1,)] * 5)
+    step = barren.step(2, step.selector)
+    assert step.update is None and step.batches == 4 and step.selector == Uniform(8)
+    assert sum(step.seconds.values()) > 0
+    with pytest.raises(ValueError, match=r"group_filter\.max_batches=2: must give at least"):
+        loop(*words, "group_filter.max_batches=2")
+
+
+def test_a_void_step_moves_on_and_teaches_prompt_selection_nothing():
+    from test_train import TASK, grade, loop
+
+    spoiled = replace(
+        TASK, grade=lambda text, gold: replace(grade(text, gold), parts=Parts(np.nan))
+    )
+    for name, key in (("greso", "streaks"), ("mopps", "posteriors")):
+        made, updates = loop(f"prompts={name}", "prompts_per_step=4", "prompts.mopps.candidates=1")
+        first = start(made.config.prompts)
+        step = replace(made, task=spoiled).step(1, first)
+        assert step.nonfinite is not None and updates == []
+        assert step.selector == replace(first, place=4)
+        assert metrics(step)["zero_variance_fraction"] is None
+        assert dump(made.step(1, first).selector)[key]  # the same step, sound, teaches something
+
+
+def test_what_is_written_of_a_step_that_resampled(monkeypatch):
+    from test_train import loop
+
+    monkeypatch.setattr(walks, "_order", Order())
+    made, _ = loop("group_filter=resample", "group_filter.batch=3")
+    step = made.step(3, Uniform(6))  # 1, 2, 3 and then 4, 0, 1; trained on 2 and 4
+    line, rows = metrics(step), list(rollout_rows(step))
+    assert (line["sampling_batches"], line["sampled_prompts"], line["epoch"]) == (2, 6, 2)
+    assert (line["generated_rollouts"], line["trained_rollouts"]) == (24, 4)
+    assert (line["zero_variance_fraction"], line["skipped_groups"]) == (0.5, 4)
+    assert line["kept_reward_variance"] == 0.25  # one right, one wrong, in both
+    assert (line["passed_over_prompts"], line["rollouts_saved"]) == (0, 0)
+    assert {row["group"] for row in rows if row["trained"]} == {1, 3}
+    assert sum(row["trained"] for row in rows) == 4 and sum(row["kept"] for row in rows) == 12
+
+
+def test_what_counts_as_spared():
+    config = composed("prompts.mopps.candidates=3").prompts
+    known = Greso(p_easy=0.5, p_hard=0.5, streaks={"0": 9, "1": -9, "2": 9})
+    chosen, _ = known.choose(Scripted(4), 1, config)
+    assert (chosen.problems, chosen.passed_over, chosen.spared) == ([3], 3, 3)
+    chosen, _ = Mopps().choose(Scripted(4), 1, config)
+    assert (chosen.passed_over, chosen.spared) == (2, 0)
+
+
+def test_groups_of_a_prompt_are_selected_apart_and_told_together():
+    from test_train import loop
+
+    made, updates = loop("nm.groups=3", "prompts=mopps", "prompts.mopps.candidates=1")
+    step = made.step(1, start(made.config.prompts))
+    [(prompts, n, _, seeds)] = made.engine.calls
+    assert n == 4 and len(prompts) == 6 and len(set(seeds)) == 6
+    assert [p == q for p, q in pairwise(prompts)] == [
+        True, True, False, True, True,
+    ]  # fmt: skip
+    assert len(updates[0][0]) == 2 * 3 * 2 and step.prompts == 2
+    for group in step.groups[::3]:
+        seen = np.array(step.selector.posterior(group.place)) - 1
+        assert seen.tolist() == ([6, 6] if group.place % 2 == 0 else [0, 12])
