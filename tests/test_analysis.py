@@ -89,6 +89,7 @@ def test_an_arms_label_says_what_its_file_sets_and_no_more():
     assert series_names([(config, science(config)) for config in configs]) == [
         "grpo 16→16", "pods_greso 64→16", "cppo 64→16", "pods 64→16, prompts.selector=mopps",
     ]  # fmt: skip
+    assert _said("mine") == _said("../config") == _said("a" * 300) == {}
     unnamed = [composed(f"prompts={name}") for name in ("uniform", "greso")]
     assert series_names([(config, science(config)) for config in unnamed]) == [
         "max_variance 64→16, prompts.selector=uniform",

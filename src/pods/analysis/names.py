@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -48,12 +49,13 @@ def _said(arm: str) -> dict[str, Any]:
     Read from `conf/` as Hydra would compose it, which takes its time and cannot be asked during a
     sweep: the main file, the options that the arm overrides, the arm's own values.
     """
-    own = _yaml(f"arm/{arm}")
+    own = _yaml(f"arm/{arm}") if re.fullmatch(r"\w{1,99}", arm) else {}
     if not own:
         return {}
     options = {"prompts": "uniform", "group_filter": "none"}
-    for override in own["defaults"]:
-        options |= {key.removeprefix("override /"): option for key, option in override.items()}
+    for override in own.get("defaults", []):
+        if isinstance(override, dict):  # not `_self_`
+            options |= {key.removeprefix("override /"): option for key, option in override.items()}
     chosen = {group: _yaml(f"{group}/{options[group]}") for group in ("prompts", "group_filter")}
     found = {}
     for part in (_yaml("config"), chosen, own):
