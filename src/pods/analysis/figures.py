@@ -19,6 +19,7 @@ from pods.runs.environment import command
 from pods.runs.files import replace
 
 LEGEND = "mean over n runs ± 1 stderr; thin: single runs"
+CROWD = 6  # series whose legend has room beside their curves
 SCALING = 3  # values of n or m that a scaling figure needs
 Maker = Callable[[], Figure]
 
@@ -116,7 +117,8 @@ def title(study: Study) -> str:
 
 
 def _accuracy(study: Study, curve: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    figure, (left, right) = plots.panels(2, 11, 4.2, widths=(1.7, 1))
+    many = len(summary) > CROWD
+    figure, (left, right) = plots.panels(2, 11, 5.2 if many else 4.2, widths=(1.7, 1))
     unit, _ = plots.time_unit(curve.train_seconds.max())
     plots.against_time(left, curve, study, unit)
     plots.time_axis(left, curve.train_seconds.max(), study.machines)
@@ -124,7 +126,11 @@ def _accuracy(study: Study, curve: pd.DataFrame, summary: pd.DataFrame) -> Figur
     left.set_ylabel(
         f"accuracy (mean of {rows.repeats.max()} passes over {rows.questions.max()} questions)"
     )
-    left.legend(title=LEGEND, loc="lower right")
+    if many:
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4,
+                      title=LEGEND)  # fmt: skip
+    else:
+        left.legend(title=LEGEND, loc="lower right")
     plots.seconds_per_step(right, summary)
     figure.suptitle(title(study))
     return figure
