@@ -109,7 +109,7 @@ def _check_selection(config: Config) -> None:
         raise ConfigError("group_filter.min_batch", setting.min_batch,
                           f"must be at most a whole sampling's {full} prompts "
                           "(group_filter.batch, or prompts_per_step)")  # fmt: skip
-    if setting.name == "resample" and full * setting.max_batches < config.prompts_per_step:
+    if resample and full * setting.max_batches < config.prompts_per_step:
         raise ConfigError("group_filter.max_batches", setting.max_batches,
                           f"must give at least prompts_per_step={config.prompts_per_step} prompts: "
                           f"a sampling has {full}")  # fmt: skip

@@ -85,9 +85,9 @@ def by_prompt(groups: Sequence[Selected], size: int) -> list[Sequence[Selected]]
 def outcome(groups: Sequence[Selected]) -> Outcome:
     """How all groups of one prompt fared."""
     rewards = np.concatenate([group.group.rewards for group in groups])
-    right = sum(int(group.group.correct.sum()) for group in groups)
-    alike = bool(rewards.min() == rewards.max())
-    return Outcome(groups[0].place, right, len(rewards), alike)
+    correct = np.concatenate([group.group.correct for group in groups])
+    alike = not informative(rewards, correct, "reward")
+    return Outcome(groups[0].place, int(correct.sum()), len(rewards), alike)
 
 
 def zero_variance(group: Group) -> bool:

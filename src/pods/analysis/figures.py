@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pods.analysis import plots
-from pods.analysis.curves import phase_columns
+from pods.analysis.curves import OF_STEPS, phase_columns
 from pods.analysis.load import Study
 from pods.analysis.names import SEPARATOR
 from pods.analysis.tables import Tables, at
@@ -61,8 +62,7 @@ def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
         "training", f"What else changes while accuracy does. {about}.",
         partial(_others, study, others), others, study.evaluations, detail=True,
     )  # fmt: skip
-    why = curve[curve.metric.isin(["zero_variance_fraction", "kept_reward_variance",
-                                   "generated_rollouts", "rollouts_saved"])]  # fmt: skip
+    why = curve[curve.metric.isin([metric for metric in OF_STEPS if metric != "reward"])]
     if len(why):
         of_runs = study.steps.groupby(["series", "seed", "run"])[list(why.metric.unique())]
         yield Drawing(
@@ -127,8 +127,7 @@ def _accuracy(study: Study, curve: pd.DataFrame, summary: pd.DataFrame) -> Figur
         f"accuracy (mean of {rows.repeats.max()} passes over {rows.questions.max()} questions)"
     )
     if many:
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4,
-                      title=LEGEND)  # fmt: skip
+        _legend_below(figure, left)
     else:
         left.legend(title=LEGEND, loc="lower right")
     plots.seconds_per_step(right, summary)
@@ -151,10 +150,15 @@ def _others(study: Study, curve: pd.DataFrame) -> Figure:
         plots.against_time(axes, curve[curve.metric == metric], study, unit)
         plots.time_axis(axes, curve.train_seconds.max(), study.machines)
         axes.set_ylabel(plots.LABELS[metric])
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
-                  title=LEGEND)  # fmt: skip
+    _legend_below(figure, panels[0])
     figure.suptitle(title(study))
     return figure
+
+
+def _legend_below(figure: Figure, axes: Axes) -> None:
+    """One legend for all panels, where it hides no curve."""
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4,
+                  title=LEGEND)  # fmt: skip
 
 
 def _compared(study: Study, name: str, caption: str, family: pd.DataFrame, by: str) -> Drawing:

@@ -44,8 +44,8 @@ def run_table(study: Study) -> pd.DataFrame:
         run, series, seed, arm, rule, n, m, rest (what else its series' name says, and what its arm
         sets beside the rule), seconds (where that time ends), final_accuracy, mean_accuracy, and of
         the run's last evaluation: lenient (where there is one), format, both, length, no_answer and
-        timeouts (where some answer is
-        such), steps, seconds_per_step; then mean seconds a step by phase.
+        timeouts (where some answer is such), steps, seconds_per_step; then mean seconds a step by
+        phase.
     """
     rows = study.runs[["run", "series", "seed", "arm", "rule", "n", "m"]].copy()
     rows["rest"] = [_rest(str(row.series), f"{row.n}→{row.m}") for row in rows.itertuples()]
