@@ -40,16 +40,37 @@ def max_variance(group: Group, m: int, rng: np.random.Generator) -> Indices:
     array([0, 3, 4])
     """
     rewards = _checked(group, m)
-    order = np.argsort(rewards, kind="stable")
-    ascending = _centred(rewards[order])
+    ascending = np.sort(rewards)  # of values, several times as fast as a stable sort of places
+    lows = _lows(_centred(ascending), m)
+    kept = np.zeros(len(rewards), dtype=bool)
+    if lows > 0:
+        kept |= _lowest(rewards, lows, ascending[lows - 1])
+    if lows < m:  # the highest are the lowest seen from the other end
+        kept |= _lowest(-rewards[::-1], m - lows, -ascending[lows - m])[::-1]
+    return np.flatnonzero(kept)
+
+
+def _lows(ascending: NDArray[np.float64], m: int) -> int:
+    """How many of the lowest rewards go into the best m-subset; the rest are the highest.
+
+    Args:
+        ascending: (n,) rewards in order, centred.
+        m: rollouts to keep.
+    """
     sums = np.concatenate([[0.0], np.cumsum(ascending)])
     squares = np.concatenate([[0.0], np.cumsum(ascending**2)])
-    k = np.arange(m + 1)
-    low, high = m - k, len(rewards) - k
+    low, high = slice(m + 1), slice(len(ascending) - m, None)  # edges of what a split leaves out
     total = sums[low] + sums[-1] - sums[high]
     spread = squares[low] + squares[-1] - squares[high] - total**2 / m  # m times the variance
-    best = int(np.argmax(spread >= spread.max() - TIE * squares[-1]))
-    return np.sort(np.concatenate([order[: low[best]], order[high[best] :]]))
+    return int(np.flatnonzero(spread >= spread.max() - TIE * squares[-1])[-1])
+
+
+def _lowest(rewards: NDArray[np.float64], count: int, edge: float) -> NDArray[np.bool_]:
+    """Mark the `count` lowest rewards, of which `edge` is the highest; the earlier of equals."""
+    marked = rewards < edge
+    ties = np.flatnonzero(rewards == edge)
+    marked[ties[: count - np.count_nonzero(marked)]] = True
+    return marked
 
 
 def max_variance_aliased(group: Group, m: int, rng: np.random.Generator) -> Indices:
