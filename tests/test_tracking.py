@@ -20,12 +20,12 @@ from running import SHORT
 
 from pods import job
 from pods.randomness import evaluation_seed
-from pods.runs import checkpoint, dashboard, wandb_sync
+from pods.runs import checkpoint, dashboard, tracking, wandb_sync
 from pods.runs.attempts import new_attempt
 from pods.runs.files import append, read_lines
 from pods.runs.frozen import freeze
 from pods.runs.history import leftovers, roll_back
-from pods.runs.mirror import evaluation_row, rows, training_row
+from pods.runs.mirror import Row, evaluation_row, rows, training_row
 from pods.runs.store import RunStore
 from pods.runs.tracking import open_tracker
 from pods.runs.wandb_sync import NotSynced, sync
@@ -629,3 +629,19 @@ def test_a_network_that_dies_does_not_keep_a_run_from_ending(tmp_path, server, c
     tracker.finish(0)
     assert "W&B is off for this run (TimeoutError" in capsys.readouterr().out
     assert time.monotonic() - began < 15
+
+
+def test_rows_wait_for_a_checkpoint_or_a_minute(tmp_path, monkeypatch):
+    sent: list[int] = []
+    run = SimpleNamespace(starting_step=4, log=lambda values, step, commit: sent.append(step))
+    monkeypatch.setattr(tracking, "open_run", lambda *place: run)
+    tracker = open_tracker(start(tmp_path).config(), tmp_path)
+    for place in (2, 4, 5):  # the first is from before a resume
+        tracker.log(Row(place, {}))
+    assert sent == []
+    tracker.flush()
+    assert sent == [4, 5]
+    tracker.log(Row(6, {}))
+    monkeypatch.setattr(tracking, "LAG_SECONDS", 0.0)
+    tracker.log(Row(8, {}))
+    assert sent == [4, 5, 6, 8]

@@ -45,6 +45,7 @@ from pods.step_record import metrics, replay_rows, rollout_rows
 from pods.stop import Preempted, Stop
 from pods.train import Loop
 
+BEAT_SECONDS = 2.0  # between heartbeats: a rename can take milliseconds
 REPLAYABLE = 3  # rows of steps not applied whose weights are kept
 
 
@@ -149,7 +150,7 @@ class Experiment:
         self.tracker.log(training_row(line))
         reward = math.nan if line["reward"] is None else line["reward"]
         self.progress.step(step.step, step.train_seconds, reward)
-        if time.monotonic() - self.beaten >= 1:
+        if time.monotonic() - self.beaten >= BEAT_SECONDS:
             self.beaten = time.monotonic()
             self.store.set_status(step=step.step, train_seconds=step.train_seconds)
         if step.nonfinite is not None:
@@ -195,6 +196,7 @@ class Experiment:
             self.store.write_selection(folder, prompts.dump(self.selector))
             self.store.write_clock(folder, step, clock, evaluation)
 
+        self.tracker.flush()  # a run that goes on from here does not make these rows again
         with self.meter.phase("checkpoint"):
             wrong = nonfinite(self.optimizer)
             if wrong is not None:

@@ -1,14 +1,14 @@
 """What is written of a step: its line in metrics.jsonl, and its rollouts."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pods.method.prompts import dump
 from pods.step import Selected, Step, zero_variance
 
 
@@ -25,7 +25,7 @@ def metrics(step: Step) -> dict[str, Any]:
         "prompts": [group.problem.id for group in step.groups],
         **_of_prompts(step),
         **_of_rollouts(step.groups),
-        **(asdict(step.update) if step.update is not None else {}),
+        **(_fields(step.update) if step.update is not None else {}),
         "kept_projection": step.kept_projection,
         "kept": [group.kept.tolist() for group in step.groups],
     }
@@ -37,7 +37,7 @@ def _of_prompts(step: Step) -> dict[str, Any]:
     """Of what prompt selection and the group filter did, and what prompt selection goes by."""
     groups = [group.group for group in step.groups]
     rollouts = sum(len(group.rewards) for group in groups)
-    knobs = {k: v for k, v in dump(step.selector).items() if isinstance(v, float)}
+    knobs = {k: v for k, v in _fields(step.selector).items() if isinstance(v, float)}
     return {
         "epoch": step.epoch,
         "sampling_batches": step.batches,
@@ -60,18 +60,19 @@ def _of_rollouts(groups: list[Selected]) -> dict[str, Any]:
     lengths = np.stack([group.group.lengths for group in groups])
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     grades = [grade for group in groups for grade in group.grades]
+    verdicts = Counter(grade.verdict for grade in grades)
     return {
         "reward": rewards.mean(),
         "reward_std": rewards.std(axis=1).mean(),
         "correct": np.mean([group.group.correct for group in groups]),
-        "format": np.mean([grade.format for grade in grades]),
-        "format_reward": np.mean([grade.parts.format for grade in grades]),
-        "tags_reward": np.mean([grade.parts.tags for grade in grades]),
-        "no_answer": np.mean([grade.verdict == "none" for grade in grades]),
-        "timeouts": sum(grade.verdict == "timeout" for grade in grades),
+        "format": sum(grade.format for grade in grades) / len(grades),
+        "format_reward": sum(grade.parts.format for grade in grades) / len(grades),
+        "tags_reward": sum(grade.parts.tags for grade in grades) / len(grades),
+        "no_answer": verdicts["none"] / len(grades),
+        "timeouts": verdicts["timeout"],
         "zero_variance_groups": sum(zero_variance(group.group) for group in groups),
         "length": lengths.mean(),
-        "truncated": np.mean([not rollout.finished for rollout in rollouts]),
+        "truncated": sum(not rollout.finished for rollout in rollouts) / len(rollouts),
         "generated_tokens": lengths.sum(),
         **(_of_kept(groups, rewards, lengths) if all(len(g.kept) for g in groups) else {}),
     }
@@ -137,6 +138,11 @@ def replay_rows(step: Step) -> Iterator[dict[str, Any]]:
             "completion_ids": rollout.completion_ids,
             "logprobs": [_json_number(x) for x in rollout.logprobs.tolist()],
         }
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """As `asdict`, but copies nothing: GRESO and MoPPS know something of every problem."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _finite(value: object) -> bool:

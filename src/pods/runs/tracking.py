@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,13 +14,18 @@ from pods.runs.store import RunStore
 
 # seconds; what the environment says goes first
 PATIENCE = {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "30"}
+LAG_SECONDS = 60.0  # that W&B may be behind
 
 
 class Tracker(Protocol):
     """Where a run's numbers are mirrored to."""
 
     def log(self, row: Row) -> None:
-        """Send a row; one that was sent before is not sent again."""
+        """Take a row; one that was sent before is not sent again."""
+        ...
+
+    def flush(self) -> None:
+        """Send the rows that were taken."""
         ...
 
     def finish(self, exit_code: int) -> None:
@@ -33,12 +39,20 @@ class NoTracker:
     def log(self, row: Row) -> None:
         """Do nothing."""
 
+    def flush(self) -> None:
+        """Do nothing."""
+
     def finish(self, exit_code: int) -> None:
         """Do nothing."""
 
 
 class WandbTracker:
-    """One W&B run per run folder; the first failure is reported and ends the mirroring."""
+    """One W&B run per run folder; the first failure is reported and ends the mirroring.
+
+    W&B takes some 2 ms for a row, so steps do not wait for it: rows are sent before a checkpoint
+    settles them, and where that is rare, once a minute. A thread would take its time from the
+    training clock.
+    """
 
     def __init__(self, config: Config, folder: Path, mode: str) -> None:
         """Open the mirror in the run folder; offline mode needs neither account nor network."""
@@ -46,6 +60,8 @@ class WandbTracker:
         self.run: Any = None
         self.next: float = 0
         """The first place that W&B has no row of."""
+        self.waiting: list[Row] = []
+        self.flushed = time.monotonic()
         try:
             if mode == "online":
                 check_key()
@@ -63,13 +79,26 @@ class WandbTracker:
         """
         rows, gap = mirror.history(self.config, self.store, settled=True).after(self.next)
         for row in rows:
-            self.log(row)
+            self._send(row)
         if gap:
             self.next = math.inf
             print(f"W&B gets no more rows of this run, which goes on: {gap}; `pods evaluate`, then "
                   "`pods sync`")  # fmt: skip
 
     def log(self, row: Row) -> None:
+        """Keep a row for the next flush, which comes by itself after a minute."""
+        self.waiting.append(row)
+        if time.monotonic() - self.flushed >= LAG_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, in order."""
+        for row in self.waiting:
+            self._send(row)
+        self.waiting.clear()
+        self.flushed = time.monotonic()
+
+    def _send(self, row: Row) -> None:
         """Send a row, unless W&B has it or a later one from before a resume."""
         if self.run is not None and row.place >= self.next:
             try:
@@ -80,6 +109,7 @@ class WandbTracker:
 
     def finish(self, exit_code: int) -> None:
         """Flush and close, within half a minute even if the network has died."""
+        self.flush()
         if self.run is not None:
             try:
                 rows = mirror.rows(self.config, self.store)
