@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from pods import fetch, fetch_published, verbs
-from pods.board import Board
 from pods.runs.clean import clean, removable
 from pods.runs.home import home
 from pods.runs.status import format_statuses, statuses
@@ -124,6 +123,8 @@ def _watch(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[dict
 
     Twice in a row, since a sweep's next job takes a moment to begin.
     """
+    from pods.board import Board
+
     idle = 0
     with Board(len(rows)) as board, suppress(KeyboardInterrupt):
         while idle < 2:
