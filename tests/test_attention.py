@@ -1,4 +1,4 @@
-"""Grouped attention and the cache that appends in place, against transformers' own."""
+"""Attention for decoding and the cache that appends in place, against transformers' own."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from pods.policy.attention import grouped_sdpa
+from pods.policy.attention import attend
 from pods.rollouts import cache
 
 LAYER = SimpleNamespace(num_key_value_groups=3, is_causal=True, training=False)
@@ -22,8 +22,8 @@ def test_grouped_attention_equals_repeated_keys(masked, tokens):
     mask = torch.ones(3, 1, tokens, 5, dtype=torch.bool)
     mask[0, :, :, :2] = mask[1, :, :, 0] = False  # padding on the left
     found, expected = (
-        attend(LAYER, query, key, value, mask if masked else None, scaling=0.3)[0]
-        for attend in (grouped_sdpa, sdpa_attention_forward)
+        one(LAYER, query, key, value, mask if masked else None, scaling=0.3)[0]
+        for one in (attend, sdpa_attention_forward)
     )
     assert found.shape == expected.shape == (3, tokens, 6, 8)
     assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)

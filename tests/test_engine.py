@@ -7,6 +7,8 @@ from compose import composed
 
 from pods.policy import logprobs
 from pods.policy.load import load
+from pods.policy.packing import pack
+from pods.policy.scoring import score_all
 from pods.records import Sampling
 from pods.rollouts import transformers_engine
 from pods.rollouts.transformers_engine import TransformersEngine, sample
@@ -54,15 +56,32 @@ def test_logprobs_are_the_trainers(temperature):
     groups = engine().generate(PROMPTS, 8, Sampling(temperature, 32), [1, 2, 3, 4])
     for group in groups:
         for rollout in group:
-            row = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
-            completion = torch.zeros_like(row, dtype=torch.bool)
-            completion[0, len(rollout.prompt_ids) :] = True
             with torch.no_grad():
                 expected = logprobs.token_logprobs(
-                    POLICY.causal_lm, row, torch.ones_like(completion), completion,
+                    POLICY.causal_lm, pack([rollout], [[0]]),
                     temperature=temperature, vocabulary=POLICY.vocabulary,
                 )  # fmt: skip
             assert rollout.logprobs == pytest.approx(expected.numpy(), abs=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_with_adapters_logprobs_are_the_trainers_before_and_after_an_update(dtype):
+    config = composed("model.tuning=lora", f"model.dtype={dtype}")
+    policy, texts = load(config), []
+    one = TransformersEngine(policy, 256, lambda: None)
+    for _ in range(2):
+        (group,) = one.generate(PROMPTS[:1], 4, Sampling(1.0, 32), [1])
+        expected = score_all(policy, config, lambda: None, group)
+        for rollout, own in zip(group, expected, strict=True):
+            assert rollout.logprobs == pytest.approx(
+                own.numpy(), abs=1e-4 if dtype == "float32" else 0.1
+            )
+        texts.append([rollout.completion_ids for rollout in group])
+        with torch.no_grad():
+            for parameter in policy.model.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(0.05)
+    assert texts[0] != texts[1]
 
 
 def test_seeds_decide_and_the_cut_into_chunks_does_not():
@@ -102,7 +121,7 @@ def test_a_shared_beginning_is_encoded_once_with_the_same_result(monkeypatch):
         monkeypatch.setattr(transformers_engine, "SHARED_TOKENS", 10_000)
         plain = engine().generate(prompts, 4, Sampling(1.0, 16), seeds)
         monkeypatch.setattr(transformers_engine, "SHARED_TOKENS", 4)
-        assert transformers_engine._shared_prefix(prompts) >= 16
+        assert transformers_engine.shared_prefix(prompts) >= 16
         shared = engine().generate(prompts, 4, Sampling(1.0, 16), seeds)
         assert ids(shared) == ids(plain)
         for mine, theirs in zip(shared, plain, strict=True):

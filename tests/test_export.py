@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from pods.policy.export import merged_weights, save_adapter
 from pods.policy.load import load
+from pods.policy.merged import Merged, mergeable
 from pods.policy.optimizer import make_optimizer
 from pods.runs.home import weights
 
@@ -45,6 +46,36 @@ def test_the_merge_is_pefts_own_and_leaves_the_policy_alone():
         assert not torch.equal(weight, start[name])
     same = set(expected) - set(merged)
     assert all(torch.equal(expected[name], start[name]) for name in same)
+
+
+def test_the_merged_copy_follows_the_adapters_and_shares_what_has_none():
+    _, policy = disturbed("model.tuning=lora", "model.lora.targets=[q_proj,down_proj]")
+    before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
+    merged, ids = Merged(policy), torch.arange(1, 9)[None]
+    for _ in range(2):
+        with torch.no_grad():
+            expected = policy.causal_lm(ids).logits
+            found = merged.follow()(ids).logits
+        assert torch.allclose(found, expected, atol=1e-5)
+        with torch.no_grad():
+            for parameter in policy.model.parameters():
+                if parameter.requires_grad:
+                    parameter.mul_(1.5)
+    assert not torch.allclose(merged.follow()(ids).logits, expected, atol=1e-3)
+    own = {p.data_ptr() for p in merged.model.parameters()}
+    assert len(own - {p.data_ptr() for p in policy.model.parameters()}) == len(merged.layers) == 4
+    assert not any(p.requires_grad for p in (own.weight for _, own in merged.layers))
+    for name, parameter in policy.model.named_parameters():
+        if not parameter.requires_grad:
+            assert torch.equal(parameter, before[name])
+
+
+def test_only_float32_adapters_are_merged_to_generate_from():
+    def on(*overrides):
+        return mergeable(load(composed(*overrides)))
+
+    assert on("model.tuning=lora") and not on("model.tuning=full")
+    assert not on("model.tuning=lora", "model.dtype=bfloat16")
 
 
 def test_what_lies_beside_a_target_comes_too_unchanged():

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 from compose import composed
+from precision import to_double
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from pods.policy import logprobs, update
-from pods.policy.batches import micro_batches
+from pods.policy import update
 from pods.policy.load import load
 from pods.policy.optimizer import (
     learning_rate,
@@ -27,8 +28,10 @@ TEXTS = [
     ("1-3+1+7?", "1-3=8;8+1=9;9+7=6;#6"),
     ("5+0+2?", "#"),
     ("9-1?", "9-1=8;#8"),
+    ("7+8?", "7+8=4;7+8=5;#5"),
+    ("7+8?", "#"),
 ]
-SIGNS = np.array([1.0, -0.5, 2.0, -1.5])
+SIGNS = np.array([1.0, -0.5, 2.0, -1.5, 0.75, -2.0])
 
 
 def make(*overrides):
@@ -55,39 +58,7 @@ def plain_logprobs(policy, rollout, temperature):
     return torch.stack([scores[t - 1, ids[0, t]] for t in range(start, ids.shape[1])])
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("chunk", [2**26, 19 * 3])
-def test_token_logprobs_equal_the_plain_form_on_either_padding_side(side, chunk, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", chunk)
-    _, policy = make()
-    policy.model.double()
-    made = rollouts(policy)
-    width = max(len(r.prompt_ids + r.completion_ids) for r in made)
-    rows = []
-    for r in made:
-        row = [0] * len(r.prompt_ids) + [1] * len(r.completion_ids)
-        padding = [(0, False, False)] * (width - len(row))
-        real = [
-            (i, True, bool(c)) for i, c in zip(r.prompt_ids + r.completion_ids, row, strict=True)
-        ]
-        rows.append(padding + real if side == "left" else real + padding)
-    ids, attention, completion = (
-        torch.tensor([[entry[k] for entry in row] for row in rows]) for k in range(3)
-    )
-    found = logprobs.token_logprobs(
-        policy.causal_lm, ids, attention, completion, temperature=0.7, vocabulary=19
-    )
-    expected = torch.cat([plain_logprobs(policy, r, 0.7) for r in made])
-    assert found.detach().numpy() == pytest.approx(expected.detach().numpy(), abs=1e-9)
-    gradients = []
-    for value in (found, expected):
-        policy.model.zero_grad()
-        value.square().sum().backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in policy.model.parameters()]))
-    assert torch.allclose(gradients[0], gradients[1], rtol=1e-9, atol=1e-9)
-
-
-def gradient(config, policy, order=(0, 1, 2, 3)):
+def gradient(config, policy, order=(0, 1, 2, 3, 4, 5)):
     """The gradient of one on-policy step, read off an SGD step of size 1."""
     made = rollouts(policy)
     before = [p.detach().clone() for p in policy.model.parameters() if p.requires_grad]
@@ -111,26 +82,44 @@ def test_gradient_does_not_depend_on_micro_batches_or_order(aggregation, tuning)
     config, policy = make(
         f"update.aggregation={aggregation}", "update.kl_beta=0.1", f"model.tuning={tuning}"
     )
-    policy.model.double()
+    to_double(policy.model)
     if policy.start is not None:
-        policy.start.double()
+        to_double(policy.start)
     with torch.no_grad():  # away from the start, so that the KL term has a gradient
         for parameter in policy.model.parameters():
             if parameter.requires_grad:
                 parameter.add_(0.01)
     whole = gradient(config, policy)
-    small = dataclasses.replace(
-        config, update=dataclasses.replace(config.update, micro_batch_tokens=1)
-    )
     assert whole.abs().max() > 1e-3
-    assert torch.allclose(gradient(small, policy), whole, rtol=1e-5, atol=1e-8)
-    assert torch.allclose(gradient(config, policy, [2, 0, 3, 1]), whole, rtol=1e-5, atol=1e-8)
+    for tokens in (1, 20, 40):  # 1: each sequence alone, with a prompt of its own
+        small = dataclasses.replace(
+            config, update=dataclasses.replace(config.update, micro_batch_tokens=tokens)
+        )
+        assert torch.allclose(gradient(small, policy), whole, rtol=1e-9, atol=1e-9)
+    assert torch.allclose(gradient(config, policy, [2, 0, 4, 3, 1, 5]), whole, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_activation_checkpointing_changes_what_is_kept_and_no_gradient(tuning):
+    found, kept = [], []
+    for wanted in (False, True):
+        config, policy = make(f"update.activation_checkpointing={wanted}", f"model.tuning={tuning}")
+
+        def count(tensor):
+            kept[-1] += tensor.numel()
+            return tensor
+
+        kept.append(0)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            found.append(gradient(config, policy))
+    assert torch.equal(*found) and found[0].abs().max() > 1e-3
+    assert kept[1] < kept[0] / 2
 
 
 def test_on_policy_gradient_is_the_papers_formula():
     """L_PODS with ratio 1: sum_i A_i / (M |o_i|) sum_t grad log p, by plain autograd."""
     config, policy = make()
-    policy.model.double()
+    to_double(policy.model)
     found = gradient(config, policy)
     policy.model.zero_grad()
     terms = [
@@ -161,7 +150,7 @@ def test_old_logprobs_stay_those_before_the_first_update():
     config, policy = make(
         "update.epochs=2", "update.clip_low=1", "update.clip_high=100", "update.lr=1e-4"
     )
-    policy.model.double()
+    to_double(policy.model)
     other = copy.deepcopy(policy)
     trained = list(policy.model.parameters())
     relaxed = dataclasses.replace(config, update=dataclasses.replace(config.update, grad_clip=1e9))
@@ -192,10 +181,10 @@ def test_kl_is_measured_against_the_start_with_full_weights_and_with_adapters():
 
 
 def test_minibatches_take_their_own_old_logprobs_and_denominators():
-    """Two minibatches of two by hand, in the order that the seed draws."""
+    """Two minibatches of three by hand, in the order that the seed draws."""
     config, policy = make("update.minibatches=2", "update.lr=0.002", "update.grad_clip=1e9",
                           "update.clip_low=1", "update.clip_high=1e9")  # fmt: skip
-    policy.model.double()
+    to_double(policy.model)
     other = copy.deepcopy(policy)
     trained = list(policy.model.parameters())
     update.update(policy, torch.optim.SGD(trained, lr=1), config, rollouts(policy), SIGNS, 5)
@@ -205,10 +194,10 @@ def test_minibatches_take_their_own_old_logprobs_and_denominators():
     optimizer = torch.optim.SGD(list(other.model.parameters()), lr=0.002)
     made = rollouts(other)
     old = [plain_logprobs(other, r, 1.0).detach() for r in made]
-    for members in (order[:2], order[2:]):
+    for members in (order[:3], order[3:]):
         optimizer.zero_grad()
         sum(
-            -SIGNS[i] * (plain_logprobs(other, made[i], 1.0) - old[i]).exp().mean() / 2
+            -SIGNS[i] * (plain_logprobs(other, made[i], 1.0) - old[i]).exp().mean() / 3
             for i in members
         ).backward()
         optimizer.step()
@@ -271,7 +260,7 @@ def test_importance_weights_each_token_of_the_gradient(kind, epochs):
         f"update.importance={kind}", "update.importance_cap=1.2", f"update.epochs={epochs}",
         "update.lr=0.002", "update.grad_clip=1e9", "update.clip_low=1", "update.clip_high=1e9",
     )  # fmt: skip
-    policy.model.double()
+    to_double(policy.model)
     other = copy.deepcopy(policy)
     before = parameters(policy)
     made, shifts = mismatched(policy)
@@ -302,7 +291,7 @@ def test_gaps_and_weights_are_means_over_tokens_however_the_step_is_cut(kind):
                 f"update.importance={kind}", f"update.importance_cap={cap}", "update.lr=0.002",
                 f"update.micro_batch_tokens={tokens}", "update.grad_clip=1e9", *several,
             )  # fmt: skip
-            policy.model.double()
+            to_double(policy.model)
             before = parameters(policy)
             made, shifts = mismatched(policy)
             optimizer = torch.optim.SGD(list(policy.model.parameters()), lr=1.0)
@@ -409,17 +398,6 @@ def test_an_update_that_is_not_finite_or_cut_off_moves_nothing(several):
     assert nonfinite(optimizer) == "a weight is NaN or infinite"
 
 
-def test_micro_batches_hold_every_sequence_once_within_the_budget():
-    _, policy = make()
-    made = rollouts(policy)
-    batches = list(micro_batches(made, range(4), tokens=40, pad=0))
-    assert sorted(i for batch in batches for i in batch.members) == [0, 1, 2, 3]
-    assert all(batch.ids.numel() <= 40 for batch in batches)
-    for batch in batches:
-        for row, i in enumerate(batch.members):
-            assert batch.ids[row][batch.completion[row]].tolist() == list(made[i].completion_ids)
-
-
 def test_learning_rate_by_hand():
     def at(step, **changes):
         settings = dataclasses.replace(composed().update, lr=1.0, **changes)
@@ -431,3 +409,24 @@ def test_learning_rate_by_hand():
     assert at(8, schedule="linear", **decay) == pytest.approx(0.5)
     assert at(8, schedule="cosine", **decay) == pytest.approx(0.5)
     assert at(13, schedule="linear", **decay) == at(99, schedule="cosine", **decay) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("mistral", {"sliding_window": 4}, "must attend to all tokens before"),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+         "must attend to all tokens before"),
+        ("phi", {}, "its output layer has a bias"),
+    ],
+)  # fmt: skip
+def test_a_model_that_packing_would_get_wrong_is_refused(kind, changes, message, tmp_path):
+    source = load(composed())
+    settings = AutoConfig.for_model(
+        kind, vocab_size=19, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, pad_token_id=0, **changes,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(settings).save_pretrained(tmp_path)
+    source.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        load(composed(f"model.path={tmp_path}"))

@@ -10,6 +10,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from pods.policy.load import load
 from pods.policy.logprobs import token_logprobs
+from pods.policy.packing import pack
 from pods.records import Sampling
 from pods.rollouts.canary import prove_it_follows
 from pods.rollouts.transformers_engine import TransformersEngine
@@ -77,12 +78,9 @@ def gaps(policy, groups, temperature):
     """|engine's log-prob - trainer's| of every token."""
     found = []
     for rollout in [rollout for group in groups for rollout in group]:
-        row = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
-        completion = torch.zeros_like(row, dtype=torch.bool)
-        completion[0, len(rollout.prompt_ids) :] = True
         with torch.no_grad():
             expected = token_logprobs(
-                policy.causal_lm, row, torch.ones_like(completion), completion,
+                policy.causal_lm, pack([rollout], [[0]]),
                 temperature=temperature, vocabulary=policy.vocabulary,
             )  # fmt: skip
         found.append(np.abs(rollout.logprobs - expected.numpy()))

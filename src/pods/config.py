@@ -316,7 +316,19 @@ class UpdateConfig:
         float, Key("weight of the KL to the starting policy; 0: no reference pass", low=0)
     ]
     micro_batch_tokens: Annotated[
-        int, Key("padded tokens a forward pass; changes memory, not the gradient", low=1)
+        int,
+        Key(
+            "tokens a forward pass, a prompt counted once and its completions as long as their "
+            "longest; changes memory, not the gradient",
+            low=1,
+        ),
+    ]
+    activation_checkpointing: Annotated[
+        bool,
+        Key(
+            "keep a layer's input alone and compute the layer again in the backward pass: far "
+            "less memory, about a third more time"
+        ),
     ]
     importance: Annotated[
         str,

@@ -11,15 +11,15 @@ from peft.utils import get_peft_model_state_dict
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pods.policy.adapters import ADAPTER
 from pods.policy.load import Policy
 
-ADAPTER = "default"  # PEFT's name for the only one
-Merged = tuple[str, Tensor, Tensor, Tensor]
+Rounded = tuple[str, Tensor, Tensor, Tensor]
 
 
 def merged_weights(
     policy: Policy, dtype: torch.dtype, start: Mapping[str, Tensor]
-) -> Iterator[Merged]:
+) -> Iterator[Rounded]:
     """Yield each weight that training changes, with the change in it, in an engine's dtype.
 
     With adapters that is W + s B A of each target layer, out of place: merging in place and taking
@@ -54,7 +54,7 @@ def merged_weights(
                     yield _merged(f"{place}.{name}.weight", part, dtype)
 
 
-def _merged(name: str, part: Any, dtype: torch.dtype) -> Merged:
+def _merged(name: str, part: Any, dtype: torch.dtype) -> Rounded:
     if not isinstance(part, LoraLayer):
         before = part.weight.detach()
         return _rounded(name, before, torch.zeros_like(before), before, dtype)
@@ -66,7 +66,7 @@ def _merged(name: str, part: Any, dtype: torch.dtype) -> Merged:
 
 def _rounded(
     name: str, before: Tensor, change: Tensor, after: Tensor, dtype: torch.dtype
-) -> Merged:
+) -> Rounded:
     weight = after.to(dtype)
     carried = (weight.float() - before.to(dtype).float()).flatten()
     wanted = change.float().flatten()

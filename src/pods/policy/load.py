@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file
 from transformers import (
@@ -16,16 +16,17 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from pods.config import Config
 from pods.policy import attention
-from pods.randomness import derive
+from pods.policy.adapters import with_adapters
 from pods.runs.home import weights
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A model in training with its tokenizer; the engine and the update share its weights."""
+    """A model in training with its tokenizer."""
 
     model: PreTrainedModel | PeftModel
     tokenizer: PreTrainedTokenizerBase
@@ -65,6 +66,22 @@ class Policy:
         return sum(p._version for p in self.model.parameters() if p.requires_grad)
 
     @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Within it layers forget what they compute, where the config asked for that at load."""
+        layers = [
+            layer
+            for layer in self.causal_lm.modules()
+            if isinstance(layer, GradientCheckpointingLayer) and layer.gradient_checkpointing
+        ]
+        for layer in layers:  # this flag alone: what is inside stays as it is, without dropout
+            layer.training = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+
+    @contextmanager
     def reference(self) -> Iterator[PreTrainedModel]:
         """The policy as it was before training."""
         if isinstance(self.model, PeftModel):
@@ -94,31 +111,69 @@ class Policy:
             self.model.load_state_dict(saved.state_dict())
 
 
-def load(config: Config) -> Policy:
-    """Load model and tokenizer; adapters start from the run's seed.
+def load_tokenizer(config: Config) -> PreTrainedTokenizerBase:
+    """Load the tokenizer alone, to see prompts before the model is here.
 
     Raises:
-        ValueError: the weights are nowhere to be found, or there is no such device here.
+        ValueError: it is nowhere to be found.
     """
+    with _found(config) as where:
+        return AutoTokenizer.from_pretrained(where)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _found(config: Config) -> Iterator[str]:
+    """Where the weights are; turns what comes of their absence into a line."""
     where = weights(config.model)
-    if config.hardware.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("hardware.device=cuda: torch sees no GPU here; hardware=cpu runs anywhere")
-    attention.register()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where)
-        model = AutoModelForCausalLM.from_pretrained(
-            where, dtype=getattr(torch, config.model.dtype), attn_implementation=attention.NAME
-        )
+        yield where
     except OSError as error:
         raise ValueError(
             f"model={config.model.name}: cannot load {where}: set model.path=FOLDER, go online, "
             f"or try `pods fetch {config.model.name}` ({str(error).splitlines()[0]})"
         ) from error
+
+
+def load(config: Config, tokenizer: PreTrainedTokenizerBase | None = None) -> Policy:
+    """Load model and tokenizer; adapters start from the run's seed.
+
+    Args:
+        config: of the run.
+        tokenizer: where it is loaded already.
+
+    Raises:
+        ValueError: the weights are nowhere to be found, or there is no such device here.
+    """
+    if config.hardware.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("hardware.device=cuda: torch sees no GPU here; hardware=cpu runs anywhere")
+    attention.register()
+    tokenizer = load_tokenizer(config) if tokenizer is None else tokenizer
+    with _found(config) as where:
+        model = AutoModelForCausalLM.from_pretrained(
+            where, dtype=getattr(torch, config.model.dtype), attn_implementation=attention.NAME
+        )
     _check_length(model, config)
+    _check_kind(model, config)
     model = model.to(config.hardware.device).eval()
     full = config.model.tuning == "full"
     start = copy.deepcopy(model) if full and config.update.kl_beta > 0 else None
-    return Policy(model if full else with_adapters(model, config), tokenizer, start)
+    policy = Policy(model if full else with_adapters(model, config), tokenizer, start)
+    if config.update.activation_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return policy
+
+
+def _check_kind(model: PreTrainedModel, config: Config) -> None:
+    """Refuse what the packed update would get wrong without a word."""
+    name, known = f"model={config.model.name}", model.config
+    kinds = set(getattr(known, "layer_types", None) or ["full_attention"])
+    window = getattr(known, "sliding_window", None) if "layer_types" not in known else None
+    if kinds != {"full_attention"} or window is not None:
+        raise ValueError(f"{name}: each layer must attend to all tokens before; this model has "
+                         f"{', '.join(sorted(kinds))}, sliding window {window}")  # fmt: skip
+    head = model.get_output_embeddings()
+    if getattr(head, "bias", None) is not None:
+        raise ValueError(f"{name}: its output layer has a bias, which log-probs do not read")
 
 
 def _check_length(model: PreTrainedModel, config: Config) -> None:
@@ -129,25 +184,3 @@ def _check_length(model: PreTrainedModel, config: Config) -> None:
             f"sampling.max_prompt_tokens + sampling.max_completion_tokens = {longest}: "
             f"must be at most {known}, the positions that model={config.model.name} knows"
         )
-
-
-def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:
-    """Freeze the model and put float32 adapters on the target layers; B starts at 0."""
-    lora = config.model.lora
-    for place, part in model.named_modules():
-        name = place.rpartition(".")[2]
-        if name in lora.targets and not isinstance(part, torch.nn.Linear):
-            raise ValueError(f"model.lora.targets: {name} is no linear layer")
-    settings = LoraConfig(
-        r=lora.r, lora_alpha=lora.alpha, target_modules=list(lora.targets), task_type="CAUSAL_LM"
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(derive(config.seed, "adapters"))
-        adapted = get_peft_model(model, settings)
-    assert isinstance(adapted, PeftModel)
-    head = adapted.get_base_model().get_output_embeddings()
-    if type(head) is not torch.nn.Linear or head.bias is not None:
-        raise ValueError(
-            "model.lora.targets: the output layer must stay as it is: log-probs read its weight"
-        )
-    return adapted.eval()

@@ -1,6 +1,6 @@
 """Log-probs of rollouts: of a micro-batch under the policy or its reference, or of a whole step.
 
-Shapes: N = completion tokens of a micro-batch, end to end; T = completion tokens of one rollout.
+Shapes: C = completion tokens of a micro-batch, end to end; T = completion tokens of one rollout.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,37 +10,34 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pods.config import Config
-from pods.policy.batches import MicroBatch, micro_batches
 from pods.policy.load import Policy
 from pods.policy.logprobs import token_logprobs
+from pods.policy.packing import MicroBatch, micro_batches
 from pods.records import Rollout
 
 
 def batches(
-    policy: Policy, config: Config, rollouts: Sequence[Rollout], members: Sequence[int]
+    config: Config, rollouts: Sequence[Rollout], members: Sequence[int]
 ) -> Iterator[MicroBatch]:
     """Cut some of the rollouts into the micro-batches that the config asks for."""
-    pad = int(policy.tokenizer.pad_token_id or 0)
-    yield from micro_batches(rollouts, members, config.update.micro_batch_tokens, pad)
+    yield from micro_batches(rollouts, members, config.update.micro_batch_tokens)
 
 
 def score(
     policy: Policy, config: Config, batch: MicroBatch, model: PreTrainedModel | None = None
 ) -> Tensor:
-    """Compute the log-probs of a micro-batch, (N,), under the policy or another model."""
-    device = policy.device
-    return token_logprobs(
-        policy.causal_lm if model is None else model,
-        batch.ids.to(device),
-        batch.attention.to(device),
-        batch.completion.to(device),
-        temperature=config.sampling.temperature,
-        vocabulary=policy.vocabulary,
-    )
+    """Compute the log-probs of a micro-batch, (C,), under the policy or another model."""
+    with policy.recomputing():
+        return token_logprobs(
+            policy.causal_lm if model is None else model,
+            batch,
+            temperature=config.sampling.temperature,
+            vocabulary=policy.vocabulary,
+        )
 
 
 def score_by_reference(policy: Policy, config: Config, batch: MicroBatch) -> Tensor | None:
-    """Compute the log-probs of a micro-batch, (N,), under the policy as it was before training.
+    """Compute the log-probs of a micro-batch, (C,), under the policy as it was before training.
 
     None where no KL term asks for them.
     """
@@ -56,10 +53,9 @@ def score_all(
     """Compute the log-probs of every rollout, (T,) each, without gradients."""
     found: list[Tensor] = [torch.empty(0)] * len(rollouts)
     with torch.no_grad():
-        for batch in batches(policy, config, rollouts, range(len(rollouts))):
+        for batch in batches(config, rollouts, range(len(rollouts))):
             check()
-            flat = score(policy, config, batch)
-            pieces = flat.split(batch.completion.sum(1).tolist())
+            pieces = score(policy, config, batch).split(batch.lengths)
             for i, piece in zip(batch.members, pieces, strict=True):
                 found[i] = piece
     return found

@@ -1,6 +1,6 @@
 """One step's update: the kept rollouts and their advantages move the weights.
 
-Shapes: M = sequences of one optimizer update, N = completion tokens of a micro-batch, end to end.
+Shapes: M = sequences of one optimizer update, C = completion tokens of a micro-batch, end to end.
 """
 
 import math
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from pods.config import Config
 from pods.method.objective import Loss, importance_weights, policy_loss, token_weights
-from pods.policy.batches import MicroBatch
 from pods.policy.load import Policy
 from pods.policy.optimizer import all_or_nothing, learning_rate, trained
+from pods.policy.packing import MicroBatch
 from pods.policy.scoring import batches, score, score_all, score_by_reference
 from pods.randomness import derive
 from pods.records import Rollout
@@ -139,7 +139,7 @@ def _optimizer_update(
     )
     total = clipped = kl = 0.0
     tokens = []
-    for batch in batches(policy, config, kept.rollouts, members):
+    for batch in batches(config, kept.rollouts, members):
         check()
         loss, of_tokens = _batch_loss(policy, config, kept, batch, weights)
         loss.total.backward()  # type: ignore[no-untyped-call]
@@ -162,10 +162,10 @@ def _batch_loss(
     """The loss of a micro-batch, corrected for an engine whose log-probs are not the trainer's.
 
     Returns:
-        The loss; and on the CPU, (3, N): how far each token's log-prob is from the engine's, its
+        The loss; and on the CPU, (3, C): how far each token's log-prob is from the engine's, its
         importance weight, and 1 where that was cut.
     """
-    settings, device, lengths = config.update, policy.device, batch.completion.sum(1)
+    settings, device, lengths = config.update, policy.device, torch.tensor(batch.lengths)
     logprobs = score(policy, config, batch)
     old = logprobs.detach()
     if kept.old is not None:

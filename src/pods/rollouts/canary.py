@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pods.policy.load import Policy
 from pods.policy.logprobs import token_logprobs
+from pods.policy.packing import pack
 from pods.records import Rollout, Sampling
 from pods.rollouts.engine import Engine, Prompt
 
@@ -58,12 +59,8 @@ def _gap(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
 
 def _logprobs(policy: Policy, rollout: Rollout) -> NDArray[np.float32]:
     """(T,) of the rollout's tokens under the trainer's policy at temperature 1."""
-    ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids], device=policy.device)
-    completion = torch.zeros_like(ids, dtype=torch.bool)
-    completion[0, len(rollout.prompt_ids) :] = True
     with torch.no_grad():
         found = token_logprobs(
-            policy.causal_lm, ids, torch.ones_like(completion), completion,
-            temperature=1.0, vocabulary=policy.vocabulary,
-        )  # fmt: skip
+            policy.causal_lm, pack([rollout], [[0]]), temperature=1.0, vocabulary=policy.vocabulary
+        )
     return found.float().cpu().numpy()

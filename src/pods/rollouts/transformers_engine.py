@@ -1,4 +1,4 @@
-"""The `transformers` engine: Hugging Face modelling code, sampling the training weights in place.
+"""The `transformers` engine: Hugging Face modelling code, sampling the training weights.
 
 The loop is ours and not `model.generate` for three reasons: every draw is a function of a prompt's
 seed (no global generator), the log-prob of each token comes out of the same pass, and finished
@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from pods.policy.load import Policy
+from pods.policy.merged import Merged, mergeable
 from pods.records import Rollout, Sampling
 from pods.rollouts.cache import block_cache
 from pods.rollouts.engine import Prompt, Ready
@@ -26,18 +27,22 @@ LEAVE_BELOW = 0.75  # finished sequences leave once fewer than this share of the
 
 
 class TransformersEngine:
-    """Samples from the policy's own weights; nothing to keep in sync."""
+    """Samples from the policy's own weights, or from its float32 adapters merged into a copy."""
 
     def __init__(self, policy: Policy, max_rows: int, check: Callable[[], None]) -> None:
         """Decode at most `max_rows` sequences at a time; `check()` may raise between tokens."""
         self.policy = policy
         self.max_rows = max_rows
         self.check = check
+        self.merged = Merged(policy) if mergeable(policy) else None
+        self.model = policy.causal_lm if self.merged is None else self.merged.model
         self.stop_ids = torch.tensor(policy.stop_ids, device=policy.device)
         self.pad_id = int(policy.tokenizer.pad_token_id or 0)
 
     def sync(self) -> None:
-        """The weights are shared: nothing to do."""
+        """Merge the adapters anew, where they are merged; other weights are shared."""
+        if self.merged is not None:
+            self.merged.follow()
 
     def generate(
         self,
@@ -48,6 +53,7 @@ class TransformersEngine:
         ready: Ready | None = None,
     ) -> list[list[Rollout]]:
         """Draw n completions of every prompt; see `Engine.generate`."""
+        self.sync()  # costs nothing where it was called; never a token from old weights
         limit = sampling.max_completion_tokens
         uniforms = torch.cat([_uniforms(seed, n, limit) for seed in seeds])  # (prompts * n, T)
         rows = [prompt for prompt in range(len(prompts)) for _ in range(n)]
@@ -117,7 +123,7 @@ class TransformersEngine:
         is padded on the left.
         """
         cache, device = block_cache(), self.policy.device
-        shared = _shared_prefix(prompts)
+        shared = shared_prefix(prompts)
         attention = torch.ones((1, shared), dtype=torch.long, device=device)
         if shared:
             self._forward(torch.tensor([prompts[0][:shared]], device=device), attention, cache)
@@ -134,7 +140,7 @@ class TransformersEngine:
 
     def _forward(self, ids: Tensor, attention: Tensor, cache: Cache) -> Tensor:
         positions = (attention.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        output = self.policy.causal_lm(
+        output = self.model(
             input_ids=ids,
             attention_mask=attention,
             position_ids=positions,
@@ -200,7 +206,7 @@ def _uniforms(seed: int, n: int, limit: int) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).random((n, limit)))
 
 
-def _shared_prefix(prompts: Sequence[Prompt]) -> int:
+def shared_prefix(prompts: Sequence[Prompt]) -> int:
     """How many first tokens all prompts share, at least one being left to each; 0 if too few."""
     first, last = min(prompts), max(prompts)  # in lexicographic order these two differ earliest
     same = next(

@@ -1,0 +1,62 @@
+"""The adapters' own arithmetic, against PEFT's forward and autograd."""
+
+import pytest
+import torch
+from compose import composed
+from peft.tuners.lora import Linear as LoraLinear
+from precision import to_double
+
+from pods.policy.load import load
+
+IDS = torch.arange(1, 13).view(2, 6)
+
+
+def made(dtype):
+    """A policy with adapters away from their start, and a layer's PEFT forward on demand."""
+    policy = load(composed("model.tuning=lora", f"model.dtype={dtype}", "model.lora.alpha=24"))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) / 20)
+    return policy
+
+
+def results(policy):
+    """Logits, and the gradient of a function of them in every adapter."""
+    policy.model.zero_grad()
+    logits = policy.causal_lm(IDS).logits
+    weights = torch.linspace(-1, 1, logits.numel(), dtype=logits.dtype).view(logits.shape)
+    (logits * weights).sum().backward()
+    return logits.detach(), {
+        name: p.grad for name, p in policy.model.named_parameters() if p.requires_grad
+    }
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [("float64", 1e-12), ("float32", 1e-5), ("bfloat16", 0.05)]
+)
+def test_it_is_pefts_forward_and_gradient(dtype, bound):
+    policy = made("float32" if dtype == "float64" else dtype)
+    if dtype == "float64":
+        to_double(policy.model)
+    logits, gradients = results(policy)
+    layers = [part for part in policy.model.modules() if isinstance(part, LoraLinear)]
+    assert len(layers) == 14
+    for layer in layers:
+        del layer.forward  # PEFT's is back
+    expected, slopes = results(policy)
+    assert logits.dtype == expected.dtype
+    assert (logits - expected).abs().max() <= bound * expected.abs().max()
+    for name, slope in slopes.items():
+        assert gradients[name].dtype == slope.dtype
+        assert (gradients[name] - slope).norm() <= bound * slope.norm(), name
+
+
+def test_switched_off_it_is_the_layer_alone():
+    policy = made("float32")
+    with policy.reference() as model, torch.no_grad():
+        found = model(IDS).logits
+    plain = load(composed()).causal_lm(IDS).logits
+    assert torch.equal(found, plain)
+    assert not torch.allclose(policy.causal_lm(IDS).logits, plain, atol=1e-3)
