@@ -226,12 +226,13 @@ def test_a_dry_run_lists_jobs_costs_and_what_is_missing_and_writes_nothing(run_p
     before = set(tmp_path.rglob("*"))
     result = run_py("-m", "seed=0,1", *SHORT, "dry_run=true")
     assert result.returncode == 0, result.stderr
-    header, done, pending, total, last = result.stdout.splitlines()
+    header, done, pending, total, memory, last = result.stdout.splitlines()
     assert header.split() == ["arm", "n→m", "seed", "id", "state", "time", "disk"]
     [folder] = (tmp_path / "runs").glob("*/*/*/seed*")
     assert done.split()[:6] == ["max_variance", "64→16", "0", folder.name[6:], "done", "-"]
     assert "pending" in pending and "≥" not in pending  # seed 0 tells what seed 1 will cost
     assert total.startswith("1 of 2 jobs to run, 2 at a time: ") and "MB free" in total
+    assert memory.startswith("memory: at most 0.") and memory.endswith(" for each of 2 jobs")
     assert last == "dry run: no job was started"
     result = run_py("task=gsm8k", "task.path=nowhere", "model=smollm2_135m", "hardware=l40s",
                     "model.path=not/there", "dry_run=true")  # fmt: skip

@@ -11,9 +11,11 @@ from transformers.utils import logging as transformers_logging
 from pods.config import Config
 from pods.evaluate import questions
 from pods.experiment import Experiment
+from pods.memory.fit import refuse_unless_it_fits
+from pods.memory.plan import Lengths
 from pods.method import prompts as selection
 from pods.method.downsample import find_rule
-from pods.policy.load import Policy, load
+from pods.policy.load import Policy, load, load_tokenizer
 from pods.policy.optimizer import make_optimizer
 from pods.policy.update import update
 from pods.progress import Progress
@@ -21,7 +23,7 @@ from pods.proof import make_proof
 from pods.records import Problem
 from pods.rollouts.canary import prove_it_follows
 from pods.rollouts.engine import Engine, Prompt
-from pods.rollouts.transformers_engine import TransformersEngine
+from pods.rollouts.transformers_engine import TransformersEngine, shared_prefix
 from pods.runs.attempts import mark
 from pods.runs.clock import TrainClock
 from pods.runs.frozen import Changed
@@ -32,7 +34,7 @@ from pods.runs.tracking import Tracker
 from pods.stop import Stop
 from pods.tasks.load import load as load_task
 from pods.tasks.load import used
-from pods.tasks.prompts import fitting
+from pods.tasks.prompts import ChatTokenizer, fitting
 from pods.train import Loop
 
 NAMED = 5  # of the problems whose prompts are too long; data.json has all
@@ -60,18 +62,20 @@ def build(
 
     Raises:
         ValueError: weights or data are missing, malformed, unfit for each other, or not those
-            that the run began with.
+            that the run began with; or the run does not fit into memory.
     """
     transformers_logging.disable_progress_bar()
     torch.set_num_threads(config.hardware.threads)
     task = load_task(config.task, stop.check)
     stop.check()
-    policy = load(config)
+    tokenizer = load_tokenizer(config)
+    train, prompts, long_train = _fitting("train", task.train, tokenizer, config)
+    test, asked, long_test = _fitting("test", questions(config, task), tokenizer, config)
+    print(f"memory: {refuse_unless_it_fits(config, lengths([*prompts, *asked]))}", flush=True)
+    policy = load(config, tokenizer)
     on_gpu = policy.device.type == "cuda"
     if on_gpu:
         meter.measure(torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated)
-    train, prompts, long_train = _fitting("train", task.train, policy, config)
-    test, asked, long_test = _fitting("test", questions(config, task), policy, config)
     facts = {"train": used(train, long_train), "test": used(test, long_test),
              "left_out": list(task.dropped)}  # fmt: skip
     hold_to(store, facts, config.allow_changed)
@@ -93,6 +97,11 @@ def build(
         config, store, policy, optimizer, loop, selection.start(config.prompts), asked, tracker,
         progress, stop, meter, report, make_proof(config),
     )  # fmt: skip
+
+
+def lengths(prompts: Sequence[Prompt]) -> Lengths:
+    """What of the prompts decides memory."""
+    return Lengths(max(map(len, prompts)), shared_prefix(prompts))
 
 
 def make_engine(policy: Policy, config: Config, check: Callable[[], None]) -> Engine:
@@ -141,11 +150,11 @@ def _in_short(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fitting(
-    split: str, problems: Sequence[Problem], policy: Policy, config: Config
+    split: str, problems: Sequence[Problem], tokenizer: ChatTokenizer, config: Config
 ) -> tuple[tuple[Problem, ...], tuple[Prompt, ...], tuple[str, ...]]:
     """The problems whose prompts fit, their token ids, and the ids of the others, also in print."""
     limit = config.sampling.max_prompt_tokens
-    kept, prompts, too_long = fitting(problems, policy.tokenizer, limit)
+    kept, prompts, too_long = fitting(problems, tokenizer, limit)
     if not kept:
         raise ValueError(
             f"sampling.max_prompt_tokens={limit}: none of the {len(problems)} {split} prompts fits"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from safetensors import safe_open
-
 from pods import job
 from pods.checks import missing_inputs
 from pods.config import Config
+from pods.memory.fit import outlook
+from pods.memory.shape import trained_parameters
 from pods.runs.attempts import wall_seconds
 from pods.runs.environment import gpus
 from pods.runs.files import size
@@ -81,6 +81,7 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
         f"{len(starting)} of {len(jobs)} jobs to run, {at_once} at a time: {bound}"
         f"{duration(seconds)}, {bound}{needed / MB:.1f} MB of {free / MB:,.0f} MB free"
     )
+    yield f"memory: {outlook(configs, min(at_once, len(jobs)))}"
     here = gpus()
     for line in dict.fromkeys(line for config in configs for line in _missing(config, here)):
         yield f"missing: {line}"
@@ -130,23 +131,9 @@ def _least(config: Config) -> tuple[float, float]:
         points = 1 + math.ceil(budget.max_steps / every.every_steps)
     elif budget.train_seconds and every.every_train_seconds and budget.max_steps is None:
         points = 1 + math.ceil(budget.train_seconds / every.every_train_seconds)
-    trained = 4 * _trained_parameters(config)
+    trained = 4 * trained_parameters(config.model)
     seconds = 0.0 if budget.max_steps is not None else budget.train_seconds or 0.0
     return seconds, float(trained * (points + 2 * RESUMABLE))
-
-
-def _trained_parameters(config: Config) -> int:
-    """How many numbers are trained, from the headers of the weights; 0 where they are not here."""
-    count, lora = 0, config.model.lora
-    for path in Path(weights(config.model)).glob("*.safetensors"):
-        with safe_open(path, "numpy") as file:
-            for name in file.keys():  # noqa: SIM118  (not a dict)
-                shape = file.get_slice(name).get_shape()
-                if config.model.tuning == "full":
-                    count += math.prod(shape)
-                elif name.split(".")[-2] in lora.targets:
-                    count += lora.r * sum(shape)
-    return count
 
 
 def _missing(config: Config, here: Sequence[str]) -> Iterator[str]:

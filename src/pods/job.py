@@ -106,6 +106,12 @@ def _run(
 
             tracker = open_tracker(config, store.folder)
             experiment = build(config, store, tracker, stop, now, meter, report)
+        with meter.phase("rehearsal"), stop.at_once():
+            from pods.rehearsal import rehearse
+
+            loop = experiment.loop
+            prompts = [*loop.prompts, *experiment.questions]
+            rehearse(config, experiment.policy, loop.engine, prompts, stop.check)
         started = True
         with closing(experiment.progress):
             experiment.run()

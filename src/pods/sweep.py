@@ -15,6 +15,7 @@ from pods.board import Board
 from pods.config import Config
 from pods.console import forgiving_console
 from pods.machine import cores
+from pods.memory.fit import outlook
 from pods.process import LOOK_SECONDS, Running, end_if_silent, job_name, result, start
 from pods.runs.environment import gpus
 from pods.runs.frozen import freeze
@@ -51,6 +52,7 @@ def run(configs: Sequence[Config]) -> None:
     states = Counter(state_of(store) for store, _ in jobs)
     at_once = min(len(free), len(jobs))
     print(f"{len(jobs)} jobs, {states['done']} done before, {at_once} at a time", flush=True)
+    print(f"memory: {outlook(configs, at_once)}", flush=True)
     if states["failed"] and any(c.retry != "failed" for _, c in jobs):
         print(f"{states['failed']} failed before; retry=failed runs them again")
     if states["running"]:

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from transformers.utils import logging as transformers_logging
 
-from pods.assemble import make_engine
+from pods.assemble import lengths, make_engine
 from pods.config import Config
-from pods.policy.load import Policy, load
+from pods.memory.fit import refuse_unless_it_fits
+from pods.policy.load import Policy, load, load_tokenizer
 from pods.policy.optimizer import make_optimizer
 from pods.policy.scoring import score_all
 from pods.policy.update import update
@@ -44,12 +45,17 @@ def examine(config: Config) -> Iterator[tuple[str, str]]:
 
     Raises:
         NotThePolicy: the engine generates from other weights.
+        ValueError: weights or data are not here, or the run does not fit into memory.
     """
     _settle(config)
     task, seconds = _timed(lambda: load_task(config.task))
     sizes = f"{len(task.train):,} train and {len(task.test):,} test questions"
     yield "loaded", f"{sizes}: {seconds:.1f} s"
-    policy, seconds = _timed(lambda: load(config))
+    tokenizer, limit = load_tokenizer(config), config.sampling.max_prompt_tokens
+    _, fit, _ = fitting([*task.train, *task.test], tokenizer, limit)
+    if fit:  # else it is said below
+        yield "memory", refuse_unless_it_fits(config, lengths(fit))
+    policy, seconds = _timed(lambda: load(config, tokenizer))
     numbers = sum(parameter.numel() for parameter in policy.model.parameters())
     yield "loaded", f"policy, {numbers:,} parameters: {seconds:.1f} s"
     problems, prompts = _asked(task.test[:QUESTIONS], policy, config)
@@ -79,7 +85,7 @@ def measure(config: Config) -> dict[str, Any]:
     The advantages are random signs: what counts is the size of the change, not where it leads.
 
     Returns:
-        `sync_seconds` and `kept` (kept projection), None where nothing is handed over or rounded;
+        `sync_seconds` and `kept` (kept projection), None unless the engine has weights of its own;
         `tokens_per_second`, `gap_mean` and `gap_max`; `fit`, whether a run would go on.
     """
     _settle(config)
