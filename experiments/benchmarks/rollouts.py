@@ -11,12 +11,14 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from vllm import LLM
 
 from pods.checks import build
-from pods.compose import compose
+from pods.config import Config
 from pods.policy.load import load
 from pods.records import Sampling
 from pods.rollouts.vllm_engine import VllmEngine
@@ -27,9 +29,19 @@ from pods.tasks.prompts import fitting
 ROUNDS = 5
 
 
-def main(words: list[str]) -> None:
-    """Take turns, and print what each took."""
-    config = build(compose(["engine=vllm", "tracking=none", *words]))
+def measure(
+    config: Config, rounds: int, deadline: float = float("inf")
+) -> Iterator[dict[str, Any]]:
+    """Start both engines and take turns, the first of which is not counted.
+
+    Args:
+        config: of the run; `engine.sync=merged`, so that raw vLLM has the same weights.
+        rounds: turns that count.
+        deadline: `time.monotonic()` after which no turn begins.
+
+    Yields:
+        After each turn tokens/s of both sides, medians, and the median ratio of a turn.
+    """
     torch.set_num_threads(config.hardware.threads)
     policy = load(config)
     task = load_task(config.task)
@@ -39,7 +51,9 @@ def main(words: list[str]) -> None:
 
     sampling = Sampling(config.sampling.temperature, config.sampling.max_completion_tokens)
     rows = []
-    for turn in range(ROUNDS + 1):
+    for turn in range(rounds + 1):
+        if time.monotonic() > deadline:
+            return
         first = turn * config.prompts_per_step
         asked = prompts[first : first + config.prompts_per_step]
         row = {}
@@ -54,14 +68,23 @@ def main(words: list[str]) -> None:
                                      use_tqdm=False)  # fmt: skip
                 tokens = sum(len(one.token_ids) for output in found for one in output.outputs)
             row[name] = tokens / (time.perf_counter() - start)
-        rows.append(row)
-    counted = rows[1:]  # the first round warms up
-    print(json.dumps({
-        "ours_tokens_per_second": statistics.median(row["ours"] for row in counted),
-        "raw_tokens_per_second": statistics.median(row["raw"] for row in counted),
-        "ratio": statistics.median(row["ours"] / row["raw"] for row in counted),
-        "rounds": counted,
-    }, indent=1))  # fmt: skip
+        if turn:  # the first round warms up
+            rows.append(row)
+            yield {
+                "ours_tokens_per_second": statistics.median(row["ours"] for row in rows),
+                "raw_tokens_per_second": statistics.median(row["raw"] for row in rows),
+                "ratio": statistics.median(row["ours"] / row["raw"] for row in rows),
+                "rounds": list(rows),
+            }
+
+
+def main(words: list[str]) -> None:
+    """Take turns, and print what each took."""
+    from pods.compose import compose  # here: a GPU's script brings a config of its own
+
+    config = build(compose(["engine=vllm", "tracking=none", *words]))
+    *_, found = measure(config, ROUNDS)
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
