@@ -3,9 +3,10 @@
     python experiments/benchmarks/startup.py
 
 The verbs read a study of four runs of one step of the default job, made first: they take that long
-to do their work too, not only to start. A run's first step comes after its start (imports, weights),
-which is also shown, the trial of its worst shapes and the evaluation of step 0. Commands take turns. Prints JSON: median seconds
-of wall time; `floor` has what Python and the libraries take that the commands are built on.
+to do their work too, not only to start. A run's first step comes after its start (imports and
+weights, also shown), the trial of its worst shapes and the evaluation of step 0. Commands take
+turns. Prints JSON: median seconds of wall time; `floor` has what Python and the libraries take that
+the commands are built on.
 """
 
 import json

@@ -42,12 +42,14 @@ def max_variance(group: Group, m: int, rng: np.random.Generator) -> Indices:
     rewards = _checked(group, m)
     ascending = np.sort(rewards)  # of values, several times as fast as a stable sort of places
     lows = _lows(_centred(ascending), m)
-    kept = np.zeros(len(rewards), dtype=bool)
-    if lows > 0:
-        kept |= _lowest(rewards, lows, ascending[lows - 1])
-    if lows < m:  # the highest are the lowest seen from the other end
-        kept |= _lowest(-rewards[::-1], m - lows, -ascending[lows - m])[::-1]
-    return np.flatnonzero(kept)
+    low = ascending[lows - 1] if lows > 0 else -np.inf
+    high = ascending[lows - m] if lows < m else np.inf
+    kept = np.flatnonzero((rewards <= low) | (rewards >= high))
+    if len(kept) > m:  # ties at an edge; the highest are the lowest seen from the other end
+        marked = _lowest(rewards, lows, low)
+        marked |= _lowest(-rewards[::-1], m - lows, -high)[::-1]
+        kept = np.flatnonzero(marked)
+    return kept
 
 
 def _lows(ascending: NDArray[np.float64], m: int) -> int:
@@ -57,12 +59,13 @@ def _lows(ascending: NDArray[np.float64], m: int) -> int:
         ascending: (n,) rewards in order, centred.
         m: rollouts to keep.
     """
-    sums = np.concatenate([[0.0], np.cumsum(ascending)])
-    squares = np.concatenate([[0.0], np.cumsum(ascending**2)])
-    low, high = slice(m + 1), slice(len(ascending) - m, None)  # edges of what a split leaves out
-    total = sums[low] + sums[-1] - sums[high]
-    spread = squares[low] + squares[-1] - squares[high] - total**2 / m  # m times the variance
-    return int(np.flatnonzero(spread >= spread.max() - TIE * squares[-1])[-1])
+    sums = np.zeros((2, len(ascending) + 1))  # of the first 0, 1, ..., n, and of their squares
+    sums[0, 1:], sums[1, 1:] = ascending, ascending**2
+    sums = sums.cumsum(axis=1)
+    # a split leaves out what is between its low and its high edge
+    total, squares = sums[:, : m + 1] + sums[:, -1:] - sums[:, len(ascending) - m :]
+    spread = squares - total**2 / m  # m times the variance
+    return int(np.flatnonzero(spread >= spread.max() - TIE * sums[1, -1])[-1])
 
 
 def _lowest(rewards: NDArray[np.float64], count: int, edge: float) -> NDArray[np.bool_]:
@@ -192,6 +195,6 @@ def _checked(group: Group, m: int) -> NDArray[np.float64]:
 
 def _centred(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
     """Shift and scale to mean 0 and size about 1, so that squares neither overflow nor vanish."""
-    scaled = rewards / (np.abs(rewards).max() or 1.0)
-    scaled = scaled - scaled.mean()
-    return np.asarray(scaled / (np.abs(scaled).max() or 1.0))
+    scaled = rewards / (max(rewards.max(), -rewards.min()) or 1.0)
+    scaled -= scaled.mean()
+    return np.asarray(scaled / (max(scaled.max(), -scaled.min()) or 1.0))
