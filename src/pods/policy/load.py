@@ -142,7 +142,8 @@ def load(config: Config, tokenizer: PreTrainedTokenizerBase | None = None) -> Po
         tokenizer: where it is loaded already.
 
     Raises:
-        ValueError: the weights are nowhere to be found, or there is no such device here.
+        ValueError: the weights are nowhere to be found, or of a kind that packing does not know;
+            or there is no such device here.
     """
     if config.hardware.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("hardware.device=cuda: torch sees no GPU here; hardware=cpu runs anywhere")
