@@ -3,7 +3,7 @@
 Shapes: C = completion tokens of a micro-batch, end to end; T = completion tokens of one rollout.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,13 +14,6 @@ from pods.policy.load import Policy
 from pods.policy.logprobs import token_logprobs
 from pods.policy.packing import MicroBatch, micro_batches
 from pods.records import Rollout
-
-
-def batches(
-    config: Config, rollouts: Sequence[Rollout], members: Sequence[int]
-) -> Iterator[MicroBatch]:
-    """Cut some of the rollouts into the micro-batches that the config asks for."""
-    yield from micro_batches(rollouts, members, config.update.micro_batch_tokens)
 
 
 def score(
@@ -53,7 +46,8 @@ def score_all(
     """Compute the log-probs of every rollout, (T,) each, without gradients."""
     found: list[Tensor] = [torch.empty(0)] * len(rollouts)
     with torch.no_grad():
-        for batch in batches(config, rollouts, range(len(rollouts))):
+        limit = config.update.micro_batch_tokens
+        for batch in micro_batches(rollouts, range(len(rollouts)), limit):
             check()
             pieces = score(policy, config, batch).split(batch.lengths)
             for i, piece in zip(batch.members, pieces, strict=True):

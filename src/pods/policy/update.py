@@ -16,8 +16,8 @@ from pods.config import Config
 from pods.method.objective import Loss, importance_weights, policy_loss, token_weights
 from pods.policy.load import Policy
 from pods.policy.optimizer import all_or_nothing, learning_rate, trained
-from pods.policy.packing import MicroBatch
-from pods.policy.scoring import batches, score, score_all, score_by_reference
+from pods.policy.packing import MicroBatch, micro_batches
+from pods.policy.scoring import score, score_all, score_by_reference
 from pods.randomness import derive
 from pods.records import Rollout
 
@@ -139,7 +139,7 @@ def _optimizer_update(
     )
     total = clipped = kl = 0.0
     tokens = []
-    for batch in batches(config, kept.rollouts, members):
+    for batch in micro_batches(kept.rollouts, members, settings.micro_batch_tokens):
         check()
         loss, of_tokens = _batch_loss(policy, config, kept, batch, weights)
         loss.total.backward()  # type: ignore[no-untyped-call]
