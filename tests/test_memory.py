@@ -26,6 +26,7 @@ from pods.records import Rollout
 from pods.rehearsal import DoesNotFit, rehearse
 from pods.rollouts import cache
 from pods.rollouts.transformers_engine import TransformersEngine
+from pods.runs import environment
 from pods.runs.home import weights
 
 PROMPT = tuple(range(2, 12))
@@ -148,7 +149,7 @@ def test_only_the_files_that_transformers_loads_are_counted(tmp_path):
 def test_a_card_is_asked_without_torch(monkeypatch):
     asked = "0, 1000, 49140\n1, 2000, 49140\n"
     monkeypatch.setattr(
-        machine.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 0, asked)
+        environment.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 0, asked)
     )
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert machine.free_memory("cuda") == (1000 * 2**20, 49140 * 2**20)

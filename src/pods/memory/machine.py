@@ -1,10 +1,11 @@
 """How much memory this machine lends to this process."""
 
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from pods.runs.environment import visible_gpus
 
 CGROUPS = Path("/sys/fs/cgroup")
 NO_LIMIT = 2**60  # cgroups of version 1 write a number for "none"
@@ -25,19 +26,11 @@ def free_memory(device: str) -> tuple[int, int] | None:
 
 
 def _card() -> tuple[int, int] | None:
-    try:
-        listing = subprocess.run(
-            ["nvidia-smi", "--query-gpu=index,memory.free,memory.total",
-             "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, timeout=20, check=True,
-        ).stdout  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+    told = [facts for _, facts in visible_gpus("memory.free,memory.total")]
+    if not told or not told[0]:
         return None
-    cards = [line.split(", ") for line in listing.strip().splitlines()]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen = cards[0][0] if visible is None else visible.partition(",")[0]
-    sizes = {index: (int(free) * 2**20, int(total) * 2**20) for index, free, total in cards}
-    return sizes.get(chosen)
+    free, total = (int(mebibytes) * 2**20 for mebibytes in told[0].split(", "))
+    return free, total
 
 
 def _host() -> tuple[int, int] | None:

@@ -1,8 +1,7 @@
 """What a run will hold in memory at its peak, part by part, before anything is loaded.
 
-What is kept for the backward pass is within 4 % of what autograd keeps on a CPU (tiny; four layers
-of SmolLM2-135M, float32 and bfloat16). The rest leans to the high side: resident memory of the
-whole process was 6 to 20 % below the plan. Neither vLLM's own part nor a GPU was measured.
+The parts lean to the high side; a test holds the tiny model's plan to the resident memory of the
+whole process. Neither vLLM's own part nor a GPU was measured.
 """
 
 from dataclasses import dataclass

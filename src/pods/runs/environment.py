@@ -47,18 +47,26 @@ def command() -> str:
 
 def gpus() -> list[str]:
     """Models of the GPUs that this process may use, asked without loading torch."""
+    return [name or index for index, name in visible_gpus("name")]
+
+
+def visible_gpus(facts: str) -> list[tuple[str, str]]:
+    """Index and facts (fields of nvidia-smi, as it lists them) of the GPUs this process may use.
+
+    Facts are empty where a GPU is made visible by another name than its index.
+    """
     try:
         listing = subprocess.run(
-            ["nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader"],
+            ["nvidia-smi", f"--query-gpu=index,{facts}", "--format=csv,noheader,nounits"],
             capture_output=True, text=True, timeout=20, check=True,
         ).stdout  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return []
     lines = [line.partition(", ") for line in listing.strip().splitlines()]
-    found = {index: name for index, comma, name in lines if comma}
+    found = {index: told for index, comma, told in lines if comma}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     chosen = found if visible is None else [i for i in visible.split(",") if i]
-    return [found.get(index, index) for index in chosen]
+    return [(index, found.get(index, "")) for index in chosen]
 
 
 def cpu_model() -> str:
