@@ -18,6 +18,7 @@ from pods import dry_run, job
 from pods.checks import build
 from pods.compose import one_line
 from pods.config import CONF
+from pods.launch.local import lacks
 from pods.runs.frozen import Changed, freeze
 from pods.sweep import SweepFailed
 from pods.validate import ConfigError
@@ -35,6 +36,10 @@ def train(composed: DictConfig) -> None:
     if config.dry_run:
         print("\n".join(dry_run.show([config])))
         return
+    if config.launch.on != "local":
+        fail(f"launch={config.launch.on}: takes sweeps; with -m this run is one", BAD_INPUT)
+    if (lacking := lacks(config)) is not None:
+        fail(str(lacking), BAD_INPUT)
     try:
         store = freeze(config)
     except Changed as error:

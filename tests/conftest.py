@@ -1,6 +1,7 @@
 """What tests share: no network, one thread, `run.py` as a user types it."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,9 @@ from compose import ROOT
 from hypothesis import settings
 
 from pods.cli import main
+
+# a shell's background jobs ignore it, and so would the runs that tests start and stop
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # the same examples everywhere, however slow the machine is
 settings.register_profile("fixed", deadline=None, derandomize=True, database=None)

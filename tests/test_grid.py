@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compose import composed
 from studies import A, B, write_evaluation, write_run
 
 from pods.analysis.grid import holes, questions_of
 from pods.analysis.load import IncompleteStudy, MixedStudy, load
+from pods.analysis.mixed import machine_of
 from pods.analysis.names import series_names
 from pods.analysis.read import open_run
 from pods.cli import main
@@ -365,3 +367,14 @@ def test_runs_that_changed_on_the_way_are_not_mixed_in_unasked(tmp_path):
     (store.folder / "changes.json").write_text(json.dumps(["torch: 2.11.0 -> 2.13.0"]))
     with pytest.raises(MixedStudy, match=r"changed on the way: torch: 2.11.0 -> 2.13.0"):
         load(tmp_path / "default", [store.folder])
+
+
+def test_the_machine_is_that_of_all_processes():
+    on_cpu, on_gpu = composed(), composed("hardware=l40s")
+    assert machine_of({"cpu": "A CPU"}, on_cpu) == machine_of(
+        {"cpu": "A CPU", "processes": 1}, on_cpu
+    )
+    assert machine_of({"cpu": "A CPU", "processes": 2}, on_cpu) == "2 processes on A CPU"
+    eight = {"gpus": ["H100"] * 8}
+    for processes, said in ((1, "H100"), (8, "8 x H100"), (16, "16 x H100"), (None, "8 x H100")):
+        assert machine_of({**eight, "processes": processes}, on_gpu) == said

@@ -10,22 +10,24 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 # a module may import modules of lower rank, and of its own package
 RANK = {
-    "config": 0, "records": 0, "randomness": 0, "stop": 0, "console": 0, "machine": 0,
+    "config": 0, "records": 0, "randomness": 0, "stop": 0, "console": 0, "machine": 0, "slots": 0,
     "method": 1, "validate": 1, "watchdog": 1,
     "checks": 2, "compose": 2,
-    "runs": 3, "tasks": 3, "progress": 3,
-    "memory": 4, "policy": 4, "analysis": 4, "board": 4,
-    "rollouts": 5, "step": 5,
-    "train": 6, "evaluate": 6, "rehearsal": 6,
-    "step_record": 7, "proof": 7,
+    "runs": 3, "tasks": 3, "progress": 3, "presets": 3,
+    "memory": 4, "policy": 4, "board": 4,
+    "rollouts": 5, "step": 5, "analysis": 5,
+    "train": 6, "evaluate": 6, "worker": 6,
+    "step_record": 7, "proof": 7, "crew": 7, "rehearsal": 7,
     "experiment": 8,
-    "assemble": 9,
-    "job": 10, "fetch": 10, "fetch_published": 10, "verbs": 10,
-    "process": 11, "reevaluate": 11,
-    "sweep": 12, "trial": 12,
-    "dry_run": 13, "doctor": 13, "calibrate": 13, "repair": 13,
-    "cli": 14,
-    "models": 14,
+    "assemble": 9, "pricing": 9, "torchrun": 9,
+    "follower": 10, "fetch": 10, "fetch_published": 10, "verbs": 10,
+    "job": 11,
+    "process": 12, "reevaluate": 12,
+    "launch": 13, "trial": 13,
+    "sweep": 14,
+    "dry_run": 14, "doctor": 14, "calibrate": 14, "repair": 14,
+    "cli": 15,
+    "models": 15,
 }  # fmt: skip
 HOMES = {
     "torch": {
@@ -33,7 +35,8 @@ HOMES = {
         "policy",
         "rollouts",
         "rehearsal",
-        "experiment",
+        "worker",
+        "torchrun",
         "assemble",
         "models",
         "fetch",
@@ -54,7 +57,9 @@ HOMES = {
     "scipy": {"analysis"},
     "jinja2": {"analysis"},
     "rich": {"board"},
-    "hydra": {"compose"},
+    "submitit": {"launch"},
+    "ray": {"launch"},
+    "hydra": {"compose", "presets"},
     "omegaconf": {"compose"},
 }
 FILES = sorted((SRC / "pods").rglob("*.py"))
@@ -115,9 +120,12 @@ def test_no_pickle_no_evaluation_of_text_no_global_randomness(path):
         ("pods.job", ["torch", "transformers", "hydra", "wandb", "pandas"]),
         ("pods.doctor", ["torch", "transformers", "wandb", "pandas"]),
         ("pods.calibrate", ["torch", "transformers", "hydra", "wandb", "pandas"]),
+        ("pods.analysis.cost.price", ["torch", "hydra", "wandb", "matplotlib"]),
+        ("pods.presets", ["torch", "transformers", "wandb", "pandas"]),
         ("pods.memory.fit", ["torch", "transformers", "omegaconf", "pandas"]),
         ("pods.checks", ["torch", "transformers", "omegaconf", "pandas"]),
-        ("pods.sweep", ["torch", "transformers", "pandas"]),
+        ("pods.sweep", ["torch", "transformers", "pandas", "submitit", "ray"]),
+        ("pods.launch.local", ["torch", "transformers", "pandas", "submitit", "ray"]),
     ],
 )
 def test_light_modules_import_no_heavy_library(module, unwanted):

@@ -15,24 +15,27 @@ from running import SHORT
 
 from pods.assemble import lengths
 from pods.memory import fit, machine, plan
-from pods.memory.plan import GIB, Lengths, make_plan, worst_micro_batches
+from pods.memory.plan import Lengths, make_plan, worst_micro_batches
 from pods.memory.shape import NotPlanned, Shape, read_shape, trained_parameters
+from pods.memory.weights import GIB, host_memory
 from pods.policy import logprobs
 from pods.policy.load import load
 from pods.policy.merged import Merged
 from pods.policy.optimizer import make_optimizer, trained
 from pods.policy.packing import micro_batches
+from pods.policy.team import ALONE
 from pods.records import Rollout
 from pods.rehearsal import DoesNotFit, rehearse
 from pods.rollouts import cache
 from pods.rollouts.transformers_engine import TransformersEngine
 from pods.runs import environment
 from pods.runs.home import weights
+from pods.worker import Worker
 
 PROMPT = tuple(range(2, 12))
 QWEN = Shape(parameters=494_032_768, trained=35_192_832, adapted=168, adapted_weights=357_826_560,
-             hidden=896, intermediate=4864, layers=24, heads=14, key_heads=2, head_width=64,
-             vocabulary=151_936)  # fmt: skip
+             embedded=136_135_552, hidden=896, intermediate=4864, layers=24, heads=14, key_heads=2,
+             head_width=64, vocabulary=151_936)  # fmt: skip
 
 
 def test_the_plan_of_the_tiny_model_by_hand():
@@ -124,12 +127,95 @@ def test_jobs_of_a_sweep_share_the_memory(monkeypatch):
 
 def test_a_model_that_is_not_here_is_not_planned(tmp_path, monkeypatch):
     monkeypatch.setenv("PODS_HOME", str(tmp_path))
-    config = composed("model=qwen2_5_0_5b", "task=gsm8k", "dry_run=true")
-    with pytest.raises(NotPlanned, match=r"Qwen/Qwen2.5-0.5B-Instruct is not on this machine yet"):
+    config = composed("model=qwen2_5_0_5b", "model.hub=some/body", "task=gsm8k", "dry_run=true")
+    with pytest.raises(NotPlanned, match=r"some/body is not on this machine yet"):
         read_shape(config.model)
     words, fits = fit.judge(config)
     assert words.startswith("not planned: ") and fits
     assert trained_parameters(config.model) == 0
+
+
+def test_a_public_model_that_is_not_here_is_planned_from_what_is_known(tmp_path, monkeypatch):
+    monkeypatch.setenv("PODS_HOME", str(tmp_path))
+    config = composed("model=qwen2_5_0_5b", "task=gsm8k", "dry_run=true")
+    assert read_shape(config.model) == QWEN
+    assert trained_parameters(config.model) == QWEN.trained
+    there = dataclasses.replace(config.model, path=str(tmp_path))  # files that the user names win
+    with pytest.raises(NotPlanned, match="is not on this machine yet"):
+        read_shape(there)
+
+
+SHARDED = ("hardware=h200", "task=gsm8k", "model=qwen2_5_0_5b", "model.tuning=full",
+           "model.dtype=float32", "engine.sync=merged", "engine.dtype=float32",
+           "prompts_per_step=8", "dry_run=true")  # fmt: skip
+
+
+def test_processes_that_share_the_weights_by_hand():
+    config = composed(*SHARDED, "hardware.processes=8", "hardware.shard=true")
+    shape = dataclasses.replace(QWEN, trained=QWEN.parameters)
+    found, one = make_plan(config, shape), make_plan(composed(*SHARDED), shape)
+    assert found.held["weights"] == 4 * 494_032_768 // 8
+    assert found.held["trained state"] == 3 * 4 * 494_032_768 // 8
+    layer = (494_032_768 - 136_135_552) // 24
+    # two layers, the gradient of one as it is made and as it is added up; so the rest
+    assert found.held["made whole"] == 4 * (4 * layer + 3 * 136_135_552)
+    assert found.held["engine's copy"] == 4 * 494_032_768
+    assert (found.update, found.generate) == (one.update, one.generate)  # the safe side
+    assert "made whole" not in one.held and "engine's copy" not in one.held
+    coarse = dataclasses.replace(
+        config, engine=dataclasses.replace(config.engine, dtype="bfloat16")
+    )
+    half = make_plan(coarse, shape)
+    assert half.held["engine's copy"] == 2 * 494_032_768
+    assert 2 * half.generate["keys and values"] == found.generate["keys and values"]
+
+
+@pytest.mark.parametrize(
+    ("words", "copies"),
+    [((), 1), (("update.kl_beta=0.1",), 2), (("engine=vllm", "engine.dtype=bfloat16"), 1)],
+)
+def test_each_process_loads_the_whole_model_into_the_hosts_memory(words, copies):
+    config = composed(*SHARDED, "hardware.processes=8", "hardware.shard=true", *words)
+    shape = dataclasses.replace(QWEN, trained=QWEN.parameters)
+    whole = 4 * 494_032_768
+    assert host_memory(config, shape) == (8 * copies * whole, 2 * whole)  # saved: two moments
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("hardware.processes=8",), ("hardware.shard=true",),
+     ("hardware.processes=8", "hardware.shard=true", "model.tuning=lora")],
+)  # fmt: skip
+def test_without_shared_weights_a_process_holds_what_a_run_of_one_holds(words):
+    config = composed(*SHARDED, *words)
+    one = dataclasses.replace(config.hardware, processes=1, shard=False)
+    assert make_plan(config, QWEN) == make_plan(dataclasses.replace(config, hardware=one), QWEN)
+
+
+def test_sharing_the_weights_is_the_first_advice_where_processes_do_not(monkeypatch):
+    config = composed(*SHARDED, "hardware.processes=8")
+    shape = dataclasses.replace(QWEN, trained=QWEN.parameters)
+    shared = dataclasses.replace(config.hardware, shard=True)
+    enough = make_plan(dataclasses.replace(config, hardware=shared), shape).peak
+    monkeypatch.setattr(fit, "read_shape", lambda model: shape)
+    monkeypatch.setattr(fit, "free_memory", lambda device: (enough, enough))
+    words, fits = fit.judge(config)
+    assert not fits and words.endswith("hardware.shard=true")
+    assert fit.judge(dataclasses.replace(config, hardware=shared))[1]
+
+
+def test_processes_on_a_cpu_share_its_memory_and_cards_do_not(monkeypatch):
+    needed = make_plan(composed(), read_shape(composed().model)).peak
+    monkeypatch.setattr(fit, "free_memory", lambda device: (2 * needed, 2 * needed))
+    assert fit.judge(composed("hardware.processes=2"))[1]
+    words, fits = fit.judge(composed("hardware.processes=3", "nm.groups=2", "engine.max_rows=128"))
+    assert not fits and "are free for each of 3 processes; to fit" in words
+    words, fits = fit.judge(composed("hardware.processes=2"), jobs=2)
+    assert not fits and "for each of 2 jobs x 2 processes; to fit" in words
+    card = 141 * GIB
+    monkeypatch.setattr(fit, "free_memory", lambda device: (card, card))
+    words, fits = fit.judge(composed(*SHARDED, "hardware.processes=8"))
+    assert fits and "141.00 of 141.00 are free for each of 8 processes" in words
 
 
 def test_only_the_files_that_transformers_loads_are_counted(tmp_path):
@@ -197,21 +283,23 @@ def ready():
     config = composed("model.tuning=lora", "nm=n16_m16")
     torch.set_num_threads(1)
     policy = load(config)
-    return config, policy, TransformersEngine(policy, config.engine.max_rows, lambda: None)
+    engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
+    optimizer = make_optimizer(policy, config.update)
+    return Worker(config, policy, optimizer, engine, ALONE, lambda: None)
 
 
 def test_a_rehearsal_leaves_weights_gradients_and_generators_as_they_were(ready):
-    config, policy, engine = ready
+    policy = ready.policy
     weights = {k: v.clone() for k, v in policy.model.state_dict().items()}
     version, state = policy.version, torch.get_rng_state()
-    rehearse(config, policy, engine, [PROMPT], lambda: None)
+    rehearse(ready, [PROMPT])
     assert policy.version == version and torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(v, weights[k]) for k, v in policy.model.state_dict().items())
-    assert all(p.grad is None for p in trained(make_optimizer(policy, config.update)))
+    assert all(p.grad is None for p in trained(ready.optimizer))
 
 
 def test_a_rehearsal_goes_to_full_rows_and_length(ready, monkeypatch):
-    config, policy, engine = ready
+    config, engine = ready.config, ready.engine
     seen = []
     forward = engine._forward
 
@@ -220,7 +308,7 @@ def test_a_rehearsal_goes_to_full_rows_and_length(ready, monkeypatch):
         return forward(ids, attention, held)
 
     monkeypatch.setattr(engine, "_forward", spy)
-    rehearse(config, policy, engine, [PROMPT, PROMPT[:3]], lambda: None)
+    rehearse(ready, [PROMPT, PROMPT[:3]])
     longest = len(PROMPT) + config.sampling.max_completion_tokens - 1
     assert seen == [(1, longest - 1), (config.engine.max_rows, longest)]
 
@@ -234,7 +322,7 @@ def test_a_rehearsal_goes_to_full_rows_and_length(ready, monkeypatch):
     ],
 )
 def test_no_memory_at_the_rehearsal_is_one_line(ready, error, monkeypatch):
-    config, policy, engine = ready
+    config, policy, engine = ready.config, ready.policy, ready.engine
 
     def refuse(*arguments, **settings):
         raise error
@@ -242,23 +330,23 @@ def test_no_memory_at_the_rehearsal_is_one_line(ready, error, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(engine, "_forward", refuse)
         with pytest.raises(DoesNotFit, match=r"^not enough memory for decoding 256 rows: lower "):
-            rehearse(config, policy, engine, [PROMPT], lambda: None)
+            rehearse(ready, [PROMPT])
     monkeypatch.setattr(policy.causal_lm.get_decoder(), "forward", refuse)
     monkeypatch.setattr(engine, "_forward", None)
     with pytest.raises(DoesNotFit, match=r"lower update.micro_batch_tokens=8192, or set update"):
         config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, name="vllm"))
-        rehearse(config, policy, engine, [PROMPT], lambda: None)
+        rehearse(dataclasses.replace(ready, config=config), [PROMPT])
 
 
 def test_another_error_of_the_rehearsal_stays_what_it_is(ready, monkeypatch):
-    config, policy, engine = ready
+    engine = ready.engine
 
     def broken(*arguments):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     monkeypatch.setattr(engine, "_forward", broken)
     with pytest.raises(RuntimeError, match=r"^mat1"):
-        rehearse(config, policy, engine, [PROMPT], lambda: None)
+        rehearse(ready, [PROMPT])
 
 
 @pytest.mark.slow

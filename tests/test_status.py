@@ -10,9 +10,10 @@ from compose import composed
 
 from pods import cli
 from pods.runs import checkpoint
-from pods.runs.attempts import new_attempt
+from pods.runs.attempts import new_attempt, set_queued
 from pods.runs.frozen import freeze
 from pods.runs.history import newest_checkpoint
+from pods.runs.status import state_of
 from pods.runs.store import OPTIMIZER
 
 
@@ -117,3 +118,25 @@ def test_a_folder_of_someone_else_can_be_looked_at(study, capsys):
     before = {p: p.stat().st_mtime_ns for p in study["done"].folder.parent.rglob("*")}
     cli.main(["status"])
     assert {p: p.stat().st_mtime_ns for p in study["done"].folder.parent.rglob("*")} == before
+
+
+def test_a_run_whose_lock_is_held_runs_wherever_that_is(study):
+    """A shared disk may show the lock of another machine's job; else its silence tells."""
+    store = study["running"]
+    status = json.loads((store.folder / "status.json").read_text())
+    (store.folder / "status.json").write_text(json.dumps({**status, "heartbeat": 0.0}))
+    assert state_of(store) == "lost"
+    with store.lock():
+        assert state_of(store) == "running"
+        assert state_of(store, ours=True) == "lost"
+
+
+def test_the_job_that_a_run_was_given_to_is_shown_until_it_runs(study, capsys):
+    for store in study.values():
+        set_queued(store, "Slurm job 7_1")
+    cli.main(["status", "--json"])
+    rows = {row["state"]: row["queued"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["preempted"] == rows["failed"] == rows["lost"] == "Slurm job 7_1"
+    assert rows["running"] is rows["done"] is None
+    cli.main(["status"])
+    assert capsys.readouterr().out.count("given to Slurm job 7_1") == 3

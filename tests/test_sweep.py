@@ -176,7 +176,7 @@ def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(run_py, tmp_path
         assert second.returncode == 75 and "another process runs this" in second.stderr
         assert time.monotonic() - started < 10  # 2 s where nothing else runs
         sweep = run_py("-m", "seed=0", *SHORT, "budget.max_steps=100000")
-        assert sweep.returncode == 75 and "1 running in another process" in sweep.stdout
+        assert sweep.returncode == 75 and "1 running already" in sweep.stdout
         assert {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()} == before
     finally:
         process.send_signal(signal.SIGCONT)
@@ -202,6 +202,29 @@ def test_hydras_own_launcher_can_be_chosen(run_py, tmp_path):
     result = run_py("-m", "hydra/launcher=basic", "seed=0,1", *SHORT)
     assert result.returncode == 0, result.stderr
     assert states(tmp_path) == {0: "done", 1: "done"}
+
+
+ABSENT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(("hydra_plugins.hydra_submitit", "hydra_plugins.hydra_ray")):
+            raise ImportError(name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+@pytest.mark.parametrize("cluster", ["slurm", "ray"])
+def test_a_cluster_whose_extra_is_not_installed_is_named_in_a_line(
+    run_py, tmp_path, monkeypatch, cluster
+):
+    (tmp_path / "sitecustomize.py").write_text(ABSENT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = run_py("-m", f"launch={cluster}", "hydra.launcher.partition=x", "seed=0,1", *SHORT)
+    assert result.returncode == 2
+    said = f"error: launch={cluster}: pip install 'pods-rl[{cluster}]'"
+    assert result.stderr.strip().splitlines()[-1] == said
+    assert not list(tmp_path.rglob("config.yaml"))
 
 
 def test_a_terminal_shows_a_live_table(tmp_path):

@@ -89,6 +89,24 @@ def test_adapters_are_swapped_in_and_every_step_is_from_the_newest(tmp_path):
     assert [line["kept_projection"] for line in lines] == [None] * 4
 
 
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (("model.tuning=lora", "engine.sync=adapter"), None),
+        (("hardware.shard=true",), pytest.approx(1.0, abs=1e-3)),
+    ],
+    ids=["adapters", "spread weights"],
+)
+def test_each_process_of_a_run_has_an_engine_that_follows(words, kept, tmp_path):
+    """Whether one process or two: the same prompts, and what both generate from is the policy."""
+    result = run(tmp_path, *STEPS, *words, "hardware.processes=2", "update.lr=1e-3")
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")
+    assert len(lines) == 4
+    assert max(line["logprob_gap_mean"] for line in lines) < 1e-5
+    assert [line["kept_projection"] for line in lines] == [kept] * 4
+
+
 @pytest.mark.realdata
 def test_the_llm_trains_on_real_gsm8k(tmp_path, home):
     data = Path(os.environ["PODS_REALDATA"]) / "gsm8k"

@@ -1,14 +1,15 @@
 """Put the parts of one run together: the only place that names the implementations."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from pods.config import Config
+from pods.crew import Crew
 from pods.evaluate import questions
 from pods.experiment import Experiment
 from pods.memory.fit import refuse_unless_it_fits
@@ -17,10 +18,10 @@ from pods.method import prompts as selection
 from pods.method.downsample import find_rule
 from pods.policy.load import Policy, load, load_tokenizer
 from pods.policy.optimizer import make_optimizer
-from pods.policy.update import update
+from pods.policy.team import ALONE, Team
 from pods.progress import Progress
 from pods.proof import make_proof
-from pods.records import Problem
+from pods.records import Problem, Task
 from pods.rollouts.canary import prove_it_follows
 from pods.rollouts.engine import Engine, Prompt
 from pods.rollouts.transformers_engine import TransformersEngine, shared_prefix
@@ -36,8 +37,24 @@ from pods.tasks.load import load as load_task
 from pods.tasks.load import used
 from pods.tasks.prompts import ChatTokenizer, fitting
 from pods.train import Loop
+from pods.worker import Worker
 
 NAMED = 5  # of the problems whose prompts are too long; data.json has all
+
+
+@dataclass(frozen=True)
+class Data:
+    """The problems of a run that it can use, and how a model reads them."""
+
+    task: Task
+    """With those problems alone."""
+    tokenizer: PreTrainedTokenizerBase
+    prompts: Sequence[Prompt]
+    """Token ids of each problem of the train pool."""
+    asked: Sequence[Prompt]
+    """Token ids of each question of the evaluation."""
+    facts: Mapping[str, Any]
+    """As data.json has them."""
 
 
 def build(
@@ -48,6 +65,7 @@ def build(
     now: Callable[[], float],
     meter: Meter,
     report: Callable[[], None],
+    team: Team = ALONE,
 ) -> Experiment:
     """Load policy, task and engine and put the run together.
 
@@ -59,44 +77,65 @@ def build(
         now: the training clock's source of seconds.
         meter: measures the process by phase.
         report: writes down what the meter has measured.
+        team: the processes of the run, which this one leads; the others call `build_worker`.
 
     Raises:
         ValueError: weights or data are missing, malformed, unfit for each other, or not those
             that the run began with; or the run does not fit into memory.
     """
-    transformers_logging.disable_progress_bar()
-    torch.set_num_threads(config.hardware.threads)
-    task = load_task(config.task, stop.check)
-    stop.check()
-    tokenizer = load_tokenizer(config)
-    train, prompts, long_train = _fitting("train", task.train, tokenizer, config)
-    test, asked, long_test = _fitting("test", questions(config, task), tokenizer, config)
-    print(f"memory: {refuse_unless_it_fits(config, lengths([*prompts, *asked]))}", flush=True)
-    policy = load(config, tokenizer)
-    on_gpu = policy.device.type == "cuda"
+    data = load_data(config, stop.check)
+    hold_to(store, data.facts, config.allow_changed)
+    worker = build_worker(config, data, stop.check, team)
+    on_gpu = worker.policy.device.type == "cuda"
     if on_gpu:
         meter.measure(torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated)
-    facts = {"train": used(train, long_train), "test": used(test, long_test),
-             "left_out": list(task.dropped)}  # fmt: skip
-    hold_to(store, facts, config.allow_changed)
-    engine = make_engine(policy, config, stop.check)
-    if config.engine.name == "vllm":
-        prove_it_follows(policy, engine, prompts[0])
-    optimizer = make_optimizer(policy, config.update)
+    crew = Crew(worker, lambda: stop.requested)
     loop = Loop(
         config=config,
-        task=replace(task, train=train, test=test),
-        prompts=prompts,
-        engine=engine,
+        task=data.task,
+        prompts=data.prompts,
+        engine=crew,
         rule=find_rule(config.sampler.rule),
-        update=partial(update, policy, optimizer, config, check=stop.check),
+        update=crew.update,
         clock=TrainClock(now, torch.cuda.synchronize if on_gpu else lambda: None, meter=meter),
     )
     progress = Progress(config.budget)
     return Experiment(
-        config, store, policy, optimizer, loop, selection.start(config.prompts), asked, tracker,
+        config, store, crew, loop, selection.start(config.prompts), data.asked, tracker,
         progress, stop, meter, report, make_proof(config),
     )  # fmt: skip
+
+
+def load_data(config: Config, check: Callable[[], None]) -> Data:
+    """Read the problems and see which prompts fit, and whether the run fits into memory.
+
+    Raises:
+        ValueError: data are missing or malformed, or the run does not fit.
+    """
+    transformers_logging.disable_progress_bar()
+    task = load_task(config.task, check)
+    check()
+    tokenizer = load_tokenizer(config)
+    train, prompts, long_train = _fitting("train", task.train, tokenizer, config)
+    test, asked, long_test = _fitting("test", questions(config, task), tokenizer, config)
+    print(f"memory: {refuse_unless_it_fits(config, lengths([*prompts, *asked]))}", flush=True)
+    facts = {"train": used(train, long_train), "test": used(test, long_test),
+             "left_out": list(task.dropped)}  # fmt: skip
+    return Data(replace(task, train=train, test=test), tokenizer, prompts, asked, facts)
+
+
+def build_worker(config: Config, data: Data, check: Callable[[], None], team: Team) -> Worker:
+    """Load what each process of a run has of its own: policy, engine, optimizer.
+
+    Raises:
+        ValueError: weights are missing or unfit, or the engine does not follow the policy.
+    """
+    torch.set_num_threads(config.hardware.threads)
+    policy = load(config, data.tokenizer, team)
+    engine = make_engine(policy, config, check)
+    if config.engine.name == "vllm":
+        prove_it_follows(policy, engine, data.prompts[0], team)
+    return Worker(config, policy, make_optimizer(policy, config.update), engine, team, check)
 
 
 def lengths(prompts: Sequence[Prompt]) -> Lengths:

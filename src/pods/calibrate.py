@@ -20,10 +20,9 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from pods import job
 from pods.checks import build
 from pods.config import Config
-from pods.machine import end_with_parent
+from pods.machine import end_with_parent, set_threads
 from pods.runs.environment import environment
 from pods.runs.files import replace
 from pods.runs.status import table
@@ -180,7 +179,7 @@ def main(row: Path) -> None:
     end_with_parent()
     try:
         config = build(json.load(sys.stdin))
-        job.set_threads(config.hardware.threads)
+        set_threads(config.hardware.threads)
         from pods.trial import measure
 
         found = measure(config)

@@ -31,6 +31,7 @@ def build(values: Mapping[str, Any]) -> Config:
     """
     config = parse(values)
     _check_rollouts(config)
+    _check_hardware(config)
     _check_selection(config)
     _check_update(config)
     _check_engine(config)
@@ -88,6 +89,13 @@ def _check_rollouts(config: Config) -> None:
         raise ConfigError(keys, pool, "must be at least 2: one reward has no advantage")
     if config.budget.train_seconds is None and config.budget.max_steps is None:
         raise ConfigError("budget.train_seconds", None, "set it or budget.max_steps")
+
+
+def _check_hardware(config: Config) -> None:
+    groups, processes = config.prompts_per_step * config.nm.groups, config.hardware.processes
+    if processes > groups:
+        raise ConfigError("hardware.processes", processes, "must be at most prompts_per_step * "
+                          f"nm.groups = {groups}, for each to have a group")  # fmt: skip
 
 
 def _check_selection(config: Config) -> None:

@@ -96,6 +96,16 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
     plan.add_argument("--seeds", type=int, help="of the sweep; default: as many as the study has")
     plan.add_argument("--jobs", type=int, help="runs at a time; default: one a core")
     plan.add_argument("--published", action="store_true", help="the authors' L40S, not a study")
+    plan.add_argument("--study", dest="named", metavar="STUDY", help="as the first word")
+    plan.add_argument("--hardware", metavar="NAME", help="price the preset of the study's name on "
+                      "it, before it has run")  # fmt: skip
+    plan.add_argument("--from", dest="source", metavar="STUDY", help="whose steps a price takes; "
+                      "default: the authors' where they are of the same")  # fmt: skip
+    plan.add_argument("--tokens", type=int, help="a completion; for floors; default: the longest")
+    plan.add_argument("--gpus", metavar="N,...", help="wall time on so many; default: 1,8,64,512")
+    plan.add_argument("--failures", type=float, metavar="RATE", help="a GPU-hour; default: none")
+    plan.add_argument("--restart", type=float, metavar="MINUTES",
+                      help="until GPUs are back after a failure; default: 10")  # fmt: skip
 
 
 def _runs(options: argparse.Namespace) -> list[Path]:

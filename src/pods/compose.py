@@ -11,6 +11,9 @@ from omegaconf.errors import OmegaConfBaseException
 from pods.config import CONF
 from pods.validate import unknown_key
 
+EXTRAS = {"pods_slurm": "slurm", "pods_ray": "ray"}
+"""Launchers that are there where an extra is installed."""
+
 
 def compose(words: Sequence[str]) -> dict[str, Any]:
     """Compose `conf/` with overrides, as `run.py` would; nested plain values, interpolated.
@@ -38,6 +41,9 @@ def one_line(error: Exception, words: Sequence[str]) -> str:
     if "Could not find '" in lines[0] and "Config search path:" in lines:
         wanted = lines[0].partition("Could not find ")[2].strip("'")
         group, _, option = wanted.rpartition("/")
+        if group == "hydra/launcher" and option in EXTRAS:
+            extra = EXTRAS[option]
+            return f"launch={extra}: pip install 'pods-rl[{extra}]'"
         options = [o for o in lines[1 : lines.index("Config search path:")] if " " not in o]
         return f"{group}={option}: must be one of {', '.join(options)}"
     if lines[0].startswith(("Ambiguous value", "Sweep parameters")):

@@ -5,7 +5,7 @@ change what a run computes, and is part of the run's identity) unless it says `o
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -353,7 +353,7 @@ class UpdateConfig:
 
 @dataclass
 class EngineConfig:
-    """What generates the rollouts; from `dtype` to `min_kept` the keys are for vLLM."""
+    """What generates the rollouts; from `sync` to `min_kept` the keys are for vLLM."""
 
     name: Annotated[str, Key("engine", among=("transformers", "vllm"))]
     max_rows: Annotated[int, Key("sequences decoded at once", low=1)]
@@ -367,7 +367,10 @@ class EngineConfig:
     ]
     dtype: Annotated[
         str,
-        Key("of the engine's own weights", among=("float32", "bfloat16", "float16")),
+        Key(
+            "of the engine's own weights: vLLM's, or a copy of weights that are sharded",
+            among=("float32", "bfloat16", "float16"),
+        ),
     ]
     sync: Annotated[
         str,
@@ -421,7 +424,22 @@ class HardwareConfig:
 
     name: Annotated[str, Key("label", operational=True)]
     device: Annotated[str, Key("of the model", among=("cpu", "cuda"))]
-    threads: Annotated[int, Key("CPU threads a job; set before torch loads", low=1)]
+    threads: Annotated[int, Key("CPU threads a process; set before torch loads", low=1)]
+    processes: Annotated[
+        int,
+        Key(
+            "processes that one run is spread over, a GPU each; results differ by rounding",
+            low=1,
+            operational=True,
+        ),
+    ]
+    shard: Annotated[
+        bool,
+        Key(
+            "where all weights are trained: spread weights, gradients and Adam's moments over the "
+            "processes too (FSDP2), and decode from a whole copy in engine.dtype"
+        ),
+    ]
 
 
 @dataclass
@@ -466,9 +484,18 @@ class TrackingConfig:
 class LaunchConfig:
     """How the jobs of a sweep are run."""
 
+    on: Annotated[
+        str,
+        Key("this machine, or a cluster", among=("local", "slurm", "ray"), operational=True),
+    ]
     jobs: Annotated[
         int | None,
-        Key("jobs at once; null: one a GPU, or cores / hardware.threads", low=1, operational=True),
+        Key(
+            "jobs at once; null: as many as GPUs, or cores, last: of GPUs a job takes "
+            "hardware.processes, of cores hardware.threads times that; on a cluster all",
+            low=1,
+            operational=True,
+        ),
     ]
 
 
@@ -523,3 +550,16 @@ class Config:
     checkpoint: CheckpointConfig
     tracking: TrackingConfig
     launch: LaunchConfig
+
+    def on(self, processes: int) -> "Config":
+        """The same run on so many processes."""
+        return replace(self, hardware=replace(self.hardware, processes=processes))
+
+    def decoded_in(self) -> str:
+        """The dtype of the weights that the engine decodes with: its own, or the policy's."""
+        own = self.engine.name == "vllm" or self.sharded()
+        return self.engine.dtype if own else self.model.dtype
+
+    def sharded(self) -> bool:
+        """Whether the processes of the run share its weights, however many they are now."""
+        return self.hardware.shard and self.model.tuning == "full"

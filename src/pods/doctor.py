@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pods import job
 from pods.checks import build, missing_inputs
 from pods.compose import compose
 from pods.config import Config
+from pods.machine import set_threads
 from pods.runs.environment import environment
 from pods.runs.files import size
 from pods.runs.home import weights
@@ -138,7 +138,7 @@ def _say(label: str, text: str) -> None:
 
 def _try(config: Config) -> str | None:
     """Load what a run loads and ask a little of it; return what is wrong, in one line."""
-    job.set_threads(config.hardware.threads)
+    set_threads(config.hardware.threads)
     from pods.trial import examine
 
     try:

@@ -16,7 +16,8 @@ from statistics import median
 from pods import job
 from pods.checks import missing_inputs
 from pods.config import Config
-from pods.memory.fit import outlook
+from pods.launch.local import at_a_time, lacks, slots
+from pods.memory.fit import outlook, wants
 from pods.memory.shape import trained_parameters
 from pods.runs.attempts import wall_seconds
 from pods.runs.environment import gpus
@@ -25,7 +26,6 @@ from pods.runs.home import weights
 from pods.runs.identity import fingerprint, identity, run_folder
 from pods.runs.status import duration, state_of, table
 from pods.runs.store import RESUMABLE, RunStore, run_folders
-from pods.sweep import slots
 
 MB = 1e6
 Costs = dict[str, list[tuple[float, float]]]
@@ -52,7 +52,8 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
     Raises:
         ConfigError: the jobs cannot share this machine's slots.
     """
-    at_once = len(slots(configs))
+    here = configs[0].launch.on == "local"
+    at_once = at_a_time(slots(configs), configs) if here else configs[0].launch.jobs or len(configs)
     finished = _finished(configs)
     jobs = [_plan(config, finished) for config in sorted(configs, key=lambda c: c.seed)]
     yield table(
@@ -81,9 +82,9 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
         f"{len(starting)} of {len(jobs)} jobs to run, {at_once} at a time: {bound}"
         f"{duration(seconds)}, {bound}{needed / MB:.1f} MB of {free / MB:,.0f} MB free"
     )
-    yield f"memory: {outlook(configs, min(at_once, len(jobs)))}"
-    here = gpus()
-    for line in dict.fromkeys(line for config in configs for line in _missing(config, here)):
+    yield f"memory: {outlook(configs, min(at_once, len(jobs))) if here else wants(configs)}"
+    machine = gpus() if here else None
+    for line in dict.fromkeys(line for config in configs for line in _missing(config, machine)):
         yield f"missing: {line}"
     yield "dry run: no job was started"
 
@@ -136,12 +137,15 @@ def _least(config: Config) -> tuple[float, float]:
     return seconds, float(trained * (points + 2 * RESUMABLE))
 
 
-def _missing(config: Config, here: Sequence[str]) -> Iterator[str]:
-    """What the config needs and is not on this machine; `here` are its GPUs."""
+def _missing(config: Config, here: Sequence[str] | None) -> Iterator[str]:
+    """What the config needs and is not here; of this machine's GPUs, None: they do not matter."""
     for error in missing_inputs(config):
         yield str(error)
-    if config.hardware.device == "cuda" and not here:
-        yield f"hardware={config.hardware.name}: no GPU on this machine"
+    if config.hardware.device == "cuda" and here is not None:
+        if not here:
+            yield f"hardware={config.hardware.name}: no GPU on this machine"
+        elif (lacking := lacks(config)) is not None:
+            yield str(lacking)
     place = weights(config.model)
     if config.model.path is None and not Path(place).is_dir():
         yield f"model={config.model.name}: weights are asked of the hub ({place})"

@@ -11,14 +11,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
-
 from pods.config import Config
+from pods.crew import Crew
 from pods.evaluate import already_done, evaluate
 from pods.method import prompts
 from pods.method.prompts import Selector
-from pods.policy.load import Policy
-from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
 from pods.progress import Progress
 from pods.proof import Proof
 from pods.rollouts.engine import Prompt
@@ -55,8 +52,8 @@ class Experiment:
 
     config: Config
     store: RunStore
-    policy: Policy
-    optimizer: torch.optim.AdamW
+    crew: Crew
+    """Policy and optimizer, and whoever moves them."""
     loop: Loop
     selector: Selector
     """What prompt selection knows so far."""
@@ -120,8 +117,7 @@ class Experiment:
         else:
             state = self.store.clock(folder)
             step = state["step"]
-            self.policy.restore(folder / "policy")
-            restore_optimizer(self.optimizer, folder / OPTIMIZER)
+            self.crew.restore(folder)
             self.selector = prompts.restore(self.config.prompts, self.store.selection(folder))
             self.loop.clock.train_seconds = state["train_seconds"]
             roll_back(self.store, step, state["metrics_bytes"])
@@ -169,8 +165,7 @@ class Experiment:
             (folder / "rollouts.jsonl.gz").write_bytes(packed(replay_rows(step)))
             (folder / "reason.txt").write_text(f"{step.nonfinite}\n")
             if with_policy:  # the later ones of a row have the same weights: none is applied
-                self.policy.save(folder / "policy")
-                save_optimizer(self.optimizer, folder / OPTIMIZER)
+                self.crew.save(folder)
 
         place = self.store.nonfinite(step.step)
         checkpoint.commit(place, write)
@@ -191,14 +186,13 @@ class Experiment:
         clock = self.loop.clock.train_seconds
 
         def write(folder: Path) -> None:
-            self.policy.save(folder / "policy")
-            save_optimizer(self.optimizer, folder / OPTIMIZER)
+            self.crew.save(folder)
             self.store.write_selection(folder, prompts.dump(self.selector))
             self.store.write_clock(folder, step, clock, evaluation)
 
         self.tracker.flush()  # a run that goes on from here does not make these rows again
         with self.meter.phase("checkpoint"):
-            wrong = nonfinite(self.optimizer)
+            wrong = self.crew.nonfinite()
             if wrong is not None:
                 raise FloatingPointError(f"no checkpoint of step {step}: {wrong}")
             checkpoint.commit(self.store.checkpoint(step), write)

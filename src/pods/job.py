@@ -3,12 +3,15 @@
     python -m pods.job RUN_FOLDER [ATTEMPT_FOLDER]       executes the folder's frozen config
 
 Exit codes: 0 done, 1 failed, 75 stopped or out of luck (asked to, locked, disk full, engine hung or
-broken down): run the same command again.
+broken down): run the same command again. Where a run is spread over several processes this one
+starts them and waits (`torchrun.py`), and each of them is one that torchrun has started: the first
+leads, the others follow (`crew.py`).
 """
 
 import errno
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -18,9 +21,10 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
+from pods import torchrun
 from pods.config import Config
 from pods.console import forgiving_console
-from pods.machine import end_with_parent
+from pods.machine import end_with_parent, set_threads
 from pods.rollouts.engine import EngineFailed
 from pods.runs.attempts import environments, mark, new_attempt
 from pods.runs.environment import environment, working_tree_changes
@@ -30,10 +34,11 @@ from pods.runs.history import clocks
 from pods.runs.meter import Meter
 from pods.runs.store import RunStore
 from pods.runs.tracking import NoTracker, Tracker, open_tracker
-from pods.stop import Preempted, Stop, stop_on_signals
+from pods.stop import Gone, Preempted, Stop, stop_on_signals
 from pods.watchdog import watchdog
 
 DONE, FAILED, AGAIN = 0, 1, 75
+GO_ON = "the same command goes on from the newest checkpoint"
 DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ESTALE)
 
 
@@ -54,6 +59,8 @@ def execute(
         now: the training clock's source of seconds.
     """
     store = RunStore(folder)
+    if torchrun.rank() is None and torchrun.processes(store) > 1:
+        return _several(store, attempt)
     with ExitStack() as held:
         held.enter_context(forgiving_console())
         try:
@@ -63,7 +70,7 @@ def execute(
             return AGAIN
         stop = held.enter_context(stop_on_signals())
         try:
-            config = store.config()
+            config = torchrun.at_hand(store.config())
             attempt = _begin(store, config, attempt)
         except (ValueError, OSError, ImportError) as problem:
             print(f"error: {problem}", file=sys.stderr)
@@ -76,9 +83,19 @@ def execute(
         return code
 
 
+def _several(store: RunStore, attempt: Path | None) -> int:
+    """Have torchrun start the run's processes; return the exit code."""
+    try:
+        return torchrun.run(store, attempt or new_attempt(store), FAILED, AGAIN)
+    except OSError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return AGAIN if is_disk_trouble(problem) else FAILED
+
+
 def _begin(store: RunStore, config: Config, attempt: Path | None) -> Path:
     """See that the run is what it was, and write down what it goes on with."""
     changes, before, now = check_unchanged(store, config), environments(store), environment()
+    now["processes"] = torchrun.size()
     if before and before[-1]["commit"] != now["commit"]:
         print(f"note: begun with commit {before[-1]['commit']}, goes on with {now['commit']}")
     attempt = attempt or new_attempt(store)
@@ -103,17 +120,18 @@ def _run(
     try:
         with meter.phase("start"), stop.at_once():  # nothing is half-written while things load
             from pods.assemble import build
+            from pods.policy.team import ALONE, join
 
             tracker = open_tracker(config, store.folder)
-            experiment = build(config, store, tracker, stop, now, meter, report)
+            team = join(config.hardware.device) if torchrun.rank() is not None else ALONE
+            experiment = build(config, store, tracker, stop, now, meter, report, team)
         with meter.phase("rehearsal"), stop.at_once():
             from pods.rehearsal import rehearse
 
-            loop = experiment.loop
-            prompts = [*loop.prompts, *experiment.questions]
-            rehearse(config, experiment.policy, loop.engine, prompts, stop.check)
+            prompts = [*experiment.loop.prompts, *experiment.questions]
+            rehearse(experiment.crew.worker, prompts)
         started = True
-        with closing(experiment.progress):
+        with closing(experiment.progress), experiment.crew.at_work():
             experiment.run()
         state, code, error = "done", DONE, None
     except Preempted:
@@ -133,9 +151,12 @@ def judge(problem: Exception, started: bool, store: RunStore) -> tuple[str, int,
     if not started and isinstance(problem, ValueError):
         print(f"error: {problem}", file=sys.stderr)
         return "preempted" if clocks(store) else "pending", FAILED, error
+    if isinstance(problem, Gone):
+        print(f"error: {problem}; {GO_ON}", file=sys.stderr)
+        return "preempted", AGAIN, error
     if started and isinstance(problem, EngineFailed):
         traceback.print_exception(problem)
-        print("the same command goes on from the newest checkpoint", file=sys.stderr)
+        print(GO_ON, file=sys.stderr)
         return "preempted", AGAIN, error
     if is_disk_trouble(problem):
         print(f"error: {error}\nonce that is mended, the same command goes on", file=sys.stderr)
@@ -168,14 +189,22 @@ def _in_short(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}".splitlines()[0]
 
 
-def set_threads(threads: int) -> None:
-    """Before torch and tokenizers load: they read these once."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # vLLM's C++ reports what is in order
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+def main(folder: Path, attempt: Path | None = None) -> int:
+    """Be a job's process, or one of those that torchrun has started for it."""
+    rank = torchrun.rank()
+    if rank:
+        from pods.follower import follow
+
+        return follow(RunStore(folder), attempt)
+    if attempt is not None:
+        end_with_parent(signal.SIGTERM if rank is None else signal.SIGKILL)  # it may hang
+    if rank is None or attempt is None:
+        return execute(folder, attempt)
+    torchrun.note(attempt, None)
+    code = execute(folder, attempt)
+    torchrun.note(attempt, code)
+    return DONE  # of this process: what is more makes torchrun end the others in the middle
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        end_with_parent()
-    sys.exit(execute(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None))
+    sys.exit(main(*map(Path, sys.argv[1:])))

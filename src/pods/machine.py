@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import sys
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # Linux' prctl
 
@@ -11,6 +12,19 @@ PR_SET_PDEATHSIG = 1  # Linux' prctl
 def cores() -> int:
     """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def set_threads(threads: int) -> None:
+    """Before torch and tokenizers load: they read these once."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # vLLM's C++ reports what is in order
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def python_path() -> str:
+    """PYTHONPATH of a process of ours: it finds this package without being installed."""
+    package = str(Path(__file__).parents[1])
+    return os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def end_with_parent(number: int = signal.SIGTERM) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from pods import job
 from pods.config import Config
+from pods.machine import python_path
 from pods.runs.attempts import new_attempt
 from pods.runs.store import RunStore
 
+POLL_SECONDS = 0.05
 LOOK_SECONDS = 1.0  # between looks at a job's heartbeat
 GRACE_SECONDS = 30.0  # a job that hangs may end itself first
 
@@ -26,7 +28,7 @@ class Running:
     store: RunStore
     config: Config
     process: subprocess.Popen[bytes]
-    slot: str
+    devices: tuple[str, ...]
     started: float
     heartbeat: float = 0.0
     """As last seen in the job's status; only whether it changes counts, not the clock it is of."""
@@ -35,11 +37,6 @@ class Running:
     killed: str | None = None
     """Why, if it was by us."""
 
-    @property
-    def name(self) -> str:
-        """Arm, sizes and seed."""
-        return job_name(self.config)
-
 
 def job_name(config: Config) -> str:
     """Arm, sizes and seed, for a line on a screen."""
@@ -47,8 +44,16 @@ def job_name(config: Config) -> str:
     return f"{rule:<24} seed {config.seed}"
 
 
-def start(store: RunStore, config: Config, slot: str) -> Running:
-    """Start a run's frozen config in a process of its own, on a slot: a GPU, or some cores.
+def start(
+    store: RunStore, config: Config, devices: tuple[str, ...], cwd: Path | None = None
+) -> Running:
+    """Start a run's frozen config in a process of its own.
+
+    Args:
+        store: of the run.
+        config: the frozen one.
+        devices: GPUs it has to itself; none: those that the environment names.
+        cwd: what paths in the config are relative to; None: this process's.
 
     Raises:
         OSError: the disk does not take the attempt's folder; nothing was started.
@@ -56,30 +61,56 @@ def start(store: RunStore, config: Config, slot: str) -> Running:
     if store.status().get("error"):
         store.set_status(error=None)  # of an earlier attempt
     attempt = new_attempt(store)
-    process = spawn("pods.job", [str(store.folder), str(attempt)], attempt, config, slot)
-    return Running(store, config, process, slot, time.monotonic())
+    words = [str(store.folder), str(attempt)]
+    process = spawn("pods.job", words, attempt, config, devices, cwd)
+    return Running(store, config, process, devices, time.monotonic())
 
 
 def spawn(
-    module: str, arguments: Sequence[str], place: Path, config: Config, slot: str
+    module: str,
+    arguments: Sequence[str],
+    place: Path,
+    config: Config,
+    devices: tuple[str, ...],
+    cwd: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `python -m MODULE ARGUMENTS` for a run, on a slot; PLACE/console.log is its console.
+    """Start `python -m MODULE ARGUMENTS` for a run; PLACE/console.log is its console.
 
     Raises:
         OSError: the disk does not take the console; nothing was started.
     """
-    package = str(Path(__file__).parents[1])  # the job finds us without being installed
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     environment["OMP_NUM_THREADS"] = str(config.hardware.threads)  # jobs must not fight for cores
-    if config.hardware.device == "cuda":
-        environment["CUDA_VISIBLE_DEVICES"] = slot
+    if devices and config.hardware.device == "cuda":
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     with (place / "console.log").open("wb") as output:
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            env=environment, start_new_session=True,
+            env=environment, cwd=cwd, start_new_session=True,
         )  # fmt: skip
+
+
+def attend(active: Running) -> int:
+    """Wait for a job to end, and see that it does; return its exit code.
+
+    What ends this process's waiting (a cluster's request, as an exception) ends the job too, which
+    commits first.
+    """
+    looked = time.monotonic()
+    try:
+        while active.process.poll() is None:
+            time.sleep(POLL_SECONDS)
+            if time.monotonic() - looked >= LOOK_SECONDS:
+                looked = time.monotonic()
+                end_if_silent(active)
+    except BaseException:
+        active.process.terminate()
+        active.process.wait()
+        raise
+    finally:
+        print(result(active), flush=True)
+    return active.process.returncode
 
 
 def end_if_silent(active: Running) -> None:
@@ -95,13 +126,17 @@ def end_if_silent(active: Running) -> None:
 
 def result(ended: Running) -> str:
     """One line on a job that has ended."""
-    store, seconds = ended.store, time.monotonic() - ended.started
     with suppress(OSError):  # a full disk: the lock tells that the run has ended
-        if not store.is_held():  # else another process was faster, and runs it
+        if not ended.store.is_held():  # else another process was faster, and runs it
             _note_end(ended)
+    return ended_line(ended.store, ended.config, time.monotonic() - ended.started)
+
+
+def ended_line(store: RunStore, config: Config, seconds: float) -> str:
+    """How a run stands whose job has ended, after so many seconds."""
     status = store.status()
     found = f"accuracy {status['accuracy']:.3f}  " if status["state"] == "done" else ""
-    return f"{status['state']:<9} {ended.name}  {found}{seconds:.0f} s"
+    return f"{status['state']:<9} {job_name(config)}  {found}{seconds:.0f} s"
 
 
 def _note_end(ended: Running) -> None:

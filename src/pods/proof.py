@@ -71,10 +71,13 @@ class Proof:
 
 
 def make_proof(config: Config) -> Proof:
-    """What the config asks for; an engine that shares the trainer's weights cannot have others."""
+    """What the config asks for; an engine that shares the trainer's weights cannot have others.
+
+    Where weights are spread over processes it decodes from a copy of its own dtype.
+    """
     engine = config.engine
     fine = engine.dtype == config.model.dtype == "float32"
     bound = engine.gap_bound or (FLOAT32_BOUND if fine else COARSE_BOUND)
-    if engine.name != "vllm":
+    if engine.name != "vllm" and not config.sharded():
         bound = math.inf
     return Proof(bound, engine.gap_limit, engine.min_kept)

@@ -2,12 +2,12 @@
 
     python -m pods.reevaluate RUN_FOLDER PLACE STEP...
 
-The records are those that the run itself would have written, byte for byte on the same machine. Of
-the run nothing else changes: PLACE, a folder below its `reevaluations`, has the console, the
-environment, and in points.jsonl a line a checkpoint. They are no `attempts`, since what those ran
-on is what the training clock was measured on; but a run that was evaluated again on a machine which
-it never ran on is marked in its changes.json, since answers may differ by rounding. Exit codes as
-of `pods.job`.
+The records are those that the run itself would have written, byte for byte on the same machine, but
+for rounding where the run is of several processes: here is one. Of the run nothing else changes:
+PLACE, a folder below its `reevaluations`, has the console, the environment, and in points.jsonl a
+line a checkpoint. They are no `attempts`, since what those ran on is what the training clock was
+measured on; but a run that was evaluated again on a machine which it never ran on is marked in its
+changes.json, since answers may differ by rounding. Exit codes as of `pods.job`.
 """
 
 import json
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from pods.config import Config
 from pods.console import forgiving_console
-from pods.job import AGAIN, DONE, FAILED, judge, set_threads
-from pods.machine import end_with_parent
+from pods.job import AGAIN, DONE, FAILED, judge
+from pods.machine import end_with_parent, set_threads
 from pods.runs.attempts import environments, mark
 from pods.runs.environment import environment, working_tree_changes
 from pods.runs.files import (
@@ -67,7 +67,7 @@ def execute(folder: Path, place: Path, steps: Sequence[int]) -> int:
             held.enter_context(store.lock())
             if state_of(store, ours=True) == "running":
                 raise BlockingIOError
-            config = store.config()
+            config = store.config().on(1)
             foreign = _begin(store, config, place)
             with watchdog(stop, config.watchdog_seconds, lambda: None, lambda why: note(error=why),
                           AGAIN):  # fmt: skip
@@ -105,6 +105,8 @@ def _begin(store: RunStore, config: Config, place: Path) -> str | None:
     machines = [earlier[kind] for earlier in before]
     if not machines or now[kind] in machines:
         return None
+    if kind == "gpus" and any(set(now[kind]) == set(cards) for cards in machines):
+        return None  # fewer of the same
     here = now[kind] if isinstance(now[kind], str) else ", ".join(now[kind])
     _note(place, note=f"trained on {machines[-1]}, evaluated on {here}: answers may differ by "
           "rounding, so the run is marked")  # fmt: skip
@@ -142,7 +144,7 @@ def unfit_for(store: RunStore, step: int) -> str | None:
 def _evaluate(experiment: "Experiment", step: int, place: Path, foreign: str | None) -> None:
     """Make a file beside the evaluation's, and put it there once it is whole: nothing is lost."""
     started, store = time.perf_counter(), experiment.store
-    experiment.policy.restore(store.checkpoint(step) / "policy")
+    experiment.crew.worker.policy.restore(store.checkpoint(step) / "policy")
     experiment.loop.engine.sync()
     path = store.evaluation_path(step)
     temporary = path.with_name(f"{path.name}.tmp")  # of one process: that which holds the lock

@@ -5,7 +5,7 @@ is drawn from. vLLM is not tried: it measures its own worst batch when it starts
 encoded many at a time, as an evaluation does: the one at step 0 follows at once.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,10 +15,10 @@ import torch
 
 from pods.config import Config
 from pods.memory.plan import decoded_rows, worst_micro_batches
-from pods.policy.load import Policy
 from pods.policy.update import update
 from pods.records import Rollout, Sampling
 from pods.rollouts.engine import Engine, Prompt
+from pods.worker import Worker
 
 HOT = 100.0  # a temperature at which no policy ends all of its rollouts at their first token
 
@@ -34,33 +34,24 @@ class _Still(torch.optim.AdamW):
         """Leave the weights as they are."""
 
 
-def rehearse(
-    config: Config,
-    policy: Policy,
-    engine: Engine,
-    prompts: Sequence[Prompt],
-    check: Callable[[], None],
-) -> None:
+def rehearse(worker: Worker, prompts: Sequence[Prompt]) -> None:
     """Generate at full rows and length, and pass the largest micro-batch forward and back.
 
     Args:
-        config: of the run.
-        policy: is not moved.
-        engine: of the policy, in sync with it.
+        worker: its policy is not moved; all processes of a run rehearse at once.
         prompts: all that the run may ask.
-        check: may raise between parts.
 
     Raises:
         DoesNotFit: one of the two ran out of memory.
     """
-    longest = max(prompts, key=len)
+    config, longest = worker.config, max(prompts, key=len)
     if config.engine.name == "transformers":
         rows, _ = decoded_rows(config)
         with _in_one_line(
             f"decoding {rows} rows", f"lower engine.max_rows={config.engine.max_rows}"
         ):
-            _decode_last(config, engine, longest, rows)
-    check()
+            _decode_last(config, worker.engine, longest, rows)
+    worker.check()
     settings = config.update
     cure = f"lower update.micro_batch_tokens={settings.micro_batch_tokens}"
     if not settings.activation_checkpointing:
@@ -68,7 +59,7 @@ def rehearse(
     for shared, rows, length in worst_micro_batches(config, len(longest)):
         tokens = f"{shared + rows * length:,} tokens"
         with _in_one_line(f"an update's micro-batch of {tokens}", cure):
-            _update_largest(config, policy, longest[:shared], rows, length, check)
+            _update_largest(worker, longest[:shared], rows, length)
 
 
 def _decode_last(config: Config, engine: Engine, prompt: Prompt, rows: int) -> None:
@@ -78,26 +69,20 @@ def _decode_last(config: Config, engine: Engine, prompt: Prompt, rows: int) -> N
     engine.generate([whole], rows, Sampling(HOT, 2), [config.seed])
 
 
-def _update_largest(
-    config: Config,
-    policy: Policy,
-    prompt: Prompt,
-    rows: int,
-    length: int,
-    check: Callable[[], None],
-) -> None:
-    """Make an update of one micro-batch with no advantage, by an optimizer that moves nothing.
+def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> None:
+    """Make an update without advantage, a micro-batch a process; the optimizer moves nothing.
 
     Adam's moments, and the copies that several updates a step keep, are there in size.
     """
     completion, logprobs = prompt[-1:] * length, np.zeros(length, np.float32)
+    config, policy, rows = worker.config, worker.policy, rows * worker.team.size
     rollouts = [Rollout(prompt, completion, logprobs, "", False) for _ in range(rows)]
     once = replace(config, update=replace(config.update, epochs=1, minibatches=1))
     trained = [p for p in policy.model.parameters() if p.requires_grad]
     several = config.update.epochs * config.update.minibatches > 1
     state = [torch.empty_like(p) for p in trained for _ in range(5 if several else 2)]
     still = _Still(trained)
-    update(policy, still, once, rollouts, np.zeros(rows), 1, check)
+    update(policy, still, once, rollouts, np.zeros(rows), 1, worker.check, worker.team)
     del state
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from pods.config import Config
 from pods.console import forgiving_console
 from pods.job import AGAIN, DONE, FAILED, is_disk_trouble
+from pods.launch.local import need, slots
 from pods.process import death, spawn
 from pods.reevaluate import REPORT
 from pods.runs.attempts import new_attempt
@@ -23,8 +24,8 @@ from pods.runs.history import clocks, evaluation_points
 from pods.runs.points import answered, due_points, expected_points
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
+from pods.slots import first
 from pods.stop import Stop, stop_on_signals
-from pods.sweep import slots
 
 POLL_SECONDS = 0.05
 
@@ -134,28 +135,29 @@ def _asked(config: Config) -> tuple[object, ...]:
 def _evaluate(work: Sequence[tuple[Looked, list[int]]], jobs: int | None, stop: Stop) -> list[int]:
     """Evaluate runs that share this machine's slots; return their exit codes."""
     launch = work[0][0].config.launch
-    configs = [replace(run.config, launch=replace(launch, jobs=jobs or launch.jobs))
-               for run, _ in work]  # fmt: skip
-    names = slots(configs)[: len(work)]
-    free: SimpleQueue[str] = SimpleQueue()
-    for slot in names:
-        free.put(slot)
+    as_asked = replace(launch, jobs=jobs or launch.jobs)
+    configs = [replace(run.config.on(1), launch=as_asked) for run, _ in work]
+    machine = slots(configs)
+    names = first(machine, [max(need(config, machine) for config in configs)] * len(work))
+    free: SimpleQueue[tuple[str, ...]] = SimpleQueue()
+    for devices in names:
+        free.put(devices)
     print(f"{sum(len(steps) for _, steps in work)} evaluations to make in {len(work)} runs, "
           f"{len(names)} at a time", flush=True)  # fmt: skip
     with ThreadPoolExecutor(len(names)) as pool:
         return list(pool.map(partial(_one, free=free, stop=stop), work))
 
 
-def _one(work: tuple[Looked, list[int]], free: "SimpleQueue[str]", stop: Stop) -> int:
-    """Evaluate one run in a process of its own, on a free slot; print what it reports."""
+def _one(work: tuple[Looked, list[int]], free: "SimpleQueue[tuple[str, ...]]", stop: Stop) -> int:
+    """Evaluate one run in a process of its own, on free devices; print what it reports."""
     run, steps = work
-    slot = free.get()
+    devices = free.get()
     try:
         if stop.requested:
             return AGAIN
         place, explained = new_attempt(run.store, "reevaluations"), False
         arguments = [str(run.store.folder), str(place), *map(str, steps)]
-        with spawn("pods.reevaluate", arguments, place, run.config, slot) as process:
+        with spawn("pods.reevaluate", arguments, place, run.config, devices) as process:
             for row in _reported(process, place / REPORT, stop):
                 print(f"{_name(run.store)}  {_line(row)}", flush=True)
                 explained |= "error" in row
@@ -168,7 +170,7 @@ def _one(work: tuple[Looked, list[int]], free: "SimpleQueue[str]", stop: Stop) -
         print(f"{_name(run.store)}  not evaluated: {problem}")
         return AGAIN if is_disk_trouble(problem) else FAILED
     finally:
-        free.put(slot)
+        free.put(devices)
 
 
 def _reported(

@@ -16,6 +16,10 @@ class Preempted(BaseException):
     """
 
 
+class Gone(RuntimeError):
+    """Another process of the run has died; what was committed is safe, and the run can go on."""
+
+
 class Stop:
     """Whether the process has been asked to end, and a count of its signs of life."""
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pods.runs.environment import command
 from pods.runs.files import replace
@@ -104,7 +104,14 @@ def compare(options: Namespace) -> int:
 
 @brief
 def plan(options: Namespace) -> int:
-    """What steps and sweeps cost, from finished runs."""
+    """What steps and sweeps cost, from finished runs; or a preset's study, before there are any."""
+    ours, theirs = ("source", "tokens", "gpus", "failures", "restart"), ("nm", "steps", "jobs")
+    for name in theirs if options.hardware else ours:
+        if getattr(options, name) not in (None, []):
+            word = "not with" if options.hardware else "needs"
+            raise ValueError(f"--{name.replace('source', 'from')}: {word} --hardware")
+    if options.hardware:
+        return _priced(options)
     from pods.analysis.cost.plan import Ask, cell, plan, plan_published
     from pods.analysis.load import load
     from pods.analysis.study import figures_of
@@ -114,12 +121,26 @@ def plan(options: Namespace) -> int:
     if options.published:
         print("\n".join(plan_published(ask).lines))
         return 0
-    folder, runs = study_of(options)
+    folder, runs = study_of(options, options.named)
     study = load(folder, runs, options.allow_missing, options.allow_mixed)
     made, figures = plan(study, ask), figures_of(folder)
     for name, table in made.tables.items():
         replace(figures / f"plan.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
     print(*study.holes, *study.mixed, *made.lines, f"tables: {figures}/plan.*", sep="\n")
+    return 0
+
+
+def _priced(options: Namespace) -> int:
+    from pods.pricing import Ask, counts, lines
+
+    names = ("seeds", "seconds", "tokens", "failures", "restart")
+    given: dict[str, Any] = {name: getattr(options, name) for name in names}
+    given |= {"gpus": options.gpus and counts(options.gpus)}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    ask = Ask(options.named or options.study, options.hardware, **chosen)
+    source = (options.source, *study_of(options, options.source)) if options.source else None
+    for line in lines(ask, source):
+        print(line)
     return 0
 
 

@@ -43,10 +43,13 @@ def mixtures(runs: Sequence[Run], series: Sequence[str], where: Sequence[str]) -
 
 
 def machine_of(attempt: Mapping[str, Any], config: Config) -> str:
-    """What a process of the run ran on: the GPUs where it used one, else the processor."""
-    gpus = attempt.get("gpus") or []
+    """What an attempt at the run ran on: the GPUs where it used some, else processes and CPU."""
+    gpus, processes = attempt.get("gpus") or [], attempt.get("processes")
     if config.hardware.device != "cuda" or not gpus:
-        return str(attempt.get("cpu", "unknown"))
+        machine = str(attempt.get("cpu", "unknown"))
+        return f"{processes} processes on {machine}" if (processes or 1) > 1 else machine
+    if processes is not None:  # a GPU each; where there are fewer, other machines are like this one
+        gpus = (gpus * processes)[:processes]
     return gpus[0] if len(gpus) == 1 else f"{len(gpus)} x {', '.join(dict.fromkeys(gpus))}"
 
 

@@ -6,8 +6,9 @@ from itertools import product
 
 from pods.config import Config
 from pods.memory.machine import free_memory
-from pods.memory.plan import GIB, Lengths, make_plan
+from pods.memory.plan import Lengths, make_plan
 from pods.memory.shape import NotPlanned, Shape, read_shape
+from pods.memory.weights import GIB
 
 FEWEST_TOKENS = 256  # of a micro-batch, when looking for what fits
 Change = tuple[str, object]
@@ -20,7 +21,8 @@ def judge(config: Config, lengths: Lengths | None = None, jobs: int = 1) -> tupl
     Args:
         config: of the run.
         lengths: of its prompts; None: as long as the config lets them be.
-        jobs: that share the machine's memory.
+        jobs: that share the machine's memory; on a CPU the processes of each share it too, while
+            on GPUs each has a card.
 
     Returns:
         The plan in words, with what to change where it is more than is free now; and whether it
@@ -33,14 +35,17 @@ def judge(config: Config, lengths: Lengths | None = None, jobs: int = 1) -> tupl
     found = free_memory(config.hardware.device)
     if found is None:
         return f"{make_plan(config, shape, lengths).words()}; what is free is not known here", True
-    free, total = (size // jobs for size in found)
+    processes = config.hardware.processes
+    here = processes if config.hardware.device == "cpu" else 1
+    free, total = (size // (jobs * here) for size in found)
     plan = make_plan(config, shape, lengths, total)
-    share = f" for each of {jobs} jobs" if jobs > 1 else ""
+    who = [f"{jobs} jobs"] * (jobs > 1) + [f"{processes} processes"] * (processes > 1)
+    share = f" for each of {' x '.join(who)}" if who else ""
     words = f"{plan.words()}; {free / GIB:.2f} of {total / GIB:.2f} are free{share}"
     if plan.peak <= free:
         return words, True
-    advice = _advice(config, shape, lengths, free, total)
-    return f"{words}; to fit, as another run: {advice}", plan.peak <= total
+    changes = advice(config, shape, lengths, free, total)
+    return f"{words}; to fit, as another run: {changes}", plan.peak <= total
 
 
 def refuse_unless_it_fits(config: Config, lengths: Lengths) -> str:
@@ -62,6 +67,15 @@ def outlook(configs: Sequence[Config], at_once: int) -> str:
     return judge(largest, jobs=at_once if largest.hardware.device == "cpu" else 1)[0]
 
 
+def wants(configs: Sequence[Config]) -> str:
+    """What the largest of some jobs needs, in words, where they do not run on this machine."""
+    largest = max(configs, key=_peak)
+    try:
+        return make_plan(largest, read_shape(largest.model)).words()
+    except NotPlanned as lacking:
+        return f"not planned: {lacking}"
+
+
 def _peak(config: Config) -> int:
     try:
         return make_plan(config, read_shape(config.model)).peak
@@ -69,8 +83,16 @@ def _peak(config: Config) -> int:
         return 0
 
 
-def _advice(config: Config, shape: Shape, lengths: Lengths | None, free: int, total: int) -> str:
-    """The fewest and mildest changes that make the plan fit."""
+def advice(config: Config, shape: Shape, lengths: Lengths | None, free: int, total: int) -> str:
+    """The fewest and mildest changes that make the plan fit.
+
+    Args:
+        config: of the run.
+        shape: of its model.
+        lengths: of its prompts; None: as long as the config lets them be.
+        free: bytes that each process may use.
+        total: bytes that there are for it in all.
+    """
     ladders = list(_ladders(config))
     ways = sorted(
         product(*(range(len(ladder)) for ladder in ladders)),
@@ -102,6 +124,9 @@ def _ladders(config: Config) -> Iterator[list[Change]]:
         ]
     if model.tuning == "lora" and model.dtype == "float32":
         yield [("model.dtype", value) for value in ("float32", "bfloat16")]
+    if config.hardware.processes > 1 and model.tuning == "full" and not config.hardware.shard:
+        # the last ladder is tried first among equals, and this one changes no result
+        yield [("hardware.shard", value) for value in (False, True)]
 
 
 def _halved(key: str, value: int, least: int) -> list[Change]:

@@ -1,16 +1,15 @@
-"""What a run will hold in memory at its peak, part by part, before anything is loaded.
+"""What one process of a run will hold in memory at its peak, part by part, before it loads.
 
 The parts lean to the high side; a test holds the tiny model's plan to the resident memory of the
-whole process. Neither vLLM's own part nor a GPU was measured.
+whole process. Neither vLLM's own part, nor a GPU, nor weights that processes share were measured.
 """
 
 from dataclasses import dataclass
 
 from pods.config import Config
 from pods.memory.shape import Shape
+from pods.memory.weights import BYTES, GIB, held_weights
 
-GIB = 2**30
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 CHUNK_ELEMENTS = 2**24
 """Logits of the update that exist at one time, as in `policy/logprobs.py`."""
 UPDATE_COPIES = 3  # float32 arrays of that size: logits, their exponentials, their gradient
@@ -26,7 +25,6 @@ LIBRARIES = {
     "cpu": int(0.42 * GIB),
     "cuda": int(0.5 * GIB),
 }  # Python and torch; cuBLAS and the like
-VLLM = int(1.0 * GIB)  # its libraries and own activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,10 @@ class Plan:
 def make_plan(
     config: Config, shape: Shape, lengths: Lengths | None = None, device_memory: int = 0
 ) -> Plan:
-    """Add up what a run needs where its model is, on the CPU or on the GPU.
+    """Add up what a process needs where its model is, on the CPU or on its GPU.
+
+    Several processes share a step's prompts, but not evenly where problems are filtered: the
+    largest micro-batch and the rows that are decoded are taken as those of one process.
 
     Args:
         config: of the run.
@@ -73,8 +74,7 @@ def make_plan(
     lengths = lengths or Lengths(config.sampling.max_prompt_tokens, 0)
     held = {
         "libraries": LIBRARIES[config.hardware.device],
-        "weights": shape.parameters * BYTES[config.model.dtype],
-        "trained state": _trained_state(config, shape),
+        **held_weights(config, shape, device_memory),
     }
     activations = {"activations": _activations(config, shape, lengths)}
     update = {"logits": _update_logits(config, shape, lengths)}
@@ -82,21 +82,8 @@ def make_plan(
         held |= {"activations": int(HEAP * activations["activations"])}
     else:
         update |= activations
-    if config.engine.name == "vllm":
-        held |= {"vLLM": _vllm(config, shape, device_memory)}
-        return Plan(held, {}, update)
-    if config.model.tuning == "lora" and config.model.dtype == "float32":
-        held |= {"merged copy": 4 * shape.adapted_weights}
-    return Plan(held, _generation(config, shape, lengths), update)
-
-
-def _trained_state(config: Config, shape: Shape) -> int:
-    """Adapters in float32; gradients and Adam's two moments; what a step can go back to."""
-    update, full = config.update, config.model.tuning == "full"
-    several = update.epochs * update.minibatches > 1  # then it keeps a copy of weights and moments
-    copies = (0 if full else 1) + 3 + (3 if several else 0)
-    reference = shape.parameters if full and update.kl_beta > 0 else 0
-    return 4 * (shape.trained * copies + reference)
+    own = config.engine.name == "vllm"  # vLLM's part is held throughout
+    return Plan(held, {} if own else _generation(config, shape, lengths), update)
 
 
 def _activations(config: Config, shape: Shape, lengths: Lengths) -> int:
@@ -155,7 +142,7 @@ def _update_logits(config: Config, shape: Shape, lengths: Lengths) -> int:
 
 def _generation(config: Config, shape: Shape, lengths: Lengths) -> dict[str, int]:
     """Keys and values of full rows at full length, their logits, and what encodes the prompts."""
-    size = BYTES[config.model.dtype]
+    size = BYTES[config.decoded_in()]
     rows, prompts = decoded_rows(config)
     tokens = lengths.longest + config.sampling.max_completion_tokens + CACHE_ROOM
     token = 2 * shape.layers * shape.key_heads * shape.head_width * size
@@ -177,17 +164,6 @@ def decoded_rows(config: Config) -> tuple[int, int]:
     answers = min(config.engine.evaluation_chunk or most, questions * evaluation.repeats)
     asked = min(most, answers)
     return max(trained, asked), max(min(trained, config.prompts_per_step), min(asked, questions))
-
-
-def _vllm(config: Config, shape: Shape, device_memory: int) -> int:
-    """The engine's own weights, its keys and values, and what it cannot do without."""
-    engine = config.engine
-    kept = 0  # of the weights at the start, where merging rounds them
-    if config.model.tuning == "full" and engine.dtype != config.model.dtype:
-        kept = 4 * shape.parameters
-    if engine.kv_gb is None:
-        return kept + int(engine.gpu_memory_utilization * device_memory)
-    return kept + BYTES[engine.dtype] * shape.parameters + int(engine.kv_gb * GIB) + VLLM
 
 
 def _listed(parts: dict[str, int]) -> str:

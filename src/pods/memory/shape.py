@@ -1,14 +1,19 @@
-"""What decides a model's memory, from its config.json and its weights' headers: no loading."""
+"""What decides a model's memory, from its config.json and its weights' headers: no loading.
+
+A public model whose files are not here is taken from `architecture.py`.
+"""
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 
 from pods.config import ModelConfig
+from pods.memory import architecture
 from pods.runs.home import weights
 
 
@@ -28,6 +33,8 @@ class Shape:
     """Linear layers with an adapter; 0 where all weights are trained."""
     adapted_weights: int
     """Numbers in those layers' own weights."""
+    embedded: int
+    """Numbers outside of the layers: embedding, last norm, an output layer that is not tied."""
     hidden: int
     intermediate: int
     layers: int
@@ -39,18 +46,15 @@ class Shape:
 
 
 def read_shape(model: ModelConfig) -> Shape:
-    """Read a model's sizes from its files.
+    """Read a model's sizes from its files, or take them as known.
 
     Raises:
-        NotPlanned: they are not on this machine, or are of a kind that is not known here.
+        NotPlanned: its files are not on this machine and it is not known, or they are of a kind
+            that is not known here.
     """
-    folder = _folder(model)
-    tensors = dict(_tensors(folder))
-    if not tensors:
-        raise NotPlanned(f"{folder} has no safetensors to read sizes from")
-    known = json.loads((folder / "config.json").read_text())
-    parameters = sum(map(math.prod, tensors.values()))
+    known, tensors, place = _described(model)
     adapted = list(_adapted(tensors, model))
+    parameters = sum(map(math.prod, tensors.values()))
     try:
         heads = known["num_attention_heads"]
         return Shape(
@@ -58,6 +62,7 @@ def read_shape(model: ModelConfig) -> Shape:
             trained=_trained(parameters, adapted, model),
             adapted=len(adapted),
             adapted_weights=sum(map(math.prod, adapted)),
+            embedded=sum(math.prod(size) for name, size in tensors.items() if not _inside(name)),
             hidden=known["hidden_size"],
             intermediate=known["intermediate_size"],
             layers=known["num_hidden_layers"],
@@ -67,16 +72,41 @@ def read_shape(model: ModelConfig) -> Shape:
             vocabulary=known["vocab_size"],
         )
     except KeyError as missing:
-        raise NotPlanned(f"{folder / 'config.json'} has no {missing.args[0]}") from missing
+        raise NotPlanned(f"{place} has no {missing.args[0]}") from missing
 
 
 def trained_parameters(model: ModelConfig) -> int:
-    """How many numbers are trained; 0 where the weights are not here."""
+    """How many numbers are trained; 0 where nothing is known of the model."""
     try:
-        tensors = dict(_tensors(_folder(model)))
+        _, tensors, _ = _described(model)
     except NotPlanned:
         return 0
     return _trained(sum(map(math.prod, tensors.values())), list(_adapted(tensors, model)), model)
+
+
+def _described(model: ModelConfig) -> tuple[Mapping[str, Any], dict[str, tuple[int, ...]], str]:
+    """A model's config, its weights' sizes by name, and where they are from.
+
+    Raises:
+        NotPlanned: there is neither.
+    """
+    try:
+        folder = _folder(model)
+    except NotPlanned:
+        known = architecture.KNOWN.get(model.hub or "")
+        if known is None or model.path is not None:
+            raise
+        return known, dict(architecture.tensors(known)), str(model.hub)
+    tensors = dict(_tensors(folder))
+    if not tensors:
+        raise NotPlanned(f"{folder} has no safetensors to read sizes from")
+    path = folder / "config.json"
+    return json.loads(path.read_text()), tensors, str(path)
+
+
+def _inside(name: str) -> bool:
+    """Whether a weight is of one of the layers."""
+    return ".layers." in name
 
 
 def _trained(parameters: int, adapted: list[tuple[int, ...]], model: ModelConfig) -> int:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pods.policy.adapters import ADAPTER
 from pods.policy.load import Policy
+from pods.policy.sharding import whole
 
 Rounded = tuple[str, Tensor, Tensor, Tensor]
 
@@ -43,8 +44,9 @@ def merged_weights(
     """
     if not isinstance(policy.model, PeftModel):
         for name, weight in policy.causal_lm.named_parameters():
-            before = start.get(name, weight)
-            yield _rounded(name, before, weight.detach() - before, weight.detach(), dtype)
+            now = whole(weight.detach())
+            before = start.get(name, now)
+            yield _rounded(name, before, now - before, now, dtype)
         return
     for place, block in policy.causal_lm.named_modules():
         parts = dict(block.named_children())

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from peft import PeftModel
 from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForCausalLM,
@@ -21,6 +22,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from pods.config import Config
 from pods.policy import attention
 from pods.policy.adapters import with_adapters
+from pods.policy.sharding import Gathered, gather, part, shard, sharded, version
+from pods.policy.team import ALONE, Team
 from pods.runs.home import weights
 
 
@@ -32,6 +35,8 @@ class Policy:
     tokenizer: PreTrainedTokenizerBase
     start: PreTrainedModel | None
     """The untrained weights where a KL term needs them and no adapter can be switched off."""
+    gathered: Gathered | None = None
+    """What an engine decodes from where the model's own weights are spread over processes."""
 
     @property
     def causal_lm(self) -> PreTrainedModel:
@@ -59,11 +64,8 @@ class Policy:
 
     @property
     def version(self) -> int:
-        """A number that grows whenever torch writes to a trained weight in place.
-
-        Not where its `.data` is written to, nor by a fused optimizer.
-        """
-        return sum(p._version for p in self.model.parameters() if p.requires_grad)
+        """A number that grows whenever a trained weight changes, see `sharding.version`."""
+        return version(self.model)
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
@@ -91,24 +93,40 @@ class Policy:
             assert self.start is not None
             yield self.start
 
-    def save(self, folder: Path) -> None:
-        """Write what is trained, in the layout that PEFT or transformers loads."""
+    def save(self, folder: Path, leads: bool = True) -> None:
+        """Write what is trained, in the layout that PEFT or transformers loads.
+
+        Args:
+            folder: to write to.
+            leads: whether this process writes; weights that are spread need all of them.
+        """
         if isinstance(self.model, PeftModel):
             self.model.save_pretrained(folder, save_embedding_layers=False)
-        else:
-            self.model.save_pretrained(folder)
+            return
+        state = None
+        if sharded(self.model):
+            state = gather(dict(self.model.named_parameters()), keep=leads)
+        if leads:
+            self.model.save_pretrained(folder, state_dict=state)
             self.tokenizer.save_pretrained(folder)
 
+    @torch.no_grad()
     def restore(self, folder: Path) -> None:
-        """Read back what `save` wrote."""
+        """Read back what `save` wrote, one tensor at a time."""
         if isinstance(self.model, PeftModel):
             state = load_file(folder / "adapter_model.safetensors")
             set_peft_model_state_dict(self.model, state)
             if set(state) != set(get_peft_model_state_dict(self.model)):
                 raise ValueError(f"{folder} holds an adapter of another shape")
-        else:
-            saved = AutoModelForCausalLM.from_pretrained(folder, dtype=self.model.dtype)
-            self.model.load_state_dict(saved.state_dict())
+            return
+        left = dict(self.model.named_parameters())
+        for path in sorted(folder.glob("*.safetensors")):
+            with safe_open(path, "pt") as file:
+                for name in left.keys() & set(file.keys()):
+                    parameter = left.pop(name)
+                    parameter.copy_(part(file.get_tensor(name), parameter))
+        if left:
+            raise ValueError(f"{folder} lacks {', '.join(left)}")
 
 
 def load_tokenizer(config: Config) -> PreTrainedTokenizerBase:
@@ -134,12 +152,15 @@ def _found(config: Config) -> Iterator[str]:
         ) from error
 
 
-def load(config: Config, tokenizer: PreTrainedTokenizerBase | None = None) -> Policy:
+def load(
+    config: Config, tokenizer: PreTrainedTokenizerBase | None = None, team: Team = ALONE
+) -> Policy:
     """Load model and tokenizer; adapters start from the run's seed.
 
     Args:
         config: of the run.
         tokenizer: where it is loaded already.
+        team: the processes of the run, over which the weights are spread if the config says so.
 
     Raises:
         ValueError: the weights are nowhere to be found, or of a kind that packing does not know;
@@ -155,10 +176,22 @@ def load(config: Config, tokenizer: PreTrainedTokenizerBase | None = None) -> Po
         )
     _check_length(model, config)
     _check_kind(model, config)
-    model = model.to(config.hardware.device).eval()
+    model.eval()
     full = config.model.tuning == "full"
     start = copy.deepcopy(model) if full and config.update.kl_beta > 0 else None
-    policy = Policy(model if full else with_adapters(model, config), tokenizer, start)
+    gathered, device = None, config.hardware.device
+    spread, dtype = config.sharded() and team.size > 1, getattr(torch, config.engine.dtype)
+    own = spread or (config.sharded() and dtype != model.dtype)  # the same with any number of them
+    if own and config.engine.name == "transformers":
+        gathered = Gathered(model, dtype, device, team)
+    for each in filter(None, (start, model)):
+        if spread:
+            shard(each, team)  # goes to the device layer by layer
+        else:
+            each.to(device)
+    if gathered is not None:
+        gathered.remember()
+    policy = Policy(model if full else with_adapters(model, config), tokenizer, start, gathered)
     if config.update.activation_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     return policy

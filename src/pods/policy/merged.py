@@ -44,12 +44,11 @@ class Merged:
         self.version = -1
 
     @torch.no_grad()
-    def follow(self) -> PreTrainedModel:
-        """The model with the policy's present weights; no work where they have not moved."""
+    def follow(self) -> None:
+        """Take over the policy's present weights, unrounded; no work where they have not moved."""
         if self.version != self.policy.version:
             for layer, own in self.layers:
                 a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
                 base = layer.get_base_layer().weight
                 torch.addmm(base, b, a, alpha=layer.scaling[ADAPTER], out=own.weight)
             self.version = self.policy.version
-        return self.model

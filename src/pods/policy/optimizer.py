@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from pods.config import UpdateConfig
 from pods.policy.load import Policy
+from pods.policy.sharding import gather, own, part
 
 
 def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.AdamW:
@@ -52,27 +54,38 @@ def all_or_nothing(optimizer: torch.optim.AdamW, several: bool) -> Iterator[None
 
 
 def nonfinite(optimizer: torch.optim.AdamW) -> str | None:
-    """What is NaN or infinite in the weights or in Adam's state; None if nothing is."""
+    """What this process has of weights and Adam's state and is NaN or infinite; None if nothing."""
     states = [t for entry in optimizer.state.values() for t in entry.values()]
     for name, tensors in (("a weight", trained(optimizer)), ("the optimizer's state", states)):
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        if not all(bool(torch.isfinite(own(tensor)).all()) for tensor in tensors):
             return f"{name} is NaN or infinite"
     return None
 
 
-def save_optimizer(optimizer: torch.optim.AdamW, path: Path) -> None:
-    """Write Adam's moments and step counts as safetensors, `index.name` each."""
+def save_optimizer(optimizer: torch.optim.AdamW, path: Path, leads: bool = True) -> None:
+    """Write Adam's moments and step counts as safetensors, `index.name` each.
+
+    Args:
+        optimizer: of the policy.
+        path: of the file.
+        leads: whether this process writes; a state that is spread needs all of them.
+    """
     state = optimizer.state_dict()["state"]
     tensors = {f"{i}.{name}": t for i, entry in state.items() for name, t in entry.items()}
-    save_file(tensors, path)
+    tensors = gather(tensors, keep=leads)
+    if leads:
+        save_file(tensors, path)
 
 
 def restore_optimizer(optimizer: torch.optim.AdamW, path: Path) -> None:
     """Read back what `save_optimizer` wrote."""
     state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in load_file(path).items():
-        index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = tensor
+    parameters = trained(optimizer)
+    with safe_open(path, "pt") as file:
+        for key in file.keys():  # noqa: SIM118  (not a dict)
+            index, _, name = key.partition(".")
+            tensor = part(file.get_tensor(key), parameters[int(index)])
+            state.setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 

@@ -56,6 +56,13 @@ class MicroBatch:
 def micro_batches(
     rollouts: Sequence[Rollout], members: Sequence[int], tokens: int
 ) -> Iterator[MicroBatch]:
+    """Lay out sequences in batches of at most `tokens` tokens each, as `cuts` cuts them."""
+    return (pack(rollouts, batch) for batch in cuts(rollouts, members, tokens))
+
+
+def cuts(
+    rollouts: Sequence[Rollout], members: Sequence[int], tokens: int
+) -> Iterator[list[list[int]]]:
     """Cut sequences into batches of at most `tokens` tokens each, where one sequence allows that.
 
     A prompt counts once, each of its completions as long as their longest, since attention pads
@@ -74,12 +81,34 @@ def micro_batches(
             longest = len(rollouts[i].completion_ids)  # so far: ascending
             needed = len(prompt) + (len(batch[-1]) + 1) * longest
             if before + needed > tokens and any(batch):
-                yield pack(rollouts, batch)
+                yield batch
                 batch, before, needed = [[]], 0, len(prompt) + longest
             batch[-1].append(i)
         before += needed
     if any(batch):
-        yield pack(rollouts, batch)
+        yield batch
+
+
+def divide(rollouts: Sequence[Rollout], members: Sequence[int], parts: int) -> list[list[int]]:
+    """Deal sequences out to processes, about as many tokens to each, few prompts to more than one.
+
+    Returns:
+        One list a process, in the order of the prompts; together `members`, each once.
+    """
+    families: dict[tuple[int, ...], list[int]] = {}
+    for i in members:
+        families.setdefault(rollouts[i].prompt_ids, []).append(i)
+    costs = [
+        (i, len(rollouts[i].completion_ids) + (place == 0) * len(prompt))
+        for prompt, family in families.items()
+        for place, i in enumerate(family)
+    ]
+    total, before = sum(cost for _, cost in costs), 0
+    dealt: list[list[int]] = [[] for _ in range(parts)]
+    for i, cost in costs:  # by the middle of its tokens in the row of all
+        dealt[(2 * before + cost) * parts // (2 * total)].append(i)
+        before += cost
+    return dealt
 
 
 def pack(rollouts: Sequence[Rollout], families: Sequence[Sequence[int]]) -> MicroBatch:

@@ -3,7 +3,7 @@
 Shapes: C = completion tokens of a micro-batch, end to end; T = completion tokens of one rollout.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -11,8 +11,9 @@ from transformers import PreTrainedModel
 
 from pods.config import Config
 from pods.policy.load import Policy
-from pods.policy.logprobs import token_logprobs
-from pods.policy.packing import MicroBatch, micro_batches
+from pods.policy.packing import MicroBatch, cuts, divide, micro_batches, pack
+from pods.policy.sharding import logprobs, sharded
+from pods.policy.team import ALONE, Team
 from pods.records import Rollout
 
 
@@ -21,7 +22,7 @@ def score(
 ) -> Tensor:
     """Compute the log-probs of a micro-batch, (C,), under the policy or another model."""
     with policy.recomputing():
-        return token_logprobs(
+        return logprobs(
             policy.causal_lm if model is None else model,
             batch,
             temperature=config.sampling.temperature,
@@ -41,15 +42,46 @@ def score_by_reference(policy: Policy, config: Config, batch: MicroBatch) -> Ten
 
 
 def score_all(
-    policy: Policy, config: Config, check: Callable[[], None], rollouts: Sequence[Rollout]
+    policy: Policy,
+    config: Config,
+    check: Callable[[], None],
+    rollouts: Sequence[Rollout],
+    team: Team = ALONE,
 ) -> list[Tensor]:
-    """Compute the log-probs of every rollout, (T,) each, without gradients."""
-    found: list[Tensor] = [torch.empty(0)] * len(rollouts)
+    """Compute the log-probs of every rollout, (T,) each, without gradients.
+
+    Each process scores a part, and all get all: which rollouts a process will need differs from
+    one optimizer update to the next.
+    """
+    found = dict[int, Tensor]()
     with torch.no_grad():
-        limit = config.update.micro_batch_tokens
-        for batch in micro_batches(rollouts, range(len(rollouts)), limit):
-            check()
-            pieces = score(policy, config, batch).split(batch.lengths)
-            for i, piece in zip(batch.members, pieces, strict=True):
-                found[i] = piece
-    return found
+        for batch, counts in rounds(policy, config, team, rollouts, range(len(rollouts))):
+            team.check(check)
+            if batch is not None:
+                pieces = score(policy, config, batch).split(batch.lengths)
+                if counts:
+                    found |= zip(batch.members, pieces, strict=True)
+    found = team.exchange(found)
+    return [found[i].to(policy.device) for i in range(len(rollouts))]
+
+
+def rounds(
+    policy: Policy, config: Config, team: Team, rollouts: Sequence[Rollout], members: Sequence[int]
+) -> Iterator[tuple[MicroBatch | None, bool]]:
+    """This process's micro-batches of some rollouts, in as many rounds as the busiest one needs.
+
+    Yields:
+        A micro-batch, and whether it counts. In the rounds that are left over there is none; where
+        weights are spread all processes must compute in each round, so there it is one sequence
+        that does not count.
+    """
+    limit, dealt = config.update.micro_batch_tokens, divide(rollouts, members, team.size)
+    count = max(sum(1 for _ in cuts(rollouts, each, limit)) for each in dealt)
+    mine = micro_batches(rollouts, dealt[team.rank], limit)
+    spare = None
+    if sharded(policy.model):
+        shortest = min(members, key=lambda i: len(rollouts[i].completion_ids))
+        spare = pack(rollouts, [[shortest]])
+    for _ in range(count):
+        batch = next(mine, None)
+        yield (spare, False) if batch is None else (batch, True)

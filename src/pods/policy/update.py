@@ -6,6 +6,7 @@ Shapes: M = sequences of one optimizer update, C = completion tokens of a micro-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,8 +17,10 @@ from pods.config import Config
 from pods.method.objective import Loss, importance_weights, policy_loss, token_weights
 from pods.policy.load import Policy
 from pods.policy.optimizer import all_or_nothing, learning_rate, trained
-from pods.policy.packing import MicroBatch, micro_batches
-from pods.policy.scoring import score, score_all, score_by_reference
+from pods.policy.packing import MicroBatch
+from pods.policy.scoring import rounds, score, score_all, score_by_reference
+from pods.policy.sharding import sharded, whole
+from pods.policy.team import ALONE, Team
 from pods.randomness import derive
 from pods.records import Rollout
 
@@ -51,6 +54,7 @@ def update(
     advantages: NDArray[np.float64],
     step: int,
     check: Callable[[], None] = lambda: None,
+    team: Team = ALONE,
 ) -> UpdateStats:
     """Take `epochs` x `minibatches` optimizer updates on a step's kept rollouts: all, or none.
 
@@ -65,35 +69,39 @@ def update(
         advantages: one a rollout.
         step: 1 for the first step; decides the learning rate and the shuffling.
         check: called between micro-batches; if it raises, nothing has moved.
+        team: the processes of the run. All are called with the same rollouts; each takes a part
+            of every optimizer update, whose gradient is the sum over all of them.
 
     Raises:
         FloatingPointError: a loss or a gradient is NaN or infinite; nothing has moved.
+        Abandoned: `check` has raised on the process that leads; nothing has moved.
     """
     settings = config.update
     lr = learning_rate(settings, step)
     for parameters in optimizer.param_groups:
         parameters["lr"] = lr
     on_policy = settings.epochs * settings.minibatches == 1
-    results, tokens = [], []
+    results, tokens = [], [torch.empty((3, 0), dtype=torch.float64)]
     with all_or_nothing(optimizer, several=not on_policy):
-        old = None if on_policy else score_all(policy, config, check, rollouts)
+        old = None if on_policy else score_all(policy, config, check, rollouts, team)
         kept = Kept(rollouts, torch.from_numpy(advantages), old)
+        part = partial(_optimizer_update, policy, optimizer, config, check, team, kept)
         for members in _minibatches(config, len(rollouts), step):
-            numbers, of_tokens = _optimizer_update(policy, optimizer, config, check, kept, members)
+            numbers, of_tokens = part(members)
             results.append(numbers)
             tokens += of_tokens
-    return _stats(results, torch.cat(tokens, dim=1), lr)
+    return _stats(results, torch.cat(tokens, dim=1), lr, team)
 
 
 def _stats(
-    results: Sequence[tuple[float, float, float, float]], tokens: Tensor, lr: float
+    results: Sequence[tuple[float, float, float, float]], tokens: Tensor, lr: float, team: Team
 ) -> UpdateStats:
     """Sum up the optimizer updates and their tokens, each of which comes once an epoch."""
     loss, grad_norm, clip_fraction, kl = np.mean(results, axis=0).tolist()
-    gap, importance, cut = tokens.mean(1).tolist()
-    return UpdateStats(
-        loss, grad_norm, clip_fraction, kl, tokens[0].max().item(), gap, importance, cut, lr
-    )
+    *sums, count = team.total([*tokens.sum(1).tolist(), tokens.shape[1]])
+    gap, importance, cut = (total / count for total in sums)
+    largest = team.largest(tokens[0].max().item() if tokens.numel() else 0.0)
+    return UpdateStats(loss, grad_norm, clip_fraction, kl, largest, gap, importance, cut, lr)
 
 
 def _minibatches(config: Config, count: int, step: int) -> Iterator[list[int]]:
@@ -123,13 +131,17 @@ def _optimizer_update(
     optimizer: torch.optim.AdamW,
     config: Config,
     check: Callable[[], None],
+    team: Team,
     kept: Kept,
     members: list[int],
 ) -> tuple[tuple[float, float, float, float], list[Tensor]]:
-    """One AdamW step on some of the rollouts.
+    """One AdamW step on some of the rollouts, of which each process takes a part.
+
+    The weights of the tokens are those of the whole: the sum over processes is the gradient.
 
     Returns:
-        Loss, gradient norm, clip fraction and KL; and what `_batch_loss` says of the tokens.
+        Loss, gradient norm, clip fraction and KL; and what `_batch_loss` says of the tokens that
+        were this process's.
     """
     settings = config.update
     lengths = torch.tensor([len(kept.rollouts[i].completion_ids) for i in members])
@@ -139,15 +151,21 @@ def _optimizer_update(
     )
     total = clipped = kl = 0.0
     tokens = []
-    for batch in micro_batches(kept.rollouts, members, settings.micro_batch_tokens):
-        check()
-        loss, of_tokens = _batch_loss(policy, config, kept, batch, weights)
+    for batch, counts in rounds(policy, config, team, kept.rollouts, members):
+        team.check(check)
+        if batch is None:
+            continue
+        loss, of_tokens = _batch_loss(policy, config, kept, batch, weights * counts)
         loss.total.backward()  # type: ignore[no-untyped-call]
-        total += loss.total.item()
-        clipped += loss.clipped.item()
-        kl += loss.kl.item()
-        tokens.append(of_tokens)
-    norm = float(torch.nn.utils.clip_grad_norm_(trained(optimizer), settings.grad_clip))
+        if counts:
+            total += loss.total.item()
+            clipped += loss.clipped.item()
+            kl += loss.kl.item()
+            tokens.append(of_tokens)
+    if not sharded(policy.model):
+        team.add_up(trained(optimizer))
+    total, clipped, kl = team.total([total, clipped, kl])
+    norm = float(whole(torch.nn.utils.clip_grad_norm_(trained(optimizer), settings.grad_clip)))
     for name, value in (("loss", total), ("gradient's norm", norm)):
         if not math.isfinite(value):
             raise FloatingPointError(f"the {name} is {value}")

@@ -27,22 +27,21 @@ LEAVE_BELOW = 0.75  # finished sequences leave once fewer than this share of the
 
 
 class TransformersEngine:
-    """Samples from the policy's own weights, or from its float32 adapters merged into a copy."""
+    """Samples from the policy's own weights, or from a copy: adapters merged, or parts gathered."""
 
     def __init__(self, policy: Policy, max_rows: int, check: Callable[[], None]) -> None:
         """Decode at most `max_rows` sequences at a time; `check()` may raise between tokens."""
         self.policy = policy
         self.max_rows = max_rows
         self.check = check
-        self.merged = Merged(policy) if mergeable(policy) else None
-        self.model = policy.causal_lm if self.merged is None else self.merged.model
+        self.copy = Merged(policy) if mergeable(policy) else policy.gathered
+        self.model = policy.causal_lm if self.copy is None else self.copy.model
         self.stop_ids = torch.tensor(policy.stop_ids, device=policy.device)
         self.pad_id = int(policy.tokenizer.pad_token_id or 0)
 
-    def sync(self) -> None:
-        """Merge the adapters anew, where they are merged; other weights are shared."""
-        if self.merged is not None:
-            self.merged.follow()
+    def sync(self) -> float | None:
+        """Bring a copy up to date, where there is one; other weights are shared."""
+        return None if self.copy is None else self.copy.follow()
 
     def generate(
         self,

@@ -57,6 +57,8 @@ def arguments(config: Config) -> dict[str, Any]:
         "use_tqdm_on_load": False,
         "seed": 0,
     }
+    if torch.distributed.is_torchelastic_launched():  # each process has an engine of its own
+        found["distributed_executor_backend"] = "external_launcher"
     if on_cpu:
         found |= {"enforce_eager": True, "block_size": CPU_BLOCK,
                   "max_num_batched_tokens": max(engine.max_rows, CPU_PREFILL_TOKENS),

@@ -14,6 +14,7 @@ from vllm.lora.request import LoRARequest
 from pods.config import Config
 from pods.policy.export import merged_weights, save_adapter
 from pods.policy.load import Policy
+from pods.policy.sharding import whole
 
 
 def merge(
@@ -38,7 +39,7 @@ def untrained(policy: Policy, config: Config) -> dict[str, Tensor]:
     """The weights at the start, where all are trained and the engine's are coarser; else none."""
     if config.model.tuning != "full" or config.engine.dtype == config.model.dtype:
         return {}
-    return {k: v.detach().clone() for k, v in policy.causal_lm.named_parameters()}
+    return {k: whole(v.detach()).clone() for k, v in policy.causal_lm.named_parameters()}
 
 
 def _repack_tied_head(model: Any) -> None:

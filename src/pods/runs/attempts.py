@@ -61,6 +61,20 @@ def new_attempt(store: RunStore, kind: str = "attempts") -> Path:
     raise FileExistsError(f"{store.folder} has 9,999 {kind}")
 
 
+def set_queued(store: RunStore, job: str) -> None:
+    """Note the cluster's job that the run was last given to; a file that only its client writes."""
+    replace(store.folder / "queued.json", json.dumps({"job": job}), durable=True)
+
+
+def queued(store: RunStore) -> str | None:
+    """The cluster's job that the run was last given to, which may have ended since."""
+    path = store.folder / "queued.json"
+    try:
+        return str(json.loads(path.read_text())["job"])
+    except (FileNotFoundError, ValueError, KeyError):  # a power cut can leave it empty
+        return None
+
+
 def _read_all(store: RunStore, name: str) -> list[dict[str, Any]]:
     found = []
     for path in sorted((store.folder / "attempts").glob(f"*/{name}")):

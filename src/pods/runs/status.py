@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pods.runs.attempts import marks, peak_bytes
+from pods.runs.attempts import marks, peak_bytes, queued
 from pods.runs.store import RunStore
 
 SILENT_SECONDS = 1200.0  # after which a run on another machine is taken for lost
@@ -22,8 +22,10 @@ def state_of(store: RunStore, ours: bool = False) -> str:
     status = store.status()
     if status["state"] != "running":
         return str(status["state"])
+    if not ours and store.is_held():  # from anywhere, where a shared disk keeps locks
+        return "running"
     if status.get("host") == socket.gethostname():
-        return "running" if not ours and store.is_held() else "lost"
+        return "lost"
     return "running" if time.time() - status.get("heartbeat", 0) < SILENT_SECONDS else "lost"
 
 
@@ -47,13 +49,15 @@ def _row(store: RunStore) -> dict[str, Any]:
     except (OSError, ValueError) as problem:  # one such run must not hide the others
         what = {"arm": store.folder.parent.name, "n": "?", "m": "?", "seed": "?", "budget": "?"}
         error = f"cannot be read: {problem} ({store.folder})"
+    state = state_of(store)
     return {
         **what,
-        "state": state_of(store),
+        "state": state,
         "step": status.get("step", 0),
         "train_seconds": round(status.get("train_seconds", 0.0), 1),
         "accuracy": status.get("accuracy"),
         "error": error or status.get("error"),
+        "queued": queued(store) if state not in ("running", "done") else None,
         "void_steps": status.get("void_steps", 0),
         "changes": marks(store),
         "peak_bytes": peak_bytes(store),
@@ -84,6 +88,7 @@ def format_statuses(rows: Sequence[dict[str, Any]]) -> str:
 def _notes(row: dict[str, Any]) -> str:
     """What is out of the ordinary about a run."""
     notes = [row["error"] or ""]
+    notes += [f"given to {row['queued']}"] if row["queued"] else []
     notes += [f"{row['void_steps']} steps not applied"] if row["void_steps"] else []
     notes += [f"changed: {', '.join(row['changes'])}"] if row["changes"] else []
     return "; ".join(filter(None, notes))

@@ -1,0 +1,1 @@
+"""Hydra's view of where the jobs of a sweep run."""

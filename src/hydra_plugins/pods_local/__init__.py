@@ -1,1 +1,0 @@
-"""Hydra's view of the local launcher."""

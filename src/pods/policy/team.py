@@ -1,0 +1,234 @@
+"""The processes of one run: who they are, and how they add up what each has computed.
+
+Process 0 leads. It alone decides what is done next, writes files and hears signals; the others do
+what it orders (`crew.py`). `torchrun` starts them and says in the environment who is who.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from pods.stop import Gone
+
+PATIENCE = timedelta(days=30)  # a checkpoint may take long; torchrun sees who dies
+LOOK_SECONDS = 0.5  # between looks at whether the leader has given up
+BUCKET = 2**24  # numbers that are added up in one message: 64 MB in float32
+POLL_SECONDS = 1e-4
+
+
+class Abandoned(BaseException):
+    """The leader has given up what all were at; nothing of it counts."""
+
+
+class Team:
+    """The processes of one run, as one of them sees it; alone unless torchrun started it."""
+
+    rank, size = 0, 1
+    mesh: DeviceMesh | None = None
+    control: dist.ProcessGroup
+    """For orders and what comes of them, in the host's memory."""
+    board: Store
+    """Where the leader writes that it has given up an order."""
+    orders = 0
+    """Given so far; the same on all."""
+    given_up = 0
+    """The last order that was given up."""
+    busy = False
+    """An order is being carried out."""
+    looked = 0.0
+    """When the leader was last seen not to have given up."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process decides."""
+        return self.rank == 0
+
+    def share(self, count: int, rank: int | None = None) -> range:
+        """Which of `count` things in a row are this process's, or another's: even parts."""
+        rank = self.rank if rank is None else rank
+        return range(count * rank // self.size, count * (rank + 1) // self.size)
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """Add up numbers of all processes, in float64."""
+        if self.size == 1:
+            return list(numbers)
+        with lost_connections():
+            found = torch.tensor(numbers, dtype=torch.float64)
+            dist.all_reduce(found, group=self.control)
+        return found.tolist()
+
+    def largest(self, number: float) -> float:
+        """The largest of all processes' numbers."""
+        if self.size == 1:
+            return number
+        with lost_connections():
+            found = torch.tensor(number, dtype=torch.float64)
+            dist.all_reduce(found, dist.ReduceOp.MAX, group=self.control)
+        return found.item()
+
+    def leaders(self, thing: Any) -> Any:
+        """What the leader has of something that all have in their own way."""
+        if self.size == 1:
+            return thing
+        shared = [thing]
+        with lost_connections():
+            dist.broadcast_object_list(shared, 0, group=self.control, device=torch.device("cpu"))
+        return shared[0]
+
+    def exchange(self, found: dict[int, Tensor]) -> dict[int, Tensor]:
+        """All processes' tensors, each by a number of its own; others' are in the host's memory."""
+        if self.size == 1:
+            return found
+        parts: list[dict[int, Tensor]] = [{}] * self.size
+        here = {i: tensor.cpu() for i, tensor in found.items()}
+        with lost_connections():
+            dist.all_gather_object(parts, here, group=self.control)
+        return {i: tensor for part in parts for i, tensor in part.items()}
+
+    def add_up(self, parameters: Sequence[Tensor]) -> None:
+        """Replace each gradient by the sum of all processes'; where one has none it counts as 0."""
+        if self.size == 1:
+            return
+        bucket: list[Tensor] = []
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            bucket.append(parameter.grad)
+            if sum(map(Tensor.numel, bucket)) >= BUCKET:
+                self._add_up(bucket)
+                bucket = []
+        if bucket:
+            self._add_up(bucket)
+
+    def _add_up(self, gradients: list[Tensor]) -> None:
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        with lost_connections():
+            dist.all_reduce(flat)
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def check(self, check: Callable[[], None]) -> None:
+        """Let the leader's `check()` raise, on it and at the same place on all others.
+
+        Raises:
+            Abandoned: on the others.
+        """
+        if self.size == 1:
+            check()
+            return
+        wrong: BaseException | None = None
+        try:
+            if self.leads:
+                check()
+        except BaseException as error:
+            wrong = error
+        stop = torch.tensor(wrong is not None)
+        with lost_connections():
+            dist.broadcast(stop, 0, group=self.control)
+        if wrong is not None:
+            raise wrong
+        if stop:
+            raise Abandoned
+
+    def order(self, what: Any) -> None:
+        """Tell all others what to do next."""
+        self.orders += 1
+        self.busy = True
+        with lost_connections():
+            dist.broadcast_object_list([what], 0, group=self.control, device=torch.device("cpu"))
+
+    def await_order(self) -> Any:
+        """What the leader wants done next."""
+        self.orders += 1
+        heard = [None]
+        with lost_connections():
+            dist.broadcast_object_list(heard, 0, group=self.control, device=torch.device("cpu"))
+        return heard[0]
+
+    def give_up(self) -> None:
+        """Tell the others that what they are at is not wanted any more."""
+        if self.given_up < self.orders:
+            self.given_up = self.orders
+            with lost_connections():
+                self.board.set(f"given up/{self.orders}", "")
+
+    def look(self) -> None:
+        """See, now and then, whether the leader has given up what this process is at.
+
+        Raises:
+            Abandoned: it has.
+        """
+        if time.monotonic() - self.looked >= LOOK_SECONDS:
+            self.looked = time.monotonic()
+            with lost_connections():
+                given_up = self.board.check([f"given up/{self.orders}"])
+            if given_up:
+                raise Abandoned
+
+    def collect(self, outcome: Any, waiting: Callable[[], None]) -> list[Any] | None:
+        """Wait for all to be done; what each has made, for the leader.
+
+        Args:
+            outcome: what this process has made.
+            waiting: called on and on until the last one is done.
+        """
+        found = [None] * self.size if self.leads else None
+        with lost_connections():
+            work = dist.barrier(group=self.control, async_op=True)
+            while not work.is_completed():
+                waiting()
+                time.sleep(POLL_SECONDS)
+            work.wait()
+            dist.gather_object(outcome, found, group=self.control)
+        self.busy = False
+        return found
+
+
+def of_a_connection(error: BaseException) -> bool:
+    """Whether an error of torch's own messages (not all go through here) is one of a lost peer."""
+    return isinstance(error, dist.DistError) or "gloo/transport" in str(error)
+
+
+@contextmanager
+def lost_connections() -> Iterator[None]:
+    """Turn what a broken connection raises into one kind of error."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, torch.AcceleratorError):  # our own device's
+        raise
+    except RuntimeError as error:
+        raise Gone("another process of the run has died") from error
+
+
+ALONE = Team()
+
+
+def join(device: str) -> Team:
+    """Meet those that torchrun started together with this process.
+
+    Args:
+        device: cpu, or cuda: each process takes a card of its machine.
+    """
+    team = Team()
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    store, team.rank, team.size = next(rendezvous("env://"))
+    dist.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
+        store=PrefixStore("torch", store), rank=team.rank, world_size=team.size, timeout=PATIENCE,
+    )  # fmt: skip
+    team.control = dist.new_group(backend="gloo", timeout=PATIENCE)
+    team.board = PrefixStore("pods", store)
+    team.mesh = init_device_mesh(device, (team.size,))
+    return team

@@ -1,0 +1,319 @@
+"""The price of a study that has not run: by hand, from named sources, and nothing where none is."""
+
+import dataclasses
+import math
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+
+import pytest
+from compose import ROOT, composed
+from studies import A, B, write_run
+from test_presets import PRESETS, jobs
+
+from pods.analysis.cost.cluster import Job
+from pods.analysis.cost.floor import (
+    CARDS,
+    evaluated_answers,
+    evaluation_floor,
+    generation_floor,
+    step_floor,
+)
+from pods.analysis.cost.price import price, queue
+from pods.analysis.cost.step_time import StepTime, step_time
+from pods.cli import main
+from pods.memory.shape import read_shape
+from pods.presets import presets, sweep_of
+from pods.pricing import Ask, counts, lines
+from pods.runs.points import due
+
+WEIGHTS_3B, ADAPTERS_3B = 3_085_938_688, 119_734_272
+UNKNOWN = StepTime(math.nan, "not known")
+
+
+@pytest.fixture(autouse=True)
+def no_weights(tmp_path, monkeypatch):
+    """What a machine happens to have fetched plays no part."""
+    monkeypatch.setenv("PODS_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *names: None)
+
+
+def priced(preset, hardware, tokens=100, **options):
+    sweep = sweep_of(preset, hardware, **options)
+    shape = read_shape(sweep.configs[0].model)
+    found = price(sweep.configs, shape, CARDS.get(hardware), tokens, partial(step_time, found=None))
+    return {arm.name: arm for arm in found}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_jobs_are_those_of_a_sweep(preset):
+    own = composed(f"experiment={preset}", "dry_run=true").hardware.name
+    words = list(jobs(preset))
+    found = sweep_of(preset, own)
+    assert len(found.configs) == len(words) and presets() == PRESETS
+    assert found.configs[0] == composed(f"experiment={preset}", *words[0], "dry_run=true")
+    assert found.configs[-1] == composed(f"experiment={preset}", *words[-1], "dry_run=true")
+    seeds = Counter(word for job in words for word in job if word.startswith("seed="))
+    assert Counter(f"seed={config.seed}" for config in found.configs) == seeds
+    assert [c.seed for c in found.configs] == sorted(c.seed for c in found.configs)
+
+
+@pytest.mark.parametrize(
+    ("preset", "hardware", "gpus", "machine"),
+    [("gsm8k_l40s", "l40s", 1, 1), ("gsm8k_l40s", "h100x8", 1, 8), ("gsm8k_h100x8", "h100x8", 8, 8),
+     ("gsm8k_h100x8", "h200", 1, 1), ("quickstart", "cpu", 1, 1)],
+)  # fmt: skip
+def test_a_job_takes_the_gpus_of_its_own_hardware_or_all_there_are(preset, hardware, gpus, machine):
+    found = sweep_of(preset, hardware, seeds=1)
+    assert (found.gpus, found.machine) == (gpus, machine)
+    assert {c.hardware.processes for c in found.configs} == {gpus}
+    assert {c.hardware.name for c in found.configs} == {hardware}
+
+
+def test_the_main_study_by_hand():
+    arms = priced("gsm8k_l40s", "l40s")
+    assert list(arms) == ["grpo 16→16", "pods 64→16"]
+    for name, seconds in (("grpo 16→16", 7.56), ("pods 64→16", 10.12)):
+        arm = arms[name]
+        assert (arm.jobs, arm.gpus, arm.gpu_hours) == (8, 1, 48.0)  # 8 x 6 h
+        assert arm.step.seconds == seconds and arm.step.source.startswith("the PODS authors' runs")
+        assert arm.steps == math.ceil(21_600 / seconds)
+        assert arm.evaluations == 13  # every half hour, and the start
+        assert arm.disk["checkpoints"] == 13 * 4 * ADAPTERS_3B
+        assert arm.disk["optimizer"] == 2 * 8 * ADAPTERS_3B
+        assert arm.disk["evaluations"] == 13 * 5 * 1319 * 171
+    rollouts = arms["pods 64→16"].disk["rollouts"]
+    assert rollouts == pytest.approx(2135 / 50 * 64 * 512 * 4)
+    assert queue(list(arms.values()), math.nan) == [
+        Job(name, 6.0, 1, 0.5) for _ in range(8) for name in arms
+    ]
+    assert queue(list(arms.values()), 360.0)[0].hours == pytest.approx(6.1)
+
+
+def test_eight_gpus_a_run():
+    arms = priced("gsm8k_h100x8", "h100x8")
+    assert {name: arm.step.seconds for name, arm in arms.items()} == {
+        "grpo_ga 32→32 x16": 78.8, "pods 128→32 x4": 49.0, "aliased 128→32 x4": 49.0,
+    }  # fmt: skip
+    assert [arm.gpu_hours for arm in arms.values()] == pytest.approx([5 * 8 * 2 / 3] * 3)
+    assert arms["grpo_ga 32→32 x16"].steps == 31  # 2,400 / 78.8 = 30.5
+    assert "aliased" in arms["pods 128→32 x4"].step.source
+    assert "aliased" not in arms["grpo_ga 32→32 x16"].step.source
+    assert arms["pods 128→32 x4"].disk["checkpoints"] == 21 * 4 * WEIGHTS_3B
+
+
+@pytest.mark.parametrize(
+    ("preset", "hardware"),
+    [("gsm8k_l40s", "h100x8"), ("gsm8k_l40s", "h200"), ("llama_l40s", "l40s"),
+     ("gsm8k_h100x8", "a100x8"), ("gsm8k_h100x8", "l40s"), ("greso_math", "h200"),
+     ("quickstart", "cpu")],
+)  # fmt: skip
+def test_what_nobody_timed_is_not_known(preset, hardware):
+    for arm in priced(preset, hardware).values():
+        assert math.isnan(arm.step.seconds) and arm.step.source.startswith("not known")
+        assert math.isnan(arm.steps) and math.isnan(arm.disk["rollouts"])
+        assert arm.gpu_hours > 0  # the budget is known all the same
+
+
+def test_a_rule_that_the_authors_did_not_time_is_not_known_beside_those_they_did():
+    arms = priced("rules", "l40s")
+    known = {name: arm.step.seconds for name, arm in arms.items() if arm.steps > 0}
+    assert known == {"pods 64→16": 10.12, "max_reward 64→16": 14.89, "random 64→16": 10.52}
+    assert len(arms) == 6
+    math_arms = priced("math_l40s", "l40s")
+    assert [arm.step.seconds for arm in math_arms.values()] == [7.87, 10.12]
+    config = composed("experiment=gsm8k_l40s", "nm.n=48", "dry_run=true")
+    between = step_time(config, None)  # not one of theirs: on the line through them
+    assert between.source.startswith("a line through") and 7.95 < between.seconds < 10.12
+
+
+def test_a_run_that_steps_end_has_no_time_until_a_step_has():
+    config = composed("experiment=cost_grid", "nm=n16_m4", "dry_run=true")
+    shape = read_shape(config.model)
+    [arm] = price([config], shape, None, 10, lambda config: UNKNOWN)
+    assert arm.steps == 60 and math.isnan(arm.train_seconds) and math.isnan(arm.step_floor)
+    with pytest.raises(ValueError, match=r"^seconds: max_variance 16→4 ends by steps, and"):
+        queue([arm], math.nan)
+    [arm] = price([config], shape, None, 10, lambda config: StepTime(0.5, "here"))
+    assert arm.train_seconds == 30.0 and arm.evaluations == 2
+
+
+def test_checkpoints_that_steps_place():
+    config = composed("experiment=gsm8k_l40s_v1", "dry_run=true")
+    [arm] = price([config], read_shape(config.model), None, 10, lambda config: UNKNOWN)
+    assert math.isnan(arm.evaluations) and math.isnan(arm.disk["checkpoints"])
+    assert queue([arm], math.nan)[0].every == math.inf
+    [arm] = price([config], read_shape(config.model), None, 10, lambda c: StepTime(36.0, "here"))
+    assert arm.steps == 600 and arm.evaluations == 7  # every 100
+    assert queue([arm], math.nan)[0].every == pytest.approx(1.0)
+
+
+def test_a_step_that_is_longer_than_the_interval_has_one_checkpoint():
+    arms = priced("gsm8k_a100x8", "a100x8")  # 2,400 s, every 120: room for 20
+    assert {name: (arm.steps, arm.evaluations) for name, arm in arms.items()} == {
+        "grpo_ga 32→32 x16": (10, 11), "pods 128→32 x4": (17, 18), "aliased 128→32 x4": (17, 18),
+    }  # fmt: skip
+    pods = arms["pods 128→32 x4"]
+    assert pods.disk["checkpoints"] == 18 * 4 * 7_615_616_512 and not pods.at_most
+    assert queue([pods], math.nan)[0].every == pytest.approx(148.5 / 3600)
+    config = pods.config
+    kept = {due(config.checkpoint, step, 148.5 * (step - 1), 148.5 * step) for step in range(1, 18)}
+    assert kept == {True}  # as the run itself has it
+
+
+def test_without_steps_the_checkpoints_are_the_most_that_there_can_be():
+    [arm, _] = priced("gsm8k_l40s", "h100x8").values()
+    assert (arm.evaluations, arm.at_most) == (13, True)
+    said = "\n".join(lines(Ask("gsm8k_l40s", "h100x8")))
+    assert "≤ 13  ≤ 8.16 GB + ?" in said and "a floor if there are so many: " in said
+    assert "disk: ≤ 130.51 GB + ? = checkpoints 99.62 GB" in said
+    assert "≤" not in "\n".join(lines(Ask("gsm8k_l40s", "l40s")))
+
+
+def test_the_floor_of_a_step_by_hand():
+    config = composed("experiment=gsm8k_l40s", "arm=pods", "dry_run=true")
+    shape, card = read_shape(config.model), CARDS["l40s"]
+    found = step_floor(config, shape, card, tokens=200)
+    # 64 rows decode at once: 200 times the weights, 2 bytes each, at 0.864 TB/s
+    assert found.generate == pytest.approx(200 * 2 * WEIGHTS_3B / 0.864e12)
+    # 16 x 200 tokens: forward, and back to the inputs; adapters three times
+    each = 4 * WEIGHTS_3B + 6 * ADAPTERS_3B
+    assert found.update == pytest.approx(16 * 200 * each / 362e12)
+    assert found.step == found.generate + found.update
+    # 6,595 answers, 256 at once
+    waves = 5 * 1319 / 256
+    assert evaluation_floor(config, shape, card, 200) == pytest.approx(waves * found.generate)
+    many = dataclasses.replace(config.engine, max_rows=10**6)
+    bound = generation_floor(dataclasses.replace(config, engine=many), shape, card, 6595, 200)
+    assert bound == pytest.approx(2 * WEIGHTS_3B * 6595 * 200 / 362e12)  # arithmetic decides
+
+
+def test_the_floor_of_eight_processes_is_that_of_one_of_them():
+    config = composed("experiment=gsm8k_a100x8", "arm=pods", "dry_run=true")
+    shape, card = read_shape(config.model), CARDS["a100x8"]
+    used = shape.parameters - 152_064 * 3584  # its embedding is looked up
+    found = step_floor(config, shape, card, tokens=100)
+    assert found.update == pytest.approx(4 * 32 * 100 * 6 * used / 312e12)  # one prompt each
+    assert found.generate == pytest.approx(4 * 100 * 2 * used / 2.04e12)  # 512 rows, 128 at once
+    few = step_floor(dataclasses.replace(config, prompts_per_step=2), shape, card, tokens=100)
+    assert few.update == pytest.approx(found.update / 4)  # 2 x 4 groups: one each, not four
+    more = dataclasses.replace(config.update, activation_checkpointing=True)
+    again = step_floor(dataclasses.replace(config, update=more), shape, card, tokens=100)
+    assert again.update == pytest.approx(found.update * 8 / 6)
+
+
+@pytest.mark.parametrize("preset", ["gsm8k_l40s", "gsm8k_h100x8", "gsm8k_a100x8", "n_scaling"])
+def test_no_published_step_is_below_its_floor(preset):
+    """Even at the longest completions."""
+    hardware = composed(f"experiment={preset}", "dry_run=true").hardware.name
+    longest = 512 if hardware == "l40s" else 1024
+    for arm in priced(preset, hardware, tokens=longest).values():
+        assert 0 < arm.step_floor < arm.step.seconds
+
+
+def test_answers_of_an_evaluation():
+    assert evaluated_answers(composed("experiment=gsm8k_l40s", "dry_run=true")) == 6595
+    assert evaluated_answers(composed("evaluation.questions=7", "evaluation.repeats=2")) == 14
+
+
+def test_what_is_said_names_its_sources_and_what_is_not_known():
+    said = "\n".join(lines(Ask("gsm8k_l40s", "h100x8", gpus=(1, 8, 64, 512))))
+    assert "2 arms x 8 seeds = 16 jobs, 1 GPU each; at most 8 at a time on one machine" in said
+    assert "GPU-hours of training clock: 96.0" in said
+    assert "a step of grpo 16→16: not known for qwen2_5_3b by all on h100x8" in said
+    assert "start and checkpoints: not known" in said and "rollouts not known" in said
+    found = {line.split()[0]: line.split()[1:] for line in said.splitlines()[-4:]}
+    assert [found[count][0] for count in ("1", "8", "64", "512")] == ["96", "12", "6", "6"]
+    assert found["64"][-6] == "75.0" and "fits H100 SXM (79 GiB)" in said
+
+
+def test_failures_and_a_job_that_is_too_large_for_so_few_gpus():
+    ask = Ask("gsm8k_h100x8", "h100x8", seeds=2, seconds=3600.0, gpus=(4, 16), failures=0.02)
+    said = "\n".join(lines(ask))
+    assert "too few for a job, which takes 8: 4" in said
+    assert "3 arms x 2 seeds = 6 jobs, 8 GPUs each" in said
+    assert "lost GPU-hours" in said and "failures: 0.02 a GPU-hour, GPUs back after 10 min" in said
+    assert "\n".join(lines(ask)) == said  # drawn alike each time
+    assert "GPU-hours of training clock: 48.0" in said  # 6 jobs of an hour on 8
+
+
+def test_the_hosts_memory_is_said_where_processes_share_the_weights():
+    # 8 x (the model and the engine's copy of it), 4 bytes a number; two moments
+    line = ("host memory of a machine: at least 92.0 GiB at the start (8 processes x 11.5), "
+            "23.0 GiB when a checkpoint is saved")  # fmt: skip
+    assert line in list(lines(Ask("gsm8k_h100x8", "h100x8")))
+    assert "host memory" not in "\n".join(lines(Ask("gsm8k_l40s", "h100x8")))
+
+
+def test_a_plan_that_is_too_large_says_what_to_change():
+    said = "\n".join(lines(Ask("gsm8k_h100x8", "l40s")))
+    assert "not in L40S (45 GiB); to fit: " in said
+
+
+@pytest.fixture(scope="module")
+def runs_dir(tmp_path_factory):
+    runs_dir = tmp_path_factory.mktemp("price")
+    for arm in ("pods", "grpo", "grpo_ga"):
+        for seed, points in enumerate((A, B)):
+            write_run(runs_dir, points, f"arm={arm}", f"seed={seed}")
+    return runs_dir
+
+
+def test_steps_from_a_study_here(runs_dir, capsys):
+    words = ["plan", "quickstart", "--hardware", "cpu", "--from", "default", "--gpus", "2"]
+    assert main([*words, "--runs-dir", str(runs_dir)]) == 0
+    said = capsys.readouterr().out
+    # two steps in 12 s and in 10 s: 5.5 s a step, six steps to 30 s
+    [row] = [line for line in said.splitlines() if line.startswith("pods 64→16")]
+    assert row.split()[4:9] == ["30", "s", "5.50", "s", "6"]
+    assert "the fit of default" in said and "as measured here" in said
+    other = ["plan", "gsm8k_l40s", "--hardware", "l40s", "--from", "default"]
+    assert main([*other, "--runs-dir", str(runs_dir)]) == 2
+    assert capsys.readouterr().err == (
+        "error: from=default: its runs are of model=tiny, not qwen2_5_3b\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["x", "--hardware", "l40s"], "study=x: must be a preset, one of cost_grid, dapo_math, "),
+        (["rules", "--hardware", "x"], "hardware=x: must be one of a100x8, cpu, h100x8, h200, "),
+        (["rules", "--gpus", "8"], "--gpus: needs --hardware"),
+        (["rules", "--from", "x"], "--from: needs --hardware"),
+        (["rules", "--hardware", "l40s", "--nm", "8,8"], "--nm: not with --hardware"),
+        (["rules", "--hardware", "l40s", "--gpus", "8,x"], "gpus=8,x: must be whole numbers"),
+        (["rules", "--hardware", "l40s", "--seeds", "0"], "seeds=0: must be at least 1"),
+        (["rules", "--hardware", "l40s", "--tokens", "0"], "tokens=0: must be at least 1"),
+        (["rules", "--hardware", "l40s", "--failures", "-1"], "failures=-1: must be a number >= 0"),
+        (["rules", "--hardware", "l40s", "--seconds", "0"], "seconds=0: must be a number > 0"),
+        (["rules", "--hardware", "l40s", "--from", "x"], "study=x: no runs in"),
+        (["gsm8k_l40s", "--hardware", "l40s", "--failures", "50"], "failures=50: must be at most"),
+        (["cost_grid", "--hardware", "cpu"], "seconds: max_variance 16→4 ends by steps"),
+    ],
+)
+def test_bad_words_are_one_line(words, message, capsys, tmp_path):
+    assert main(["plan", *words, "--runs-dir", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {message}") and error.count("\n") == 1
+
+
+def test_numbers_of_gpus():
+    assert counts("8,64,512") == (8, 64, 512)
+    with pytest.raises(ValueError, match=r"^gpus=0: must be whole numbers"):
+        counts("0")
+
+
+def test_the_verb_loads_no_torch_and_takes_the_study_either_way(tmp_path):
+    code = (
+        "import sys; from pods.cli import main\n"
+        "assert main(['plan', '--hardware', 'h100x8', '--study', 'gsm8k_l40s']) == 0\n"
+        "assert main(['plan', 'gsm8k_l40s', '--hardware', 'h100x8']) == 0\n"
+        "assert not {'torch', 'transformers', 'matplotlib'} & set(sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT / "src", capture_output=True, text=True, check=True
+    )
+    said = result.stdout.splitlines()
+    assert said[: len(said) // 2] == said[len(said) // 2 :] and len(said) > 20

@@ -1,0 +1,352 @@
+"""One run on several processes: the same steps, gradients within rounding, and nothing lost."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from compose import composed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from running import run_folder, science_of, start, wait_for
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from pods.policy.export import merged_weights
+from pods.policy.load import Policy
+from pods.policy.packing import divide
+from pods.policy.sharding import Gathered
+from pods.policy.team import ALONE, Team
+from pods.records import Rollout
+from pods.runs.attempts import environments
+from pods.runs.files import read_lines
+from pods.runs.history import newest_checkpoint
+from pods.runs.home import weights
+from pods.runs.store import OPTIMIZER, RunStore
+from pods.torchrun import LEADER
+from pods.validate import ConfigError
+
+SCRIPT = Path(__file__).with_name("several.py")
+STEPS = ("budget.train_seconds=null", "budget.max_steps=5", "update.micro_batch_tokens=300",
+         "nm.n=16", "nm.m=8")  # fmt: skip
+OFF_POLICY = ("update.epochs=2", "update.minibatches=3", "update.kl_beta=0.1")
+WAYS = {
+    "all weights": (2, (), 1e-5),
+    "all weights of four": (4, ("prompts_per_step=4",), 1e-5),
+    "adapters off policy": (2, ("model.tuning=lora", *OFF_POLICY), 1e-5),
+    "sharded": (2, ("hardware.shard=true",), 1e-4),
+    "sharded off policy over four": (
+        4,
+        ("prompts_per_step=4", "hardware.shard=true", "update.activation_checkpointing=true",
+         *OFF_POLICY),
+        1e-4,
+    ),
+}  # fmt: skip
+
+
+def steps(folder: Path, processes: int, *words: str) -> tuple[list[dict], dict]:
+    """What every step was made of, and the gradients of every update."""
+    folder.mkdir()
+    command = [sys.executable]
+    if processes > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        words = (*words, f"hardware.processes={processes}")
+    done = subprocess.run(
+        [*command, str(SCRIPT), str(folder), *STEPS, *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    made = json.loads((folder / "steps.json").read_text())
+    return made, load_file(folder / "gradients.safetensors")
+
+
+def difference(one: dict, other: dict) -> float:
+    assert one.keys() == other.keys() and one
+    return max((one[name] - other[name]).abs().max().item() for name in one)
+
+
+@pytest.mark.parametrize(
+    "way", [way if way == "all weights" else pytest.param(way, marks=pytest.mark.slow)
+            for way in WAYS],
+)  # fmt: skip
+def test_processes_together_are_one_process(way, tmp_path):
+    processes, words, bound = WAYS[way]
+    alone, expected = steps(tmp_path / "alone", 1, *words)
+    together, gradients = steps(tmp_path / "together", processes, *words)
+    assert len(together) == 5
+    for one, other in zip(alone, together, strict=True):
+        stats = one.pop("stats"), other.pop("stats")
+        np.testing.assert_allclose(*stats, atol=1e-5)
+        assert one == other  # prompts, tokens, what was kept, advantages
+    assert 0 < difference(expected, gradients) < bound
+    assert max(gradient.abs().max().item() for gradient in expected.values()) > 100 * bound
+    folder, file = tmp_path / "together", "adapter_model" if "adapters" in way else "model"
+    for name in (f"policy/{file}.safetensors", "optimizer.safetensors"):
+        assert (folder / name).read_bytes() == (folder / "again" / name).read_bytes()
+        state = load_file(folder / name), load_file(tmp_path / "alone" / name)
+        assert difference(*state) < bound
+    if "adapters" not in way:  # PEFT writes a set in any order
+        for name in ("config.json", "generation_config.json"):
+            written = [(tmp_path / each / "policy" / name) for each in ("alone", "together")]
+            assert written[0].read_text() == written[1].read_text()
+
+
+def test_a_whole_copy_is_the_model_as_it_loads_in_the_engines_dtype():
+    """Weights are rounded, and nothing else: not the angles of positions."""
+    place = weights(composed().model)
+    copy = Gathered(AutoModelForCausalLM.from_pretrained(place), torch.bfloat16, "cpu", ALONE)
+    loaded = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16)
+    ids = torch.arange(60)[None] % 19
+    with torch.no_grad():
+        assert torch.equal(copy.model(ids).logits, loaded(ids).logits)
+        copy.remember()
+        assert copy.follow() == 1.0
+        copy.source.get_input_embeddings().weight.mul_(2)  # tied: the output layer's too
+        assert torch.equal(copy.model(ids).logits, loaded(ids).logits)
+        assert copy.follow() == pytest.approx(1.0, abs=0.01)  # a large change
+        loaded.get_input_embeddings().weight.mul_(2)
+        assert torch.equal(copy.model(ids).logits, loaded(ids).logits)
+
+
+def test_a_copy_says_what_rounding_leaves_of_a_change():
+    """As the merge into vLLM's weights does: the same sums, weight by weight."""
+    source = AutoModelForCausalLM.from_pretrained(weights(composed().model))
+    noise = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in source.parameters():
+            weight.copy_(weight.bfloat16())  # as most models ship
+    copy = Gathered(source, torch.bfloat16, "cpu", ALONE)
+    copy.remember()
+    start = {k: v.detach().clone() for k, v in source.named_parameters()}
+    with torch.no_grad():
+        for weight in source.parameters():
+            weight.add_(1e-4 * torch.randn(weight.shape, generator=noise))
+        policy = Policy(source, None, None)
+        rows = [row[2:] for row in merged_weights(policy, torch.bfloat16, start)]
+    carried, wanted = (sum(float(row[i]) for row in rows) for i in (0, 1))
+    assert 0 < carried / wanted < 0.9  # most weights are coarser than that
+    assert copy.follow() == pytest.approx(carried / wanted, rel=1e-4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), min_size=1, max_size=40),
+    st.integers(1, 9),
+)
+def test_each_process_gets_its_share_of_the_tokens(drawn, parts):
+    rollouts = [
+        Rollout((7,) * (10 + prompt), (1,) * length, np.zeros(length), "", True)
+        for prompt, length in drawn
+    ]
+    members = list(range(0, len(rollouts), 2))
+    dealt = divide(rollouts, members, parts)
+    assert len(dealt) == parts and sorted(i for part in dealt for i in part) == members
+    costs = [sum(len(rollouts[i].completion_ids) for i in part) for part in dealt]
+    prompts = sum({len(rollouts[i].prompt_ids) for i in members})
+    longest = max(len(rollouts[i].completion_ids) + 14 for i in members)
+    share = (sum(costs) + prompts) / parts
+    assert max(costs) <= share + longest  # no part is over its share by more than a sequence
+    order = [rollouts[i].prompt_ids for part in dealt for i in part]
+    changes = sum(a != b for a, b in pairwise(order))
+    assert changes == len(set(order)) - 1  # a prompt's rollouts lie together
+
+
+def test_shares_are_all_of_it_in_order():
+    for size in (1, 2, 3, 8):
+        team = Team()
+        team.size = size
+        for count in range(20):
+            shares = [team.share(count, rank) for rank in range(size)]
+            assert [i for share in shares for i in share] == list(range(count))
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_more_processes_than_groups_are_refused():
+    with pytest.raises(ConfigError, match=r"^hardware.processes=3: must be at most prompts_per_s"):
+        composed("hardware.processes=3")
+    composed("hardware.processes=4", "nm.groups=2")
+
+
+RUN = ("budget.train_seconds=null", "budget.max_steps=12", "checkpoint.every_steps=3", "nm.n=16",
+       "nm.m=8", "evaluation.questions=8", "evaluation.repeats=2", "rollouts_every_steps=2",
+       "tracking=none")  # fmt: skip
+
+
+def run(folder: Path, *words: str) -> tuple[int, str]:
+    folder.mkdir(exist_ok=True)
+    process = start(folder, *RUN, *words)
+    said, _ = process.communicate(timeout=300)
+    return process.returncode, said
+
+
+def leader_of(folder: Path) -> int | None:
+    """Of the newest attempt, once it is at work."""
+    newest = sorted(folder.glob("runs/*/*/*/seed*/attempts/*"))[-1:]
+    if not newest or not (newest[0] / LEADER).exists():
+        return None
+    return json.loads((newest[0] / LEADER).read_text())["pid"]
+
+
+def steps_made(folder: Path) -> int:
+    return sum(len(read_lines(path)) for path in folder.glob("runs/*/*/*/seed*/metrics.jsonl"))
+
+
+def begin(folder: Path, *words: str) -> subprocess.Popen:
+    """Start a run on two processes, and wait until it has made a step of its own."""
+    folder.mkdir(exist_ok=True)
+    before, old = steps_made(folder), leader_of(folder)
+    process = start(folder, *RUN, "hardware.processes=2", *words)
+    wait_for(lambda: process.poll() is not None or leader_of(folder) not in (None, old), 120)
+    wait_for(lambda: process.poll() is not None or steps_made(folder) != before, 120)
+    return process
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
+    words = ("hardware.shard=true", "budget.max_steps=40")
+    assert run(tmp_path / "alone", *words)[0] == 0
+    lines, _ = science_of(run_folder(tmp_path / "alone"))
+    for first, then in ((2, 1), (1, 2)):
+        folder = tmp_path / f"{first} to {then}"
+        folder.mkdir()
+        process = start(folder, *RUN, f"hardware.processes={first}", *words)
+        wait_for(lambda: steps_made(folder) >= 4, 120)  # noqa: B023
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 75, said
+        made = steps_made(folder)
+        code, said = run(folder, f"hardware.processes={then}", *words)
+        assert code == 0 and "going on from step" in said, said
+        found, _ = science_of(run_folder(folder))
+        assert 4 <= made < len(found) == 40
+        for one, other in zip(lines, found, strict=True):
+            assert one["kept"] == other["kept"]
+            assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+        store = RunStore(run_folder(folder))
+        assert [each["processes"] for each in environments(store)] == [first, then]
+
+
+def processes_of(process: subprocess.Popen, folder: Path) -> dict[str, psutil.Process]:
+    """The processes of a run, by what they are."""
+    job = psutil.Process(process.pid)
+    [torchrun] = job.children()
+    ranks = {each.pid: each for each in torchrun.children()}
+    leader = ranks.pop(leader_of(folder))
+    [follower] = ranks.values()
+    return {"job": job, "torchrun": torchrun, "leader": leader, "follower": follower}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("hardware.shard=true",)], ids=["whole", "sharded"])
+def test_a_process_that_dies_ends_the_run_which_goes_on(words, tmp_path):
+    """Each process of the run in turn is killed at a random moment; the bytes are the same."""
+    assert run(tmp_path / "left alone", "hardware.processes=2", *words)[0] == 0
+    folder, chance, killed = tmp_path / "killed", random.Random(0), 0
+    for victim in ("follower", "leader", "torchrun", "job"):
+        process = begin(folder, *words)
+        all_of_them = processes_of(process, folder)
+        time.sleep(chance.random() * 0.2)
+        all_of_them[victim].kill()
+        said, _ = process.communicate(timeout=120)
+        _, left = psutil.wait_procs(all_of_them.values(), timeout=60)
+        assert not left, f"{victim} was killed, and {left} went on"
+        store = RunStore(run_folder(folder))
+        if process.returncode == 75:
+            assert store.status()["state"] == "preempted", said
+            assert "the same command goes on" in said
+        else:
+            assert process.returncode == (-signal.SIGKILL if victim == "job" else 0), said
+        assert not store.is_held()
+        killed += process.returncode != 0
+    assert killed >= 3
+    code, said = run(folder, "hardware.processes=2", *words)
+    assert code == 0, said
+    found, expected = (science_of(run_folder(tmp_path / name)) for name in ("killed", "left alone"))
+    assert found == expected
+
+
+@pytest.mark.slow
+def test_a_signal_stops_all_processes_at_a_safe_point(tmp_path):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = begin(tmp_path, "budget.max_steps=1000")
+        all_of_them = processes_of(process, tmp_path)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 75 and "stopped on request" in said, said
+        assert "Traceback" not in said and "ended by" not in said
+        _, left = psutil.wait_procs(all_of_them.values(), timeout=10)
+        assert not left
+        store = RunStore(run_folder(tmp_path))
+        newest, complaints = newest_checkpoint(store, OPTIMIZER)
+        assert not complaints and newest is not None
+        assert store.clock(newest)["step"] == steps_made(tmp_path)  # nothing is made twice
+        assert store.status()["state"] == "preempted"
+
+
+@pytest.mark.slow
+def test_wrong_weights_are_one_line_whoever_finds_them(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    code, said = run(tmp_path, "hardware.processes=2", f"model.path={tmp_path / 'model'}")
+    assert code == 1 and said.count("error: ") == 1, said
+    assert "Traceback" not in said
+
+
+BREAKS = """
+import os
+if os.environ.get("RANK") == "1":
+    from pods.worker import Worker
+
+    update = Worker.update
+
+    def broken(worker, rollouts, advantages, step):
+        if step == 2:
+            raise MemoryError("injected")
+        return update(worker, rollouts, advantages, step)
+
+    Worker.update = broken
+"""
+HANGS = """
+import ctypes, os
+from pods.method.rules import max_variance
+
+def rule(group, m, rng):
+    if os.environ.get("RANK") == "0":
+        ctypes.PyDLL(None).sleep(600)  # no Python runs, and no signal is heard
+    return max_variance(group, m, rng)
+"""
+
+
+@pytest.mark.slow
+def test_an_error_of_a_process_that_does_not_lead_fails_the_run(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(BREAKS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code, said = run(tmp_path, "hardware.processes=2")
+    assert code == 1 and "MemoryError: injected" in said, said
+    status = RunStore(run_folder(tmp_path)).status()
+    assert (status["state"], status["error"]) == ("failed", "process 1: MemoryError: injected")
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_leaves_no_process_that_hangs(tmp_path, monkeypatch):
+    (tmp_path / "hangs.py").write_text(HANGS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    words = ("sampler.rule=hangs:rule", "hardware.processes=2", "evaluation.questions=1")
+    process = start(tmp_path, *RUN, *words)
+    wait_for(lambda: leader_of(tmp_path) is not None, 120)
+    wait_for(lambda: list(tmp_path.glob("runs/*/*/*/seed*/evaluations/*")), 120)
+    all_of_them = processes_of(process, tmp_path)
+    time.sleep(1)  # it is in the first step by now
+    process.kill()
+    _, left = psutil.wait_procs(all_of_them.values(), timeout=20)
+    assert not left
+    assert not RunStore(run_folder(tmp_path)).is_held()

@@ -1,0 +1,203 @@
+"""Devices: one job's at a time, idle only where the next job does not fit, large jobs too."""
+
+import json
+import os
+import stat
+import sys
+from itertools import pairwise
+
+import pytest
+from compose import composed
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pods import dry_run, sweep
+from pods.launch import local
+from pods.slots import Slots, first
+from pods.validate import ConfigError
+
+NVIDIA_SMI = """#!{python}
+import sys
+facts = "40000, 49140" if "memory" in sys.argv[1] else "Stand-in"
+for i in range({gpus}):
+    print(f"{{i}}, {{facts}}")
+"""
+# a job's process, from Python's own start: notes its devices and times, and is done
+JOB = """
+import json, os, sys, time
+if "pods.job" in sys.orig_argv:
+    began, folder = time.monotonic(), sys.orig_argv[-2]
+    seed = int(folder.split("/seed")[1].split("-")[0])
+    time.sleep(float(os.environ["LASTS"]) * (1 + (seed * 7 % 5) / 5))
+    with open(os.environ["NOTES"], "a") as notes:
+        notes.write(json.dumps([os.environ["CUDA_VISIBLE_DEVICES"], began, time.monotonic(), seed])
+                    + "\\n")
+    with open(folder + "/status.json", "w") as status:
+        json.dump({"state": "done", "accuracy": 0.0}, status)
+    os._exit(0)
+"""
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Gives this machine so many GPUs, and jobs that are short; tells what the jobs have noted."""
+
+    def notes():
+        lines = (tmp_path / "notes").read_text().splitlines()
+        return sorted(map(json.loads, lines), key=lambda note: note[1])
+
+    def make(gpus, lasts=0.1):
+        monkeypatch.setenv("LASTS", str(lasts))
+        listing = tmp_path / "bin" / "nvidia-smi"
+        listing.parent.mkdir(exist_ok=True)
+        listing.write_text(NVIDIA_SMI.format(python=sys.executable, gpus=gpus))
+        listing.chmod(listing.stat().st_mode | stat.S_IXUSR)
+        return notes
+
+    (tmp_path / "sitecustomize.py").write_text(JOB)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return make
+
+
+def by_device(notes):
+    """(start, end) of the jobs of each device, in order of start."""
+    found = {}
+    for devices, began, ended, _ in notes:
+        for device in devices.split(","):
+            found.setdefault(device, []).append((began, ended))
+    return found
+
+
+@pytest.mark.slow
+def test_twenty_jobs_on_eight_gpus_keep_each_of_them_busy_with_one_job_till_the_tail(
+    run_py, machine
+):
+    notes = machine(8, lasts=0.8)
+    result = run_py("-m", "hardware=l40s", "engine=transformers", "seed=range(20)", "tracking=none")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "20 jobs, 0 done before, 8 at a time" in result.stdout
+    noted = notes()
+    assert len(noted) == 20
+    used = by_device(noted)
+    assert sorted(used) == [str(i) for i in range(8)]
+    for jobs in used.values():
+        assert all(ended <= began for (_, ended), (began, _) in pairwise(jobs))
+    last_start = max(began for _, began, _, _ in noted)
+    busy = sum(min(ended, last_start) - began for _, began, ended, _ in noted)
+    idle = 1 - busy / (8 * (last_start - noted[0][1]))
+    print(f"idle until the last job starts: {idle:.2f}")
+    assert idle < 0.3  # 0.08 on two cores: the start of 20 interpreters
+
+
+def test_jobs_of_one_two_and_four_gpus_share_a_machine_in_their_order(machine, capfd):
+    notes, wants = machine(4), (1, 4, 2, 1, 1, 4, 2, 2)
+    words = ("hardware=l40s", "tracking=none", "prompts_per_step=4")
+    configs = [
+        composed(*words, f"seed={seed}", f"hardware.processes={wanted}")
+        for seed, wanted in enumerate(wants)
+    ]
+    sweep.run(configs, local.place(configs))
+    said = capfd.readouterr().out
+    assert "8 jobs, 0 done before, 3 at a time" in said  # 1 + 1 + 1, and then 2
+    noted = notes()
+    assert {seed: len(devices.split(",")) for devices, _, _, seed in noted} == dict(
+        enumerate(wants)
+    )
+    for jobs in by_device(noted).values():
+        assert all(ended <= began for (_, ended), (began, _) in pairwise(jobs))
+    began = {seed: at for _, at, _, seed in noted}
+    ended = {seed: at for _, _, at, seed in noted}
+    assert began[1] >= ended[0] and began[2] >= ended[1]  # no small job has passed the large one
+    assert began[5] >= max(ended[s] for s in (2, 3, 4)) and began[6] >= ended[5]
+
+
+def test_a_run_that_wants_more_gpus_than_there_are_is_refused_before_anything_is_written(
+    run_py, machine, tmp_path
+):
+    machine(4)
+    words = ("hardware=h100x8", "engine=transformers", "tracking=none", "prompts_per_step=8")
+    said = "hardware.processes=8: takes a GPU each: this machine has 4 GPUs"
+    for way in ((), ("-m", "seed=0,1")):
+        result = run_py(*way, *words)
+        assert result.returncode == 2
+        assert result.stderr.strip() == f"error: {said}"
+        assert not list((tmp_path / "runs").rglob("config.yaml"))
+    lines = list(dry_run.show([composed(*words, "dry_run=true")]))
+    assert f"missing: {said}" in lines and lines[-1] == "dry run: no job was started"
+
+
+def test_visible_devices_are_all_there_are(machine, monkeypatch):
+    machine(8)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")
+    pair = composed("hardware=l40s", "hardware.processes=2", "dry_run=true")
+    assert local.slots([pair]).take(2) == ("5", "6")
+    assert local.at_a_time(local.slots([pair]), [pair] * 9) == 1
+    four = composed("hardware=l40s", "hardware.processes=4", "nm.groups=2", "dry_run=true")
+    with pytest.raises(ConfigError, match="this machine has 3 GPUs"):
+        local.place([pair, four])
+
+
+def test_where_no_device_is_visible_a_run_that_wants_one_is_refused(machine, monkeypatch):
+    machine(8)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for processes in (1, 2):
+        config = composed("hardware=l40s", f"hardware.processes={processes}", "dry_run=true")
+        with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES leaves no GPU"):
+            local.place([config])
+    assert local.place([composed()]).at_once >= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "at_a_time"),
+    [
+        ((), 8), (("hardware.threads=3",), 2), (("hardware.processes=2",), 4),
+        (("hardware.threads=2", "hardware.processes=3", "nm.groups=2"), 1),
+        (("hardware.threads=99",), 1),
+        (("hardware.threads=99", "launch.jobs=3"), 3), (("launch.jobs=20",), 20),
+    ],
+)  # fmt: skip
+def test_cores_go_to_threads_times_processes_unless_jobs_are_counted(words, at_a_time, monkeypatch):
+    monkeypatch.setattr(local, "cores", lambda: 8)
+    config = composed(*words)
+    assert local.at_a_time(local.slots([config]), [config] * 50) == at_a_time
+
+
+@given(
+    st.integers(1, 6).flatmap(
+        lambda many: st.tuples(
+            st.just(many),
+            st.lists(st.tuples(st.integers(1, many), st.integers(1, 4)), max_size=12),
+            st.none() | st.integers(1, 4),
+        )
+    )
+)
+def test_a_device_idles_only_where_the_next_job_in_line_does_not_fit(case):
+    """Tick by tick against the plain rule, on any machine and any jobs (devices, ticks)."""
+    many, jobs, at_once = case
+    slots, waiting, running, order = Slots([str(i) for i in range(many)], at_once), [*jobs], [], []
+    assert len(first(slots, [need for need, _ in jobs])) <= len(jobs)
+    while waiting or running:
+        while waiting and (devices := slots.take(waiting[0][0])) is not None:
+            assert len(devices) == waiting[0][0]
+            running.append([devices, waiting[0][1]])
+            order.append(waiting.pop(0))
+        held = [device for devices, _ in running for device in devices]
+        assert len(held) == len(set(held))
+        if waiting:
+            full = at_once is not None and len(running) == at_once
+            assert full or waiting[0][0] > many - len(held)
+        for active in running:
+            active[1] -= 1
+        for active in [a for a in running if a[1] == 0]:
+            running.remove(active)
+            slots.give(active[0])
+    assert order == jobs
+
+
+def test_a_job_larger_than_the_machine_would_wait_for_ever():
+    with pytest.raises(ValueError, match="3 of 2 devices"):
+        Slots("01").take(3)

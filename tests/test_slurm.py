@@ -1,0 +1,321 @@
+"""Slurm: what is asked of it, and sweeps through stand-ins of its commands and submitit's own."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+import stand_in_slurm
+from compose import ROOT, composed
+from running import SHORT, science_of, start, wait_for
+
+from pods.cli import main
+from pods.runs.files import read_lines
+from pods.runs.store import RunStore
+
+pytest.importorskip("submitit")
+from pods.launch import lease
+from pods.launch.sbatch import at_a_time, minutes, notice_seconds, parameters
+from pods.launch.slurm_job import JobFailed, SlurmJob
+
+SETTINGS = {
+    "cluster": "slurm", "submitit_folder": "x/%j", "timeout_min": None, "cpus_per_task": None,
+    "gpus_per_node": None, "tasks_per_node": 1, "mem_gb": None, "nodes": 1, "name": "default",
+    "partition": "long", "gres": None, "setup": None, "max_num_timeout": 100,
+    "array_parallelism": None, "signal_delay_s": None, "cpus_per_gpu": None,
+}  # fmt: skip
+BREAKS = """
+import os, signal, sys
+from pathlib import Path
+def rule(group, m, rng):
+    if Path('faults').exists() and 'seed1-' in ' '.join(sys.argv):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if Path('faults').exists() and 'seed2-' in ' '.join(sys.argv):
+        raise RuntimeError('a rule of mine is broken')
+    return range(m)
+"""
+
+
+# not of sh: some shells let signals through again that were blocked
+SLOW_SBATCH = """#!{python}
+import os, sys, time
+open("begun", "w").close()
+time.sleep(2)
+os.execv("{python}", ["{python}", "{stand_in}", "sbatch", *sys.argv[1:]])
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A Slurm of this machine; its folder."""
+    folder = tmp_path / "slurm"
+    stand_in_slurm.install(folder, tmp_path / "bin")
+    monkeypatch.setenv("SLURM_STAND_IN", str(folder))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+def folder_of(tmp_path, seed=0):
+    [folder] = (tmp_path / "runs").glob(f"*/*/*/seed{seed}-*")
+    return folder
+
+
+def steps_of(folder):
+    path = folder / "metrics.jsonl"
+    return len(read_lines(path)) if path.exists() else 0
+
+
+def test_the_time_limit_is_half_an_hour_and_twice_the_training_clock_or_a_day():
+    assert minutes(composed()) == 31  # 30 s
+    assert minutes(composed("budget.train_seconds=21600")) == 30 + 720
+    assert minutes(composed("budget.train_seconds=null", "budget.max_steps=9")) == 1440
+
+
+def test_a_job_asks_for_the_gpus_and_cores_of_its_processes_as_one_task():
+    config = composed("hardware=h100x8", "engine=transformers", "launch.jobs=3", "nm.groups=4",
+                      "dry_run=true")  # fmt: skip
+    asked = parameters(config, SETTINGS)
+    assert (asked["cpus_per_task"], asked["gpus_per_node"]) == (64, 8)
+    assert (asked["tasks_per_node"], asked["slurm_array_parallelism"]) == (1, 3)
+    assert asked["slurm_partition"] == "long" and asked["timeout_min"] == minutes(config)
+    assert asked["slurm_srun_args"] == ["--cpus-per-task=64"]
+    said = {**SETTINGS, "timeout_min": 90, "gres": "gpu:h100:8", "setup": ["module load cuda"]}
+    asked = parameters(config, said)
+    assert asked["timeout_min"] == 90 and "gpus_per_node" not in asked
+    assert asked["slurm_setup"][1:] == ["module load cuda"]
+    assert "gpus_per_node" not in parameters(composed(), SETTINGS)
+    asked = parameters(config, {**SETTINGS, "cpus_per_gpu": 6})
+    assert asked["slurm_cpus_per_gpu"] == 6
+    assert not {"cpus_per_task", "slurm_srun_args"} & set(asked)
+
+
+def test_the_notice_before_the_limit_lasts_as_long_as_the_checkpoint_takes_to_write():
+    full = composed("hardware=h100x8", "engine=transformers", "nm.groups=4", "model=qwen2_5_7b",
+                    "model.tuning=full", "model.dtype=float32", "dry_run=true")  # fmt: skip
+    assert notice_seconds(composed()) == 120
+    assert notice_seconds(full) == 60 + 457  # 12 bytes x 7 615 616 512 at 200 MB/s
+    assert parameters(full, SETTINGS)["slurm_signal_delay_s"] == 517
+    assert parameters(full, {**SETTINGS, "signal_delay_s": 90})["slurm_signal_delay_s"] == 90
+
+
+def test_so_many_at_a_time_are_of_each_array_and_all_where_there_is_no_slurm():
+    configs = [composed("launch.jobs=2", f"hardware.threads={n}") for n in (1, 1, 1, 2)]
+    assert at_a_time(configs, SETTINGS) == 3  # 2 of 3, and 1
+    assert at_a_time(configs[:3], SETTINGS) == 2
+    assert at_a_time(configs, {**SETTINGS, "cluster": "local"}) == 4
+    assert at_a_time([composed()] * 300, SETTINGS) == 256  # submitit's own bound
+
+
+def test_a_job_waits_for_the_run_and_has_failed_where_another_process_keeps_it(
+    tmp_path, monkeypatch
+):
+    store = RunStore(tmp_path)
+    with store.lock():
+        monkeypatch.setattr(lease, "LEASE_SECONDS", 0.1)
+        with pytest.raises(JobFailed, match="another process runs this"):
+            SlurmJob(str(tmp_path), str(tmp_path))()
+    held = store.lock()
+    held.__enter__()
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 20.0)
+    threading.Timer(0.2, lambda: held.__exit__(None, None, None)).start()
+    assert lease.is_free(store)
+
+
+def test_a_cluster_without_its_group_is_refused_in_a_line(run_py, tmp_path):
+    for on in ("slurm", "ray"):
+        result = run_py("-m", f"launch.on={on}", "seed=0,1", *SHORT)
+        assert result.returncode == 2
+        assert result.stderr.strip() == f"error: launch.on={on}: say launch={on}"
+    assert not list(tmp_path.rglob("config.yaml"))
+
+
+def test_without_slurm_or_with_a_single_run_the_launch_is_refused_in_a_line(run_py, tmp_path):
+    result = run_py("-m", "launch=slurm", "seed=0,1", *SHORT)
+    assert result.returncode == 2 and result.stderr.startswith("error: launch=slurm: squeue is not")
+    result = run_py("launch=slurm", *SHORT)
+    assert result.returncode == 2 and "with -m this run is one" in result.stderr
+    assert not list(tmp_path.rglob("config.yaml"))
+
+
+def test_what_sbatch_refuses_is_said_in_its_own_line(run_py, tmp_path, cluster):
+    refusal = "#!/bin/sh\necho sbatch: error: no such partition >&2\nexit 1\n"
+    (tmp_path / "bin" / "sbatch").write_text(refusal)
+    result = run_py("-m", "launch=slurm", "seed=0,1", "hydra.launcher.partition=x", *SHORT)
+    assert result.returncode == 2
+    said = "error: launch=slurm: sbatch: error: no such partition"
+    assert result.stderr.strip().splitlines()[-1] == said  # submitit repeats sbatch's own before
+
+
+@pytest.mark.slow
+def test_a_sweep_is_an_array_and_its_script_says_what_was_derived(run_py, tmp_path, cluster):
+    sweep = ("-m", "launch=slurm", "sampler=max_variance,random", "seed=0,1", "launch.jobs=2",
+             "hardware.threads=1", "hydra.launcher.partition=long", "hydra.launcher.mem_gb=8",
+             "study=mine", *SHORT)  # fmt: skip
+    result = run_py(*sweep)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "4 jobs, 0 done before, 2 at a time" in result.stdout
+    assert "4 of 4 jobs done" in result.stdout and "figure:" in result.stdout
+    logs = tmp_path / "runs" / "mine" / ".submitit" / "%A_%a" / "%A_%a_0_log.out"
+    [script] = cluster.glob("script.*")
+    lines = [line for line in script.read_text().splitlines() if line and not line.startswith("# ")]
+    assert [line for line in lines if not line.startswith(("export", "srun"))] == [
+        "#!/bin/bash",
+        "#SBATCH --array=0-3%2",
+        "#SBATCH --cpus-per-task=1",
+        "#SBATCH --job-name=mine",
+        "#SBATCH --mem=8GB",
+        "#SBATCH --nodes=1",
+        "#SBATCH --ntasks-per-node=1",
+        "#SBATCH --open-mode=append",
+        f"#SBATCH --output={logs}",
+        "#SBATCH --partition=long",
+        "#SBATCH --requeue",
+        "#SBATCH --signal=USR2@120",
+        "#SBATCH --time=31",
+        "#SBATCH --wckey=submitit",
+    ]
+    exports = [line for line in lines if line.startswith("export")]
+    assert exports[0].startswith("export PYTHONPATH=") and str(ROOT / "src") in exports[0]
+    [srun] = [line for line in lines if line.startswith("srun")]
+    assert "--cpus-per-task=1" in srun and "-m submitit.core._submit" in srun
+    begun = [line.split()[0] for line in (cluster / "steps").read_text().splitlines()]
+    assert sorted(begun) == ["100_0", "100_1", "100_2", "100_3"] and set(begun[:2]) == set(
+        ["100_0", "100_1"]
+    )
+    for index, (seed, rule) in enumerate(
+        [(0, "max_v"), (0, "random"), (1, "max_v"), (1, "random")]
+    ):
+        [folder] = (tmp_path / "runs").glob(f"*/*/{rule}*/seed{seed}-*")
+        assert f"Slurm job 100_{index}" in (folder / "queued.json").read_text()  # seed-major
+    again = run_py(*sweep)
+    assert "4 done before" in again.stdout and again.returncode == 0
+    assert len(list(cluster.glob("script.*"))) == 1
+
+
+@pytest.mark.slow
+def test_a_preempted_job_commits_is_requeued_and_ends_in_the_same_bytes(
+    run_py, tmp_path, cluster, capsys, monkeypatch
+):
+    words = ("seed=0", *SHORT, "budget.max_steps=40", "checkpoint.every_steps=10")
+    assert run_py(*words, "runs_dir=alone").returncode == 0
+    process = start(tmp_path, "-m", "launch=slurm", *words)
+    wait_for(lambda: list((tmp_path / "runs").glob("*/*/*/seed0-*/metrics.jsonl")))
+    folder = folder_of(tmp_path)
+    wait_for(lambda: steps_of(folder) >= 12)
+    monkeypatch.chdir(tmp_path)
+    assert main(["status"]) == 0
+    assert "running" in capsys.readouterr().out
+    os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGUSR2)
+    wait_for((cluster / "requeues").exists)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert (cluster / "requeues").read_text() == "100\n"
+    assert len(list((folder / "attempts").iterdir())) == 2
+    [alone] = (tmp_path / "alone").glob("*/*/*/seed0-*")
+    assert science_of(folder) == science_of(alone)
+
+
+@pytest.mark.slow
+def test_a_client_that_goes_leaves_jobs_to_slurm_and_the_same_command_watches_them(
+    run_py, tmp_path, cluster, capsys, monkeypatch
+):
+    sweep = ("-m", "launch=slurm", "seed=0,1", "launch.jobs=1", *SHORT, "budget.max_steps=60")
+    process = start(tmp_path, *sweep)
+    wait_for(lambda: list((tmp_path / "runs").glob("*/*/*/seed0-*/metrics.jsonl")))
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert "2 jobs are left to Slurm" in output and "0 of 2 jobs done" in output
+    monkeypatch.chdir(tmp_path)
+    main(["status"])
+    assert "given to Slurm job 100_1" in capsys.readouterr().out
+    again = run_py(*sweep)
+    assert again.returncode == 0 and "2 of 2 jobs done" in again.stdout, again.stdout
+    assert "1 running already" in again.stdout and "submitted" not in again.stdout
+    assert len(list(cluster.glob("script.*"))) == 1
+    assert [len(list((folder_of(tmp_path, s) / "attempts").iterdir())) for s in (0, 1)] == [1, 1]
+
+
+@pytest.mark.slow
+def test_a_terminals_ctrl_c_while_an_array_is_submitted_neither_breaks_nor_forgets_it(
+    run_py, tmp_path, cluster
+):
+    sbatch = tmp_path / "bin" / "sbatch"
+    quick = sbatch.read_text()
+    sbatch.write_text(SLOW_SBATCH.format(python=sys.executable, stand_in=stand_in_slurm.__file__))
+    sweep = ("-m", "launch=slurm", "seed=0", "hardware.threads=1,2", *SHORT)  # two arrays
+    process = subprocess.Popen([sys.executable, str(ROOT / "src" / "run.py"), *sweep], cwd=tmp_path,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               start_new_session=True)  # fmt: skip
+    wait_for((tmp_path / "begun").exists)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75 and "1 jobs are left to Slurm" in output, output
+    assert len(list(cluster.glob("script.*"))) == 1
+    [noted] = (tmp_path / "runs").rglob("queued.json")
+    assert "Slurm job 100" in noted.read_text()
+    sbatch.write_text(quick)
+    again = run_py(*sweep)
+    assert again.returncode == 0 and again.stdout.count("submitted 1 jobs") == 1, again.stdout
+    assert len(list(cluster.glob("script.*"))) == 2
+
+
+@pytest.mark.slow
+def test_jobs_that_die_are_requeued_a_few_times_and_those_that_fail_are_not(
+    run_py, tmp_path, cluster, monkeypatch
+):
+    (tmp_path / "my_rules.py").write_text(BREAKS)
+    (tmp_path / "faults").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    sweep = ("-m", "launch=slurm", "seed=0,1,2", "launch.jobs=2", "sampler.rule=my_rules:rule",
+             *SHORT)  # fmt: skip
+    result = run_py(*sweep)
+    assert result.returncode == 1
+    assert "1 of 3 jobs done" in result.stdout
+    assert "seed 1: killed by SIGKILL" in result.stderr
+    assert "seed 2: RuntimeError: a rule of mine is broken" in result.stderr
+    assert (cluster / "requeues").read_text().split() == ["100_1"] * 3
+    assert len(list((folder_of(tmp_path, 1) / "attempts").iterdir())) == 4
+    assert len(list((folder_of(tmp_path, 2) / "attempts").iterdir())) == 1
+    (tmp_path / "faults").unlink()
+    again = run_py(*sweep, "retry=failed")
+    assert again.returncode == 0 and "3 of 3 jobs done" in again.stdout, again.stderr
+    assert "submitted 2 jobs as 101, 2 at a time" in again.stdout
+
+
+@pytest.mark.slow
+def test_at_sigterm_alone_a_job_commits_and_slurm_decides(tmp_path, cluster, monkeypatch):
+    process = start(tmp_path, "-m", "launch=slurm", "seed=0", *SHORT, "budget.max_steps=500")
+    wait_for(lambda: list((tmp_path / "runs").glob("*/*/*/seed0-*/metrics.jsonl")))
+    folder = folder_of(tmp_path)
+    wait_for(lambda: steps_of(folder) >= 2)
+    os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGTERM)
+    wait_for(lambda: RunStore(folder).status()["state"] == "preempted")
+    with pytest.raises(subprocess.TimeoutExpired):  # it stays: one that ends is not requeued
+        process.communicate(timeout=3)
+    os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGKILL)  # as scancel does at last
+    output, _ = process.communicate(timeout=90)
+    assert process.returncode == 75 and "preempted" in output
+    assert not (cluster / "requeues").exists()
+
+
+@pytest.mark.slow
+def test_submitits_own_executor_survives_a_preemption_with_the_same_bytes(run_py, tmp_path):
+    words = ("seed=0", *SHORT, "budget.max_steps=40", "checkpoint.every_steps=10")
+    assert run_py(*words, "runs_dir=alone").returncode == 0
+    process = start(tmp_path, "-m", "launch=slurm", "hydra.launcher.cluster=local", *words)
+    wait_for(lambda: list((tmp_path / "runs").glob("*/*/*/seed0-*/metrics.jsonl")))
+    folder = folder_of(tmp_path)
+    wait_for(lambda: steps_of(folder) >= 12)
+    [worker] = [p for p in psutil.Process(process.pid).children(recursive=True)
+                if "submitit.core._submit" in p.cmdline()]  # fmt: skip
+    worker.send_signal(signal.SIGUSR2)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert "1 of 1 jobs done" in output
+    assert len(list((folder / "attempts").iterdir())) == 2
+    [alone] = (tmp_path / "alone").glob("*/*/*/seed0-*")
+    assert science_of(folder) == science_of(alone)
