@@ -27,7 +27,7 @@ from pods.runs.frozen import freeze
 from pods.runs.meter import Meter
 from pods.runs.tracking import NoTracker
 from pods.stop import Stop
-from pods.torchrun import rank
+from pods.torchrun import leave, rank
 
 
 def watch(optimizer: torch.optim.AdamW, found: dict[str, torch.Tensor]) -> None:
@@ -76,3 +76,5 @@ def main(out: Path, *words: str) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), *sys.argv[2:])
+    if rank() is not None:
+        leave(0)

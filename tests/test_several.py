@@ -336,6 +336,31 @@ def test_an_error_of_a_process_that_does_not_lead_fails_the_run(tmp_path, monkey
     assert (status["state"], status["error"]) == ("failed", "process 1: MemoryError: injected")
 
 
+LEAVES = """
+import atexit, sys
+from pods.torchrun import leave
+
+class Late:
+    def __del__(self, write=sys.stderr.write):
+        write("too late")
+
+kept = Late()
+atexit.register(print, "at exit")
+print("said")
+leave(3)
+"""
+
+
+def test_a_process_leaves_without_the_end_of_python():
+    left = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert (left.returncode, left.stdout, left.stderr) == (3, "said\nat exit\n", "")
+    alone = LEAVES.replace("leave(3)", "sys.exit(3)")
+    ended = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True,
+                           check=False)  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (3, "too late")
+
+
 @pytest.mark.slow
 def test_a_job_that_is_killed_leaves_no_process_that_hangs(tmp_path, monkeypatch):
     (tmp_path / "hangs.py").write_text(HANGS)

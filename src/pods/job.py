@@ -207,4 +207,7 @@ def main(folder: Path, attempt: Path | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(Path, sys.argv[1:])))
+    code = main(*map(Path, sys.argv[1:]))
+    if torchrun.rank() is not None:
+        torchrun.leave(code)
+    sys.exit(code)

@@ -6,6 +6,7 @@ A run that is started by hand on several machines has no such process: torchrun 
 starts `pods.job RUN_FOLDER`, and the folder is on a disk that all of them share.
 """
 
+import atexit
 import json
 import logging
 import os
@@ -15,7 +16,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pods.config import Config
 from pods.machine import end_with_parent, python_path
@@ -48,6 +49,19 @@ def note_failure(attempt: Path, error: Exception) -> None:
     """Write down, as one that follows, what of the run went wrong here."""
     text = f"process {rank()}: {type(error).__name__}: {error}".splitlines()[0]
     replace(attempt / FAILURE, json.dumps({"error": text}))
+
+
+def leave(code: int) -> NoReturn:
+    """End one of a run's processes at once, after what others have asked Python to do at its end.
+
+    A thread that carried the last message may hold its tensor yet. To let go of it needs Python: if
+    that is ending by then, C++ aborts the process, and torchrun ends all others for it.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a terminal that went away
+            stream.flush()
+    os._exit(code)
 
 
 def at_hand(config: Config) -> Config:
