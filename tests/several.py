@@ -21,6 +21,7 @@ from pods.assemble import build, build_worker, load_data
 from pods.crew import follow
 from pods.policy import update as room
 from pods.policy.optimizer import trained
+from pods.policy.orders import Orders
 from pods.policy.sharding import whole
 from pods.policy.team import ALONE, join
 from pods.runs.frozen import freeze
@@ -47,9 +48,10 @@ def main(out: Path, *words: str) -> None:
     team = ALONE if rank() is None else join("cpu")
     gradients: dict[str, torch.Tensor] = {}
     if not team.leads:
-        worker = build_worker(config, load_data(config, team.look), team.look, team)
+        orders = Orders(team)
+        worker = build_worker(config, load_data(config, orders.look), orders.look, team)
         watch(worker.optimizer, gradients)
-        follow(worker)
+        follow(worker, orders)
         return
     made = build(config, freeze(config), NoTracker(), Stop(), time.perf_counter, Meter(),
                  lambda: None, team)  # fmt: skip

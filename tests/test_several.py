@@ -336,6 +336,35 @@ def test_an_error_of_a_process_that_does_not_lead_fails_the_run(tmp_path, monkey
     assert (status["state"], status["error"]) == ("failed", "process 1: MemoryError: injected")
 
 
+SLOW = """
+import os, time
+if os.environ.get("RANK") == "1":
+    from pods.worker import Worker
+
+    generate = Worker.generate
+
+    def slow(worker, prompts, n, *others):
+        until = time.monotonic() + 14
+        while n == 16 and time.monotonic() < until:
+            time.sleep(0.1)
+            {sign}
+        return generate(worker, prompts, n, *others)
+
+    Worker.generate = slow
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sign", "code"), [("worker.check()", 0), ("pass", 75)])
+def test_the_watchdog_waits_for_a_process_that_gets_on(sign, code, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(SLOW.format(sign=sign))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    words = ("hardware.processes=2", "watchdog_seconds=6", "budget.max_steps=2")
+    found, said = run(tmp_path, *words)
+    assert found == code, said
+    assert ("no sign of life" in said) == (code == 75)
+
+
 LEAVES = """
 import atexit, sys
 from pods.torchrun import leave

@@ -18,6 +18,7 @@ from pods.method import prompts as selection
 from pods.method.downsample import find_rule
 from pods.policy.load import Policy, load, load_tokenizer
 from pods.policy.optimizer import make_optimizer
+from pods.policy.orders import Orders
 from pods.policy.team import ALONE, Team
 from pods.progress import Progress
 from pods.proof import make_proof
@@ -89,7 +90,7 @@ def build(
     on_gpu = worker.policy.device.type == "cuda"
     if on_gpu:
         meter.measure(torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated)
-    crew = Crew(worker, lambda: stop.requested)
+    crew = Crew(worker, stop, Orders(team))
     loop = Loop(
         config=config,
         task=data.task,

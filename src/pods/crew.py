@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pods.policy.orders import Orders
 from pods.policy.sharding import sharded
 from pods.policy.team import Abandoned
 from pods.policy.update import UpdateStats
 from pods.records import Rollout, Sampling
 from pods.rollouts.engine import EngineFailed, Prompt, Ready
-from pods.stop import Gone, Preempted
+from pods.stop import Gone, Preempted, Stop
 from pods.worker import Worker
 
 TOGETHER = (Preempted, Abandoned, FloatingPointError, EngineFailed)
@@ -35,7 +36,8 @@ class Crew:
     """All processes of a run, as the one that leads asks them; alone, it asks itself."""
 
     worker: Worker
-    asked_to_stop: Callable[[], bool]
+    stop: Stop
+    orders: Orders
 
     def generate(
         self,
@@ -90,10 +92,9 @@ class Crew:
             self._dismiss()
 
     def _dismiss(self) -> None:
-        team = self.worker.team
-        if team.size > 1 and not team.busy:
+        if self.worker.team.size > 1 and not self.orders.open:
             with suppress(Gone):
-                team.order(None)
+                self.orders.give(None)
 
     def _all(self, name: str, *arguments: Any, **own: Any) -> list[Any]:
         """Have every process do the same, and collect what they make, in their order.
@@ -103,16 +104,16 @@ class Crew:
             EngineFailed: an engine broke down.
             Gone: a process is no longer there.
         """
-        worker, team = self.worker, self.worker.team
+        worker, orders = self.worker, self.orders
         act = getattr(worker, name)
-        if team.size == 1:
+        if worker.team.size == 1:
             return [act(*arguments, **own)]
-        team.order((name, arguments))
+        orders.give((name, arguments))
         with self._blaming_the_dead():
             wrong, made = attempt(partial(act, *arguments, **own))
         if wrong is not None:
-            team.give_up()
-        found = team.collect((None, made), self._stop_waiting)
+            orders.give_up()
+        found = orders.collect((None, made), self._stop_waiting)
         assert found is not None
         if wrong is not None:
             raise wrong
@@ -132,31 +133,33 @@ class Crew:
             yield
         except RuntimeError as error:
             until = time.monotonic() + NEWS_SECONDS
-            while not self.asked_to_stop():
+            while not self.stop.requested:
                 if time.monotonic() > until:
                     raise
                 time.sleep(POLL_SECONDS)
             raise Gone("another process of the run has died") from error
 
     def _stop_waiting(self) -> None:
-        """Call the others off once the run has been asked to stop."""
-        if self.asked_to_stop():
-            self.worker.team.give_up()
+        """Call the others off once asked to stop; while they get on, so does the run."""
+        if self.stop.requested:
+            self.orders.give_up()
+        if self.orders.others_get_on():
+            self.stop.signs += 1
 
 
-def follow(worker: Worker) -> None:
+def follow(worker: Worker, orders: Orders) -> None:
     """Do what the process that leads asks for, until it asks no more.
 
     Raises:
         Gone: it is no longer there.
     """
-    while (order := worker.team.await_order()) is not None:
+    while (order := orders.wait()) is not None:
         name, arguments = order
         wrong, made = attempt(partial(getattr(worker, name), *arguments))
         trouble = None if wrong is None else f"{type(wrong).__name__}: {wrong}"
         if not isinstance(wrong, Abandoned | FloatingPointError | None):  # these the leader tells
             traceback.print_exception(wrong)
-        worker.team.collect((trouble, made), lambda: None)
+        orders.collect((trouble, made), lambda: None)
 
 
 def attempt(act: Callable[[], Any]) -> tuple[BaseException | None, Any]:

@@ -15,6 +15,7 @@ from pods.runs.store import RunStore
 from pods.stop import SIGNALS, Gone
 
 if TYPE_CHECKING:
+    from pods.policy.orders import Orders
     from pods.worker import Worker
 
 LAST_WORD_SECONDS = 20.0  # what is wrong at the start is mostly wrong for the leader, which says it
@@ -30,7 +31,7 @@ def follow(store: RunStore, attempt: Path | None) -> int:
         signal.signal(number, signal.SIG_IGN)
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for the life of the process)
     try:
-        worker = _ready(torchrun.at_hand(store.config()))
+        worker, orders = _ready(torchrun.at_hand(store.config()))
     except Gone:
         return 0
     except Exception as error:
@@ -44,7 +45,7 @@ def follow(store: RunStore, attempt: Path | None) -> int:
     from pods.policy.team import of_a_connection
 
     try:
-        crew.follow(worker)
+        crew.follow(worker, orders)
     except Gone:
         return 0
     except Exception as error:
@@ -57,14 +58,16 @@ def follow(store: RunStore, attempt: Path | None) -> int:
     return 0
 
 
-def _ready(config: Config) -> "Worker":
+def _ready(config: Config) -> "tuple[Worker, Orders]":
     set_threads(config.hardware.threads)
     from pods.assemble import build_worker, load_data
+    from pods.policy.orders import Orders
     from pods.policy.team import join
     from pods.rehearsal import rehearse
 
     team = join(config.hardware.device)
-    data = load_data(config, team.look)
-    worker = build_worker(config, data, team.look, team)
+    orders = Orders(team)
+    data = load_data(config, orders.look)
+    worker = build_worker(config, data, orders.look, team)
     rehearse(worker, [*data.prompts, *data.asked])
-    return worker
+    return worker, orders

@@ -1,11 +1,10 @@
 """The processes of one run: who they are, and how they add up what each has computed.
 
 Process 0 leads. It alone decides what is done next, writes files and hears signals; the others do
-what it orders (`crew.py`). `torchrun` starts them and says in the environment who is who.
+what it orders (`orders.py`). `torchrun` starts them and says in the environment who is who.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,9 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 from pods.stop import Gone
 
 PATIENCE = timedelta(days=30)  # a checkpoint may take long; torchrun sees who dies
-LOOK_SECONDS = 0.5  # between looks at whether the leader has given up
 BUCKET = 2**24  # numbers that are added up in one message: 64 MB in float32
-POLL_SECONDS = 1e-4
 
 
 class Abandoned(BaseException):
@@ -36,17 +33,9 @@ class Team:
     rank, size = 0, 1
     mesh: DeviceMesh | None = None
     control: dist.ProcessGroup
-    """For orders and what comes of them, in the host's memory."""
+    """For what is in the host's memory."""
     board: Store
-    """Where the leader writes that it has given up an order."""
-    orders = 0
-    """Given so far; the same on all."""
-    given_up = 0
-    """The last order that was given up."""
-    busy = False
-    """An order is being carried out."""
-    looked = 0.0
-    """When the leader was last seen not to have given up."""
+    """For a word that nobody waits for."""
 
     @property
     def leads(self) -> bool:
@@ -140,59 +129,6 @@ class Team:
             raise wrong
         if stop:
             raise Abandoned
-
-    def order(self, what: Any) -> None:
-        """Tell all others what to do next."""
-        self.orders += 1
-        self.busy = True
-        with lost_connections():
-            dist.broadcast_object_list([what], 0, group=self.control, device=torch.device("cpu"))
-
-    def await_order(self) -> Any:
-        """What the leader wants done next."""
-        self.orders += 1
-        heard = [None]
-        with lost_connections():
-            dist.broadcast_object_list(heard, 0, group=self.control, device=torch.device("cpu"))
-        return heard[0]
-
-    def give_up(self) -> None:
-        """Tell the others that what they are at is not wanted any more."""
-        if self.given_up < self.orders:
-            self.given_up = self.orders
-            with lost_connections():
-                self.board.set(f"given up/{self.orders}", "")
-
-    def look(self) -> None:
-        """See, now and then, whether the leader has given up what this process is at.
-
-        Raises:
-            Abandoned: it has.
-        """
-        if time.monotonic() - self.looked >= LOOK_SECONDS:
-            self.looked = time.monotonic()
-            with lost_connections():
-                given_up = self.board.check([f"given up/{self.orders}"])
-            if given_up:
-                raise Abandoned
-
-    def collect(self, outcome: Any, waiting: Callable[[], None]) -> list[Any] | None:
-        """Wait for all to be done; what each has made, for the leader.
-
-        Args:
-            outcome: what this process has made.
-            waiting: called on and on until the last one is done.
-        """
-        found = [None] * self.size if self.leads else None
-        with lost_connections():
-            work = dist.barrier(group=self.control, async_op=True)
-            while not work.is_completed():
-                waiting()
-                time.sleep(POLL_SECONDS)
-            work.wait()
-            dist.gather_object(outcome, found, group=self.control)
-        self.busy = False
-        return found
 
 
 def of_a_connection(error: BaseException) -> bool:
