@@ -56,6 +56,13 @@ def test_everything_that_is_missing_is_listed_and_nothing_loads(doctor, tmp_path
     assert not any(line.startswith("loaded") for line in lines)
 
 
+def test_a_run_on_more_gpus_than_are_here_is_told_so(doctor, monkeypatch):
+    monkeypatch.setattr("pods.runs.environment.gpus", lambda: ["card", "card"])
+    code, lines, _ = doctor("engine=transformers", "hardware=h100x8", "model.tuning=full",
+                            "prompts_per_step=8")  # fmt: skip
+    assert (code, lines[-1]) == (1, "missing: hardware.processes=8: a GPU for each; 2 here")
+
+
 def test_a_model_that_only_a_hub_has_is_said_to_come_from_there(doctor, monkeypatch):
     monkeypatch.setattr("pods.runs.environment.gpus", lambda: [])
     monkeypatch.setenv("PODS_HOME", "nowhere")

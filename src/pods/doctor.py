@@ -86,8 +86,11 @@ def missing(config: Config, gpus: Sequence[str]) -> Iterator[str]:
     """
     for error in missing_inputs(config):
         yield str(error)
+    wanted = config.hardware.processes
     if config.hardware.device == "cuda" and not gpus:
         yield f"hardware={config.hardware.name}: a GPU; hardware=cpu runs anywhere"
+    elif config.hardware.device == "cuda" and len(gpus) < wanted:
+        yield f"hardware.processes={wanted}: a GPU for each; {len(gpus)} here"
     try:
         with tempfile.TemporaryFile(dir=_runs_place(config)) as file:
             file.write(bytes(PROBE))
