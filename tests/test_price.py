@@ -8,7 +8,7 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from compose import ROOT, composed
+from compose import ROOT, compose_once, composed
 from studies import A, B, write_run
 from test_presets import PRESETS, jobs
 
@@ -30,6 +30,12 @@ from pods.runs.points import due
 
 WEIGHTS_3B, ADAPTERS_3B = 3_085_938_688, 119_734_272
 UNKNOWN = StepTime(math.nan, "not known")
+
+
+@pytest.fixture(autouse=True)
+def composed_once(monkeypatch):
+    """Most tests ask for the same presets."""
+    monkeypatch.setattr("pods.presets.compose", compose_once)
 
 
 @pytest.fixture(autouse=True)
