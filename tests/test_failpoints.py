@@ -8,6 +8,7 @@ a power cut: what the kernel was given stays.
 import ctypes
 import dataclasses
 import errno
+import functools
 import gc
 import hashlib
 import itertools
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import pytest
 from compose import composed
+from jinja2 import Environment
 
 CRASHES = {"crash before": 1, "crash after": 2}
 ERRORS = {"EIO": 3, "ENOSPC": 4, "short write": 5, "EIO for good": 6}
@@ -246,6 +248,7 @@ def serve(tuning, folder):
     libc.failpoints_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
     libc.failpoints_count.restype = ctypes.c_long
     libc.failpoints_name.argtypes, libc.failpoints_name.restype = [ctypes.c_long], ctypes.c_char_p
+    Environment.compile = functools.cache(Environment.compile)  # peft's model card, each commit
     run = start(tuning, folder / "runs")
     run.commit(0, evaluation=True)
     gc.freeze()  # children then share its pages
