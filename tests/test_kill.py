@@ -29,7 +29,7 @@ def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(tmp_path, request, 
         print(f"\n{sum(found['kills'].values())} kills in {found['runs']} runs: {found['kills']}")
     assert found["differences"] == []
     assert sum(found["kills"].values()) >= wanted
-    assert min(found["kills"].values()) >= wanted // 6 and len(found["kills"]) == 5
+    assert min(found["kills"].values()) >= wanted // 6 - 1 and len(found["kills"]) == 5
 
 
 def test_a_signal_in_any_phase_ends_in_a_checkpoint_of_the_last_step(tmp_path):
