@@ -1,13 +1,16 @@
-"""Runs for tests: a short one, its process, and what of it must repeat."""
+"""Runs for tests: a short one, its process or none, and what of it must repeat."""
 
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from compose import ROOT
+from compose import ROOT, composed
 
+from pods import job
 from pods.runs.files import read_lines
+from pods.runs.frozen import freeze
+from pods.runs.store import RunStore
 
 SHORT = ("budget.max_steps=4", "checkpoint.every_steps=2", "evaluation.questions=16",
          "evaluation.repeats=2", "rollouts_every_steps=2", "tracking=none")  # fmt: skip
@@ -28,6 +31,13 @@ def science_of(folder: Path) -> tuple[list, dict[str, bytes]]:
              "checkpoints/*/selection.json"]  # fmt: skip
     files = sorted(path for name in names for path in folder.glob(name))
     return lines, {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def run_here(*overrides: str) -> RunStore:
+    """A run to its end in this process, which has imported torch already."""
+    store = freeze(composed(*overrides))
+    assert job.execute(store.folder) == job.DONE
+    return store
 
 
 def start(

@@ -1,16 +1,16 @@
 """A damaged checkpoint is never gone on from, and never passed over in silence."""
 
 import errno
+import itertools
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from compose import composed
 
+from pods import job
 from pods.runs import checkpoint
 from pods.runs.frozen import freeze
 from pods.runs.history import newest_checkpoint
@@ -37,26 +37,11 @@ FILES = {
 }
 CHANGING = ("policy/model.safetensors", "policy/adapter_model.safetensors", *COMMON)
 
-EXECUTE = """
-import itertools, sys
-from pathlib import Path
-from pods.job import execute
 
-for folder in sys.argv[1:]:
+def execute(folder):
+    """Run a folder to its end under a clock that ticks when read."""
     ticks = itertools.count()  # of 1/128 s: sums of them are exact, whatever they start from
-    code = execute(Path(folder), now=lambda: next(ticks) / 128)
-    assert code == 0, (folder, code)
-"""
-
-
-def executed(*folders):
-    """Run these folders to their end under a clock that ticks when read; what the console got."""
-    result = subprocess.run(
-        [sys.executable, "-c", EXECUTE, *map(str, folders)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    assert job.execute(folder, now=lambda: next(ticks) / 128) == job.DONE
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +55,8 @@ def runs(tmp_path_factory):
     )  # fmt: skip
     own = {"full": (), "other seed": ("seed=1",), "lora": ("model.tuning=lora",)}
     made = {name: freeze(composed(*small, *words)).folder for name, words in own.items()}
-    executed(*made.values())
+    for place in made.values():
+        execute(place)
     return made
 
 
@@ -234,11 +220,12 @@ def results(folder):
     }
 
 
-def test_a_run_with_a_damaged_checkpoint_says_so_and_ends_in_the_same_bytes(runs, copied):
+def test_a_run_with_a_damaged_checkpoint_says_so_and_ends_in_the_same_bytes(runs, copied, capsys):
     store = copied("full")
     path = store.checkpoint(STEPS) / "policy" / "model.safetensors"
     path.write_bytes(flipped(path.read_bytes(), 4 * path.stat().st_size))
-    console = executed(store.folder)
+    execute(store.folder)
+    console = capsys.readouterr().out
     assert f"damaged checkpoint passed over: {store.checkpoint(STEPS).name}: policy/" in console
     assert f"going on from step {STEPS - 1}" in console
     aside = store.checkpoints / f"{store.checkpoint(STEPS).name}.damaged"

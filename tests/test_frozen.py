@@ -7,8 +7,9 @@ import sys
 import pytest
 import yaml
 from compose import composed
-from running import SHORT, run_folder
+from running import SHORT, run_here
 
+from pods.cli import main
 from pods.runs.attempts import marks
 from pods.runs.environment import version_changes
 from pods.runs.frozen import Changed, check_unchanged, freeze
@@ -84,10 +85,12 @@ def test_minor_versions_of_what_computes_count_and_nothing_else(monkeypatch):
     ]  # fmt: skip
 
 
-def test_a_changed_run_is_refused_by_every_door_and_marked_where_it_is_allowed(run_py, tmp_path):
+def test_a_changed_run_is_refused_by_every_door_and_marked_where_it_is_allowed(
+    run_py, tmp_path, monkeypatch, capsys
+):
     """From the second step on with another learning rate and, as far as is known, torch."""
-    assert run_py(*SHORT).returncode == 0
-    store = RunStore(run_folder(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    store = run_here(*SHORT)
     store.set_status(state="preempted")
     edit(store, "update.lr", lambda value: value / 2)
     environment = store.folder / "attempts" / "001" / "environment.json"
@@ -108,20 +111,12 @@ def test_a_changed_run_is_refused_by_every_door_and_marked_where_it_is_allowed(r
     assert "update.lr: 0.0001 -> 5e-05; torch: 1.9.0 -> " in store.status()["error"]
     swept = run_py("-m", *SHORT)
     assert swept.returncode == 2 and "update.lr: 0.0001 -> 5e-05" in swept.stderr
-    allowed = run_py(*SHORT, "allow_changed=true")
-    assert allowed.returncode == 0, allowed.stderr
+    run_here(*SHORT, "allow_changed=true")
     assert store.config().update.lr == 5e-5  # the frozen config runs
     assert [mark.partition(":")[0] for mark in marks(store)] == ["update.lr", "torch"]
-    status = pods(tmp_path, "status")
-    assert "changed: update.lr: 0.0001 -> 5e-05, torch: 1.9.0 -> " in status.stdout
-    refused = pods(tmp_path, "aggregate")
-    assert refused.returncode == 2 and "seed 0: changed on the way: update.lr" in refused.stderr
-    mixed = pods(tmp_path, "aggregate", "--allow-mixed")
-    assert mixed.returncode == 0, mixed.stderr
-
-
-def pods(tmp_path, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "pods.cli", *arguments],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    assert main(["status"]) == 0
+    said = capsys.readouterr().out
+    assert "changed: update.lr: 0.0001 -> 5e-05, torch: 1.9.0 -> " in said
+    assert main(["aggregate"]) == 2
+    assert "seed 0: changed on the way: update.lr" in capsys.readouterr().err
+    assert main(["aggregate", "--allow-mixed"]) == 0

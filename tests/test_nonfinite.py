@@ -1,68 +1,62 @@
 """NaN and infinity never reach the weights: the step is void, counted and kept for replay."""
 
+import dataclasses
 import gzip
 import json
+import math
 
 import numpy as np
 import pytest
 from compose import composed
-from running import SHORT, run_folder
+from running import SHORT, run_here
 from safetensors.numpy import load_file
 
+from pods import assemble, job, train
 from pods.policy.load import load
 from pods.policy.optimizer import make_optimizer, restore_optimizer
 from pods.policy.update import update
-from pods.records import Rollout
+from pods.records import Parts, Rollout
 from pods.runs.files import read_lines
+from pods.runs.frozen import freeze
 
-POISON = """
-import dataclasses, math, os
-from pods import train
-from pods.records import Parts
-from pods.method.rules import max_variance as rule
-from pods.tasks import load as tasks
-
-REWARDS, GRADIENTS = (list(map(int, os.environ[name].split())) for name in ("REWARDS", "GRADIENTS"))
-at, load, step, advantages = [0], tasks.load, train.Loop.step, train.advantages
-
-def spoiled_load(*words):
-    task = load(*words)
-    def grade(text, gold):
-        found = task.grade(text, gold)
-        return dataclasses.replace(found, parts=Parts(math.nan)) if at[0] in REWARDS else found
-    return dataclasses.replace(task, grade=grade)
-
-def counted_step(self, number, selector):
-    at[0] = number
-    return step(self, number, selector)
-
-def spoiled_advantages(*args, **kwargs):
-    found = advantages(*args, **kwargs)
-    return found * math.inf if at[0] in GRADIENTS else found
-
-tasks.load, train.Loop.step, train.advantages = spoiled_load, counted_step, spoiled_advantages
-"""
-COMMAND = ("sampler.rule=poison:rule", *SHORT, "budget.max_steps=9", "rollouts_every_steps=1")
+SPOILED = (*SHORT, "budget.max_steps=9", "rollouts_every_steps=1")
 
 
 @pytest.fixture
-def poisoned(tmp_path, monkeypatch):
+def poison(tmp_path, monkeypatch):
     """Rewards of some steps are NaN, advantages of others are infinite."""
+    monkeypatch.chdir(tmp_path)
+    at, load, step, plain = [0], assemble.load_task, train.Loop.step, train.advantages
 
-    def poison(rewards: str, gradients: str) -> None:
-        monkeypatch.setenv("REWARDS", rewards)
-        monkeypatch.setenv("GRADIENTS", gradients)
+    def spoil(rewards: tuple[int, ...], gradients: tuple[int, ...] = ()) -> None:
+        def spoiled_load(*words):
+            task = load(*words)
 
-    (tmp_path / "poison.py").write_text(POISON)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return poison
+            def grade(text, gold):
+                found = task.grade(text, gold)
+                spoilt = dataclasses.replace(found, parts=Parts(math.nan))
+                return spoilt if at[0] in rewards else found
+
+            return dataclasses.replace(task, grade=grade)
+
+        def counted_step(self, number, selector):
+            at[0] = number
+            return step(self, number, selector)
+
+        def spoiled_advantages(*args, **kwargs):
+            found = plain(*args, **kwargs)
+            return found * math.inf if at[0] in gradients else found
+
+        monkeypatch.setattr(assemble, "load_task", spoiled_load)
+        monkeypatch.setattr(train.Loop, "step", counted_step)
+        monkeypatch.setattr(train, "advantages", spoiled_advantages)
+
+    return spoil
 
 
-def test_void_steps_are_counted_kept_and_change_nothing(run_py, tmp_path, poisoned):
-    poisoned(rewards="3 4", gradients="6")
-    result = run_py(*COMMAND)
-    assert result.returncode == 0, result.stderr
-    folder = run_folder(tmp_path)
+def test_void_steps_are_counted_kept_and_change_nothing(poison):
+    poison(rewards=(3, 4), gradients=(6,))
+    folder = run_here(*SPOILED).folder
     lines = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines] == list(range(1, 10))
     assert {line["step"]: line["nonfinite"] for line in lines if line["nonfinite"]} == {
@@ -118,19 +112,15 @@ def replayed(kept) -> str:
     return str(caught.value)
 
 
-def test_too_many_in_a_row_end_the_run_which_can_go_on_with_a_higher_limit(
-    run_py, tmp_path, poisoned
-):
-    poisoned(rewards="2 4 5 6", gradients="")
-    result = run_py(*COMMAND)
-    assert result.returncode == 1
-    folder = run_folder(tmp_path)
+def test_too_many_in_a_row_end_the_run_which_can_go_on_with_a_higher_limit(run_py, poison):
+    poison(rewards=(2, 4, 5, 6))
+    folder = freeze(composed(*SPOILED)).folder
+    assert job.execute(folder) == job.FAILED
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "failed" and status["void_steps"] == 4
     assert "3 steps in a row were not applied: a reward is NaN or infinite" in status["error"]
     assert "step-000006" in status["error"]
-    assert "failed" in run_py(*COMMAND).stderr  # it waits
-    result = run_py(*COMMAND, "retry=failed", "update.nonfinite_limit=4")
-    assert result.returncode == 0, result.stderr
+    assert "failed" in run_py(*SPOILED).stderr  # it waits
+    assert run_here(*SPOILED, "retry=failed", "update.nonfinite_limit=4").folder == folder
     lines = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines if line["nonfinite"]] == [2, 4, 5, 6]

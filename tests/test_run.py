@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from compose import ROOT
-from running import SHORT, run_folder, science_of, start, wait_for
+from running import SHORT, run_folder, run_here, science_of, start, wait_for
 
+from pods import job
 from pods.runs import checkpoint
 from pods.runs.files import read_lines
 from pods.runs.history import newest_checkpoint
@@ -22,11 +23,19 @@ from pods.runs.store import RunStore
 PRESETS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
 
 
-def test_one_run_leaves_what_the_readme_says(run_py, tmp_path):
-    result = run_py(*SHORT)
-    assert result.returncode == 0, result.stderr
-    folder = run_folder(tmp_path)
-    assert folder.parent.relative_to(tmp_path / "runs") == Path(
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """The folder in which `python src/run.py` has made a short run."""
+    place = tmp_path_factory.mktemp("run")
+    process = start(place, *SHORT)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return place
+
+
+def test_one_run_leaves_what_the_readme_says(place):
+    folder = run_folder(place)
+    assert folder.parent.relative_to(place / "runs") == Path(
         "default/tiny-chainsum/max_variance-n64-m16"
     )
     status = json.loads((folder / "status.json").read_text())
@@ -56,16 +65,17 @@ def test_one_run_leaves_what_the_readme_says(run_py, tmp_path):
     assert len(rows) == 128 and sum(row["kept"] for row in rows) == 32
     environment = json.loads((folder / "attempts" / "001" / "environment.json").read_text())
     assert environment["packages"]["torch"] and environment["cpu"]
-    again = run_py(*SHORT)
-    assert again.returncode == 0 and "is done already" in again.stdout
+    again = start(place, *SHORT)
+    output, _ = again.communicate(timeout=60)
+    assert again.returncode == 0 and "is done already" in output
     assert len(list((folder / "attempts").iterdir())) == 1
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(run_py, tmp_path):
-    for place, seed in (("a", 0), ("b", 0), ("c", 1)):
-        result = run_py(*SHORT, f"seed={seed}", f"runs_dir={tmp_path / place / 'runs'}")
-        assert result.returncode == 0, result.stderr
-    a, b, c = (science_of(run_folder(tmp_path / place)) for place in "abc")
+def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(place, run_py, tmp_path):
+    result = run_py(*SHORT, "seed=0")  # a process of its own: its hashes are others
+    assert result.returncode == 0, result.stderr
+    other = run_here(*SHORT, "seed=1", f"runs_dir={tmp_path / 'other'}").folder
+    a, b, c = (science_of(folder) for folder in (run_folder(place), run_folder(tmp_path), other))
     assert a == b
     assert len(a[1]) > 10
     for key in ("prompts", "kept", "reward"):
@@ -75,15 +85,14 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(run_py, tmp
     assert answers[0] != answers[1]
 
 
-def test_the_readmes_rule_of_ones_own(run_py, tmp_path, monkeypatch):
+def test_the_readmes_rule_of_ones_own(tmp_path, monkeypatch):
     readme = (ROOT / "README.md").read_text()
     code = readme.split("```python\n# my_rules.py\n")[1].split("```")[0]
     assert "sampler.rule=my_rules:shortest" in readme and len(code.splitlines()) <= 10
     (tmp_path / "my_rules.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    result = run_py("sampler.rule=my_rules:shortest", *SHORT)
-    assert result.returncode == 0, result.stderr
-    packed = (run_folder(tmp_path) / "rollouts" / "step-000002.jsonl.gz").read_bytes()
+    monkeypatch.syspath_prepend(tmp_path)
+    store = run_here("sampler.rule=my_rules:shortest", *SHORT, f"runs_dir={tmp_path / 'runs'}")
+    packed = (store.folder / "rollouts" / "step-000002.jsonl.gz").read_bytes()
     rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
     for group in (rows[:64], rows[64:]):
         kept = [row["length"] for row in group if row["kept"]]
@@ -148,7 +157,7 @@ def test_nobody_needs_to_read_what_a_run_prints(tmp_path):
 
 def test_nohup_is_meant(tmp_path):
     process = subprocess.Popen(
-        ["nohup", sys.executable, str(ROOT / "src" / "run.py"), *SHORT, "budget.max_steps=60"],
+        ["nohup", sys.executable, str(ROOT / "src" / "run.py"), *SHORT, "budget.max_steps=20"],
         cwd=tmp_path, stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
@@ -200,9 +209,10 @@ def test_missing_weights_are_reported_with_the_remedy(run_py, tmp_path, monkeypa
     assert result.returncode == 1
     [line] = [line for line in result.stderr.splitlines() if line.startswith("error:")]
     assert "pods fetch smollm2_135m" in line and "model.path" in line
-    status = json.loads((run_folder(tmp_path) / "status.json").read_text())
+    store = RunStore(run_folder(tmp_path))
+    status = store.status()
     assert status["state"] == "pending" and "pods fetch" in status["error"]
-    assert "is done" not in run_py("model=smollm2_135m", *SHORT).stdout  # it is tried again
+    assert job.to_do(store, store.config().retry)  # it is tried again
 
 
 def test_a_w_and_b_server_that_nobody_reaches_stops_nothing(run_py, tmp_path, monkeypatch):
