@@ -2,7 +2,6 @@
 
 import logging
 import os
-import warnings
 
 os.environ |= {  # here, so that it is there before vLLM loads, whoever loads it
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -11,4 +10,3 @@ os.environ |= {  # here, so that it is there before vLLM loads, whoever loads it
 }
 level = os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR").upper()
 logging.getLogger("vllm").setLevel(logging.getLevelNamesMapping().get(level, logging.ERROR))
-warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")  # its own affair

@@ -1,6 +1,7 @@
 """What vLLM is told of model, memory and batches when it starts."""
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ def start_vllm(config: Config) -> LLMEngine:
     Raises:
         ValueError: vLLM cannot run this model, or has no room for it.
     """
+    # its own affair; here and not at an import, since Hydra undoes what its plugins' imports set
+    warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
     if config.hardware.device == "cpu":  # else its sampler compiles a rank that nobody asks for
         torch._dynamo.config.disable = True
     os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # it would win over engine.kv_gb
