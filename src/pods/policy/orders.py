@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from pods.policy.team import Abandoned, Team, lost_connections
@@ -34,18 +33,12 @@ class Orders:
         """Tell all others what to do next."""
         self.given += 1
         self.open = True
-        self._broadcast(what)
+        self.team.leaders(what)
 
     def wait(self) -> Any:
         """What the leader wants done next."""
         self.given += 1
-        return self._broadcast(None)
-
-    def _broadcast(self, what: Any) -> Any:
-        told, cpu = [what], torch.device("cpu")
-        with lost_connections():
-            dist.broadcast_object_list(told, 0, group=self.team.control, device=cpu)
-        return told[0]
+        return self.team.leaders(None)
 
     def give_up(self) -> None:
         """Tell the others that what they are at is not wanted any more."""
