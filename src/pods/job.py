@@ -34,11 +34,10 @@ from pods.runs.history import clocks
 from pods.runs.meter import Meter
 from pods.runs.store import RunStore
 from pods.runs.tracking import NoTracker, Tracker, open_tracker
-from pods.stop import Gone, Preempted, Stop, stop_on_signals
+from pods.stop import GO_ON, Gone, Preempted, Stop, stop_on_signals
 from pods.watchdog import watchdog
 
 DONE, FAILED, AGAIN = 0, 1, 75
-GO_ON = "the same command goes on from the newest checkpoint"
 DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ESTALE)
 
 

@@ -22,7 +22,7 @@ from pods.config import Config
 from pods.machine import end_with_parent, python_path
 from pods.runs.files import replace
 from pods.runs.store import RunStore
-from pods.stop import stop_on_signals
+from pods.stop import GO_ON, stop_on_signals
 
 LEADER = "leader.json"  # of an attempt: pid of the process that leads, and its exit code at the end
 FAILURE = "failure.json"  # of an attempt: an error that a process met which does not lead
@@ -104,7 +104,7 @@ def run(store: RunStore, attempt: Path, failed: int, again: int) -> int:
     code = _leader(attempt).get("code")
     if code is not None:
         return int(code)
-    print("the same command goes on from the newest checkpoint", file=sys.stderr)
+    print(GO_ON, file=sys.stderr)
     until = time.monotonic() + GRACE_SECONDS
     while store.is_held() and time.monotonic() < until:  # it may take a moment to die
         time.sleep(POLL_SECONDS)
