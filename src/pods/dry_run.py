@@ -144,7 +144,7 @@ def _missing(config: Config, here: Sequence[str] | None) -> Iterator[str]:
     if config.hardware.device == "cuda" and here is not None:
         if not here:
             yield f"hardware={config.hardware.name}: no GPU on this machine"
-        elif (lacking := lacks(config)) is not None:
+        elif (lacking := lacks(config, here)) is not None:
             yield str(lacking)
     place = weights(config.model)
     if config.model.path is None and not Path(place).is_dir():

@@ -28,25 +28,31 @@ def place(configs: Sequence[Config]) -> Place:
     Raises:
         ConfigError: the jobs cannot share this machine, or one is too large for it.
     """
+    here = gpus() if any(config.hardware.device == "cuda" for config in configs) else []
     for config in configs:
-        if (lacking := lacks(config)) is not None:
+        if (lacking := lacks(config, here)) is not None:
             raise lacking
     free = slots(configs)
     at_once = at_a_time(free, configs)
     return Place(at_once, outlook(configs, at_once), partial(_run_all, slots=free))
 
 
-def lacks(config: Config) -> ConfigError | None:
-    """Why one run has too few GPUs here; None: it has enough, or only loading tells."""
+def lacks(config: Config, here: Sequence[str] | None = None) -> ConfigError | None:
+    """Why one run has too few GPUs here; None: it has enough, or only loading tells.
+
+    Args:
+        config: of the run.
+        here: GPUs of this machine; None: it is asked for them if need be.
+    """
     wanted = config.hardware.processes
     if config.hardware.device != "cuda":
         return None
     if _visible() == []:
         return ConfigError("hardware.device", "cuda", "CUDA_VISIBLE_DEVICES leaves no GPU")
-    if wanted == 1 or wanted <= (found := len(gpus())):
+    if wanted == 1 or wanted <= (found := len(gpus() if here is None else here)):
         return None
-    here = "1 GPU" if found == 1 else f"{found} GPUs"
-    return ConfigError("hardware.processes", wanted, f"takes a GPU each: this machine has {here}")
+    has = "1 GPU" if found == 1 else f"{found} GPUs"
+    return ConfigError("hardware.processes", wanted, f"takes a GPU each: this machine has {has}")
 
 
 def _visible() -> list[str] | None:
