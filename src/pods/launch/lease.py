@@ -1,4 +1,4 @@
-"""Waiting for a run whose last job is only just gone: on a cluster its lock may outlive it."""
+"""A run whose job is gone: on a cluster its lock may outlive it, and its last word be missing."""
 
 import time
 
@@ -17,3 +17,12 @@ def is_free(store: RunStore) -> bool:
             return False
         time.sleep(POLL_SECONDS)
     return True
+
+
+def note_end(store: RunStore, lost: str, not_begun: str) -> None:
+    """Say what became of a run whose job has ended, and that could not say it itself."""
+    state = store.status()["state"]
+    if state == "running" and not store.is_held():
+        store.set_status(state="lost", error=lost)
+    elif state == "pending":
+        store.set_status(error=not_begun)

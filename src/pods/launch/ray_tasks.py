@@ -20,7 +20,7 @@ from ray.exceptions import RayError, TaskCancelledError
 from pods.board import Board
 from pods.config import Config
 from pods.job import DONE, FAILED, to_do
-from pods.launch.lease import is_free
+from pods.launch.lease import is_free, note_end
 from pods.launch.place import Job, Place
 from pods.machine import python_path
 from pods.memory.fit import wants
@@ -183,7 +183,4 @@ def _note_end(store: RunStore, task: "ray.ObjectRef") -> None:
         return
     except RayError as error:
         why = " ".join([type(error).__name__, *str(error).splitlines()[-1:]])
-    if store.status()["state"] == "running" and not store.is_held():
-        store.set_status(state="lost", error=why)
-    elif store.status()["state"] == "pending":
-        store.set_status(error=why)
+    note_end(store, why, why)

@@ -20,6 +20,7 @@ from submitit.core.utils import FailedJobError
 
 from pods.board import Board
 from pods.config import Config
+from pods.launch.lease import note_end
 from pods.launch.place import Job, Place
 from pods.launch.sbatch import Settings, at_a_time, parameters
 from pods.launch.slurm_job import SlurmJob
@@ -102,12 +103,8 @@ def _runs_elsewhere(store: RunStore) -> bool:
 
 
 def _note_end(store: RunStore) -> None:
-    """Say what became of a run whose job has ended, and that could not say it itself."""
-    state = store.status()["state"]
-    if state == "running" and not store.is_held():
-        store.set_status(state="lost", error=f"{queued(store)} ended without a word")
-    elif state == "pending":
-        store.set_status(error=f"{queued(store)} ended before the run began")
+    job = queued(store)
+    note_end(store, f"{job} ended without a word", f"{job} ended before the run began")
 
 
 def _alike(jobs: Sequence[Job], settings: Settings) -> list[list[Job]]:
