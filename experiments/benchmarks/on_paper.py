@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from pods.analysis.cost.floor import CARDS, step_floor
 from pods.analysis.cost.step_time import step_time
-from pods.checks import build
-from pods.compose import compose
-from pods.config import Config
 from pods.memory.plan import Plan, make_plan
 from pods.memory.shape import read_shape
 from pods.memory.weights import GIB
+from pods.presets import composed
 
 MEMORY = {
     "3B, LoRA, L40S": ("gsm8k_l40s", "arm=pods"),
@@ -32,11 +30,6 @@ STEPS = (
     ("gsm8k_a100x8", "arm=pods"),
 )
 TOKENS = (128, 256, 512)  # mean length of a completion
-
-
-def composed(preset: str, *words: str) -> Config:
-    """The config of a job."""
-    return build(compose([f"experiment={preset}", *words, "dry_run=true"]))
 
 
 def row(cells: Sequence[str]) -> str:

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from pods.analysis.cost.cluster import Failures, Job, Schedule, forecast, simulate
-from pods.checks import build
-from pods.compose import compose
 from pods.config import Config
+from pods.presets import composed
 
 SETTINGS = (
     *(("n_scaling", f"nm=n{n}_m16") for n in (16, 32, 64, 128, 256)),
@@ -32,7 +31,7 @@ RESTART = 10 / 60  # hours
 
 def job(preset: str, word: str) -> tuple[Job, Config]:
     """A run of one setting."""
-    config = build(compose([f"experiment={preset}", word, "dry_run=true"]))
+    config = composed(preset, word)
     seconds, every = config.budget.train_seconds, config.checkpoint.every_train_seconds
     assert seconds and every
     name = f"{preset} {config.nm.n}→{config.nm.m}"

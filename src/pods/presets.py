@@ -45,22 +45,23 @@ def sweep_of(preset: str, hardware: str, seeds: int | None = None) -> Sweep:
     """
     if preset not in presets():
         raise ConfigError("study", preset, f"must be a preset, one of {', '.join(presets())}")
-    own = _composed(preset)
+    own = composed(preset)
     there = compose([f"experiment={preset}", f"hardware={hardware}"])["hardware"]
     machine = int(there["processes"])
     gpus = min(own.hardware.processes, machine)
-    swept = {key: values for key, values in _swept(preset).items() if key != "seed"}
+    swept = _swept(preset)
+    own_seeds = swept.pop("seed", ["0"])
     arms = [[f"{key}={value}" for key, value in zip(swept, values, strict=True)]
             for values in itertools.product(*swept.values())]  # fmt: skip
     place = (f"hardware={hardware}", f"hardware.processes={gpus}")
-    series = [_composed(preset, *place, *words) for words in arms]
-    numbers = range(seeds) if seeds else map(int, _swept(preset).get("seed", ["0"]))
+    series = [composed(preset, *place, *words) for words in arms]
+    numbers = range(seeds) if seeds else map(int, own_seeds)
     configs = tuple(replace(config, seed=seed) for seed in numbers for config in series)
     return Sweep(configs, gpus, machine)
 
 
-def _composed(preset: str, *words: str) -> Config:
-    """A dry run, so that data and engine need not be here."""
+def composed(preset: str, *words: str) -> Config:
+    """One config of a preset; a dry run, so that data and engine need not be here."""
     return build(compose([f"experiment={preset}", *words, "dry_run=true"]))
 
 
