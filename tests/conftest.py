@@ -3,16 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"  # a test that would reach a hub fails at once
 
 import pytest
-from compose import ROOT
 from hypothesis import settings
+from running import start, start_forked
 
 from pods.cli import main
 
@@ -30,12 +29,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kill-seed", type=int, default=0, help="of the moments")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real data is where PODS_REALDATA says, or not at all."""
-    if "PODS_REALDATA" not in os.environ:
-        for item in items:
-            if item.get_closest_marker("realdata"):
-                item.add_marker(pytest.mark.skip(reason="PODS_REALDATA names no folder"))
+PROCESSES = ("test_sweep", "test_run", "test_kill", "test_several", "test_slurm", "test_ray",
+             "test_fork_server", "test_memory", "test_notebooks")  # fmt: skip
+"""Files that start runs as processes, stop them and wait for them, longest first."""
+
+
+@pytest.hookimpl(wrapper=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Keep a file's tests on one worker, and what starts processes from competing for the cores.
+
+    Real data is where PODS_REALDATA says, or not at all.
+    """
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
+        if item.get_closest_marker("realdata") and "PODS_REALDATA" not in os.environ:
+            item.add_marker(pytest.mark.skip(reason="PODS_REALDATA names no folder"))
+    items.sort(key=lambda item: item.path.stem not in PROCESSES)  # stable: they take the longest
+    yield
+
+
+def group_of(path: Path) -> str:
+    """The tests that run one after another on one worker: a file's, mostly."""
+    if path.stem in PROCESSES:
+        return "processes"
+    return path.stem if path.stem.startswith("test_") else "doctests"
 
 
 @pytest.fixture(scope="session")
@@ -54,16 +72,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def run_py(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`python src/run.py ...` as a user types it, with its runs in a temporary folder."""
+    """`python src/run.py ...` in a temporary folder, forked with its libraries imported."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(ROOT / "src" / "run.py"), *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        process = start_forked(tmp_path, *arguments, apart=True)
+        stdout, stderr = process.communicate()
+        return subprocess.CompletedProcess(arguments, process.wait(), stdout, stderr)
+
+    return run
+
+
+@pytest.fixture
+def run_fresh(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The same by a fresh Python, where a fork would hide something."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        process = start(tmp_path, *arguments, stderr=subprocess.PIPE)
+        stdout, stderr = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
     return run

@@ -1,13 +1,20 @@
 """Runs for tests: a short one, its process or none, and what of it must repeat."""
 
+import functools
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import IO
 
 from compose import ROOT, composed
 
 from pods import job
+from pods.launch.fork_server import Forked, ForkServer
+from pods.launch.local import FORKED_WITH, TRACKED_WITH
 from pods.runs.files import read_lines
 from pods.runs.frozen import freeze
 from pods.runs.store import RunStore
@@ -40,13 +47,91 @@ def run_here(*overrides: str) -> RunStore:
     return store
 
 
+RUN_PY = str(ROOT / "src" / "run.py")
+# all that `run.py` may import, to the figure
+IMPORTED = (
+    *FORKED_WITH, *TRACKED_WITH, "hydra", "pods.sweep", "pods.dry_run", "pods.analysis.plots",
+)  # fmt: skip
+
+
+@functools.cache
+def server() -> ForkServer:
+    """Forks what these tests start; it ends with their process."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(ROOT / "tests")
+    try:
+        found = ForkServer(1, IMPORTED)
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+    wait_for(lambda: not found.is_loading(), 120)
+    assert found.is_alive()
+    return found
+
+
+class Started:
+    """A `run.py` that was forked, as `Popen` would show it."""
+
+    def __init__(self, process: Forked, consoles: list[IO[str]]) -> None:
+        self._process, self._consoles = process, consoles
+        self.pid = process.pid
+        self.poll, self.terminate = process.poll, process.terminate
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    def wait(self, timeout: float = 300) -> int:
+        wait_for(lambda: self.poll() is not None, timeout)
+        return self._process.wait()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float = 300) -> tuple[str, str]:
+        """Wait for the end; return stdout and, where it is apart, stderr."""
+        self.wait(timeout)
+        for console in self._consoles:
+            console.seek(0)
+        stdout, *stderr = [console.read() for console in self._consoles]
+        return stdout, "".join(stderr)
+
+
 def start(
-    tmp_path: Path, *arguments: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.STDOUT
+    folder: Path, *arguments: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.STDOUT
 ) -> subprocess.Popen[str]:
+    """`python src/run.py ARGUMENTS` in a folder, by a fresh Python."""
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "src" / "run.py"), *arguments],
-        cwd=tmp_path, stdout=stdout, stderr=stderr, text=True,
-    )  # fmt: skip
+        [sys.executable, RUN_PY, *arguments], cwd=folder, stdout=stdout, stderr=stderr, text=True
+    )
+
+
+def start_forked(folder: Path, *arguments: str, apart: bool = False) -> Started:
+    """The same where a fork hides nothing: with its libraries imported; stderr may be apart."""
+    consoles = [tempfile.TemporaryFile("w+") for _ in range(1 + apart)]  # noqa: SIM115
+    words = ["as_typed", "3", RUN_PY, *arguments]
+    stdout, stderr = consoles[0].fileno(), consoles[-1].fileno()
+    return Started(server().spawn(words, os.environ, folder, stdout, stderr), consoles)
+
+
+WATCHED = """
+import atexit, sys
+atexit.register(lambda: open({path!r}, "w").write(" ".join(sys.modules)))
+"""
+
+
+def note_imports(tmp_path: Path, monkeypatch) -> Path:
+    """Have fresh Pythons write the names of all that they have imported into a file."""
+    path = tmp_path / "imported"
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(WATCHED.format(path=str(path)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    return path
 
 
 def wait_for(condition, seconds: float = 60.0) -> None:

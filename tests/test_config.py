@@ -260,6 +260,12 @@ def test_a_missing_key_is_named():
         build(values)
 
 
+def test_a_run_frozen_before_a_key_with_a_default_was_there_is_read():
+    values = dataclasses.asdict(composed())
+    del values["launch"]["fork_server"]
+    assert build(values) == composed()
+
+
 def test_the_config_reference_is_current():
     text = (ROOT / "conf" / "README.md").read_text()
     assert reference() in text, (
@@ -297,6 +303,7 @@ def test_identity_changes_with_science_and_not_with_labels(tmp_path):
         "runs_dir=elsewhere",
         "tracking=none",
         "launch.jobs=3",
+        "launch.fork_server=false",
         "retry=failed",
     ]
     assert all(fingerprint(composed(override)) == base for override in same)
@@ -402,6 +409,7 @@ def test_science_holds_every_key_that_is_not_operational():
         "hardware.processes",
         "engine.min_kept", "engine.gap_bound", "engine.gap_limit",
         "tracking.wandb", "tracking.project", "tracking.entity", "launch.on", "launch.jobs",
+        "launch.fork_server",
     }  # fmt: skip
 
 

@@ -4,10 +4,10 @@ import json
 import os
 import pty
 import signal
-import time
 
+import psutil
 import pytest
-from running import SHORT, run_here, start, wait_for
+from running import SHORT, note_imports, run_here, start, start_forked, wait_for
 
 from pods.runs.files import read_lines
 from pods.runs.store import RunStore
@@ -79,13 +79,13 @@ def test_jobs_that_end_badly_leave_the_others_running_and_only_they_run_again(
 
 @pytest.mark.slow
 def test_a_job_that_hangs_says_where_and_ends_and_one_that_cannot_is_killed(
-    run_py, tmp_path, faulty, monkeypatch
+    run_fresh, tmp_path, faulty, monkeypatch
 ):
     (tmp_path / "sitecustomize.py").write_text(
         "try:\n    import pods.process\n    pods.process.GRACE_SECONDS = 5.0\nexcept ImportError:\n"
         "    pass\n"
     )
-    result = run_py("-m", "seed=4,5,6", *faulty, "watchdog_seconds=8", "launch.jobs=3")
+    result = run_fresh("-m", "seed=4,5,6", *faulty, "watchdog_seconds=8", "launch.jobs=3")
     assert result.returncode == 1
     assert "1 of 3 jobs done" in result.stdout
     assert states(tmp_path) == {4: "preempted", 5: "lost", 6: "done"}
@@ -129,7 +129,7 @@ def test_the_frozen_config_runs_even_if_conf_is_edited_later(run_py, tmp_path, m
 
 def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(run_py, tmp_path):
     sweep = ("-m", "seed=0,1", *SHORT, "budget.max_steps=40", "launch.jobs=2")
-    process = start(tmp_path, *sweep)
+    process = start_forked(tmp_path, *sweep)
     runs = tmp_path / "runs"
     wait_for(
         lambda: (
@@ -149,32 +149,44 @@ def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(run_py, tmp_path)
 
 
 @pytest.mark.slow
-def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path):
-    sweep = ("-m", "seed=0", *SHORT, "budget.max_steps=50")
+@pytest.mark.parametrize(("seeds", "jobs"), [(["seed=0"], 1), (["seed=0,1"], 2)])
+def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path, seeds, jobs):
+    """One job is a fresh process, of two the fork server is told first."""
+    sweep = ("-m", *seeds, *SHORT, "budget.max_steps=50")
     process = start(tmp_path, *sweep)
     runs = tmp_path / "runs"
-    wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.glob("*/*/*/seed*/metrics.jsonl")))
+    wait_for(
+        lambda: (
+            len([p for p in runs.glob("*/*/*/seed*/metrics.jsonl") if p.stat().st_size > 3000])
+            == jobs
+        )
+    )
+    family = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.communicate(timeout=30)
-    [folder] = runs.glob("*/*/*/seed*")
-    wait_for(lambda: RunStore(folder).status()["state"] == "preempted", 30)
+    folders = list(runs.glob("*/*/*/seed*"))
+    wait_for(lambda: {RunStore(f).status()["state"] for f in folders} == {"preempted"}, 30)
+    assert psutil.wait_procs(family, timeout=10)[1] == []
     result = run_py(*sweep)
     assert result.returncode == 0, result.stderr
-    assert len(read_lines(folder / "metrics.jsonl")) == 50
+    assert [len(read_lines(folder / "metrics.jsonl")) for folder in folders] == [50] * jobs
 
 
-def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(run_py, tmp_path):
-    process = start(tmp_path, *SHORT, "budget.max_steps=100000")
+def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(
+    run_py, run_fresh, tmp_path, monkeypatch
+):
+    process = start_forked(tmp_path, *SHORT, "budget.max_steps=100000")
     runs = tmp_path / "runs"
     wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.glob("*/*/*/seed*/metrics.jsonl")))
     [folder] = runs.glob("*/*/*/seed*")
     process.send_signal(signal.SIGSTOP)  # so that only the second process could change anything
     try:
         before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
-        started = time.monotonic()
-        second = run_py(*SHORT, "budget.max_steps=100000")
+        imported = note_imports(tmp_path, monkeypatch)
+        second = run_fresh(*SHORT, "budget.max_steps=100000")
         assert second.returncode == 75 and "another process runs this" in second.stderr
-        assert time.monotonic() - started < 10  # 2 s where nothing else runs
+        assert "hydra" in imported.read_text().split()
+        assert not {"torch", "transformers", "pandas"} & set(imported.read_text().split())
         sweep = run_py("-m", "seed=0", *SHORT, "budget.max_steps=100000")
         assert sweep.returncode == 75 and "1 running already" in sweep.stdout
         assert {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()} == before
@@ -187,10 +199,10 @@ def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(run_py, tmp_path
 
 def test_a_run_that_another_process_takes_up_first_is_left_to_it(tmp_path):
     """The second job of a sweep is begun by hand while its first one runs."""
-    sweep = start(tmp_path, "-m", "seed=0,1", *SHORT, "budget.max_steps=60", "launch.jobs=1")
+    sweep = start_forked(tmp_path, "-m", "seed=0,1", *SHORT, "budget.max_steps=60", "launch.jobs=1")
     runs = tmp_path / "runs"
     wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.glob("*/*/*/seed0-*/metrics.jsonl")))
-    other = start(tmp_path, "seed=1", *SHORT, "budget.max_steps=60")
+    other = start_forked(tmp_path, "seed=1", *SHORT, "budget.max_steps=60")
     output, _ = sweep.communicate(timeout=120)
     assert other.wait(60) == 0
     assert "by another process" in output, output
@@ -216,11 +228,11 @@ sys.meta_path.insert(0, Absent())
 
 @pytest.mark.parametrize("cluster", ["slurm", "ray"])
 def test_a_cluster_whose_extra_is_not_installed_is_named_in_a_line(
-    run_py, tmp_path, monkeypatch, cluster
+    run_fresh, tmp_path, monkeypatch, cluster
 ):
     (tmp_path / "sitecustomize.py").write_text(ABSENT)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    result = run_py("-m", f"launch={cluster}", "hydra.launcher.partition=x", "seed=0,1", *SHORT)
+    result = run_fresh("-m", f"launch={cluster}", "hydra.launcher.partition=x", "seed=0,1", *SHORT)
     assert result.returncode == 2
     said = f"error: launch={cluster}: pip install 'pods-rl[{cluster}]'"
     assert result.stderr.strip().splitlines()[-1] == said

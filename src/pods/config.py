@@ -497,6 +497,14 @@ class LaunchConfig:
             operational=True,
         ),
     ]
+    fork_server: Annotated[
+        bool,
+        Key(
+            "on this machine, fork jobs from a process that has imported their libraries once; "
+            "those on CUDA or vLLM or of several processes start afresh",
+            operational=True,
+        ),
+    ] = True
 
 
 @dataclass

@@ -5,10 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pods import job
 from pods.config import Config
@@ -21,13 +22,36 @@ LOOK_SECONDS = 1.0  # between looks at a job's heartbeat
 GRACE_SECONDS = 30.0  # a job that hangs may end itself first
 
 
+class Process(Protocol):
+    """What is needed of a job's process, fresh or forked; the names are `subprocess.Popen`'s."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...  # noqa: D102
+    def wait(self) -> int: ...  # noqa: D102
+    def terminate(self) -> None: ...  # noqa: D102
+
+
+class Server(Protocol):
+    """What is needed of a fork server (`launch/fork_server.py`)."""
+
+    def spawn(  # noqa: D102
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path | None,
+        stdout: int,
+        stderr: int,
+    ) -> Process: ...
+
+
 @dataclass
 class Running:
     """A job's process."""
 
     store: RunStore
     config: Config
-    process: subprocess.Popen[bytes]
+    process: Process
     devices: tuple[str, ...]
     started: float
     heartbeat: float = 0.0
@@ -45,7 +69,11 @@ def job_name(config: Config) -> str:
 
 
 def start(
-    store: RunStore, config: Config, devices: tuple[str, ...], cwd: Path | None = None
+    store: RunStore,
+    config: Config,
+    devices: tuple[str, ...],
+    cwd: Path | None = None,
+    server: Server | None = None,
 ) -> Running:
     """Start a run's frozen config in a process of its own.
 
@@ -54,15 +82,17 @@ def start(
         config: the frozen one.
         devices: GPUs it has to itself; none: those that the environment names.
         cwd: what paths in the config are relative to; None: this process's.
+        server: forks the process; None: it is started afresh.
 
     Raises:
-        OSError: the disk does not take the attempt's folder; nothing was started.
+        OSError: the disk does not take the attempt's folder, or the server has died; nothing was
+            started.
     """
     if store.status().get("error"):
         store.set_status(error=None)  # of an earlier attempt
     attempt = new_attempt(store)
     words = [str(store.folder), str(attempt)]
-    process = spawn("pods.job", words, attempt, config, devices, cwd)
+    process = spawn("pods.job", words, attempt, config, devices, cwd, server)
     return Running(store, config, process, devices, time.monotonic())
 
 
@@ -73,17 +103,21 @@ def spawn(
     config: Config,
     devices: tuple[str, ...],
     cwd: Path | None = None,
-) -> subprocess.Popen[bytes]:
+    server: Server | None = None,
+) -> Process:
     """Start `python -m MODULE ARGUMENTS` for a run; PLACE/console.log is its console.
 
     Raises:
-        OSError: the disk does not take the console; nothing was started.
+        OSError: the disk does not take the console, or the server has died; nothing was started.
     """
     environment = {**os.environ, "PYTHONPATH": python_path()}
     environment["OMP_NUM_THREADS"] = str(config.hardware.threads)  # jobs must not fight for cores
     if devices and config.hardware.device == "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     with (place / "console.log").open("wb") as output:
+        if server is not None:
+            console = output.fileno()
+            return server.spawn([module, *arguments], environment, cwd, console, console)
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
@@ -110,7 +144,7 @@ def attend(active: Running) -> int:
         raise
     finally:
         print(result(active), flush=True)
-    return active.process.returncode
+    return active.process.wait()
 
 
 def end_if_silent(active: Running) -> None:
@@ -121,7 +155,8 @@ def end_if_silent(active: Running) -> None:
     limit = active.config.watchdog_seconds
     if limit is not None and active.silent * LOOK_SECONDS > limit + GRACE_SECONDS:
         active.killed = f"no sign of life for {active.silent * LOOK_SECONDS:.0f} s: killed"
-        os.killpg(active.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it ended after all
+            os.killpg(active.process.pid, signal.SIGKILL)
 
 
 def result(ended: Running) -> str:
@@ -141,7 +176,7 @@ def ended_line(store: RunStore, config: Config, seconds: float) -> str:
 
 def _note_end(ended: Running) -> None:
     """Write down what the job could not: one that died without a word is lost, and goes on."""
-    status, code = ended.store.status(), ended.process.returncode
+    status, code = ended.store.status(), ended.process.wait()
     own = code in (job.DONE, job.FAILED, job.AGAIN)
     if status["state"] == "running" or (status["state"] not in ("done", "failed") and not own):
         ended.store.set_status(state="lost", error=ended.killed or death(code))

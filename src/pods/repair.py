@@ -1,6 +1,5 @@
 """`pods evaluate`: make what a study's evaluations lack, and only that, a process a run."""
 
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from pods.config import Config
 from pods.console import forgiving_console
 from pods.job import AGAIN, DONE, FAILED, is_disk_trouble
 from pods.launch.local import need, slots
-from pods.process import death, spawn
+from pods.process import Process, death, spawn
 from pods.reevaluate import REPORT
 from pods.runs.attempts import new_attempt
 from pods.runs.checkpoint import DAMAGED
@@ -157,11 +156,13 @@ def _one(work: tuple[Looked, list[int]], free: "SimpleQueue[tuple[str, ...]]", s
             return AGAIN
         place, explained = new_attempt(run.store, "reevaluations"), False
         arguments = [str(run.store.folder), str(place), *map(str, steps)]
-        with spawn("pods.reevaluate", arguments, place, run.config, devices) as process:
+        process = spawn("pods.reevaluate", arguments, place, run.config, devices)
+        try:
             for row in _reported(process, place / REPORT, stop):
                 print(f"{_name(run.store)}  {_line(row)}", flush=True)
                 explained |= "error" in row
-        code = process.returncode
+        finally:
+            code = process.wait()
         if code != DONE and not explained:
             print(f"{_name(run.store)}  {death(code)} ({place / 'console.log'})")
         again = code == AGAIN or (code not in (DONE, FAILED) and stop.requested)
@@ -173,9 +174,7 @@ def _one(work: tuple[Looked, list[int]], free: "SimpleQueue[tuple[str, ...]]", s
         free.put(devices)
 
 
-def _reported(
-    process: "subprocess.Popen[bytes]", report: Path, stop: Stop
-) -> Iterator[dict[str, Any]]:
+def _reported(process: Process, report: Path, stop: Stop) -> Iterator[dict[str, Any]]:
     """Yield the lines of a process's report as they come; hand on a request to stop."""
     seen, ended = 0, False
     while not ended:

@@ -97,6 +97,8 @@ def _section(cls: Any, values: Any, prefix: str) -> Any:
     made = {}
     for field, hint in hints.items():
         name = prefix + field
+        if field not in values and hasattr(cls, field):
+            continue  # its default: a run that an earlier version froze is read all the same
         if field not in values:
             raise ConfigError(name, "", "missing (earlier versions did not have it)")
         if get_origin(hint) is Annotated:

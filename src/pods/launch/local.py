@@ -1,14 +1,17 @@
 """The jobs of a sweep on this machine: GPUs or cores of its own for each."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
 from pods import job
 from pods.board import Board
 from pods.config import Config
+from pods.launch.fork_server import ForkServer
 from pods.launch.place import Job, Place
 from pods.machine import cores
 from pods.memory.fit import outlook
@@ -20,6 +23,8 @@ from pods.stop import Stop, stop_on_signals
 from pods.validate import ConfigError
 
 POLL_SECONDS = 0.05
+FORKED_WITH = ("pods.assemble", "pods.rehearsal")  # they import all that a job computes with
+TRACKED_WITH = ("wandb.apis.public",)  # with most of what `wandb.init` imports
 
 
 def place(configs: Sequence[Config]) -> Place:
@@ -104,13 +109,37 @@ class _Sweep:
     slots: Slots
     stop: Stop
     board: Board
+    server: ForkServer | None
     running: list[Running] = field(default_factory=list)
+
+
+def fork_server(configs: Sequence[Config]) -> ForkServer | None:
+    """What is to fork these jobs; None: each is started afresh.
+
+    A GPU's libraries do not outlive a fork, vLLM and torchrun start processes of their own, and
+    threads are read once, when torch loads. For one job there is nothing to save.
+    """
+    threads = {config.hardware.threads for config in configs}
+    if sys.platform != "linux" or len(configs) < 2 or len(threads) > 1:
+        return None
+    for config in configs:
+        hardware, on_vllm = config.hardware, config.engine.name == "vllm"
+        if hardware.device == "cuda" or hardware.processes > 1 or on_vllm:
+            return None
+        if not config.launch.fork_server:
+            return None
+    tracked = any(config.tracking.wandb != "none" for config in configs)
+    return ForkServer(threads.pop(), FORKED_WITH + TRACKED_WITH * tracked)
 
 
 def _run_all(jobs: Sequence[Job], slots: Slots) -> bool:
     """Run the jobs in their order; return whether the sweep was asked to stop."""
-    with stop_on_signals() as stop, Board(len(jobs)) as board:
-        sweep = _Sweep(list(jobs), slots, stop, board)
+    with ExitStack() as held:
+        stop, board = held.enter_context(stop_on_signals()), held.enter_context(Board(len(jobs)))
+        server = fork_server([config for _, config in jobs])
+        if server is not None:
+            held.enter_context(server)
+        sweep = _Sweep(list(jobs), slots, stop, board, server)
         try:
             for ended in _ended(sweep):
                 board.end(result(ended))
@@ -154,12 +183,15 @@ def _start_next(sweep: _Sweep) -> bool:
         sweep.waiting.pop(0)
         sweep.board.end(f"{state_of(store):<9} {job_name(config)}  by another process")
         return True
+    if sweep.server is not None and sweep.server.is_loading():
+        return False
     devices = sweep.slots.take(need(config, sweep.slots))
     if devices is None:
         return False
     sweep.waiting.pop(0)
     try:
-        sweep.running.append(start(store, config, devices))
+        server = sweep.server if sweep.server is not None and sweep.server.is_alive() else None
+        sweep.running.append(start(store, config, devices, server=server))
     except OSError as error:
         sweep.slots.give(devices)
         sweep.board.end(f"not begun {job_name(config)}  {error}")
