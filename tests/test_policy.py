@@ -408,6 +408,10 @@ def test_learning_rate_by_hand():
     assert at(3, schedule="linear", **decay) == 1.0
     assert at(8, schedule="linear", **decay) == pytest.approx(0.5)
     assert at(8, schedule="cosine", **decay) == pytest.approx(0.5)
+    assert at(7, schedule="linear", **decay) == pytest.approx(0.6)
+    assert at(5, schedule="cosine", warmup_steps=2, schedule_steps=10) == pytest.approx(
+        (2 + np.sqrt(2)) / 4  # a quarter of the way: (1 + cos(pi / 4)) / 2
+    )
     assert at(13, schedule="linear", **decay) == at(99, schedule="cosine", **decay) == 0.0
 
 
