@@ -10,6 +10,7 @@ import pytest
 from compose import composed
 from running import SHORT, run_here
 from safetensors.numpy import load_file
+from test_step_record import LINE
 
 from pods import assemble, job, train
 from pods.policy.load import load
@@ -59,6 +60,7 @@ def test_void_steps_are_counted_kept_and_change_nothing(poison):
     folder = run_here(*SPOILED).folder
     lines = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines] == list(range(1, 10))
+    assert list(lines[0]) == [key for key in LINE if not key.startswith("selector/")]
     assert {line["step"]: line["nonfinite"] for line in lines if line["nonfinite"]} == {
         3: "a reward is NaN or infinite", 4: "a reward is NaN or infinite", 6: "the loss is nan",
     }  # fmt: skip
