@@ -103,8 +103,23 @@ def test_every_whole_completion_is_told_once_with_its_prompt(max_rows):
     )
     made = [(i, rollout.text) for i, group in enumerate(groups) for rollout in group]
     assert sorted(told) == sorted(made)
-    assert told != made  # short ones first
     assert {rollout.finished for group in groups for rollout in group} == {True, False}
+
+
+def test_a_completion_is_told_right_after_its_last_token():
+    tokens, told = [0], []
+
+    def count():  # called before each token of the batch
+        tokens[0] += 1
+
+    counting = TransformersEngine(POLICY, 64, count)
+    groups = counting.generate(
+        PROMPTS, 6, Sampling(1.0, 24), [1, 2, 3, 4],
+        lambda place, text: told.append((place, text, tokens[0])),
+    )  # fmt: skip
+    made = [(i, r.text, len(r.completion_ids)) for i, group in enumerate(groups) for r in group]
+    assert sorted(told) == sorted(made)
+    assert len({length for _, _, length in made}) > 3
 
 
 def test_no_generator_outside_is_touched():
