@@ -14,7 +14,7 @@ from pods.method.group_filter import informative, next_batch
 from pods.method.mopps import Mopps
 from pods.method.prompts import Uniform, dump, restore, start
 from pods.method.walk import Outcome, Walk
-from pods.records import Parts
+from pods.records import Grade, Parts
 from pods.step_record import metrics, rollout_rows
 
 N = 4
@@ -288,6 +288,38 @@ def test_resampling_is_bounded_and_trains_on_what_there_is(monkeypatch):
     assert sum(step.seconds.values()) > 0
     with pytest.raises(ValueError, match=r"group_filter\.max_batches=2: must give at least"):
         loop(*words, "group_filter.max_batches=2")
+
+
+def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(monkeypatch):
+    """Five are wanted, three at once; of five problems the even ones have variance.
+
+    0, 1, 2 give two; 3 * 3 / 2 = 4 are too many at once: 3, 4, 0 give two more; the one that is
+    missing takes 1 * 3 / 2 = 1.5, rounded down: 1, which gives none; after that, three again.
+    """
+    from test_train import loop
+
+    monkeypatch.setattr(walks, "_order", Order())
+    made, _ = loop("group_filter=resample", "group_filter.batch=3", "group_filter.adaptive=true",
+                   "group_filter.margin=1", "prompts_per_step=5")  # fmt: skip
+    step = made.step(1, Uniform())
+    batches = [[0, 1, 2], [3, 4, 0], [1], [2, 3, 4]]
+    assert [[p for (p,) in call[0]] for call in made.engine.calls] == batches
+    assert [group.place for group in step.groups if group.trained] == [0, 2, 4, 0, 2]
+
+
+@pytest.mark.parametrize(("metric", "trained"), [("reward", 2), ("correct", 0)])
+def test_the_group_filter_goes_by_the_metric_of_the_config(metric, trained):
+    from test_train import TASK, loop
+
+    formed = replace(TASK, grade=lambda text, gold: Grade("wrong", True, Parts(0.0, float(text))))
+    made, updates = loop("group_filter=skip", f"group_filter.metric={metric}", "prompts_per_step=2")
+    step = replace(made, task=formed, prompts=[(0,)] * 5).step(1, Uniform())
+    assert sum(group.trained for group in step.groups) == trained == 2 * len(updates)
+
+
+def test_greso_starts_from_the_chances_of_the_config():
+    words = ("prompts=greso", "prompts.greso.p_easy=0.25", "prompts.greso.p_hard=0.75")
+    assert start(composed(*words).prompts) == Greso(p_easy=0.25, p_hard=0.75)
 
 
 def test_a_void_step_moves_on_and_teaches_prompt_selection_nothing():

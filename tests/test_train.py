@@ -13,7 +13,8 @@ from pods.method.prompts import Uniform
 from pods.method.rules import max_variance, random
 from pods.method.walk import Walk
 from pods.policy.update import UpdateStats
-from pods.records import Grade, Parts, Problem, Rollout, Task
+from pods.randomness import derive, evaluation_seed
+from pods.records import Grade, Parts, Problem, Rollout, Sampling, Task
 from pods.runs.clock import TrainClock
 from pods.step_record import metrics, rollout_rows
 from pods.train import Loop
@@ -216,6 +217,23 @@ def test_prompts_come_once_an_epoch_and_the_seed_decides_their_order():
     assert len(orders) > 10
 
 
+def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again():
+    made, _ = loop("budget.max_steps=2")
+    events, engine, update = [], made.engine, made.update
+    generate = engine.generate
+    engine.sync = lambda: events.append("sync")
+    engine.generate = lambda *words: events.append("generate") or generate(*words)
+    noted = dataclasses.replace(made, update=lambda *a: events.append("update") or update(*a))
+    list(noted.steps(0, Uniform()))
+    assert events == ["generate", "update", "sync"] * 2
+
+
+def test_a_seed_is_what_a_hash_of_its_purpose_and_counters_says():
+    """So that no version draws anew: `printf 1/rollouts/2/3 | sha256sum`, its first 63 bits."""
+    assert derive(1, "rollouts", 2, 3) == 0x85DA847BC2FC5396 >> 1
+    assert evaluation_seed(0, 100, 1, 7) == 0x0D34BBF34E7239DA >> 1  # 0/evaluation/100/1/7
+
+
 def test_seeds_of_generation_differ_by_run_step_and_slot():
     seeds = []
     for seed in (0, 1):
@@ -227,7 +245,10 @@ def test_seeds_of_generation_differ_by_run_step_and_slot():
 
 
 def test_evaluation_asks_everything_r_times_with_its_own_seeds_in_fixed_chunks():
-    config = composed("evaluation.repeats=3", "engine.max_rows=4", "evaluation.questions=5")
+    config = composed(
+        "evaluation.repeats=3", "engine.max_rows=4", "evaluation.questions=5",
+        "evaluation.temperature=0.25", "sampling.max_completion_tokens=7",
+    )  # fmt: skip
     engine, prompts = FakeEngine(), [(i,) for i in range(4)]
     task = Task("fake", PROBLEMS, PROBLEMS[:4], TASK.grade)  # one of five had too long a prompt
     whole = [r for chunk in evaluate(config, task, prompts, engine, 7, 0) for r in chunk]
@@ -235,7 +256,8 @@ def test_evaluation_asks_everything_r_times_with_its_own_seeds_in_fixed_chunks()
         (k, f"p{q}") for k in range(3) for q in range(4)
     ]
     assert len({r.seed for r in whole}) == 12
-    assert [len(call[0]) for call in engine.calls] == [4, 4, 4]
+    assert [call[:3] for call in engine.calls] == [(prompts, 1, Sampling(0.25, 7))] * 3
+    assert [seed for call in engine.calls for seed in call[3]] == [r.seed for r in whole]
     rest = [r for chunk in evaluate(config, task, prompts, FakeEngine(), 7, 8) for r in chunk]
     assert rest == whole[8:]
     assert list(evaluate(config, task, prompts, FakeEngine(), 7, 12)) == []
@@ -275,11 +297,15 @@ def test_slow_grading_begins_with_each_completion_and_nothing_is_lost():
         return grade(text, gold)
 
     task = dataclasses.replace(TASK, grade=noted, ahead=lambda *pair: begun.append(pair))
-    one(dataclasses.replace(made, task=task, engine=Telling()), 1)
+    telling = Telling()
+    one(dataclasses.replace(made, task=task, engine=telling), 1)
     assert begun == asked and len(begun) == 8
+    [(prompts, *_)] = telling.calls
+    assert [gold for _, gold in asked] == [str(i) for (i,) in prompts for _ in range(4)]
     begun.clear(), asked.clear()
     config = composed("evaluation.repeats=2", "engine.evaluation_chunk=3")
     prompts = [(i,) for i in range(5)]
     records = [r for rows in evaluate(config, task, prompts, Telling(), 1, 0) for r in rows]
     assert begun == asked and len(records) == 10
+    assert [gold for _, gold in asked] == [str(i) for (i,) in prompts] * 2
     assert records[0].lenient is None and records[0].verdict in ("right", "wrong")

@@ -81,6 +81,7 @@ def test_two_steps_of_training_beside_plain_torch():
         "update.epochs=2", "update.minibatches=2", "update.clip_low=0.1", "update.clip_high=0.3",
         "update.kl_beta=0.5", "update.lr=0.008", "update.warmup_steps=4", "update.grad_clip=0.1",
         "update.betas=[0.5,0.6]", "update.weight_decay=0.3", "sampling.temperature=0.7",
+        "update.micro_batch_tokens=20",
     )  # fmt: skip
     made, other = rollouts(policy), copy.deepcopy(policy)
     before = flat(policy.model.parameters())
