@@ -18,6 +18,12 @@ def test_advantages_of_the_kept_with_both_stds():
     assert population == pytest.approx([-1.0, 1.0])
 
 
+def test_advantages_of_one_right_answer_of_four():
+    # mean 0.25, sample std sqrt((3 / 16 + 9 / 16) / 3) = 0.5
+    found = advantages(np.array([0.0, 0.0, 1.0, 0.0]), EVERYTHING, over="selected", ddof=1, eps=0.0)
+    assert found.tolist() == [-0.5, -0.5, 1.5, -0.5]
+
+
 def test_advantages_over_the_full_group_and_eps():
     rewards = np.array([0.0, 1.0, 1.0, 0.0])  # mean 0.5, population std 0.5
     found = advantages(rewards, np.array([1, 3]), over="full", ddof=0, eps=0.5)

@@ -73,7 +73,7 @@ GRESO = [  # taken, passed over, outcomes, rows afterwards, p_easy, p_hard
 
 
 def test_a_trace_of_greso_by_hand():
-    words = ("target_easy=0.25", "target_hard=0.5", "adjust_after=1")
+    words = ("target_easy=0.25", "target_hard=0.5", "adjust_after=2")
     config = composed(*(f"prompts.greso.{word}" for word in words)).prompts
     walk, selector = Scripted(4, {24: 0.9, 31: 0.9}), Greso(p_easy=0.5, p_hard=0.5)
     for taken, passed_over, outcomes, streaks, p_easy, p_hard in GRESO:
@@ -91,6 +91,11 @@ def test_gresos_chance_to_pass_over():
     chances = [known.p_filter(problem, config) for problem in range(5)]
     assert chances == pytest.approx([0.0, 0.6, 1 - 0.4**3, 1 - 0.8**3, 0.99])
     assert moved(0.055, True, config) == 0.05 and moved(0.945, False, config) == 0.95
+
+
+def test_greso_never_passes_over_a_problem_that_it_knows_nothing_of():
+    chosen, _ = Greso(p_easy=0.5, p_hard=0.5).choose(Scripted(4, {0: 0.0}), 1, composed().prompts)
+    assert (chosen.problems, chosen.passed_over) == ([0], 0)
 
 
 @pytest.mark.parametrize("prompts", [1, 2, 8, 384])
@@ -165,9 +170,20 @@ def test_a_trace_of_mopps_by_hand():
 def test_mopps_draws_from_the_posterior():
     config = composed("prompts.mopps.candidates=2").prompts
     known = Mopps(posteriors={"0": (90.0, 10.0)})  # mean 0.9; against a rate drawn evenly
-    taken = [known.choose(Walk(seed, 2), 1, config)[0].problems for seed in range(3000)]
-    # problem 1 is nearer a half where |u - 1/2| < |x - 1/2|: with chance 2 E|x - 1/2| = 0.8
-    assert np.mean([problem == [1] for problem in taken]) == pytest.approx(0.8, abs=0.03)
+    seeds = [known.choose(Walk(seed, 2), 1, config) for seed in range(3000)]
+    places = [replace(known, place=2 * i).choose(Walk(0, 2), 1, config) for i in range(3000)]
+    for drawn in (seeds, places):
+        # problem 1 is nearer a half where |u - 1/2| < |x - 1/2|: with chance 2 E|x - 1/2| = 0.8
+        taken = [chosen.problems == [1] for chosen, _ in drawn]
+        assert np.mean(taken) == pytest.approx(0.8, abs=0.03)
+
+
+def test_mopps_looks_for_the_target_of_the_config():
+    known = Mopps(posteriors={"0": (1.0, 3.0), "1": (3.0, 1.0)})  # means 1/4 and 3/4
+    for target, problem in ((0.3, 0), (0.7, 1)):
+        words = ("prompts.mopps.candidates=2", f"prompts.mopps.target={target}")
+        chosen, _ = known.choose(Scripted(2), 1, composed(*words).prompts)
+        assert chosen.problems == [problem]
 
 
 def test_mopps_takes_problems_of_middling_success():

@@ -148,6 +148,7 @@ def test_the_line_of_a_whole_step_by_hand(monkeypatch):
     made, _ = loop("prompts_per_step=3", seconds=TICKS)
     first, second = made.step(1, Uniform()), made.step(2, Uniform(3))
     assert (first.epoch, first.selector, second.selector) == (0, Uniform(3), Uniform(6))
+    assert loop("prompts_per_step=3")[0].step(1, Uniform(2)).epoch == 0  # its last prompt's
     line = metrics(second)
     stats = ("loss", "grad_norm", "clip_fraction", "kl", "logprob_gap", "logprob_gap_mean",
              "importance_mean", "importance_cut", "lr")  # fmt: skip
