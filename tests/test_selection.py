@@ -13,6 +13,7 @@ from pods.method.greso import Greso, moved
 from pods.method.group_filter import informative, next_batch
 from pods.method.mopps import Mopps
 from pods.method.prompts import Uniform, dump, restore, start
+from pods.method.rules import random
 from pods.method.walk import Outcome, Walk
 from pods.records import Grade, Parts
 from pods.step_record import metrics, rollout_rows
@@ -321,6 +322,33 @@ def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(monkey
     batches = [[0, 1, 2], [3, 4, 0], [1], [2, 3, 4]]
     assert [[p for (p,) in call[0]] for call in made.engine.calls] == batches
     assert [group.place for group in step.groups if group.trained] == [0, 2, 4, 0, 2]
+
+
+RESAMPLED = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=2")
+
+
+def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(monkeypatch):
+    from test_train import loop
+
+    monkeypatch.setattr(walks, "_order", Order())
+    made, _ = loop(*RESAMPLED, "prompts=mopps", "prompts.mopps.candidates=2")
+    step = made.step(1, start(made.config.prompts))
+    assert step.passed_over == step.batches > 1 and step.spared == 0
+    made, _ = loop(*RESAMPLED, "prompts=greso")
+    streaks = dict.fromkeys("0123", 9)  # 4 alone has a good chance, and it is informative
+    step = made.step(1, Greso(p_easy=0.5, p_hard=0.5, streaks=streaks))
+    assert [group.place for group in step.groups] == [4, 4]
+    assert step.batches == 2 and step.spared == step.passed_over == 8
+    assert metrics(step)["rollouts_saved"] == 8 * 4
+
+
+def test_the_rules_draws_differ_between_the_samplings_of_a_step():
+    from test_train import loop
+
+    made, _ = loop(*RESAMPLED, "nm.n=16", "nm.m=8", "group_filter.max_batches=4")
+    barren = replace(made, rule=random, prompts=[(1,)] * 5)  # so that it samples four times
+    kept = [tuple(group.kept) for group in barren.step(1, Uniform()).groups]
+    assert len(set(kept)) == 4
 
 
 @pytest.mark.parametrize(("metric", "trained"), [("reward", 2), ("correct", 0)])

@@ -76,11 +76,11 @@ def one(made, number):
 
 
 def test_a_step_is_one_generation_call_and_one_update_on_the_kept():
-    made, updates = loop()
+    made, updates = loop("sampling.temperature=0.75", "sampling.max_completion_tokens=16")
     step = one(made, 1)
     [(prompts, n, sampling, seeds)] = made.engine.calls
     assert n == 4 and len(prompts) == 2 and len(set(seeds)) == 2
-    assert (sampling.temperature, sampling.max_completion_tokens) == (1.0, 32)
+    assert sampling == Sampling(0.75, 16)
     [(rollouts, advantages, at)] = updates
     assert len(rollouts) == len(advantages) == 4 and at == 1
     kept = [group.rollouts[i] for group in step.groups for i in group.kept]
