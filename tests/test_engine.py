@@ -173,7 +173,8 @@ def test_no_generator_outside_is_touched():
 def test_a_shared_beginning_is_encoded_once_with_the_same_result(monkeypatch):
     unequal = [PROMPTS[0] * 2 + prompt for prompt in PROMPTS]
     equal = [prompt[:19] for prompt in unequal[1:]]
-    for prompts in (unequal, equal):
+    one_begins_another = [unequal[1], unequal[1] + PROMPTS[2]]
+    for prompts in (unequal, equal, one_begins_another):
         seeds = list(range(len(prompts)))
         monkeypatch.setattr(transformers_engine, "SHARED_TOKENS", 10_000)
         plain = engine().generate(prompts, 4, Sampling(1.0, 16), seeds)

@@ -13,7 +13,7 @@ from pods.method.prompts import Uniform
 from pods.method.rules import max_variance, random
 from pods.method.walk import Walk
 from pods.policy.update import UpdateStats
-from pods.randomness import derive, evaluation_seed
+from pods.randomness import derive, evaluation_seed, evaluation_seeds
 from pods.records import Grade, Parts, Problem, Rollout, Sampling, Task
 from pods.runs.clock import TrainClock
 from pods.step_record import metrics, rollout_rows
@@ -233,6 +233,7 @@ def test_a_seed_is_what_a_hash_of_its_purpose_and_counters_says():
     """So that no version draws anew: `printf 1/rollouts/2/3 | sha256sum`, its first 63 bits."""
     assert derive(1, "rollouts", 2, 3) == 0x85DA847BC2FC5396 >> 1
     assert evaluation_seed(0, 100, 1, 7) == 0x0D34BBF34E7239DA >> 1  # 0/evaluation/100/1/7
+    assert evaluation_seeds(0, 100, 1, 8)[7] == 0x0D34BBF34E7239DA >> 1
 
 
 def test_seeds_of_generation_differ_by_run_step_and_slot():
