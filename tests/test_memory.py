@@ -142,6 +142,17 @@ def test_what_the_advice_names_makes_a_plan_smaller(word, part):
     assert after.peak <= before.peak
 
 
+def test_layers_that_are_computed_again_keep_their_input_alone():
+    """16 completions of 512 tokens and their prompt's 512, each 896 float32 numbers a layer."""
+    config = composed("hardware=h200", "task=gsm8k", "model=qwen2_5_0_5b", "model.dtype=float32",
+                      "update.activation_checkpointing=true", "update.micro_batch_tokens=16384",
+                      "dry_run=true")  # fmt: skip
+    assert config.prompts_per_step * config.nm.m == 16
+    half = dataclasses.replace(QWEN, layers=12, adapted=84)
+    whole, less = (make_plan(config, shape).update["activations"] for shape in (QWEN, half))
+    assert whole - less == 12 * 17 * 512 * 896 * 4
+
+
 def test_a_run_that_does_not_fit_is_told_the_fewest_changes_that_suffice(monkeypatch):
     config = composed()
     needed = make_plan(config, read_shape(config.model)).peak

@@ -383,6 +383,13 @@ def test_an_update_that_is_not_finite_or_cut_off_moves_nothing(several):
         update.update(policy, optimizer, config, rollouts(policy), signs, 2)
     assert_nothing_moved()
 
+    steep = next(p for p in policy.model.parameters() if p.requires_grad)
+    handle = steep.register_hook(lambda gradient: gradient * np.inf)
+    with pytest.raises(FloatingPointError, match="the gradient's norm is"):  # of a finite loss
+        update.update(policy, optimizer, config, rollouts(policy), SIGNS, 2)
+    handle.remove()
+    assert_nothing_moved()
+
     calls = iter(range(100))
 
     def stop_late():
