@@ -116,9 +116,15 @@ def test_balanced_keeps_as_many_right_as_wrong_where_it_can(right, wrong, data):
     m = data.draw(st.integers(1, n))
     rewards = np.array([1.0] * right + [0.0] * (n - right))
     kept = int(rewards[balanced(group(list(rewards)), m, np.random.default_rng(0))].sum())
-    assert abs(kept - (m - kept)) == min(
-        abs(k - (m - k)) for k in range(max(0, m - (n - right)), min(right, m) + 1)
-    )
+    possible = range(max(0, m - (n - right)), min(right, m) + 1)
+    assert kept == min(possible, key=lambda k: (abs(k - (m - k)), -k))  # the odd one is right
+
+
+@pytest.mark.parametrize(("m", "right"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)])
+def test_the_odd_one_of_balanced_is_right(m, right):
+    for seed in range(20):
+        kept = balanced(group([1.0, 0.0] * 3), m, np.random.default_rng(seed))
+        assert sum(i % 2 == 0 for i in kept) == right
 
 
 def test_balanced_draws_every_right_one_alike():

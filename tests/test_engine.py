@@ -1,12 +1,14 @@
 """The transformers engine, on the real tiny model: right tokens, right log-probs, seeded draws."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from compose import composed
 
 from pods.policy import logprobs
-from pods.policy.load import load
+from pods.policy.load import Policy, load
 from pods.policy.packing import pack
 from pods.policy.scoring import score_all
 from pods.records import Sampling
@@ -34,6 +36,46 @@ def test_greedy_equals_transformers_own_generate():
         expected = POLICY.model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=32)
         assert list(rollout.completion_ids) == expected[0, len(prompt) :].tolist()
         assert rollout.finished
+        with torch.no_grad():  # its log-probs are those at temperature 1
+            scores = POLICY.model(expected).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        assert rollout.logprobs == pytest.approx(scores.amax(1).numpy(), abs=1e-4)
+
+
+def test_any_of_several_ids_ends_a_completion(monkeypatch):
+    """A model's generation config may name more than its tokenizer's own."""
+    four = POLICY.tokenizer.convert_tokens_to_ids("4")
+    own = POLICY.tokenizer.eos_token_id
+    settings = POLICY.causal_lm.generation_config
+    for named in ([four, own], four):
+        monkeypatch.setattr(settings, "eos_token_id", named)
+        assert POLICY.stop_ids == sorted([four, own])
+    groups = engine().generate(PROMPTS, 16, Sampling(1.0, 32), [1, 2, 3, 4])
+    ends = set()
+    for rollout in (r for group in groups for r in group):
+        *before, last = rollout.completion_ids
+        ends.add(last)
+        assert rollout.finished and not {four, own} & set(before)
+    assert ends == {four, own}
+    monkeypatch.setattr(settings, "eos_token_id", None)
+    assert POLICY.stop_ids == [own]
+
+
+def test_ids_that_the_tokenizer_does_not_know_are_never_drawn():
+    """Models pad their output layer; here half of it counts as padding."""
+
+    class Narrow(Policy):
+        vocabulary = 9
+
+    narrow = Narrow(POLICY.model, POLICY.tokenizer, None)
+    hot = TransformersEngine(narrow, 64, lambda: None).generate(
+        PROMPTS, 8, Sampling(100.0, 16), [1, 2, 3, 4]
+    )
+    drawn = {i for group in hot for r in group for i in r.completion_ids}
+    assert drawn == set(range(9))
+    padded = SimpleNamespace(
+        tokenizer=range(17), causal_lm=SimpleNamespace(config=SimpleNamespace(vocab_size=32))
+    )
+    assert Policy.vocabulary.fget(padded) == 17
 
 
 def test_greedy_solves_the_task_and_sampling_mostly_does_not():
@@ -103,8 +145,23 @@ def test_every_whole_completion_is_told_once_with_its_prompt(max_rows):
     )
     made = [(i, rollout.text) for i, group in enumerate(groups) for rollout in group]
     assert sorted(told) == sorted(made)
-    assert told != made  # short ones first
     assert {rollout.finished for group in groups for rollout in group} == {True, False}
+
+
+def test_a_completion_is_told_right_after_its_last_token():
+    tokens, told = [0], []
+
+    def count():  # called before each token of the batch
+        tokens[0] += 1
+
+    counting = TransformersEngine(POLICY, 64, count)
+    groups = counting.generate(
+        PROMPTS, 6, Sampling(1.0, 24), [1, 2, 3, 4],
+        lambda place, text: told.append((place, text, tokens[0])),
+    )  # fmt: skip
+    made = [(i, r.text, len(r.completion_ids)) for i, group in enumerate(groups) for r in group]
+    assert sorted(told) == sorted(made)
+    assert len({length for _, _, length in made}) > 3
 
 
 def test_no_generator_outside_is_touched():
@@ -116,7 +173,8 @@ def test_no_generator_outside_is_touched():
 def test_a_shared_beginning_is_encoded_once_with_the_same_result(monkeypatch):
     unequal = [PROMPTS[0] * 2 + prompt for prompt in PROMPTS]
     equal = [prompt[:19] for prompt in unequal[1:]]
-    for prompts in (unequal, equal):
+    one_begins_another = [unequal[1], unequal[1] + PROMPTS[2]]
+    for prompts in (unequal, equal, one_begins_another):
         seeds = list(range(len(prompts)))
         monkeypatch.setattr(transformers_engine, "SHARED_TOKENS", 10_000)
         plain = engine().generate(prompts, 4, Sampling(1.0, 16), seeds)

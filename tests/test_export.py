@@ -9,6 +9,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from pods.policy import export
 from pods.policy.export import merged_weights, save_adapter
 from pods.policy.load import load
 from pods.policy.merged import Merged, mergeable
@@ -33,7 +34,7 @@ def untrained(config, dtype):
 
 
 def test_the_merge_is_pefts_own_and_leaves_the_policy_alone():
-    _, policy = disturbed("model.tuning=lora")
+    _, policy = disturbed("model.tuning=lora", "model.lora.alpha=24")
     before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
     merged = {name: w for name, w, _, _ in merged_weights(policy, torch.float32, {})}
     for name, parameter in policy.model.named_parameters():
@@ -49,7 +50,8 @@ def test_the_merge_is_pefts_own_and_leaves_the_policy_alone():
 
 
 def test_the_merged_copy_follows_the_adapters_and_shares_what_has_none():
-    _, policy = disturbed("model.tuning=lora", "model.lora.targets=[q_proj,down_proj]")
+    words = ("model.lora.targets=[q_proj,down_proj]", "model.lora.alpha=24")
+    _, policy = disturbed("model.tuning=lora", *words)
     before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
     merged, ids = Merged(policy), torch.arange(1, 9)[None]
     for _ in range(2):
@@ -116,6 +118,17 @@ def test_the_kept_projection_is_what_a_loop_over_the_weights_finds(base):
         assert weight.dtype == torch.bfloat16
         assert wanted.item() == pytest.approx((change * change).sum().item(), rel=1e-2)
         assert carried.item() == pytest.approx((kept * change).sum().item(), rel=5e-2)
+
+
+def test_the_kept_projection_of_two_weights_by_hand():
+    """Between 1 and 2 bfloat16 knows multiples of 2^-7: of the changes one arrives, one is lost."""
+    unit = 2.0**-7
+    before, change = torch.tensor([1 + unit / 4, 1.0]), torch.tensor([unit, unit / 4])
+    found = export._rounded("name", before, change, before + change, torch.bfloat16)
+    name, weight, carried, wanted = found
+    assert name == "name" and weight.tolist() == [1 + unit, 1.0]
+    assert carried.item() == unit**2  # from 1 to 1 + unit, times the change
+    assert wanted.item() == unit**2 + (unit / 4) ** 2
 
 
 def test_a_coarse_merge_onto_a_coarse_base_loses_small_changes_and_keeps_large_ones():

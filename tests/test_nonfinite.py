@@ -10,11 +10,13 @@ import pytest
 from compose import composed
 from running import SHORT, run_here
 from safetensors.numpy import load_file
+from test_step_record import LINE
 
 from pods import assemble, job, train
 from pods.policy.load import load
 from pods.policy.optimizer import make_optimizer, restore_optimizer
 from pods.policy.update import update
+from pods.proof import Proof
 from pods.records import Parts, Rollout
 from pods.runs.files import read_lines
 from pods.runs.frozen import freeze
@@ -59,6 +61,7 @@ def test_void_steps_are_counted_kept_and_change_nothing(poison):
     folder = run_here(*SPOILED).folder
     lines = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines] == list(range(1, 10))
+    assert list(lines[0]) == [key for key in LINE if not key.startswith("selector/")]
     assert {line["step"]: line["nonfinite"] for line in lines if line["nonfinite"]} == {
         3: "a reward is NaN or infinite", 4: "a reward is NaN or infinite", 6: "the loss is nan",
     }  # fmt: skip
@@ -112,7 +115,9 @@ def replayed(kept) -> str:
     return str(caught.value)
 
 
-def test_too_many_in_a_row_end_the_run_which_can_go_on_with_a_higher_limit(run_py, poison):
+def test_too_many_in_a_row_end_the_run_which_can_go_on_with_a_higher_limit(
+    run_py, poison, monkeypatch
+):
     poison(rewards=(2, 4, 5, 6))
     folder = freeze(composed(*SPOILED)).folder
     assert job.execute(folder) == job.FAILED
@@ -121,6 +126,11 @@ def test_too_many_in_a_row_end_the_run_which_can_go_on_with_a_higher_limit(run_p
     assert "3 steps in a row were not applied: a reward is NaN or infinite" in status["error"]
     assert "step-000006" in status["error"]
     assert "failed" in run_py(*SPOILED).stderr  # it waits
+    recalled = []
+    monkeypatch.setattr(Proof, "recall", lambda self, gaps: recalled.extend(gaps))
     assert run_here(*SPOILED, "retry=failed", "update.nonfinite_limit=4").folder == folder
     lines = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines if line["nonfinite"]] == [2, 4, 5, 6]
+    # it went on from step 4 and knew what had been until then
+    assert json.loads((folder / "status.json").read_text())["void_steps"] == 4
+    assert recalled == [line.get("logprob_gap_mean") for line in lines[:4]] and recalled[0] > 0

@@ -18,6 +18,12 @@ def test_advantages_of_the_kept_with_both_stds():
     assert population == pytest.approx([-1.0, 1.0])
 
 
+def test_advantages_of_one_right_answer_of_four():
+    # mean 0.25, sample std sqrt((3 / 16 + 9 / 16) / 3) = 0.5
+    found = advantages(np.array([0.0, 0.0, 1.0, 0.0]), EVERYTHING, over="selected", ddof=1, eps=0.0)
+    assert found.tolist() == [-0.5, -0.5, 1.5, -0.5]
+
+
 def test_advantages_over_the_full_group_and_eps():
     rewards = np.array([0.0, 1.0, 1.0, 0.0])  # mean 0.5, population std 0.5
     found = advantages(rewards, np.array([1, 3]), over="full", ddof=0, eps=0.5)
@@ -25,9 +31,11 @@ def test_advantages_over_the_full_group_and_eps():
 
 
 def test_equal_rewards_have_exactly_no_advantage():
-    rewards = np.full(4, 0.1)  # whose mean is not exactly 0.1 in floating point
+    rewards = np.full(3, 0.1)
+    assert rewards.mean() != 0.1  # in floating point, nor is the std 0
     for over in ("selected", "full"):
-        assert advantages(rewards, EVERYTHING, over=over, ddof=1, eps=1e-4).tolist() == [0.0] * 4
+        found = advantages(rewards, np.arange(3), over=over, ddof=1, eps=1e-4)
+        assert found.tolist() == [0.0] * 3
 
 
 def test_without_normalisation_the_advantage_is_the_reward():
@@ -180,14 +188,39 @@ def test_importance_multiplies_the_surrogate_and_not_the_kl():
     assert gradient.tolist() == pytest.approx([-3.0 - 0.02, 0.375 - 0.02])
 
 
-def test_no_importance_is_the_loss_without_it_bit_for_bit():
+def test_no_importance_is_a_weight_of_one_bit_for_bit():
     generator = torch.Generator().manual_seed(0)
     logprobs, old, signs, weights, reference = torch.randn(5, 50, generator=generator)
-    found = policy_loss(
-        logprobs, old, signs, weights,
-        clip_low=0.2, clip_high=0.3, kl_beta=0.1, reference_logprobs=reference,
+    plain, ones = (
+        policy_loss(
+            logprobs, old, signs, weights, clip_low=0.2, clip_high=0.3, kl_beta=0.1,
+            reference_logprobs=reference, importance=importance,
+        )
+        for importance in (None, torch.ones(50))
     )  # fmt: skip
-    ratio, gap = (logprobs - old).exp(), reference - logprobs
-    surrogate = torch.minimum(ratio * signs, ratio.clamp(1 - 0.2, 1 + 0.3) * signs)
-    kl = (weights * (gap.exp() - gap - 1)).sum()
-    assert torch.equal(found.total, 0.1 * kl - (weights * surrogate).sum())
+    for mine, theirs in ((plain.total, ones.total), (plain.clipped, ones.clipped)):
+        assert torch.equal(mine, theirs)
+
+
+def test_the_loss_of_several_tokens_by_hand():
+    """Two tokens of a good sequence, two of a bad one, clip 0.8 to 1.3, KL against half and twice.
+
+    Surrogates 2 * 1, 2 * 1.3 (held), -4 * 0.8 (held), -4 * 1.5; the KL of a reference twice as
+    likely is 2 - ln 2 - 1, of one half as likely 0.5 + ln 2 - 1.
+    """
+    ratios = torch.tensor([1.0, 2.0, 0.5, 1.5], dtype=torch.float64)
+    old = torch.tensor([-1.0, -2.0, -0.5, -3.0], dtype=torch.float64)
+    logprobs = (old + ratios.log()).requires_grad_()
+    found = policy_loss(
+        logprobs, old, torch.tensor([2.0, 2.0, -4.0, -4.0]), torch.tensor([0.5, 0.5, 0.125, 0.125]),
+        clip_low=0.2, clip_high=0.3, kl_beta=0.1,
+        reference_logprobs=logprobs.detach() + torch.tensor([2.0, 0.5, 1.0, 1.0]).log(),
+    )  # fmt: skip
+    found.total.backward()
+    kl = 0.5 * (1 - np.log(2)) + 0.5 * (np.log(2) - 0.5)
+    assert found.kl.item() == pytest.approx(kl)
+    assert found.total.item() == pytest.approx(0.1 * kl - (1.0 + 1.3 - 0.4 - 0.75))
+    assert found.clipped.item() == 2
+    # -weight ratio A where the clip does not hold, and beta weight (1 - reference / policy)
+    expected = [-1.0 - 0.05, 0.1 * 0.5 * 0.5, 0.0, 0.125 * 1.5 * 4]
+    assert logprobs.grad.tolist() == pytest.approx(expected)

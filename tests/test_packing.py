@@ -138,6 +138,14 @@ def test_micro_batches_hold_every_sequence_once_within_the_budget(tokens):
             ]  # fmt: skip
 
 
+def test_a_micro_batch_may_fill_its_budget():
+    """Prompts once, completions as long as their longest: 5 + 3 * 7, 3 + 2 * 2 and 1 + 3 are 37."""
+    made = drawn()
+    for tokens, members in ((37, [6]), (36, [5, 1]), (33, [5, 1]), (32, [4, 2])):
+        batches = micro_batches(made, range(6), tokens)
+        assert [len(batch.members) for batch in batches] == members
+
+
 def test_rows_of_attention_are_alike_in_length(monkeypatch):
     def cuts(lengths):
         found = list(attention._rows_of(Family(0, 2, lengths), torch.device("cpu")))

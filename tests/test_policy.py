@@ -383,6 +383,13 @@ def test_an_update_that_is_not_finite_or_cut_off_moves_nothing(several):
         update.update(policy, optimizer, config, rollouts(policy), signs, 2)
     assert_nothing_moved()
 
+    steep = next(p for p in policy.model.parameters() if p.requires_grad)
+    handle = steep.register_hook(lambda gradient: gradient * np.inf)
+    with pytest.raises(FloatingPointError, match="the gradient's norm is"):  # of a finite loss
+        update.update(policy, optimizer, config, rollouts(policy), SIGNS, 2)
+    handle.remove()
+    assert_nothing_moved()
+
     calls = iter(range(100))
 
     def stop_late():
@@ -405,9 +412,13 @@ def test_learning_rate_by_hand():
 
     assert [at(s, warmup_steps=4) for s in (1, 2, 4, 5, 99)] == [0.25, 0.5, 1.0, 1.0, 1.0]
     decay = {"warmup_steps": 2, "schedule_steps": 12}
-    assert at(3, schedule="linear", **decay) == 1.0
+    assert at(2, schedule="linear", **decay) == at(3, schedule="linear", **decay) == 1.0
     assert at(8, schedule="linear", **decay) == pytest.approx(0.5)
     assert at(8, schedule="cosine", **decay) == pytest.approx(0.5)
+    assert at(7, schedule="linear", **decay) == pytest.approx(0.6)
+    assert at(5, schedule="cosine", warmup_steps=2, schedule_steps=10) == pytest.approx(
+        (2 + np.sqrt(2)) / 4  # a quarter of the way: (1 + cos(pi / 4)) / 2
+    )
     assert at(13, schedule="linear", **decay) == at(99, schedule="cosine", **decay) == 0.0
 
 

@@ -13,8 +13,9 @@ from pods.method.greso import Greso, moved
 from pods.method.group_filter import informative, next_batch
 from pods.method.mopps import Mopps
 from pods.method.prompts import Uniform, dump, restore, start
+from pods.method.rules import random
 from pods.method.walk import Outcome, Walk
-from pods.records import Parts
+from pods.records import Grade, Parts
 from pods.step_record import metrics, rollout_rows
 
 N = 4
@@ -73,7 +74,7 @@ GRESO = [  # taken, passed over, outcomes, rows afterwards, p_easy, p_hard
 
 
 def test_a_trace_of_greso_by_hand():
-    words = ("target_easy=0.25", "target_hard=0.5", "adjust_after=1")
+    words = ("target_easy=0.25", "target_hard=0.5", "adjust_after=2")
     config = composed(*(f"prompts.greso.{word}" for word in words)).prompts
     walk, selector = Scripted(4, {24: 0.9, 31: 0.9}), Greso(p_easy=0.5, p_hard=0.5)
     for taken, passed_over, outcomes, streaks, p_easy, p_hard in GRESO:
@@ -91,6 +92,11 @@ def test_gresos_chance_to_pass_over():
     chances = [known.p_filter(problem, config) for problem in range(5)]
     assert chances == pytest.approx([0.0, 0.6, 1 - 0.4**3, 1 - 0.8**3, 0.99])
     assert moved(0.055, True, config) == 0.05 and moved(0.945, False, config) == 0.95
+
+
+def test_greso_never_passes_over_a_problem_that_it_knows_nothing_of():
+    chosen, _ = Greso(p_easy=0.5, p_hard=0.5).choose(Scripted(4, {0: 0.0}), 1, composed().prompts)
+    assert (chosen.problems, chosen.passed_over) == ([0], 0)
 
 
 @pytest.mark.parametrize("prompts", [1, 2, 8, 384])
@@ -165,9 +171,20 @@ def test_a_trace_of_mopps_by_hand():
 def test_mopps_draws_from_the_posterior():
     config = composed("prompts.mopps.candidates=2").prompts
     known = Mopps(posteriors={"0": (90.0, 10.0)})  # mean 0.9; against a rate drawn evenly
-    taken = [known.choose(Walk(seed, 2), 1, config)[0].problems for seed in range(3000)]
-    # problem 1 is nearer a half where |u - 1/2| < |x - 1/2|: with chance 2 E|x - 1/2| = 0.8
-    assert np.mean([problem == [1] for problem in taken]) == pytest.approx(0.8, abs=0.03)
+    seeds = [known.choose(Walk(seed, 2), 1, config) for seed in range(3000)]
+    places = [replace(known, place=2 * i).choose(Walk(0, 2), 1, config) for i in range(3000)]
+    for drawn in (seeds, places):
+        # problem 1 is nearer a half where |u - 1/2| < |x - 1/2|: with chance 2 E|x - 1/2| = 0.8
+        taken = [chosen.problems == [1] for chosen, _ in drawn]
+        assert np.mean(taken) == pytest.approx(0.8, abs=0.03)
+
+
+def test_mopps_looks_for_the_target_of_the_config():
+    known = Mopps(posteriors={"0": (1.0, 3.0), "1": (3.0, 1.0)})  # means 1/4 and 3/4
+    for target, problem in ((0.3, 0), (0.7, 1)):
+        words = ("prompts.mopps.candidates=2", f"prompts.mopps.target={target}")
+        chosen, _ = known.choose(Scripted(2), 1, composed(*words).prompts)
+        assert chosen.problems == [problem]
 
 
 def test_mopps_takes_problems_of_middling_success():
@@ -288,6 +305,65 @@ def test_resampling_is_bounded_and_trains_on_what_there_is(monkeypatch):
     assert sum(step.seconds.values()) > 0
     with pytest.raises(ValueError, match=r"group_filter\.max_batches=2: must give at least"):
         loop(*words, "group_filter.max_batches=2")
+
+
+def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(monkeypatch):
+    """Five are wanted, three at once; of five problems the even ones have variance.
+
+    0, 1, 2 give two; 3 * 3 / 2 = 4 are too many at once: 3, 4, 0 give two more; the one that is
+    missing takes 1 * 3 / 2 = 1.5, rounded down: 1, which gives none; after that, three again.
+    """
+    from test_train import loop
+
+    monkeypatch.setattr(walks, "_order", Order())
+    made, _ = loop("group_filter=resample", "group_filter.batch=3", "group_filter.adaptive=true",
+                   "group_filter.margin=1", "prompts_per_step=5")  # fmt: skip
+    step = made.step(1, Uniform())
+    batches = [[0, 1, 2], [3, 4, 0], [1], [2, 3, 4]]
+    assert [[p for (p,) in call[0]] for call in made.engine.calls] == batches
+    assert [group.place for group in step.groups if group.trained] == [0, 2, 4, 0, 2]
+
+
+RESAMPLED = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=2")
+
+
+def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(monkeypatch):
+    from test_train import loop
+
+    monkeypatch.setattr(walks, "_order", Order())
+    made, _ = loop(*RESAMPLED, "prompts=mopps", "prompts.mopps.candidates=2")
+    step = made.step(1, start(made.config.prompts))
+    assert step.passed_over == step.batches > 1 and step.spared == 0
+    made, _ = loop(*RESAMPLED, "prompts=greso")
+    streaks = dict.fromkeys("0123", 9)  # 4 alone has a good chance, and it is informative
+    step = made.step(1, Greso(p_easy=0.5, p_hard=0.5, streaks=streaks))
+    assert [group.place for group in step.groups] == [4, 4]
+    assert step.batches == 2 and step.spared == step.passed_over == 8
+    assert metrics(step)["rollouts_saved"] == 8 * 4
+
+
+def test_the_rules_draws_differ_between_the_samplings_of_a_step():
+    from test_train import loop
+
+    made, _ = loop(*RESAMPLED, "nm.n=16", "nm.m=8", "group_filter.max_batches=4")
+    barren = replace(made, rule=random, prompts=[(1,)] * 5)  # so that it samples four times
+    kept = [tuple(group.kept) for group in barren.step(1, Uniform()).groups]
+    assert len(set(kept)) == 4
+
+
+@pytest.mark.parametrize(("metric", "trained"), [("reward", 2), ("correct", 0)])
+def test_the_group_filter_goes_by_the_metric_of_the_config(metric, trained):
+    from test_train import TASK, loop
+
+    formed = replace(TASK, grade=lambda text, gold: Grade("wrong", True, Parts(0.0, float(text))))
+    made, updates = loop("group_filter=skip", f"group_filter.metric={metric}", "prompts_per_step=2")
+    step = replace(made, task=formed, prompts=[(0,)] * 5).step(1, Uniform())
+    assert sum(group.trained for group in step.groups) == trained == 2 * len(updates)
+
+
+def test_greso_starts_from_the_chances_of_the_config():
+    words = ("prompts=greso", "prompts.greso.p_easy=0.25", "prompts.greso.p_hard=0.75")
+    assert start(composed(*words).prompts) == Greso(p_easy=0.25, p_hard=0.75)
 
 
 def test_a_void_step_moves_on_and_teaches_prompt_selection_nothing():

@@ -5,13 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 from compose import composed
+from test_step_record import assert_equal
 
 from pods.evaluate import evaluate, questions
+from pods.method import walk
 from pods.method.prompts import Uniform
 from pods.method.rules import max_variance, random
 from pods.method.walk import Walk
 from pods.policy.update import UpdateStats
-from pods.records import Grade, Parts, Problem, Rollout, Task
+from pods.randomness import derive, evaluation_seed, evaluation_seeds
+from pods.records import Grade, Parts, Problem, Rollout, Sampling, Task
 from pods.runs.clock import TrainClock
 from pods.step_record import metrics, rollout_rows
 from pods.train import Loop
@@ -45,6 +48,9 @@ class FakeEngine:
         pass
 
 
+TICKS = 14 / 32  # each reading of the clock is 1/32 s on, which binary fractions hold exactly
+
+
 def loop(*overrides, seconds=0.5):
     now = [0.0]
 
@@ -70,11 +76,11 @@ def one(made, number):
 
 
 def test_a_step_is_one_generation_call_and_one_update_on_the_kept():
-    made, updates = loop()
+    made, updates = loop("sampling.temperature=0.75", "sampling.max_completion_tokens=16")
     step = one(made, 1)
     [(prompts, n, sampling, seeds)] = made.engine.calls
     assert n == 4 and len(prompts) == 2 and len(set(seeds)) == 2
-    assert (sampling.temperature, sampling.max_completion_tokens) == (1.0, 32)
+    assert sampling == Sampling(0.75, 16)
     [(rollouts, advantages, at)] = updates
     assert len(rollouts) == len(advantages) == 4 and at == 1
     kept = [group.rollouts[i] for group in step.groups for i in group.kept]
@@ -93,19 +99,13 @@ def test_a_step_is_one_generation_call_and_one_update_on_the_kept():
 
 
 def test_the_budget_is_checked_every_step_and_overrun_by_at_most_one():
-    made, _ = loop("budget.train_seconds=1.8")
-    steps = list(made.steps(0, Uniform()))
-    assert [step.step for step in steps] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-        8,
-    ]  # 0.25 s each
-    assert steps[-1].train_seconds == pytest.approx(2.0)
+    for budget in (1.6, 1.75):  # eight steps of 7/32 s are 1.75 s exactly, and then it is used up
+        made, _ = loop(f"budget.train_seconds={budget}", seconds=TICKS)
+        steps = list(made.steps(0, Uniform()))
+        assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert steps[-1].train_seconds == 1.75
+    made, _ = loop("budget.train_seconds=1.75", "budget.max_steps=7", seconds=TICKS)
+    assert len(list(made.steps(0, Uniform()))) == 7
     made, _ = loop("budget.max_steps=3")
     assert [step.step for step in made.steps(0, Uniform())] == [1, 2, 3]
     assert [step.step for step in made.steps(2, Uniform())] == [3]
@@ -134,18 +134,76 @@ def test_a_step_left_empty_costs_its_time_and_makes_no_update():
     assert "loss" not in metrics(step) and metrics(step)["trained_tokens"] == 0
 
 
-def test_metrics_by_hand():
-    made, _ = loop("prompts_per_step=5")
-    line = metrics(one(made, 1))
-    assert line["reward"] == pytest.approx((3 * 0.5 + 2 * 0) / 5)
-    assert line["kept_reward_std"] == pytest.approx(3 * 0.5 / 5)
-    assert line["length"] == 2.5 and line["generated_tokens"] == 5 * 10
-    assert len(line["kept"]) == 5 and all(len(kept) == 2 for kept in line["kept"])
-    rows = list(rollout_rows(one(made, 2)))
-    assert len(rows) == 20
-    assert (
-        sum(row["kept"] for row in rows) == sum(row["advantage"] is not None for row in rows) == 10
-    )
+@dataclasses.dataclass
+class Order:
+    """Problems in the order of their number, epoch after epoch."""
+
+    def __call__(self, seed, epoch, pool):
+        return np.arange(pool)
+
+
+def test_the_line_of_a_whole_step_by_hand(monkeypatch):
+    """Five problems, three a step: the second step takes 3, 4 and, of the second epoch, 0."""
+    monkeypatch.setattr(walk, "_order", Order())
+    made, _ = loop("prompts_per_step=3", seconds=TICKS)
+    first, second = made.step(1, Uniform()), made.step(2, Uniform(3))
+    assert (first.epoch, first.selector, second.selector) == (0, Uniform(3), Uniform(6))
+    assert loop("prompts_per_step=3")[0].step(1, Uniform(2)).epoch == 0  # its last prompt's
+    line = metrics(second)
+    stats = ("loss", "grad_norm", "clip_fraction", "kl", "logprob_gap", "logprob_gap_mean",
+             "importance_mean", "importance_cut", "lr")  # fmt: skip
+    assert_equal(line, {
+        "step": 2, "nonfinite": None, "train_seconds": 14 / 32,
+        "seconds/generate": 1 / 32, "seconds/reward": 1 / 32, "seconds/select": 3 / 32,
+        "seconds/update": 1 / 32, "seconds/sync": 1 / 32, "prompts": ["p3", "p4", "p0"],
+        "epoch": 1, "sampling_batches": 1, "sampled_prompts": 3, "passed_over_prompts": 0,
+        "rollouts_saved": 0, "generated_rollouts": 12, "trained_rollouts": 6,
+        "zero_variance_fraction": 1 / 3, "all_right_fraction": 0.0, "none_right_fraction": 1 / 3,
+        # 0, 1, 0, 1 of 4 and 0; 0, 0, 0, 0 of 3; lengths are 1, 2, 3, 4
+        "reward": 4 / 12, "reward_std": 1 / 3, "correct": 4 / 12, "format": 1.0,
+        "format_reward": 0.0, "tags_reward": 0.0, "no_answer": 0.0, "timeouts": 0,
+        "zero_variance_groups": 1, "length": 2.5, "truncated": 0.0, "generated_tokens": 30,
+        # the first of the lows, the last of the highs; of equals the first
+        "kept": [[0, 1], [0, 3], [0, 3]], "kept_reward": 2 / 6, "kept_reward_std": 1 / 3,
+        "kept_reward_variance": 1 / 6, "zero_variance_kept": 1, "skipped_groups": 0,
+        "kept_length": 13 / 6, "trained_tokens": 13, "kept_projection": None,
+        **dict(zip(stats, (0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1e-4), strict=True)),
+    })  # fmt: skip
+    assert line["train_seconds"] == 14 / 32
+    rows = list(rollout_rows(second))
+    assert [row["kept"] for row in rows] == [
+        True, True, False, False, *[True, False, False, True] * 2,
+    ]  # fmt: skip
+    high = 0.5 / (np.sqrt(0.5) + 1e-4)
+    advantages = [row["advantage"] for row in rows if row["kept"]]
+    assert advantages == pytest.approx([0.0, 0.0, *[-high, high] * 2])
+
+
+def test_advantages_are_normalised_as_the_config_says():
+    made, _ = loop("advantage.over=full", "advantage.ddof=0", "advantage.eps=0.5", "nm.m=3",
+                   "prompts_per_step=5")  # fmt: skip
+    for group in one(made, 1).groups:
+        low, high = (-0.5, 0.5) if group.group.rewards.any() else (0.0, 0.0)  # 0.5 / (0.5 + 0.5)
+        wanted = [high if reward else low for reward in group.group.rewards[group.kept]]
+        assert group.advantages.tolist() == wanted and len(wanted) == 3
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_logprob_of_the_engine_that_is_not_finite_makes_the_step_void(value):
+    """Of one token of one rollout, kept or not; of the last prompt too."""
+
+    class Spoilt(FakeEngine):
+        def generate(self, prompts, *rest):
+            groups = super().generate(prompts, *rest)
+            groups[-1][2].logprobs[1] = value
+            return groups
+
+    made, updates = loop()
+    step = one(dataclasses.replace(made, engine=Spoilt()), 1)
+    assert step.nonfinite == "a log-prob of the engine is NaN or infinite"
+    assert updates == [] and step.update is None
+    assert all(len(group.kept) == 0 and not group.trained for group in step.groups)
+    assert one(made, 1).nonfinite is None and len(updates) == 1
 
 
 def test_prompts_come_once_an_epoch_and_the_seed_decides_their_order():
@@ -160,6 +218,24 @@ def test_prompts_come_once_an_epoch_and_the_seed_decides_their_order():
     assert len(orders) > 10
 
 
+def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again():
+    made, _ = loop("budget.max_steps=2")
+    events, engine, update = [], made.engine, made.update
+    generate = engine.generate
+    engine.sync = lambda: events.append("sync")
+    engine.generate = lambda *words: events.append("generate") or generate(*words)
+    noted = dataclasses.replace(made, update=lambda *a: events.append("update") or update(*a))
+    list(noted.steps(0, Uniform()))
+    assert events == ["generate", "update", "sync"] * 2
+
+
+def test_a_seed_is_what_a_hash_of_its_purpose_and_counters_says():
+    """So that no version draws anew: `printf 1/rollouts/2/3 | sha256sum`, its first 63 bits."""
+    assert derive(1, "rollouts", 2, 3) == 0x85DA847BC2FC5396 >> 1
+    assert evaluation_seed(0, 100, 1, 7) == 0x0D34BBF34E7239DA >> 1  # 0/evaluation/100/1/7
+    assert evaluation_seeds(0, 100, 1, 8)[7] == 0x0D34BBF34E7239DA >> 1
+
+
 def test_seeds_of_generation_differ_by_run_step_and_slot():
     seeds = []
     for seed in (0, 1):
@@ -171,7 +247,10 @@ def test_seeds_of_generation_differ_by_run_step_and_slot():
 
 
 def test_evaluation_asks_everything_r_times_with_its_own_seeds_in_fixed_chunks():
-    config = composed("evaluation.repeats=3", "engine.max_rows=4", "evaluation.questions=5")
+    config = composed(
+        "evaluation.repeats=3", "engine.max_rows=4", "evaluation.questions=5",
+        "evaluation.temperature=0.25", "sampling.max_completion_tokens=7",
+    )  # fmt: skip
     engine, prompts = FakeEngine(), [(i,) for i in range(4)]
     task = Task("fake", PROBLEMS, PROBLEMS[:4], TASK.grade)  # one of five had too long a prompt
     whole = [r for chunk in evaluate(config, task, prompts, engine, 7, 0) for r in chunk]
@@ -179,7 +258,8 @@ def test_evaluation_asks_everything_r_times_with_its_own_seeds_in_fixed_chunks()
         (k, f"p{q}") for k in range(3) for q in range(4)
     ]
     assert len({r.seed for r in whole}) == 12
-    assert [len(call[0]) for call in engine.calls] == [4, 4, 4]
+    assert [call[:3] for call in engine.calls] == [(prompts, 1, Sampling(0.25, 7))] * 3
+    assert [seed for call in engine.calls for seed in call[3]] == [r.seed for r in whole]
     rest = [r for chunk in evaluate(config, task, prompts, FakeEngine(), 7, 8) for r in chunk]
     assert rest == whole[8:]
     assert list(evaluate(config, task, prompts, FakeEngine(), 7, 12)) == []
@@ -219,11 +299,15 @@ def test_slow_grading_begins_with_each_completion_and_nothing_is_lost():
         return grade(text, gold)
 
     task = dataclasses.replace(TASK, grade=noted, ahead=lambda *pair: begun.append(pair))
-    one(dataclasses.replace(made, task=task, engine=Telling()), 1)
+    telling = Telling()
+    one(dataclasses.replace(made, task=task, engine=telling), 1)
     assert begun == asked and len(begun) == 8
+    [(prompts, *_)] = telling.calls
+    assert [gold for _, gold in asked] == [str(i) for (i,) in prompts for _ in range(4)]
     begun.clear(), asked.clear()
     config = composed("evaluation.repeats=2", "engine.evaluation_chunk=3")
     prompts = [(i,) for i in range(5)]
     records = [r for rows in evaluate(config, task, prompts, Telling(), 1, 0) for r in rows]
     assert begun == asked and len(records) == 10
+    assert [gold for _, gold in asked] == [str(i) for (i,) in prompts] * 2
     assert records[0].lenient is None and records[0].verdict in ("right", "wrong")
