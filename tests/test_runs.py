@@ -1,6 +1,7 @@
 """The clock, checkpoints that are whole or not there, the run folder, status."""
 
 import errno
+import itertools
 import os
 import shutil
 import socket
@@ -106,6 +107,107 @@ def test_a_thinned_checkpoint_is_whole_but_not_gone_on_from(tmp_path):
         assert checkpoint.damage(run.checkpoint(2)) is None
         assert not (run.checkpoint(2) / "a").exists()
     assert newest_checkpoint(run, "a") == (run.checkpoint(1), {})
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """What the disk is told, in order; of what is moved, all that a power cut could still lose.
+
+    A file or folder is safe as it was when it was last brought to the disk: its number there, its
+    time and its size tell.
+    """
+    told, safe = [], set()
+    plain = {name: getattr(os, name) for name in ("fsync", "replace", "rename", "unlink")}
+
+    def state(path):
+        found = os.stat(path)
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def fsync(descriptor):
+        plain["fsync"](descriptor)
+        safe.add(state(descriptor))
+        told.append(("synced", os.stat(descriptor).st_ino))
+
+    def moving(name):
+        def move(source, target):
+            source, target = Path(source), Path(target)
+            with_it = [source, *(source if source.is_dir() else source.parent).rglob("*")]
+            lost = sorted(path.name for path in with_it if state(path) not in safe)
+            plain[name](source, target)
+            told.append(("moved", target.name, lost))
+
+        return move
+
+    def unlink(path, **kwargs):
+        plain["unlink"](path, **kwargs)
+        told.append(("removed", Path(path).name))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "unlink", unlink)
+    for name in ("replace", "rename"):
+        monkeypatch.setattr(os, name, moving(name))
+    return told
+
+
+def test_what_a_commit_shows_is_on_the_disk_first_and_the_old_one_goes_last(tmp_path, disk):
+    folder = tmp_path / "step-000001"
+    parent = ("synced", tmp_path.stat().st_ino)
+
+    def of_the_whole():
+        wanted = [what for what in disk if what[0] == "moved" or what == parent]
+        first = next((i for i, what in enumerate(disk) if what[0] == "removed"), None)
+        if first is not None:
+            assert disk.index(parent) < first
+        disk.clear()
+        return wanted
+
+    manifest = ("moved", checkpoint.MANIFEST, [])
+    checkpoint.commit(folder, write("old"))
+    assert of_the_whole() == [manifest, ("moved", "step-000001", []), parent]
+    checkpoint.commit(folder, write("new"))
+    assert of_the_whole() == [
+        manifest, ("moved", "step-000001.old", []), ("moved", "step-000001", []), parent,
+    ]  # fmt: skip
+
+
+def test_a_file_is_thinned_out_after_the_disk_has_a_manifest_without_it(tmp_path, disk):
+    folder = tmp_path / "step-000001"
+    checkpoint.commit(folder, write("content"))
+    disk.clear()
+    checkpoint.thin(folder, "a")
+    (new, _), *then = disk
+    assert new == "synced"  # the manifest under its passing name
+    assert then == [
+        ("moved", checkpoint.MANIFEST, []), ("synced", folder.stat().st_ino), ("removed", "a"),
+    ]  # fmt: skip
+
+
+def test_a_process_that_dies_while_it_thins_a_checkpoint_leaves_the_rest_whole(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "step-000001"
+    for survived in range(4):  # of fsync, replace, fsync, unlink
+        checkpoint.commit(folder, write("content"))
+        calls = itertools.count()
+        with monkeypatch.context() as dying:
+            for name in ("fsync", "replace", "unlink"):
+                dying.setattr(os, name, dead_after(survived, calls, getattr(os, name)))
+            with pytest.raises(OSError, match="dead"):
+                checkpoint.thin(folder, "a")
+        assert checkpoint.damage(folder) is None, survived
+        checkpoint.thin(folder, "a")
+        assert checkpoint.damage(folder) is None and not (folder / "a").exists()
+
+
+def dead_after(survived, calls, plain):
+    """An operation of the disk that works in the first so many calls of all."""
+
+    def operation(*args, **kwargs):
+        if next(calls) >= survived:
+            raise OSError(errno.EIO, "dead")
+        return plain(*args, **kwargs)
+
+    return operation
 
 
 def kept(run, folder, step):
