@@ -504,16 +504,16 @@ def test_the_words_count_censored_runs():
 def test_caveats_of_few_runs_and_of_a_study_with_something_missing():
     arms = {"pods 64→16": noisy(0, 0.8, 0.01, 4), "grpo 16→16": noisy(1, 0.7, 0.01, 4)}
     text = paragraphs(
-        compare(study(arms, holes=["a hole"], mixed=["two machines"], note="nominal"))
+        compare(study(arms, holes=["a hole"], mixed=["two machines"], note="nominal"), draws=10)
     )
     assert "fewer than 5 runs an arm" in text
     assert "the exact test can give no p under 0.12, so it can settle nothing at 0.05" in text
     assert "Missing: a hole. Not alike: two machines. Note: nominal." in text
     more = {**arms, "grpo_ga 64→64": noisy(2, 0.6, 0.01, 8)}
     more = {name: noisy(k, 0.8 - k / 20, 0.01, 7) for k, name in enumerate(more)}
-    assert "p under 0.016" not in paragraphs(compare(study(more)))  # 3 x 0.016 < 0.05
+    assert "p under 0.016" not in paragraphs(compare(study(more), draws=10))  # 3 x 0.016 < 0.05
     more["random 64→16"] = noisy(9, 0.5, 0.01, 7)
-    text = paragraphs(compare(study(more)))
+    text = paragraphs(compare(study(more), draws=10))
     assert "no p under 0.016, after Holm over 6 contrasts 0.094, so it can settle none" in text
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compose import composed
-from studies import A, B, write_evaluation, write_run
+from studies import A, B, draw_in_one_format, write_evaluation, write_run
 
 from pods.analysis.grid import holes, questions_of
 from pods.analysis.load import IncompleteStudy, MixedStudy, load
@@ -145,7 +145,7 @@ def test_every_run_is_named_and_nothing_is_averaged_without_it(study, capsys, tm
     assert not (study / "figures").exists()
 
 
-def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys):
+def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys, monkeypatch):
     stores = [write_run(tmp_path, A, f"seed={seed}") for seed in range(2)]
     late = stores[1]
     late.evaluation_path(2).unlink()
@@ -157,6 +157,7 @@ def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys)
     assert study.runs.complete.tolist() == [True, False]
     assert study.evaluations.step.tolist() == [0, 1, 2, 0, 1]
     assert set(study.questions.seed) == {0}
+    draw_in_one_format(monkeypatch)
     assert main(["plot", "--runs-dir", str(tmp_path), "--allow-missing"]) == 0
     said = capsys.readouterr().out
     assert "n of max_variance 64→16: 2 until 4 s, 1 until 12 s" in said

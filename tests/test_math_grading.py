@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rows import every
 
-from pods.tasks import math_verdict
+from pods.tasks import math_verdict, symbolic
 from pods.tasks.latex.exact import settle
 from pods.tasks.math_verdict import MathVerdicts
 from pods.tasks.pool import Pool, Worker
@@ -278,13 +278,25 @@ def test_bombs_below_the_gate_are_stopped_and_the_next_answer_is_graded(
     verdicts: MathVerdicts,
 ) -> None:
     pool = verdicts.pool
-    began = time.perf_counter()
     asked = [pool.submit(goal) for goal in (BOMBS[0], *BOMBS[3:6])]  # the first runs in C
-    assert [future.result() for future in asked] == ["timeout"] * len(asked)
-    assert time.perf_counter() - began < 2 * 2 * 3  # two rounds, on a machine that may be busy
-    began = time.perf_counter()
-    assert pool.submit(ORDINARY).result() == "right"
-    assert time.perf_counter() - began < 1
+    assert [future.result(timeout=100) for future in asked] == ["timeout"] * len(asked)
+    assert pool.submit(ORDINARY).result(timeout=100) == "right"
+
+
+def test_a_child_that_is_silent_is_killed_and_one_that_could_not_run_gets_more_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits, plain = [], symbolic.asked
+
+    def noting(goal: object, seconds: float) -> tuple[str, float]:
+        limits.append(seconds)
+        return plain(goal, seconds)
+
+    monkeypatch.setattr(symbolic, "WALL_SECONDS", 0.05)
+    monkeypatch.setattr(symbolic, "asked", noting)
+    monkeypatch.setattr(symbolic, "decide", lambda goal: time.sleep(1000))  # and so uses no CPU
+    assert symbolic.judged("a goal") == "timeout"
+    assert limits == [0.05, 0.2]
 
 
 def test_a_worker_that_dies_is_replaced(worker: Worker) -> None:
@@ -301,7 +313,7 @@ def test_a_worker_that_dies_is_replaced(worker: Worker) -> None:
 
 def test_the_limits_hold(tmp_path: Path) -> None:
     script = f"""
-import os
+import os, resource
 from pods.tasks.symbolic import limit
 file = os.open({str(tmp_path / "file")!r}, os.O_CREAT | os.O_WRONLY)
 limit()
@@ -310,8 +322,9 @@ for attempt in (lambda: bytearray(520 * 2**20), lambda: os.write(file, b"x")):
         attempt()
     except (MemoryError, OSError) as error:
         print(type(error).__name__)
+print(resource.getrlimit(resource.RLIMIT_CPU))
 """
-    assert _python(script) == "MemoryError\nOSError\n"
+    assert _python(script) == "MemoryError\nOSError\n(2, 2)\n"
 
 
 def test_the_parser_takes_all_of_a_text_or_none(verdicts: MathVerdicts) -> None:
@@ -369,7 +382,7 @@ print(time.time())
 """
     verdict, ended = _python(script).split()
     assert verdict == "right"
-    assert time.time() - float(ended) < 2
+    assert time.time() - float(ended) < 30  # what it was asked takes 200 s
 
 
 @pytest.mark.slow
@@ -382,7 +395,7 @@ def test_a_thousand_ordinary_answers_right_after_a_hundred_bombs(verdicts: MathV
         kind, bomb, other = BOMBS[i % len(BOMBS)]
         assert verdicts.pool.submit([kind, bomb, f"{other}+{i}"]).result() != "right"
         seconds.append(time.perf_counter() - began)
-    assert max(seconds) < 3
+    assert max(seconds) < 30  # 2.5 s, and 10 more where the machine is busy
     pairs = [
         (rf"\frac{{{i}}}{{\sqrt{{2}}}}", rf"\frac{{{i}\sqrt{{2}}}}{{2}}") for i in range(3, 1003)
     ]
