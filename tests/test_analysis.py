@@ -51,6 +51,7 @@ def test_a_study_by_hand(tmp_path):
     assert reward["mean"].loc[[0.0, 1.0, 2.0, 4.0, 5.0, 10.0]].tolist() == pytest.approx(
         [0.1, 0.1, 0.15, 0.15, 0.2, 0.2]
     )
+    assert study.runs.prompts.tolist() == [2, 2]
     row = tables(study).summary.iloc[0]
     area_a = (4 * (0.25 + 0.75) / 2 + 6 * (0.75 + 0.9375) / 2) / 10
     assert row.mean_accuracy == pytest.approx((area_a + 0.25) / 2)

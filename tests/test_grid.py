@@ -382,3 +382,9 @@ def test_the_machine_is_that_of_all_processes():
     eight = {"gpus": ["H100"] * 8}
     for processes, said in ((1, "H100"), (8, "8 x H100"), (16, "16 x H100"), (None, "8 x H100")):
         assert machine_of({**eight, "processes": processes}, on_gpu) == said
+
+
+def test_groups_of_one_prompt_are_paid_for_like_those_of_several(tmp_path):
+    keys = ("prompts_per_step=3", "nm.groups=4", "nm=n16_m16")
+    [row] = load(tmp_path / "default", [write_run(tmp_path, A, *keys).folder]).runs.itertuples()
+    assert row.prompts == 12

@@ -17,16 +17,18 @@ from compose import composed
 from pods.runs import checkpoint, meter
 from pods.runs.attempts import mark, set_queued
 from pods.runs.clock import PHASES, TrainClock
-from pods.runs.files import append, read_lines, read_until_damage, size, truncate_to
+from pods.runs.files import append, read_lines, read_until_damage, replace, size, truncate_to
 from pods.runs.frozen import freeze
 from pods.runs.history import (
     drop_stopgaps,
     evaluation_points,
+    gaps,
     leftovers,
     newest_checkpoint,
     roll_back,
+    void_steps,
 )
-from pods.runs.identity import fingerprint
+from pods.runs.identity import difference, fingerprint
 from pods.runs.status import format_statuses, statuses
 from pods.runs.store import packed
 
@@ -365,6 +367,32 @@ def test_equal_rollouts_give_equal_bytes_whenever_they_are_written(monkeypatch):
 def test_a_run_has_one_name_in_whatever_order_its_keys_come():
     assert fingerprint({"seed": 0, "lr": 1}) == fingerprint({"lr": 1, "seed": 0})
     assert fingerprint({"seed": 0, "lr": 1}) != fingerprint({"seed": 1, "lr": 0})
+
+
+def test_a_key_that_is_gone_is_a_difference():
+    assert difference({"a": 1, "b": 2}, {"b": 2, "c": 3}) == ["a: 1 -> nothing", "c: nothing -> 3"]
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
+    path, plain = tmp_path / "a", Path.write_bytes
+    replace(path, "old")
+
+    def half(temporary, content):
+        plain(temporary, content[:1])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match="No space left") as failed:
+        replace(path, "new")
+    assert failed.value.filename == str(path)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_steps_that_were_not_applied_are_told_from_the_others(tmp_path):
+    run = store(tmp_path)
+    for step, why in ((1, None), (2, "the loss is NaN"), (3, None)):
+        run.append_metrics({"step": step, "nonfinite": why, "logprob_gap_mean": step / 4})
+    assert void_steps(run) == {2} and gaps(run) == [0.25, 0.5, 0.75]
 
 
 def test_everything_that_a_killed_process_left_is_found(tmp_path):

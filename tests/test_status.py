@@ -2,8 +2,8 @@
 
 import json
 import shutil
-import threading
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from compose import composed
@@ -75,11 +75,19 @@ def test_one_run_that_cannot_be_read_does_not_hide_the_others(study, capsys):
 
 
 def test_watching_ends_when_nothing_runs_any_more(study, capsys, monkeypatch):
-    monkeypatch.setattr(cli, "WATCH_SECONDS", 0.05)
-    threading.Timer(0.5, study["running"].set_status, kwargs={"state": "done"}).start()
+    """Twice in a row: a sweep's next job takes a moment to begin."""
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        if len(waits) == 3:
+            study["running"].set_status(state="done")
+
+    monkeypatch.setattr(cli, "time", SimpleNamespace(sleep=sleep))
     assert cli.main(["status", "--watch"]) == 1
-    tables = capsys.readouterr().out.split("arm ")
-    assert len(tables) > 3 and "running" in tables[1] and "running" not in tables[-1]
+    tables = capsys.readouterr().out.split("arm ")[1:]
+    assert waits == [cli.WATCH_SECONDS] * 4
+    assert ["running" in table for table in tables] == [True] * 3 + [False] * 2
 
 
 def test_cleaning_lists_first_and_removes_what_no_run_needs(study, capsys):

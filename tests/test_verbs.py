@@ -49,11 +49,17 @@ def test_compare_writes_tables_and_words(runs_dir, capsys):
 
 
 def test_plan_foretells_what_was_not_run(runs_dir, capsys):
-    assert pods("plan", "--runs-dir", runs_dir, "--nm", "32,8", "--steps", 10, "--seeds", 4) == 0
+    asked = ("--nm", "32,8", "--steps", 10, "--seeds", 4, "--jobs", 1)
+    assert pods("plan", "--runs-dir", runs_dir, *asked) == 0
     said = capsys.readouterr().out
-    assert "32→8" in said and "1 x 4 seeds = 4 runs" in said
-    assert pods("plan", "--published") == 0
-    assert "64→16" in capsys.readouterr().out
+    # the same two runs in each arm, so that neither n nor m costs: 6 s and 5 s a step; 10 steps and
+    # 5 s of start are 60 s a run
+    assert re.search(r"^32→8 +5\.50 s .* 10 +55 s  outside of what was measured$", said, re.M)
+    assert "1 x 4 seeds = 4 runs, 1 at a time: 4 min 00 s, 0.07 hours of a GPU" in said
+    assert pods("plan", "--published") == 0  # as the authors have it: 7.56 s and 10.12 s a step
+    assert "a pods 64→16 step costs 1.34 grpo 16→16 steps (10.12 s against 7.56 s;" in (
+        capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
