@@ -269,9 +269,10 @@ def test_a_run_and_a_sweep_by_hand():
 
 
 def test_overhead_is_the_median_of_complete_runs():
-    runs = pd.DataFrame({"wall_seconds": [12.0, 15.0, 99.0, None], "train_seconds": [10.0] * 4,
-                         "complete": [True, True, False, True]})  # fmt: skip
-    assert overhead(runs) == 3.5
+    runs = pd.DataFrame({"wall_seconds": [12.0, 22.0, 99.0, None, 15.0],
+                         "train_seconds": [10.0] * 5,
+                         "complete": [True, True, False, True, True]})  # fmt: skip
+    assert overhead(runs) == 5.0  # of 2, 5 and 12
     assert np.isnan(overhead(runs.drop(columns="wall_seconds")))
 
 

@@ -9,7 +9,7 @@ import pytest
 from compose import composed
 from test_data import config, problem, row, write
 
-from pods.evaluate import EvalRecord, already_done, evaluate
+from pods.evaluate import EvalRecord, already_done, evaluate, questions
 from pods.randomness import evaluation_seed
 from pods.records import Rollout, Sampling
 from pods.runs.frozen import Changed, check_unchanged, freeze
@@ -80,6 +80,15 @@ def test_a_record_is_what_was_answered_as_the_evaluation_asks(folder):
                    length=2, finished=False, seed=seed)
         for repeat, seed in enumerate(seeds)
     ]  # fmt: skip
+
+
+def test_as_many_questions_as_there_are_may_be_asked_and_the_first_ones_are(tmp_path):
+    task = load(config(write(tmp_path, [row(1)], [row(k, "test") for k in (7, 8, 9)])))
+    for number in (2, 3, None):
+        asked = composed(f"evaluation.questions={'null' if number is None else number}")
+        assert questions(asked, task) == task.test[:number]
+    with pytest.raises(ValueError, match=r"^evaluation\.questions=4: the test set has 3$"):
+        questions(composed("evaluation.questions=4"), task)
 
 
 def test_trained_on_gsm8k_and_evaluated_on_math_each_by_its_own_grader(folder):

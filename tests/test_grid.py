@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -287,6 +288,34 @@ def test_a_run_whose_parts_contradict_each_other_is_named(tmp_path):
     config.write_text(config.read_text().replace("lr: 0.0001", "lr: 0.001"))
     with pytest.raises(IncompleteStudy, match=r"config.yaml and identity.json differ in update.lr"):
         load(tmp_path / "default", folders)
+
+
+def test_a_log_whose_clock_goes_back_is_named(tmp_path):
+    store = write_run(tmp_path, A)
+    lines = [json.loads(line) for line in store.metrics_path.read_text().splitlines()]
+    lines[1]["train_seconds"] = 3.0  # after 4 s
+    store.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(IncompleteStudy, match=r"the clock of metrics\.jsonl goes backwards"):
+        load(tmp_path / "default", [store.folder])
+
+
+def test_answers_in_another_order_are_named(tmp_path):
+    store = write_run(tmp_path, A)
+    path = store.evaluation_path(1)
+    first, second, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([second, first, *others]))
+    with pytest.raises(IncompleteStudy, match="step 1: records are in another order than the"):
+        load(tmp_path / "default", [store.folder])
+
+
+def test_a_question_that_half_of_the_evaluations_answer_is_asked():
+    def run(*evaluations):
+        return SimpleNamespace(records={
+            step: SimpleNamespace(question=asked) for step, asked in enumerate(evaluations)
+        })  # fmt: skip
+
+    assert questions_of([run(["a", "b"], ["a", "b"]), run(["a", "c"], ["a"])]) == ["a", "b"]
+    assert questions_of([run(["a", "b"]), run(["a"], ["a"])]) == ["a"]
 
 
 def test_a_run_that_ends_before_its_budget_is_named(tmp_path):

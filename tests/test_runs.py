@@ -1,6 +1,7 @@
 """The clock, checkpoints that are whole or not there, the run folder, status."""
 
 import errno
+import fcntl
 import itertools
 import json
 import os
@@ -15,7 +16,7 @@ import pytest
 from compose import composed
 
 from pods.runs import checkpoint, meter
-from pods.runs.attempts import mark, set_queued
+from pods.runs.attempts import mark, marks, set_queued
 from pods.runs.clock import PHASES, TrainClock
 from pods.runs.files import append, read_lines, read_until_damage, replace, size, truncate_to
 from pods.runs.frozen import freeze
@@ -29,6 +30,7 @@ from pods.runs.history import (
     void_steps,
 )
 from pods.runs.identity import difference, fingerprint
+from pods.runs.lock import is_held
 from pods.runs.status import format_statuses, statuses
 from pods.runs.store import packed
 
@@ -369,6 +371,14 @@ def test_a_run_has_one_name_in_whatever_order_its_keys_come():
     assert fingerprint({"seed": 0, "lr": 1}) != fingerprint({"seed": 1, "lr": 0})
 
 
+def test_a_run_is_marked_with_each_change_once(tmp_path):
+    run = store(tmp_path)
+    assert marks(run) == []
+    for changes in (["torch"], ["torch", "data"], ["data"]):
+        mark(run, changes)
+    assert marks(run) == ["torch", "data"]
+
+
 def test_a_key_that_is_gone_is_a_difference():
     assert difference({"a": 1, "b": 2}, {"b": 2, "c": 3}) == ["a: 1 -> nothing", "c: nothing -> 3"]
 
@@ -446,6 +456,26 @@ def test_a_run_folder_has_one_owner_and_a_dead_one_lets_go(tmp_path):
     owner.communicate()
     with run.lock():
         pass
+
+
+def test_two_can_look_at_a_lock_at_once(tmp_path):
+    path = tmp_path / ".lock"
+    assert not is_held(path) and not path.exists()
+    path.touch()
+    with path.open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not is_held(path)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"train": {"sha256": "a"}}', '{"train": 1, "test": 1}',
+                '{"train": {"sha256": 1}, "test": {"sha256": 2}}'],
+)  # fmt: skip
+def test_data_that_says_no_hashes_is_damaged(tmp_path, content):
+    run = store(tmp_path)
+    run.data_path.write_text(content)
+    with pytest.raises(ValueError, match=r"data\.json is damaged"):
+        run.data()
 
 
 def test_status_tells_a_lost_run_from_a_running_one(tmp_path):

@@ -221,8 +221,14 @@ def test_power_and_sizes_from_published_tables():
     assert pairs_needed(unit + 0.5) == 34
 
 
-def test_sizes_needed_are_the_smallest_that_do_with_spreads_that_differ():
-    ours, theirs = samples(4, 9, 6)
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        samples(4, 9, 6),
+        (np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.01])),  # as good as one arm's df
+    ],
+)
+def test_sizes_needed_are_the_smallest_that_do_with_spreads_that_differ(ours, theirs):
     variance = ours.var(ddof=1), theirs.var(ddof=1)
 
     def at(runs: int) -> float:

@@ -10,7 +10,7 @@ from compose import composed
 
 from pods import cli
 from pods.runs import checkpoint
-from pods.runs.attempts import new_attempt, set_queued
+from pods.runs.attempts import new_attempt, set_queued, wall_seconds
 from pods.runs.frozen import freeze
 from pods.runs.history import newest_checkpoint
 from pods.runs.status import state_of
@@ -59,6 +59,7 @@ def test_a_table_a_line_a_run_and_an_exit_code(study, capsys):
     rows = json.loads(capsys.readouterr().out)
     assert [row["state"] for row in rows] == list(study)
     assert rows[0]["peak_bytes"] == {"generate": 7, "update": 5, "other": 0}
+    assert wall_seconds(study["done"]) == 6.0  # two attempts of 1 s to generate, update, and else
     for state in ("failed", "lost"):
         study[state].set_status(state="done", error=None)
     assert cli.main(["status"]) == 0
