@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import pytest
 from compose import composed
 
 from pods.randomness import evaluation_seed
@@ -81,6 +82,13 @@ def write_evaluation(
          "length": 5, "finished": True, "seed": evaluation_seed(seed, step, r, q)}
         for k, ((r, q), verdict) in enumerate(zip(asked, verdicts, strict=False))
     ])  # fmt: skip
+
+
+def draw_in_one_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what is drawn: each figure as SVG alone, and not as PNG and PDF too."""
+    from pods.analysis import plots
+
+    monkeypatch.setattr(plots, "METADATA", {".svg": plots.METADATA[".svg"]})
 
 
 def write_rollouts(store: RunStore, step: int) -> None:

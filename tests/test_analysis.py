@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from compose import composed
-from studies import A, B, write_run
+from studies import A, B, draw_in_one_format, write_run
 
 from pods.analysis import figures, plots
 from pods.analysis.curves import curves, on_grid
@@ -51,6 +51,7 @@ def test_a_study_by_hand(tmp_path):
     assert reward["mean"].loc[[0.0, 1.0, 2.0, 4.0, 5.0, 10.0]].tolist() == pytest.approx(
         [0.1, 0.1, 0.15, 0.15, 0.2, 0.2]
     )
+    assert study.runs.prompts.tolist() == [2, 2]
     row = tables(study).summary.iloc[0]
     area_a = (4 * (0.25 + 0.75) / 2 + 6 * (0.75 + 0.9375) / 2) / 10
     assert row.mean_accuracy == pytest.approx((area_a + 0.25) / 2)
@@ -115,7 +116,8 @@ def test_a_seed_that_one_series_lacks_is_a_hole(tmp_path):
     assert study.holes == ["grpo 16→16 seed 1: never run"]
 
 
-def test_a_study_of_no_steps(tmp_path):
+def test_a_study_of_no_steps(tmp_path, monkeypatch):
+    draw_in_one_format(monkeypatch)
     store = write_run(tmp_path, [(0, 0.0, 2)], "budget.max_steps=0")
     text = list(draw(tmp_path / "default", [store.folder]))
     assert "0.250" in text[0]
@@ -149,6 +151,31 @@ def test_answers_that_the_authors_grader_takes_too(tmp_path):
     shown = readable(made.summary).iloc[0]
     assert shown["authors' grader at end"] == "0.812" and shown["timeouts"] == "0.062"
     assert panels(study)[0] == plots.LABELS["lenient"]
+
+
+def test_what_is_in_form_need_not_be_right(tmp_path):
+    """Of 8 answers 2 are right; one of those and one of the others are not in form."""
+    store = write_run(tmp_path, A)
+    path = store.evaluation_path(0)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in (rows[1], rows[7]):
+        row["format"], row["length"] = False, 9
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first = load(tmp_path / "default", [store.folder]).evaluations.iloc[0]
+    assert (first.accuracy, first.format, first.both) == (2 / 8, 6 / 8, 1 / 8)
+    assert first.length == (6 * 5 + 2 * 9) / 8
+
+
+def test_a_run_with_something_missing_is_in_no_mean(tmp_path):
+    whole, late = write_run(tmp_path, A), write_run(tmp_path, B, "seed=1")
+    late.evaluation_path(2).unlink()
+    folders = [whole.folder, late.folder]
+    made = tables(load(tmp_path / "default", folders, allow_missing=True))
+    [row] = made.summary.to_dict("records")
+    # a alone, until 12 s: (4 x 0.5 + 8 x 0.875) / 12
+    assert (row["n"], row["seconds"], row["final_accuracy"]) == (1, 12.0, 1.0)
+    assert row["mean_accuracy"] == pytest.approx(0.75) and row["steps"] == 2
+    assert row["seconds_per_step"] == 6.0 and row["seconds/update"] == 1.5
 
 
 def test_what_no_run_has_is_nowhere(tmp_path):
@@ -197,14 +224,16 @@ def test_figures_and_tables_are_written_with_stable_bytes(tmp_path):
 
 @pytest.mark.parametrize(("by", "sizes"), [("n", ["16_m16", "32_m16", "64_m16"]),
                                            ("m", ["64_m64", "64_m16", "64_m4"])])  # fmt: skip
-def test_scaling_figures_join_what_keeps_all_with_the_rule(tmp_path, by, sizes):
+def test_scaling_figures_join_what_keeps_all_with_the_rule(tmp_path, by, sizes, monkeypatch):
+    draw_in_one_format(monkeypatch)
     folders = [write_run(tmp_path, A, f"nm=n{size}").folder for size in sizes]
     list(draw(tmp_path / "default", folders))
     table = pd.read_csv(tmp_path / "default" / "figures" / f"{by}_scaling.csv")
     assert table[by].tolist() == sorted(int(size.split("_m")["nm".index(by)]) for size in sizes)
 
 
-def test_verbs(tmp_path, capsys):
+def test_verbs(tmp_path, capsys, monkeypatch):
+    draw_in_one_format(monkeypatch)
     store = write_run(tmp_path, A)
     here = ["default", "--runs-dir", str(tmp_path)]
     assert main(["status", *here]) == 0
@@ -220,7 +249,8 @@ def test_verbs(tmp_path, capsys):
     assert not list((tmp_path / "default").glob("figures/*.tmp*"))
 
 
-def test_what_a_killed_process_left_half_written_goes(tmp_path):
+def test_what_a_killed_process_left_half_written_goes(tmp_path, monkeypatch):
+    draw_in_one_format(monkeypatch)
     store = write_run(tmp_path, A)
     figures = tmp_path / "default" / "figures"
     figures.mkdir()

@@ -136,6 +136,21 @@ def test_errors_are_those_of_textbook_and_scipy():
     assert plane.residual_sd == pytest.approx(math.sqrt(variance))
 
 
+def test_a_prediction_has_the_error_of_one_more_run():
+    """The interval of a new observation: its own scatter, and what the fit does not know."""
+    runs = runs_of(GRID, seeds=(0, 1, 2))
+    steps = steps_of(runs)
+    steps["seconds/update"] += np.repeat(np.random.default_rng(2).normal(0, 1e-3, len(runs)), 3)
+    table = per_run(runs, steps, pd.DataFrame(columns=EMPTY))
+    x = np.column_stack([np.ones(len(runs)), 2.0 * runs.n, 2.0 * runs.m])
+    seconds = steps.groupby("run", sort=False)[["seconds/generate", "seconds/update"]].mean().sum(1)
+    beta, (squares,), *_ = np.linalg.lstsq(x, seconds.to_numpy())
+    place, variance = np.array([1, 64, 16]), squares / (len(runs) - 3)
+    error = math.sqrt(variance * (1 + place @ np.linalg.inv(x.T @ x) @ place))
+    guess = predict(cost_model(table, steps), 32, 8)
+    assert (guess.seconds, guess.stderr) == pytest.approx((place @ beta, error), rel=1e-9)
+
+
 def test_residuals_by_hand():
     # at n = 1, 2, 3 of m = 1: 1, 4 and 4 s. Mean 3 at n = 2, slope 1.5: fitted 1.5, 3, 4.5
     table = runs_of([(1, 1), (2, 1), (3, 1)], prompts=1)
@@ -254,9 +269,10 @@ def test_a_run_and_a_sweep_by_hand():
 
 
 def test_overhead_is_the_median_of_complete_runs():
-    runs = pd.DataFrame({"wall_seconds": [12.0, 15.0, 99.0, None], "train_seconds": [10.0] * 4,
-                         "complete": [True, True, False, True]})  # fmt: skip
-    assert overhead(runs) == 3.5
+    runs = pd.DataFrame({"wall_seconds": [12.0, 22.0, 99.0, None, 15.0],
+                         "train_seconds": [10.0] * 5,
+                         "complete": [True, True, False, True, True]})  # fmt: skip
+    assert overhead(runs) == 5.0  # of 2, 5 and 12
     assert np.isnan(overhead(runs.drop(columns="wall_seconds")))
 
 

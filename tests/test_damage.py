@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from compose import composed
+from rows import every
 
 from pods import job
 from pods.runs import checkpoint
@@ -92,13 +93,19 @@ DAMAGES = {
     "a line break added": lambda content: content + b"\n",
 }  # fmt: skip
 REMOVALS = ("missing", "a folder")
-PLACES = [(tuning, name) for tuning, names in FILES.items() for name in names]
 
 
 def remove(path, what):
     path.unlink()
     if what == "a folder":
         path.mkdir()
+
+
+def put_back(path, content):
+    """Undo any damage."""
+    if path.is_dir():
+        path.rmdir()
+    path.write_bytes(content)
 
 
 def assert_passed_over(store, sound=STEPS - 1):
@@ -121,61 +128,83 @@ def test_the_files_damaged_here_are_all_that_a_checkpoint_has(runs, tuning):
     assert newest_checkpoint(store, OPTIMIZER) == (folder, {})
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, *REMOVALS])
-@pytest.mark.parametrize(("tuning", "name"), PLACES)
-def test_a_damaged_file_is_seen(copied, tuning, name, damage):
+@pytest.mark.parametrize("tuning", FILES)
+def test_a_damaged_file_is_seen(copied, tuning):
     store = copied(tuning)
-    path = store.checkpoint(STEPS) / name
-    if damage in REMOVALS:
-        remove(path, damage)
-    else:
+
+    def check(name, damage):
+        path = store.checkpoint(STEPS) / name
         content = path.read_bytes()
-        path.write_bytes(DAMAGES[damage](content))
-        assert path.read_bytes() != content
-    assert_passed_over(store)
+        if damage in REMOVALS:
+            remove(path, damage)
+        else:
+            path.write_bytes(DAMAGES[damage](content))
+            assert path.read_bytes() != content
+        try:
+            assert_passed_over(store)
+        finally:
+            put_back(path, content)
+
+    every(itertools.product(FILES[tuning], [*DAMAGES, *REMOVALS]), check)
+    assert newest_checkpoint(store, OPTIMIZER) == (store.checkpoint(STEPS), {})
 
 
-@pytest.mark.parametrize(("tuning", "name"), [p for p in PLACES if p[1] in CHANGING])
-def test_a_file_of_another_step_is_seen(copied, tuning, name):
+@pytest.mark.parametrize("tuning", FILES)
+def test_a_file_of_another_step_is_seen(copied, tuning):
     store = copied(tuning)
-    shutil.copy(store.checkpoint(STEPS - 1) / name, store.checkpoint(STEPS) / name)
-    assert_passed_over(store)
+
+    def check(name):
+        path = store.checkpoint(STEPS) / name
+        content = path.read_bytes()
+        shutil.copy(store.checkpoint(STEPS - 1) / name, path)
+        try:
+            assert_passed_over(store)
+        finally:
+            put_back(path, content)
+
+    every(((name,) for name in FILES[tuning] if name in CHANGING), check)
 
 
-@pytest.mark.parametrize(("tuning", "name"), PLACES)
-def test_a_file_that_the_disk_cannot_read_is_damaged(copied, tuning, name, monkeypatch):
-    store = copied(tuning)
-    lost, plain = store.checkpoint(STEPS) / name, Path.open
+@pytest.mark.parametrize("tuning", FILES)
+def test_a_file_that_the_disk_cannot_read_is_damaged(copied, tuning, monkeypatch):
+    store, plain = copied(tuning), Path.open
 
-    def reading(path, *args, **kwargs):
-        if path == lost:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return plain(path, *args, **kwargs)
+    def check(name):
+        lost = store.checkpoint(STEPS) / name
 
-    monkeypatch.setattr(Path, "open", reading)
-    assert_passed_over(store)
+        def reading(path, *args, **kwargs):
+            if path == lost:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            return plain(path, *args, **kwargs)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(Path, "open", reading)
+            assert_passed_over(store)
+
+    every(((name,) for name in FILES[tuning]), check)
 
 
-@pytest.mark.parametrize(
-    ("damage", "since"),
-    [(damage, 0) for damage in REMOVALS]
-    + [
-        (damage, since)
-        for damage in DAMAGES
-        for since in range(STEPS)
-        if since < STEPS - 1 or not damage.endswith("added")
-    ],
-)
-def test_a_log_damaged_before_its_recorded_end_is_seen(copied, since, damage):
+def test_a_log_damaged_before_its_recorded_end_is_seen(copied):
     store = copied("full")
     path, whole = store.metrics_path, store.metrics_path.read_bytes()
-    start, end = (store.clock(store.checkpoint(s))["metrics_bytes"] for s in (since, since + 1))
-    if damage in REMOVALS:
-        remove(path, damage)
-        assert_passed_over(store, sound=0)
-    else:
-        path.write_bytes(whole[:start] + DAMAGES[damage](whole[start:end]) + whole[end:])
-        assert_passed_over(store, sound=since + 1 if damage.endswith("added") else since)
+    ends = [store.clock(store.checkpoint(step))["metrics_bytes"] for step in range(STEPS + 1)]
+
+    def check(damage, since):
+        start, end = ends[since], ends[since + 1]
+        sound = since + 1 if damage.endswith("added") else since
+        if damage in REMOVALS:
+            remove(path, damage)
+        else:
+            path.write_bytes(whole[:start] + DAMAGES[damage](whole[start:end]) + whole[end:])
+        try:
+            assert_passed_over(store, sound)
+        finally:
+            put_back(path, whole)
+
+    rows = [(damage, 0) for damage in REMOVALS]
+    rows += [(damage, since) for damage in DAMAGES for since in range(STEPS)
+             if since < STEPS - 1 or not damage.endswith("added")]  # fmt: skip
+    every(rows, check)
 
 
 def test_what_comes_after_the_recorded_end_of_the_log_is_no_damage(copied):

@@ -271,14 +271,14 @@ def test_a_solution_without_a_readable_answer_is_malformed(tmp_path, solution, w
     [r"\boxed{", r"\boxed ", "{", "}", "\\", r"\boxed{}", r"\fbox\boxed{$", "\\boxed{" + " " * 99],
 )
 def test_golds_are_read_in_linear_time(piece):
-    solution = r"\boxed{1}" + piece * (1_000_000 // len(piece))
-    start = time.perf_counter()
+    solution = r"\boxed{1}" + piece * (200_000 // len(piece))
+    start = time.thread_time()
     unboxed(solution)
     try:
         sound(last_box(solution))
     except ValueError as error:
         assert len(str(error)) < 200
-    assert time.perf_counter() - start < 5  # 1 s on one core; quadratic would take hours
+    assert time.thread_time() - start < 3  # 0.2 s of CPU; quadratic takes minutes
 
 
 def test_math_from_a_folder(tmp_path):

@@ -162,6 +162,11 @@ def test_an_evaluation_that_is_not_whole_is_seen(run, damage):
     assert answered(run.config(), 2, damaged) is None
 
 
+def test_a_question_in_the_place_of_another_in_every_repeat_is_seen(run):
+    text = run.evaluation_path(2).read_bytes()
+    assert answered(run.config(), 2, text.replace(b"test-0001", b"test-0000")) is None
+
+
 def test_the_fields_of_a_record_are_known_without_what_makes_them():
     assert tuple(field.name for field in fields(EvalRecord)) == RECORD
 
@@ -228,7 +233,7 @@ def test_where_nothing_is_missing_it_says_so_and_loads_nothing(copied):
     assert content(copied) == before and not (copied.folder / "reevaluations").exists()
 
 
-def test_one_question_less_is_seen_where_other_evaluations_have_it(copied, tmp_path, capsys):
+def test_one_question_less_is_seen_where_other_evaluations_have_it(copied, monkeypatch, capsys):
     """With one repeat a file that ends early looks whole by itself."""
     config = composed("evaluation.repeats=1")
     rows = [row for row in copied.evaluation_path(2).read_bytes().splitlines(keepends=True)[:16]]
@@ -245,6 +250,12 @@ def test_one_question_less_is_seen_where_other_evaluations_have_it(copied, tmp_p
     assert "1 evaluations to make in 1 runs" in out
     assert "changed since the run began: evaluation.repeats: 2 -> 1" in out
     assert len(read_lines(copied.evaluation_path(4))) == 15
+    for step in (0, 2, 3):  # then most of them are short, and that makes them no more whole
+        path = copied.evaluation_path(step)
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:15]))
+    monkeypatch.setattr(repairing, "_evaluate", lambda work, *_: wanted.extend(work) or [job.DONE])
+    wanted = []
+    assert repair([copied.folder]) == job.DONE and [steps for _, steps in wanted] == [[0, 2, 3, 4]]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 from compose import composed
 from test_data import config, problem, row, write
 
-from pods.evaluate import already_done, evaluate
-from pods.records import Rollout
+from pods.evaluate import EvalRecord, already_done, evaluate, questions
+from pods.randomness import evaluation_seed
+from pods.records import Rollout, Sampling
 from pods.runs.frozen import Changed, check_unchanged, freeze
 from pods.tasks import amc23
 from pods.tasks.load import load
@@ -57,6 +58,37 @@ def records(task, *texts):
     rows = [{name: getattr(one, name) for name in one.__slots__} for one in chunk]
     assert already_done(asked, task, 0, rows) == len(rows)
     return chunk
+
+
+def test_a_record_is_what_was_answered_as_the_evaluation_asks(folder):
+    """Two repeats of one question: seeds of their own, and nothing of how the run samples."""
+    task, calls = load(config(folder)), []
+
+    class Cut(Script):
+        def generate(self, prompts, n, sampling, seeds, ready=None):
+            calls.append((list(prompts), n, sampling, seeds))
+            text = "<answer>9,000</answer>"  # right, without the thought that the form wants
+            return [[Rollout((1, 2, 3), (4, 5), np.zeros(2, np.float32), text, False)]] * 2
+
+    asked = composed("seed=3", "evaluation.repeats=2", "evaluation.temperature=0.25",
+                     "sampling.max_completion_tokens=17")  # fmt: skip
+    [chunk] = evaluate(asked, task, [(1, 2, 3)], Cut(), step=7, done=0)
+    seeds = [evaluation_seed(3, 7, repeat, 0) for repeat in (0, 1)]
+    assert calls == [([(1, 2, 3)] * 2, 1, Sampling(0.25, 17), seeds)] and seeds[0] != seeds[1]
+    assert chunk == [
+        EvalRecord(repeat, "test-00000", correct=True, format=False, lenient=True, verdict="right",
+                   length=2, finished=False, seed=seed)
+        for repeat, seed in enumerate(seeds)
+    ]  # fmt: skip
+
+
+def test_as_many_questions_as_there_are_may_be_asked_and_the_first_ones_are(tmp_path):
+    task = load(config(write(tmp_path, [row(1)], [row(k, "test") for k in (7, 8, 9)])))
+    for number in (2, 3, None):
+        asked = composed(f"evaluation.questions={'null' if number is None else number}")
+        assert questions(asked, task) == task.test[:number]
+    with pytest.raises(ValueError, match=r"^evaluation\.questions=4: the test set has 3$"):
+        questions(composed("evaluation.questions=4"), task)
 
 
 def test_trained_on_gsm8k_and_evaluated_on_math_each_by_its_own_grader(folder):

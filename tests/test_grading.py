@@ -14,7 +14,9 @@ import pytest
 from compose import composed
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every
 
+from pods.records import Parts
 from pods.tasks.answers import (
     closed_answer,
     form_score,
@@ -98,12 +100,12 @@ NUMBERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [(text, value) for value, texts in NUMBERS.items() for text in texts]
-)
-def test_number(text, value):
-    assert number(text) == value
-    assert number(f"\n{text}\n") == value
+def test_number():
+    def check(text, value):
+        assert number(text) == value
+        assert number(f"\n{text}\n") == value
+
+    every(((text, value) for value, texts in NUMBERS.items() for text in texts), check)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +209,12 @@ def test_reward_forms(format_reward, right, wrong, bare):
     assert parts("<answer>18</answer>", "18") == pytest.approx(bare)
 
 
+def test_the_form_and_the_tags_of_open_r1_are_apart():
+    # its thought does not end with a line break: not the form, and one of four tags is not there
+    made = grade("<think>\nx</think>\n<answer>\n18\n</answer>", "18", format_reward="open_r1")
+    assert made.parts == Parts(correct=1.0, format=0.0, tags=0.75)
+
+
 @pytest.mark.parametrize(
     ("completion", "answer_format", "whole", "score", "tags"),
     [
@@ -304,7 +312,7 @@ def test_the_switch_trains_on_the_lenient_verdict_and_keeps_ours():
 )  # fmt: skip
 @pytest.mark.parametrize("answer_format", FORMATS)
 def test_grading_is_linear_in_length(piece, answer_format):
-    text = piece * (1_000_000 // len(piece))
+    text = piece * (300_000 // len(piece))
     for completion in (text, FORMATS[answer_format].format(text)):
         start = time.thread_time()
         grade(completion, "18", answer_format=answer_format)
@@ -363,7 +371,7 @@ def slowest_of(count: int, seed: int) -> float:
 
 
 def test_mutated_texts_raise_nothing_and_take_no_time():
-    assert slowest_of(20_000, seed=0) < 0.1
+    assert slowest_of(5_000, seed=0) < 0.1
 
 
 @pytest.mark.slow

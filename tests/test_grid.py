@@ -3,11 +3,12 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from compose import composed
-from studies import A, B, write_evaluation, write_run
+from studies import A, B, draw_in_one_format, write_evaluation, write_run
 
 from pods.analysis.grid import holes, questions_of
 from pods.analysis.load import IncompleteStudy, MixedStudy, load
@@ -18,13 +19,14 @@ from pods.cli import main
 from pods.runs.points import RECORD, answered, fault, is_record
 from pods.runs.store import RunStore, run_folders
 
-SEEDS, ARMS, POINTS, REPEATS, QUESTIONS = 8, ("pods", "grpo"), 12, 5, 4
+SEEDS, ARMS, POINTS, REPEATS, QUESTIONS = 3, ("pods", "grpo"), 4, 5, 4
+ENDS = (0, POINTS - 1)
 EVERY = tuple((step, float(4 * step), step) for step in range(POINTS))
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory) -> Path:
-    """8 seeds x 2 arms x 12 checkpoints x 5 repeats."""
+    """3 seeds x 2 arms x 4 checkpoints x 5 repeats."""
     runs_dir = tmp_path_factory.mktemp("grid")
     for seed in range(SEEDS):
         for arm in ARMS:
@@ -45,15 +47,15 @@ def test_the_whole_grid_has_no_hole(study):
 
 
 def test_every_record_repeat_and_evaluation_is_named_whatever_befalls_it(study):
-    """All records and repeats of three evaluations, and one of every other in the first run."""
+    """All of the first and last evaluation of a run; of others one, at both ends of each run."""
     [first, *_] = folders = run_folders(study)
     questions = questions_of([open_run(first)])
     for folder in folders:
         store = RunStore(folder)
-        for step in range(POINTS) if folder == first else (0, 5, POINTS - 1):
+        for step in range(POINTS) if folder == first else ENDS:
             path = store.evaluation_path(step)
             lines = path.read_text().splitlines(keepends=True)
-            every = folder == first and step in (0, 5, POINTS - 1)
+            every = folder == first and step in ENDS
             for number, line in enumerate(lines) if every else [(7, lines[7])]:
                 repeat, question = divmod(number, QUESTIONS)
                 without = lines[:number] + lines[number + 1 :]
@@ -95,7 +97,7 @@ def test_every_checkpoint_is_named(study):
     questions = questions_of([open_run(first)])
     for folder in folders:
         store = RunStore(folder)
-        for step in range(POINTS) if folder == first else (0, 5, POINTS - 1):
+        for step in range(POINTS) if folder == first else ENDS:
             place = store.checkpoint(step)
             aside = place.rename(store.folder / "aside")
             assert f"run step {step}: no checkpoint" in named(folder, questions)
@@ -144,7 +146,7 @@ def test_every_run_is_named_and_nothing_is_averaged_without_it(study, capsys, tm
     assert not (study / "figures").exists()
 
 
-def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys):
+def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys, monkeypatch):
     stores = [write_run(tmp_path, A, f"seed={seed}") for seed in range(2)]
     late = stores[1]
     late.evaluation_path(2).unlink()
@@ -156,6 +158,7 @@ def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys)
     assert study.runs.complete.tolist() == [True, False]
     assert study.evaluations.step.tolist() == [0, 1, 2, 0, 1]
     assert set(study.questions.seed) == {0}
+    draw_in_one_format(monkeypatch)
     assert main(["plot", "--runs-dir", str(tmp_path), "--allow-missing"]) == 0
     said = capsys.readouterr().out
     assert "n of max_variance 64→16: 2 until 4 s, 1 until 12 s" in said
@@ -287,6 +290,34 @@ def test_a_run_whose_parts_contradict_each_other_is_named(tmp_path):
         load(tmp_path / "default", folders)
 
 
+def test_a_log_whose_clock_goes_back_is_named(tmp_path):
+    store = write_run(tmp_path, A)
+    lines = [json.loads(line) for line in store.metrics_path.read_text().splitlines()]
+    lines[1]["train_seconds"] = 3.0  # after 4 s
+    store.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(IncompleteStudy, match=r"the clock of metrics\.jsonl goes backwards"):
+        load(tmp_path / "default", [store.folder])
+
+
+def test_answers_in_another_order_are_named(tmp_path):
+    store = write_run(tmp_path, A)
+    path = store.evaluation_path(1)
+    first, second, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([second, first, *others]))
+    with pytest.raises(IncompleteStudy, match="step 1: records are in another order than the"):
+        load(tmp_path / "default", [store.folder])
+
+
+def test_a_question_that_half_of_the_evaluations_answer_is_asked():
+    def run(*evaluations):
+        return SimpleNamespace(records={
+            step: SimpleNamespace(question=asked) for step, asked in enumerate(evaluations)
+        })  # fmt: skip
+
+    assert questions_of([run(["a", "b"], ["a", "b"]), run(["a", "c"], ["a"])]) == ["a", "b"]
+    assert questions_of([run(["a", "b"]), run(["a"], ["a"])]) == ["a"]
+
+
 def test_a_run_that_ends_before_its_budget_is_named(tmp_path):
     store = write_run(tmp_path, A[:2])
     with pytest.raises(IncompleteStudy, match="ends before its budget, at step 1 and 4 s"):
@@ -380,3 +411,9 @@ def test_the_machine_is_that_of_all_processes():
     eight = {"gpus": ["H100"] * 8}
     for processes, said in ((1, "H100"), (8, "8 x H100"), (16, "16 x H100"), (None, "8 x H100")):
         assert machine_of({**eight, "processes": processes}, on_gpu) == said
+
+
+def test_groups_of_one_prompt_are_paid_for_like_those_of_several(tmp_path):
+    keys = ("prompts_per_step=3", "nm.groups=4", "nm=n16_m16")
+    [row] = load(tmp_path / "default", [write_run(tmp_path, A, *keys).folder]).runs.itertuples()
+    assert row.prompts == 12

@@ -5,16 +5,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rows import every
 
-from pods.tasks import math_verdict
+from pods.tasks import math_verdict, symbolic
 from pods.tasks.latex.exact import settle
 from pods.tasks.math_verdict import MathVerdicts
 from pods.tasks.pool import Pool, Worker
 
+AT_ONCE = 0.2  # seconds of CPU; what is exponential or quadratic takes minutes
 # what the exact stage decides: answer, gold
 RIGHT = [
     ("(x,y)=(1,2)", "(1,2)"), ("x=1, y=2", "(1,2)"), ("(1,2)", "(x,y)=(1,2)"),
@@ -184,21 +186,30 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         assert not (path / "loaded").exists()
 
 
-@pytest.mark.parametrize(("answer", "gold"), RIGHT)
-def test_the_exact_stage_accepts(answer: str, gold: str) -> None:
-    assert settle(answer, gold) == "right"
+def settles(verdict: str) -> Callable[[str, str], None]:
+    """A check that the exact stage comes to this verdict."""
+
+    def check(answer: str, gold: str) -> None:
+        assert settle(answer, gold) == verdict
+
+    return check
 
 
-@pytest.mark.parametrize(("answer", "gold"), WRONG)
-def test_the_exact_stage_rejects(answer: str, gold: str) -> None:
-    assert settle(answer, gold) == "wrong"
+def test_the_exact_stage_accepts() -> None:
+    every(RIGHT, settles("right"))
 
 
-@pytest.mark.parametrize(("answer", "gold"), REFUSED)
-def test_what_is_not_graded_is_refused_at_once(answer: str, gold: str) -> None:
-    began = time.perf_counter()
-    assert settle(answer, gold) == "refused"
-    assert time.perf_counter() - began < 0.1
+def test_the_exact_stage_rejects() -> None:
+    every(WRONG, settles("wrong"))
+
+
+def test_what_is_not_graded_is_refused_at_once() -> None:
+    def check(answer: str, gold: str) -> None:
+        began = time.thread_time()
+        settles("refused")(answer, gold)
+        assert time.thread_time() - began < AT_ONCE
+
+    every(REFUSED, check)
 
 
 def test_an_answer_is_right_for_itself() -> None:
@@ -220,10 +231,10 @@ def test_mutated_answers_are_settled_without_exceptions_or_delay() -> None:
             at = rng.randint(0, len(text))
             many = rng.randint(1, 300) if rng.random() < 0.05 else 1
             text[at : at + rng.randint(0, 2)] = [rng.choice(pieces)] * many
-        began = time.perf_counter()
+        began = time.thread_time()
         verdict = settle("".join(text), gold)
         assert isinstance(verdict, list) or verdict in ("right", "wrong", "refused")
-        assert time.perf_counter() - began < 0.1, text
+        assert time.thread_time() - began < AT_ONCE, text
 
 
 def test_nothing_is_started_before_a_worker_is_needed() -> None:
@@ -267,13 +278,25 @@ def test_bombs_below_the_gate_are_stopped_and_the_next_answer_is_graded(
     verdicts: MathVerdicts,
 ) -> None:
     pool = verdicts.pool
-    began = time.perf_counter()
     asked = [pool.submit(goal) for goal in (BOMBS[0], *BOMBS[3:6])]  # the first runs in C
-    assert [future.result() for future in asked] == ["timeout"] * len(asked)
-    assert time.perf_counter() - began < 2 * 2 * 3  # two rounds, on a machine that may be busy
-    began = time.perf_counter()
-    assert pool.submit(ORDINARY).result() == "right"
-    assert time.perf_counter() - began < 1
+    assert [future.result(timeout=100) for future in asked] == ["timeout"] * len(asked)
+    assert pool.submit(ORDINARY).result(timeout=100) == "right"
+
+
+def test_a_child_that_is_silent_is_killed_and_one_that_could_not_run_gets_more_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits, plain = [], symbolic.asked
+
+    def noting(goal: object, seconds: float) -> tuple[str, float]:
+        limits.append(seconds)
+        return plain(goal, seconds)
+
+    monkeypatch.setattr(symbolic, "WALL_SECONDS", 0.05)
+    monkeypatch.setattr(symbolic, "asked", noting)
+    monkeypatch.setattr(symbolic, "decide", lambda goal: time.sleep(1000))  # and so uses no CPU
+    assert symbolic.judged("a goal") == "timeout"
+    assert limits == [0.05, 0.2]
 
 
 def test_a_worker_that_dies_is_replaced(worker: Worker) -> None:
@@ -290,7 +313,7 @@ def test_a_worker_that_dies_is_replaced(worker: Worker) -> None:
 
 def test_the_limits_hold(tmp_path: Path) -> None:
     script = f"""
-import os
+import os, resource
 from pods.tasks.symbolic import limit
 file = os.open({str(tmp_path / "file")!r}, os.O_CREAT | os.O_WRONLY)
 limit()
@@ -299,8 +322,9 @@ for attempt in (lambda: bytearray(520 * 2**20), lambda: os.write(file, b"x")):
         attempt()
     except (MemoryError, OSError) as error:
         print(type(error).__name__)
+print(resource.getrlimit(resource.RLIMIT_CPU))
 """
-    assert _python(script) == "MemoryError\nOSError\n"
+    assert _python(script) == "MemoryError\nOSError\n(2, 2)\n"
 
 
 def test_the_parser_takes_all_of_a_text_or_none(verdicts: MathVerdicts) -> None:
@@ -358,7 +382,7 @@ print(time.time())
 """
     verdict, ended = _python(script).split()
     assert verdict == "right"
-    assert time.time() - float(ended) < 2
+    assert time.time() - float(ended) < 30  # what it was asked takes 200 s
 
 
 @pytest.mark.slow
@@ -371,7 +395,7 @@ def test_a_thousand_ordinary_answers_right_after_a_hundred_bombs(verdicts: MathV
         kind, bomb, other = BOMBS[i % len(BOMBS)]
         assert verdicts.pool.submit([kind, bomb, f"{other}+{i}"]).result() != "right"
         seconds.append(time.perf_counter() - began)
-    assert max(seconds) < 3
+    assert max(seconds) < 30  # 2.5 s, and 10 more where the machine is busy
     pairs = [
         (rf"\frac{{{i}}}{{\sqrt{{2}}}}", rf"\frac{{{i}\sqrt{{2}}}}{{2}}") for i in range(3, 1003)
     ]

@@ -77,6 +77,16 @@ def test_failures_of_the_machine_are_no_verdicts_and_are_not_remembered(monkeypa
     verdicts.close()
 
 
+def test_an_answer_to_another_question_is_never_believed(monkeypatch):
+    """A worker that is out of step is killed, and the next one is asked."""
+    lines = iter(["ready", "7 right", "ready", "2 wrong"])
+    monkeypatch.setattr(pool, "_line", lambda process, seconds: next(lines))
+    monkeypatch.setattr(pool, "SERVE", "import sys; sys.stdin.read()")
+    worker = Worker()
+    assert worker.ask(["same", "1", "2"]) == "wrong"
+    worker.end()
+
+
 def test_a_wait_can_be_stopped_and_the_next_verdict_is_right(monkeypatch):
     calls = []
 

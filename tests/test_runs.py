@@ -1,22 +1,38 @@
 """The clock, checkpoints that are whole or not there, the run folder, status."""
 
 import errno
+import fcntl
+import itertools
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from compose import composed
 
-from pods.runs import checkpoint
+from pods.runs import checkpoint, meter
+from pods.runs.attempts import mark, marks, set_queued
 from pods.runs.clock import PHASES, TrainClock
-from pods.runs.files import append, read_lines, truncate_to
+from pods.runs.files import append, read_lines, read_until_damage, replace, size, truncate_to
 from pods.runs.frozen import freeze
-from pods.runs.history import drop_stopgaps, evaluation_points, newest_checkpoint, roll_back
+from pods.runs.history import (
+    drop_stopgaps,
+    evaluation_points,
+    gaps,
+    leftovers,
+    newest_checkpoint,
+    roll_back,
+    void_steps,
+)
+from pods.runs.identity import difference, fingerprint
+from pods.runs.lock import is_held
 from pods.runs.status import format_statuses, statuses
+from pods.runs.store import packed
 
 
 def ticking(step: float = 1.0):
@@ -42,6 +58,11 @@ def test_only_phases_of_committed_steps_are_training_time():
     assert clock.commit() == {**dict.fromkeys(PHASES, 0.0), "generate": 1.0, "update": 2.0}
     assert clock.train_seconds == 13.0
     assert sum(clock.commit().values()) == 0.0
+    for name in PHASES:
+        with clock.phase(name):
+            pass
+    assert clock.commit() == dict.fromkeys(PHASES, 1.0)
+    assert clock.train_seconds == 18.0 and len(PHASES) == 5
 
 
 def test_the_device_is_waited_for_at_both_ends_of_a_phase():
@@ -52,6 +73,24 @@ def test_the_device_is_waited_for_at_both_ends_of_a_phase():
     with clock.phase("generate"):
         events.append("work")
     assert events == ["wait", "read", "work", "wait", "read"]
+
+
+def test_an_attempts_seconds_are_summed_and_its_memory_is_the_highest(monkeypatch):
+    monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=ticking()))
+    found, done = meter.Meter(), []  # began at 1 s
+    memory = iter([5, 9, 3])
+    found.measure(lambda: done.append("reset"), lambda: done.append("peak") or next(memory))
+    with found.phase("generate"):  # 2 to 3 s
+        done.append("work")
+    with pytest.raises(ValueError, match="no"), found.phase("update"):  # 4 to 5 s
+        raise ValueError("no")
+    with found.phase("generate"):  # 6 to 7 s
+        pass
+    assert done == ["reset", "work", "peak"] + 2 * ["reset", "peak"]
+    assert json.loads(found.text()) == {  # at 8 s: 7 s in all
+        "generate": {"seconds": 2.0, "peak_bytes": 5}, "update": {"seconds": 1.0, "peak_bytes": 9},
+        "other": {"seconds": 4.0},
+    }  # fmt: skip
 
 
 def write(text):
@@ -73,6 +112,30 @@ def test_a_checkpoint_appears_whole_and_replaces_an_old_one(tmp_path):
     assert set(checkpoint.files_of(folder)) == {"a", "sub/b"}
 
 
+def test_what_a_process_that_was_killed_had_begun_is_no_part_of_the_next_commit(tmp_path):
+    folder = tmp_path / "step-000001"
+    (tmp_path / "step-000001.tmp").mkdir()
+    (tmp_path / "step-000001.tmp" / "stray").write_text("half")
+    checkpoint.commit(folder, write("one"))
+    assert set(checkpoint.files_of(folder)) == {"a", "sub/b"} and not (folder / "stray").exists()
+
+
+def test_a_commit_that_cannot_take_the_place_of_the_old_one_puts_it_back(tmp_path, monkeypatch):
+    folder, plain = tmp_path / "step-000001", os.rename
+    checkpoint.commit(folder, write("old"))
+
+    def rename(source, target):
+        if str(source).endswith(".tmp"):
+            raise OSError(errno.EIO, "Input/output error")
+        plain(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(OSError, match="what was committed before is untouched"):
+        checkpoint.commit(folder, write("new"))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+    assert checkpoint.damage(folder) is None and (folder / "a").read_text() == "old"
+
+
 def test_an_error_while_writing_leaves_no_checkpoint(tmp_path):
     def crash(folder):
         write("half")(folder)
@@ -91,8 +154,10 @@ def test_a_commit_that_was_cut_off_between_its_renames_is_put_back(tmp_path):
     folder.rename(tmp_path / "step-000001.old")
     checkpoint.recover(tmp_path)
     assert checkpoint.damage(folder) is None and (folder / "a").read_text() == "old"
-    shutil.copytree(folder, tmp_path / "step-000001.old")  # cut off after both
+    aside = Path(shutil.copytree(folder, tmp_path / "step-000001.old"))  # cut off after both
+    (aside / "a").write_text("older")
     checkpoint.recover(tmp_path)
+    assert (folder / "a").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
 
 
@@ -106,6 +171,133 @@ def test_a_thinned_checkpoint_is_whole_but_not_gone_on_from(tmp_path):
         assert checkpoint.damage(run.checkpoint(2)) is None
         assert not (run.checkpoint(2) / "a").exists()
     assert newest_checkpoint(run, "a") == (run.checkpoint(1), {})
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """What the disk is told, in order; of what is moved, all that a power cut could still lose.
+
+    A file or folder is safe as it was when it was last brought to the disk: its number there, its
+    time and its size tell.
+    """
+    told, safe = [], set()
+    plain = {name: getattr(os, name) for name in ("fsync", "replace", "rename", "unlink")}
+
+    def state(path):
+        found = os.stat(path)
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def fsync(descriptor):
+        plain["fsync"](descriptor)
+        safe.add(state(descriptor))
+        told.append(("synced", os.stat(descriptor).st_ino))
+
+    def moving(name):
+        def move(source, target):
+            source, target = Path(source), Path(target)
+            with_it = [source, *(source if source.is_dir() else source.parent).rglob("*")]
+            lost = sorted(path.name for path in with_it if state(path) not in safe)
+            plain[name](source, target)
+            told.append(("moved", target.name, lost))
+
+        return move
+
+    def unlink(path, **kwargs):
+        plain["unlink"](path, **kwargs)
+        told.append(("removed", Path(path).name))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "unlink", unlink)
+    for name in ("replace", "rename"):
+        monkeypatch.setattr(os, name, moving(name))
+    return told
+
+
+def test_what_a_commit_shows_is_on_the_disk_first_and_the_old_one_goes_last(tmp_path, disk):
+    folder = tmp_path / "step-000001"
+    parent = ("synced", tmp_path.stat().st_ino)
+
+    def of_the_whole():
+        wanted = [what for what in disk if what[0] == "moved" or what == parent]
+        first = next((i for i, what in enumerate(disk) if what[0] == "removed"), None)
+        if first is not None:
+            assert disk.index(parent) < first
+        disk.clear()
+        return wanted
+
+    manifest = ("moved", checkpoint.MANIFEST, [])
+    checkpoint.commit(folder, write("old"))
+    assert of_the_whole() == [manifest, ("moved", "step-000001", []), parent]
+    checkpoint.commit(folder, write("new"))
+    assert of_the_whole() == [
+        manifest, ("moved", "step-000001.old", []), ("moved", "step-000001", []), parent,
+    ]  # fmt: skip
+
+
+def test_a_file_is_thinned_out_after_the_disk_has_a_manifest_without_it(tmp_path, disk):
+    folder = tmp_path / "step-000001"
+    checkpoint.commit(folder, write("content"))
+    disk.clear()
+    checkpoint.thin(folder, "a")
+    (new, _), *then = disk
+    assert new == "synced"  # the manifest under its passing name
+    assert then == [
+        ("moved", checkpoint.MANIFEST, []), ("synced", folder.stat().st_ino), ("removed", "a"),
+    ]  # fmt: skip
+
+
+def test_a_clock_tells_of_a_log_that_is_on_the_disk(tmp_path, disk):
+    run = store(tmp_path)
+    run.append_metrics({"step": 1})
+    disk.clear()
+    run.write_clock(tmp_path, 1, 0.5, True)
+    assert disk == [("synced", run.metrics_path.stat().st_ino)]
+    assert run.clock(tmp_path)["metrics_bytes"] == len('{"step": 1}\n')
+
+
+def test_what_a_run_is_and_how_it_ended_outlast_a_power_cut_and_heartbeats_do_not_wait(
+    tmp_path, disk
+):
+    run = store(tmp_path)
+    for write_down in (
+        lambda: run.write_config({"seed": 0}), lambda: run.write_identity({"seed": 0}),
+        lambda: run.write_data({"train": {}}), lambda: run.set_status(state="done"),
+        lambda: mark(run, ["torch"]), lambda: set_queued(run, "job 1"),
+    ):  # fmt: skip
+        disk.clear()
+        write_down()
+        assert [what for what, *_ in disk] == ["synced", "moved", "synced"]
+    disk.clear()
+    run.set_status(step=3)
+    assert [what for what, *_ in disk] == ["moved"]
+
+
+def test_a_process_that_dies_while_it_thins_a_checkpoint_leaves_the_rest_whole(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "step-000001"
+    for survived in range(4):  # of fsync, replace, fsync, unlink
+        checkpoint.commit(folder, write("content"))
+        calls = itertools.count()
+        with monkeypatch.context() as dying:
+            for name in ("fsync", "replace", "unlink"):
+                dying.setattr(os, name, dead_after(survived, calls, getattr(os, name)))
+            with pytest.raises(OSError, match="dead"):
+                checkpoint.thin(folder, "a")
+        assert checkpoint.damage(folder) is None, survived
+        checkpoint.thin(folder, "a")
+        assert checkpoint.damage(folder) is None and not (folder / "a").exists()
+
+
+def dead_after(survived, calls, plain):
+    """An operation of the disk that works in the first so many calls of all."""
+
+    def operation(*args, **kwargs):
+        if next(calls) >= survived:
+            raise OSError(errno.EIO, "dead")
+        return plain(*args, **kwargs)
+
+    return operation
 
 
 def kept(run, folder, step):
@@ -160,18 +352,90 @@ def test_lines_are_whole_and_a_cut_off_one_is_left_out(tmp_path):
         append(path, [{"a": float("nan")}])
 
 
+def test_lines_are_read_up_to_the_first_damaged_one(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"a": 1}\n{"a": \n{"a": 3}\n')
+    assert read_until_damage(path) == [{"a": 1}]
+
+
+def test_equal_rollouts_give_equal_bytes_whenever_they_are_written(monkeypatch):
+    def at(seconds):
+        monkeypatch.setattr("time.time", lambda: seconds)
+        return packed([{"text": "a"}])
+
+    assert at(0.0) == at(1e9)
+
+
+def test_a_run_has_one_name_in_whatever_order_its_keys_come():
+    assert fingerprint({"seed": 0, "lr": 1}) == fingerprint({"lr": 1, "seed": 0})
+    assert fingerprint({"seed": 0, "lr": 1}) != fingerprint({"seed": 1, "lr": 0})
+
+
+def test_a_run_is_marked_with_each_change_once(tmp_path):
+    run = store(tmp_path)
+    assert marks(run) == []
+    for changes in (["torch"], ["torch", "data"], ["data"]):
+        mark(run, changes)
+    assert marks(run) == ["torch", "data"]
+
+
+def test_a_key_that_is_gone_is_a_difference():
+    assert difference({"a": 1, "b": 2}, {"b": 2, "c": 3}) == ["a: 1 -> nothing", "c: nothing -> 3"]
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
+    path, plain = tmp_path / "a", Path.write_bytes
+    replace(path, "old")
+
+    def half(temporary, content):
+        plain(temporary, content[:1])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match="No space left") as failed:
+        replace(path, "new")
+    assert failed.value.filename == str(path)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_steps_that_were_not_applied_are_told_from_the_others(tmp_path):
+    run = store(tmp_path)
+    for step, why in ((1, None), (2, "the loss is NaN"), (3, None)):
+        run.append_metrics({"step": step, "nonfinite": why, "logprob_gap_mean": step / 4})
+    assert void_steps(run) == {2} and gaps(run) == [0.25, 0.5, 0.75]
+
+
+def test_everything_that_a_killed_process_left_is_found(tmp_path):
+    run = store(tmp_path)
+    left = ["status.json.tmp12", "rollouts/a.gz.tmp12", "checkpoints/b/MANIFEST.json.tmp12",
+            "checkpoints/c.trash", "checkpoints/d.tmp", "nonfinite/e.tmp", "evaluations/f.tmp",
+            "evaluations/g.tmp12"]  # fmt: skip
+    for name in [*left, "evaluations/step-000001.jsonl", "checkpoints/b/clock.json"]:
+        path = run.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("12345")
+    assert sorted(leftovers(run)) == sorted(run.folder / name for name in left)
+    assert size(run.checkpoints) == 4 * 5 and size(run.checkpoints / "c.trash") == 5
+
+
 def test_rolling_back_forgets_what_came_after(tmp_path):
     run = store(tmp_path)
     for step in (1, 2, 3):
         run.append_metrics({"step": step})
         run.write_rollouts(step, [{"step": step}])
         append(run.evaluation_path(step), [{"step": step}])
+        for folder in (run.checkpoint(step), run.nonfinite(step)):
+            folder.mkdir(parents=True)
         if step == 2:
-            size = run.metrics_path.stat().st_size
-    roll_back(run, 2, size)
+            logged = run.metrics_path.stat().st_size
+    aside = run.checkpoint(3).with_name("step-000003.damaged")
+    aside.mkdir()
+    roll_back(run, 2, logged)
     assert [row["step"] for row in read_lines(run.metrics_path)] == [1, 2]
     assert not run.evaluation_path(3).exists() and run.evaluation_path(2).exists()
     assert len(list((run.folder / "rollouts").iterdir())) == 2
+    assert sorted(run.checkpoints.iterdir()) == [run.checkpoint(1), run.checkpoint(2), aside]
+    assert sorted((run.folder / "nonfinite").iterdir()) == [run.nonfinite(1), run.nonfinite(2)]
 
 
 def test_a_run_folder_has_one_owner_and_a_dead_one_lets_go(tmp_path):
@@ -194,6 +458,26 @@ def test_a_run_folder_has_one_owner_and_a_dead_one_lets_go(tmp_path):
         pass
 
 
+def test_two_can_look_at_a_lock_at_once(tmp_path):
+    path = tmp_path / ".lock"
+    assert not is_held(path) and not path.exists()
+    path.touch()
+    with path.open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not is_held(path)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"train": {"sha256": "a"}}', '{"train": 1, "test": 1}',
+                '{"train": {"sha256": 1}, "test": {"sha256": 2}}'],
+)  # fmt: skip
+def test_data_that_says_no_hashes_is_damaged(tmp_path, content):
+    run = store(tmp_path)
+    run.data_path.write_text(content)
+    with pytest.raises(ValueError, match=r"data\.json is damaged"):
+        run.data()
+
+
 def test_status_tells_a_lost_run_from_a_running_one(tmp_path):
     run = store(tmp_path)
     run.set_status(state="running", pid=os.getpid(), host=socket.gethostname())
@@ -214,15 +498,17 @@ def test_a_run_in_progress_is_not_frozen_again(tmp_path):
 
 def test_stopgap_checkpoints_go_even_if_one_is_half_gone(tmp_path):
     run = store(tmp_path)
-    for step, evaluation in ((0, True), (3, False), (4, False), (5, True)):
+    for step, evaluation in ((0, True), (3, False), (4, False), (5, True), (6, False)):
         checkpoint.commit(
             run.checkpoint(step),
             lambda folder, s=step, e=evaluation: run.write_clock(folder, s, float(s), e),
         )
     (run.checkpoint(4) / "clock.json").unlink()  # a process died while removing it
-    drop_stopgaps(run, 5)
+    assert evaluation_points(run) == {0: 0.0, 5: 5.0}
+    drop_stopgaps(run, 6)
     assert evaluation_points(run) == {0: 0.0, 5: 5.0}
     assert not run.checkpoint(3).exists()
+    assert run.checkpoint(6).exists()  # there is no later one yet
 
 
 def test_a_log_that_cannot_be_read_condemns_no_checkpoint(tmp_path, monkeypatch):

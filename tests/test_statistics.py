@@ -178,6 +178,8 @@ def test_bootstrap_draws_whole_runs_with_a_seed():
     assert [p.shape for p in places] == [(4000, 3), (4000, 5)]
     assert np.array_equal(places[1], resamples([3, 5], 4000, seed=1)[1])
     assert not np.array_equal(places[1], resamples([3, 5], 4000, seed=2)[1])
+    one, other = resamples([5, 5], 4000, seed=1)  # two arms of one size: each has draws of its own
+    assert (one == other).mean() == pytest.approx(0.2, abs=0.02)
     shares = np.bincount(places[1].ravel(), minlength=5) / places[1].size
     assert shares == pytest.approx([0.2] * 5, abs=0.01)
 
@@ -219,8 +221,14 @@ def test_power_and_sizes_from_published_tables():
     assert pairs_needed(unit + 0.5) == 34
 
 
-def test_sizes_needed_are_the_smallest_that_do_with_spreads_that_differ():
-    ours, theirs = samples(4, 9, 6)
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        samples(4, 9, 6),
+        (np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.01])),  # as good as one arm's df
+    ],
+)
+def test_sizes_needed_are_the_smallest_that_do_with_spreads_that_differ(ours, theirs):
     variance = ours.var(ddof=1), theirs.var(ddof=1)
 
     def at(runs: int) -> float:

@@ -2,15 +2,15 @@
 
 import json
 import shutil
-import threading
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from compose import composed
 
 from pods import cli
 from pods.runs import checkpoint
-from pods.runs.attempts import new_attempt, set_queued
+from pods.runs.attempts import new_attempt, set_queued, wall_seconds
 from pods.runs.frozen import freeze
 from pods.runs.history import newest_checkpoint
 from pods.runs.status import state_of
@@ -59,6 +59,7 @@ def test_a_table_a_line_a_run_and_an_exit_code(study, capsys):
     rows = json.loads(capsys.readouterr().out)
     assert [row["state"] for row in rows] == list(study)
     assert rows[0]["peak_bytes"] == {"generate": 7, "update": 5, "other": 0}
+    assert wall_seconds(study["done"]) == 6.0  # two attempts of 1 s to generate, update, and else
     for state in ("failed", "lost"):
         study[state].set_status(state="done", error=None)
     assert cli.main(["status"]) == 0
@@ -75,11 +76,19 @@ def test_one_run_that_cannot_be_read_does_not_hide_the_others(study, capsys):
 
 
 def test_watching_ends_when_nothing_runs_any_more(study, capsys, monkeypatch):
-    monkeypatch.setattr(cli, "WATCH_SECONDS", 0.05)
-    threading.Timer(0.5, study["running"].set_status, kwargs={"state": "done"}).start()
+    """Twice in a row: a sweep's next job takes a moment to begin."""
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        if len(waits) == 3:
+            study["running"].set_status(state="done")
+
+    monkeypatch.setattr(cli, "time", SimpleNamespace(sleep=sleep))
     assert cli.main(["status", "--watch"]) == 1
-    tables = capsys.readouterr().out.split("arm ")
-    assert len(tables) > 3 and "running" in tables[1] and "running" not in tables[-1]
+    tables = capsys.readouterr().out.split("arm ")[1:]
+    assert waits == [cli.WATCH_SECONDS] * 4
+    assert ["running" in table for table in tables] == [True] * 3 + [False] * 2
 
 
 def test_cleaning_lists_first_and_removes_what_no_run_needs(study, capsys):

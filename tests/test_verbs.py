@@ -7,9 +7,10 @@ import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
-from studies import A, B, write_rollouts, write_run
+from studies import A, B, draw_in_one_format, write_rollouts, write_run
 from test_published import GRPO, PODS, release  # noqa: F401  (a fixture)
 
 from pods.cli import main
@@ -23,6 +24,11 @@ def runs_dir(tmp_path_factory) -> Path:
         for seed, points in enumerate((A, B)):
             write_rollouts(write_run(runs_dir, points, f"arm={arm}", f"seed={seed}"), 1)
     return runs_dir
+
+
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    draw_in_one_format(monkeypatch)
 
 
 def pods(*arguments: object) -> int:
@@ -43,11 +49,17 @@ def test_compare_writes_tables_and_words(runs_dir, capsys):
 
 
 def test_plan_foretells_what_was_not_run(runs_dir, capsys):
-    assert pods("plan", "--runs-dir", runs_dir, "--nm", "32,8", "--steps", 10, "--seeds", 4) == 0
+    asked = ("--nm", "32,8", "--steps", 10, "--seeds", 4, "--jobs", 1)
+    assert pods("plan", "--runs-dir", runs_dir, *asked) == 0
     said = capsys.readouterr().out
-    assert "32→8" in said and "1 x 4 seeds = 4 runs" in said
-    assert pods("plan", "--published") == 0
-    assert "64→16" in capsys.readouterr().out
+    # the same two runs in each arm, so that neither n nor m costs: 6 s and 5 s a step; 10 steps and
+    # 5 s of start are 60 s a run
+    assert re.search(r"^32→8 +5\.50 s .* 10 +55 s  outside of what was measured$", said, re.M)
+    assert "1 x 4 seeds = 4 runs, 1 at a time: 4 min 00 s, 0.07 hours of a GPU" in said
+    assert pods("plan", "--published") == 0  # as the authors have it: 7.56 s and 10.12 s a step
+    assert "a pods 64→16 step costs 1.34 grpo 16→16 steps (10.12 s against 7.56 s;" in (
+        capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,13 +121,50 @@ def test_a_report_of_one_series_has_nothing_to_compare(tmp_path):
     assert "nothing to compare" in text
 
 
+def last_evaluations(folder: Path, setting: str) -> tuple[np.ndarray, np.ndarray]:
+    """Final accuracy and step of each run of a setting, read off the authors' files."""
+    logs = [json.loads(path.read_text()) for path in folder.glob(f"{setting}-Run*.json")]
+    steps = [max(int(name.removeprefix("checkpoint-")) for name in log) for log in logs]
+    answers = [log[f"checkpoint-{step}"]["gsm8k"] for log, step in zip(logs, steps, strict=True)]
+    return np.array([np.mean(answer["ans_acc"]) for answer in answers]), np.array(steps)
+
+
+def assert_numbers_of_imported_logs(runs_dir, release, capsys):  # noqa: F811
+    """`aggregate`, `plot`, `plan` and `report` of 6 hours in 12 evaluations of ten runs an arm."""
+    figures, here = runs_dir / "published" / "figures", ("published", "--runs-dir", runs_dir)
+    finals, seconds = {}, {}
+    for series, setting in (("GSM8K grpo 16→16", GRPO), ("GSM8K pods 64→16", PODS)):
+        finals[series], steps = last_evaluations(release, setting)
+        seconds[series] = (6 * 3600 / steps).mean()
+    assert pods("aggregate", *here) == 0
+    summary = pd.read_csv(figures / "summary.csv").set_index("series")
+    assert set(summary.index) == set(finals) and summary.n.tolist() == [10, 10]
+    for series, final in finals.items():
+        row = summary.loc[series]
+        assert row.final_accuracy == pytest.approx(final.mean(), rel=1e-5)
+        assert row.final_accuracy_stderr == pytest.approx(final.std(ddof=1) / 10**0.5, rel=1e-5)
+        assert row.seconds_per_step == pytest.approx(seconds[series], rel=1e-5)
+    assert pods("plot", *here) == 0
+    drawn = pd.read_csv(figures / "accuracy_vs_time.csv")
+    ends = drawn[drawn.train_seconds == 6 * 3600].set_index("series")["mean"]
+    assert ends.to_dict() == pytest.approx({s: v.mean() for s, v in finals.items()}, rel=1e-5)
+    assert pods("plan", *here) == 0
+    step = pd.read_csv(figures / "plan.fit.csv").set_index("what").loc["step"]
+    low, high = seconds.values()  # 16 and 64 rollouts, of which 16 are kept
+    assert step.generated == pytest.approx((high - low) / 48, rel=1e-5) and np.isnan(step.kept)
+    capsys.readouterr()
+    assert pods("report", *here) == 0
+    page = Path(capsys.readouterr().out.split("report: ")[1].strip()).read_text()
+    for final in finals.values():
+        assert f"{final.mean():.3f} ± {final.std(ddof=1) / 10**0.5:.3f}" in page
+
+
 def test_imported_logs_are_a_study_and_an_overlay(runs_dir, release, capsys):  # noqa: F811
     assert pods("import-published", release, "--runs-dir", runs_dir) == 0
     assert "GSM8K pods 64→16: " in capsys.readouterr().out
     assert pods("compare", "pods", "grpo", "--study", "published", "--runs-dir", runs_dir) == 0
     assert "Welch" in capsys.readouterr().out  # a run's number is no seed
-    for verb in ("aggregate", "plot", "plan", "report"):
-        assert pods(verb, "published", "--runs-dir", runs_dir) == 0
+    assert_numbers_of_imported_logs(runs_dir, release, capsys)
     assert pods("status", "published", "--runs-dir", runs_dir) == 2
     assert pods("plot", "--overlay", "published", "--runs-dir", runs_dir) == 0
     figures = runs_dir / "default" / "figures"
