@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import needs
 import psutil
 import pytest
 import stand_in_slurm
@@ -13,13 +14,10 @@ from compose import ROOT, composed
 from running import SHORT, science_of, start, wait_for
 
 from pods.cli import main
-from pods.runs.files import read_lines
-from pods.runs.store import RunStore
-
-pytest.importorskip("submitit")
 from pods.launch import lease
 from pods.launch.sbatch import at_a_time, minutes, notice_seconds, parameters
-from pods.launch.slurm_job import JobFailed, SlurmJob
+from pods.runs.files import read_lines
+from pods.runs.store import RunStore
 
 SETTINGS = {
     "cluster": "slurm", "submitit_folder": "x/%j", "timeout_min": None, "cpus_per_task": None,
@@ -46,6 +44,11 @@ open("begun", "w").close()
 time.sleep(2)
 os.execv("{python}", ["{python}", "{stand_in}", "sbatch", *sys.argv[1:]])
 """
+
+
+@pytest.fixture(autouse=True)
+def submitit():
+    needs.module("submitit")
 
 
 @pytest.fixture
@@ -112,6 +115,8 @@ def test_so_many_at_a_time_are_of_each_array_and_all_where_there_is_no_slurm():
 def test_a_job_waits_for_the_run_and_has_failed_where_another_process_keeps_it(
     tmp_path, monkeypatch
 ):
+    from pods.launch.slurm_job import JobFailed, SlurmJob
+
     store = RunStore(tmp_path)
     with store.lock():
         monkeypatch.setattr(lease, "LEASE_SECONDS", 0.1)
