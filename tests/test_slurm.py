@@ -129,6 +129,19 @@ def test_a_job_waits_for_the_run_and_has_failed_where_another_process_keeps_it(
     assert lease.is_free(store)
 
 
+def test_a_run_whose_job_is_no_longer_there_is_lost_or_says_why_it_never_began(tmp_path):
+    store, found = RunStore(tmp_path), []
+    for state in ("running", "pending", "done"):
+        store.set_status(state=state, error=None)
+        if state == "running":
+            with store.lock():  # of another process, which still commits
+                lease.note_end(store, "it died", "it never began")
+                assert store.status()["state"] == "running"
+        lease.note_end(store, "it died", "it never began")
+        found.append((store.status()["state"], store.status()["error"]))
+    assert found == [("lost", "it died"), ("pending", "it never began"), ("done", None)]
+
+
 def test_a_cluster_without_its_group_is_refused_in_a_line(run_py, tmp_path):
     for on in ("slurm", "ray"):
         result = run_py("-m", f"launch.on={on}", "seed=0,1", *SHORT)

@@ -5,6 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
+
+import pytest
+from compose import composed
+
+from pods.process import Running, end_if_silent
 
 CODE = """
 import sys, time
@@ -61,3 +67,23 @@ def test_a_suspended_process_is_not_one_that_hangs():
     time.sleep(0.1)  # so that it polls first
     output, errors = process.communicate("\n", timeout=60)
     assert (process.returncode, output, errors) == (0, "ended\n", "")
+
+
+@pytest.mark.parametrize(("limit", "looks"), [("60", 91), ("null", None)])
+def test_a_job_is_killed_after_so_many_looks_at_the_same_heartbeat(limit, looks, monkeypatch):
+    """A look a second; beside its own watchdog's 60 s it has 30 s to end itself."""
+    killed: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda pid, how: killed.append(pid))
+    status = {"heartbeat": 1.0}
+    active = Running(SimpleNamespace(status=lambda: status), composed(f"watchdog_seconds={limit}"),
+                     SimpleNamespace(pid=7), (), 0.0)  # fmt: skip
+    for beat in (1.0, 2.0):  # the second ends a silence of 50 looks
+        status["heartbeat"] = beat
+        for _ in range(51):
+            end_if_silent(active)
+    for _ in range(40):
+        end_if_silent(active)
+    assert killed == [] and active.silent == 90
+    end_if_silent(active)
+    assert killed == ([7] if looks else [])
+    assert active.killed == (f"no sign of life for {looks} s: killed" if looks else None)
