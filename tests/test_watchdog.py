@@ -64,7 +64,7 @@ def test_a_suspended_process_is_not_one_that_hangs():
     os.kill(process.pid, signal.SIGSTOP)
     time.sleep(2.2)
     os.kill(process.pid, signal.SIGCONT)
-    time.sleep(0.1)  # so that it polls first
+    time.sleep(0.5)  # so that it polls first; four polls would end it
     output, errors = process.communicate("\n", timeout=60)
     assert (process.returncode, output, errors) == (0, "ended\n", "")
 
