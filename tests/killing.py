@@ -1,8 +1,8 @@
 """End runs at random moments and start them again until they are done. A script, not a module.
 
-    python killing.py kill FOLDER KILLS SEED       SIGKILL, in every phase
-    python killing.py vllm FOLDER KILLS SEED       the same, on vLLM
-    python killing.py signal FOLDER                every signal that asks to stop, in every phase
+    python killing.py both FOLDER KILLS SEED 0     SIGKILL, in every phase; and signals that ask to
+                                                   stop: one at least in every phase, or (1) each
+    python killing.py vllm FOLDER KILLS SEED       SIGKILL alone, on vLLM
 
 One warm process forks every attempt, so that a start costs a fork and not the import of torch.
 Each attempt is `pods.job.execute` as a user's process calls it, under a training clock that ticks
@@ -19,7 +19,8 @@ import signal
 import sys
 import time
 from collections import Counter
-from itertools import cycle
+from collections.abc import Sequence
+from itertools import cycle, product
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -64,6 +65,12 @@ ON_VLLM = {
     ),
 }  # fmt: skip
 STRATA = ("generate", "update", "checkpoint", "evaluation", "aggregation")
+STOPPED = ("start", "generate", "update", "checkpoint", "evaluation")
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+FEW_STOPS = [
+    *((phase, signal.SIGTERM) for phase in STOPPED),
+    *zip(("update", "evaluation", "generate"), SIGNALS[1:], strict=True),
+]
 LASTS = {  # about how long a phase lasts, in seconds
     "start": 0.5, "generate": 0.03, "update": 0.05, "checkpoint": 0.03, "evaluation": 0.2,
     "aggregation": 0.8,
@@ -200,8 +207,9 @@ def reference(folder: Path, overrides: tuple[str, ...]) -> dict[str, bytes]:
 def kill(folder: Path, wanted_kills: int, seed: int, kinds: dict = KINDS) -> dict:
     """SIGKILL in every phase, until there were enough."""
     chance, kills, wrong, runs = random.Random(seed), Counter(), [], 0
+    kinds = dict(list(kinds.items())[: -(-wanted_kills // 3)])  # few kills take few runs
     expected = {kind: reference(folder / kind, more) for kind, more in kinds.items()}
-    while kills.total() < wanted_kills:
+    while kills.total() < wanted_kills or len(kills) < len(STRATA):
         kind = list(kinds)[runs % len(kinds)]
         place = folder / kind / f"{runs}"
         store = freeze(composed(*SMALL, *kinds[kind], f"runs_dir={place}"))
@@ -224,36 +232,43 @@ def kill_on_vllm(folder: Path, wanted_kills: int, seed: int) -> dict:
     return kill(folder, wanted_kills, seed, ON_VLLM)
 
 
-def ask_to_stop(folder: Path) -> dict:
-    """Every signal in every phase of one long run; it goes on each time."""
-    overrides = ("budget.train_seconds=null", "budget.max_steps=100", "checkpoint.every_steps=7")
+def ask_to_stop(folder: Path, pairs: Sequence[tuple[str, signal.Signals]], steps: int) -> dict:
+    """Signals in phases of one run of so many steps; it goes on each time."""
+    overrides = (f"budget.max_steps={steps}", "budget.train_seconds=null",
+                 "checkpoint.every_steps=7")  # fmt: skip
     expected = reference(folder, overrides)
     store = freeze(composed(*SMALL, *overrides, f"runs_dir={folder / 'stopped'}"))
     chance, rows = random.Random(0), []
-    for phase in ("start", "generate", "update", "checkpoint", "evaluation"):
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
-            attempt = start(store)
-            reached = attempt.wait_for(phase, 2 if phase in ("generate", "update") else 1)
-            time.sleep(chance.random() * LASTS[phase])
-            sent = time.monotonic()
-            os.kill(attempt.pid, number)
-            os.kill(attempt.pid, signal.SIGTERM)  # a second one changes nothing
-            code = attempt.end()
-            newest, _ = newest_checkpoint(store, "optimizer.safetensors")
-            rows.append({
-                "phase": phase, "signal": number.name, "reached": reached, "exit code": code,
-                "seconds": time.monotonic() - sent, "state": store.status()["state"],
-                "steps": len(read_lines(store.metrics_path)),
-                "checkpoint": store.clock(newest)["step"] if newest else 0,
-            })  # fmt: skip
+    for phase, number in pairs:
+        attempt = start(store)
+        reached = attempt.wait_for(phase, 2 if phase in ("generate", "update") else 1)
+        time.sleep(chance.random() * LASTS[phase])
+        sent = time.monotonic()
+        os.kill(attempt.pid, number)
+        os.kill(attempt.pid, signal.SIGTERM)  # a second one changes nothing
+        code = attempt.end()
+        newest, _ = newest_checkpoint(store, "optimizer.safetensors")
+        rows.append({
+            "phase": phase, "signal": number.name, "reached": reached, "exit code": code,
+            "seconds": time.monotonic() - sent, "state": store.status()["state"],
+            "steps": len(read_lines(store.metrics_path)),
+            "checkpoint": store.clock(newest)["step"] if newest else 0,
+        })  # fmt: skip
     finish(store)
     assert start_aggregation(store).end() == 0
     return {"stops": rows, "differences": differences(bytes_of(store), expected)}
 
 
+def kill_and_stop(folder: Path, wanted_kills: int, seed: int, all_stops: int) -> dict:
+    """Both, in one warm process: every signal in every phase, or each of both at least once."""
+    pairs, steps = (list(product(STOPPED, SIGNALS)), 100) if all_stops else (FEW_STOPS, 28)
+    return {
+        "kill": kill(folder / "killed", wanted_kills, seed),
+        "signal": ask_to_stop(folder / "asked", pairs, steps),
+    }
+
+
 if __name__ == "__main__":
     what, folder, *numbers = sys.argv[1:]
-    result = {"kill": kill, "vllm": kill_on_vllm, "signal": ask_to_stop}[what](
-        Path(folder), *map(int, numbers)
-    )
-    print(json.dumps(result))
+    does = {"both": kill_and_stop, "vllm": kill_on_vllm}[what]
+    print(json.dumps(does(Path(folder), *map(int, numbers))))

@@ -19,9 +19,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 
+import needs
 import pytest
 from compose import composed
 from jinja2 import Environment
@@ -29,6 +29,10 @@ from jinja2 import Environment
 CRASHES = {"crash before": 1, "crash after": 2}
 ERRORS = {"EIO": 3, "ENOSPC": 4, "short write": 5, "EIO for good": 6}
 MODES = CRASHES | ERRORS
+QUICK = (
+    "crash before",
+    "EIO",
+)  # of a whole model; a crash after one operation is one before the next
 TUNINGS = ("full", "lora")
 COMMITS = ("replacing a stop-gap", "of a new step")
 CRASHED = 9
@@ -36,40 +40,57 @@ SHIM = Path(__file__).with_name("failpoints.c")
 
 
 @pytest.fixture(scope="module")
-def tried():
-    """Every failure that was tried and what came of it, by tuning and commit."""
-    if sys.platform != "linux" or shutil.which("cc") is None:
-        pytest.skip("needs Linux and a C compiler")
+def tried(request):
+    """Every failure that a selected test asks for and what came of it, by tuning and commit."""
+    if sys.platform != "linux":
+        needs.lacking("Linux")
+    needs.program("cc")
+    asked = {}
+    for item in request.session.items:
+        if item.path == request.path:
+            said = item.callspec.params
+            asked.setdefault(said["tuning"], set()).add(said["mode"])
     memory = Path("/dev/shm")  # a thousand commits wait long for a real disk
     place = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="failpoints-", dir=place) as folder:
-        return served(Path(folder).resolve())
+        return served(Path(folder).resolve(), asked)
 
 
-def served(folder):
+def served(folder, asked):
     """What the processes with the shim, one for each tuning, have found."""
     shim = folder / "failpoints.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, SHIM, "-ldl"], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(shim), "OMP_NUM_THREADS": "1"}
     servers = [
-        subprocess.Popen([sys.executable, __file__, tuning, folder / tuning], env=environment)
-        for tuning in TUNINGS
-    ]
-    assert [server.wait() for server in servers] == [0, 0]
-    return {tuning: json.loads((folder / tuning / "tried.json").read_text()) for tuning in TUNINGS}
+        subprocess.Popen([sys.executable, __file__, folder / tuning, tuning, *modes],
+                         env=environment)
+        for tuning, modes in asked.items()
+    ]  # fmt: skip
+    assert [server.wait() for server in servers] == [0] * len(servers)
+    return {tuning: json.loads((folder / tuning / "tried.json").read_text()) for tuning in asked}
 
 
 def cases(tried, tuning, commit, mode):
     return [case for case in tried[tuning][commit]["cases"] if case["mode"] == mode]
 
 
+def ways(modes):
+    """Every tuning and mode; most of them are slow."""
+    return pytest.mark.parametrize(
+        ("tuning", "mode"),
+        [
+            pytest.param(tuning, mode, marks=() if quick else pytest.mark.slow)
+            for tuning, mode in itertools.product(TUNINGS, modes)
+            for quick in [tuning == "full" and mode in QUICK]
+        ],
+    )
+
+
 every_commit = pytest.mark.parametrize("commit", COMMITS)
-every_tuning = pytest.mark.parametrize("tuning", TUNINGS)
 
 
-@every_tuning
 @every_commit
-@pytest.mark.parametrize("mode", MODES)
+@ways(MODES)
 def test_no_failure_loses_what_was_committed_and_the_commit_can_be_redone(
     tried, tuning, commit, mode
 ):
@@ -81,9 +102,8 @@ def test_no_failure_loses_what_was_committed_and_the_commit_can_be_redone(
     assert [case for case in found if case["wrong"]] == []
 
 
-@every_tuning
 @every_commit
-@pytest.mark.parametrize("mode", ERRORS)
+@ways(ERRORS)
 def test_an_error_has_its_number_and_names_the_folder(tried, tuning, commit, mode):
     number = errno.EIO if "EIO" in mode else errno.ENOSPC
     raised = [case for case in cases(tried, tuning, commit, mode) if case["error"]]
@@ -91,16 +111,16 @@ def test_an_error_has_its_number_and_names_the_folder(tried, tuning, commit, mod
     assert [case for case in raised if case["errno"] != number or not case["named"]] == []
 
 
-def test_what_was_tried(tried, capsys):
-    with capsys.disabled():
-        print()
-        for tuning, commit in itertools.product(TUNINGS, COMMITS):
-            names, found = (tried[tuning][commit][key] for key in ("operations", "cases"))
-            ends = Counter(case["found"] for case in found)
-            kinds = ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
-            print(f"commit {commit} ({tuning}): {len(names)} operations ({kinds}); "
-                  f"{len(found)} failures tried: found again {ends['old']} times the old "
-                  f"checkpoint, {ends['new']} times the new")  # fmt: skip
+@every_commit
+@ways(CRASHES)
+def test_there_is_one_operation_before_which_a_crash_leaves_the_old_checkpoint_and_then_the_new(
+    tried, tuning, commit, mode
+):
+    names = tried[tuning][commit]["operations"]
+    found = [case["found"] for case in cases(tried, tuning, commit, mode)]
+    old = found.count("old")
+    assert found == ["old"] * old + ["new"] * (len(names) - old)
+    assert names[old - (mode == "crash before")].startswith("rename")
 
 
 # ---- what follows runs in the process with the shim
@@ -177,15 +197,15 @@ def crashes(libc, run, step, k, how):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == CRASHED
 
 
-def try_all(libc, run, step, folder):
-    """Let every operation of the commit of a step fail in every way."""
+def try_all(libc, run, step, modes, folder):
+    """Let every operation of the commit of a step fail in each of these ways."""
     before = tree(run.store.folder)
     whole = elsewhere(run, folder / "whole")
     names, said = commit(libc, whole, step)
     assert said["error"] is None
     after = tree(whole.store.folder)
     judged, cases = {}, []
-    for (mode, how), (k, name) in itertools.product(MODES.items(), enumerate(names, 1)):
+    for (mode, how), (k, name) in itertools.product(modes.items(), enumerate(names, 1)):
         if mode == "short write" and "write" not in name:
             continue
         place = folder / f"{mode} {k}"
@@ -242,8 +262,9 @@ def judge(run, step, before, after):
     return found, wrong
 
 
-def serve(tuning, folder):
+def serve(folder, tuning, *names):
     """Commit steps 0 and 1, and step 2 as a stop-gap; then let the next commits fail."""
+    modes = {mode: how for mode, how in MODES.items() if mode in names}
     libc = ctypes.CDLL(None)
     libc.failpoints_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
     libc.failpoints_count.restype = ctypes.c_long
@@ -257,11 +278,11 @@ def serve(tuning, folder):
     run.commit(1, evaluation=True)
     run.record(next(steps))
     run.commit(2, evaluation=False)
-    tried["replacing a stop-gap"] = try_all(libc, run, 2, folder / "replacing")
+    tried["replacing a stop-gap"] = try_all(libc, run, 2, modes, folder / "replacing")
     run.record(next(steps))
-    tried["of a new step"] = try_all(libc, run, 3, folder / "new")
+    tried["of a new step"] = try_all(libc, run, 3, modes, folder / "new")
     (folder / "tried.json").write_text(json.dumps(tried))
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]))
+    serve(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,13 +1,14 @@
 """A run goes on only as what it began as, or is marked."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 import yaml
 from compose import composed
-from running import SHORT, run_here
+from running import SHORT, run_here, science_of
 
 from pods.cli import main
 from pods.runs.attempts import marks
@@ -36,15 +37,46 @@ def edit(store: RunStore, name: str, change) -> None:
     store.config_path.write_text(yaml.safe_dump(values, sort_keys=False))
 
 
-@pytest.mark.parametrize("name", sorted(set(SCIENCE) - PLACES))
-def test_an_edited_science_key_is_refused_with_its_values(tmp_path, name):
+def test_an_edited_science_key_is_refused_with_its_values(tmp_path):
     config = composed(f"runs_dir={tmp_path}")
     store = freeze(config)
-    edit(store, name, lambda value: OTHER[type(value)](value))
-    before = store.config_path.read_bytes()
-    with pytest.raises(Changed, match=rf"\n  {name}: .* -> "):
-        freeze(config)
-    assert store.config_path.read_bytes() == before
+    whole, wrong = store.config_path.read_bytes(), []
+    for name in sorted(set(SCIENCE) - PLACES):
+        edit(store, name, lambda value: OTHER[type(value)](value))
+        before, said = store.config_path.read_bytes(), "it is not refused"
+        try:
+            freeze(config)
+        except Changed as refused:
+            said = str(refused)
+        if not re.search(rf"\n  {re.escape(name)}: .* -> ", said):
+            wrong.append(f"{name}: {said}")
+        assert store.config_path.read_bytes() == before != whole
+        store.config_path.write_bytes(whole)
+    assert wrong == []
+    assert freeze(config).config() == config  # what is not edited is not refused
+
+
+OPERATIONAL = {
+    "study": "other", "arm": "pods", "runs_dir": None, "retry": "failed", "allow_changed": True,
+    "dry_run": None, "watchdog_seconds": 999.0, "rollouts_every_steps": None, "task.workers": 1,
+    "update.nonfinite_limit": 9, "hardware.name": "other", "hardware.processes": None,
+    "engine.min_kept": 0.5, "engine.gap_bound": 0.5, "engine.gap_limit": 9,
+    "tracking.wandb": None, "tracking.project": "other", "tracking.entity": "other",
+    "launch.on": None, "launch.jobs": 1,
+}  # fmt: skip
+"""Another value for each operational key; None: it cannot be another in such a run, for it says
+where its files lie or which there are, or that none runs, or that the run is spread."""
+
+
+def test_a_run_computes_the_same_whatever_its_operational_keys_say(tmp_path):
+    assert set(OPERATIONAL) == {name for name, (_, key) in leaves().items() if key.operational}
+    short = ("tracking=none", "budget.max_steps=2", "nm.n=8", "nm.m=4", "evaluation.questions=4",
+             "evaluation.repeats=1", "checkpoint.every_steps=null")  # fmt: skip
+    others = [f"{name}={value}" for name, value in OPERATIONAL.items() if value is not None]
+    one = run_here(*short, f"runs_dir={tmp_path}")
+    other = run_here(*short, *others, f"runs_dir={tmp_path}")
+    assert one.folder.name == other.folder.name and one.folder != other.folder
+    assert science_of(one.folder) == science_of(other.folder)
 
 
 def test_a_frozen_config_that_is_damaged_is_frozen_again(tmp_path):

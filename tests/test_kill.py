@@ -10,6 +10,8 @@ import pytest
 from running import SHORT, run_folder, start, wait_for
 
 SCRIPT = Path(__file__).parent / "killing.py"
+PHASES = {"generate", "update", "checkpoint", "evaluation"}
+MANY = 40  # kills, from which on each signal is sent in each phase, too
 pytestmark = pytest.mark.kill
 
 
@@ -22,25 +24,36 @@ def killing(*arguments: object) -> dict:
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(tmp_path, request, capsys):
-    wanted = request.config.getoption("--kills")
-    found = killing("kill", tmp_path, wanted, request.config.getoption("--kill-seed"))
+@pytest.fixture(scope="module")
+def found(tmp_path_factory, request):
+    """What came of so many kills and of signals, by one process for both."""
+    kills, seed = (request.config.getoption(name) for name in ("--kills", "--kill-seed"))
+    return killing("both", tmp_path_factory.mktemp("killing"), kills, seed, int(kills >= MANY))
+
+
+def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(found, request, capsys):
+    wanted, found = request.config.getoption("--kills"), found["kill"]
     with capsys.disabled():
         print(f"\n{sum(found['kills'].values())} kills in {found['runs']} runs: {found['kills']}")
     assert found["differences"] == []
     assert sum(found["kills"].values()) >= wanted
-    assert min(found["kills"].values()) >= wanted // 6 - 1 and len(found["kills"]) == 5
+    assert set(found["kills"]) == PHASES | {"aggregation"}
+    assert min(found["kills"].values()) >= max(1, wanted // 6 - 1)
 
 
-def test_a_signal_in_any_phase_ends_in_a_checkpoint_of_the_last_step(tmp_path):
-    found = killing("signal", tmp_path)
-    assert len(found["stops"]) == 20
+def test_a_signal_in_any_phase_ends_in_a_checkpoint_of_the_last_step(found, request):
+    """With many kills each signal comes in each phase; else each comes, and in each phase one."""
+    found, many = found["signal"], request.config.getoption("--kills") >= MANY
+    stopped = {(stop["phase"], stop["signal"]) for stop in found["stops"]}
+    assert len(stopped) == len(found["stops"]) == (20 if many else 8)
+    assert {phase for phase, _ in stopped} == PHASES | {"start"}
+    assert {signal for _, signal in stopped} == {"SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"}
     for stop in found["stops"]:
         assert stop["reached"], stop
         assert (stop["exit code"], stop["state"]) == (75, "preempted"), stop
         assert stop["checkpoint"] == stop["steps"], stop
         assert stop["seconds"] < 30, stop
-    assert found["stops"][-1]["steps"] > 20  # so many of the stops lost nothing
+    assert found["stops"][-1]["steps"] > len(stopped)  # so many of the stops lost nothing
     assert found["differences"] == []
 
 

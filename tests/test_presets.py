@@ -1,10 +1,12 @@
 """Every preset: its jobs pass the door, its arms train, and its folder says what it is."""
 
+import csv
 import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import yaml
@@ -19,8 +21,10 @@ from pods.runs.files import read_lines
 from pods.runs.frozen import freeze
 from pods.runs.identity import fingerprint, identity
 
+pytestmark = pytest.mark.xdist_group("presets")  # the two files compose the same jobs
 PRESETS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
 FOLDERS = {path.name for path in (ROOT / "experiments").iterdir() if path.is_dir()}
+PUBLISHED = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/published.csv"))
 LOSS = ("aggregation", "clip_low", "clip_high", "kl_beta", "schedule", "warmup_steps",
         "schedule_steps")  # fmt: skip
 
@@ -37,6 +41,21 @@ def swept(values: str) -> list[str]:
     """`range(3)` is 0, 1, 2; anything else a list with commas."""
     count = re.fullmatch(r"range\((\d+)\)", values)
     return [str(i) for i in range(int(count[1]))] if count else values.split(",")
+
+
+def table(path: Path) -> list[list[str]]:
+    """The rows of a CSV file, its header first, without the lines that say where it is from."""
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    return list(csv.reader(lines))
+
+
+def published(preset: str) -> list[list[str]]:
+    """What is published of a preset's runs."""
+    return table(ROOT / "experiments" / preset / "published.csv")
+
+
+SIZED = [preset for preset in PUBLISHED if {"arm", "m"} & {*published(preset)[0]}]
+PARTLY = ("rules", "gsm8k_h100x8", "gsm8k_a100x8")  # some arms nobody has published
 
 
 @cache
@@ -106,26 +125,69 @@ def test_a_preset_can_be_tried_on_the_embedded_task(preset):
     assert config.sampling.max_prompt_tokens + config.sampling.max_completion_tokens <= 128
 
 
-@pytest.mark.parametrize(
-    ("preset", "arms"),
-    [
-        ("gsm8k_l40s", {"grpo": (1, 16, 16, 1), "pods": (1, 64, 16, 1)}),
-        ("gsm8k_l40s_v1", {"grpo": (1, 16, 16, 1), "pods": (1, 32, 16, 1)}),
-        ("math_l40s", {"grpo": (1, 8, 8, 1), "pods": (1, 32, 8, 1)}),
-        # of both 512 rollouts a prompt: 16 x 32, and 4 x 128
-        ("gsm8k_h100x8", {"grpo_ga": (8, 32, 32, 16), "pods": (8, 128, 32, 4),
-                          "aliased": (8, 128, 32, 4)}),
-        ("greso_math", {"dapo": (256, 8, 8, 1), "greso": (256, 8, 8, 1)}),
-        ("mopps_math", {"grpo": (256, 8, 8, 1), "mopps": (256, 8, 8, 1)}),
-        ("dapo_math", {"grpo": (512, 16, 16, 1), "dapo": (512, 16, 16, 1)}),
-    ],
-)  # fmt: skip
-def test_prompts_a_step_rollouts_kept_and_groups(preset, arms):
+def sizes(preset: str, *names: str) -> set[tuple[object, ...]]:
+    """What the arms of a preset say of themselves by those names."""
     found = {
-        config.arm: (config.prompts_per_step, config.nm.n, config.nm.m, config.nm.groups)
-        for config in first_seed(preset).values()
+        words: {"arm": config.arm, "prompts": config.prompts_per_step, **vars(config.nm)}
+        for words, config in first_seed(preset).items()
     }
-    assert found == arms
+    return {tuple(str(said[name]) for name in names) for said in found.values()}
+
+
+@pytest.mark.parametrize("preset", SIZED)
+def test_a_preset_has_the_sizes_of_the_published_runs_beside_it(preset):
+    header, *rows = published(preset)
+    names = [name for name in ("arm", "n", "m") if name in header]
+    theirs = {tuple(row[header.index(name)] for name in names) for row in rows}
+    ours = sizes(preset, *names)
+    assert theirs < ours if preset in PARTLY else theirs == ours
+
+
+def test_on_one_gpu_a_step_is_one_group_of_one_prompt():
+    """The authors' trainer has batches of one prompt, and steps at each."""
+    for preset in PRESETS:
+        if preset.endswith(("_l40s", "_l40s_v1", "_scaling", "rules")):
+            assert sizes(preset, "prompts", "groups") == {("1", "1")}, preset
+
+
+# the names that the authors gave their runs: p prompts a step, each ga groups of n, m of them kept
+RUN_NAMES = {
+    "gsm8k_h100x8": {("grpo_ga", "p8-n32-m32-ga16"), ("pods", "p8-n128-m32-ga4"),
+                     ("aliased", "p8-n128-m32-ga4")},
+    "gsm8k_a100x8": {("grpo_ga", "p8-n32-m32-ga16"), ("pods", "p8-n128-m32-ga4"),
+                     ("aliased", "p8-n128-m32-ga4")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("preset", RUN_NAMES)
+def test_a_preset_on_eight_gpus_has_the_sizes_in_the_names_of_the_authors_runs(preset):
+    found = sizes(preset, "arm", "prompts", "n", "m", "groups")
+    assert {(arm, f"p{p}-n{n}-m{m}-ga{groups}") for arm, p, n, m, groups in found} == RUN_NAMES[
+        preset
+    ]
+
+
+@pytest.mark.parametrize("preset", ["greso_math", "mopps_math", "dapo_math"])
+def test_a_preset_has_the_sizes_of_the_authors_script_that_its_folder_gives(preset):
+    said = " ".join((ROOT / "experiments" / preset / "README.md").read_text().split())
+    prompts, n = re.search(r"(\d+) prompts × (\d+) rollouts a step", said).groups()
+    assert sizes(preset, "prompts", "n", "m", "groups") == {(prompts, n, n, "1")}
+    [batch] = re.findall(r"mini-batches of (\d+)", said)
+    assert {config.update.minibatches for config in first_seed(preset).values()} == {
+        int(prompts) // int(batch)
+    }
+
+
+def test_the_first_version_keeps_16_of_32_and_its_baseline_as_many():
+    """The text of v1, of 2025-04-18."""
+    assert sizes("gsm8k_l40s_v1", "arm", "n", "m") == {("grpo", "16", "16"), ("pods", "32", "16")}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_folder_counts_the_runs_of_its_command(preset):
+    text = (ROOT / "experiments" / preset / "README.md").read_text()
+    [count] = re.findall(rf"^python src/run.py experiment={preset}\b.* # (\w+) runs", text, re.M)
+    assert count in (str(len(list(jobs(preset)))), {6: "six"}.get(len(list(jobs(preset)))))
 
 
 def test_the_runs_that_ablations_share_are_the_same_runs():
@@ -153,8 +215,32 @@ def test_every_folder_is_linked():
     assert links == FOLDERS
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*/published.csv")), ids=str)
-def test_published_numbers_name_their_source(path):
-    source, header, *rows = path.read_text().splitlines()
-    assert source.startswith("# ") and rows
-    assert {row.count(",") for row in rows} == {header.count(",")}
+@pytest.mark.parametrize("preset", PUBLISHED)
+def test_published_numbers_name_their_source(preset):
+    source = (ROOT / "experiments" / preset / "published.csv").read_text().partition("\n")[0]
+    assert re.match(r"# (github\.com/\w+/\w+|arXiv:\d{4}\.\d{5})", source)
+    header, *rows = published(preset)
+    assert rows and all(len(row) == len(header) for row in rows)
+
+
+def test_published_seconds_are_those_that_the_cost_model_has():
+    """Two files that were written apart; of one GPU by task, rule, n and m, of eight by n."""
+    folder, compared = ROOT / "src/pods/analysis/cost", []
+    one, eight = (table(folder / f"published_{name}step_times.csv")[1:] for name in ("", "8gpu_"))
+    for preset in SIZED:
+        header, *rows = published(preset)
+        for row in (dict(zip(header, row, strict=True)) for row in rows):
+            if "seconds_a_step" not in row:
+                continue
+            if preset.endswith("x8"):
+                n, hardware = {"grpo_ga": "32", "aliased": "128"}[row["arm"]], preset[6:]
+                [theirs] = [known[-1] for known in eight if known[0] == hardware and known[2] == n]
+            else:
+                arm = row.get("arm", "grpo" if row["n"] == row["m"] else "pods")
+                rule = {"grpo": "all", "pods": "max_variance"}.get(arm, arm)
+                task = "MATH" if preset.startswith("math") else "GSM8K"
+                wanted = [task, rule, row["n"], row["m"]]
+                [theirs] = [known[4] for known in one if known[:4] == wanted]
+            assert row["seconds_a_step"] == theirs, (preset, row)
+            compared.append(preset)
+    assert len(compared) == 20  # 2 + 5 + 4 + 3 + 2 of one GPU, 2 + 2 of eight

@@ -28,6 +28,7 @@ from pods.presets import presets, sweep_of
 from pods.pricing import Ask, counts, lines
 from pods.runs.points import due
 
+pytestmark = pytest.mark.xdist_group("presets")  # the two files compose the same jobs
 WEIGHTS_3B, ADAPTERS_3B = 3_085_938_688, 119_734_272
 UNKNOWN = StepTime(math.nan, "not known")
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 
+import needs
 import pytest
 from compose import composed
 from running import SHORT, start, wait_for
@@ -11,7 +12,6 @@ from running import SHORT, start, wait_for
 from pods.runs.files import read_lines
 from pods.runs.store import RunStore
 
-pytest.importorskip("ray")
 RAY = ("-m", "launch=ray", "hydra.launcher.ray.init.num_cpus=2")
 ONCE = """
 import os, signal, sys
@@ -24,6 +24,11 @@ def rule(group, m, rng):
         raise RuntimeError('a rule of mine is broken')
     return range(m)
 """
+
+
+@pytest.fixture(autouse=True)
+def ray():
+    needs.module("ray")
 
 
 def folders(tmp_path):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import needs
 import psutil
 import pytest
 import stand_in_slurm
@@ -13,13 +14,10 @@ from compose import ROOT, composed
 from running import SHORT, science_of, start, wait_for
 
 from pods.cli import main
-from pods.runs.files import read_lines
-from pods.runs.store import RunStore
-
-pytest.importorskip("submitit")
 from pods.launch import lease
 from pods.launch.sbatch import at_a_time, minutes, notice_seconds, parameters
-from pods.launch.slurm_job import JobFailed, SlurmJob
+from pods.runs.files import read_lines
+from pods.runs.store import RunStore
 
 SETTINGS = {
     "cluster": "slurm", "submitit_folder": "x/%j", "timeout_min": None, "cpus_per_task": None,
@@ -46,6 +44,11 @@ open("begun", "w").close()
 time.sleep(2)
 os.execv("{python}", ["{python}", "{stand_in}", "sbatch", *sys.argv[1:]])
 """
+
+
+@pytest.fixture(autouse=True)
+def submitit():
+    needs.module("submitit")
 
 
 @pytest.fixture
@@ -112,6 +115,8 @@ def test_so_many_at_a_time_are_of_each_array_and_all_where_there_is_no_slurm():
 def test_a_job_waits_for_the_run_and_has_failed_where_another_process_keeps_it(
     tmp_path, monkeypatch
 ):
+    from pods.launch.slurm_job import JobFailed, SlurmJob
+
     store = RunStore(tmp_path)
     with store.lock():
         monkeypatch.setattr(lease, "LEASE_SECONDS", 0.1)
@@ -122,6 +127,19 @@ def test_a_job_waits_for_the_run_and_has_failed_where_another_process_keeps_it(
     monkeypatch.setattr(lease, "LEASE_SECONDS", 20.0)
     threading.Timer(0.2, lambda: held.__exit__(None, None, None)).start()
     assert lease.is_free(store)
+
+
+def test_a_run_whose_job_is_no_longer_there_is_lost_or_says_why_it_never_began(tmp_path):
+    store, found = RunStore(tmp_path), []
+    for state in ("running", "pending", "done"):
+        store.set_status(state=state, error=None)
+        if state == "running":
+            with store.lock():  # of another process, which still commits
+                lease.note_end(store, "it died", "it never began")
+                assert store.status()["state"] == "running"
+        lease.note_end(store, "it died", "it never began")
+        found.append((store.status()["state"], store.status()["error"]))
+    assert found == [("lost", "it died"), ("pending", "it never began"), ("done", None)]
 
 
 def test_a_cluster_without_its_group_is_refused_in_a_line(run_py, tmp_path):

@@ -252,7 +252,6 @@ def test_the_live_mirror_writes_what_sync_would(tmp_path):
 
 
 def test_the_dashboard_draws_the_studys_series_against_the_training_clock():
-    pytest.importorskip("wandb_workspaces")
     section = dashboard.dashboard("a-project", "me", "fig1")._to_model().spec.section
     panels = [panel for part in section.panel_bank_config.sections for panel in part.panels]
     assert [panel.config.metrics for panel in panels] == [
