@@ -16,7 +16,7 @@ from pods.rollouts.canary import prove_it_follows
 from pods.rollouts.transformers_engine import TransformersEngine
 from pods.stop import Preempted
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm engines")]
 
 QUESTIONS = ["7+8-4+1?", "1-3?", "5+0+2?", "9-1+3-3+8?"]
 SEEDS = [1, 2, 3, 4]
