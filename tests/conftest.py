@@ -41,9 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
     Real data is where PODS_REALDATA says, or not at all.
     """
     for item in items:
-        if not item.get_closest_marker("xdist_group"):
+        marks = {mark.name for mark in item.iter_markers()}
+        if item.path.stem not in PROCESSES and not marks & {"slow", "realdata", "vllm", "gpu"}:
+            item.add_marker(pytest.mark.desk)
+        if "xdist_group" not in marks:
             item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
-        if item.get_closest_marker("realdata") and "PODS_REALDATA" not in os.environ:
+        if "realdata" in marks and "PODS_REALDATA" not in os.environ:
             item.add_marker(pytest.mark.skip(reason="PODS_REALDATA names no folder"))
     items.sort(key=lambda item: item.path.stem not in PROCESSES)  # stable: they take the longest
     yield

@@ -8,7 +8,7 @@ from dataclasses import replace
 import psutil
 import pytest
 from compose import composed
-from running import SHORT, science_of, server, start_forked, wait_for
+from running import SHORT, science_of, server, start, wait_for
 
 from pods.job import AGAIN, DONE
 from pods.launch.fork_server import ForkServer
@@ -159,7 +159,7 @@ def test_a_sweep_whose_server_is_killed_goes_on_with_fresh_processes(tmp_path, m
     (tmp_path / "my_rules.py").write_text(SLOW)
     (tmp_path / "slow").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process = start_forked(
+    process = start(
         tmp_path, "-m", "seed=0,1,2", *SHORT, "nm.n=8", "nm.m=4", "budget.max_steps=60",
         "checkpoint.every_steps=60", "sampler.rule=my_rules:rule",
     )  # fmt: skip

@@ -85,14 +85,17 @@ class ForkServer:
             modules: what to import before the first fork.
         """
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": str(threads)}
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "pods.launch.fork_server", str(threads), *modules],
-                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                env=environment, start_new_session=True,
-            )  # fmt: skip
+            self._process = self._launch([str(threads), *modules], theirs.fileno())
         self._ready = False
+
+    def _launch(self, words: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": words[0]}
+        return subprocess.Popen(
+            [sys.executable, "-m", "pods.launch.fork_server", *words],
+            stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         """Be closed at the end of the block."""
