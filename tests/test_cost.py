@@ -266,6 +266,8 @@ def test_a_run_and_a_sweep_by_hand():
     found = sweep([10.0, 3.0, 3.0], seeds=2, slots=2, each=2.0)
     assert (found.runs, found.wall_seconds) == (6, 22.0)
     assert found.slot_hours == pytest.approx(44 / 3600)
+    # on three slots: 12, 5 + 12 and 5 + 5 + 5
+    assert sweep([10.0, 3.0, 3.0], seeds=2, slots=3, each=2.0).wall_seconds == 17.0
 
 
 def test_overhead_is_the_median_of_complete_runs():

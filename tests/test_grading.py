@@ -209,6 +209,10 @@ def test_reward_forms(format_reward, right, wrong, bare):
     assert parts("<answer>18</answer>", "18") == pytest.approx(bare)
 
 
+def test_what_is_no_number_is_not_right_for_a_gold_that_is_none():
+    assert grade("<answer>zoo</answer>", "many").verdict == "wrong"
+
+
 def test_the_form_and_the_tags_of_open_r1_are_apart():
     # its thought does not end with a line break: not the form, and one of four tags is not there
     made = grade("<think>\nx</think>\n<answer>\n18\n</answer>", "18", format_reward="open_r1")

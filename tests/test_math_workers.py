@@ -77,9 +77,10 @@ def test_failures_of_the_machine_are_no_verdicts_and_are_not_remembered(monkeypa
     verdicts.close()
 
 
-def test_an_answer_to_another_question_is_never_believed(monkeypatch):
-    """A worker that is out of step is killed, and the next one is asked."""
-    lines = iter(["ready", "7 right", "ready", "2 wrong"])
+@pytest.mark.parametrize("first", ["7 right", "1 failed"])
+def test_a_worker_that_is_out_of_step_or_has_no_means_is_never_believed(monkeypatch, first):
+    """It is killed, and the next one is asked."""
+    lines = iter(["ready", first, "ready", "2 wrong"])
     monkeypatch.setattr(pool, "_line", lambda process, seconds: next(lines))
     monkeypatch.setattr(pool, "SERVE", "import sys; sys.stdin.read()")
     worker = Worker()
