@@ -25,7 +25,9 @@ settings.load_profile("fixed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How long the kill test runs: `pytest -m kill --kills 300`."""
-    parser.addoption("--kills", type=int, default=6, help="over all phases; from 40 on 20 stops too")
+    parser.addoption(
+        "--kills", type=int, default=6, help="over all phases; from 40 on 20 stops too"
+    )
     parser.addoption("--kill-seed", type=int, default=0, help="of the moments")
 
 
@@ -35,7 +37,9 @@ PROCESSES = ("test_sweep", "test_run", "test_kill", "test_several", "test_slurm"
 
 
 @pytest.hookimpl(wrapper=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
     """Keep a file's tests on one worker, and what starts processes from competing for the cores.
 
     Real data is where PODS_REALDATA says, or not at all.
@@ -50,6 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
             item.add_marker(pytest.mark.skip(reason="PODS_REALDATA names no folder"))
     items.sort(key=lambda item: item.path.stem not in PROCESSES)  # stable: they take the longest
     yield
+    if config.getoption("loadgroup", False):
+        assert all("@" in item.nodeid for item in items), "this pytest-xdist makes no groups"
 
 
 def group_of(path: Path) -> str:
