@@ -227,7 +227,14 @@ def kill(folder: Path, wanted_kills: int, seed: int, kinds: dict = KINDS) -> dic
 
 
 def kill_on_vllm(folder: Path, wanted_kills: int, seed: int) -> dict:
-    from pods.rollouts import vllm_engine  # noqa: F401  (before the forks)
+    import gc
+    from importlib import import_module
+
+    import forking
+
+    for module in forking.ON_VLLM:  # before the forks
+        import_module(module)
+    gc.freeze()
 
     return kill(folder, wanted_kills, seed, ON_VLLM)
 
