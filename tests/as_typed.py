@@ -18,6 +18,8 @@ from pathlib import Path
 
 from pods.launch import fork_server
 
+KNOWN = set(sys.modules)
+
 
 class Process:
     """The forked server, as `subprocess.Popen` would show it."""
@@ -45,6 +47,8 @@ def launch(server, words, stdin):
     os.setsid()
     os.dup2(stdin, 0)
     server._control.close()  # else the server would not see that the sweep's process is gone
+    for name in set(sys.modules) - KNOWN:  # a rule of a user's own, which each job imports anew
+        del sys.modules[name]
     code = 0
     try:
         fork_server.main(*words)

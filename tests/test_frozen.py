@@ -62,7 +62,7 @@ OPERATIONAL = {
     "update.nonfinite_limit": 9, "hardware.name": "other", "hardware.processes": None,
     "engine.min_kept": 0.5, "engine.gap_bound": 0.5, "engine.gap_limit": 9,
     "tracking.wandb": None, "tracking.project": "other", "tracking.entity": "other",
-    "launch.on": None, "launch.jobs": 1,
+    "launch.on": None, "launch.jobs": 1, "launch.fork_server": False,
 }  # fmt: skip
 """Another value for each operational key; None: it cannot be another in such a run, for it says
 where its files lie or which there are, or that none runs, or that the run is spread."""
