@@ -1,5 +1,6 @@
 """What tests share: no network, one thread, `run.py` as a user types it."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -31,9 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kill-seed", type=int, default=0, help="of the moments")
 
 
-PROCESSES = ("test_sweep", "test_run", "test_kill", "test_several", "test_slurm", "test_ray",
-             "test_fork_server", "test_memory", "test_notebooks")  # fmt: skip
-"""Files that start runs as processes, stop them and wait for them, longest first."""
+PROCESSES = ("test_sweep", "test_run", "test_fork_server", "test_slurm", "test_ray")
+"""Files that start and stop runs as processes, and wait for them: one after another."""
+FIRST = (*PROCESSES, "test_kill", "test_several", "test_failpoints", "test_presets", "test_price")
+"""Files that take longest: what is short comes last, so that workers end together."""
 
 
 @pytest.hookimpl(wrapper=True)  # before xdist reads the groups
@@ -46,14 +48,21 @@ def pytest_collection_modifyitems(
     """
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        if item.path.stem not in PROCESSES and not marks & {"slow", "realdata", "vllm", "gpu"}:
+        if item.path.stem not in (*PROCESSES, "test_kill", "test_several") and not marks & {
+            "slow",
+            "realdata",
+            "vllm",
+            "gpu",
+        }:
             item.add_marker(pytest.mark.desk)
         if "xdist_group" not in marks:
             item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
         if "realdata" in marks and "PODS_REALDATA" not in os.environ:
             item.add_marker(pytest.mark.skip(reason="PODS_REALDATA names no folder"))
-    items.sort(key=lambda item: item.path.stem not in PROCESSES)  # stable: they take the longest
+    order = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))  # stable
     yield
+    gc.freeze()  # libraries stay: to look through them at each collection takes seconds
     if config.getoption("loadgroup", False):
         assert all("@" in item.nodeid for item in items), "this pytest-xdist makes no groups"
 

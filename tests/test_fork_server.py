@@ -160,8 +160,8 @@ def test_a_sweep_whose_server_is_killed_goes_on_with_fresh_processes(tmp_path, m
     (tmp_path / "slow").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     process = start(
-        tmp_path, "-m", "seed=0,1,2", *SHORT, "nm.n=8", "nm.m=4", "budget.max_steps=60",
-        "checkpoint.every_steps=60", "sampler.rule=my_rules:rule",
+        tmp_path, "-m", "seed=0,1,2", *SHORT, "nm.n=8", "nm.m=4", "budget.max_steps=30",
+        "checkpoint.every_steps=30", "sampler.rule=my_rules:rule",
     )  # fmt: skip
     runs = tmp_path / "runs"
     logs = "*/*/*/seed*/metrics.jsonl"

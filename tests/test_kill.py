@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import SHORT, run_folder, start, wait_for
+from running import SHORT, run_folder, start, start_forked, wait_for
 
 SCRIPT = Path(__file__).parent / "killing.py"
 PHASES = {"generate", "update", "checkpoint", "evaluation"}
@@ -61,7 +61,8 @@ def test_a_signal_in_any_phase_ends_in_a_checkpoint_of_the_last_step(found, requ
 def test_no_process_is_left_behind(tmp_path, moment):
     """With W&B's own process beside it, stopped while torch loads and in the midst of training."""
     short = [argument for argument in SHORT if not argument.startswith("tracking")]
-    process = start(tmp_path, *short, "budget.max_steps=100000")
+    begin = start if moment == "loading" else start_forked  # a forked one has loaded
+    process = begin(tmp_path, *short, "budget.max_steps=100000")
     runs = tmp_path / "runs"
     wait_for(
         lambda: any('"running"' in p.read_text() for p in runs.glob("*/*/*/seed*/status.json"))

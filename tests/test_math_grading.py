@@ -292,11 +292,11 @@ def test_a_child_that_is_silent_is_killed_and_one_that_could_not_run_gets_more_t
         limits.append(seconds)
         return plain(goal, seconds)
 
-    monkeypatch.setattr(symbolic, "WALL_SECONDS", 0.05)
+    monkeypatch.setattr(symbolic, "WALL_SECONDS", 0.25)
     monkeypatch.setattr(symbolic, "asked", noting)
     monkeypatch.setattr(symbolic, "decide", lambda goal: time.sleep(1000))  # and so uses no CPU
     assert symbolic.judged("a goal") == "timeout"
-    assert limits == [0.05, 0.2]
+    assert limits == [0.25, 1.0]
 
 
 def test_a_worker_that_dies_is_replaced(worker: Worker) -> None:

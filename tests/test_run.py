@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from compose import ROOT
 from running import (
+    RUN_PY,
     SHORT,
     note_imports,
     run_folder,
     run_here,
     science_of,
+    server,
     start,
     start_forked,
     wait_for,
@@ -27,6 +29,7 @@ from pods.runs import checkpoint
 from pods.runs.files import read_lines
 from pods.runs.history import newest_checkpoint
 from pods.runs.store import RunStore
+from pods.stop import stop_on_signals
 
 PRESETS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
 
@@ -79,8 +82,8 @@ def test_one_run_leaves_what_the_readme_says(place):
     assert len(list((folder / "attempts").iterdir())) == 1
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(place, run_fresh, tmp_path):
-    result = run_fresh(*SHORT, "seed=0")  # a process of its own: its hashes are others
+def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(place, run_py, tmp_path):
+    result = run_py(*SHORT, "seed=0")  # the hashes of its Python are others than those of the place
     assert result.returncode == 0, result.stderr
     other = run_here(*SHORT, "seed=1", f"runs_dir={tmp_path / 'other'}").folder
     a, b, c = (science_of(folder) for folder in (run_folder(place), run_folder(tmp_path), other))
@@ -156,13 +159,30 @@ def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path):
 
 
 def test_nobody_needs_to_read_what_a_run_prints(tmp_path):
-    process = start(tmp_path, *SHORT)
-    assert process.stdout is not None
-    process.stdout.close()  # as `| head` does
-    process.wait(60)
+    read, write = os.pipe()
+    words = ["as_typed", "3", RUN_PY, *SHORT]
+    process = server().spawn(words, os.environ, tmp_path, write, write)
+    os.close(read)  # as `| head` does
+    os.close(write)
+    process.wait()
     assert RunStore(run_folder(tmp_path)).status()["state"] == "done"
 
 
+def test_a_signal_that_is_ignored_stays_ignored():
+    """As after nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.requested
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert stop.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.slow
 def test_nohup_is_meant(tmp_path):
     process = subprocess.Popen(
         ["nohup", sys.executable, str(ROOT / "src" / "run.py"), *SHORT, "budget.max_steps=20"],

@@ -128,7 +128,7 @@ def test_the_frozen_config_runs_even_if_conf_is_edited_later(run_py, tmp_path, m
 
 
 def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(run_py, tmp_path):
-    sweep = ("-m", "seed=0,1", *SHORT, "budget.max_steps=40", "launch.jobs=2")
+    sweep = ("-m", "seed=0,1", *SHORT, "budget.max_steps=60", "nm.n=16", "nm.m=4", "launch.jobs=2")
     process = start_forked(tmp_path, *sweep)
     runs = tmp_path / "runs"
     wait_for(
@@ -199,10 +199,11 @@ def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(
 
 def test_a_run_that_another_process_takes_up_first_is_left_to_it(tmp_path):
     """The second job of a sweep is begun by hand while its first one runs."""
-    sweep = start_forked(tmp_path, "-m", "seed=0,1", *SHORT, "budget.max_steps=60", "launch.jobs=1")
+    words = (*SHORT, "budget.max_steps=60", "nm.n=16", "nm.m=4")
+    sweep = start_forked(tmp_path, "-m", "seed=0,1", *words, "launch.jobs=1")
     runs = tmp_path / "runs"
     wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.glob("*/*/*/seed0-*/metrics.jsonl")))
-    other = start_forked(tmp_path, "seed=1", *SHORT, "budget.max_steps=60")
+    other = start_forked(tmp_path, "seed=1", *words)
     output, _ = sweep.communicate(timeout=120)
     assert other.wait(60) == 0
     assert "by another process" in output, output
