@@ -37,6 +37,8 @@ PROCESSES = ("test_sweep", "test_run", "test_fork_server", "test_slurm", "test_r
 FIRST = (*PROCESSES, "test_kill", "test_several", "test_failpoints", "test_presets", "test_price")
 """Files that take longest: what is short comes last, so that workers end together."""
 
+BEYOND_THE_DESK = {"slow", "realdata", "vllm", "gpu"}
+
 
 @pytest.hookimpl(wrapper=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(
@@ -48,12 +50,7 @@ def pytest_collection_modifyitems(
     """
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        if item.path.stem not in (*PROCESSES, "test_kill", "test_several") and not marks & {
-            "slow",
-            "realdata",
-            "vllm",
-            "gpu",
-        }:
+        if not marks & BEYOND_THE_DESK and item.path.stem not in FIRST:
             item.add_marker(pytest.mark.desk)
         if "xdist_group" not in marks:
             item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
