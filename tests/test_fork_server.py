@@ -66,6 +66,12 @@ def test_a_forked_process_has_what_a_fresh_one_would_have(shown, tmp_path):
     assert found["files"] == sorted(["/dev/null", *(str(tmp_path / n) for n in ("out", "err"))])
 
 
+def test_an_environment_may_be_larger_than_a_message(shown):
+    environment = {f"LONG_{i}": "x" * 10_000 for i in range(100)}
+    code, out, _ = shown(code="import os; print(len(os.environ))", environment=environment)
+    assert (code, out) == (0, "100\n")
+
+
 def test_forked_processes_do_not_share_random_states(shown):
     drawn = [json.loads(shown()[1])["drawn"] for _ in range(2)]
     assert drawn[0][0] != drawn[1][0] and drawn[0][1] != drawn[1][1]

@@ -74,7 +74,7 @@ with suppress(ImportError):
 
 
 class SweepLauncher(Launcher):
-    """A fresh process a job, as many at a time as the place has room for."""
+    """A process for each job, as many at a time as the place has room for."""
 
     def __init__(self, **settings: Any) -> None:
         """Take a cluster's settings; this machine has none."""

@@ -22,14 +22,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pods.job import AGAIN
 from pods.machine import end_with_parent, python_path, set_threads
 from pods.stop import SIGNALS
 
 READY = b"ready"
-LIMIT = 1 << 20  # bytes of a request, most of it the environment
+FORK = b"fork"
 
 
 class Forked:
@@ -103,6 +103,8 @@ class ForkServer:
 
     def __exit__(self, *error: object) -> None:
         """Let the server end; jobs that still run are asked to stop."""
+        if not self._ready:
+            self._process.kill()  # it would import to the end first
         self._control.close()
         self._process.wait()
 
@@ -135,18 +137,20 @@ class ForkServer:
             stderr: likewise.
 
         Raises:
-            OSError: the server has died, or the environment is larger than a request may be.
+            OSError: the server has died, or this machine has no room for another process.
         """
-        request = {"words": list(words), "environment": dict(environment),
-                   "cwd": str(cwd or Path.cwd())}  # fmt: skip
+        wanted = {"words": list(words), "environment": dict(environment),
+                  "cwd": str(cwd or Path.cwd())}  # fmt: skip
         read, write = os.pipe()
-        try:
-            socket.send_fds(self._control, [json.dumps(request).encode()], [write, stdout, stderr])
-        except OSError:
-            os.close(read)
-            raise
-        finally:
-            os.close(write)
+        # in a file of memory: an environment may be larger than a message
+        with open(os.memfd_create("request"), "w") as request, open(write, "wb"):
+            json.dump(wanted, request)
+            request.flush()
+            try:
+                socket.send_fds(self._control, [FORK], [request.fileno(), write, stdout, stderr])
+            except OSError:
+                os.close(read)
+                raise
         return Forked(read)
 
 
@@ -166,10 +170,10 @@ def serve(control: socket.socket) -> list[str]:
             woken.recv(4096)
             _report_ended(statuses)
         if control in ready:
-            request, files, _, _ = socket.recv_fds(control, LIMIT, 3)
-            if not request:  # whoever asked is gone
+            asked, files, _, _ = socket.recv_fds(control, len(FORK), 4)
+            if not asked:  # the sweep's process is gone
                 os._exit(0)
-            status, *consoles = files
+            request, status, *consoles = files
             server, pid = os.getpid(), _fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
@@ -177,11 +181,11 @@ def serve(control: socket.socket) -> list[str]:
                 for unused in (status, woken.detach(), wake.detach(), *statuses.values()):
                     os.close(unused)
                 control.detach()
-                words = _become(json.loads(request), consoles, server)
+                words = _become(request, consoles, server)
                 signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
                 return words
-            for console in consoles:
-                os.close(console)
+            for file in (request, *consoles):
+                os.close(file)
             if pid is None:
                 os.close(status)
             else:
@@ -213,9 +217,13 @@ def _write(pipe: int, text: str) -> None:
         os.write(pipe, text.encode())
 
 
-def _become(request: dict[str, Any], consoles: Sequence[int], server: int) -> list[str]:
+def _become(request: int, consoles: Sequence[int], server: int) -> list[str]:
     """Make a forked process what a fresh one would be; return its words."""
     import numpy as np
+
+    with open(request) as file_of_request:
+        file_of_request.seek(0)
+        wanted = json.load(file_of_request)
 
     os.setsid()
     end_with_parent(signal.SIGTERM)
@@ -225,11 +233,11 @@ def _become(request: dict[str, Any], consoles: Sequence[int], server: int) -> li
     for target, file in enumerate(files):
         os.dup2(file, target)
         os.close(file)
-    os.chdir(request["cwd"])
+    os.chdir(wanted["cwd"])
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(wanted["environment"])
     np.random.seed()  # else all jobs had the server's state
-    sys.argv = list(request["words"])
+    sys.argv = list(wanted["words"])
     return sys.argv
 
 
