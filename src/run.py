@@ -7,6 +7,7 @@ python src/run.py experiment=quickstart                               a study
 
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import hydra
@@ -75,7 +76,8 @@ def main() -> None:
     except (HydraException, OmegaConfBaseException) as error:
         fail(one_line(error, sys.argv[1:]), BAD_INPUT)
     except SweepFailed as error:
-        print(error, file=sys.stderr)
+        with suppress(OSError):  # a terminal that went away
+            print(error, file=sys.stderr)
         sys.exit(error.code)
     except BrokenPipeError:  # --help | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from compose import ROOT
 from running import (
@@ -134,7 +135,10 @@ def test_a_run_that_is_stopped_and_then_killed_ends_in_the_same_bytes(run_py, tm
     assert science_of(run_folder(tmp_path)) == science_of(run_folder(tmp_path / "whole"))
 
 
-def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path):
+@pytest.mark.parametrize(
+    ("words", "jobs"), [([], 1), pytest.param(["-m", "seed=0,1"], 2, marks=pytest.mark.slow)]
+)
+def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path, words, jobs):
     """Closing it sends SIGHUP, and from then on nothing can be printed."""
     master, slave = pty.openpty()
     take_terminal = (
@@ -142,20 +146,23 @@ def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path):
         "signal.signal(signal.SIGHUP, signal.SIG_DFL);"  # these tests may run under nohup
         "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     )
-    run = [str(ROOT / "src" / "run.py"), *SHORT, "budget.max_steps=100000"]
+    run = [str(ROOT / "src" / "run.py"), *words, *SHORT, "budget.max_steps=100000"]
     process = subprocess.Popen(
         [sys.executable, "-c", take_terminal, *run],
         cwd=tmp_path, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
     )  # fmt: skip
     os.close(slave)
-    runs = tmp_path / "runs"
-    wait_for(lambda: any(p.stat().st_size > 3000 for p in runs.glob("*/*/*/seed*/metrics.jsonl")))
+    logs = "*/*/*/seed*/metrics.jsonl"
+    wait_for(lambda: sum(p.stat().st_size > 3000 for p in (tmp_path / "runs").glob(logs)) == jobs)
+    family = psutil.Process(process.pid).children(recursive=True)
     os.close(master)
     assert process.wait(30) == 75
-    store = RunStore(run_folder(tmp_path))
-    newest, _ = newest_checkpoint(store, "optimizer.safetensors")
-    assert store.status()["state"] == "preempted"
-    assert store.clock(newest)["step"] == len(read_lines(store.metrics_path))
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+    for path in (tmp_path / "runs").glob(logs):
+        store = RunStore(path.parent)
+        newest, _ = newest_checkpoint(store, "optimizer.safetensors")
+        assert store.status()["state"] == "preempted"
+        assert store.clock(newest)["step"] == len(read_lines(store.metrics_path))
 
 
 def test_nobody_needs_to_read_what_a_run_prints(tmp_path):
