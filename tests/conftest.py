@@ -103,7 +103,7 @@ def run_fresh(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         process = start(tmp_path, *arguments, stderr=subprocess.PIPE)
-        stdout, stderr = process.communicate(timeout=300)
+        stdout, stderr = process.communicate(timeout=900)
         return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
     return run

@@ -82,7 +82,7 @@ class Started:
     def returncode(self) -> int | None:
         return self._process.returncode
 
-    def wait(self, timeout: float = 300) -> int:
+    def wait(self, timeout: float = 900) -> int:
         wait_for(lambda: self.poll() is not None, timeout)
         return self._process.wait()
 
@@ -93,7 +93,7 @@ class Started:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def communicate(self, timeout: float = 300) -> tuple[str, str]:
+    def communicate(self, timeout: float = 900) -> tuple[str, str]:
         """Wait for the end; return stdout and, where it is apart, stderr."""
         self.wait(timeout)
         for console in self._consoles:
