@@ -137,7 +137,13 @@ def test_vllm_merged_adapter_and_coarse(tmp_path):
     assert 0 < adapter["sync_seconds"] < 5
     assert baseline["sync_seconds"] is None
     assert found["favours"] in (tmp_path / "calibration" / "tiny-cpu.md").read_text()
-    assert "bfloat16" not in found["favours"]
+    fastest = max(  # who that is depends on how busy the machine is: bfloat16 may win, too
+        (one for one in rows.values()
+         if one["gap_mean"] <= (1e-4 if one["dtype"] == "float32" else 0.05)
+         and one["kept"] in (None, pytest.approx(1, abs=0.1))),
+        key=lambda one: one["tokens_per_second"],
+    )  # fmt: skip
+    assert f"favours {calibrate._words(fastest)}: " in found["favours"]
 
 
 @pytest.mark.vllm
