@@ -19,12 +19,12 @@ from pods import dry_run, job
 from pods.checks import build
 from pods.compose import one_line
 from pods.config import CONF
+from pods.console import replace_what_is_lacking, shown
 from pods.launch.local import lacks
 from pods.runs.frozen import Changed, freeze
 from pods.sweep import SweepFailed
+from pods.trouble import AGAIN, BAD_INPUT, DONE, FAILED, explain
 from pods.validate import ConfigError
-
-BAD_INPUT = 2
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
@@ -48,13 +48,13 @@ def train(composed: DictConfig) -> None:
     if not job.to_do(store, config.retry):
         status = store.status()
         if status["state"] == "failed":
-            fail(
-                f"{store.folder} failed ({status['error']}); retry=failed runs it again", job.FAILED
-            )
-        print(f"{store.folder} is done already: accuracy {status['accuracy']:.3f}")
+            fail(f"{store.folder} failed ({status['error']}); retry=failed runs it again", FAILED)
+        accuracy = status.get("accuracy")
+        print(f"{store.folder} is done already"
+              + ("" if accuracy is None else f": accuracy {accuracy:.3f}"))  # fmt: skip
         return
     code = job.execute(store.folder)
-    if code != job.DONE:
+    if code != DONE:
         sys.exit(code)
     place = "" if config.runs_dir == "runs" else f" --runs-dir {config.runs_dir}"
     print(f"run folder: {store.folder}\nfigure:     pods plot {config.study}{place}")
@@ -62,17 +62,19 @@ def train(composed: DictConfig) -> None:
 
 def fail(message: str, code: int) -> NoReturn:
     """End with one line."""
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {shown(message)}", file=sys.stderr)
     sys.exit(code)
 
 
 def main() -> None:
-    """Report bad input in one line, everything else in full."""
+    """Report what went wrong in one line; with --debug, first where it comes from."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
+    debug = "--debug" in sys.argv
+    sys.argv[:] = [word for word in sys.argv if word != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        replace_what_is_lacking(stream)
     try:
         train()
-    except (ConfigError, Changed) as error:
-        fail(str(error), BAD_INPUT)
     except (HydraException, OmegaConfBaseException) as error:
         fail(one_line(error, sys.argv[1:]), BAD_INPUT)
     except SweepFailed as error:
@@ -81,6 +83,11 @@ def main() -> None:
         sys.exit(error.code)
     except BrokenPipeError:  # --help | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        print("stopped before anything began; the same command begins", file=sys.stderr)
+        sys.exit(AGAIN)
+    except Exception as error:
+        sys.exit(explain(error, debug))
 
 
 if __name__ == "__main__":

@@ -53,8 +53,10 @@ def main(out: Path, *words: str) -> None:
         watch(worker.optimizer, gradients)
         follow(worker, orders)
         return
-    made = build(config, freeze(config), NoTracker(), Stop(), time.perf_counter, Meter(),
-                 lambda: None, team)  # fmt: skip
+    store = freeze(config)
+    with store.lock() as lock:
+        made = build(config, store, lock, NoTracker(), Stop(), time.perf_counter, Meter(),
+                     lambda: None, team)  # fmt: skip
     watch(made.crew.worker.optimizer, gradients)
     with made.crew.at_work():
         steps = [

@@ -167,18 +167,22 @@ def test_a_file_of_another_step_is_seen(copied, tuning):
 
 @pytest.mark.parametrize("tuning", FILES)
 def test_a_file_that_the_disk_cannot_read_is_damaged(copied, tuning, monkeypatch):
-    store, plain = copied(tuning), Path.open
+    store = copied(tuning)
 
     def check(name):
         lost = store.checkpoint(STEPS) / name
 
-        def reading(path, *args, **kwargs):
-            if path == lost:
-                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-            return plain(path, *args, **kwargs)
+        def failing(plain):
+            def reading(path, *args, **kwargs):
+                if path == lost:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+                return plain(path, *args, **kwargs)
+
+            return reading
 
         with monkeypatch.context() as broken:
-            broken.setattr(Path, "open", reading)
+            broken.setattr(Path, "open", failing(Path.open))
+            broken.setattr(os, "open", failing(os.open))
             assert_passed_over(store)
 
     every(((name,) for name in FILES[tuning]), check)

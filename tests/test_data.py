@@ -409,7 +409,8 @@ def built(*words):
                      "task.train_size=20", "task.test_size=20", "sampling.max_prompt_tokens=8",
                      "evaluation.questions=10", *words)  # fmt: skip
     store, now = freeze(asked), itertools.count().__next__
-    return build(asked, store, NoTracker(), Stop(), now, Meter(), lambda: None)
+    with store.lock() as lock:
+        return build(asked, store, lock, NoTracker(), Stop(), now, Meter(), lambda: None)
 
 
 def test_a_run_writes_down_its_data_and_every_arm_has_the_same(tmp_path, capsys):
@@ -460,6 +461,10 @@ def test_a_run_that_has_trained_does_not_go_on_without_its_data_json(tmp_path):
     assert store.data() == begun and not marks(store)
     store.append_metrics({"step": 1})
     store.data_path.unlink()
+    built(*words)  # the run's identity says what they were made by
+    assert store.data() == begun and not marks(store)
+    store.data_path.unlink()
+    store.write_identity({**store.identity(), "task.name": "gsm8k"})  # from a hub: by name alone
     with pytest.raises(Changed, match=r"\n  data.json: gone, .*\nallow_changed=true"):
         built(*words)
     assert store.data() is None and not marks(store)

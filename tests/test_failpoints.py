@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import needs
@@ -36,6 +37,7 @@ QUICK = (
 TUNINGS = ("full", "lora")
 COMMITS = ("replacing a stop-gap", "of a new step")
 CRASHED = 9
+HELD = ExitStack()  # to the end of the process
 SHIM = Path(__file__).with_name("failpoints.c")
 
 
@@ -150,7 +152,8 @@ def start(tuning, folder):
     )  # fmt: skip
     store = freeze(config)
     now = itertools.count().__next__
-    run = build(config, store, NoTracker(), Stop(), now, Meter(), lambda: None)
+    lock = HELD.enter_context(store.lock())
+    run = build(config, store, lock, NoTracker(), Stop(), now, Meter(), lambda: None)
     run.tidy = lambda step: None
     return run
 
@@ -192,7 +195,8 @@ def crashes(libc, run, step, k, how):
     """Whether a child that commits dies at its k-th operation."""
     child = os.fork()
     if not child:
-        commit(libc, run, step, k, how)
+        own = dataclasses.replace(run.lock, owner=os.getpid())
+        commit(libc, dataclasses.replace(run, lock=own), step, k, how)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == CRASHED
 

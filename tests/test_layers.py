@@ -11,7 +11,7 @@ SRC = Path(__file__).parents[1] / "src"
 # a module may import modules of lower rank, and of its own package
 RANK = {
     "config": 0, "records": 0, "randomness": 0, "stop": 0, "console": 0, "machine": 0, "slots": 0,
-    "method": 1, "validate": 1, "watchdog": 1,
+    "method": 1, "trouble": 1, "validate": 1, "watchdog": 1,
     "checks": 2, "compose": 2,
     "runs": 3, "tasks": 3, "progress": 3, "presets": 3,
     "memory": 4, "policy": 4, "board": 4,

@@ -72,7 +72,7 @@ def test_one_run_that_cannot_be_read_does_not_hide_the_others(study, capsys):
     lines = capsys.readouterr().out.splitlines()[1:]
     assert len(lines) == 5
     assert "config.yaml is damaged" in lines[0] and str(study["done"].folder) in lines[0]
-    assert "lost" in lines[1] and "status.json was damaged" in lines[1]
+    assert "lost" in lines[1] and "status.json is damaged: it is empty" in lines[1]
 
 
 def test_watching_ends_when_nothing_runs_any_more(study, capsys, monkeypatch):

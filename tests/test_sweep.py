@@ -187,8 +187,9 @@ def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(
         assert second.returncode == 75 and "another process runs this" in second.stderr
         assert "hydra" in imported.read_text().split()
         assert not {"torch", "transformers", "pandas"} & set(imported.read_text().split())
-        sweep = run_py("-m", "seed=0", *SHORT, "budget.max_steps=100000")
+        sweep = run_py("-m", "seed=0", *SHORT, "budget.max_steps=100000", "watchdog_seconds=2")
         assert sweep.returncode == 75 and "1 running already" in sweep.stdout
+        assert "1 jobs are run by other processes: waiting for them" in sweep.stdout
         assert {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()} == before
     finally:
         process.send_signal(signal.SIGCONT)

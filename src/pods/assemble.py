@@ -30,6 +30,7 @@ from pods.runs.attempts import mark
 from pods.runs.clock import TrainClock
 from pods.runs.frozen import Changed
 from pods.runs.identity import difference
+from pods.runs.lock import Held
 from pods.runs.meter import Meter
 from pods.runs.store import RunStore
 from pods.runs.tracking import Tracker
@@ -61,6 +62,7 @@ class Data:
 def build(
     config: Config,
     store: RunStore,
+    lock: Held,
     tracker: Tracker,
     stop: Stop,
     now: Callable[[], float],
@@ -73,6 +75,7 @@ def build(
     Args:
         config: of the run.
         store: its folder.
+        lock: held by this process for as long as the run is.
         tracker: its mirror.
         stop: says when to end.
         now: the training clock's source of seconds.
@@ -102,7 +105,7 @@ def build(
     )
     progress = Progress(config.budget)
     return Experiment(
-        config, store, crew, loop, selection.start(config.prompts), data.asked, tracker,
+        config, store, lock, crew, loop, selection.start(config.prompts), data.asked, tracker,
         progress, stop, meter, report, make_proof(config),
     )  # fmt: skip
 
@@ -168,15 +171,24 @@ def hold_to(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -> N
     """
     begun = store.data()
     trained = store.metrics_path.exists() and store.metrics_path.stat().st_size > 0
-    if begun is None:
-        changes = [f"{store.data_path.name}: gone, with what data it began on"] if trained else []
-    else:
+    if begun is not None:
         changes = difference(_in_short(begun), _in_short(facts))
+    elif trained and not pinned(store):
+        changes = [f"{store.data_path.name}: gone, with what data it began on"]
+    else:
+        changes = []
     if changes and not allow_changed:
         raise Changed(store.folder, changes)
     mark(store, changes)
     if begun is None:
         store.write_data(facts)
+
+
+def pinned(store: RunStore) -> bool:
+    """Say whether the run's identity holds its data to their bytes: made here, or in files."""
+    known = store.identity()
+    files = known.get("data")
+    return known.get("task.name") == "chainsum" or (isinstance(files, list) and all(files))
 
 
 def _in_short(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,12 +5,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from pods.console import Plain, shown
 from pods.runs.status import duration, format_statuses, statuses
+
+
+def terminal() -> TextIO:
+    """Standard output as it takes what moves a terminal's cursor."""
+    return sys.stdout.stream if isinstance(sys.stdout, Plain) else sys.stdout
 
 
 class Board:
@@ -20,7 +27,7 @@ class Board:
         """Expect `jobs` jobs to end."""
         self.jobs, self.ended, self.started = jobs, 0, time.monotonic()
         self.live = Live(
-            console=Console(highlight=False, soft_wrap=True),
+            console=Console(file=terminal(), highlight=False, soft_wrap=True),
             transient=True,
             auto_refresh=False,
             redirect_stdout=False,
@@ -54,14 +61,14 @@ class Board:
     def draw(self, text: str) -> None:
         """Put a text in the place of the one before; print it, where there is no terminal."""
         if self.on_terminal:
-            self.live.update(Text(text, no_wrap=True), refresh=True)
+            self.live.update(Text(shown(text), no_wrap=True), refresh=True)
         else:
             print(text, flush=True)
 
     def end(self, line: str) -> None:
         """Print a job's last line, above the table."""
         self.ended += 1
-        text = f"[{self.ended}/{self.jobs}] {line}"
+        text = shown(f"[{self.ended}/{self.jobs}] {line}")
         if self.on_terminal:
             self.live.console.print(text, markup=False)
         else:

@@ -1,6 +1,5 @@
 """The door: what a config must satisfy as a whole, checked before anything heavy loads."""
 
-import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +19,6 @@ VLLM_MIN_TEMPERATURE = 0.01  # what is lower it raises to this, without a word
 VLLM_MAX_RANK = 512
 GRADED_AS_MATH = ("math", "math500", "amc23")
 ON_THE_HUB = {"gsm8k": 1319, "math500": 500, "amc23": 40}  # test questions
-FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def build(values: Mapping[str, Any]) -> Config:
@@ -35,7 +33,6 @@ def build(values: Mapping[str, Any]) -> Config:
     _check_selection(config)
     _check_update(config)
     _check_engine(config)
-    _check_names(config)
     _check_task(config)
     _check_data(config)
     _check_grading(config)
@@ -160,14 +157,6 @@ def _check_engine(config: Config) -> None:
     if config.hardware.device == "cpu" and engine.batch_invariant:
         raise ConfigError("engine.batch_invariant", True,
                           "must be false where hardware.device=cpu")  # fmt: skip
-
-
-def _check_names(config: Config) -> None:
-    named = {"study": config.study, "model.name": config.model.name,
-             "hardware.name": config.hardware.name}  # fmt: skip
-    for key, name in named.items():
-        if not FOLDER_NAME.fullmatch(name):
-            raise ConfigError(key, name, "must be letters, digits, dots, - or _: it names a file")
 
 
 def _check_task(config: Config) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,35 +12,58 @@ from pathlib import Path
 from typing import Any
 
 from pods import fetch, fetch_published, verbs
+from pods.config import FILE_NAME, FILE_NAME_FORM
+from pods.console import plain_console
 from pods.runs.clean import clean, removable
 from pods.runs.home import home
 from pods.runs.status import format_statuses, statuses
 from pods.runs.store import RunStore
+from pods.trouble import explain
+from pods.validate import ConfigError
 
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 RELEASES = ("gsm8k", "math", "llama", "h100s", "a100s")
 WATCH_SECONDS = 2.0
 
 
+@plain_console()
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; return 0 if all is well, 1 if runs or a machine are not, 2 for bad input."""
-    options = _parser().parse_args(arguments)
+    """Run one verb; return 0 if all is well, 1 if runs or a machine are not, 2 for bad input.
+
+    75 is trouble of the machine, such as a full disk: the same command again, once it is mended.
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser().parse_args([word for word in words if word != "--debug"])
     try:
+        _check_names(options)
         return VERBS[options.verb](options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except BrokenPipeError:  # `pods status | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
+    except Exception as error:
+        return explain(error, "--debug" in words)
+
+
+def _check_names(options: argparse.Namespace) -> None:
+    """See that what is to name a study does, and leads nowhere else.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    for option in ("study", "named", "overlay", "source"):
+        name = getattr(options, option, None)
+        if name is not None and not re.fullmatch(FILE_NAME, name):
+            raise ConfigError("study", name, f"must be {FILE_NAME_FORM}")
 
 
 def _parser() -> argparse.ArgumentParser:
     """The verbs and what each takes."""
-    parser = argparse.ArgumentParser(prog="pods", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="pods", description=__doc__, epilog="--debug: where an error comes from"
+    )
     add = parser.add_subparsers(dest="verb", required=True).add_parser
     place, study, figure, words = (argparse.ArgumentParser(add_help=False) for _ in range(4))
     place.add_argument("--runs-dir", type=Path, default=Path("runs"))
@@ -150,8 +174,9 @@ def _clean(options: argparse.Namespace) -> int:
     if not folder.is_dir():
         _runs(options)  # says which studies there are
     total, find = 0, clean if options.yes else removable
-    for item in find(folder, options.state):
-        print(f"{item.bytes / 1e6:10.2f} MB  {item.path}  ({item.why})")
+    for item in dict.fromkeys(find(folder, options.state)):
+        amount = "kept" if item.kept else f"{item.bytes / 1e6:.2f} MB"
+        print(f"{amount:>13}  {item.path}  ({item.why})")
         total += item.bytes
     size = f"{total / 1e6:.2f} MB"
     print(f"removed: {size}" if options.yes else f"{size} can go; --yes removes it")

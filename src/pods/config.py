@@ -26,7 +26,15 @@ class Key:
     """Largest value allowed."""
     among: tuple[str, ...] = ()
     """The choices, where there are choices."""
+    pattern: str = ""
+    """What a text must match as a whole, where not every text will do."""
+    form: str = ""
+    """The same for a reader."""
     operational: bool = False
+
+
+FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+FILE_NAME_FORM = "letters, digits, dots, - or _, at most 100: it names a file"
 
 
 @dataclass
@@ -134,7 +142,9 @@ class LoraConfig:
 class ModelConfig:
     """The policy."""
 
-    name: Annotated[str, Key("label of the model in run folders")]
+    name: Annotated[
+        str, Key("label of the model in run folders", pattern=FILE_NAME, form=FILE_NAME_FORM)
+    ]
     path: Annotated[
         str | None, Key("local folder with the weights; null: what `pods fetch` left, or hub")
     ]
@@ -160,7 +170,9 @@ class SamplerConfig:
         str,
         Key(
             "max_variance, max_variance_aliased, max_reward, percentile, max_abs_advantage, "
-            "balanced, random, all, or module:function of your own"
+            "balanced, random, all, or module:function of your own",
+            pattern=r"\w+|[\w.]+:\w+",
+            form="a rule's name or module:function",
         ),
     ]
 
@@ -422,7 +434,7 @@ class EngineConfig:
 class HardwareConfig:
     """Where it runs."""
 
-    name: Annotated[str, Key("label", operational=True)]
+    name: Annotated[str, Key("label", pattern=FILE_NAME, form=FILE_NAME_FORM, operational=True)]
     device: Annotated[str, Key("of the model", among=("cpu", "cuda"))]
     threads: Annotated[int, Key("CPU threads a process; set before torch loads", low=1)]
     processes: Annotated[
@@ -512,8 +524,24 @@ class Config:
     """One run, whole."""
 
     seed: Annotated[int, Key("of prompt order, sampling, selection and adapter start", low=0)]
-    study: Annotated[str, Key("folder that gathers runs to be compared", operational=True)]
-    arm: Annotated[str | None, Key("label of the curve; null: the rule's name", operational=True)]
+    study: Annotated[
+        str,
+        Key(
+            "folder that gathers runs to be compared",
+            pattern=FILE_NAME,
+            form=FILE_NAME_FORM,
+            operational=True,
+        ),
+    ]
+    arm: Annotated[
+        str | None,
+        Key(
+            "label of the curve; null: the rule's name",
+            pattern=FILE_NAME,
+            form=FILE_NAME_FORM,
+            operational=True,
+        ),
+    ]
     runs_dir: Annotated[str, Key("where run folders go", operational=True)]
     retry: Annotated[
         str, Key("failed: run failed runs again", among=("none", "failed"), operational=True)

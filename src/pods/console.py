@@ -1,9 +1,41 @@
 """A console is not the run: one that goes away, or a pipe that nobody reads, stops nothing."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, TextIO
+
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""What a terminal obeys, and does not show: escapes, the ends of lines, the direction of text."""
+
+
+def shown(text: str) -> str:
+    r"""A text as it may be printed, whoever wrote it: control characters are named, not obeyed.
+
+    >>> print(shown("red \x1b[31m\n\tnext"))
+    red \x1b[31m
+        next
+    """
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+class Plain:
+    """A text stream that shows control characters as text."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to `stream`."""
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what can be shown."""
+        return self.stream.write(shown(text))
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the stream's."""
+        return getattr(self.stream, name)
 
 
 class Forgiving:
@@ -34,3 +66,18 @@ def forgiving_console() -> Iterator[None]:
     """Within the block, printing never raises."""
     with redirect_stdout(Forgiving(sys.stdout)), redirect_stderr(Forgiving(sys.stderr)):
         yield
+
+
+@contextmanager
+def plain_console() -> Iterator[None]:
+    """Within the block, what is printed is shown as text, with `?` for what the console lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        replace_what_is_lacking(stream)
+    with redirect_stdout(Plain(sys.stdout)), redirect_stderr(Plain(sys.stderr)):
+        yield
+
+
+def replace_what_is_lacking(stream: TextIO) -> None:
+    """Print `?` for a character that the console does not have, as an old one has no arrow."""
+    with suppress(AttributeError, OSError, ValueError):  # a test's, or one that went away
+        stream.reconfigure(errors="replace")  # type: ignore[attr-defined]

@@ -83,6 +83,10 @@ class Crew:
         """Read weights and optimizer of a checkpoint on all processes."""
         self._all("restore", folder)
 
+    def load_policy(self, folder: Path) -> None:
+        """Read a checkpoint's weights alone on all processes, to evaluate them."""
+        self._all("load_policy", folder)
+
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """At the end of the block the others end too, unless they are at something."""

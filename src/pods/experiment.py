@@ -20,18 +20,29 @@ from pods.progress import Progress
 from pods.proof import Proof
 from pods.rollouts.engine import Prompt
 from pods.runs import checkpoint
-from pods.runs.files import append, fsync, read_lines, read_until_damage, remove, truncate_to
+from pods.runs.files import (
+    Altered,
+    append,
+    fsync,
+    read_lines,
+    read_until_damage,
+    remove,
+    truncate_to,
+)
 from pods.runs.history import (
     clocks,
     drop_stopgaps,
     evaluation_points,
     gaps,
+    hold_to_the_end,
+    is_evaluated,
     leftovers,
     newest_checkpoint,
     roll_back,
     set_aside,
     void_steps,
 )
+from pods.runs.lock import Held
 from pods.runs.meter import Meter
 from pods.runs.mirror import evaluation_row, training_row
 from pods.runs.points import answered, due
@@ -41,6 +52,7 @@ from pods.step import Step
 from pods.step_record import metrics, replay_rows, rollout_rows
 from pods.stop import Preempted, Stop
 from pods.train import Loop
+from pods.trouble import in_short, is_machine_trouble
 
 BEAT_SECONDS = 2.0  # between heartbeats: a rename can take milliseconds
 REPLAYABLE = 3  # rows of steps not applied whose weights are kept
@@ -52,6 +64,7 @@ class Experiment:
 
     config: Config
     store: RunStore
+    lock: Held
     crew: Crew
     """Policy and optimizer, and whoever moves them."""
     loop: Loop
@@ -70,12 +83,15 @@ class Experiment:
     """Steps that were not applied, for NaN or infinity."""
     beaten: float = 0.0
     """When status.json last heard of a step."""
+    logged: int = 0
+    """Bytes of metrics.jsonl that this run has written."""
 
     def run(self) -> None:
         """Train from the newest checkpoint, or from the start, to the end of the budget.
 
         Raises:
             Preempted: the process was asked to stop; a checkpoint of the last step is committed.
+            Altered: the folder does not hold what was written there; the same command mends that.
         """
         done = self.resume()
         try:
@@ -93,6 +109,8 @@ class Experiment:
         if done not in evaluation_points(self.store):
             self.commit(done, evaluation=True)
         self.evaluate(done)
+        self.evaluate_again()
+        self.read_back(done)
 
     def due(self, step: Step) -> bool:
         """Say whether this step is an evaluation point; the last one always is, in `run`.
@@ -105,11 +123,14 @@ class Experiment:
     def resume(self) -> int:
         """Take up the newest whole checkpoint, or commit that of step 0; return its step."""
         for path in leftovers(self.store):
-            remove(path)
-        folder, complaints = newest_checkpoint(self.store, needs=OPTIMIZER)
-        for damaged, wrong in complaints.items():
-            self.progress.print(f"damaged checkpoint passed over: {damaged.name}: {wrong}")
-            set_aside(damaged)
+            if not path.parent.is_symlink():
+                remove(path)
+        folder, wrong = self.newest(), None
+        while folder is not None and (wrong := self.restore(folder)) is not None:
+            self.pass_over(folder, wrong)
+            folder = self.newest()
+        if folder is None and wrong is not None:  # the policy is not what it was loaded as
+            raise Altered(f"{self.store.checkpoints} holds none to go on from")
         step = 0
         if folder is None:
             roll_back(self.store, -1, 0)
@@ -117,10 +138,9 @@ class Experiment:
         else:
             state = self.store.clock(folder)
             step = state["step"]
-            self.crew.restore(folder)
-            self.selector = prompts.restore(self.config.prompts, self.store.selection(folder))
             self.loop.clock.train_seconds = state["train_seconds"]
-            roll_back(self.store, step, state["metrics_bytes"])
+            self.logged = state["metrics_bytes"]
+            roll_back(self.store, step, self.logged)
             self.progress.print(f"going on from step {step}")
             self.void = void_steps(self.store)
             self.proof.recall(gaps(self.store))
@@ -131,15 +151,44 @@ class Experiment:
             self.evaluate(step)
         return step
 
+    def newest(self) -> Path | None:
+        """The newest whole checkpoint to go on from; those that are damaged are set aside."""
+        folder, complaints = newest_checkpoint(self.store, needs=OPTIMIZER)
+        for damaged, wrong in complaints.items():
+            self.pass_over(damaged, wrong)
+        return folder
+
+    def pass_over(self, folder: Path, wrong: str) -> None:
+        """Say what is wrong with a checkpoint, and set it aside."""
+        self.progress.print(f"damaged checkpoint passed over: {folder.name}: {wrong}")
+        set_aside(folder)
+
+    def restore(self, folder: Path) -> str | None:
+        """Take up a checkpoint; or say why not: its files are as listed, but not of this policy.
+
+        Raises:
+            OSError: the disk fails.
+        """
+        try:
+            self.crew.restore(folder)
+            self.selector = prompts.restore(self.config.prompts, self.store.selection(folder))
+        except Exception as error:  # safetensors, torch and a selector raise many kinds
+            if self.crew.worker.team.size > 1 or is_machine_trouble(error):
+                raise  # others may have taken it up
+            return in_short(error)
+        return None
+
     def record(self, step: Step) -> None:
         """Write a committed step's line, and now and then its rollouts.
 
         Raises:
             FloatingPointError: too many steps in a row were not applied.
             NotThePolicy: the engine does not generate from the policy.
+            Altered: this process is no longer the only one, or the log not what it wrote.
         """
         line = metrics(step)
-        self.store.append_metrics(line)
+        self.lock.check()
+        self.logged = self.store.append_metrics(line, self.logged)
         every = self.config.rollouts_every_steps
         if every is not None and (step.step == 1 or step.step % every == 0):
             self.store.write_rollouts(step.step, rollout_rows(step))
@@ -184,6 +233,8 @@ class Experiment:
             OSError: the disk is full or fails; what was committed before is untouched.
         """
         clock = self.loop.clock.train_seconds
+        self.lock.check()
+        self.store.check_metrics(self.logged)
 
         def write(folder: Path) -> None:
             self.crew.save(folder)
@@ -219,6 +270,24 @@ class Experiment:
         if made:
             self.progress.evaluated(step, clock, accuracy, time.perf_counter() - started)
 
+    def evaluate_again(self) -> None:
+        """Make again the evaluations that were lost while the run went on: it trains no more."""
+        for step in evaluation_points(self.store):
+            if not is_evaluated(self.store, self.config, step, len(self.questions)):
+                self.crew.load_policy(self.store.checkpoint(step))
+                self.loop.engine.sync()
+                self.evaluate(step)
+
+    def read_back(self, last: int) -> None:
+        """See that the folder holds all that a run which is done must hold, up to step `last`.
+
+        Raises:
+            Altered: it does not.
+        """
+        self.lock.check()
+        self.store.check_metrics(self.logged)
+        hold_to_the_end(self.store, self.config, last, len(self.questions))
+
     def answer(self, step: int, path: Path) -> int:
         """Make the records of `step` that are missing, with the policy as it is; return how many.
 
@@ -233,6 +302,7 @@ class Experiment:
             with self.meter.phase("evaluation"):
                 truncate_to(path, done)
                 for records in evaluate(self.config, task, self.questions, engine, step, done):
+                    self.lock.check()
                     append(path, map(asdict, records))
                     self.progress.evaluating(step)
                 fsync(path)

@@ -8,7 +8,6 @@ starts them and waits (`torchrun.py`), and each of them is one that torchrun has
 leads, the others follow (`crew.py`).
 """
 
-import errno
 import json
 import os
 import signal
@@ -23,22 +22,21 @@ from pathlib import Path
 
 from pods import torchrun
 from pods.config import Config
-from pods.console import forgiving_console
+from pods.console import forgiving_console, shown
 from pods.machine import end_with_parent, set_threads
 from pods.rollouts.engine import EngineFailed
 from pods.runs.attempts import environments, mark, new_attempt
 from pods.runs.environment import environment, working_tree_changes
-from pods.runs.files import replace
+from pods.runs.files import Altered, replace
 from pods.runs.frozen import Changed, check_unchanged
 from pods.runs.history import clocks
+from pods.runs.lock import Held
 from pods.runs.meter import Meter
 from pods.runs.store import RunStore
 from pods.runs.tracking import NoTracker, Tracker, open_tracker
 from pods.stop import GO_ON, Gone, Preempted, Stop, stop_on_signals
+from pods.trouble import AGAIN, DONE, FAILED, MENDED, in_short, in_words, is_machine_trouble
 from pods.watchdog import watchdog
-
-DONE, FAILED, AGAIN = 0, 1, 75
-DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ESTALE)
 
 
 def to_do(store: RunStore, retry: str) -> bool:
@@ -63,21 +61,21 @@ def execute(
     with ExitStack() as held:
         held.enter_context(forgiving_console())
         try:
-            held.enter_context(store.lock())
+            lock = held.enter_context(store.lock())
         except BlockingIOError:
             print(f"{folder}: another process runs this; nothing was changed", file=sys.stderr)
             return AGAIN
+        except OSError as problem:
+            return _not_begun(problem, store)
         stop = held.enter_context(stop_on_signals())
         try:
             config = torchrun.at_hand(store.config())
             attempt = _begin(store, config, attempt)
         except (ValueError, OSError, ImportError) as problem:
-            print(f"error: {problem}", file=sys.stderr)
-            _tell(store, error=_in_short(problem))
-            return AGAIN if is_disk_trouble(problem) else FAILED
+            return _not_begun(problem, store)
         hung = partial(_hung, store)
         with watchdog(stop, config.watchdog_seconds, store.set_status, hung, AGAIN):
-            code, tracker = _run(config, store, stop, attempt, now)
+            code, tracker = _run(config, store, lock, stop, attempt, now)
         tracker.finish(FAILED if code == FAILED else DONE)
         return code
 
@@ -87,27 +85,44 @@ def _several(store: RunStore, attempt: Path | None) -> int:
     try:
         return torchrun.run(store, attempt or new_attempt(store), FAILED, AGAIN)
     except OSError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return AGAIN if is_disk_trouble(problem) else FAILED
+        return _not_begun(problem, store)
+
+
+def _not_begun(problem: Exception, store: RunStore) -> int:
+    """Say why an attempt ends before it has begun; return the exit code."""
+    code = AGAIN if is_machine_trouble(problem, store.folder) else FAILED
+    said = in_words(problem) if isinstance(problem, OSError) and problem.errno else str(problem)
+    print(f"error: {shown(said)}", file=sys.stderr)
+    if code == AGAIN:
+        print(MENDED, file=sys.stderr)
+    _tell(store, error=_in_short(problem), exit_code=code)
+    return code
 
 
 def _begin(store: RunStore, config: Config, attempt: Path | None) -> Path:
     """See that the run is what it was, and write down what it goes on with."""
     changes, before, now = check_unchanged(store, config), environments(store), environment()
     now["processes"] = torchrun.size()
-    if before and before[-1]["commit"] != now["commit"]:
-        print(f"note: begun with commit {before[-1]['commit']}, goes on with {now['commit']}")
+    commit = before[-1].get("commit") if before else now["commit"]
+    if commit != now["commit"]:
+        print(f"note: begun with commit {commit}, goes on with {now['commit']}")
     attempt = attempt or new_attempt(store)
     mark(store, changes)
     set_threads(config.hardware.threads)
     replace(attempt / "environment.json", json.dumps(now, indent=1), durable=True)
     replace(attempt / "git.diff", working_tree_changes())
-    store.set_status(state="running", pid=os.getpid(), host=socket.gethostname(), error=None)
+    store.set_status(state="running", pid=os.getpid(), host=socket.gethostname(), error=None,
+                     exit_code=None)  # fmt: skip
     return attempt
 
 
 def _run(
-    config: Config, store: RunStore, stop: Stop, attempt: Path, now: Callable[[], float]
+    config: Config,
+    store: RunStore,
+    lock: Held,
+    stop: Stop,
+    attempt: Path,
+    now: Callable[[], float],
 ) -> tuple[int, Tracker]:
     """Run, and write down how it ended; return the exit code and the mirror, to be closed."""
     tracker: Tracker = NoTracker()
@@ -123,7 +138,7 @@ def _run(
 
             tracker = open_tracker(config, store.folder)
             team = join(config.hardware.device) if torchrun.rank() is not None else ALONE
-            experiment = build(config, store, tracker, stop, now, meter, report, team)
+            experiment = build(config, store, lock, tracker, stop, now, meter, report, team)
         with meter.phase("rehearsal"), stop.at_once():
             from pods.rehearsal import rehearse
 
@@ -136,37 +151,44 @@ def _run(
     except Preempted:
         state, code, error = "preempted", AGAIN, None
         print("stopped on request; the same command goes on from here", file=sys.stderr)
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:  # a rule of the user's may call sys.exit
         state, code, error = judge(problem, started, store)
-    _tell(store, state=state, error=error)
+    if store.folder.is_dir():  # else it was removed
+        _tell(store, state=state, error=error, exit_code=code)
     with suppress(OSError):
         report()
     return code, tracker
 
 
-def judge(problem: Exception, started: bool, store: RunStore) -> tuple[str, int, str]:
+def judge(problem: BaseException, started: bool, store: RunStore) -> tuple[str, int, str]:
     """Whose an error is: the user's to mend, the machine's, or the run's own; say it."""
     error = _in_short(problem)
     if not started and isinstance(problem, ValueError):
-        print(f"error: {problem}", file=sys.stderr)
+        print(f"error: {shown(str(problem))}", file=sys.stderr)
         return "preempted" if clocks(store) else "pending", FAILED, error
-    if isinstance(problem, Gone):
-        print(f"error: {problem}; {GO_ON}", file=sys.stderr)
+    if isinstance(problem, Altered) and not problem.mend:
+        print(f"error: {shown(str(problem))}; only a new run makes that again: `pods clean "
+              "--state failed` removes this one", file=sys.stderr)  # fmt: skip
+        return "failed", FAILED, error
+    if not store.folder.is_dir():
+        problem = Altered(f"{store.folder} was removed while the run was going on")
+    if isinstance(problem, Gone | Altered):
+        print(f"error: {shown(str(problem))}; {GO_ON}", file=sys.stderr)
         return "preempted", AGAIN, error
     if started and isinstance(problem, EngineFailed):
-        traceback.print_exception(problem)
+        _print_trace(problem)
         print(GO_ON, file=sys.stderr)
         return "preempted", AGAIN, error
-    if is_disk_trouble(problem):
-        print(f"error: {error}\nonce that is mended, the same command goes on", file=sys.stderr)
+    if is_machine_trouble(problem, store.folder):
+        print(f"error: {shown(error)}\n{MENDED}", file=sys.stderr)
         return "preempted", AGAIN, error
-    traceback.print_exception(problem)
+    _print_trace(problem)
     return "failed", FAILED, error
 
 
-def is_disk_trouble(problem: Exception) -> bool:
-    """Say whether the disk is full or fails: nothing of ours, and the same command goes on."""
-    return isinstance(problem, OSError) and problem.errno in DISK_TROUBLE
+def _print_trace(problem: BaseException) -> None:
+    """Print where an error of the run came from; what it says may be anybody's."""
+    print(shown("".join(traceback.format_exception(problem))), file=sys.stderr, end="")
 
 
 def _tell(store: RunStore, **changes: object) -> None:
@@ -174,7 +196,7 @@ def _tell(store: RunStore, **changes: object) -> None:
     try:
         store.set_status(**changes)
     except OSError as problem:
-        print(f"error: {problem}", file=sys.stderr)
+        print(f"error: {shown(in_words(problem))}", file=sys.stderr)
 
 
 def _hung(store: RunStore, why: str) -> None:
@@ -185,7 +207,7 @@ def _hung(store: RunStore, why: str) -> None:
 def _in_short(problem: BaseException) -> str:
     if isinstance(problem, Changed):
         return f"changed since the run began: {'; '.join(problem.changes)}"
-    return f"{type(problem).__name__}: {problem}".splitlines()[0]
+    return in_short(problem)
 
 
 def main(folder: Path, attempt: Path | None = None) -> int:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pods import job
 from pods.config import Config
 from pods.machine import python_path
 from pods.runs.attempts import new_attempt
 from pods.runs.store import RunStore
+from pods.trouble import AGAIN, DONE, FAILED
 
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 1.0  # between looks at a job's heartbeat
@@ -89,7 +89,7 @@ def start(
             started.
     """
     if store.status().get("error"):
-        store.set_status(error=None)  # of an earlier attempt
+        store.set_status(error=None, exit_code=None)  # of an earlier attempt
     attempt = new_attempt(store)
     words = [str(store.folder), str(attempt)]
     process = spawn("pods.job", words, attempt, config, devices, cwd, server)
@@ -170,18 +170,20 @@ def result(ended: Running) -> str:
 def ended_line(store: RunStore, config: Config, seconds: float) -> str:
     """How a run stands whose job has ended, after so many seconds."""
     status = store.status()
-    found = f"accuracy {status['accuracy']:.3f}  " if status["state"] == "done" else ""
+    accuracy = status.get("accuracy") if status["state"] == "done" else None
+    found = "" if accuracy is None else f"accuracy {accuracy:.3f}  "
     return f"{status['state']:<9} {job_name(config)}  {found}{seconds:.0f} s"
 
 
 def _note_end(ended: Running) -> None:
     """Write down what the job could not: one that died without a word is lost, and goes on."""
     status, code = ended.store.status(), ended.process.wait()
-    own = code in (job.DONE, job.FAILED, job.AGAIN)
+    own = code in (DONE, FAILED, AGAIN)
     if status["state"] == "running" or (status["state"] not in ("done", "failed") and not own):
         ended.store.set_status(state="lost", error=ended.killed or death(code))
-    elif code == job.FAILED and not status.get("error"):
-        ended.store.set_status(error="ended before it began")  # its console says why
+    elif code == FAILED and not status.get("error"):
+        why = "ended before it began"  # its console says more
+        ended.store.set_status(error=why, exit_code=FAILED)
 
 
 def death(code: int) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pods.config import Config
 from pods.console import forgiving_console
-from pods.job import AGAIN, DONE, FAILED, judge
+from pods.job import judge
 from pods.machine import end_with_parent, set_threads
 from pods.runs.attempts import environments, mark
 from pods.runs.environment import environment, working_tree_changes
@@ -36,12 +36,14 @@ from pods.runs.files import (
 )
 from pods.runs.frozen import Changed, check_unchanged
 from pods.runs.history import unfit
+from pods.runs.lock import Held
 from pods.runs.meter import Meter
 from pods.runs.points import answered, is_record
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.runs.tracking import NoTracker
 from pods.stop import Preempted, Stop, stop_on_signals
+from pods.trouble import AGAIN, DONE, FAILED
 from pods.watchdog import watchdog
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def execute(folder: Path, place: Path, steps: Sequence[int]) -> int:
         held.enter_context(forgiving_console())
         stop = held.enter_context(stop_on_signals())
         try:
-            held.enter_context(store.lock())
+            lock = held.enter_context(store.lock())
             if state_of(store, ours=True) == "running":
                 raise BlockingIOError
             config = store.config().on(1)
@@ -72,7 +74,7 @@ def execute(folder: Path, place: Path, steps: Sequence[int]) -> int:
             with watchdog(stop, config.watchdog_seconds, lambda: None, lambda why: note(error=why),
                           AGAIN):  # fmt: skip
                 sound = _sound(store, steps, place)
-                experiment = _build(config, store, stop) if sound else None
+                experiment = _build(config, store, lock, stop) if sound else None
                 started = True
                 if experiment is not None:
                     _run(experiment, sound, place, foreign)
@@ -102,7 +104,7 @@ def _begin(store: RunStore, config: Config, place: Path) -> str | None:
     replace(place / "environment.json", json.dumps(now, indent=1), durable=True)
     replace(place / "git.diff", working_tree_changes())
     kind = "gpus" if config.hardware.device == "cuda" else "cpu"
-    machines = [earlier[kind] for earlier in before]
+    machines = [earlier[kind] for earlier in before if kind in earlier]
     if not machines or now[kind] in machines:
         return None
     if kind == "gpus" and any(set(now[kind]) == set(cards) for cards in machines):
@@ -121,11 +123,13 @@ def _sound(store: RunStore, steps: Sequence[int], place: Path) -> list[int]:
     return [step for step in steps if step not in faults]
 
 
-def _build(config: Config, store: RunStore, stop: Stop) -> "Experiment":
+def _build(config: Config, store: RunStore, lock: Held, stop: Stop) -> "Experiment":
     with stop.at_once():  # nothing is half-written while things load
         from pods.assemble import build
 
-        return build(config, store, NoTracker(), stop, time.perf_counter, Meter(), lambda: None)
+        return build(
+            config, store, lock, NoTracker(), stop, time.perf_counter, Meter(), lambda: None
+        )
 
 
 def _run(experiment: "Experiment", steps: Sequence[int], place: Path, foreign: str | None) -> None:
@@ -144,7 +148,7 @@ def unfit_for(store: RunStore, step: int) -> str | None:
 def _evaluate(experiment: "Experiment", step: int, place: Path, foreign: str | None) -> None:
     """Make a file beside the evaluation's, and put it there once it is whole: nothing is lost."""
     started, store = time.perf_counter(), experiment.store
-    experiment.crew.worker.policy.restore(store.checkpoint(step) / "policy")
+    experiment.crew.load_policy(store.checkpoint(step))
     experiment.loop.engine.sync()
     path = store.evaluation_path(step)
     temporary = path.with_name(f"{path.name}.tmp")  # of one process: that which holds the lock

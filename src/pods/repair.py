@@ -12,7 +12,6 @@ from typing import Any
 
 from pods.config import Config
 from pods.console import forgiving_console
-from pods.job import AGAIN, DONE, FAILED, is_disk_trouble
 from pods.launch.local import need, slots
 from pods.process import Process, death, spawn
 from pods.reevaluate import REPORT
@@ -25,6 +24,7 @@ from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.slots import first
 from pods.stop import Stop, stop_on_signals
+from pods.trouble import AGAIN, DONE, FAILED, is_machine_trouble
 
 POLL_SECONDS = 0.05
 
@@ -169,7 +169,7 @@ def _one(work: tuple[Looked, list[int]], free: "SimpleQueue[tuple[str, ...]]", s
         return AGAIN if again else DONE if code == DONE else FAILED
     except OSError as problem:
         print(f"{_name(run.store)}  not evaluated: {problem}")
-        return AGAIN if is_disk_trouble(problem) else FAILED
+        return AGAIN if is_machine_trouble(problem) else FAILED
     finally:
         free.put(devices)
 

@@ -5,10 +5,12 @@
 
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pods.config import Config, Key
+from pods.console import shown
 
 TYPE_NAMES: dict[Any, str] = {
     int: "an integer",
@@ -20,12 +22,18 @@ TYPE_NAMES: dict[Any, str] = {
 }
 
 
+LONGEST_VALUE = 80  # characters of it in a message
+
+
 class ConfigError(ValueError):
     """A key with a value that is not allowed."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
-        """Say `key=value: allowed`."""
-        super().__init__(f"{key}={'null' if value is None else value}: {allowed}")
+        """Say `key=value: allowed`; of a long value its beginning."""
+        text = "null" if value is None else shown(str(value))
+        if len(text) > LONGEST_VALUE:
+            text = f"{text[:LONGEST_VALUE]}..."
+        super().__init__(f"{key}={text}: {allowed}")
 
 
 def leaves(cls: type = Config, prefix: str = "") -> dict[str, tuple[Any, Key]]:
@@ -74,7 +82,7 @@ def allowed(hint: Any, key: Key) -> str:
     """
     inner = _inner(hint)
     among = ", ".join(key.among)
-    words = f"one of {among}" if among else TYPE_NAMES[inner]
+    words = f"one of {among}" if among else key.form or TYPE_NAMES[inner]
     if math.isfinite(key.high) and math.isfinite(key.above):
         words += f" > {key.above:g} and <= {key.high:g}"
     elif math.isfinite(key.high):
@@ -120,9 +128,19 @@ def _leaf(name: str, value: Any, hint: Any, key: Key) -> Any:
         raise ConfigError(name, value, allowed(hint, key))
     if key.among and value not in key.among:
         raise ConfigError(name, value, allowed(hint, key))
+    if key.pattern and not re.fullmatch(key.pattern, value):
+        raise ConfigError(name, value, allowed(hint, key))
+    if any(shown(text) != text for text in _texts(value)):
+        raise ConfigError(name, value, "must have no control characters")
     if inner in (int, float) and not _within(value, key):
         raise ConfigError(name, value, allowed(hint, key))
     return value
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of a value."""
+    listed = value if isinstance(value, list) else [value]
+    return [text for text in listed if isinstance(text, str)]
 
 
 def _within(value: float, key: Key) -> bool:

@@ -70,5 +70,9 @@ class Worker:
 
     def restore(self, folder: Path) -> None:
         """Read back what `save` wrote; the engine has it after the next `sync`."""
-        self.policy.restore(folder / "policy")
+        self.load_policy(folder)
         restore_optimizer(self.optimizer, folder / OPTIMIZER)
+
+    def load_policy(self, folder: Path) -> None:
+        """Read a checkpoint's weights; the engine has them after the next `sync`."""
+        self.policy.restore(folder / "policy")

@@ -24,9 +24,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from pods.job import AGAIN
 from pods.machine import end_with_parent, python_path, set_threads
 from pods.stop import SIGNALS
+from pods.trouble import AGAIN
 
 READY = b"ready"
 FORK = b"fork"

@@ -12,7 +12,7 @@ from pods import job
 from pods.board import Board
 from pods.config import Config
 from pods.launch.fork_server import ForkServer
-from pods.launch.place import Job, Place
+from pods.launch.place import Job, Outcome, Place
 from pods.machine import cores
 from pods.memory.fit import outlook
 from pods.process import LOOK_SECONDS, Running, end_if_silent, job_name, result, start
@@ -111,6 +111,7 @@ class _Sweep:
     board: Board
     server: ForkServer | None
     running: list[Running] = field(default_factory=list)
+    elsewhere: list[Job] = field(default_factory=list)
 
 
 def fork_server(configs: Sequence[Config]) -> ForkServer | None:
@@ -132,8 +133,8 @@ def fork_server(configs: Sequence[Config]) -> ForkServer | None:
     return ForkServer(threads.pop(), FORKED_WITH + TRACKED_WITH * tracked)
 
 
-def _run_all(jobs: Sequence[Job], slots: Slots) -> bool:
-    """Run the jobs in their order; return whether the sweep was asked to stop."""
+def _run_all(jobs: Sequence[Job], slots: Slots) -> Outcome:
+    """Run the jobs in their order."""
     with ExitStack() as held:
         stop, board = held.enter_context(stop_on_signals()), held.enter_context(Board(len(jobs)))
         server = fork_server([config for _, config in jobs])
@@ -143,12 +144,14 @@ def _run_all(jobs: Sequence[Job], slots: Slots) -> bool:
         try:
             for ended in _ended(sweep):
                 board.end(result(ended))
+                if state_of(ended.store) == "running":  # another process was faster
+                    sweep.elsewhere.append((ended.store, ended.config))
         finally:  # also if this process itself fails: no job is left behind
             for active in sweep.running:
                 active.process.terminate()
             for active in sweep.running:
                 active.process.wait()
-        return stop.requested
+        return Outcome(stop.requested, sweep.elsewhere)
 
 
 def _ended(sweep: _Sweep) -> Iterator[Running]:
@@ -180,7 +183,7 @@ def _start_next(sweep: _Sweep) -> bool:
     """
     store, config = sweep.waiting[0]
     if not job.to_do(store, config.retry) or state_of(store) == "running":
-        sweep.waiting.pop(0)
+        sweep.elsewhere.append(sweep.waiting.pop(0))
         sweep.board.end(f"{state_of(store):<9} {job_name(config)}  by another process")
         return True
     if sweep.server is not None and sweep.server.is_loading():

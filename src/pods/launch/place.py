@@ -10,6 +10,16 @@ Job = tuple[RunStore, Config]
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """What a place has to say of its jobs; how each ended is in its folder."""
+
+    stopped: bool
+    """It was asked to stop."""
+    elsewhere: Sequence[Job] = ()
+    """Jobs that it has left to another process, which ran them already."""
+
+
+@dataclass(frozen=True)
 class Place:
     """This machine, or a cluster."""
 
@@ -17,6 +27,6 @@ class Place:
     """Jobs, at most."""
     memory: str
     """What the largest job needs and has, in words."""
-    run: Callable[[Sequence[Job]], bool]
-    """Runs jobs that have work left, each from its frozen config, but for those that run already;
-    returns whether it was asked to stop. How a job ended is in its folder."""
+    run: Callable[[Sequence[Job]], Outcome]
+    """Runs jobs that have work left, each from its frozen config, but for those that run already.
+    """

@@ -19,15 +19,16 @@ from ray.exceptions import RayError, TaskCancelledError
 
 from pods.board import Board
 from pods.config import Config
-from pods.job import DONE, FAILED, to_do
+from pods.job import to_do
 from pods.launch.lease import is_free, note_end
-from pods.launch.place import Job, Place
+from pods.launch.place import Job, Outcome, Place
 from pods.machine import python_path
 from pods.memory.fit import wants
 from pods.process import attend, ended_line, job_name, start
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.stop import Stop, stop_on_signals
+from pods.trouble import DONE, FAILED
 from pods.validate import ConfigError
 
 TRIES = 4
@@ -138,13 +139,14 @@ def _run_all(
     jobs_at_once: int,
     remote: Settings,
     folder: "tempfile.TemporaryDirectory[str] | None",
-) -> bool:
-    """Run the jobs as tasks; return whether told to stop."""
-    waiting = [(s, c) for s, c in jobs if state_of(s) != "running"]
+) -> Outcome:
+    """Run the jobs as tasks."""
+    elsewhere = [(s, c) for s, c in jobs if state_of(s) == "running"]
+    waiting = [one for one in jobs if one not in elsewhere]
     try:
         with stop_on_signals() as stop, Board(len(waiting)) as board:
             _run_tasks(waiting, jobs_at_once, remote, stop, board)
-            return stop.requested
+            return Outcome(stop.requested, elsewhere)
     finally:
         ray.shutdown()
         if folder is not None:

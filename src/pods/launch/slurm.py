@@ -21,7 +21,7 @@ from submitit.core.utils import FailedJobError
 from pods.board import Board
 from pods.config import Config
 from pods.launch.lease import note_end
-from pods.launch.place import Job, Place
+from pods.launch.place import Job, Outcome, Place
 from pods.launch.sbatch import Settings, at_a_time, parameters
 from pods.launch.slurm_job import SlurmJob
 from pods.machine import python_path
@@ -62,17 +62,19 @@ class _Watched:
     since: float = field(default_factory=time.monotonic)
 
 
-def _run_all(jobs: Sequence[Job], settings: Settings) -> bool:
-    """Submit what Slurm does not have yet, and watch all of it; return whether told to stop."""
+def _run_all(jobs: Sequence[Job], settings: Settings) -> Outcome:
+    """Submit what Slurm does not have yet, and watch all of it."""
     local: list[submitit.Job[None]] = []
     ask = _ask if settings["cluster"] == "slurm" else partial(_alive, local)
     here = ask()
     if here is None:
         print("Slurm does not answer: nothing was submitted")
-        return True
+        return Outcome(stopped=True)
     watched = [_Watched(s, c, id) for s, c in jobs if (id := _id(s)) in here and id]
     given = {watch.store.folder for watch in watched}
-    left = [(s, c) for s, c in jobs if s.folder not in given and not _runs_elsewhere(s)]
+    others = [(s, c) for s, c in jobs if s.folder not in given]
+    elsewhere = [(s, c) for s, c in others if _runs_elsewhere(s)]
+    left = [one for one in others if one not in elsewhere]
     with stop_on_signals() as stop:
         for group in _alike(left, settings):
             if stop.requested:
@@ -84,7 +86,7 @@ def _run_all(jobs: Sequence[Job], settings: Settings) -> bool:
             _watch(watched, ask, stop, board)
         if stop.requested and watched:
             print(f"{len(watched)} jobs {LEFT if settings['cluster'] == 'slurm' else LEFT_HERE}")
-        return stop.requested
+        return Outcome(stop.requested, elsewhere)
 
 
 def _id(store: RunStore) -> str | None:

@@ -20,10 +20,11 @@ from types import FrameType
 from submitit import JobEnvironment
 from submitit.helpers import DelayedSubmission
 
-from pods.job import DONE, FAILED, to_do
+from pods.job import to_do
 from pods.launch.lease import is_free
 from pods.process import Running, attend, start
 from pods.runs.store import RunStore
+from pods.trouble import DONE, FAILED
 
 TRIES = 4  # in a row that got no further: it is not the machine, or all machines are bad
 STAY_SECONDS = 3600.0  # after SIGTERM: one that ends by itself is not requeued; Slurm kills it

@@ -36,8 +36,9 @@ def find_rule(name: str) -> Rule:
     module, _, function = name.partition(":")
     try:
         found: Rule = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
-        raise ValueError(f"cannot import it as module:function ({error})") from error
+    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+        why = str(error) if isinstance(error, ImportError | AttributeError) else repr(error)
+        raise ValueError(f"cannot import it as module:function ({why})") from error
     if not callable(found):
         raise ValueError(f"cannot import it as module:function ({function} is not a function)")
     return found

@@ -2,14 +2,16 @@
 
 import hashlib
 import json
+import math
 import os
-import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pods.runs.files import fsync, replace, sha256
+from pods.runs.reading import LARGE, read_bytes, read_object
+from pods.trouble import number_of
 
 MANIFEST = "MANIFEST.json"
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what reading one may raise
@@ -28,7 +30,8 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
     temporary, aside = (folder.with_name(f"{folder.name}.{end}") for end in ("tmp", "old"))
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        temporary.mkdir(parents=True)
+        folder.parent.mkdir(exist_ok=True)
+        temporary.mkdir()
         write(temporary)
         _seal(temporary)
         if folder.exists():
@@ -59,20 +62,24 @@ def recover(parent: Path) -> None:
             aside.rename(folder)
 
 
-def damage(folder: Path, only: str | None = None) -> str | None:
+def damage(folder: Path, only: str | None = None, read: float = math.inf) -> str | None:
     """What is wrong with a checkpoint, in words; None if all that its manifest lists is whole.
 
     Args:
         folder: of the checkpoint.
         only: the one file to look at; None: all.
+        read: bytes up to which a file is read; of a larger one only its size is looked at.
     """
     try:
         files = files_of(folder)
+        if only is None and (strange := _strange(folder, files)) is not None:
+            return strange
         for name, entry in files.items() if only is None else [(only, files[only])]:
             path = folder / name
-            if not path.is_file():
+            if path.is_symlink() or not path.is_file():
                 return f"{name} is missing"
-            if path.stat().st_size != entry["bytes"] or sha256(path) != entry["sha256"]:
+            size = path.stat().st_size
+            if size != entry["bytes"] or (size <= read and sha256(path) != entry["sha256"]):
                 return f"{name} is damaged"
     except DAMAGED as error:
         return f"{folder.name} cannot be read ({error})"
@@ -85,11 +92,30 @@ def files_of(folder: Path) -> dict[str, Any]:
     Raises:
         DAMAGED: the manifest is not there or not what was written.
     """
-    text = (folder / MANIFEST).read_text()
-    manifest = json.loads(text)
-    if text != _manifest(manifest["files"]):
+    path = folder / MANIFEST
+    if folder.is_symlink():
+        raise ValueError("it is a link")
+    files: dict[str, Any] = read_object(path, {"files": (dict,)}, limit=LARGE)["files"]
+    if read_bytes(path, LARGE) != _manifest(files).encode():
         raise ValueError(f"{MANIFEST} is damaged")
-    return dict(manifest["files"])
+    for name in files:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"{MANIFEST} names a file outside of it: {name}")
+    return files
+
+
+def _strange(folder: Path, files: Mapping[str, Any]) -> str | None:
+    """What in a checkpoint nobody has written there, in words; a loader would open it.
+
+    What a killed process has left beside the files that are read is none of that.
+    """
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            return f"{name} is no file"
+        if path.is_file() and path.parent != folder and name not in files:
+            return f"{name} is not in its manifest"
+    return None
 
 
 def thin(folder: Path, name: str) -> None:
@@ -127,8 +153,7 @@ def _digest(files: dict[str, Any]) -> str:
 
 def _explained(error: Exception, folder: Path) -> OSError | None:
     """A disk's error with what a user needs to know; safetensors hides its number in the text."""
-    found = re.search(r"os error (\d+)", str(error))
-    number = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
+    number = number_of(error)
     if number is None:
         return None
     free = shutil.disk_usage(folder.parent).free

@@ -1,4 +1,8 @@
-"""What of a study can go without loss, and its removal."""
+"""What of a study can go without loss, and its removal: nothing outside the study is ever touched.
+
+A link may lead anywhere. So what is reached through one that lies in the study is left alone and
+named; of a link that is itself to go, only the link goes.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,6 +23,8 @@ class Removable:
     path: Path
     bytes: int
     why: str
+    kept: bool = False
+    """It is not to go, for `why`."""
 
 
 def removable(study: Path, states: Sequence[str]) -> Iterator[Removable]:
@@ -30,8 +36,9 @@ def removable(study: Path, states: Sequence[str]) -> Iterator[Removable]:
     """
     yield from _half_removed(study)
     for folder in run_folders(study):
-        store = RunStore(folder)
-        if not store.is_held():
+        if (link := _of_link(folder, study, states)) is not None:
+            yield link
+        elif not (store := RunStore(folder)).is_held():
             yield from _of_run(store, state_of(store), states)
 
 
@@ -41,13 +48,21 @@ def clean(study: Path, states: Sequence[str]) -> Iterator[Removable]:
     Each run is held and looked at again first: it may have begun, or ended well, in between.
     """
     for item in list(_half_removed(study)):
-        remove(item.path)
+        if not item.kept:
+            remove(item.path)
         yield item
     for folder in run_folders(study):
+        if (link := _of_link(folder, study, states)) is not None:
+            if not link.kept:
+                remove(link.path)
+            yield link
+            continue
         store = RunStore(folder)
         with suppress(BlockingIOError), store.lock():
             for item in list(_of_run(store, state_of(store, ours=True), states)):
-                if item.path.name == OPTIMIZER:
+                if item.kept:
+                    pass
+                elif item.path.name == OPTIMIZER:
                     checkpoint.thin(item.path.parent, OPTIMIZER)
                 else:
                     remove(item.path)
@@ -57,7 +72,7 @@ def clean(study: Path, states: Sequence[str]) -> Iterator[Removable]:
 def _half_removed(study: Path) -> Iterator[Removable]:
     """Runs whose removal was cut off."""
     for path in sorted(study.glob(f"*/*/seed*{TRASH}")):
-        yield Removable(path, size(path), "half removed")
+        yield _link_to(path.parent, study) or Removable(path, size(path), "half removed")
 
 
 def _of_run(store: RunStore, state: str, states: Sequence[str]) -> Iterator[Removable]:
@@ -67,10 +82,33 @@ def _of_run(store: RunStore, state: str, states: Sequence[str]) -> Iterator[Remo
     if state in states:
         yield Removable(store.folder, size(store.folder), f"run is {state}")
         return
-    for path in leftovers(store):
-        yield Removable(path, size(path), "left by a killed process")
+    found = [(path, "left by a killed process") for path in leftovers(store)]
     if state == "done":
-        for path in sorted(store.checkpoints.glob(f"step-??????/{OPTIMIZER}")):
-            yield Removable(path, size(path), "only to go on from, and the run is done")
-        for path in sorted(store.checkpoints.glob(f"*{DAMAGED}")):
-            yield Removable(path, size(path), "damaged, and made again")
+        found += [
+            (path, "only to go on from, and the run is done")
+            for path in sorted(store.checkpoints.glob(f"step-??????/{OPTIMIZER}"))
+        ]
+        found += [(path, "damaged, and made again")
+                  for path in sorted(store.checkpoints.glob(f"*{DAMAGED}"))]  # fmt: skip
+    for path, why in found:
+        yield _link_to(path.parent, store.folder) or Removable(path, size(path), why)
+
+
+def _of_link(folder: Path, study: Path, states: Sequence[str]) -> Removable | None:
+    """What becomes of a run's folder that is a link, or lies beyond one; None: it is neither."""
+    if _link_to(folder.parent, study) is None and folder.is_symlink():
+        store = RunStore(folder)
+        if (state := state_of(store)) in states and not store.is_held():
+            why = f"run is {state}: a link to {folder.readlink()}, and only the link goes"
+            return Removable(folder, size(folder), why)
+    return _link_to(folder, study)
+
+
+def _link_to(folder: Path, above: Path) -> Removable | None:
+    """The first link on the way from one folder down to another, as what is not to go."""
+    path = above
+    for part in folder.relative_to(above).parts:
+        path = path / part
+        if path.is_symlink():
+            return Removable(path, 0, f"a link to {path.readlink()}: nothing there goes", kept=True)
+    return None

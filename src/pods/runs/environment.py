@@ -34,7 +34,7 @@ def version_changes(before: dict[str, Any]) -> list[str]:
     return [
         f"{name}: {old} -> {new}"
         for name in DECISIVE
-        if (old := before["packages"].get(name)) and (new := _version(name))
+        if (old := before.get("packages", {}).get(name)) and (new := _version(name))
         if old.split(".")[:2] != new.split(".")[:2]
     ]
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,15 @@ def sha256(path: Path) -> str:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or folder; a folder is out of sight in one step, whatever happens then."""
-    if path.is_dir():
+    """Remove a file or folder; a folder is out of sight in one step, whatever happens then.
+
+    Of a link nothing but itself goes.
+    """
+    if path.is_dir() and not path.is_symlink():
         trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
         if trash != path:
-            shutil.rmtree(trash, ignore_errors=True)
+            if trash.is_symlink() or trash.exists():
+                remove(trash)
             path.rename(trash)
         try:
             shutil.rmtree(trash)
@@ -34,20 +39,49 @@ def remove(path: Path) -> None:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
-    files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
-    return sum(file.stat().st_size for file in files)
+    """Bytes of a file, or of all files below a folder; of a link its own few."""
+    paths = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
+    found = [one.lstat() for one in paths]
+    return sum(one.st_size for one in found if not stat.S_ISDIR(one.st_mode))
 
 
-def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Append JSON lines in one write; a write that the disk cuts short is taken back."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+class Altered(RuntimeError):
+    """What belongs to the run in progress was changed by somebody else.
+
+    The same command goes on from the newest checkpoint, unless there is nothing to `mend` that by.
+    """
+
+    def __init__(self, what: str, mend: bool = True) -> None:
+        """Say what was changed."""
+        super().__init__(what)
+        self.mend = mend
+
+
+def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | None = None) -> int:
+    """Append JSON lines in one write; a write that the disk cuts short is taken back.
+
+    Args:
+        path: of the file; its folder may be new, the one around that must be there.
+        records: a line each.
+        expected: bytes that the file has if nobody else has touched it; None: any.
+
+    Returns:
+        How many bytes the file has now.
+
+    Raises:
+        Altered: it does not have as many as expected; nothing was written.
+        OSError: the disk is full or fails.
+    """
+    path.parent.mkdir(exist_ok=True)
     text = "".join(json_line(record) for record in records).encode("utf-8", "backslashreplace")
+    start = path.stat().st_size if path.exists() else 0
+    if expected is not None and start != expected:
+        raise Altered(f"{path} has {start:,} bytes, and not the {expected:,} that were written")
     with path.open("ab", buffering=0) as file:
-        start = file.tell()
         if file.write(text) != len(text):
             file.truncate(start)
             raise OSError(errno.ENOSPC, "the disk is full", str(path))
+    return start + len(text)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -61,7 +95,7 @@ def read_until_damage(path: Path) -> list[dict[str, Any]]:
     for line in _lines(path):
         try:
             found.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             break
     return found
 
@@ -97,8 +131,11 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
 
 
 def drop_temporaries(folder: Path) -> None:
-    """Remove what `replace` left half-written in a folder where its process was killed."""
-    for path in folder.glob("*.tmp[0-9]*"):
+    """Remove what `replace` left half-written in a folder where its process was killed.
+
+    A link may lead out of the study: there nothing is removed.
+    """
+    for path in () if folder.is_symlink() else folder.glob("*.tmp[0-9]*"):
         number = path.name.rpartition(".tmp")[2]
         if number.isdigit() and not lives(int(number)):
             path.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from pods.runs.attempts import environments
 from pods.runs.environment import version_changes
 from pods.runs.identity import difference, identity, pick, run_folder, settled
 from pods.runs.store import RunStore
+from pods.trouble import is_machine_trouble
 from pods.validate import parse
 
 
@@ -32,9 +33,21 @@ def freeze(config: Config) -> RunStore:
 
     Raises:
         Changed: the frozen config was edited, and `allow_changed` is not set.
+        ValueError: something in the folder is a link.
+        OSError: the folder cannot be made or written.
     """
     content = identity(config)
     store = RunStore(run_folder(config, content))
+    store.refuse_links()
+    try:
+        _freeze(config, content, store)
+    except OSError as error:  # a disk that is read-only by now may hold a run that is done
+        if not (is_machine_trouble(error) and store.status()["state"] == "done"):
+            raise
+    return store
+
+
+def _freeze(config: Config, content: Mapping[str, Any], store: RunStore) -> None:
     store.folder.mkdir(parents=True, exist_ok=True)
     with suppress(BlockingIOError), store.lock():  # what runs now has been frozen already
         values = dataclasses.asdict(config)
@@ -50,9 +63,10 @@ def freeze(config: Config) -> RunStore:
                 values = _with(values, pick(frozen))
                 parse(values)
         store.write_config(values)
-        if not store.identity_path.exists():
+        try:
+            store.identity()
+        except (FileNotFoundError, ValueError):  # new, or damaged
             store.write_identity(content)
-    return store
 
 
 def check_unchanged(store: RunStore, config: Config) -> list[str]:
@@ -63,7 +77,9 @@ def check_unchanged(store: RunStore, config: Config) -> list[str]:
 
     Raises:
         Changed: a science key, data, weights, a rule's source or a minor version changed.
+        ValueError: something in the folder is a link, or damaged.
     """
+    store.refuse_links()
     now = json.loads(json.dumps(identity(config)))
     found = difference(store.identity(), now)
     before = environments(store)

@@ -1,39 +1,82 @@
 """A lock on a run folder that dies with its owner: flock, held while a file is open."""
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
+
+from pods.runs.files import Altered
+from pods.trouble import AGAIN
 
 PATIENCE_SECONDS = 0.3  # `is_held` holds it too, for a moment
 
 
+@dataclass(frozen=True)
+class Held:
+    """The lock as its owner has it."""
+
+    path: Path
+    file: TextIO
+    owner: int
+    """Number of the process that took it; a fork of that has the open file, but not the run."""
+
+    def check(self) -> None:
+        """See, before anything is written, that this process still is the run's only one.
+
+        A copy of the process, such as a rule may fork, ends here: it must never write.
+
+        Raises:
+            Altered: the lock was removed or replaced, so that another process may have begun.
+        """
+        if os.getpid() != self.owner:
+            os.write(2, b"a copy of the run's process would go on with the run: it ends here\n")
+            os._exit(AGAIN)
+        if not is_of(self.file, self.path):
+            gone = self.path if self.path.parent.is_dir() else self.path.parent
+            raise Altered(f"{gone} was removed or replaced while the run was going on")
+
+
 @contextmanager
-def hold(path: Path) -> Iterator[None]:
+def hold(path: Path) -> Iterator[Held]:
     """Hold the lock for the length of the block.
 
     Raises:
         BlockingIOError: another process holds it, for longer than it takes to look.
     """
     until = time.monotonic() + PATIENCE_SECONDS
-    with path.open("a") as file:
-        while True:
+    while True:
+        with path.open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise
                 time.sleep(PATIENCE_SECONDS / 10)
-        yield
+                continue
+            if is_of(file, path):  # else it was removed since, and another process may have its own
+                yield Held(path, file, os.getpid())
+                return
+
+
+def is_of(file: TextIO, path: Path) -> bool:
+    """Say whether an open file is what has the name now."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
 
 
 def is_held(path: Path) -> bool:
     """Say whether some process on this machine holds the lock; nothing is written."""
-    if not path.exists():
+    try:
+        file = path.open()
+    except FileNotFoundError:
         return False
-    with path.open() as file:
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -35,8 +35,9 @@ def statuses(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _row(store: RunStore) -> dict[str, Any]:
-    status, error = store.status(), None
+    status, error, changes = store.status(), None, list[str]()
     try:
+        changes = marks(store)
         config = store.config()
         limit = config.budget.train_seconds
         what = {
@@ -59,7 +60,7 @@ def _row(store: RunStore) -> dict[str, Any]:
         "error": error or status.get("error"),
         "queued": queued(store) if state not in ("running", "done") else None,
         "void_steps": status.get("void_steps", 0),
-        "changes": marks(store),
+        "changes": changes,
         "peak_bytes": peak_bytes(store),
         "folder": str(store.folder),
     }

@@ -19,13 +19,26 @@ import yaml
 
 from pods.config import Config
 from pods.runs.files import TRASH, append, json_line, replace
-from pods.runs.lock import hold, is_held
+from pods.runs.lock import Held, hold, is_held
+from pods.runs.reading import LARGE, Damaged, Kinds, read_object, read_yaml
 from pods.validate import parse
 
 RESUMABLE = 2  # newest checkpoints that keep what a run goes on from
 OPTIMIZER = "optimizer.safetensors"  # in a checkpoint: twice the size of what is trained
 DAMAGED = ".damaged"
-_SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where it is there: 7 x faster
+STATES = ("pending", "running", "done", "failed", "preempted", "lost")
+NUMBER: Kinds = (int, float)
+STATUS: Mapping[str, Kinds] = {
+    "state": (str,), "pid": (int,), "host": (str,), "heartbeat": NUMBER, "step": (int,),
+    "train_seconds": NUMBER, "accuracy": (*NUMBER, type(None)), "error": (str, type(None)),
+    "exit_code": (int, type(None)), "void_steps": (int,),
+}  # fmt: skip
+CLOCK: Mapping[str, Kinds] = {
+    "run": (str,), "step": (int,), "train_seconds": NUMBER, "metrics_bytes": (int,),
+    "metrics_sha256": (str,), "evaluation": (bool,),
+}  # fmt: skip
+CHILDREN = ("attempts", "checkpoints", "evaluations", "nonfinite", "reevaluations", "rollouts",
+            "wandb", "metrics.jsonl", ".lock")  # fmt: skip
 _status_lock = threading.Lock()  # the watchdog writes heartbeats beside the main thread
 
 
@@ -66,11 +79,7 @@ class RunStore:
 
     def config_values(self) -> dict[str, Any]:
         """The frozen config as plain values, unchecked."""
-        try:
-            return dict(_SAFE_LOADER(self.config_path.read_bytes()).get_single_data())
-        except (yaml.YAMLError, TypeError) as error:
-            why = " ".join(str(error).split())
-            raise ValueError(f"{self.config_path} is damaged: {why}") from error
+        return read_yaml(self.config_path)
 
     def write_config(self, values: Mapping[str, Any]) -> None:
         """Freeze a config."""
@@ -81,9 +90,23 @@ class RunStore:
         """Write what the run's hash is made of."""
         replace(self.identity_path, json.dumps(content, indent=1), durable=True)
 
+    def refuse_links(self) -> None:
+        """See that all of the run lies in one place, where it may remove what it has written.
+
+        The run's folder itself may be a link, as to a larger disk.
+
+        Raises:
+            ValueError: something in it is a link.
+        """
+        for name in CHILDREN:
+            path = self.folder / name
+            if path.is_symlink():
+                raise ValueError(f"{path}: is a link to {path.readlink()}; only the run's whole "
+                                 "folder, or one above it, may be one")  # fmt: skip
+
     def identity(self) -> dict[str, Any]:
         """What the run's hash is made of."""
-        return dict(json.loads(self.identity_path.read_text()))
+        return read_object(self.identity_path, {"seed": (int,)})
 
     def write_data(self, content: Mapping[str, Any]) -> None:
         """Write what data the run is on."""
@@ -95,24 +118,30 @@ class RunStore:
         Raises:
             ValueError: the file is damaged.
         """
-        if not self.data_path.is_file():
-            return None
+        splits: Mapping[str, Kinds] = {"train": (dict,), "test": (dict,)}
         try:
-            found = dict(json.loads(self.data_path.read_text()))
-            sound = all(isinstance(found[split]["sha256"], str) for split in ("train", "test"))
-        except (ValueError, TypeError, KeyError):
-            sound = False
-        if not sound:
-            raise ValueError(f"{self.data_path} is damaged")
+            found = read_object(self.data_path, splits, limit=LARGE)
+        except FileNotFoundError:
+            return None
+        if not all(isinstance(found[split].get("sha256"), str) for split in splits):
+            raise Damaged(self.data_path, "it has no sha256")
         return found
 
     def status(self) -> dict[str, Any]:
-        """`state` and, once it has run, pid, heartbeat, step, train_seconds, accuracy, error."""
+        """`state` and, once it has run, pid, heartbeat, step, train_seconds, accuracy, error.
+
+        A run whose status is damaged, as a power cut may leave it, is lost: it says so.
+        """
         path = self.folder / "status.json"
         try:
-            return {"state": "pending", **(json.loads(path.read_text()) if path.is_file() else {})}
-        except ValueError:  # a power cut can leave it empty
-            return {"state": "lost", "error": "status.json was damaged"}
+            found = {"state": "pending", **read_object(path, {}, STATUS)}
+            if found["state"] not in STATES:
+                raise Damaged(path, "its state is none")
+        except FileNotFoundError:
+            return {"state": "pending"}
+        except ValueError as error:
+            return {"state": "lost", "error": str(error)}
+        return found
 
     def set_status(self, **changes: Any) -> None:
         """Change some fields of status.json; the file is replaced whole."""
@@ -120,7 +149,7 @@ class RunStore:
             status = {**self.status(), **changes, "heartbeat": time.time()}
             replace(self.folder / "status.json", json.dumps(status), durable="state" in changes)
 
-    def lock(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[Held]:
         """Hold the run folder; the operating system lets go of it if this process dies.
 
         Raises:
@@ -160,7 +189,7 @@ class RunStore:
 
     def clock(self, checkpoint: Path) -> dict[str, Any]:
         """A checkpoint's clock.json."""
-        return dict(json.loads((checkpoint / "clock.json").read_text()))
+        return read_object(checkpoint / "clock.json", CLOCK)
 
     def write_selection(self, folder: Path, content: Mapping[str, Any]) -> None:
         """Write what prompt selection knew at a checkpoint."""
@@ -168,11 +197,19 @@ class RunStore:
 
     def selection(self, checkpoint: Path) -> dict[str, Any]:
         """A checkpoint's selection.json."""
-        return dict(json.loads((checkpoint / "selection.json").read_text()))
+        return read_object(checkpoint / "selection.json", {}, limit=LARGE)
 
-    def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Add a step's line."""
-        append(self.metrics_path, [record])
+    def append_metrics(self, record: Mapping[str, Any], expected: int | None = None) -> int:
+        """Add a step's line; see `append`."""
+        return append(self.metrics_path, [record], expected)
+
+    def check_metrics(self, expected: int) -> None:
+        """See that the log has as many bytes as were written.
+
+        Raises:
+            Altered: somebody else has changed it.
+        """
+        append(self.metrics_path, [], expected)
 
     def evaluation_path(self, step: int) -> Path:
         """A JSON line a (repeat, question)."""

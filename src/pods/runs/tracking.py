@@ -1,5 +1,6 @@
 """The W&B mirror of a run in progress. Its files are the truth: nothing here can stop a run."""
 
+import logging
 import math
 import os
 import time
@@ -155,6 +156,8 @@ def open_run(config: Config, store: RunStore, place: Path, mode: str, **more: An
             console="off", disable_git=True, symlink=False, finish_timeout_raises=True, **more
         ),
     )
+    for log in Path(run.settings.log_internal).parent.glob("*.log"):
+        log.chmod(log.stat().st_mode & ~0o022)  # W&B lets everybody write into some
     run.define_metric("train_seconds")
     for names in ("*", "eval/*"):
         run.define_metric(names, step_metric="train_seconds")
@@ -214,5 +217,6 @@ def in_short(error: Exception) -> str:
 
 def _prepare() -> None:
     """Before wandb reads its environment: no noise, and an end to waiting."""
+    logging.raiseExceptions = False  # else it prints a trace for each line that its log lost
     for name, value in {"WANDB_SILENT": "true", **PATIENCE}.items():
         os.environ.setdefault(name, value)

@@ -71,6 +71,7 @@ def sync(folders: Sequence[Path], offline: bool) -> Iterator[str]:
 
 def _sync_one(store: RunStore, offline: bool) -> str:
     """Sync one run; return what was done."""
+    store.refuse_links()
     if store.is_held() or state_of(store) == "running":
         return "passed over: it is running"
     config = store.config()
