@@ -170,7 +170,7 @@ def judge(problem: BaseException, started: bool, store: RunStore) -> tuple[str, 
         print(f"error: {shown(str(problem))}; only a new run makes that again: `pods clean "
               "--state failed` removes this one", file=sys.stderr)  # fmt: skip
         return "failed", FAILED, error
-    if not store.folder.is_dir():
+    if not store.folder.is_dir() and not isinstance(problem, Altered):
         problem = Altered(f"{store.folder} was removed while the run was going on")
     if isinstance(problem, Gone | Altered):
         print(f"error: {shown(str(problem))}; {GO_ON}", file=sys.stderr)

@@ -67,4 +67,11 @@ def restore(config: PromptsConfig, values: Mapping[str, Any]) -> Selector:
     Raises:
         TypeError: the values are not those of the config's selector.
     """
-    return type(start(config))(**values)
+    fresh = start(config)
+    made = type(fresh)(**values)
+    for name, value in values.items():
+        known = value.values() if isinstance(value, dict) else ()
+        numbers = [n for one in known for n in (one if isinstance(one, list) else [one])]
+        if type(value) is not type(getattr(fresh, name)) or {*map(type, numbers)} - {int, float}:
+            raise TypeError(f"{name} is no {type(getattr(fresh, name)).__name__} of numbers")
+    return made

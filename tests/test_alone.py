@@ -1,0 +1,228 @@
+"""One trainer, one log: a run whose folder somebody else touches stops, and the next mends it.
+
+The rule of each run reaches into the folder at step 3, as an operator or a fault might.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+import pytest
+from compose import composed
+from running import SHORT, run_folder, science_of
+
+from pods import cli, job
+from pods.runs import checkpoint
+from pods.runs.files import Altered, append, read_lines
+from pods.runs.frozen import freeze
+from pods.runs.lock import hold
+from pods.runs.store import RunStore
+
+RULE = """
+import os, shutil, sys
+from pathlib import Path
+once = []
+def rule(group, m, rng):
+    [folder] = Path("runs").glob("*/*/*/seed*")
+    log, lock, checkpoints = folder / "metrics.jsonl", folder / ".lock", folder / "checkpoints"
+    if not once and Path("fault").exists() and log.exists() and log.read_bytes().count(b"\\n") == 2:
+        once.append(True)
+        exec(Path("fault").read_text())
+    return range(m)
+"""
+FAULTS = {
+    "its log is removed": ("log.unlink()", "metrics.jsonl has 0 bytes, and not the "),
+    "its log is emptied": ("log.write_text('')", "metrics.jsonl has 0 bytes, and not the "),
+    "its log is longer": ("log.open('a').write('{}\\n')", "and not the "),
+    "its lock is removed": ("lock.unlink()", ".lock was removed or replaced"),
+    "its lock is another": ("lock.unlink(); lock.touch()", ".lock was removed or replaced"),
+    "its folder is removed": ("shutil.rmtree(folder)", "was removed or replaced while"),
+    "its folder is moved": ("folder.rename('old')", "was removed or replaced while"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def fault(tmp_path, monkeypatch):
+    """Set what the rule does at step 3; with nothing it does nothing."""
+    (tmp_path / "my_rules.py").write_text(RULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def fault(code=""):
+        (tmp_path / "fault").write_text(code)
+
+    return fault
+
+
+@pytest.fixture
+def run(fault, capfd):
+    """The run as the same command does it; how it ended and what it said."""
+
+    def run():
+        sys.modules.pop("my_rules", None)
+        store = freeze(composed("sampler.rule=my_rules:rule", *SHORT, "evaluation.questions=4",
+                                "budget.train_seconds=null", "nm.n=8", "nm.m=4",
+                                "retry=failed"))  # fmt: skip
+        code = job.execute(store.folder)
+        printed = capfd.readouterr()
+        return code, printed.out + printed.err
+
+    return run
+
+
+@pytest.fixture
+def whole(run, fault, tmp_path):
+    """What the run leaves that nobody touches."""
+    fault()
+    assert run()[0] == 0
+    found = science_of(run_folder(tmp_path))
+    shutil.rmtree(tmp_path / "runs")
+    return found
+
+
+def test_a_run_whose_log_lock_or_folder_is_touched_stops_and_the_same_command_mends_it(
+    fault, whole, run, tmp_path
+):
+    for name, (code, said) in FAULTS.items():
+        fault(code)
+        stopped, printed = run()
+        assert stopped == 75, (name, printed)
+        assert said in printed and "the same command goes on" in printed, (name, printed)
+        assert "Traceback" not in printed, name
+        moved = tmp_path / "old"
+        if "folder" in name:  # nothing is written where it was
+            assert not list((tmp_path / "runs").rglob("*.jsonl"))
+            assert moved.is_dir() == ("moved" in name)
+        shutil.rmtree(moved, ignore_errors=True)
+        fault()
+        again, printed = run()
+        assert again == 0, (name, printed)
+        for path in tmp_path.glob("runs/*/*/*/*/checkpoints/*.damaged"):  # those past a lost log
+            shutil.rmtree(path)
+        assert science_of(run_folder(tmp_path)) == whole, name
+        shutil.rmtree(tmp_path / "runs")
+
+
+def test_a_rule_that_forks_leaves_one_trainer(fault, whole, run, tmp_path):
+    fault("os.fork()")
+    code, printed = run()
+    assert code == 0 and "a copy of the run's process would go on with the run" in printed
+    assert science_of(run_folder(tmp_path)) == whole
+
+
+def test_a_rule_that_ends_python_has_failed(fault, run, tmp_path):
+    fault("sys.exit(0)")
+    assert run()[0] == 1
+    status = RunStore(run_folder(tmp_path)).status()
+    assert (status["state"], status["error"]) == ("failed", "SystemExit: 0")
+
+
+def test_a_run_that_lost_part_of_what_it_must_hold_is_not_done(fault, whole, run, tmp_path):
+    """What can be made again is; of a checkpoint that is gone there is no second one."""
+    for name in ("evaluations/step-000000.jsonl", "data.json", "config.yaml", "identity.json",
+                 "checkpoints/step-000002/selection.json"):  # fmt: skip
+        fault(f"(folder / '{name}').unlink()")
+        code, printed = run()
+        if name.startswith("evaluations"):
+            assert code == 0, printed
+        elif name.startswith("checkpoints"):
+            assert code == 1 and "step-000002: selection.json is missing; only a new" in printed
+            assert RunStore(run_folder(tmp_path)).status()["state"] == "failed"
+            assert cli.main(["clean", "--state", "failed", "--yes"]) == 0
+        else:
+            assert code == 75 and name in printed and "the same command goes on" in printed, printed
+        if code:
+            fault()
+            assert run()[0] == 0, name
+        assert science_of(run_folder(tmp_path)) == whole, name
+        shutil.rmtree(tmp_path / "runs")
+
+
+def forge(folder, name, content):
+    """Put something else into a checkpoint, and into its manifest."""
+    files = checkpoint.files_of(folder)
+    (folder / name).write_bytes(content)
+    files[name] = {"bytes": len(content), "sha256": checkpoint.sha256(folder / name)}
+    (folder / checkpoint.MANIFEST).write_text(checkpoint._manifest(files))
+
+
+def forgeries():
+    header = (2**40).to_bytes(8, "little")
+    yield "policy/model.safetensors", lambda _: header
+    yield "policy/model.safetensors", lambda _: (9 * 10**7).to_bytes(8, "little") + b"[" * 100_000
+    yield "policy/model.safetensors", lambda _: b""
+    yield "optimizer.safetensors", lambda _: header
+    yield "selection.json", lambda _: b"[" * 200_000
+    yield "selection.json", lambda _: b'{"place": "x"}'
+    yield "clock.json", lambda c: json.dumps({**json.loads(c), "train_seconds": "1"}).encode()
+    yield "clock.json", lambda c: json.dumps({**json.loads(c), "metrics_bytes": -1}).encode()
+
+
+def test_a_forged_checkpoint_is_named_and_the_one_before_is_taken(fault, whole, run, tmp_path):
+    fault("raise RuntimeError")
+    assert run()[0] == 1
+    fault()
+    folder = run_folder(tmp_path)
+    shutil.copytree(folder, tmp_path / "kept")
+    for name, content in forgeries():
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "kept", folder)
+        path = RunStore(folder).checkpoint(2)
+        forge(path, name, content((path / name).read_bytes()))
+        code, printed = run()
+        assert code == 0, (name, printed)
+        assert "damaged checkpoint passed over: step-000002: " in printed, (name, printed)
+        assert "going on from step 0" in printed
+        shutil.rmtree(folder / "checkpoints" / "step-000002.damaged")
+        assert science_of(folder) == whole, name
+
+
+def test_where_no_checkpoint_can_be_taken_up_the_same_command_begins_anew(
+    fault, whole, run, tmp_path
+):
+    """A policy that was half overwritten is not the one that a run begins with."""
+    fault("raise RuntimeError")
+    assert run()[0] == 1
+    fault()
+    folder = run_folder(tmp_path)
+    for step in (0, 2):
+        forge(RunStore(folder).checkpoint(step), "optimizer.safetensors", b"")
+    code, printed = run()
+    assert code == 75 and "holds none to go on from; the same command goes on" in printed, printed
+    assert run()[0] == 0
+    for path in (folder / "checkpoints").glob("*.damaged"):
+        shutil.rmtree(path)
+    assert science_of(folder) == whole
+
+
+def test_a_lock_that_was_replaced_while_it_was_waited_for_is_not_held(tmp_path):
+    path = tmp_path / ".lock"
+    with hold(path) as held:
+        held.check()
+        path.unlink()
+        with pytest.raises(Altered, match=r"\.lock was removed or replaced"):
+            held.check()
+        with hold(path) as other:  # what a second process would find
+            other.check()
+            with pytest.raises(Altered):
+                held.check()
+        child = os.fork()
+        if not child:
+            other.check()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 75
+
+
+def test_a_line_is_added_to_nothing_but_what_was_written(tmp_path):
+    path = tmp_path / "log.jsonl"
+    size = append(path, [{"step": 1}], 0)
+    assert size == path.stat().st_size and append(path, [], size) == size
+    for content in (b"", b'{"step": 1}\n{}\n'):
+        path.write_bytes(content)
+        with pytest.raises(Altered, match=f"has {len(content)} bytes, and not the {size} "):
+            append(path, [{"step": 2}], size)
+        assert path.read_bytes() == content
+    assert read_lines(path) == [{"step": 1}, {}]
+    with pytest.raises(FileNotFoundError):  # no folder is made above the last
+        append(tmp_path / "run" / "evaluations" / "log.jsonl", [{}])

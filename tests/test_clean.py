@@ -1,0 +1,171 @@
+"""`pods clean` and links: nothing outside the study is ever touched."""
+
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+from compose import composed
+
+from pods import cli
+from pods.runs import checkpoint
+from pods.runs.files import append, remove, size
+from pods.runs.frozen import freeze
+from pods.runs.store import OPTIMIZER, RunStore
+
+
+def fill(store, folder):
+    (folder / OPTIMIZER).write_bytes(b"0" * 2000)
+    store.write_clock(folder, 0, 0.0, True)
+
+
+def run_in(folder, seed):
+    """A run that is done, with what `pods clean` takes from it."""
+    store = freeze(composed(f"seed={seed}", f"runs_dir={folder}", "tracking=none"))
+    checkpoint.commit(store.checkpoint(0), partial(fill, store))
+    (store.folder / "status.json.tmp123").write_text("{")
+    store.set_status(state="done", accuracy=0.5)
+    return store
+
+
+def tree(folder):
+    """Every file below, by its name, with its content."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """A study with a run in it, and one outside of it."""
+    monkeypatch.chdir(tmp_path)
+    return run_in(tmp_path / "runs", 0), run_in(tmp_path / "outside", 1)
+
+
+def link(where, to):
+    where.parent.mkdir(parents=True, exist_ok=True)
+    where.symlink_to(to)
+    return where
+
+
+KINDS = {
+    "a folder of runs": lambda here, there: link(
+        Path("runs/default/alias"), there.folder.parents[1]
+    ),
+    "a run": lambda here, there: link(
+        here.folder.with_name(there.folder.name), there.folder
+    ),
+    "its checkpoints": lambda here, there: (
+        shutil.rmtree(here.checkpoints), link(here.checkpoints, there.checkpoints))[1],
+    "a checkpoint": lambda here, there: (
+        shutil.rmtree(here.checkpoint(0)), link(here.checkpoint(0), there.checkpoint(0)))[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_that_a_link_leads_to_is_touched_and_the_link_is_named(places, kind, capsys):
+    here, there = places
+    made, before = KINDS[kind](here, there), tree(there.folder.parents[2])
+    for yes in ([], ["--yes"], ["--yes"]):
+        assert cli.main(["clean", *yes]) == 0
+        shown = capsys.readouterr().out
+        assert (
+            str(made).rpartition("runs/")[2] in shown and "a link to" in shown and "kept" in shown
+        )
+    assert tree(there.folder.parents[2]) == before and made.is_symlink()
+    assert not (here.folder / "status.json.tmp123").exists()  # the study's own goes
+    assert cli.main(["clean", "--yes", "--state", "done"]) == 0
+    assert tree(there.folder.parents[2]) == before
+    assert not here.folder.exists()
+    assert made.is_symlink() == (kind == "a folder of runs")  # else it is the run's, or the run
+
+
+def test_a_link_that_is_to_go_goes_alone_however_it_is_named(places, capsys):
+    """A run that was a link and half removed: each later clean of the study used to fail."""
+    here, there = places
+    before = tree(there.folder)
+    for name in ("seed9-0123456789.trash", here.folder.name + ".trash"):
+        link(here.folder.with_name(name), there.folder)
+    for name in ("checkpoints/step-000004.tmp", "checkpoints/step-000005.damaged", "wandb.trash"):
+        link(here.folder / name, there.folder)
+    (here.folder / "wandb").mkdir()
+    for _ in range(2):
+        assert cli.main(["clean", "--yes"]) == 0
+    assert not [path for path in here.folder.parent.rglob("*") if path.is_symlink()]
+    assert cli.main(["clean", "--yes", "--state", "done"]) == 0
+    assert tree(there.folder) == before
+
+
+def test_a_link_counts_its_own_bytes_and_hides_no_old_trash(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_bytes(b"0" * 10_000)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "link").symlink_to(outside)
+    assert size(folder) == size(folder / "link") == len(os.fsencode(outside))
+    (tmp_path / "folder.trash").symlink_to(outside)
+    remove(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+    assert (outside / "file").exists()
+
+
+def test_a_run_may_be_a_link_but_nothing_in_it(places, monkeypatch):
+    here, there = places
+    for name in ("checkpoints", "evaluations", "metrics.jsonl"):
+        path = here.folder / name
+        shutil.rmtree(path, ignore_errors=True)
+        path.unlink(missing_ok=True)
+        link(path, there.folder / name)
+        with pytest.raises(ValueError, match=f"{name}: is a link to .*only the run's whole folder"):
+            freeze(composed("seed=0", "tracking=none"))
+        path.unlink()
+    moved = here.folder.rename(Path("elsewhere").absolute())
+    here.folder.symlink_to(moved)
+    assert freeze(composed("seed=0", "tracking=none")).folder.resolve() == moved
+    append(here.metrics_path, [{"step": 1}])
+    assert (moved / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["..", "/", "../runs/default", "a/b", "", "x" * 101, "a\x1b[31m"])
+def test_a_study_is_a_name_in_every_verb(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    verbs = [[verb, name] for verb in ("status", "clean", "evaluate", "aggregate", "plot", "plan",
+                                       "report", "sync")]  # fmt: skip
+    verbs += [["compare", "--study", name], ["plan", "--study", name], ["plan", "--from", name],
+              ["plot", "--overlay", name], ["import-published", ".", "--study", name]]  # fmt: skip
+    for words in verbs:
+        assert cli.main(words) == 2, words
+        shown = capsys.readouterr()
+        assert shown.out == "" and shown.err.startswith("error: study="), words
+        assert "letters, digits, dots" in shown.err and "\x1b" not in shown.err
+
+
+def test_a_manifest_names_nothing_outside_its_checkpoint(tmp_path):
+    """Also what is there and not in it is refused: a loader would open it."""
+    store = RunStore(tmp_path)
+    outside = tmp_path / "outside"
+    outside.write_text("secret")
+
+    def write(folder):
+        (folder / "policy").mkdir()
+        (folder / "policy" / "weights").write_bytes(b"0")
+
+    folder = store.checkpoint(1)
+    checkpoint.commit(folder, write)
+    assert checkpoint.damage(folder) is None
+    entry = {"bytes": 6, "sha256": checkpoint.sha256(outside)}
+    for name in ("../../outside", str(outside)):
+        files = {**checkpoint.files_of(folder), name: entry}
+        whole = (folder / checkpoint.MANIFEST).read_text()
+        (folder / checkpoint.MANIFEST).write_text(checkpoint._manifest(files))
+        assert "names a file outside" in checkpoint.damage(folder)
+        (folder / checkpoint.MANIFEST).write_text(whole)
+    for make in (os.mkfifo, lambda path: path.symlink_to(outside), lambda path: path.touch()):
+        make(folder / "policy" / "more")
+        assert "policy/more is n" in checkpoint.damage(folder)
+        (folder / "policy" / "more").unlink()
+    (folder / "policy" / "weights").unlink()
+    (folder / "policy" / "weights").symlink_to(outside)
+    assert checkpoint.damage(folder) == "policy/weights is no file"
+    link(store.checkpoint(2), folder)
+    assert "it is a link" in checkpoint.damage(store.checkpoint(2))
