@@ -18,22 +18,28 @@ from omegaconf.errors import OmegaConfBaseException
 from pods import dry_run, job
 from pods.checks import build
 from pods.compose import one_line
-from pods.config import CONF
+from pods.config import CONF, Config
 from pods.console import replace_what_is_lacking, shown
 from pods.launch.local import lacks
-from pods.runs.frozen import Changed, freeze
+from pods.runs.frozen import freeze
 from pods.sweep import SweepFailed
 from pods.trouble import AGAIN, BAD_INPUT, DONE, FAILED, explain
-from pods.validate import ConfigError
+
+DEBUG = "--debug" in sys.argv
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
 def train(composed: DictConfig) -> None:
     """One run in this process."""
     try:
-        config = build(OmegaConf.to_container(composed, resolve=True))  # type: ignore[arg-type]
-    except ConfigError as error:  # here, since Hydra adds lines to what leaves its task function
-        fail(str(error), BAD_INPUT)
+        _train(build(OmegaConf.to_container(composed, resolve=True)))  # type: ignore[arg-type]
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # here, since Hydra adds lines to what leaves its task function
+        sys.exit(explain(error, DEBUG))
+
+
+def _train(config: Config) -> None:
     if config.dry_run:
         print("\n".join(dry_run.show([config])))
         return
@@ -41,10 +47,7 @@ def train(composed: DictConfig) -> None:
         fail(f"launch={config.launch.on}: takes sweeps; with -m this run is one", BAD_INPUT)
     if (lacking := lacks(config)) is not None:
         fail(str(lacking), BAD_INPUT)
-    try:
-        store = freeze(config)
-    except Changed as error:
-        fail(str(error), BAD_INPUT)
+    store = freeze(config)
     if not job.to_do(store, config.retry):
         status = store.status()
         if status["state"] == "failed":
@@ -69,7 +72,6 @@ def fail(message: str, code: int) -> NoReturn:
 def main() -> None:
     """Report what went wrong in one line; with --debug, first where it comes from."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
-    debug = "--debug" in sys.argv
     sys.argv[:] = [word for word in sys.argv if word != "--debug"]
     for stream in (sys.stdout, sys.stderr):
         replace_what_is_lacking(stream)
@@ -87,7 +89,7 @@ def main() -> None:
         print("stopped before anything began; the same command begins", file=sys.stderr)
         sys.exit(AGAIN)
     except Exception as error:
-        sys.exit(explain(error, debug))
+        sys.exit(explain(error, DEBUG))
 
 
 if __name__ == "__main__":

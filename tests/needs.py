@@ -19,6 +19,11 @@ def program(name: str) -> None:
         lacking(f"there is no {name} here")
 
 
+def mount(why: str) -> None:
+    """The test needs a disk of its own, which not every CI lets one mount."""
+    pytest.skip(f"no right to mount: {why.strip()}")
+
+
 def lacking(what: str) -> None:
     """Skip, or fail where CI has promised what is not there."""
     if os.environ.get("CI", "").lower() in ("1", "true"):

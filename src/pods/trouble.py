@@ -68,7 +68,10 @@ def explain(error: Exception, debug: bool = False) -> int:
 
 def in_words(error: OSError) -> str:
     """What the operating system says, and of which file."""
-    said = error.strerror or os.strerror(error.errno or 0)
+    if error.errno == errno.EEXIST:  # a file, where a folder was to be made
+        said = os.strerror(errno.ENOTDIR)
+    else:
+        said = error.strerror or os.strerror(error.errno or 0)
     return said if error.filename is None else f"{error.filename}: {said}"
 
 

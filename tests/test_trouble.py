@@ -1,0 +1,221 @@
+"""75 means the machine, 2 what was typed, and no error is ever a trace, unless it is asked for."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import needs
+import pytest
+from compose import ROOT, composed
+from running import SHORT, run_here, start_forked, wait_for
+
+from pods import cli, job
+from pods.runs.frozen import freeze
+from pods.runs.store import RunStore
+from pods.trouble import is_machine_trouble
+
+
+@pytest.mark.parametrize("name", [
+    "ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ENXIO", "ENODEV", "ESTALE", "EREMOTEIO",
+    "ETIMEDOUT", "EHOSTDOWN", "ENOLCK", "ENOMEM", "EMFILE",
+])  # fmt: skip
+def test_what_a_machine_says_is_not_the_users_fault(name):
+    number = getattr(errno, name)
+    assert is_machine_trouble(OSError(number, os.strerror(number)))
+    assert is_machine_trouble(RuntimeError(f"Error while serializing: (os error {number})"))
+
+
+def test_a_file_that_may_not_be_written_is_the_machines_in_a_run_and_bad_input_before(tmp_path):
+    inside = PermissionError(errno.EPERM, "no", str(tmp_path / "metrics.jsonl"))
+    assert is_machine_trouble(inside, tmp_path) and not is_machine_trouble(inside)
+    assert not is_machine_trouble(PermissionError(errno.EACCES, "no", "/data"), tmp_path)
+    assert not is_machine_trouble(FileNotFoundError(errno.ENOENT, "no", "x"), tmp_path)
+    assert not is_machine_trouble(ValueError("os error"))
+
+
+BAD_PLACES = {
+    "a file": ("file", "error: file", "Not a directory"),
+    "a device": ("/dev/null", "error: /dev/null", "Not a directory"),
+    "not a disk": ("/proc", "/proc/default", "No such file or directory"),
+    "too long a path": ("x" * 200 + ("/" + "x" * 200) * 25, "xxx", "File name too long"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_PLACES)
+def test_a_place_that_cannot_be_is_one_line(kind, run_py, tmp_path):
+    (tmp_path / "file").touch()
+    place, where, said = BAD_PLACES[kind]
+    for words in ([], ["-m", "seed=0,1"]):
+        result = run_py(*words, f"runs_dir={place}")
+        assert result.returncode == 2, result.stderr
+        assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+        assert where in result.stderr and said in result.stderr
+
+
+def test_an_error_that_nobody_foresaw_is_one_line_and_its_trace_where_it_is_asked_for(
+    run_py, tmp_path
+):
+    for name, content in {"raises": "1 / 0", "ends": "import sys; sys.exit(3)"}.items():
+        (tmp_path / f"{name}.py").write_text(content)
+        result = run_py(f"sampler.rule={name}:f", f"hydra.searchpath=[file://{tmp_path}]")
+        assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
+    for rule in (".x:f", "../x:f", "a b", "=cmd|'x'!A1:f"):
+        result = run_py(f"sampler.rule={rule!r}")
+        assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
+    result = run_py("runs_dir=/proc", "--debug")
+    assert result.returncode == 2
+    assert "Traceback" in result.stderr and "error: /proc/default" in result.stderr
+
+
+def test_verbs_say_what_is_wrong_in_a_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").touch()
+    for verb in ("status", "clean", "evaluate", "plot"):
+        assert cli.main([verb]) == 2
+        shown = capsys.readouterr()
+        assert shown.err.startswith("error: ") and shown.err.count("\n") == 1
+    monkeypatch.setitem(cli.VERBS, "status", lambda options: 1 / 0)
+    assert cli.main(["status"]) == 1
+    assert capsys.readouterr().err == (
+        "error: ZeroDivisionError: division by zero (--debug shows where)\n"
+    )
+    assert cli.main(["status", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/default/figures/a.csv")
+
+    def fail(options):
+        raise full
+
+    monkeypatch.setitem(cli.VERBS, "status", fail)
+    assert cli.main(["status"]) == 75
+    assert capsys.readouterr().err.splitlines() == [
+        "error: runs/default/figures/a.csv: No space left on device",
+        "once that is mended, the same command goes on",
+    ]
+
+
+def test_a_console_of_an_old_encoding_gets_what_it_can_show(tmp_path):
+    freeze(composed(f"runs_dir={tmp_path}/runs", "tracking=none"))
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONPATH": str(ROOT / "src")}
+    result = subprocess.run(
+        [sys.executable, "-m", "pods.cli", "status"],
+        cwd=tmp_path, env=environment, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert b"n?m" in result.stdout and b"64?16" in result.stdout
+
+
+# ---- disks that fill up or fail
+
+
+def mounted(kind, folder, *options):
+    """Mount, or skip where one may not."""
+    folder.mkdir()
+    done = subprocess.run(["mount", *options, kind, folder], capture_output=True, check=False)
+    if done.returncode:
+        needs.mount(done.stderr.decode())
+    return folder
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of 24 MB in memory."""
+    place = mounted("tmpfs", tmp_path / "disk", "-t", "tmpfs", "-o", "size=24m")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def fill(disk):
+    """Take all that is free."""
+    with (disk / "ballast").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_75_at_submission_in_a_sweep_and_at_the_figure(run_py, disk):
+    words = (f"runs_dir={disk}/runs", *SHORT, "checkpoint.every_steps=1", "evaluation.questions=4")
+    fill(disk)
+    for more in ([], ["-m", "seed=0,1"]):
+        result = run_py(*more, *words)
+        assert result.returncode == 75, result.stderr
+        assert "No space left on device" in result.stderr and "Traceback" not in result.stderr
+        assert "once that is mended, the same command goes on" in result.stderr
+    (disk / "ballast").unlink()
+    # room for the folders and for little more: jobs cannot even say that they stopped
+    for room in (60_000, 400_000, 1_500_000):
+        fill(disk)
+        with (disk / "ballast").open("r+b") as file:
+            file.truncate((disk / "ballast").stat().st_size - room)
+        result = run_py("-m", "seed=0,1,2", *words)
+        assert result.returncode == 75, (room, result.stdout, result.stderr)
+        assert "Traceback" not in result.stdout + result.stderr
+        (disk / "ballast").unlink()
+    result = run_py("-m", "seed=0,1,2", *words)
+    assert result.returncode == 0, result.stderr
+    shutil.rmtree(disk / "runs" / "default" / "figures")
+    fill(disk)
+    result = run_py("-m", "seed=0,1,2", *words)
+    assert result.returncode == 75 and "no figure: " in result.stderr, result.stderr
+    assert cli.main(["plot", "--runs-dir", str(disk / "runs")]) == 75
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_read_only_shows_what_is_done(run_py, disk, capsys):
+    words = (f"runs_dir={disk}/runs", *SHORT, "evaluation.questions=4")
+    done = run_here(*words)
+    begun = freeze(composed(*words, "seed=1"))
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    result = run_py(*words)
+    assert result.returncode == 0 and "is done already" in result.stdout, result.stderr
+    for more in (["seed=1"], ["seed=2"], ["-m", "seed=0,1"]):
+        result = run_py(*more, *words)
+        assert result.returncode == 75, result.stderr
+        assert "Read-only file system" in result.stderr and "Traceback" not in result.stderr
+    for verb, code in {"status": 0, "clean": 0, "plot": 75, "aggregate": 75}.items():
+        # the run that has not begun is a hole, and on no machine
+        missing = ["--allow-missing", "--allow-mixed"] if code else []
+        assert cli.main([verb, "--runs-dir", str(disk / "runs"), *missing]) == code, verb
+    assert cli.main(["clean", "--yes", "--runs-dir", str(disk / "runs")]) == 75
+    assert "Traceback" not in capsys.readouterr().err
+    assert job.execute(begun.folder) == 75
+    subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+    assert job.execute(begun.folder) == 0
+    assert {RunStore(s.folder).status()["state"] for s in (done, begun)} == {"done"}
+
+
+@pytest.mark.slow
+def test_a_disk_that_fails_in_mid_run_is_75_and_the_same_command_goes_on(run_py, tmp_path):
+    """The kernel's usual answer to an error of ext4: from here on it is read-only."""
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(64 * 2**20)
+    try:
+        subprocess.run(["mkfs.ext4", "-q", image], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        needs.mount(str(error))
+    disk = mounted(image, tmp_path / "disk", "-o", "loop,errors=remount-ro")
+    words = (f"runs_dir={disk}/runs", *SHORT, "budget.max_steps=40", "checkpoint.every_steps=10")
+    try:
+        device = Path(subprocess.check_output(
+            ["findmnt", "-no", "SOURCE", disk], text=True).strip())  # fmt: skip
+        process = start_forked(tmp_path, *words)
+        wait_for(lambda: any(path.read_bytes().count(b"\n") > 12
+                             for path in disk.glob("runs/*/*/*/*/metrics.jsonl")))  # fmt: skip
+        Path(f"/sys/fs/ext4/{device.name}/trigger_fs_error").write_text("1")
+        printed, _ = process.communicate()
+        assert process.returncode == 75, printed
+        assert "Read-only file system" in printed and "Traceback" not in printed
+        assert run_py(*words).returncode == 75
+        subprocess.run(["umount", disk], check=True)
+        subprocess.run(["e2fsck", "-fy", image], check=False, capture_output=True)
+        subprocess.run(["mount", "-o", "loop", image, disk], check=True)
+        result = run_py(*words)
+        assert result.returncode == 0, result.stderr
+        assert "going on from step" in result.stdout + result.stderr
+    finally:
+        subprocess.run(["umount", "-l", disk], check=False)
