@@ -1,7 +1,8 @@
-"""Steps of a run by as many processes as torchrun starts, or one. A script, not a module.
+"""Steps of a run by one process, or by as many as were started. A script, not a module.
 
-    python several.py OUT KEY=VALUE...             alone
-    torchrun ... several.py OUT KEY=VALUE...       together
+    python several.py OUT KEY=VALUE...                               alone
+    python -m pods.torchrun FOLDER N several.py OUT KEY=VALUE...     together
+    torchrun ... several.py OUT KEY=VALUE...                         together, as by hand
 
 OUT/gradients.safetensors has each optimizer update's whole gradient, before clipping, and
 OUT/steps.json what each step was made of. OUT/policy and OUT/optimizer.safetensors are its end,

@@ -36,7 +36,6 @@ HOMES = {
         "rollouts",
         "rehearsal",
         "worker",
-        "torchrun",
         "assemble",
         "models",
         "fetch",

@@ -4,9 +4,12 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack, suppress
+from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,12 +32,14 @@ from pods.policy.team import ALONE, Team
 from pods.records import Rollout
 from pods.runs.attempts import environments
 from pods.runs.files import read_lines
+from pods.runs.frozen import freeze
 from pods.runs.history import newest_checkpoint
 from pods.runs.home import weights
 from pods.runs.store import OPTIMIZER, RunStore
 from pods.torchrun import LEADER
 from pods.validate import ConfigError
 
+BY_HAND = ("-m", "torch.distributed.run", "--standalone")
 SCRIPT = Path(__file__).with_name("several.py")
 STEPS = ("budget.train_seconds=null", "budget.max_steps=5", "update.micro_batch_tokens=300",
          "nm.n=16", "nm.m=8")  # fmt: skip
@@ -53,18 +58,25 @@ WAYS = {
 }  # fmt: skip
 
 
-def steps(folder: Path, processes: int, *words: str) -> tuple[list[dict], dict]:
+def steps(
+    folder: Path, processes: int, *words: str, by_hand: bool = False
+) -> tuple[list[dict], dict]:
     """What every step was made of, and the gradients of every update."""
     folder.mkdir()
     command = [sys.executable]
     if processes > 1:
-        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        (folder / "private").mkdir()
+        if by_hand:
+            command += [*BY_HAND, f"--nproc-per-node={processes}", f"--log-dir={folder}"]
+        else:
+            command += ["-m", "pods.torchrun", str(folder / "private"), str(processes)]
         words = (*words, f"hardware.processes={processes}")
     done = subprocess.run(
         [*command, str(SCRIPT), str(folder), *STEPS, *words],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert (folder / "private").exists() == by_hand
     made = json.loads((folder / "steps.json").read_text())
     return made, load_file(folder / "gradients.safetensors")
 
@@ -81,7 +93,8 @@ def difference(one: dict, other: dict) -> float:
 def test_processes_together_are_one_process(way, tmp_path):
     processes, words, bound = WAYS[way]
     alone, expected = steps(tmp_path / "alone", 1, *words)
-    together, gradients = steps(tmp_path / "together", processes, *words)
+    by_hand = way == "all weights of four"  # as on several machines
+    together, gradients = steps(tmp_path / "together", processes, *words, by_hand=by_hand)
     assert len(together) == 5
     for one, other in zip(alone, together, strict=True):
         stats = one.pop("stats"), other.pop("stats")
@@ -188,6 +201,15 @@ def run(folder: Path, *words: str) -> tuple[int, str]:
     return process.returncode, said
 
 
+@pytest.fixture(autouse=True)
+def leaves_nothing(tmp_path_factory, monkeypatch):
+    """Whatever becomes of a run's processes, no folder of theirs stays in the temporary one."""
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    yield temporary
+    assert [path for name in ("pods-*", "torchelastic_*") for path in temporary.glob(name)] == []
+
+
 def leader_of(folder: Path) -> int | None:
     """Of the newest attempt, once it is at work."""
     newest = sorted(folder.glob("runs/*/*/*/seed*/attempts/*"))[-1:]
@@ -261,6 +283,8 @@ def test_a_process_that_dies_ends_the_run_which_goes_on(words, tmp_path):
         assert not left, f"{victim} was killed, and {left} went on"
         store = RunStore(run_folder(folder))
         if process.returncode == 75:
+            if victim in ("follower", "leader"):
+                assert f"process {int(victim == 'follower')} of the run ended by SIGKILL\n" in said
             assert store.status()["state"] == "preempted", said
             assert "the same command goes on" in said
         else:
@@ -274,11 +298,69 @@ def test_a_process_that_dies_ends_the_run_which_goes_on(words, tmp_path):
     assert found == expected
 
 
+def listening(pids: list[int]) -> dict[str, int]:
+    """Addresses at which processes await connections over TCP, and how many sockets each has."""
+    found: dict[str, int] = {}
+    links = set()
+    for fd in (fd for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir()):
+        with suppress(FileNotFoundError):  # closed since
+            links.add(os.readlink(fd))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            local, _, state, *_, inode = line.split()[1:10]
+            if state == "0A" and f"socket:[{inode}]" in links:
+                words = bytes.fromhex(local.split(":")[0])  # of 4 bytes, each the other way round
+                turned = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
+                address = str(ip_address(turned))
+                found[address] = found.get(address, 0) + 1
+    return found
+
+
+def test_listening_sockets_are_found():
+    places = ("", socket.AF_INET), ("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)
+    with ExitStack() as held:
+        for address, family in places:
+            held.enter_context(socket.create_server((address, 0), family=family))
+        assert listening([os.getpid()]) == {"0.0.0.0": 1, "127.0.0.1": 1, "::1": 1}
+
+
+@pytest.mark.slow
+def test_a_run_on_one_machine_opens_no_port_to_others(tmp_path, leaves_nothing):
+    process = begin(tmp_path, "budget.max_steps=1000")
+    try:
+        pids = [process.pid, *(each.pid for each in psutil.Process(process.pid).children(True))]
+        assert len(pids) == 4
+        addresses = listening(pids)
+        assert addresses and all(ip_address(each).is_loopback for each in addresses), addresses
+        [place] = leaves_nothing.glob("pods-*")
+        assert place.stat().st_mode & 0o777 == 0o700
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+@pytest.mark.slow
+def test_processes_that_torchrun_starts_by_hand_make_the_same_run(tmp_path):
+    """As on several machines, where each has its own torchrun."""
+    assert run(tmp_path / "ours", "hardware.processes=2")[0] == 0
+    (tmp_path / "by hand").mkdir()
+    store = freeze(composed(*RUN, f"runs_dir={tmp_path / 'by hand' / 'runs'}"))
+    done = subprocess.run(
+        [sys.executable, *BY_HAND, "--nproc-per-node=2", f"--log-dir={tmp_path}",
+         "--module", "pods.job", str(store.folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert store.status()["state"] == "done"
+    assert science_of(store.folder) == science_of(run_folder(tmp_path / "ours"))
+
+
 @pytest.mark.slow
 def test_a_signal_stops_all_processes_at_a_safe_point(tmp_path):
     for number in (signal.SIGINT, signal.SIGTERM):
         process = begin(tmp_path, "budget.max_steps=1000")
         all_of_them = processes_of(process, tmp_path)
+        all_of_them["torchrun"].send_signal(signal.SIGUSR2)  # as a cluster does, to all there are
         process.send_signal(number)
         said, _ = process.communicate(timeout=60)
         assert process.returncode == 75 and "stopped on request" in said, said

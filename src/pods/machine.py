@@ -7,11 +7,17 @@ import sys
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # Linux' prctl
+RENDEZVOUS = "PODS_RENDEZVOUS"  # names the file by which a run's processes on one machine meet
 
 
 def cores() -> int:
     """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def launched() -> bool:
+    """Whether this is one of a run's several processes: started by us, or by torchrun by hand."""
+    return RENDEZVOUS in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def set_threads(threads: int) -> None:

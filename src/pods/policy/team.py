@@ -1,7 +1,8 @@
 """The processes of one run: who they are, and how they add up what each has computed.
 
 Process 0 leads. It alone decides what is done next, writes files and hears signals; the others do
-what it orders (`orders.py`). `torchrun` starts them and says in the environment who is who.
+what it orders (`orders.py`). What starts them (`pods.torchrun`, or torchrun by hand where there are
+several machines) says in the environment who is who.
 """
 
 import os
@@ -17,9 +18,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from pods.machine import RENDEZVOUS
 from pods.stop import Gone
 
-PATIENCE = timedelta(days=30)  # a checkpoint may take long; torchrun sees who dies
+PATIENCE = timedelta(days=30)  # a checkpoint may take long; what started them sees who dies
 BUCKET = 2**24  # numbers that are added up in one message: 64 MB in float32
 
 
@@ -28,7 +30,7 @@ class Abandoned(BaseException):
 
 
 class Team:
-    """The processes of one run, as one of them sees it; alone unless torchrun started it."""
+    """The processes of one run, as one of them sees it; alone unless it was started as one."""
 
     rank, size = 0, 1
     mesh: DeviceMesh | None = None
@@ -151,7 +153,7 @@ ALONE = Team()
 
 
 def join(device: str) -> Team:
-    """Meet those that torchrun started together with this process.
+    """Meet those that were started together with this process.
 
     Args:
         device: cpu, or cuda: each process takes a card of its machine.
@@ -159,7 +161,7 @@ def join(device: str) -> Team:
     team = Team()
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    store, team.rank, team.size = next(rendezvous("env://"))
+    store, team.rank, team.size = _meet()
     dist.init_process_group(
         "nccl" if device == "cuda" else "gloo",
         store=PrefixStore("torch", store), rank=team.rank, world_size=team.size, timeout=PATIENCE,
@@ -168,3 +170,20 @@ def join(device: str) -> Team:
     team.board = PrefixStore("pods", store)
     team.mesh = init_device_mesh(device, (team.size,))
     return team
+
+
+def _meet() -> tuple[Store, int, int]:
+    """The store that all share, this process's rank, and how many they are.
+
+    On one machine it is a file that only this user can open, and that grows by some 20 bytes with
+    each sign of life. torchrun's listens on a port that everyone can reach who reaches the machine,
+    and asks nobody who they are.
+    """
+    path = os.environ.get(RENDEZVOUS)
+    if path is None:
+        met: tuple[Store, int, int] = next(rendezvous("env://"))
+        return met
+    size = int(os.environ["WORLD_SIZE"])
+    store: Store = dist.FileStore(path, size)  # type: ignore[attr-defined]
+    store.set_timeout(PATIENCE)
+    return store, int(os.environ["RANK"]), size

@@ -11,6 +11,7 @@ from huggingface_hub import snapshot_download
 from vllm import EngineArgs, LLMEngine
 
 from pods.config import Config
+from pods.machine import launched
 from pods.runs.home import weights
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those vLLM has room for
@@ -60,7 +61,7 @@ def arguments(config: Config) -> dict[str, Any]:
         "use_tqdm_on_load": False,
         "seed": 0,
     }
-    if torch.distributed.is_torchelastic_launched():  # each process has an engine of its own
+    if launched():  # each process has an engine of its own
         found["distributed_executor_backend"] = "external_launcher"
     if on_cpu:
         found |= {"enforce_eager": True, "block_size": CPU_BLOCK,
