@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from pods.config import Config
+from pods.runs.config_parts import read_config
 from pods.runs.files import TRASH, append, json_line, replace
 from pods.runs.lock import hold, is_held
 from pods.validate import parse
@@ -62,7 +63,7 @@ class RunStore:
 
     def config(self) -> Config:
         """The frozen config; its types are checked, not whether its data is still there."""
-        return parse(self.config_values())
+        return read_config(self.config_path.read_bytes(), lambda: parse(self.config_values()))
 
     def config_values(self) -> dict[str, Any]:
         """The frozen config as plain values, unchecked."""
