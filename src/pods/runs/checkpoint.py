@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from pods.runs.files import fsync, replace, sha256
@@ -70,9 +71,13 @@ def damage(folder: Path, only: str | None = None) -> str | None:
         files = files_of(folder)
         for name, entry in files.items() if only is None else [(only, files[only])]:
             path = folder / name
-            if not path.is_file():
+            try:
+                status = path.stat()
+            except (FileNotFoundError, NotADirectoryError):
                 return f"{name} is missing"
-            if path.stat().st_size != entry["bytes"] or sha256(path) != entry["sha256"]:
+            if not S_ISREG(status.st_mode):
+                return f"{name} is missing"
+            if status.st_size != entry["bytes"] or sha256(path) != entry["sha256"]:
                 return f"{name} is damaged"
     except DAMAGED as error:
         return f"{folder.name} cannot be read ({error})"
