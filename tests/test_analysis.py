@@ -12,7 +12,7 @@ from compose import composed
 from studies import A, B, draw_in_one_format, write_run
 
 from pods.analysis import figures, plots
-from pods.analysis.curves import curves, on_grid
+from pods.analysis.curves import _windows, curves, on_grid
 from pods.analysis.load import IncompleteStudy, load
 from pods.analysis.names import OF_AN_ARM, _said, series_names
 from pods.analysis.read import open_run
@@ -59,6 +59,33 @@ def test_a_study_by_hand(tmp_path):
     assert row.seconds == 10.0
     assert row.seconds_per_step == pytest.approx((12 / 2 + 10 / 2) / 2)
     assert row["seconds/generate"] == pytest.approx(0.75 * row.seconds_per_step)
+
+
+def test_steps_between_grid_points_run_by_run(tmp_path):
+    """As one run after the other has it, to the last bit; an arm's runs end at unequal times."""
+    rng = np.random.default_rng(0)
+    grid = np.linspace(0.0, 9.0, 7)
+    parts = []
+    for place in rng.permutation(5):
+        times = np.sort(rng.uniform(0, 6 + place, 4 * place + 1))
+        reward = np.where(rng.uniform(size=len(times)) < 0.2, np.nan, rng.normal(size=len(times)))
+        parts.append(
+            pd.DataFrame(
+                {
+                    "run": f"run{place}",
+                    "train_seconds": times,
+                    "reward": reward,
+                    "rollouts": rng.integers(9, size=len(times)),
+                }
+            )
+        )
+    found = _windows(pd.concat(parts), ["reward", "rollouts"], grid)
+    for metric in ("reward", "rollouts"):
+        wanted = []
+        for run in sorted(parts, key=lambda run: run.run.iloc[0]):
+            place = np.searchsorted(grid, run.train_seconds)
+            wanted.append(run[metric].groupby(place).mean().reindex(range(7)).bfill())
+        assert np.array_equal(found[metric], np.stack(wanted), equal_nan=True)
 
 
 def names(tmp_path, *runs):

@@ -64,3 +64,13 @@ def test_a_growth_that_is_known_is_found_again(benchmark):
     )
     assert found["by_tokens"]["update"]["r2"] < 0.99  # quadratic: no line in tokens
     assert found["growth_in_tokens"]["update"]["m=4"]["exponent"] == pytest.approx(2)
+
+
+def test_the_study_of_the_benchmark_is_whole(benchmark, tmp_path, capsys):
+    from pods.cli import main
+
+    benchmark("large_study").write_study(tmp_path, 20)
+    assert main(["status", "large", "--runs-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count(" done ") == 20
+    assert main(["aggregate", "large", "--runs-dir", str(tmp_path)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 12  # header, ten series, where they are

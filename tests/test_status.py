@@ -1,7 +1,10 @@
 """What a user sees and tidies between runs: `pods status` and `pods clean`."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,7 +16,7 @@ from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt, set_queued, wall_seconds
 from pods.runs.frozen import freeze
 from pods.runs.history import newest_checkpoint
-from pods.runs.status import state_of
+from pods.runs.status import state_of, statuses
 from pods.runs.store import OPTIMIZER
 
 
@@ -73,6 +76,22 @@ def test_one_run_that_cannot_be_read_does_not_hide_the_others(study, capsys):
     assert len(lines) == 5
     assert "config.yaml is damaged" in lines[0] and str(study["done"].folder) in lines[0]
     assert "lost" in lines[1] and "status.json is damaged: it is empty" in lines[1]
+
+
+def test_a_look_loads_no_heavy_library(study):
+    code = (
+        "import sys\nfrom pods import cli\ncli.main(['status'])\n"
+        "print(*sorted({'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    out = subprocess.run([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, check=True)
+    assert out.stdout.splitlines()[-1] == b""
+
+
+def test_memory_is_in_json_alone(study):
+    folders = [store.folder for store in study.values()]
+    assert "peak_bytes" not in statuses(folders)[0]
+    assert statuses(folders, memory=True)[0]["peak_bytes"]["generate"] == 7
 
 
 def test_watching_ends_when_nothing_runs_any_more(study, capsys, monkeypatch):

@@ -145,7 +145,7 @@ def _runs(options: argparse.Namespace) -> list[Path]:
 
 
 def _status(options: argparse.Namespace) -> int:
-    rows = statuses(_runs(options))
+    rows = statuses(_runs(options), memory=options.json)
     if options.watch:
         rows = _watch(options, rows)
     print(json.dumps(rows, indent=1) if options.json else format_statuses(rows))
@@ -164,7 +164,7 @@ def _watch(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[dict
         while idle < 2:
             board.draw(format_statuses(rows))
             time.sleep(WATCH_SECONDS)
-            rows = statuses(_runs(options))
+            rows = statuses(_runs(options), memory=options.json)
             idle = 0 if any(row["state"] == "running" for row in rows) else idle + 1
     return rows
 

@@ -7,6 +7,7 @@ import difflib
 import math
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pods.config import Config, Key
@@ -36,10 +37,11 @@ class ConfigError(ValueError):
         super().__init__(f"{key}={text}: {allowed}")
 
 
-def leaves(cls: type = Config, prefix: str = "") -> dict[str, tuple[Any, Key]]:
+@cache
+def leaves(cls: type = Config, prefix: str = "") -> Mapping[str, tuple[Any, Key]]:
     """Map every leaf key's dotted name to its type and metadata."""
     found: dict[str, tuple[Any, Key]] = {}
-    for name, hint in get_type_hints(cls, include_extras=True).items():
+    for name, hint in _hints(cls).items():
         if get_origin(hint) is Annotated:
             found[prefix + name] = get_args(hint)
         else:
@@ -55,6 +57,16 @@ def parse(values: Mapping[str, Any]) -> Config:
     """
     config: Config = _section(Config, values, "")
     return config
+
+
+def parse_key(name: str, value: object) -> Any:
+    """Check one top-level key as `parse` does: a leaf's value, or a section of `Config`.
+
+    Raises:
+        KeyError: there is no such key.
+        ConfigError: as `parse`.
+    """
+    return _value(_hints(Config)[name], value, name)
 
 
 def unknown_key(name: str) -> str:
@@ -97,7 +109,7 @@ def allowed(hint: Any, key: Key) -> str:
 def _section(cls: Any, values: Any, prefix: str) -> Any:
     if not isinstance(values, Mapping):
         raise ConfigError(prefix.rstrip("."), values, "must be a group of keys")
-    hints = get_type_hints(cls, include_extras=True)
+    hints = _hints(cls)
     for given in values:
         if given not in hints:
             name = f"{prefix}{given}"
@@ -109,11 +121,20 @@ def _section(cls: Any, values: Any, prefix: str) -> Any:
             continue  # its default: a run that an earlier version froze is read all the same
         if field not in values:
             raise ConfigError(name, "", "missing (earlier versions did not have it)")
-        if get_origin(hint) is Annotated:
-            made[field] = _leaf(name, values[field], *get_args(hint))
-        else:
-            made[field] = _section(hint, values[field], f"{name}.")
+        made[field] = _value(hint, values[field], name)
     return cls(**made)
+
+
+def _value(hint: Any, value: Any, name: str) -> Any:
+    if get_origin(hint) is Annotated:
+        return _leaf(name, value, *get_args(hint))
+    return _section(hint, value, f"{name}.")
+
+
+@cache
+def _hints(cls: type) -> Mapping[str, Any]:
+    """The type of each field; to make them out takes longer than to check a config."""
+    return get_type_hints(cls, include_extras=True)
 
 
 def _leaf(name: str, value: Any, hint: Any, key: Key) -> Any:

@@ -3,13 +3,13 @@
 Shapes: S = runs (seeds) of a series, P = evaluations of a run, G = grid points.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pods.analysis.load import Study
+from pods.analysis.load import Study, by_run
 from pods.analysis.statistics import iqm, mean_and_stderr, t_half_width
 
 GRID_POINTS = 61
@@ -54,31 +54,33 @@ def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
     """Metric, series and the (S, G) values of its runs."""
     ordered = study.evaluations.sort_values("train_seconds", kind="stable")
     names = study.evaluations.series.unique()
-    runs = {
-        series: [run for _, run in ordered[ordered.series == series].groupby("run")]
-        for series in names
-    }
+    evaluations = {series: ordered[ordered.series == series] for series in names}
+    places = {series: by_run(rows) for series, rows in evaluations.items()}
     for metric in [metric for metric in EVALUATED if metric in ordered]:
-        for series in names:
-            if any(run[metric].notna().any() for run in runs[series]):
-                yield metric, series, np.stack([
-                    on_grid(run.train_seconds.to_numpy(), run[metric].to_numpy(), grid)
-                    for run in runs[series]
-                ])  # fmt: skip
-    for metric in [metric for metric in OF_STEPS if metric in study.steps]:
-        for series, steps in study.steps.groupby("series", sort=False):
-            windows = [_windows(run, metric, grid) for _, run in steps.groupby("run")]
-            yield metric, str(series), np.stack(windows)
+        for series, rows in evaluations.items():
+            if rows[metric].notna().any():
+                times, values = rows.train_seconds.to_numpy(), rows[metric].to_numpy()
+                runs = [on_grid(times[run], values[run], grid) for run in places[series].values()]
+                yield metric, series, np.stack(runs)
+    metrics = [metric for metric in OF_STEPS if metric in study.steps]
+    steps = {str(series): _windows(rows, metrics, grid)
+             for series, rows in study.steps.groupby("series", sort=False)}  # fmt: skip
+    for metric in metrics:
+        for series, windows in steps.items():
+            yield metric, series, windows[metric]
 
 
-def _windows(steps: pd.DataFrame, metric: str, grid: Floats) -> Floats:
-    """(G,) mean over a run's steps that ended since the grid point before.
+def _windows(steps: pd.DataFrame, metrics: Sequence[str], grid: Floats) -> dict[str, Floats]:
+    """(S, G) means of each metric over those of a run's steps that ended since the point before.
 
     Where none ended, that of the step in progress; NaN after the last one.
     """
     place = np.searchsorted(grid, steps.train_seconds.to_numpy())
-    means = steps[metric].groupby(place).mean().reindex(range(len(grid)))
-    return means.bfill().to_numpy(float)
+    means = steps[list(metrics)].groupby([steps.run.to_numpy(), place]).mean()
+    return {
+        metric: means[metric].unstack().reindex(columns=range(len(grid))).bfill(axis=1)
+        .to_numpy(float) for metric in metrics
+    }  # fmt: skip
 
 
 def _averaged(grid: Floats, metric: str, series: str, values: Floats) -> pd.DataFrame:

@@ -1,8 +1,10 @@
 """The grid of a study, (run, checkpoint, repeat, question), and a line for each hole in it."""
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -76,10 +78,18 @@ def holes(run: Run, where: str, questions: Sequence[str]) -> Iterator[Hole]:
             continue
         for what in record_holes(run, step, questions):
             yield Hole(at, what, step)
-    copies = {p.name for p in run.store.checkpoints.glob("step-*") if p.is_dir()}
-    copies -= {run.store.checkpoint(step).name for step in run.points}
-    for name in sorted(copies) if run.state == "done" else []:
+    for name in sorted(_pointless_checkpoints(run)) if run.state == "done" else []:
         yield Hole(where, f"checkpoint {name} is of no evaluation point")
+
+
+def _pointless_checkpoints(run: Run) -> set[str]:
+    """Folders of checkpoints that are of no evaluation point."""
+    with suppress(OSError), os.scandir(run.store.checkpoints) as entries:
+        names = {
+            entry.name for entry in entries if entry.name.startswith("step-") if entry.is_dir()
+        }
+        return names - {f"step-{step:06d}" for step in run.points}
+    return set()
 
 
 def _log_holes(run: Run) -> Iterator[str]:
@@ -105,11 +115,11 @@ def _log_holes(run: Run) -> Iterator[str]:
 def _checkpoint_hole(run: Run, step: int) -> str | None:
     """What is wrong with the record of when a checkpoint was made."""
     folder = run.store.checkpoint(step)
-    if not folder.is_dir():
-        return "no checkpoint"
     try:
         wrong = damage(folder, only="clock.json")
-        return f"checkpoint: {wrong}" if wrong else _clock_hole(run, step, run.store.clock(folder))
+        if wrong:
+            return f"checkpoint: {wrong}" if folder.is_dir() else "no checkpoint"
+        return _clock_hole(run, step, run.store.clock(folder))
     except DAMAGED as error:
         return f"checkpoint cannot be read ({error})"
 

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from pods.analysis.grid import holes, questions_of
 from pods.analysis.mixed import budget_of, mixtures
 from pods.analysis.names import series_names
 from pods.analysis.published.imports import read_import
 from pods.analysis.read import Row, Run, open_run
-from pods.analysis.rows import run_rows
+from pods.analysis.rows import RunRows, run_rows
 
 EVALUATIONS = ["series", "seed", "run", "step", "train_seconds", "accuracy", "lenient",
                "format", "both", "length", "no_answer", "timeouts", "repeats",
@@ -107,12 +109,18 @@ def load(
         runs=about,
         evaluations=pd.DataFrame(evaluations, columns=EVALUATIONS).dropna(axis=1, how="all"),
         steps=_frame([row for run in rows for row in run.steps], STEPS),
-        questions=pd.concat([run.questions for run in rows], ignore_index=True),
+        questions=_by_question(rows),
         machines=sorted(set(about.machine)),
         budget=", ".join(dict.fromkeys(budget_of(run.config) for run in runs)),
         holes=missing,
         mixed=mixed,
     )
+
+
+def by_run(rows: pd.DataFrame) -> dict[str, NDArray[np.intp]]:
+    """The places of each run's rows, runs by name: a study has too many to make a table of each."""
+    found = sorted(rows.groupby("run").indices.items())
+    return {str(run): np.asarray(places, np.intp) for run, places in found}
 
 
 def _opened(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -160,6 +168,16 @@ def _imported(folder: Path, allow_missing: bool) -> Study:
 def _frame(rows: Sequence[Row], columns: Sequence[str]) -> pd.DataFrame:
     """A table that has its columns even if it has no row."""
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(columns))
+
+
+def _by_question(rows: Sequence[RunRows]) -> pd.DataFrame:
+    """A row a (run, question), of the last evaluation."""
+    each = [run for run in rows for _ in run.questions]
+    return pd.DataFrame({
+        "question": [question for run in rows for question in run.questions],
+        "correct": np.concatenate([run.correct for run in rows]),
+        **{name: [run.about[name] for run in each] for name in ("series", "seed", "run")},
+    })  # fmt: skip
 
 
 def _questions(runs: Sequence[Run]) -> dict[str, list[str]]:

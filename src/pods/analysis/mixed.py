@@ -7,7 +7,6 @@ from typing import Any
 from pods.analysis.names import SEPARATOR, label
 from pods.analysis.read import Run
 from pods.config import Config
-from pods.runs.attempts import marks
 from pods.runs.environment import DECISIVE
 
 DATA = ("task.name", "task.test_set", "task.train_size", "task.test_size", "task.few_shot",
@@ -38,8 +37,8 @@ def mixtures(runs: Sequence[Run], series: Sequence[str], where: Sequence[str]) -
     lines = [f"{what}: {_sides(of)}" for what, of in values.items() if len(of) > 1]
     lines += _data(runs, where)
     lines += _configs(runs, series)
-    changes = [(at, marks(run.store)) for run, at in zip(runs, where, strict=True)]
-    return lines + [f"{at}: changed on the way: {', '.join(of)}" for at, of in changes if of]
+    changed = [(at, run.changes) for run, at in zip(runs, where, strict=True) if run.changes]
+    return lines + [f"{at}: changed on the way: {', '.join(of)}" for at, of in changed]
 
 
 def machine_of(attempt: Mapping[str, Any], config: Config) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pods.analysis.load import Study
+from pods.analysis.load import Study, by_run
 from pods.analysis.statistics import Floats
 
 OUTCOMES = {  # of a run; the first is the primary one
@@ -50,10 +50,13 @@ def run_curves(study: Study, series: str) -> list[RunCurve]:
     rows = study.evaluations[
         (study.evaluations.series == series) & study.evaluations.run.isin(study.complete)
     ]
-    curves = []
-    for run, points in rows.sort_values(["train_seconds", "step"]).groupby("run"):
-        columns = (points[name].to_numpy(float) for name in ("train_seconds", "step", "accuracy"))
-        curves.append(RunCurve(str(run), series, int(points.seed.iloc[0]), *columns))
+    rows = rows.sort_values(["train_seconds", "step"])
+    columns = [rows[name].to_numpy(float) for name in ("train_seconds", "step", "accuracy")]
+    seeds = rows.seed.to_numpy()
+    curves = [
+        RunCurve(run, series, int(seeds[of[0]]), *(column[of] for column in columns))
+        for run, of in by_run(rows).items()
+    ]
     return sorted(curves, key=lambda curve: (curve.seed, curve.run))
 
 

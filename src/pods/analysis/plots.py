@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from pods.analysis.curves import phase_columns
-from pods.analysis.load import Study
+from pods.analysis.load import Study, by_run
 from pods.runs.files import replace
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442",
@@ -87,7 +87,8 @@ def _of_runs(study: Study, metric: str, series: str, unit: float) -> list[Any]:
         return []
     rows = study.evaluations[study.evaluations.series == series]
     rows = rows.assign(time=rows.train_seconds / unit).sort_values("time", kind="stable")
-    return [run[["time", metric]].to_numpy() for _, run in rows.groupby("run")]
+    points = rows[["time", metric]].to_numpy()
+    return [points[run] for run in by_run(rows).values()]
 
 
 def time_axis(axes: Axes, seconds: float, machines: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """Run folders as they are read for analysis: config, log and evaluation records."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -14,7 +14,7 @@ from pods.records import VERDICTS
 from pods.runs.attempts import environments, marks
 from pods.runs.checkpoint import DAMAGED
 from pods.runs.history import evaluated_steps
-from pods.runs.identity import fingerprint, settled
+from pods.runs.identity import fingerprint, settled_of
 from pods.runs.points import RECORD, TYPES, due_points, expected_points, fault
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
@@ -63,6 +63,8 @@ class Run:
     """Machine and versions of each process that worked on it."""
     foreign: list[str]
     """In what config, identity and folder contradict each other."""
+    changes: list[str]
+    """What changed on the way, such as a version."""
 
 
 def open_run(folder: Path) -> Run:
@@ -74,12 +76,13 @@ def open_run(folder: Path) -> Run:
     store = RunStore(folder)
     try:
         identity, config, status = store.identity(), store.config(), store.status()
-        foreign = _contradictions(store, config, identity)
+        changes = marks(store)
+        foreign = [] if changes else _contradictions(store, config, identity)
         seed = identity.pop("seed")
         lines = read_rows(store.metrics_path)
         if isinstance(lines, str):
             raise ValueError(lines)
-        state = state_of(store)
+        state = state_of(store, status=status)
         points = (expected_points if state == "done" else due_points)(config, lines)
         step = int(status.get("step", 0))
         attempts = [found for found in environments(store) if isinstance(found, dict)]
@@ -92,20 +95,19 @@ def open_run(folder: Path) -> Run:
         found = records[at] = _read_records(store.evaluation_path(at), questions)
         questions = questions if isinstance(found, str) else found.question
     foreign += [] if seed == config.seed else [f"seed {seed} and {config.seed}"]
-    return Run(store, config, identity, state, step, lines, points, records, attempts, foreign)
+    return Run(store, config, identity, state, step, lines, points, records, attempts, foreign,
+               changes)  # fmt: skip
 
 
 def _contradictions(store: RunStore, config: Config, identity: dict[str, Any]) -> list[str]:
     """Where the frozen config is not what the identity says, or the folder's name not its hash.
 
-    A run that was allowed to change is marked, and may.
+    A run that was allowed to change is marked, and may: it is not asked.
     """
-    if marks(store):
-        return []
     found = []
     if not store.folder.name.endswith(f"-{fingerprint(identity)}"):
         found.append("the folder's name is not the hash of identity.json")
-    frozen = settled(asdict(config))
+    frozen = settled_of(config)
     differing = [name for name in frozen if name in identity and frozen[name] != identity[name]]
     return found + [f"config.yaml and identity.json differ in {name}" for name in differing]
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from pods.runs.files import fsync, replace, sha256
@@ -76,9 +77,13 @@ def damage(folder: Path, only: str | None = None, read: float = math.inf) -> str
             return strange
         for name, entry in files.items() if only is None else [(only, files[only])]:
             path = folder / name
-            if path.is_symlink() or not path.is_file():
+            try:
+                status = path.lstat()
+            except (FileNotFoundError, NotADirectoryError):
                 return f"{name} is missing"
-            size = path.stat().st_size
+            if not S_ISREG(status.st_mode):
+                return f"{name} is missing"
+            size = status.st_size
             if size != entry["bytes"] or (size <= read and sha256(path) != entry["sha256"]):
                 return f"{name} is damaged"
     except DAMAGED as error:

@@ -5,8 +5,9 @@ import hashlib
 import importlib
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,19 @@ def identity(config: Config) -> dict[str, Any]:
 def settled(values: Mapping[str, Any]) -> dict[str, Any]:
     """Those science keys of plain values that say what is computed, not where it lies."""
     return {name: value for name, value in pick(values).items() if name not in PLACES}
+
+
+def settled_of(config: Config) -> dict[str, Any]:
+    """The same of a config, of whose values it makes no copy: a study has thousands."""
+    names, values = _settled()
+    return dict(zip(names, values(config), strict=True))
+
+
+@cache
+def _settled() -> tuple[list[str], Callable[[Config], tuple[Any, ...]]]:
+    names = [name for name, (_, key) in leaves().items() if not key.operational]
+    names = [name for name in names if name not in PLACES]
+    return names, attrgetter(*names)
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 from types import NoneType
 from typing import Any
@@ -47,10 +48,16 @@ def due_points(config: Config, lines: Sequence[Mapping[str, Any]]) -> dict[int, 
     found = {0: 0.0}
     for line in lines:
         after = line["train_seconds"]
-        before = after - sum(line[key] for key in line if key.startswith("seconds/"))
+        before = after - sum([line[key] for key in _phases(tuple(line))])
         if due(config.checkpoint, line["step"], before, after):
             found[line["step"]] = after
     return found
+
+
+@lru_cache(maxsize=100)
+def _phases(keys: tuple[str, ...]) -> list[str]:
+    """Those keys of a log's line that hold the seconds of a phase; all lines have mostly alike."""
+    return [key for key in keys if key.startswith("seconds/")]
 
 
 def expected_points(config: Config, lines: Sequence[Mapping[str, Any]]) -> dict[int, float]:

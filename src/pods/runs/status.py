@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,15 @@ from pods.runs.store import RunStore
 SILENT_SECONDS = 1200.0  # after which a run on another machine is taken for lost
 
 
-def state_of(store: RunStore, ours: bool = False) -> str:
+def state_of(store: RunStore, ours: bool = False, status: Mapping[str, Any] | None = None) -> str:
     """The run's state; one that says `running` and is run by nobody is `lost`.
 
     Args:
         store: of the run.
         ours: this process holds the run's lock, so that no other one on this machine runs it.
+        status: its status file, where that has been read.
     """
-    status = store.status()
+    status = store.status() if status is None else status
     if status["state"] != "running":
         return str(status["state"])
     if not ours and store.is_held():  # from anywhere, where a shared disk keeps locks
@@ -29,12 +30,12 @@ def state_of(store: RunStore, ours: bool = False) -> str:
     return "running" if time.time() - status.get("heartbeat", 0) < SILENT_SECONDS else "lost"
 
 
-def statuses(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """One row a run."""
-    return [_row(RunStore(folder)) for folder in folders]
+def statuses(folders: Sequence[Path], memory: bool = False) -> list[dict[str, Any]]:
+    """One row a run; `peak_bytes` only where `memory` is asked for, which no table shows."""
+    return [_row(RunStore(folder), memory) for folder in folders]
 
 
-def _row(store: RunStore) -> dict[str, Any]:
+def _row(store: RunStore, memory: bool) -> dict[str, Any]:
     status, error, changes = store.status(), None, list[str]()
     try:
         changes = marks(store)
@@ -50,7 +51,7 @@ def _row(store: RunStore) -> dict[str, Any]:
     except (OSError, ValueError) as problem:  # one such run must not hide the others
         what = {"arm": store.folder.parent.name, "n": "?", "m": "?", "seed": "?", "budget": "?"}
         error = f"cannot be read: {problem} ({store.folder})"
-    state = state_of(store)
+    state = state_of(store, status=status)
     return {
         **what,
         "state": state,
@@ -61,7 +62,7 @@ def _row(store: RunStore) -> dict[str, Any]:
         "queued": queued(store) if state not in ("running", "done") else None,
         "void_steps": status.get("void_steps", 0),
         "changes": changes,
-        "peak_bytes": peak_bytes(store),
+        **({"peak_bytes": peak_bytes(store)} if memory else {}),
         "folder": str(store.folder),
     }
 

@@ -18,9 +18,10 @@ from typing import Any
 import yaml
 
 from pods.config import Config
+from pods.runs.config_parts import read_config
 from pods.runs.files import TRASH, append, json_line, replace
 from pods.runs.lock import Held, hold, is_held
-from pods.runs.reading import LARGE, Damaged, Kinds, read_object, read_yaml
+from pods.runs.reading import LARGE, SMALL, Damaged, Kinds, read_bytes, read_object, read_yaml
 from pods.validate import parse
 
 RESUMABLE = 2  # newest checkpoints that keep what a run goes on from
@@ -75,7 +76,7 @@ class RunStore:
 
     def config(self) -> Config:
         """The frozen config; its types are checked, not whether its data is still there."""
-        return parse(self.config_values())
+        return read_config(read_bytes(self.config_path, SMALL), lambda: parse(self.config_values()))
 
     def config_values(self) -> dict[str, Any]:
         """The frozen config as plain values, unchecked."""
