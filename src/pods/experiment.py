@@ -34,8 +34,6 @@ from pods.runs.history import (
     drop_stopgaps,
     evaluation_points,
     gaps,
-    hold_to_the_end,
-    is_evaluated,
     leftovers,
     newest_checkpoint,
     roll_back,
@@ -46,6 +44,7 @@ from pods.runs.lock import Held
 from pods.runs.meter import Meter
 from pods.runs.mirror import evaluation_row, training_row
 from pods.runs.points import answered, due
+from pods.runs.read_back import hold_to_the_end, is_evaluated
 from pods.runs.store import OPTIMIZER, RESUMABLE, RunStore, packed
 from pods.runs.tracking import Tracker
 from pods.step import Step

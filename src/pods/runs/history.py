@@ -7,15 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pods.config import Config
 from pods.runs import checkpoint
-from pods.runs.files import Altered, lives, read_lines, remove
-from pods.runs.points import answered, expected_points
+from pods.runs.files import lives, read_lines, remove
 from pods.runs.store import DAMAGED, RunStore
 
 STEP = f"step-{'[0-9]' * 6}"
-REREAD_BYTES = 2**26
-"""Of a larger file of weights the size is enough at the end: it was read when it was committed."""
 
 
 def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Path, str]]:
@@ -42,10 +38,10 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
 
 def unfit(store: RunStore, folder: Path) -> str | None:
     """What keeps a checkpoint from being used for this run, in words; None if nothing does."""
-    return checkpoint.damage(folder) or _mismatch(store, folder)
+    return checkpoint.damage(folder) or mismatch(store, folder)
 
 
-def _mismatch(store: RunStore, folder: Path) -> str | None:
+def mismatch(store: RunStore, folder: Path) -> str | None:
     """What in a checkpoint that is whole does not belong to this run, or to its log."""
     try:
         clock = store.clock(folder)
@@ -122,44 +118,6 @@ def gaps(store: RunStore) -> list[float | None]:
 def evaluated_steps(store: RunStore) -> set[int]:
     """Steps that there are evaluation records of."""
     return {int(path.stem[5:]) for path in store.folder.glob(f"evaluations/{STEP}.jsonl")}
-
-
-def is_evaluated(store: RunStore, config: Config, step: int, questions: int) -> bool:
-    """Say whether there is a whole evaluation of a step, of so many questions."""
-    path = store.evaluation_path(step)
-    names = answered(config, step, path.read_bytes() if path.is_file() else b"")
-    return names is not None and len(names) == questions
-
-
-def hold_to_the_end(store: RunStore, config: Config, last: int, questions: int) -> None:
-    """See that a run which has come to its end has left all that it must.
-
-    Args:
-        store: of the run.
-        config: of the run.
-        last: step that it ended with.
-        questions: of each evaluation.
-
-    Raises:
-        Altered: it has not. Of a checkpoint that is gone there is no second one, but for the last.
-    """
-    try:
-        store.config(), store.identity()
-        whole = store.data() is not None
-    except (FileNotFoundError, ValueError) as error:
-        raise Altered(str(error)) from error
-    if not whole:
-        raise Altered(f"{store.data_path} is gone")
-    lines = read_lines(store.metrics_path)
-    if [line["step"] for line in lines] != list(range(1, last + 1)):
-        raise Altered(f"{store.metrics_path} does not have each of its {last} steps once")
-    for step in expected_points(config, lines):
-        folder = store.checkpoint(step)
-        wrong = checkpoint.damage(folder, read=REREAD_BYTES) or _mismatch(store, folder)
-        if wrong is not None:
-            raise Altered(f"{folder}: {wrong}", mend=step == last)
-        if not is_evaluated(store, config, step, questions):
-            raise Altered(f"{store.evaluation_path(step)} is not whole")
 
 
 def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:
