@@ -283,3 +283,61 @@ def test_a_dry_run_lists_jobs_costs_and_what_is_missing_and_writes_nothing(
     ]  # fmt: skip
     hydras = {tmp_path / "runs" / "default" / "multirun.yaml"}
     assert set(tmp_path.rglob("*")) - hydras == before
+
+
+def steps_of(tmp_path, seed):
+    logs = (tmp_path / "runs").glob(f"*/*/*/seed{seed}-*/metrics.jsonl")
+    return sum(log.read_bytes().count(b"\n") for log in logs)
+
+
+def test_a_sweep_waits_for_jobs_of_another_takes_over_what_that_drops_and_draws(tmp_path):
+    words = ("-m", "seed=0,1", *SHORT, "budget.max_steps=60", "nm.n=16", "nm.m=4", "launch.jobs=1")
+    first = start_forked(tmp_path, *words, apart=True)
+    wait_for(lambda: steps_of(tmp_path, 0) > 1)
+    second = start_forked(tmp_path, *words)
+    wait_for(lambda: steps_of(tmp_path, 1) > 1)
+    second.kill()
+    second.wait(60)
+    printed, errors = first.communicate(timeout=180)
+    assert first.wait() == 0, printed + errors
+    assert "2 of 2 jobs done" in printed and "figure: " in printed
+    assert states(tmp_path) == {0: "done", 1: "done"}
+    assert attempts(tmp_path)[0] == 1
+    logs = (tmp_path / "runs").glob("*/*/*/*/metrics.jsonl")
+    assert [[line["step"] for line in read_lines(log)] for log in logs] == [[*range(1, 61)]] * 2
+
+
+def test_two_sweeps_over_one_study_run_each_job_once_and_both_end_with_the_figure(tmp_path):
+    words = ("-m", "seed=0,1,2", *SHORT, "budget.max_steps=20", "nm.n=16", "nm.m=4",
+             "launch.jobs=1")  # fmt: skip
+    sweeps = [start_forked(tmp_path, *words) for _ in range(2)]
+    for sweep in sweeps:
+        printed, _ = sweep.communicate(timeout=180)
+        assert sweep.wait() == 0, printed
+        assert "3 of 3 jobs done" in printed and "figure: " in printed, printed
+    for log in (tmp_path / "runs").glob("*/*/*/*/metrics.jsonl"):
+        assert [line["step"] for line in read_lines(log)] == [*range(1, 21)]
+
+
+def test_a_stopped_sweep_ends_with_a_line_that_says_how_it_stands(tmp_path):
+    words = ("-m", "seed=range(4)", *SHORT, "nm.n=16", "nm.m=4", "launch.jobs=1")
+    assert start_forked(tmp_path, "seed=0", *words[2:], "budget.max_steps=1").wait() == 0
+    sweep = start_forked(tmp_path, *words, "budget.max_steps=100000", apart=True)
+    wait_for(lambda: steps_of(tmp_path, 0) > 3)
+    sweep.send_signal(signal.SIGINT)
+    _, errors = sweep.communicate(timeout=60)
+    assert sweep.wait() == 75
+    assert errors.splitlines()[-1] == (
+        "stopped: of 4 jobs 1 committed a checkpoint, 3 not begun; the same command goes on"
+    )
+    assert "pending" not in errors
+
+
+def test_jobs_that_only_the_machine_ended_are_to_be_run_again(run_py, tmp_path, faulty):
+    """Killed, as where memory runs out; without a word, as on a full disk."""
+    sweep = ("-m", "seed=1,2,0", *faulty)
+    result = run_py(*sweep)
+    assert result.returncode == 75 and "1 of 3 jobs done" in result.stdout
+    assert "killed by SIGKILL" in result.stderr and "exit code 9" in result.stderr
+    (tmp_path / "faults").unlink()
+    assert run_py(*sweep).returncode == 0

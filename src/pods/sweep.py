@@ -126,7 +126,7 @@ def _stopped(jobs: Sequence[Job]) -> str:
                 if state_of(store) not in ("done", "failed", "running"))  # fmt: skip
     rest = len(jobs) - states["done"] - states["failed"] - states["running"] - begun
     parts = {"done": states["done"], "failed": states["failed"], "running": states["running"],
-             "have committed a checkpoint": begun, "have not begun": rest}  # fmt: skip
+             "committed a checkpoint": begun, "not begun": rest}  # fmt: skip
     said = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
     return f"stopped: of {len(jobs)} jobs {said}; the same command goes on"
 
