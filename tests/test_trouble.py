@@ -165,6 +165,25 @@ def test_a_full_disk_is_75_at_submission_in_a_sweep_and_at_the_figure(run_py, di
 
 
 @pytest.mark.slow
+def test_a_disk_that_fills_up_in_mid_run_is_75_in_a_few_lines_also_with_a_mirror(tmp_path, disk):
+    words = (f"runs_dir={disk}/runs", *SHORT, "tracking=offline", "checkpoint.every_steps=5",
+             "budget.max_steps=100000")  # fmt: skip
+    process = start_forked(tmp_path, *words)
+    wait_for(lambda: any(path.read_bytes().count(b"\n") > 6
+                         for path in disk.glob("runs/*/*/*/*/metrics.jsonl")))  # fmt: skip
+    fill(disk)
+    printed, _ = process.communicate()
+    assert process.returncode == 75, printed
+    assert "Logging error" not in printed and "Traceback" not in printed
+    assert len(printed.splitlines()) < 20, printed
+    (disk / "ballast").unlink()
+    writable = [
+        path for path in disk.rglob("*") if not path.is_symlink() and path.stat().st_mode & 2
+    ]
+    assert writable == []  # W&B makes one of its logs so
+
+
+@pytest.mark.slow
 def test_a_disk_that_is_read_only_shows_what_is_done(run_py, disk, capsys):
     words = (f"runs_dir={disk}/runs", *SHORT, "evaluation.questions=4")
     done = run_here(*words)
