@@ -3,6 +3,7 @@
 import gzip
 import http.server
 import json
+import logging
 import os
 import shutil
 import struct
@@ -317,7 +318,7 @@ def test_what_runs_or_has_not_begun_or_is_damaged_is_said(tmp_path):
         found, error = synced(running, new, damaged, offline=True)
     assert error == "1 of 3 runs could not be read or are not whole in W&B"
     assert found[:2] == ["passed over: it is running", "no step to tell of yet"]
-    assert found[2].startswith("cannot be read: ValueError") and "config.yaml" in found[2]
+    assert found[2].startswith("cannot be read: Damaged") and "config.yaml" in found[2]
     assert not list(tmp_path.rglob("*.wandb"))
 
 
@@ -644,3 +645,21 @@ def test_rows_wait_for_a_checkpoint_or_a_minute(tmp_path, monkeypatch):
     monkeypatch.setattr(tracking, "LAG_SECONDS", 0.0)
     tracker.log(Row(8, {}))
     assert sent == [4, 5, 6, 8]
+
+
+def test_nobody_else_may_write_into_the_logs_of_wandb(tmp_path):
+    tracker = open_tracker(composed("tracking=offline"), tmp_path)
+    logs = list(tmp_path.glob("wandb/*/logs/*.log"))
+    tracker.finish(0)
+    assert "debug-core.log" in [path.name for path in logs]
+    assert [path.name for path in logs if path.stat().st_mode & 0o022] == []
+
+
+def test_a_log_that_the_disk_does_not_take_says_nothing(tmp_path, capfd):
+    open_tracker(composed("tracking=offline"), tmp_path).finish(0)
+    capfd.readouterr()
+    log = logging.getLogger("of wandb")
+    log.addHandler(handler := logging.FileHandler("/dev/full"))
+    log.error("a line that is lost")
+    handler.stream = None  # else it would fail once more at the end
+    assert capfd.readouterr().err == ""

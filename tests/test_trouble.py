@@ -176,11 +176,6 @@ def test_a_disk_that_fills_up_in_mid_run_is_75_in_a_few_lines_also_with_a_mirror
     assert process.returncode == 75, printed
     assert "Logging error" not in printed and "Traceback" not in printed
     assert len(printed.splitlines()) < 20, printed
-    (disk / "ballast").unlink()
-    writable = [
-        path for path in disk.rglob("*") if not path.is_symlink() and path.stat().st_mode & 2
-    ]
-    assert writable == []  # W&B makes one of its logs so
 
 
 @pytest.mark.slow

@@ -15,9 +15,8 @@ CONTROL = re.compile(
 def shown(text: str) -> str:
     r"""A text as it may be printed, whoever wrote it: control characters are named, not obeyed.
 
-    >>> print(shown("red \x1b[31m\n\tnext"))
-    red \x1b[31m
-        next
+    >>> shown("red \x1b[31m")
+    'red \\x1b[31m'
     """
     return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 

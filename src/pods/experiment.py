@@ -23,6 +23,7 @@ from pods.runs import checkpoint
 from pods.runs.files import (
     Altered,
     append,
+    check_size,
     fsync,
     read_lines,
     read_until_damage,
@@ -233,7 +234,7 @@ class Experiment:
         """
         clock = self.loop.clock.train_seconds
         self.lock.check()
-        self.store.check_metrics(self.logged)
+        check_size(self.store.metrics_path, self.logged)
 
         def write(folder: Path) -> None:
             self.crew.save(folder)
@@ -284,7 +285,7 @@ class Experiment:
             Altered: it does not.
         """
         self.lock.check()
-        self.store.check_metrics(self.logged)
+        check_size(self.store.metrics_path, self.logged)
         hold_to_the_end(self.store, self.config, last, len(self.questions))
 
     def answer(self, step: int, path: Path) -> int:

@@ -11,7 +11,7 @@ from functools import partial
 from pods import job
 from pods.board import Board
 from pods.config import Config
-from pods.launch.fork_server import ForkServer
+from pods.launch.fork_server import Forked, ForkServer
 from pods.launch.place import Job, Outcome, Place
 from pods.machine import cores
 from pods.memory.fit import outlook
@@ -144,7 +144,7 @@ def _run_all(jobs: Sequence[Job], slots: Slots) -> Outcome:
         try:
             for ended in _ended(sweep):
                 board.end(result(ended))
-                if state_of(ended.store) == "running":  # another process was faster
+                if _is_left(ended, server):
                     sweep.elsewhere.append((ended.store, ended.config))
         finally:  # also if this process itself fails: no job is left behind
             for active in sweep.running:
@@ -152,6 +152,15 @@ def _run_all(jobs: Sequence[Job], slots: Slots) -> Outcome:
             for active in sweep.running:
                 active.process.wait()
         return Outcome(stop.requested, sweep.elsewhere)
+
+
+def _is_left(ended: Running, server: ForkServer | None) -> bool:
+    """Whether a run goes on without this sweep, or could: another process was faster, or the fork
+    server has died, and what it had forked commits and stops.
+    """
+    if isinstance(ended.process, Forked) and server is not None and not server.is_alive():
+        return job.to_do(ended.store, ended.config.retry)
+    return state_of(ended.store) == "running"
 
 
 def _ended(sweep: _Sweep) -> Iterator[Running]:

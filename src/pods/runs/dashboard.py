@@ -9,7 +9,8 @@ from typing import Any
 
 from pods.config import Config
 from pods.runs.mirror import MEANS
-from pods.runs.tracking import check_key, in_short
+from pods.runs.tracking import check_key
+from pods.trouble import in_short
 
 RUNS_SHOWN = 200  # W&B's own limit of 10 would leave runs out of the means
 PHASES = ("generate", "reward", "select", "update", "sync")

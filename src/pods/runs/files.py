@@ -79,14 +79,28 @@ def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | Non
     """
     path.parent.mkdir(exist_ok=True)
     text = "".join(json_line(record) for record in records).encode("utf-8", "backslashreplace")
-    start = path.stat().st_size if path.exists() else 0
-    if expected is not None and start != expected:
-        raise Altered(f"{path} has {start:,} bytes, and not the {expected:,} that were written")
+    start = check_size(path, expected)
     with path.open("ab", buffering=0) as file:
-        if file.write(text) != len(text):
-            file.truncate(start)
-            raise OSError(errno.ENOSPC, "the disk is full", str(path))
+        try:
+            if file.write(text) != len(text):
+                file.truncate(start)
+                raise OSError(errno.ENOSPC, "the disk is full")
+        except OSError as error:
+            error.filename = str(path)
+            raise
     return start + len(text)
+
+
+def check_size(path: Path, expected: int | None) -> int:
+    """Bytes of a file, 0 if there is none.
+
+    Raises:
+        Altered: it is not what was expected.
+    """
+    found = path.stat().st_size if path.exists() else 0
+    if expected is not None and found != expected:
+        raise Altered(f"{path} has {found:,} bytes, and not the {expected:,} that were written")
+    return found
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -204,14 +204,6 @@ class RunStore:
         """Add a step's line; see `append`."""
         return append(self.metrics_path, [record], expected)
 
-    def check_metrics(self, expected: int) -> None:
-        """See that the log has as many bytes as were written.
-
-        Raises:
-            Altered: somebody else has changed it.
-        """
-        append(self.metrics_path, [], expected)
-
     def evaluation_path(self, step: int) -> Path:
         """A JSON line a (repeat, question)."""
         return self.folder / "evaluations" / f"step-{step:06d}.jsonl"

@@ -5,6 +5,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from pods.config import Config
 from pods.runs import mirror
 from pods.runs.mirror import Row
 from pods.runs.store import RunStore
+from pods.trouble import in_short
 
 # seconds; what the environment says goes first
 PATIENCE = {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "30"}
@@ -157,7 +159,8 @@ def open_run(config: Config, store: RunStore, place: Path, mode: str, **more: An
         ),
     )
     for log in Path(run.settings.log_internal).parent.glob("*.log"):
-        log.chmod(log.stat().st_mode & ~0o022)  # W&B lets everybody write into some
+        with suppress(OSError):  # W&B lets everybody write into some
+            log.chmod(log.stat().st_mode & ~0o022)
     run.define_metric("train_seconds")
     for names in ("*", "eval/*"):
         run.define_metric(names, step_metric="train_seconds")
@@ -208,11 +211,6 @@ def check_key() -> None:
         raise ValueError(f"the W&B key is not accepted ({in_short(error)})") from error
     if not found:
         raise ValueError("no W&B key: set WANDB_API_KEY or type `wandb login`; offline needs none")
-
-
-def in_short(error: Exception) -> str:
-    """An error's name and first line."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _prepare() -> None:

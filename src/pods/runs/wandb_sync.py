@@ -25,7 +25,8 @@ from pods.runs.history import is_syncs
 from pods.runs.mirror import History, Row
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
-from pods.runs.tracking import check_key, close_run, in_short, open_run, rows_there
+from pods.runs.tracking import check_key, close_run, open_run, rows_there
+from pods.trouble import in_short
 
 # of this machine, which is not the one that the run ran on
 UNTOLD = {"x_disable_stats": True, "x_disable_machine_info": True, "x_save_requirements": False}
