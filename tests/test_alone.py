@@ -104,6 +104,34 @@ def test_a_run_whose_log_lock_or_folder_is_touched_stops_and_the_same_command_me
         shutil.rmtree(tmp_path / "runs")
 
 
+def test_a_pipe_or_a_link_in_the_place_of_a_file_holds_nobody_and_leads_nowhere(
+    fault, whole, run, tmp_path
+):
+    outside = tmp_path / "outside.jsonl"
+    outside.write_text("{}\n")
+    for name in ("metrics.jsonl", "evaluations/step-000000.jsonl", "evaluations/step-000004.jsonl"):
+        for make in (os.mkfifo, lambda path: path.symlink_to(outside)):
+            fault("raise RuntimeError")
+            assert run()[0] == 1
+            fault()
+            path = run_folder(tmp_path) / name
+            path.unlink(missing_ok=True)
+            make(path)
+            for verb in ("status", "aggregate", "evaluate", "clean"):
+                assert cli.main([verb]) in (0, 1, 2)
+            if name == "metrics.jsonl" and path.is_symlink():
+                with pytest.raises(ValueError, match="is a link to"):
+                    run()
+                path.unlink()
+            code, printed = run()
+            assert code == 0, (name, printed)
+            assert outside.read_text() == "{}\n"
+            for left in (run_folder(tmp_path) / "checkpoints").glob("*.damaged"):
+                shutil.rmtree(left)
+            assert science_of(run_folder(tmp_path)) == whole, name
+            shutil.rmtree(tmp_path / "runs")
+
+
 def test_a_rule_that_forks_leaves_one_trainer(fault, whole, run, tmp_path):
     fault("os.fork()")
     code, printed = run()

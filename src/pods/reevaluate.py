@@ -28,6 +28,7 @@ from pods.runs.attempts import environments, mark
 from pods.runs.environment import environment, working_tree_changes
 from pods.runs.files import (
     append,
+    content_of,
     fsync,
     json_line,
     read_lines,
@@ -154,7 +155,7 @@ def _evaluate(experiment: "Experiment", step: int, place: Path, foreign: str | N
     temporary = path.with_name(f"{path.name}.tmp")  # of one process: that which holds the lock
     path.parent.mkdir(exist_ok=True)
     there, total = _records(path), len(experiment.questions) * experiment.config.evaluation.repeats
-    content = path.read_bytes() if path.exists() else b""
+    content = content_of(path)
     if foreign and (len(there) != total or answered(experiment.config, step, content) is None):
         mark(store, [f"evaluation of step {step} made again on {foreign}"])
     good = max((there, _records(temporary)), key=len)

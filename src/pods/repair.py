@@ -17,7 +17,7 @@ from pods.process import Process, death, spawn
 from pods.reevaluate import REPORT
 from pods.runs.attempts import new_attempt
 from pods.runs.checkpoint import DAMAGED
-from pods.runs.files import read_lines
+from pods.runs.files import content_of, read_lines
 from pods.runs.history import clocks, evaluation_points
 from pods.runs.points import answered, due_points, expected_points
 from pods.runs.status import state_of
@@ -112,7 +112,7 @@ def _look(store: RunStore, state: str) -> Looked:
     complaint = f"{log} ends with step {logged}, and the run with {reached}"
     paths = {s: store.evaluation_path(s) for s in sorted({*due, *evaluation_points(store)})}
     return Looked(store, config, {
-        step: answered(config, step, path.read_bytes() if path.is_file() else b"")
+        step: answered(config, step, content_of(path))
         for step, path in paths.items()
     }, complaint if logged < reached else None)  # fmt: skip
 

@@ -13,6 +13,7 @@ import numpy as np
 from pods.analysis.read import Records, Row, Run
 from pods.randomness import evaluation_seeds
 from pods.runs.checkpoint import DAMAGED, damage
+from pods.runs.files import content_of
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _clock_hole(run: Run, step: int, clock: Row) -> str | None:
         at, logged = clock["train_seconds"], run.points[step]
         return f"checkpoint is of {at:g} s, the log says {logged:g} s"
     if step == max(run.points):  # the last one has seen all of the log
-        content = run.store.metrics_path.read_bytes()[: clock["metrics_bytes"]]
+        content = content_of(run.store.metrics_path)[: clock["metrics_bytes"]]
         if hashlib.sha256(content).hexdigest() != clock["metrics_sha256"]:
             return "metrics.jsonl is not what the checkpoint has seen"
     return None

@@ -13,6 +13,7 @@ from pods.config import Config
 from pods.records import VERDICTS
 from pods.runs.attempts import environments, marks
 from pods.runs.checkpoint import DAMAGED
+from pods.runs.files import content_of
 from pods.runs.history import evaluated_steps
 from pods.runs.identity import fingerprint, settled_of
 from pods.runs.points import RECORD, TYPES, due_points, expected_points, fault
@@ -117,7 +118,7 @@ def read_rows(path: Path) -> list[Row] | str:
 
     A last line that was cut off is left out, as everywhere.
     """
-    return _parsed(path.read_bytes() if path.exists() else b"", path.name)
+    return _parsed(content_of(path), path.name)
 
 
 def _parsed(content: bytes, name: str) -> list[Row] | str:
@@ -140,7 +141,7 @@ def _read_records(path: Path, questions: list[str]) -> Records | str:
         path: of the file.
         questions: of another evaluation of the run, which has most likely the same.
     """
-    content = path.read_bytes()
+    content = content_of(path)
     rows = _parsed(content, path.name)
     if isinstance(rows, str):
         return rows

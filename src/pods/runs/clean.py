@@ -101,7 +101,7 @@ def _of_link(folder: Path, study: Path, states: Sequence[str]) -> Removable | No
         if (state := state_of(store)) in states and not store.is_held():
             why = f"run is {state}: a link to {folder.readlink()}, and only the link goes"
             return Removable(folder, size(folder), why)
-    return _link_to(folder, study)
+    return _link_to(folder / ".lock", study)  # which is opened, and may be made
 
 
 def _link_to(folder: Path, above: Path) -> Removable | None:

@@ -24,6 +24,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def content_of(path: Path) -> bytes:
+    """A file's bytes; none where there is no file, such as a pipe that would hold its reader."""
+    return path.read_bytes() if path.is_file() else b""
+
+
 def remove(path: Path) -> None:
     """Remove a file or folder; a folder is out of sight in one step, whatever happens then.
 
@@ -95,8 +100,10 @@ def check_size(path: Path, expected: int | None) -> int:
     """Bytes of a file, 0 if there is none.
 
     Raises:
-        Altered: it is not what was expected.
+        Altered: it is no file, or not as large as was expected.
     """
+    if path.exists() and not path.is_file():
+        raise Altered(f"{path} is no file")
     found = path.stat().st_size if path.exists() else 0
     if expected is not None and found != expected:
         raise Altered(f"{path} has {found:,} bytes, and not the {expected:,} that were written")
@@ -120,8 +127,10 @@ def read_until_damage(path: Path) -> list[dict[str, Any]]:
 
 
 def truncate_to(path: Path, records: int) -> None:
-    """Cut a file of JSON lines down to its first `records` lines."""
-    if path.exists():
+    """Cut a file of JSON lines down to its first lines; what is no file, or a link, goes."""
+    if path.is_symlink() or not path.is_file():
+        path.unlink(missing_ok=True)
+    else:
         lines = path.read_bytes().splitlines(keepends=True)[:records]
         os.truncate(path, sum(map(len, lines)))
 
@@ -181,7 +190,7 @@ def fsync(path: Path) -> None:
 
 
 def _lines(path: Path) -> list[bytes]:
-    return path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
+    return content_of(path).rpartition(b"\n")[0].splitlines()
 
 
 def json_line(record: Mapping[str, Any]) -> str:

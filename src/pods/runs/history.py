@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pods.runs import checkpoint
-from pods.runs.files import lives, read_lines, remove
+from pods.runs.files import content_of, lives, read_lines, remove
 from pods.runs.store import DAMAGED, RunStore
 
 STEP = f"step-{'[0-9]' * 6}"
@@ -49,7 +49,7 @@ def mismatch(store: RunStore, folder: Path) -> str | None:
         return str(error)
     if (clock["run"], clock["step"]) != (store.folder.name, int(folder.name[5:])):
         return f"it is step {clock['step']} of run {clock['run']}"
-    logged = store.metrics_path.read_bytes() if store.metrics_path.is_file() else b""
+    logged = content_of(store.metrics_path)
     digest = hashlib.sha256(logged[: clock["metrics_bytes"]]).hexdigest()
     if digest != clock["metrics_sha256"]:
         return f"{store.metrics_path.name} is damaged before its end"
@@ -117,13 +117,16 @@ def gaps(store: RunStore) -> list[float | None]:
 
 def evaluated_steps(store: RunStore) -> set[int]:
     """Steps that there are evaluation records of."""
-    return {int(path.stem[5:]) for path in store.folder.glob(f"evaluations/{STEP}.jsonl")}
+    found = store.folder.glob(f"evaluations/{STEP}.jsonl")
+    return {int(path.stem[5:]) for path in found if path.is_file()}
 
 
 def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:
     """Forget everything that happened after the checkpoint of `step`."""
-    if store.metrics_path.exists():
+    if store.metrics_path.is_file():
         os.truncate(store.metrics_path, metrics_bytes)
+    else:  # a pipe in its place would hold whoever opens it
+        store.metrics_path.unlink(missing_ok=True)
     for folder in ("checkpoints", "evaluations", "rollouts", "nonfinite"):
         for path in (store.folder / folder).glob(f"{STEP}*"):
             if path.suffix != DAMAGED and int(path.name[5:11]) > step:

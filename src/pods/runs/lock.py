@@ -49,7 +49,7 @@ def hold(path: Path) -> Iterator[Held]:
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
-        with path.open("a") as file:
+        with open(path, "a", opener=_at_once) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -73,7 +73,7 @@ def is_of(file: TextIO, path: Path) -> bool:
 def is_held(path: Path) -> bool:
     """Say whether some process on this machine holds the lock; nothing is written."""
     try:
-        file = path.open()
+        file = open(path, opener=_at_once)  # noqa: SIM115
     except FileNotFoundError:
         return False
     with file:
@@ -82,3 +82,8 @@ def is_held(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open what may not be the file that was put there: a pipe would hold whoever opens it."""
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)

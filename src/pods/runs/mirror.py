@@ -8,7 +8,7 @@ from typing import Any
 
 from pods.config import Config
 from pods.runs.attempts import environments, peak_bytes
-from pods.runs.files import read_lines, read_until_damage
+from pods.runs.files import content_of, read_lines, read_until_damage
 from pods.runs.history import clocks, evaluated_steps, evaluation_points
 from pods.runs.points import answered, due_points, expected_points
 from pods.runs.status import state_of
@@ -127,7 +127,7 @@ def history(config: Config, store: RunStore, settled: bool = False) -> History:
 def _log(store: RunStore) -> tuple[list[Mapping[str, Any]], str | None]:
     """The lines of metrics.jsonl up to the first that is damaged, and that one, in words."""
     path = store.metrics_path
-    complete = path.read_bytes().count(b"\n") if path.is_file() else 0
+    complete = content_of(path).count(b"\n")
     good: list[Mapping[str, Any]] = []
     for line in read_until_damage(path):
         if not _is_step(line, len(good) + 1):
@@ -147,7 +147,7 @@ def _is_step(line: object, number: int) -> bool:
 def _evaluations(config: Config, store: RunStore) -> dict[int, list[dict[str, Any]]]:
     """Records of each evaluation that is whole, and asks as many questions as the others do."""
     paths = {step: store.evaluation_path(step) for step in sorted(evaluated_steps(store))}
-    found = {step: answered(config, step, path.read_bytes()) for step, path in paths.items()}
+    found = {step: answered(config, step, content_of(path)) for step, path in paths.items()}
     usual = max((names for names in found.values() if names), key=len, default=None)
     return {step: read_lines(paths[step]) for step, names in found.items()
             if names and names == usual}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from pods.config import Config
 from pods.runs import checkpoint
-from pods.runs.files import Altered, read_lines
+from pods.runs.files import Altered, content_of, read_lines
 from pods.runs.history import mismatch
 from pods.runs.points import answered, expected_points
 from pods.runs.store import RunStore
@@ -13,8 +13,7 @@ REREAD_BYTES = 2**26
 
 def is_evaluated(store: RunStore, config: Config, step: int, questions: int) -> bool:
     """Say whether there is a whole evaluation of a step, of so many questions."""
-    path = store.evaluation_path(step)
-    names = answered(config, step, path.read_bytes() if path.is_file() else b"")
+    names = answered(config, step, content_of(store.evaluation_path(step)))
     return names is not None and len(names) == questions
 
 
