@@ -19,7 +19,7 @@ from pods import dry_run, job
 from pods.checks import build
 from pods.compose import one_line
 from pods.config import CONF, Config
-from pods.console import replace_what_is_lacking, shown
+from pods.console import open_what_is_closed, replace_what_is_lacking, shown
 from pods.launch.local import lacks
 from pods.runs.frozen import freeze
 from pods.sweep import SweepFailed
@@ -73,6 +73,7 @@ def main() -> None:
     """Report what went wrong in one line; with --debug, first where it comes from."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     sys.argv[:] = [word for word in sys.argv if word != "--debug"]
+    open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         replace_what_is_lacking(stream)
     try:

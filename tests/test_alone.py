@@ -15,7 +15,7 @@ from running import SHORT, run_folder, science_of
 from pods import cli, job
 from pods.runs import checkpoint
 from pods.runs.files import Altered, append, read_lines
-from pods.runs.frozen import freeze
+from pods.runs.frozen import Changed, freeze
 from pods.runs.lock import hold
 from pods.runs.store import RunStore
 
@@ -165,6 +165,15 @@ def test_a_run_that_lost_part_of_what_it_must_hold_is_not_done(fault, whole, run
             assert run()[0] == 0, name
         assert science_of(run_folder(tmp_path)) == whole, name
         shutil.rmtree(tmp_path / "runs")
+
+
+def test_a_config_that_was_edited_meanwhile_is_not_what_was_run(fault, run, tmp_path):
+    fault("path = folder / 'config.yaml'\n"
+          "path.write_text(path.read_text().replace('max_steps: 4', 'max_steps: 5'))")  # fmt: skip
+    code, printed = run()
+    assert code == 75 and "config.yaml was edited: budget.max_steps: 4 -> 5" in printed
+    with pytest.raises(Changed):
+        run()
 
 
 def forge(folder, name, content):

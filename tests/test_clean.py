@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 from functools import partial
 from pathlib import Path
 
@@ -169,3 +170,34 @@ def test_a_manifest_names_nothing_outside_its_checkpoint(tmp_path):
     assert checkpoint.damage(folder) == "policy/weights is no file"
     link(store.checkpoint(2), folder)
     assert "it is a link" in checkpoint.damage(store.checkpoint(2))
+
+
+def test_a_lock_that_is_no_file_is_a_line_about_its_run(places, capsys):
+    here, _ = places
+    run_in(Path("runs"), 2)
+    here.set_status(state="running", host=socket.gethostname())
+    for make in (os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/null")):
+        lock = here.folder / ".lock"
+        lock.unlink(missing_ok=True)
+        make(lock)
+        for words in (["status"], ["clean"], ["clean", "--yes"], ["plot"]):
+            assert cli.main(words) in (0, 1, 2)
+            shown = capsys.readouterr()
+            assert "Traceback" not in shown.err
+            if words == ["status"]:
+                assert len(shown.out.splitlines()) == 3
+        if lock.is_dir():
+            lock.rmdir()
+
+
+def test_what_is_written_follows_no_link_that_was_set_as_a_trap(places):
+    here, there = places
+    victim = there.folder / "victim"
+    victim.write_text("before")
+    link(here.folder / f"status.json.tmp{os.getpid()}", victim)
+    here.set_status(step=1)
+    link(here.folder / "log.jsonl", victim)
+    with pytest.raises(OSError, match="symbolic links"):
+        append(here.folder / "log.jsonl", [{"step": 1}])
+    assert victim.read_text() == "before" and here.status()["step"] == 1
+    assert not (here.folder / "status.json").is_symlink()

@@ -457,7 +457,7 @@ def test_a_log_or_config_that_cannot_be_read_is_named_and_the_others_go_on(run, 
     assert repair([other.folder, copied.folder]) == job.FAILED
     wrong, fine = capsys.readouterr().out.splitlines()
     assert f"{other.folder.name}  cannot be read: metrics.jsonl is damaged: " in wrong
-    assert fine == "1 runs, 5 evaluations: nothing is missing"
+    assert fine == "1 runs that could be read, 5 evaluations: nothing is missing"
 
 
 def test_the_verb_takes_a_study_and_says_which_there_are(copied, monkeypatch, capsys):

@@ -5,6 +5,7 @@ import fcntl
 import itertools
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -383,16 +384,13 @@ def test_a_key_that_is_gone_is_a_difference():
     assert difference({"a": 1, "b": 2}, {"b": 2, "c": 3}) == ["a: 1 -> nothing", "c: nothing -> 3"]
 
 
-def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
-    path, plain = tmp_path / "a", Path.write_bytes
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, request):
+    path = tmp_path / "a"
     replace(path, "old")
-
-    def half(temporary, content):
-        plain(temporary, content[:1])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", half)
-    with pytest.raises(OSError, match="No space left") as failed:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    request.addfinalizer(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
+    with pytest.raises(OSError, match="File too large") as failed:
         replace(path, "new")
     assert failed.value.filename == str(path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

@@ -11,7 +11,7 @@ from pathlib import Path
 import needs
 import pytest
 from compose import ROOT, composed
-from running import SHORT, run_here, start_forked, wait_for
+from running import RUN_PY, SHORT, run_here, start_forked, wait_for
 
 from pods import cli, job
 from pods.runs.frozen import freeze
@@ -233,3 +233,22 @@ def test_a_disk_that_fails_in_mid_run_is_75_and_the_same_command_goes_on(run_py,
         assert "going on from step" in result.stdout + result.stderr
     finally:
         subprocess.run(["umount", "-l", disk], check=False)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_console_that_was_closed_stops_nothing(closed, tmp_path):
+    words = " ".join([*SHORT, "budget.max_steps=1", "evaluation.questions=4"])
+    subprocess.run(["sh", "-c", f"{sys.executable} {RUN_PY} {words} {closed}"], cwd=tmp_path,
+                   check=True)  # fmt: skip
+    [folder] = (tmp_path / "runs").glob("*/*/*/seed*")
+    assert RunStore(folder).status()["state"] == "done"
+    code = f"{sys.executable} -m pods.cli status {closed}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run(["sh", "-c", code], cwd=tmp_path, env=environment, check=True)
+
+
+def test_memory_that_runs_out_is_the_machines(tmp_path):
+    assert is_machine_trouble(MemoryError())
+    store = freeze(composed(f"runs_dir={tmp_path}", "tracking=none"))
+    assert job.judge(MemoryError(), True, store)[:2] == ("preempted", 75)
+    assert job.judge(ChildProcessError(errno.EAGAIN, "no worker"), True, store)[1] == 75

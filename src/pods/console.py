@@ -1,5 +1,6 @@
 """A console is not the run: one that goes away, or a pipe that nobody reads, stops nothing."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -70,6 +71,7 @@ def forgiving_console() -> Iterator[None]:
 @contextmanager
 def plain_console() -> Iterator[None]:
     """Within the block, what is printed is shown as text, with `?` for what the console lacks."""
+    open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         replace_what_is_lacking(stream)
     with redirect_stdout(Plain(sys.stdout)), redirect_stderr(Plain(sys.stderr)):
@@ -80,3 +82,17 @@ def replace_what_is_lacking(stream: TextIO) -> None:
     """Print `?` for a character that the console does not have, as an old one has no arrow."""
     with suppress(AttributeError, OSError, ValueError):  # a test's, or one that went away
         stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
+
+
+def open_what_is_closed() -> None:
+    """Put nothing in the place of a standard stream that was closed, before a file gets its number.
+
+    Python has None there, and cannot print.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115

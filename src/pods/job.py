@@ -201,7 +201,7 @@ def _tell(store: RunStore, **changes: object) -> None:
 
 def _hung(store: RunStore, why: str) -> None:
     if store.status()["state"] == "running":  # not in the last moments of a run that is done
-        store.set_status(state="preempted", error=why)
+        store.set_status(state="preempted", error=why, exit_code=AGAIN)
 
 
 def _in_short(problem: BaseException) -> str:

@@ -60,8 +60,9 @@ def repair(folders: Sequence[Path], jobs: int | None = None) -> int:
     looked, codes = _look_all(folders)
     work = [(run, steps) for run in looked if (steps := _missing(run, looked))]
     if not work:
-        print(f"{len(looked)} runs, {sum(len(r.found) for r in looked)} evaluations: nothing is "
-              "missing")  # fmt: skip
+        readable = " that could be read" if FAILED in codes else ""
+        evaluations = sum(len(run.found) for run in looked)
+        print(f"{len(looked)} runs{readable}, {evaluations} evaluations: nothing is missing")
     with stop_on_signals() as stop:
         for device in sorted({run.config.hardware.device for run, _ in work}):  # slots of its own
             mine = [w for w in work if w[0].config.hardware.device == device]

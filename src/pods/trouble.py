@@ -37,6 +37,8 @@ def is_machine_trouble(error: BaseException, folder: Path | None = None) -> bool
         folder: of a run that was already under way: a file in it that may no longer be written is
             the machine's trouble too, where before the start it is bad input.
     """
+    if isinstance(error, MemoryError):
+        return True
     number = number_of(error)
     if number in (errno.EACCES, errno.EPERM) and isinstance(error, OSError):
         place = error.filename
@@ -54,16 +56,20 @@ def explain(error: Exception, debug: bool = False) -> int:
     if debug:
         print(shown("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     if isinstance(error, OSError) and error.errno is not None:
-        code = AGAIN if is_machine_trouble(error) else BAD_INPUT
-        print(f"error: {shown(in_words(error))}", file=sys.stderr)
-        if code == AGAIN:
-            print(MENDED, file=sys.stderr)
-        return code
+        return _blame(is_machine_trouble(error), in_words(error))
+    if is_machine_trouble(error):
+        return _blame(True, in_short(error))
     if isinstance(error, ValueError):
         print(f"error: {shown(str(error))}", file=sys.stderr)
         return BAD_INPUT
     print(f"error: {shown(in_short(error))} (--debug shows where)", file=sys.stderr)
     return FAILED
+
+
+def _blame(machine: bool, what: str) -> int:
+    """Say what is wrong; return the code of the machine's trouble, or of bad input."""
+    print(f"error: {shown(what)}", *[MENDED] * machine, sep="\n", file=sys.stderr)
+    return AGAIN if machine else BAD_INPUT
 
 
 def in_words(error: OSError) -> str:

@@ -5,7 +5,7 @@ named; of a link that is itself to go, only the link goes.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from pods.runs.files import TRASH, remove, size
 from pods.runs.history import leftovers
 from pods.runs.status import state_of
 from pods.runs.store import DAMAGED, OPTIMIZER, RunStore, run_folders
+from pods.trouble import in_words, is_machine_trouble
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,12 @@ def removable(study: Path, states: Sequence[str]) -> Iterator[Removable]:
     """
     yield from _half_removed(study)
     for folder in run_folders(study):
-        if (link := _of_link(folder, study, states)) is not None:
-            yield link
-        elif not (store := RunStore(folder)).is_held():
-            yield from _of_run(store, state_of(store), states)
+        with _one_run(folder) as unread:
+            if (link := _of_link(folder, study, states)) is not None:
+                yield link
+            elif not (store := RunStore(folder)).is_held():
+                yield from _of_run(store, state_of(store), states)
+        yield from unread
 
 
 def clean(study: Path, states: Sequence[str]) -> Iterator[Removable]:
@@ -48,25 +51,45 @@ def clean(study: Path, states: Sequence[str]) -> Iterator[Removable]:
     Each run is held and looked at again first: it may have begun, or ended well, in between.
     """
     for item in list(_half_removed(study)):
-        if not item.kept:
-            remove(item.path)
-        yield item
+        yield _removed(item, study)
     for folder in run_folders(study):
-        if (link := _of_link(folder, study, states)) is not None:
-            if not link.kept:
-                remove(link.path)
-            yield link
-            continue
-        store = RunStore(folder)
-        with suppress(BlockingIOError), store.lock():
-            for item in list(_of_run(store, state_of(store, ours=True), states)):
-                if item.kept:
-                    pass
-                elif item.path.name == OPTIMIZER:
-                    checkpoint.thin(item.path.parent, OPTIMIZER)
-                else:
-                    remove(item.path)
-                yield item
+        with _one_run(folder) as unread:
+            if (link := _of_link(folder, study, states)) is not None:
+                yield _removed(link, study)
+                continue
+            store = RunStore(folder)
+            with suppress(BlockingIOError), store.lock():
+                for item in list(_of_run(store, state_of(store, ours=True), states)):
+                    yield _removed(item, study)
+        yield from unread
+
+
+def _removed(item: Removable, study: Path) -> Removable:
+    """Remove a thing, unless it lies beyond a link, which may have been put there since."""
+    item = _link_to(item.path.parent, study) or item
+    if item.kept:
+        return item
+    if item.path.name == OPTIMIZER:
+        checkpoint.thin(item.path.parent, OPTIMIZER)
+    else:
+        remove(item.path)
+    return item
+
+
+@contextmanager
+def _one_run(folder: Path) -> Iterator[list[Removable]]:
+    """Let a run that may not be touched, such as another user's, hide no other: it is named.
+
+    Raises:
+        OSError: the disk fails.
+    """
+    unread = list[Removable]()
+    try:
+        yield unread
+    except OSError as error:
+        if is_machine_trouble(error):
+            raise
+        unread.append(Removable(folder, 0, in_words(error), kept=True))
 
 
 def _half_removed(study: Path) -> Iterator[Removable]:

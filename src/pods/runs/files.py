@@ -24,6 +24,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def own(path: str, flags: int) -> int:
+    """Open a file of a run (for `open`) as nothing but a file: no link is followed, no pipe waited
+    for, whoever else may write into the folder.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
 def content_of(path: Path) -> bytes:
     """A file's bytes; none where there is no file, such as a pipe that would hold its reader."""
     return path.read_bytes() if path.is_file() else b""
@@ -85,7 +92,7 @@ def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | Non
     path.parent.mkdir(exist_ok=True)
     text = "".join(json_line(record) for record in records).encode("utf-8", "backslashreplace")
     start = check_size(path, expected)
-    with path.open("ab", buffering=0) as file:
+    with open(path, "ab", buffering=0, opener=own) as file:
         try:
             if file.write(text) != len(text):
                 file.truncate(start)
@@ -144,8 +151,13 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
         durable: bring it to the disk, so that even a power cut leaves one or the other.
     """
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+    if (
+        temporary.is_symlink() or temporary.exists()
+    ):  # of a process of this number, or set as a trap
+        temporary.unlink()
     try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        with open(temporary, "xb", opener=own) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         if durable:
             fsync(temporary)
         temporary.replace(path)

@@ -1,5 +1,6 @@
 """A lock on a run folder that dies with its owner: flock, held while a file is open."""
 
+import errno
 import fcntl
 import os
 import time
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from pods.runs.files import Altered
+from pods.runs.files import Altered, own
 from pods.trouble import AGAIN
 
 PATIENCE_SECONDS = 0.3  # `is_held` holds it too, for a moment
@@ -46,10 +47,13 @@ def hold(path: Path) -> Iterator[Held]:
 
     Raises:
         BlockingIOError: another process holds it, for longer than it takes to look.
+        OSError: it cannot be opened or locked.
     """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no file", str(path))
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
-        with open(path, "a", opener=_at_once) as file:
+        with open(path, "a", opener=own) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -57,6 +61,9 @@ def hold(path: Path) -> Iterator[Held]:
                     raise
                 time.sleep(PATIENCE_SECONDS / 10)
                 continue
+            except OSError as error:  # a disk far away may keep no locks
+                error.filename = str(path)
+                raise
             if is_of(file, path):  # else it was removed since, and another process may have its own
                 yield Held(path, file, os.getpid())
                 return
@@ -73,7 +80,7 @@ def is_of(file: TextIO, path: Path) -> bool:
 def is_held(path: Path) -> bool:
     """Say whether some process on this machine holds the lock; nothing is written."""
     try:
-        file = open(path, opener=_at_once)  # noqa: SIM115
+        file = open(path, opener=own)  # noqa: SIM115
     except FileNotFoundError:
         return False
     with file:
@@ -82,8 +89,3 @@ def is_held(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Open what may not be the file that was put there: a pipe would hold whoever opens it."""
-    return os.open(path, flags | os.O_NONBLOCK, 0o666)

@@ -1,9 +1,12 @@
 """What a run that is done must hold: read back before its status says so."""
 
+from dataclasses import asdict
+
 from pods.config import Config
 from pods.runs import checkpoint
 from pods.runs.files import Altered, content_of, read_lines
 from pods.runs.history import mismatch
+from pods.runs.identity import difference, settled
 from pods.runs.points import answered, expected_points
 from pods.runs.store import RunStore
 
@@ -30,7 +33,10 @@ def hold_to_the_end(store: RunStore, config: Config, last: int, questions: int) 
         Altered: it has not. Of a checkpoint that is gone there is no second one, but for the last.
     """
     try:
-        store.config(), store.identity()
+        edited = difference(settled(asdict(config)), settled(asdict(store.config())))
+        if edited:
+            raise Altered(f"{store.config_path} was edited: {'; '.join(edited)}")
+        store.identity()
         whole = store.data() is not None
     except (FileNotFoundError, ValueError) as error:
         raise Altered(str(error)) from error

@@ -8,6 +8,7 @@ from typing import Any
 
 from pods.runs.attempts import marks, peak_bytes, queued
 from pods.runs.store import RunStore
+from pods.trouble import in_words
 
 SILENT_SECONDS = 1200.0  # after which a run on another machine is taken for lost
 
@@ -51,7 +52,10 @@ def _row(store: RunStore, memory: bool) -> dict[str, Any]:
     except (OSError, ValueError) as problem:  # one such run must not hide the others
         what = {"arm": store.folder.parent.name, "n": "?", "m": "?", "seed": "?", "budget": "?"}
         error = f"cannot be read: {problem} ({store.folder})"
-    state = state_of(store, status=status)
+    try:
+        state = state_of(store, status=status)
+    except OSError as problem:
+        state, error = "lost", error or f"cannot be read: {in_words(problem)}"
     return {
         **what,
         "state": state,

@@ -19,7 +19,7 @@ import yaml
 
 from pods.config import Config
 from pods.runs.config_parts import read_config
-from pods.runs.files import TRASH, append, json_line, replace
+from pods.runs.files import TRASH, append, json_line, own, replace
 from pods.runs.lock import Held, hold, is_held
 from pods.runs.reading import LARGE, SMALL, Damaged, Kinds, read_bytes, read_object, read_yaml
 from pods.validate import parse
@@ -175,7 +175,7 @@ class RunStore:
             train_seconds: the training clock then.
             evaluation: whether it is to be evaluated, or only to go on from.
         """
-        with self.metrics_path.open("ab") as file:
+        with open(self.metrics_path, "ab", opener=own) as file:
             os.fsync(file.fileno())
         logged = self.metrics_path.read_bytes()
         clock = {

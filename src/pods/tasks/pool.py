@@ -1,5 +1,6 @@
 """Workers that may be killed: each a process of `symbolic`, and a thread here that asks it."""
 
+import errno
 import json
 import os
 import queue
@@ -72,7 +73,8 @@ class Worker:
                 if _line(self.process, START_SECONDS) == "ready":
                     return self.process
             self.end()
-        raise RuntimeError("grading: no worker starts; its error is above")
+        why = "grading: no worker starts; its error, if it could say one, is above"
+        raise ChildProcessError(errno.EAGAIN, why)
 
     def _answer(self, process: subprocess.Popen[bytes], goal: list[object]) -> str:
         assert process.stdin is not None
