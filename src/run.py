@@ -51,7 +51,9 @@ def _train(config: Config) -> None:
     if not job.to_do(store, config.retry):
         status = store.status()
         if status["state"] == "failed":
-            fail(f"{store.folder} failed ({status['error']}); retry=failed runs it again", FAILED)
+            fail(
+                f"{store.folder} failed ({status.get('error')}); retry=failed runs it again", FAILED
+            )
         accuracy = status.get("accuracy")
         print(f"{store.folder} is done already"
               + ("" if accuracy is None else f": accuracy {accuracy:.3f}"))  # fmt: skip

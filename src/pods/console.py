@@ -1,4 +1,7 @@
-"""A console is not the run: one that goes away, or a pipe that nobody reads, stops nothing."""
+"""A console is not the run: one that goes away or was closed stops nothing, and nobody commands it.
+
+What is printed may be anybody's: the error of a rule, a name in a file. It is shown as text.
+"""
 
 import os
 import re
