@@ -14,7 +14,7 @@ from rows import every
 from pods.tasks import math_verdict, symbolic
 from pods.tasks.latex.exact import settle
 from pods.tasks.math_verdict import MathVerdicts
-from pods.tasks.pool import Pool, Worker
+from pods.tasks.pool import NoRoom, Pool, Worker
 
 AT_ONCE = 0.2  # seconds of CPU; what is exponential or quadratic takes minutes
 # what the exact stage decides: answer, gold
@@ -357,7 +357,7 @@ def test_code_in_an_answer_is_not_run(verdicts: MathVerdicts, worker: Worker) ->
 def test_a_worker_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pods.tasks.pool.SERVE", "import pods.tasks.symbolic_nowhere")
     pool = Pool(1)
-    with pytest.raises(RuntimeError, match="no worker starts"):
+    with pytest.raises(NoRoom, match="no worker starts"):
         pool.submit(ORDINARY).result()
     pool.close()
 

@@ -10,7 +10,7 @@ import pytest
 from pods.tasks import pool
 from pods.tasks.latex.exact import settle
 from pods.tasks.math_verdict import MathVerdicts
-from pods.tasks.pool import Worker
+from pods.tasks.pool import NoRoom, Worker
 
 HARD = ("\\frac{7}{\\sqrt{7}}", "\\sqrt{7}")  # the exact rules leave it to a worker
 NEAR_THE_LIMIT = ("\\frac{\\sin x+\\sin 3x}{\\cos x+\\cos 3x}", "\\tan 2x")
@@ -66,7 +66,7 @@ def test_failures_of_the_machine_are_no_verdicts_and_are_not_remembered(monkeypa
     )  # OSError
     with monkeypatch.context() as broken:
         broken.setattr(pool, "SERVE", no_process)
-        with pytest.raises(RuntimeError, match="two workers in a row died or fell silent"):
+        with pytest.raises(NoRoom, match="two workers in a row died or fell silent"):
             verdicts.verdict(*HARD)
     assert verdicts.verdict(*HARD) == "right"
     assert list(verdicts.known.values()) == ["right"]

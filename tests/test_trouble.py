@@ -16,6 +16,7 @@ from running import RUN_PY, SHORT, run_here, start_forked, wait_for
 from pods import cli, job
 from pods.runs.frozen import freeze
 from pods.runs.store import RunStore
+from pods.tasks.pool import NoRoom
 from pods.trouble import is_machine_trouble
 
 
@@ -251,4 +252,4 @@ def test_memory_that_runs_out_is_the_machines(tmp_path):
     assert is_machine_trouble(MemoryError())
     store = freeze(composed(f"runs_dir={tmp_path}", "tracking=none"))
     assert job.judge(MemoryError(), True, store)[:2] == ("preempted", 75)
-    assert job.judge(ChildProcessError(errno.EAGAIN, "no worker"), True, store)[1] == 75
+    assert job.judge(NoRoom("no worker"), True, store)[1] == 75

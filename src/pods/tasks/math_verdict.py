@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from pods.tasks.latex.exact import settle
 from pods.tasks.latex.normal import MAX_CHARACTERS
-from pods.tasks.pool import Pool
+from pods.tasks.pool import NoRoom, Pool
 
 REMEMBERED = 65_536  # verdicts
 POLL_SECONDS = 0.5
@@ -56,7 +56,7 @@ class MathVerdicts:
             `timeout` (over its limit of work, time or memory).
 
         Raises:
-            RuntimeError: the workers cannot be started, or die.
+            NoRoom: the workers cannot be started, or die.
         """
         while not isinstance(found := self._look(answer, gold), str):
             self.check()
@@ -66,7 +66,7 @@ class MathVerdicts:
                 continue
             except CancelledError:  # the pool was closed meanwhile
                 self._remember(answer, gold, None)
-            except RuntimeError:
+            except NoRoom:
                 self._remember(answer, gold, None)
                 raise
         return found

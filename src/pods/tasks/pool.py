@@ -1,6 +1,5 @@
 """Workers that may be killed: each a process of `symbolic`, and a thread here that asks it."""
 
-import errno
 import json
 import os
 import queue
@@ -26,6 +25,10 @@ class Silent(Exception):
     """A worker has died, or does not answer."""
 
 
+class NoRoom(MemoryError):
+    """The machine has no room for a worker: no fault of the answer that was to be graded."""
+
+
 class Worker:
     """One process, started when it is first asked, and anew after it has died."""
 
@@ -38,7 +41,7 @@ class Worker:
         """Ask whether a goal holds: `right`, `wrong` or `timeout`; a second worker is tried once.
 
         Raises:
-            RuntimeError: no worker can be started, or two have died: that is the machine's doing,
+            NoRoom: no worker can be started, or two have died: that is the machine's doing,
                 and no verdict.
         """
         for _ in range(2):
@@ -47,7 +50,7 @@ class Worker:
                 return self._answer(process, goal)
             except (Silent, OSError):
                 self.end()
-        raise RuntimeError("grading: two workers in a row died or fell silent; is there memory "
+        raise NoRoom("grading: two workers in a row died or fell silent; is there memory "
                            "for them, and room for processes?")  # fmt: skip
 
     def end(self) -> None:
@@ -73,8 +76,7 @@ class Worker:
                 if _line(self.process, START_SECONDS) == "ready":
                     return self.process
             self.end()
-        why = "grading: no worker starts; its error, if it could say one, is above"
-        raise ChildProcessError(errno.EAGAIN, why)
+        raise NoRoom("grading: no worker starts; its error, if it could say one, is above")
 
     def _answer(self, process: subprocess.Popen[bytes], goal: list[object]) -> str:
         assert process.stdin is not None
