@@ -104,6 +104,7 @@ def test_a_run_whose_log_lock_or_folder_is_touched_stops_and_the_same_command_me
         shutil.rmtree(tmp_path / "runs")
 
 
+@pytest.mark.slow
 def test_a_pipe_or_a_link_in_the_place_of_a_file_holds_nobody_and_leads_nowhere(
     fault, whole, run, tmp_path
 ):

@@ -307,6 +307,7 @@ def test_a_sweep_waits_for_jobs_of_another_takes_over_what_that_drops_and_draws(
     assert [[line["step"] for line in read_lines(log)] for log in logs] == [[*range(1, 61)]] * 2
 
 
+@pytest.mark.slow
 def test_two_sweeps_over_one_study_run_each_job_once_and_both_end_with_the_figure(tmp_path):
     words = ("-m", "seed=0,1,2", *SHORT, "budget.max_steps=20", "nm.n=16", "nm.m=4",
              "launch.jobs=1")  # fmt: skip
@@ -333,6 +334,7 @@ def test_a_stopped_sweep_ends_with_a_line_that_says_how_it_stands(tmp_path):
     assert "pending" not in errors
 
 
+@pytest.mark.slow
 def test_jobs_that_only_the_machine_ended_are_to_be_run_again(run_py, tmp_path, faulty):
     """Killed, as where memory runs out; without a word, as on a full disk."""
     sweep = ("-m", "seed=1,2,0", *faulty)
