@@ -91,8 +91,7 @@ def _several(store: RunStore, attempt: Path | None) -> int:
 def _not_begun(problem: Exception, store: RunStore) -> int:
     """Say why an attempt ends before it has begun; return the exit code."""
     code = AGAIN if is_machine_trouble(problem, store.folder) else FAILED
-    said = in_words(problem) if isinstance(problem, OSError) and problem.errno else str(problem)
-    print(f"error: {shown(said)}", file=sys.stderr)
+    print(f"error: {shown(in_words(problem))}", file=sys.stderr)
     if code == AGAIN:
         print(MENDED, file=sys.stderr)
     _tell(store, error=_in_short(problem), exit_code=code)

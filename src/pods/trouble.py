@@ -72,12 +72,14 @@ def _blame(machine: bool, what: str) -> int:
     return AGAIN if machine else BAD_INPUT
 
 
-def in_words(error: OSError) -> str:
-    """What the operating system says, and of which file."""
+def in_words(error: Exception) -> str:
+    """What an error says; of the operating system's, also of which file."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
     if error.errno == errno.EEXIST:  # a file, where a folder was to be made
         said = os.strerror(errno.ENOTDIR)
     else:
-        said = error.strerror or os.strerror(error.errno or 0)
+        said = error.strerror or os.strerror(error.errno)
     return said if error.filename is None else f"{error.filename}: {said}"
 
 

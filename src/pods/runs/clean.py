@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pods.runs import checkpoint
 from pods.runs.files import TRASH, remove, size
-from pods.runs.history import leftovers
+from pods.runs.history import STEP, leftovers
 from pods.runs.status import state_of
 from pods.runs.store import DAMAGED, OPTIMIZER, RunStore, run_folders
 from pods.trouble import in_words, is_machine_trouble
@@ -109,7 +109,7 @@ def _of_run(store: RunStore, state: str, states: Sequence[str]) -> Iterator[Remo
     if state == "done":
         found += [
             (path, "only to go on from, and the run is done")
-            for path in sorted(store.checkpoints.glob(f"step-??????/{OPTIMIZER}"))
+            for path in sorted(store.checkpoints.glob(f"{STEP}/{OPTIMIZER}"))
         ]
         found += [(path, "damaged, and made again")
                   for path in sorted(store.checkpoints.glob(f"*{DAMAGED}"))]  # fmt: skip

@@ -109,9 +109,14 @@ def check_size(path: Path, expected: int | None) -> int:
     Raises:
         Altered: it is no file, or not as large as was expected.
     """
-    if path.exists() and not path.is_file():
-        raise Altered(f"{path} is no file")
-    found = path.stat().st_size if path.exists() else 0
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        found = 0
+    else:
+        if not stat.S_ISREG(status.st_mode):
+            raise Altered(f"{path} is no file")
+        found = status.st_size
     if expected is not None and found != expected:
         raise Altered(f"{path} has {found:,} bytes, and not the {expected:,} that were written")
     return found
@@ -151,10 +156,8 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
         durable: bring it to the disk, so that even a power cut leaves one or the other.
     """
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    if (
-        temporary.is_symlink() or temporary.exists()
-    ):  # of a process of this number, or set as a trap
-        temporary.unlink()
+    if temporary.is_symlink() or temporary.exists():
+        temporary.unlink()  # a dead process of the same number left it, or somebody set a trap
     try:
         with open(temporary, "xb", opener=own) as file:
             file.write(content.encode() if isinstance(content, str) else content)
