@@ -15,9 +15,10 @@
 # %% [markdown]
 # # Accuracy against training time
 #
-# The figure of a study, from its run folders or from the PODS authors' released logs. Set `STUDY`
-# (or the environment variable `PODS_STUDY`) to the study's folder: `runs/quickstart` after
-# `python src/run.py experiment=quickstart`, `runs/published` after `pods import-published FOLDER`.
+# This notebook draws the figure of a study, from its run folders or from the PODS authors' released
+# logs. Set `STUDY` (or the environment variable `PODS_STUDY`) to the study's folder:
+# `runs/quickstart` after `python src/run.py experiment=quickstart`, `runs/published` after
+# `pods import-published FOLDER`.
 
 # %%
 # %matplotlib inline
@@ -27,39 +28,39 @@ from pathlib import Path
 from IPython.display import display
 
 from pods.analysis.comparison.compare import compare
-from pods.analysis.comparison.words import paragraphs
+from pods.analysis.comparison.formatting import format_comparison
 from pods.analysis.figures import drawings
-from pods.analysis.load import load
+from pods.analysis.study import load
 from pods.analysis.tables import tables
 from pods.runs.store import run_folders
 
 STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
 
 # %% [markdown]
-# `load` checks every (arm, seed, checkpoint, repeat, question) and raises with a line for each
-# hole; `allow_missing=True` goes on without what is missing.
+# `load` checks every (arm, seed, checkpoint, repeat, question) and raises an error with a line for
+# each problem; with `allow_missing=True` it leaves out what is missing.
 
 # %%
 study = load(STUDY, run_folders(STUDY))
-made = tables(study)
-display(made.summary)
+study_tables = tables(study)
+display(study_tables.summary)
 
 # %%
-figures = {drawing.name: drawing for drawing in drawings(study, made)}
+figures = {drawing.name: drawing for drawing in drawings(study, study_tables)}
 display(figures["accuracy_vs_time"].draw())
 
 # %% [markdown]
-# What the difference between two arms is, and how sure that is. Name others, or none for all pairs.
+# The arms compared, each with the GRPO arm. To compare others, name them: `compare(study, ["pods",
+# "random"])` compares the first with each of the others.
 
 # %%
-series = list(study.runs.series.unique())
-if len(series) > 1:
-    comparison = compare(study, series[:2])
-    print(paragraphs(comparison))
+if study.runs.series.nunique() > 1:
+    comparison = compare(study)
+    print(format_comparison(comparison, verbose=True))
     display(comparison.contrasts)
 
 # %% [markdown]
-# Every other figure that the study has the runs for.
+# Every other figure for which the study has the runs.
 
 # %%
 for name, drawing in figures.items():

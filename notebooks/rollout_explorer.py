@@ -13,7 +13,7 @@
 # ---
 
 # %% [markdown]
-# # Rollouts: what was generated, what it earned, what was kept
+# # Rollouts: completions, their rewards, and which of them were kept
 #
 # Runs write the rollouts of step 1 and of every `rollouts_every_steps`-th step. Set `STUDY` (or
 # the environment variable `PODS_STUDY`) to a study's folder.
@@ -32,8 +32,8 @@ RUN = run_folders(STUDY)[0]
 RUN, rollout_steps(RUN)
 
 # %% [markdown]
-# A row a prompt of the step: how many rollouts, how many right, and what selection did to the
-# spread of their rewards. Without spread there is no gradient.
+# One row per prompt of the step: the number of rollouts, the share of correct ones, and the effect
+# of selection on the spread of their rewards. Without spread there is no gradient.
 
 # %%
 step = rollout_steps(RUN)[-1]
@@ -41,7 +41,7 @@ rollouts = read_rollouts(RUN, step)
 groups(rollouts)
 
 # %% [markdown]
-# All rollouts of the step by reward, and how many of them were kept.
+# The number of rollouts of the step by reward, and how many of them were kept.
 
 # %%
 rollouts.groupby(["problem", "reward"]).kept.agg(["size", "sum"])
@@ -55,7 +55,7 @@ for row in examples(rollouts).itertuples():
     print(row.question, row.completion, sep="\n")
 
 # %% [markdown]
-# The same over the course of the run, means over the prompts of each step.
+# The same over the course of the run, averaged over the prompts of each step.
 
 # %%
 columns = ["correct", "reward_std", "kept_correct", "kept_reward_std"]

@@ -1,11 +1,11 @@
-"""`python SCRIPT ARGUMENTS...` in a process that a fork server has forked; a script, not a module.
+"""Run `python SCRIPT ARGUMENTS...` in a forked process that has already imported the libraries.
 
     python -m as_typed FOLDERS SCRIPT ARGUMENTS...
 
-FOLDERS: how many folders `sys.path` begins with that a fresh process would not have.
+FOLDERS: number of folders at the start of `sys.path` that a new process would not have.
 
-A sweep in such a process has its own fork server, which is forked too: the libraries are imported
-here. `test_fork_server.py` launches them as users do.
+A sweep in such a process forks its own fork server, too, which then has the libraries already.
+`test_fork_server.py` starts fork servers as users do.
 """
 
 import atexit
@@ -22,16 +22,16 @@ KNOWN = set(sys.modules)
 
 
 class Process:
-    """The forked server, as `subprocess.Popen` would show it."""
+    """Present the forked server like a `subprocess.Popen`."""
 
     returncode = None
 
     def __init__(self, pid):
         self.pid = pid
 
-    def poll(self, how=os.WNOHANG):
+    def poll(self, options=os.WNOHANG):
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, how)
+            pid, status = os.waitpid(self.pid, options)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
@@ -40,14 +40,14 @@ class Process:
 
 
 def launch(server, words, stdin):
-    """In place of `ForkServer._launch`: a fork of this process, which ends as a Python would."""
+    """Replace `ForkServer._launch` by a fork of this process that ends as Python would."""
     pid = os.fork()
     if pid:
         return Process(pid)
     os.setsid()
     os.dup2(stdin, 0)
-    server._control.close()  # else the server would not see that the sweep's process is gone
-    for name in set(sys.modules) - KNOWN:  # a rule of a user's own, which each job imports anew
+    server._control.close()  # else the server would not notice the end of the sweep
+    for name in set(sys.modules) - KNOWN:  # such as a user's rule, which each job imports again
         del sys.modules[name]
     code = 0
     try:

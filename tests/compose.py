@@ -1,4 +1,4 @@
-"""Configs for tests, composed from conf/ as the command line would."""
+"""Configs for tests, composed from conf/ as the command line does."""
 
 import copy
 import functools
@@ -9,12 +9,12 @@ from typing import Any
 
 from hydra._internal.config_repository import ConfigRepository
 
-from pods import compose
-from pods.checks import build
-from pods.config import Config
+from pods.config import compose
+from pods.config.checks import validate
+from pods.config.schema import Config
 
 ROOT = Path(__file__).parents[1]
-_once = functools.cache(compose.compose)  # Hydra takes 0.2 s, and most tests say the same words
+_once = functools.cache(compose.compose)  # Hydra takes 0.2 s, and most tests use the same
 
 
 _load = ConfigRepository.load_config
@@ -22,7 +22,7 @@ _files: dict[Any, bytes] = {}
 
 
 def _load_once(repository: ConfigRepository, config_path: str) -> Any:
-    """Read a file of conf/ once: it is a quarter of what Hydra takes; each gets its own copy."""
+    """Read a file of conf/ once, which is a quarter of Hydra's time; return a new copy."""
     key = config_path, *((source.provider, source.path) for source in repository.sources)
     if key not in _files:
         _files[key] = pickle.dumps(_load(repository, config_path))
@@ -32,16 +32,15 @@ def _load_once(repository: ConfigRepository, config_path: str) -> Any:
 ConfigRepository.load_config = _load_once
 
 
-def compose_once(words: Sequence[str]) -> dict[str, Any]:
-    """What `pods.compose.compose` gives, composed the first time these words come."""
-    return copy.deepcopy(_once(tuple(words)))
+def compose_once(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return `pods.config.compose.compose(overrides)`, composed only the first time."""
+    return copy.deepcopy(_once(tuple(overrides)))
 
 
 def composed(*overrides: str) -> Config:
-    """The config that these words on the command line give."""
-    words = [word for word in overrides if not word.startswith("runs_dir=")]
-    values = compose_once(words)
-    for word in overrides:  # another folder in every test; nothing in conf/ refers to it
-        if word not in words:
-            values["runs_dir"] = word.removeprefix("runs_dir=")
-    return build(values)
+    """Return the config that these overrides give on the command line."""
+    values = compose_once([each for each in overrides if not each.startswith("runs_dir=")])
+    for override in overrides:  # a different folder in every test; nothing in conf/ refers to it
+        if override.startswith("runs_dir="):
+            values["runs_dir"] = override.removeprefix("runs_dir=")
+    return validate(values)

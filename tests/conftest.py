@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from running import start, start_forked
 
-from pods.cli import main
+from pods.cli.main import main
 
 # a shell's background jobs ignore it, and so would the runs that tests start and stop
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -32,7 +32,7 @@ def _hang():
 
 
 def _stale():
-    from pods.rollouts import vllm_engine
+    from pods.engines import vllm_engine
 
     vllm_engine.merge = lambda *arguments: 1.0
 

@@ -1,4 +1,4 @@
-"""`src/run.py` in a fork of a server that has imported what it needs. Itself it imports nothing."""
+"""Run `src/run.py` in a fork of a server that has imported its libraries; import none here."""
 
 import gc
 import os
@@ -8,17 +8,18 @@ from pathlib import Path
 
 from compose import ROOT
 
-ON_VLLM = (  # what a run on it imports, and what vLLM itself does when it starts
-    "pods.assemble", "pods.rehearsal", "pods.rollouts.vllm_engine", "vllm.v1.engine.core",
+ON_VLLM = (  # the imports of a run on vLLM, and those of vLLM when it starts
+    "pods.training.build", "pods.training.preflight", "pods.engines.vllm_engine",
+    "vllm.v1.engine.core",
     "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama",
 )  # fmt: skip
 
 
-def run(place: Path, words: tuple[str, ...], environment: dict[str, str]) -> None:
-    """Be `python run.py WORDS` in a folder; what it says is there too, in out and err."""
-    assert sys.modules.keys() >= {*ON_VLLM}, "the server could not import them"
-    gc.freeze()  # vLLM collects garbage again and again, and none is among what was imported
-    os.chdir(place)
+def run(folder: Path, words: tuple[str, ...], environment: dict[str, str]) -> None:
+    """Become `python run.py WORDS` in a folder, with its output in the files out and err."""
+    assert sys.modules.keys() >= {*ON_VLLM}, "the server could not import all modules"
+    gc.freeze()  # vLLM often collects garbage; imported modules contain none
+    os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     for number, name in enumerate((os.devnull, "out", "err")):

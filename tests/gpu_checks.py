@@ -20,14 +20,14 @@ sys.path.append(str(Path(__file__).parents[1] / "experiments" / "benchmarks"))
 from gpu_config import read
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pods.config import Config
+from pods.config.schema import Config
+from pods.engines.transformers_engine import TransformersEngine
 from pods.policy import attention
-from pods.policy.load import Policy, load
-from pods.policy.scoring import score_all
+from pods.policy.policy import Policy, load
+from pods.policy.scoring import Context, score_all
 from pods.policy.update import update
-from pods.records import Rollout, Sampling
-from pods.rollouts.transformers_engine import TransformersEngine
-from pods.runs.clock import TrainClock
+from pods.training.clock import TrainClock
+from pods.types import GenerationRequest, Rollout, Sampling
 
 VOCABULARY = 32768
 PROMPT, LENGTHS = 40, (180, 240, 200, 220)  # more than the 2^24 logits that are a chunk
@@ -87,7 +87,7 @@ def gradient(policy: Policy, config: Config, rollouts: list[Rollout]) -> Tensor:
     """The gradient of one on-policy update, flat, on the CPU; the weights do not move."""
     keep = Keep([p for p in policy.model.parameters() if p.requires_grad], lr=1.0)
     still = replace(config, update=replace(config.update, lr=1e-30))
-    update(policy, keep, still, rollouts, SIGNS, 1)  # type: ignore[arg-type]
+    update(Context(policy, still), keep, rollouts, SIGNS, 1)  # type: ignore[arg-type]
     return keep.gradient
 
 
@@ -127,7 +127,7 @@ def chunked_is_plain(device: str, dtype: torch.dtype, bound: float) -> None:
     for frozen_head in (True, False):
         policy, exact = (wide_policy(device, dtype, frozen_head) for _ in range(2))
         exact.model.float()  # the same weights, rounded or not
-        found = torch.cat(score_all(policy, config, lambda: None, rollouts)).cpu()
+        found = torch.cat(score_all(Context(policy, config), rollouts)).cpu()
         with torch.no_grad():
             plain = [plain_logprobs(exact, r, config.sampling.temperature) for r in rollouts]
         below(apart(found, torch.cat(plain).cpu()), bound, "log-probs")
@@ -162,10 +162,12 @@ def generation_has_the_trainers_logprobs(device: str) -> None:
     prompts = [tuple(policy.tokenizer.encode(q, add_special_tokens=False))
                for q in ("7+8-4+1?", "1-3?")]  # fmt: skip
     sampling = Sampling(config.sampling.temperature, 24)
-    first, again = (engine.generate(prompts, 16, sampling, [1, 2]) for _ in range(2))
+    first, again = (
+        engine.generate(GenerationRequest(prompts, 16, sampling, [1, 2])) for _ in range(2)
+    )
     flat = [rollout for group in first for rollout in group]
     assert [r.completion_ids for r in flat] == [r.completion_ids for g in again for r in g]
-    scores = torch.cat(score_all(policy, config, lambda: None, flat)).cpu()
+    scores = torch.cat(score_all(Context(policy, config), flat)).cpu()
     drawn_at = torch.from_numpy(np.concatenate([rollout.logprobs for rollout in flat]))
     below(float((scores - drawn_at).abs().max()), 1e-4, "largest gap of a log-prob")
 

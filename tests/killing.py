@@ -5,7 +5,7 @@
     python killing.py vllm FOLDER KILLS SEED       SIGKILL alone, on vLLM
 
 One warm process forks every attempt, so that a start costs a fork and not the import of torch.
-Each attempt is `pods.job.execute` as a user's process calls it, under a training clock that ticks
+Each attempt is `launch.job.execute` as a user's process calls it, under a training clock that ticks
 and a wall clock that is set to another day at every look. The attempt says on a pipe which phase it
 enters; a random moment later its end comes. Prints JSON for `test_kill.py`: what happened, and
 every difference to a run that was left alone.
@@ -27,14 +27,14 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 from compose import composed
 
-from pods import assemble, job  # noqa: F401  (what an attempt imports, before the forks)
 from pods.analysis import plots  # noqa: F401
-from pods.analysis.study import draw
+from pods.analysis.draw import draw
+from pods.launch import job
 from pods.runs.files import read_lines
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint
-from pods.runs.meter import Meter
 from pods.runs.store import RunStore
+from pods.training.clock import Meter
 
 SMALL = ("tracking=none", "nm.n=8", "nm.m=4", "prompts_per_step=2", "rollouts_every_steps=2",
          "evaluation.questions=16", "evaluation.repeats=2", "engine.max_rows=8",
@@ -165,7 +165,7 @@ def bytes_of(store: RunStore) -> dict[str, bytes]:
     return {n: p.read_bytes() for n, p in names.items() if not own & set(Path(n).parts)}
 
 
-def kill_and_go_on(
+def kill_and_resume(
     store: RunStore, wanted: list[str], chance: random.Random, kills: Counter
 ) -> None:
     """Run to the end, killed once for each phase that is wanted, if it is reached."""
@@ -217,7 +217,7 @@ def kill(folder: Path, wanted_kills: int, seed: int, kinds: dict = KINDS) -> dic
         wanted = sorted(STRATA, key=lambda s: (kills[s], chance.random()))[:3]
         chance.shuffle(wanted)
         wanted.sort(key="aggregation".__eq__)
-        kill_and_go_on(store, wanted, chance, kills)
+        kill_and_resume(store, wanted, chance, kills)
         found = differences(bytes_of(store), expected[kind])
         wrong += [f"{kind} {runs}: {name}" for name in found]
         if not found:

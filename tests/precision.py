@@ -1,4 +1,4 @@
-"""A model that really computes in float64: transformers' norm layers go through float32."""
+"""Models that compute everything in float64: transformers' norm layers go through float32."""
 
 from functools import partial
 
@@ -9,10 +9,8 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 def to_double(model):
     """Make weights and norms of a Llama float64, in place."""
     model.double()
-    for part in model.modules():
-        if isinstance(part, LlamaRMSNorm):
-            part.forward = partial(
-                rms_norm, normalized_shape=part.weight.shape, weight=part.weight,
-                eps=part.variance_epsilon,
-            )  # fmt: skip
+    for layer in model.modules():
+        if isinstance(layer, LlamaRMSNorm):
+            weight, eps = layer.weight, layer.variance_epsilon
+            layer.forward = partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps)
     return model

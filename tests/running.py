@@ -1,4 +1,4 @@
-"""Runs for tests: a short one, its process or none, and what of it must repeat."""
+"""Start short runs for tests, and compare their results."""
 
 import functools
 import os
@@ -12,11 +12,11 @@ from typing import IO
 
 from compose import ROOT, composed
 
-from pods import job
-from pods.launch.fork_server import Forked, ForkServer
-from pods.launch.local import FORKED_WITH, TRACKED_WITH
+from pods.launch import job
+from pods.launch.fork_server import ForkedProcess, ForkServer
+from pods.launch.local_backend import PRELOADED, PRELOADED_FOR_TRACKING
 from pods.runs.files import read_lines
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.store import RunStore
 
 SHORT = ("budget.max_steps=4", "checkpoint.every_steps=2", "evaluation.questions=16",
@@ -29,7 +29,7 @@ def run_folder(tmp_path: Path) -> Path:
 
 
 def science_of(folder: Path) -> tuple[list, dict[str, bytes]]:
-    """What must be equal in equal runs: metrics without seconds, and the bytes of the rest."""
+    """Return what equal runs must share: metrics without seconds, and the bytes of other files."""
     lines = [
         {k: v for k, v in line.items() if "seconds" not in k}
         for line in read_lines(folder / "metrics.jsonl")
@@ -41,39 +41,40 @@ def science_of(folder: Path) -> tuple[list, dict[str, bytes]]:
 
 
 def run_here(*overrides: str) -> RunStore:
-    """A run to its end in this process, which has imported torch already."""
+    """Execute a run in this process, which has already imported torch."""
     store = freeze(composed(*overrides))
     assert job.execute(store.folder) == job.DONE
     return store
 
 
 RUN_PY = str(ROOT / "src" / "run.py")
-# all that `run.py` may import, to the figure
+# all modules that `run.py` may import, until the figure is drawn
 IMPORTED = (
-    *FORKED_WITH, *TRACKED_WITH, "hydra", "pods.sweep", "pods.dry_run", "pods.analysis.plots",
+    *PRELOADED, *PRELOADED_FOR_TRACKING, "hydra", "pods.launch.sweep", "pods.launch.dry_run",
+    "pods.analysis.plots",
 )  # fmt: skip
 
 
 @functools.cache
 def server() -> ForkServer:
-    """Forks what these tests start; it ends with their process."""
+    """Return the server that forks the processes of the tests; it ends with this process."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(ROOT / "tests")
     try:
-        found = ForkServer(1, IMPORTED)
+        fork_server = ForkServer(1, IMPORTED)
     finally:
         os.environ.pop("PYTHONPATH")
         if before is not None:
             os.environ["PYTHONPATH"] = before
-    wait_for(lambda: not found.is_loading(), 120)
-    assert found.is_alive()
-    return found
+    wait_for(lambda: not fork_server.is_loading(), 120)
+    assert fork_server.is_alive()
+    return fork_server
 
 
 class Started:
-    """A `run.py` that was forked, as `Popen` would show it."""
+    """A forked `run.py`, with the methods of `Popen`."""
 
-    def __init__(self, process: Forked, consoles: list[IO[str]]) -> None:
+    def __init__(self, process: ForkedProcess, consoles: list[IO[str]]) -> None:
         self._process, self._consoles = process, consoles
         self.pid = process.pid
         self.poll, self.terminate = process.poll, process.terminate
@@ -94,7 +95,7 @@ class Started:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float = 900) -> tuple[str, str]:
-        """Wait for the end; return stdout and, where it is apart, stderr."""
+        """Wait for the end; return stdout and stderr, which is empty if both were merged."""
         self.wait(timeout)
         for console in self._consoles:
             console.seek(0)
@@ -105,14 +106,14 @@ class Started:
 def start(
     folder: Path, *arguments: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.STDOUT
 ) -> subprocess.Popen[str]:
-    """`python src/run.py ARGUMENTS` in a folder, by a fresh Python."""
+    """Start `python src/run.py ARGUMENTS` in a folder, in a new Python."""
     return subprocess.Popen(
         [sys.executable, RUN_PY, *arguments], cwd=folder, stdout=stdout, stderr=stderr, text=True
     )
 
 
 def start_forked(folder: Path, *arguments: str, apart: bool = False) -> Started:
-    """The same where a fork hides nothing: with its libraries imported; stderr may be apart."""
+    """Fork `run.py ARGUMENTS` from a server that has imported its libraries, which is faster."""
     consoles = [tempfile.TemporaryFile("w+") for _ in range(1 + apart)]  # noqa: SIM115
     words = ["as_typed", "3", RUN_PY, *arguments]
     stdout, stderr = consoles[0].fileno(), consoles[-1].fileno()
@@ -126,7 +127,7 @@ atexit.register(lambda: open({path!r}, "w").write(" ".join(sys.modules)))
 
 
 def note_imports(tmp_path: Path, monkeypatch) -> Path:
-    """Have fresh Pythons write the names of all that they have imported into a file."""
+    """Let new Pythons write the names of the modules that they import into a file."""
     path = tmp_path / "imported"
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(WATCHED.format(path=str(path)))
@@ -137,5 +138,5 @@ def note_imports(tmp_path: Path, monkeypatch) -> Path:
 def wait_for(condition, seconds: float = 180.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "the condition was not met in time"
         time.sleep(0.02)

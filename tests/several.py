@@ -1,7 +1,7 @@
 """Steps of a run by one process, or by as many as were started. A script, not a module.
 
     python several.py OUT KEY=VALUE...                               alone
-    python -m pods.torchrun FOLDER N several.py OUT KEY=VALUE...     together
+    python -m pods.launch.local_processes FOLDER N several.py OUT KEY=VALUE...     together
     torchrun ... several.py OUT KEY=VALUE...                         together, as by hand
 
 OUT/gradients.safetensors has each optimizer update's whole gradient, before clipping, and
@@ -18,18 +18,18 @@ import torch
 from compose import composed
 from safetensors.torch import save_file
 
-from pods.assemble import build, build_worker, load_data
-from pods.crew import follow
+from pods.launch.local_processes import exit_immediately, rank
 from pods.policy import update as room
-from pods.policy.optimizer import trained
-from pods.policy.orders import Orders
-from pods.policy.sharding import whole
-from pods.policy.team import ALONE, join
-from pods.runs.frozen import freeze
-from pods.runs.meter import Meter
-from pods.runs.tracking import NoTracker
-from pods.stop import Stop
-from pods.torchrun import leave, rank
+from pods.policy.fsdp import full_tensor
+from pods.policy.optimizer import trained_weights
+from pods.policy.process_group import SINGLE_PROCESS, join
+from pods.runs.freeze import freeze
+from pods.runs.tracking.wandb_tracker import NoTracker
+from pods.system.signals import Stop
+from pods.training.build import build_trainer, build_worker, load_data
+from pods.training.clock import Meter
+from pods.training.commands import CommandChannel
+from pods.training.worker_group import serve
 
 
 def watch(optimizer: torch.optim.AdamW, found: dict[str, torch.Tensor]) -> None:
@@ -38,7 +38,7 @@ def watch(optimizer: torch.optim.AdamW, found: dict[str, torch.Tensor]) -> None:
 
     def keep(parameters, limit):
         for i, parameter in enumerate(parameters):
-            found[f"{len(found):05d}.{i}"] = whole(parameter.grad).clone()
+            found[f"{len(found):05d}.{i}"] = full_tensor(parameter.grad).clone()
         return clip(parameters, limit)
 
     room.torch.nn.utils.clip_grad_norm_ = keep
@@ -46,23 +46,25 @@ def watch(optimizer: torch.optim.AdamW, found: dict[str, torch.Tensor]) -> None:
 
 def main(out: Path, *words: str) -> None:
     config = composed("tracking=none", f"runs_dir={out / 'runs'}", *words)
-    team = ALONE if rank() is None else join("cpu")
+    process_group = SINGLE_PROCESS if rank() is None else join("cpu")
     gradients: dict[str, torch.Tensor] = {}
-    if not team.leads:
-        orders = Orders(team)
-        worker = build_worker(config, load_data(config, orders.look), orders.look, team)
+    if not process_group.is_main:
+        commands = CommandChannel(process_group)
+        worker = build_worker(
+            config, load_data(config, commands.heartbeat), commands.heartbeat, process_group
+        )
         watch(worker.optimizer, gradients)
-        follow(worker, orders)
+        serve(worker, commands)
         return
     store = freeze(config)
     with store.lock() as lock:
-        made = build(config, store, lock, NoTracker(), Stop(), time.perf_counter, Meter(),
-                     lambda: None, team)  # fmt: skip
-    watch(made.crew.worker.optimizer, gradients)
-    with made.crew.at_work():
+        made = build_trainer(config, store, lock, NoTracker(), Stop(), time.perf_counter, Meter(),
+                     lambda: None, process_group)  # fmt: skip
+    watch(made.workers.worker.optimizer, gradients)
+    with made.workers.release_on_exit():
         steps = [
             {
-                "places": [group.place for group in step.groups],
+                "places": [group.problem_index for group in step.groups],
                 "kept": [group.kept.tolist() for group in step.groups],
                 "tokens": [[r.completion_ids for r in group.rollouts] for group in step.groups],
                 "advantages": [group.advantages.tolist() for group in step.groups],
@@ -70,16 +72,16 @@ def main(out: Path, *words: str) -> None:
             }
             for step in made.loop.steps(0, made.selector)
         ]
-        made.crew.save(out)
-        made.crew.restore(out)
-        made.crew.sync()
-        made.crew.save(out / "again")
+        made.workers.save(out)
+        made.workers.restore(out)
+        made.workers.sync()
+        made.workers.save(out / "again")
     save_file(gradients, out / "gradients.safetensors")
     (out / "steps.json").write_text(json.dumps(steps))
-    assert all(p.grad is None for p in trained(made.crew.worker.optimizer))
+    assert all(p.grad is None for p in trained_weights(made.workers.worker.optimizer))
 
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), *sys.argv[2:])
     if rank() is not None:
-        leave(0)
+        exit_immediately(0)

@@ -1,7 +1,6 @@
-"""Slurm's commands, as far as submitit and a sweep use them, on this machine: jobs really run.
+"""Stand-ins for the Slurm commands that submitit uses; jobs run as processes of this machine.
 
-The folder SLURM_STAND_IN holds each job's script, arrays in progress and requeues. A job's step is
-signalled as `scancel --signal` would, by `signal_step`.
+The folder SLURM_STAND_IN holds the script of each array, the queued jobs and the requeues.
 """
 
 import os
@@ -12,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-COMMANDS = ("sbatch", "srun", "scontrol", "squeue")
+COMMANDS = ("sbatch", "srun", "scontrol", "sacct")
 
 
 def install(folder: Path, bin_folder: Path) -> None:
@@ -26,7 +25,7 @@ def install(folder: Path, bin_folder: Path) -> None:
 
 
 def steps(folder: Path) -> dict[str, int]:
-    """Process ids of the steps that run now, by job."""
+    """Return the process ids of the running steps, by job."""
     return {path.suffix[1:]: int(path.read_text()) for path in folder.glob("step.*")}
 
 
@@ -42,7 +41,7 @@ def sbatch(folder: Path, script: str) -> None:
 
 
 def tasks(folder: Path, number: str) -> tuple[list[str], int]:
-    """The jobs of a script, and how many of them may run at once."""
+    """Return the jobs of a script, and how many of them may run at once."""
     text = (folder / f"script.{number}").read_text()
     array = re.search(r"^#SBATCH --array=0-(\d+)%(\d+)$", text, re.M)
     if array is None:
@@ -51,7 +50,7 @@ def tasks(folder: Path, number: str) -> tuple[list[str], int]:
 
 
 def controller(folder: Path, number: str) -> None:
-    """Run a script's jobs, so many at a time, again where one asks to be requeued."""
+    """Run a script's jobs, a limited number at a time, and again if one is requeued."""
     waiting, at_once = tasks(folder, number)
     running: dict[str, subprocess.Popen] = {}
     while waiting or running:
@@ -79,7 +78,7 @@ def controller(folder: Path, number: str) -> None:
 
 
 def srun(folder: Path, *words: str) -> None:
-    """Replace this process by the step, with its output where it is asked for."""
+    """Replace this process by the step, and redirect its output."""
     job, rest = os.environ["STAND_IN_JOB"], list(words)
     output = rest[rest.index("--output") + 1]
     array, _, index = job.partition("_")
@@ -102,9 +101,15 @@ def scontrol(folder: Path, verb: str, job: str) -> None:
     (folder / f"requeue.{job}").touch()
 
 
-def squeue(folder: Path, *words: str) -> None:
-    assert "--array" in words and "--format=%i" in words
-    print("\n".join(path.suffix[1:] for path in folder.glob("queued.*")))
+def sacct(folder: Path, *words: str) -> None:
+    """Print the state of each job of the scripts named by `-j`."""
+    assert words[:3] == ("-o", "JobID,State,NodeList", "--parsable2")
+    print("JobID|State|NodeList")
+    running = steps(folder)
+    for number in words[4::2]:
+        for job in tasks(folder, number)[0]:
+            state = "RUNNING" if job in running else "PENDING"
+            print(f"{job}|{state if (folder / f'queued.{job}').exists() else 'COMPLETED'}|here")
 
 
 if __name__ == "__main__":

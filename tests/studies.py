@@ -1,4 +1,4 @@
-"""Run folders that a test writes by hand, as finished runs leave them."""
+"""Write run folders by hand, as finished runs leave them."""
 
 import json
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from compose import composed
 
-from pods.randomness import evaluation_seed
 from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt
 from pods.runs.files import append
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.store import RunStore
+from pods.seeding import evaluation_seed
 
 REPEATS, QUESTIONS = 2, 4
 BASE = ("evaluation.repeats=2", "task.test_size=4", "task.train_size=4", "budget.train_seconds=10",
@@ -36,10 +36,10 @@ def write_run(
     lenient: int | None = None,
     unanswered: Sequence[str] = (),
 ) -> RunStore:
-    """A finished run; the first of the repeats x questions answers are the right ones.
+    """Write a finished run; the first of the repeats x questions answers are the right ones.
 
-    The PODS authors' grader, where there is one, takes the `lenient` answers after those, too. The
-    first answers that are not right have the verdicts `unanswered`, the others are wrong.
+    The PODS authors' grader, if it is to be there, accepts `lenient` more answers after those. The
+    first answers that are not right have the verdicts `unanswered`, and the others are wrong.
 
     A step takes 3/4 of its seconds to generate and 1/4 to update; one without a point ends 1 s
     after the one before.
@@ -70,7 +70,7 @@ def write_evaluation(
     store: RunStore, step: int, at: float, right: int, repeats: int, questions: int,
     lenient: int | None = None, unanswered: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """A checkpoint and its records."""
+    """Write a checkpoint and the records of its evaluation."""
     write_clock = partial(store.write_clock, step=step, train_seconds=at, evaluation=True)
     checkpoint.commit(store.checkpoint(step), write_clock)
     seed = store.config().seed
@@ -85,14 +85,14 @@ def write_evaluation(
 
 
 def draw_in_one_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what is drawn: each figure as SVG alone, and not as PNG and PDF too."""
+    """Write each figure as SVG alone, for tests of its contents."""
     from pods.analysis import plots
 
     monkeypatch.setattr(plots, "METADATA", {".svg": plots.METADATA[".svg"]})
 
 
 def write_rollouts(store: RunStore, step: int) -> None:
-    """Rollouts of two prompts: four each, of which the best and the worst are kept."""
+    """Write four rollouts of each of two prompts; the best and the worst are kept."""
     store.write_rollouts(step, [
         {"problem": f"p{p}", "question": f"{p}+1=", "completion": f"<b>{p + i}</b>",
          "reward": 0.5 * i, "correct": i == 3, "format": True, "length": 3 + i, "finished": True,

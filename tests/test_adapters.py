@@ -1,4 +1,4 @@
-"""The adapters' own arithmetic, against PEFT's forward and autograd."""
+"""The adapters' own arithmetic, compared with PEFT's forward and autograd."""
 
 import pytest
 import torch
@@ -7,16 +7,15 @@ from peft.tuners.lora import Linear as LoraLinear
 from precision import to_double
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from pods.policy.load import load
-from pods.policy.merged import Merged
+from pods.policy.policy import load
 
 IDS = torch.arange(1, 13).view(2, 6)
 
 
-def made(dtype, *words):
-    """A policy with adapters away from their start, and a layer's PEFT forward on demand."""
+def disturbed(dtype, *overrides):
+    """A policy whose adapters are away from their start."""
     policy = load(
-        composed("model.tuning=lora", f"model.dtype={dtype}", "model.lora.alpha=24", *words)
+        composed("model.tuning=lora", f"model.dtype={dtype}", "model.lora.alpha=24", *overrides)
     )
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -26,7 +25,7 @@ def made(dtype, *words):
     return policy
 
 
-def results(policy):
+def logits_and_gradients(policy):
     """Logits, and the gradient of a function of them in every adapter."""
     policy.model.zero_grad()
     logits = policy.causal_lm(IDS).logits
@@ -37,38 +36,47 @@ def results(policy):
     }
 
 
+def lora_layers(policy):
+    return [layer for layer in policy.model.modules() if isinstance(layer, LoraLinear)]
+
+
+def assert_pefts_gradients(policy, gradients, bound):
+    """Compare with PEFT's own forward; return its logits."""
+    for layer in lora_layers(policy):
+        del layer.forward  # PEFT's is back
+    logits, expected = logits_and_gradients(policy)
+    for name, gradient in expected.items():
+        assert gradients[name].dtype == gradient.dtype
+        assert (gradients[name] - gradient).norm() <= bound * gradient.norm(), name
+    return logits
+
+
 @pytest.mark.parametrize(
     ("dtype", "bound"), [("float64", 1e-12), ("float32", 1e-5), ("bfloat16", 0.05)]
 )
-def test_it_is_pefts_forward_and_gradient(dtype, bound):
-    policy = made("float32" if dtype == "float64" else dtype)
+def test_forward_and_gradient_equal_pefts(dtype, bound):
+    policy = disturbed("float32" if dtype == "float64" else dtype)
     if dtype == "float64":
         to_double(policy.model)
-    logits, gradients = results(policy)
-    layers = [part for part in policy.model.modules() if isinstance(part, LoraLinear)]
-    assert len(layers) == 14
-    for layer in layers:
-        del layer.forward  # PEFT's is back
-    expected, slopes = results(policy)
+    logits, gradients = logits_and_gradients(policy)
+    assert len(lora_layers(policy)) == 14
+    expected = assert_pefts_gradients(policy, gradients, bound)
     assert logits.dtype == expected.dtype
     assert (logits - expected).abs().max() <= bound * expected.abs().max()
-    for name, slope in slopes.items():
-        assert gradients[name].dtype == slope.dtype
-        assert (gradients[name] - slope).norm() <= bound * slope.norm(), name
 
 
-def test_switched_off_it_is_the_layer_alone():
-    policy = made("float32")
+def test_a_disabled_adapter_leaves_the_layer_alone():
+    policy = disturbed("float32")
     with policy.reference() as model, torch.no_grad():
-        found = model(IDS).logits
+        logits = model(IDS).logits
     plain = load(composed()).causal_lm(IDS).logits
-    assert torch.equal(found, plain)
+    assert torch.equal(logits, plain)
     assert not torch.allclose(policy.causal_lm(IDS).logits, plain, atol=1e-3)
 
 
 def test_an_adapter_adds_alpha_over_rank_times_b_a():
-    policy = made("float32")  # alpha 24, rank 8
-    layer = next(part for part in policy.model.modules() if isinstance(part, LoraLinear))
+    policy = disturbed("float32")  # alpha 24, rank 8
+    layer = lora_layers(policy)[0]
     a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     assert a.shape[0] == b.shape[1] == 8
     x = torch.randn(3, 5, a.shape[1], generator=torch.Generator().manual_seed(0))
@@ -78,7 +86,7 @@ def test_an_adapter_adds_alpha_over_rank_times_b_a():
 
 
 def test_a_layer_with_a_bias_keeps_it(tmp_path):
-    """Qwen's queries, keys and values have one: in the update, and in the copy that decodes."""
+    """Qwen's queries, keys and values have one: in the update, and in the mirror that decodes."""
     tiny = load(composed())
     settings = AutoConfig.for_model(
         "qwen2", vocab_size=19, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
@@ -92,16 +100,9 @@ def test_a_layer_with_a_bias_keeps_it(tmp_path):
                 parameter.normal_()
     model.save_pretrained(tmp_path)
     tiny.tokenizer.save_pretrained(tmp_path)
-    policy = made("float32", f"model.path={tmp_path}")
-    merged = Merged(policy)
-    merged.follow()
-    logits, gradients = results(policy)
+    policy = disturbed("float32", f"model.path={tmp_path}")
+    policy.mirror.refresh()
+    logits, gradients = logits_and_gradients(policy)
     with torch.no_grad():
-        assert torch.allclose(merged.model(IDS).logits, logits, atol=1e-4)
-    for layer in policy.model.modules():
-        if isinstance(layer, LoraLinear):
-            del layer.forward  # PEFT's is back
-    expected, slopes = results(policy)
-    assert torch.allclose(logits, expected, atol=1e-4)
-    for name, slope in slopes.items():
-        assert (gradients[name] - slope).norm() <= 1e-3 * slope.norm(), name
+        assert torch.allclose(policy.mirror.model(IDS).logits, logits, atol=1e-4)
+    assert torch.allclose(logits, assert_pefts_gradients(policy, gradients, 1e-3), atol=1e-4)

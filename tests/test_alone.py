@@ -1,6 +1,6 @@
-"""One trainer, one log: a run whose folder somebody else touches stops, and the next mends it.
+"""A run whose folder something else changes stops, and the same command repairs it.
 
-The rule of each run reaches into the folder at step 3, as an operator or a fault might.
+The rule of each run changes the folder at step 3, as an operator or a fault might.
 """
 
 import json
@@ -12,11 +12,12 @@ import pytest
 from compose import composed
 from running import SHORT, run_folder, science_of
 
-from pods import cli, job
+from pods.cli.main import main
+from pods.launch import job
 from pods.runs import checkpoint
 from pods.runs.files import Altered, append, read_lines
-from pods.runs.frozen import Changed, freeze
-from pods.runs.lock import hold
+from pods.runs.freeze import Changed, freeze
+from pods.runs.lock import hold_lock
 from pods.runs.store import RunStore
 
 RULE = """
@@ -32,9 +33,9 @@ def rule(group, m, rng):
     return range(m)
 """
 FAULTS = {
-    "its log is removed": ("log.unlink()", "metrics.jsonl has 0 bytes, and not the "),
-    "its log is emptied": ("log.write_text('')", "metrics.jsonl has 0 bytes, and not the "),
-    "its log is longer": ("log.open('a').write('{}\\n')", "and not the "),
+    "its log is removed": ("log.unlink()", "metrics.jsonl has 0 bytes, but "),
+    "its log is emptied": ("log.write_text('')", "metrics.jsonl has 0 bytes, but "),
+    "its log is longer": ("log.open('a').write('{}\\n')", " were written"),
     "its lock is removed": ("lock.unlink()", ".lock was removed or replaced"),
     "its lock is another": ("lock.unlink(); lock.touch()", ".lock was removed or replaced"),
     "its folder is removed": ("shutil.rmtree(folder)", "was removed "),
@@ -44,7 +45,7 @@ FAULTS = {
 
 @pytest.fixture
 def fault(tmp_path, monkeypatch):
-    """Set what the rule does at step 3; with nothing it does nothing."""
+    """Set the code that the rule runs at step 3; by default none."""
     (tmp_path / "my_rules.py").write_text(RULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -57,7 +58,7 @@ def fault(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(fault, capfd):
-    """The run as the same command does it; how it ended and what it said."""
+    """Run the same command; return the exit code and the console."""
 
     def run():
         sys.modules.pop("my_rules", None)
@@ -73,7 +74,7 @@ def run(fault, capfd):
 
 @pytest.fixture
 def whole(run, fault, tmp_path):
-    """What the run leaves that nobody touches."""
+    """The results of a run that nothing disturbs."""
     fault()
     assert run()[0] == 0
     found = science_of(run_folder(tmp_path))
@@ -81,14 +82,17 @@ def whole(run, fault, tmp_path):
     return found
 
 
-def test_a_run_whose_log_lock_or_folder_is_touched_stops_and_the_same_command_mends_it(
+def test_a_run_whose_log_lock_or_folder_is_changed_stops_and_the_same_command_repairs_it(
     fault, whole, run, tmp_path
 ):
     for name, (code, said) in FAULTS.items():
         fault(code)
         stopped, printed = run()
         assert stopped == 75, (name, printed)
-        assert said in printed and "the same command goes on" in printed, (name, printed)
+        assert said in printed and "run the same command again to resume" in printed, (
+            name,
+            printed,
+        )
         assert "Traceback" not in printed, name
         moved = tmp_path / "old"
         if "folder" in name:  # nothing is written where it was
@@ -105,7 +109,7 @@ def test_a_run_whose_log_lock_or_folder_is_touched_stops_and_the_same_command_me
 
 
 @pytest.mark.slow
-def test_a_pipe_or_a_link_in_the_place_of_a_file_holds_nobody_and_leads_nowhere(
+def test_a_pipe_or_a_link_instead_of_a_file_blocks_nothing_and_is_not_followed(
     fault, whole, run, tmp_path
 ):
     outside = tmp_path / "outside.jsonl"
@@ -119,7 +123,7 @@ def test_a_pipe_or_a_link_in_the_place_of_a_file_holds_nobody_and_leads_nowhere(
             path.unlink(missing_ok=True)
             make(path)
             for verb in ("status", "aggregate", "evaluate", "clean"):
-                assert cli.main([verb]) in (0, 1, 2)
+                assert main([verb]) in (0, 1, 2)
             if name == "metrics.jsonl" and path.is_symlink():
                 with pytest.raises(ValueError, match="is a link to"):
                     run()
@@ -136,19 +140,19 @@ def test_a_pipe_or_a_link_in_the_place_of_a_file_holds_nobody_and_leads_nowhere(
 def test_a_rule_that_forks_leaves_one_trainer(fault, whole, run, tmp_path):
     fault("os.fork()")
     code, printed = run()
-    assert code == 0 and "a copy of the run's process would go on with the run" in printed
+    assert code == 0 and "a fork of the run's process must not continue the run" in printed
     assert science_of(run_folder(tmp_path)) == whole
 
 
-def test_a_rule_that_ends_python_has_failed(fault, run, tmp_path):
+def test_a_run_whose_rule_calls_exit_has_failed(fault, run, tmp_path):
     fault("sys.exit(0)")
     assert run()[0] == 1
     status = RunStore(run_folder(tmp_path)).status()
     assert (status["state"], status["error"]) == ("failed", "SystemExit: 0")
 
 
-def test_a_run_that_lost_part_of_what_it_must_hold_is_not_done(fault, whole, run, tmp_path):
-    """What can be made again is; of a checkpoint that is gone there is no second one."""
+def test_a_run_that_lost_a_file_it_must_have_is_not_done(fault, whole, run, tmp_path):
+    """Evaluations are made again; an earlier checkpoint cannot be restored."""
     for name in ("evaluations/step-000000.jsonl", "data.json", "config.yaml", "identity.json",
                  "checkpoints/step-000002/selection.json"):  # fmt: skip
         fault(f"(folder / '{name}').unlink()")
@@ -158,9 +162,11 @@ def test_a_run_that_lost_part_of_what_it_must_hold_is_not_done(fault, whole, run
         elif name.startswith("checkpoints"):
             assert code == 1 and "step-000002: selection.json is missing; only a new" in printed
             assert RunStore(run_folder(tmp_path)).status()["state"] == "failed"
-            assert cli.main(["clean", "--state", "failed", "--yes"]) == 0
+            assert main(["clean", "--state", "failed", "--yes"]) == 0
         else:
-            assert code == 75 and name in printed and "the same command goes on" in printed, printed
+            assert (
+                code == 75 and name in printed and "run the same command again to resume" in printed
+            ), printed
         if code:
             fault()
             assert run()[0] == 0, name
@@ -168,7 +174,7 @@ def test_a_run_that_lost_part_of_what_it_must_hold_is_not_done(fault, whole, run
         shutil.rmtree(tmp_path / "runs")
 
 
-def test_a_config_that_was_edited_meanwhile_is_not_what_was_run(fault, run, tmp_path):
+def test_a_config_that_is_edited_during_the_run_is_refused(fault, run, tmp_path):
     fault("path = folder / 'config.yaml'\n"
           "path.write_text(path.read_text().replace('max_steps: 4', 'max_steps: 5'))")  # fmt: skip
     code, printed = run()
@@ -179,7 +185,7 @@ def test_a_config_that_was_edited_meanwhile_is_not_what_was_run(fault, run, tmp_
 
 def forge(folder, name, content):
     """Put something else into a checkpoint, and into its manifest."""
-    files = checkpoint.files_of(folder)
+    files = checkpoint.manifest_files(folder)
     (folder / name).write_bytes(content)
     files[name] = {"bytes": len(content), "sha256": checkpoint.sha256(folder / name)}
     (folder / checkpoint.MANIFEST).write_text(checkpoint._manifest(files))
@@ -197,7 +203,7 @@ def forgeries():
     yield "clock.json", lambda c: json.dumps({**json.loads(c), "metrics_bytes": -1}).encode()
 
 
-def test_a_forged_checkpoint_is_named_and_the_one_before_is_taken(fault, whole, run, tmp_path):
+def test_a_forged_checkpoint_is_named_and_the_one_before_is_resumed(fault, whole, run, tmp_path):
     fault("raise RuntimeError")
     assert run()[0] == 1
     fault()
@@ -210,13 +216,13 @@ def test_a_forged_checkpoint_is_named_and_the_one_before_is_taken(fault, whole, 
         forge(path, name, content((path / name).read_bytes()))
         code, printed = run()
         assert code == 0, (name, printed)
-        assert "damaged checkpoint passed over: step-000002: " in printed, (name, printed)
-        assert "going on from step 0" in printed
+        assert "damaged checkpoint set aside: step-000002: " in printed, (name, printed)
+        assert "resuming from step 0" in printed
         shutil.rmtree(folder / "checkpoints" / "step-000002.damaged")
         assert science_of(folder) == whole, name
 
 
-def test_where_no_checkpoint_can_be_taken_up_the_same_command_begins_anew(
+def test_where_no_checkpoint_can_be_restored_the_same_command_starts_over(
     fault, whole, run, tmp_path
 ):
     """A policy that was half overwritten is not the one that a run begins with."""
@@ -227,38 +233,40 @@ def test_where_no_checkpoint_can_be_taken_up_the_same_command_begins_anew(
     for step in (0, 2):
         forge(RunStore(folder).checkpoint(step), "optimizer.safetensors", b"")
     code, printed = run()
-    assert code == 75 and "holds none to go on from; the same command goes on" in printed, printed
+    assert (
+        code == 75 and "holds no checkpoint to resume from; run the same command again" in printed
+    ), printed
     assert run()[0] == 0
     for path in (folder / "checkpoints").glob("*.damaged"):
         shutil.rmtree(path)
     assert science_of(folder) == whole
 
 
-def test_a_lock_that_was_replaced_while_it_was_waited_for_is_not_held(tmp_path):
+def test_a_lock_whose_file_was_replaced_is_not_held(tmp_path):
     path = tmp_path / ".lock"
-    with hold(path) as held:
-        held.check()
+    with hold_lock(path) as held:
+        held.check_held()
         path.unlink()
         with pytest.raises(Altered, match=r"\.lock was removed or replaced"):
-            held.check()
-        with hold(path) as other:  # what a second process would find
-            other.check()
+            held.check_held()
+        with hold_lock(path) as other:  # what a second process would find
+            other.check_held()
             with pytest.raises(Altered):
-                held.check()
+                held.check_held()
         child = os.fork()
         if not child:
-            other.check()
+            other.check_held()
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 75
 
 
-def test_a_line_is_added_to_nothing_but_what_was_written(tmp_path):
+def test_a_line_is_appended_only_to_what_was_written(tmp_path):
     path = tmp_path / "log.jsonl"
     size = append(path, [{"step": 1}], 0)
     assert size == path.stat().st_size and append(path, [], size) == size
     for content in (b"", b'{"step": 1}\n{}\n'):
         path.write_bytes(content)
-        with pytest.raises(Altered, match=f"has {len(content)} bytes, and not the {size} "):
+        with pytest.raises(Altered, match=f"has {len(content)} bytes, but {size} were written"):
             append(path, [{"step": 2}], size)
         assert path.read_bytes() == content
     assert read_lines(path) == [{"step": 1}, {}]

@@ -12,16 +12,16 @@ from compose import composed
 from studies import A, B, draw_in_one_format, write_run
 
 from pods.analysis import figures, plots
-from pods.analysis.curves import _windows, curves, on_grid
-from pods.analysis.load import IncompleteStudy, load
-from pods.analysis.names import OF_AN_ARM, _said, series_names
-from pods.analysis.read import open_run
-from pods.analysis.study import draw
+from pods.analysis.curves import _step_means, curves, on_grid
+from pods.analysis.draw import draw
+from pods.analysis.run_reader import open_run
+from pods.analysis.series_names import ARM_KEYS, _implied, series_names
+from pods.analysis.study import IncompleteStudy, load
 from pods.analysis.tables import SHOWN, readable, tables
-from pods.cli import main
-from pods.compose import compose
-from pods.config import CONF
-from pods.runs.identity import science
+from pods.cli.main import main
+from pods.config.compose import compose
+from pods.config.schema import CONF
+from pods.runs.identity import identity_keys
 
 
 def test_nothing_is_extrapolated():
@@ -62,7 +62,7 @@ def test_a_study_by_hand(tmp_path):
 
 
 def test_steps_between_grid_points_run_by_run(tmp_path):
-    """As one run after the other has it, to the last bit; an arm's runs end at unequal times."""
+    """Averaging all runs of an arm at once equals averaging them in turn, to the last bit."""
     rng = np.random.default_rng(0)
     grid = np.linspace(0.0, 9.0, 7)
     parts = []
@@ -79,7 +79,7 @@ def test_steps_between_grid_points_run_by_run(tmp_path):
                 }
             )
         )
-    found = _windows(pd.concat(parts), ["reward", "rollouts"], grid)
+    found = _step_means(pd.concat(parts), ["reward", "rollouts"], grid)
     for metric in ("reward", "rollouts"):
         wanted = []
         for run in sorted(parts, key=lambda run: run.run.iloc[0]):
@@ -110,37 +110,37 @@ def test_two_labels_on_one_config_make_one_curve(tmp_path):
     assert names(tmp_path, [], ["arm=pods", "seed=1"]) == ["pods 64→16"] * 2
 
 
-def test_an_arms_label_says_what_its_file_sets_and_no_more():
+def test_an_arms_label_implies_what_its_file_sets_and_no_more():
     """Words that change what an arm selects are shown beside its label."""
     words = (("arm=grpo",), ("arm=pods_greso",), ("arm=cppo",), ("arm=pods", "prompts=mopps"))
     configs = [composed(*one) for one in words]
-    assert series_names([(config, science(config)) for config in configs]) == [
+    assert series_names([(config, identity_keys(config)) for config in configs]) == [
         "grpo 16→16", "pods_greso 64→16", "cppo 64→16", "pods 64→16, prompts.selector=mopps",
     ]  # fmt: skip
-    assert _said("mine") == _said("../config") == _said("a" * 300) == {}
+    assert _implied("mine") == _implied("../config") == _implied("a" * 300) == {}
     unnamed = [composed(f"prompts={name}") for name in ("uniform", "greso")]
-    assert series_names([(config, science(config)) for config in unnamed]) == [
+    assert series_names([(config, identity_keys(config)) for config in unnamed]) == [
         "max_variance 64→16, prompts.selector=uniform",
         "max_variance 64→16, prompts.selector=greso",
     ]
 
 
 @pytest.mark.parametrize("arm", sorted(path.stem for path in (CONF / "arm").glob("*.yaml")))
-def test_what_an_arms_label_says_is_what_hydra_composes(arm):
+def test_an_arms_label_implies_what_hydra_composes(arm):
     values = compose([f"arm={arm}"])
-    for key, value in _said(arm).items():
+    for key, value in _implied(arm).items():
         group, name = key.split(".")
         assert values[group][name] == value
-    assert set(_said(arm)) == set(OF_AN_ARM)
+    assert set(_implied(arm)) == set(ARM_KEYS)
 
 
-def test_a_seed_that_one_series_lacks_is_a_hole(tmp_path):
+def test_a_seed_that_one_series_lacks_is_missing(tmp_path):
     runs = (["arm=pods"], ["arm=pods", "seed=1"], ["arm=grpo"])
     folders = [write_run(tmp_path, A, *overrides).folder for overrides in runs]
     with pytest.raises(IncompleteStudy, match="grpo 16→16 seed 1: never run"):
         load(tmp_path / "default", folders)
     study = load(tmp_path / "default", folders, allow_missing=True)
-    assert study.holes == ["grpo 16→16 seed 1: never run"]
+    assert study.missing == ["grpo 16→16 seed 1: never run"]
 
 
 def test_a_study_of_no_steps(tmp_path, monkeypatch):
@@ -156,8 +156,8 @@ def panels(study):
     return [axes.get_ylabel() for axes in drawn["training"].draw().axes]
 
 
-def test_answers_that_the_authors_grader_takes_too(tmp_path):
-    """Of 8 answers one more than are right; and of those at the end, two have no number."""
+def test_the_authors_grader_has_columns_of_its_own(tmp_path):
+    """One more of 8 answers than are right; at the end, two more have no number."""
     unanswered = ("none", "none", "timeout")
     stores = [write_run(tmp_path, points, f"seed={seed}", lenient=1, unanswered=unanswered)
               for seed, points in enumerate((A, B))]  # fmt: skip
@@ -180,7 +180,7 @@ def test_answers_that_the_authors_grader_takes_too(tmp_path):
     assert panels(study)[0] == plots.LABELS["lenient"]
 
 
-def test_what_is_in_form_need_not_be_right(tmp_path):
+def test_the_right_format_and_the_right_answer_are_counted_apart(tmp_path):
     """Of 8 answers 2 are right; one of those and one of the others are not in form."""
     store = write_run(tmp_path, A)
     path = store.evaluation_path(0)
@@ -205,7 +205,7 @@ def test_a_run_with_something_missing_is_in_no_mean(tmp_path):
     assert row["seconds_per_step"] == 6.0 and row["seconds/update"] == 1.5
 
 
-def test_what_no_run_has_is_nowhere(tmp_path):
+def test_a_column_that_no_run_has_is_left_out(tmp_path):
     """A task without the authors' grader, and every answer right or wrong."""
     study = load(tmp_path / "default", [write_run(tmp_path, A).folder])
     made = tables(study)
@@ -251,7 +251,7 @@ def test_figures_and_tables_are_written_with_stable_bytes(tmp_path):
 
 @pytest.mark.parametrize(("by", "sizes"), [("n", ["16_m16", "32_m16", "64_m16"]),
                                            ("m", ["64_m64", "64_m16", "64_m4"])])  # fmt: skip
-def test_scaling_figures_join_what_keeps_all_with_the_rule(tmp_path, by, sizes, monkeypatch):
+def test_scaling_figures_include_the_runs_that_keep_everything(tmp_path, by, sizes, monkeypatch):
     draw_in_one_format(monkeypatch)
     folders = [write_run(tmp_path, A, f"nm=n{size}").folder for size in sizes]
     list(draw(tmp_path / "default", folders))
@@ -276,7 +276,7 @@ def test_verbs(tmp_path, capsys, monkeypatch):
     assert not list((tmp_path / "default").glob("figures/*.tmp*"))
 
 
-def test_what_a_killed_process_left_half_written_goes(tmp_path, monkeypatch):
+def test_leftovers_of_a_killed_process_are_removed(tmp_path, monkeypatch):
     draw_in_one_format(monkeypatch)
     store = write_run(tmp_path, A)
     figures = tmp_path / "default" / "figures"

@@ -1,4 +1,4 @@
-"""Attention for decoding and the cache that appends in place, against transformers' own."""
+"""Attention for decoding and the cache that appends in place, compared with transformers'."""
 
 from types import SimpleNamespace
 
@@ -7,8 +7,8 @@ import torch
 from transformers.cache_utils import DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from pods.engines import transformers_engine
 from pods.policy.attention import attend
-from pods.rollouts import cache
 
 LAYER = SimpleNamespace(num_key_value_groups=3, is_causal=True, training=False)
 
@@ -21,28 +21,28 @@ def test_grouped_attention_equals_repeated_keys(masked, tokens):
     key, value = torch.randn(2, 3, 2, 5, 8, dtype=torch.float64)
     mask = torch.ones(3, 1, tokens, 5, dtype=torch.bool)
     mask[0, :, :, :2] = mask[1, :, :, 0] = False  # padding on the left
-    found, expected = (
-        one(LAYER, query, key, value, mask if masked else None, scaling=0.3)[0]
-        for one in (attend, sdpa_attention_forward)
+    mine, theirs = (
+        function(LAYER, query, key, value, mask if masked else None, scaling=0.3)[0]
+        for function in (attend, sdpa_attention_forward)
     )
-    assert found.shape == expected.shape == (3, tokens, 6, 8)
-    assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
+    assert mine.shape == theirs.shape == (3, tokens, 6, 8)
+    assert torch.allclose(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
-def test_the_cache_holds_what_transformers_own_holds(monkeypatch):
-    monkeypatch.setattr(cache, "BLOCK", 2)  # so that it grows several times
+def test_the_cache_holds_the_same_as_transformers(monkeypatch):
+    monkeypatch.setattr(transformers_engine, "BLOCK", 2)  # so that it grows several times
     torch.manual_seed(0)
-    mine, theirs = cache.block_cache(), DynamicCache()
+    mine, theirs = transformers_engine.block_cache(), DynamicCache()
     for tokens, keep in ((3, [0, 0, 1]), (1, None), (1, [2, 1]), (1, None), (1, None), (1, [1])):
         rows = 2 if tokens == 3 else theirs.layers[0].keys.shape[0]
         states = torch.randn(2, rows, 2, tokens, 4)
         for layer in (0, 1):
-            for one in (mine, theirs):
-                key, _ = one.update(*states, layer_idx=layer)
+            for cache in (mine, theirs):
+                key, _ = cache.update(*states, layer_idx=layer)
         assert torch.equal(key, theirs.layers[1].keys)
         assert mine.get_seq_length() == theirs.get_seq_length()
         if keep is not None:
-            for one in (mine, theirs):
-                one.batch_select_indices(torch.tensor(keep))
+            for cache in (mine, theirs):
+                cache.batch_select_indices(torch.tensor(keep))
         for a, b in zip(mine.layers, theirs.layers, strict=True):
             assert torch.equal(a.keys, b.keys) and torch.equal(a.values, b.values)

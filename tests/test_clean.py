@@ -1,7 +1,6 @@
 """`pods clean` and links: nothing outside the study is ever touched."""
 
 import os
-import shutil
 import socket
 from functools import partial
 from pathlib import Path
@@ -9,10 +8,10 @@ from pathlib import Path
 import pytest
 from compose import composed
 
-from pods import cli
+from pods.cli.main import main
 from pods.runs import checkpoint
 from pods.runs.files import append, remove, size
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.store import OPTIMIZER, RunStore
 
 
@@ -42,61 +41,60 @@ def places(tmp_path, monkeypatch):
     return run_in(tmp_path / "runs", 0), run_in(tmp_path / "outside", 1)
 
 
-def link(where, to):
-    where.parent.mkdir(parents=True, exist_ok=True)
-    where.symlink_to(to)
-    return where
+def link(path, target):
+    if path.exists():
+        remove(path)
+    path.symlink_to(target)
+    return path
 
 
 KINDS = {
-    "a folder of runs": lambda here, there: link(
-        Path("runs/default/alias"), there.folder.parents[1]
+    "a folder of runs": lambda inside, other: link(
+        Path("runs/default/alias"), other.folder.parents[1]
     ),
-    "a run": lambda here, there: link(
-        here.folder.with_name(there.folder.name), there.folder
-    ),
-    "its checkpoints": lambda here, there: (
-        shutil.rmtree(here.checkpoints), link(here.checkpoints, there.checkpoints))[1],
-    "a checkpoint": lambda here, there: (
-        shutil.rmtree(here.checkpoint(0)), link(here.checkpoint(0), there.checkpoint(0)))[1],
-}  # fmt: skip
+    "a run": lambda inside, other: link(inside.folder.with_name(other.folder.name), other.folder),
+    "its checkpoints": lambda inside, other: link(inside.checkpoints, other.checkpoints),
+    "a checkpoint": lambda inside, other: link(inside.checkpoint(0), other.checkpoint(0)),
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_that_a_link_leads_to_is_touched_and_the_link_is_named(places, kind, capsys):
-    here, there = places
-    made, before = KINDS[kind](here, there), tree(there.folder.parents[2])
+def test_nothing_beyond_a_link_is_touched_and_the_link_is_named(places, kind, capsys):
+    inside, other = places
+    created, before = KINDS[kind](inside, other), tree(other.folder.parents[2])
     for yes in ([], ["--yes"], ["--yes"]):
-        assert cli.main(["clean", *yes]) == 0
+        assert main(["clean", *yes]) == 0
         shown = capsys.readouterr().out
         assert (
-            str(made).rpartition("runs/")[2] in shown and "a link to" in shown and "kept" in shown
+            str(created).rpartition("runs/")[2] in shown
+            and "a link to" in shown
+            and "kept" in shown
         )
-    assert tree(there.folder.parents[2]) == before and made.is_symlink()
-    assert not (here.folder / "status.json.tmp123").exists()  # the study's own goes
-    assert cli.main(["clean", "--yes", "--state", "done"]) == 0
-    assert tree(there.folder.parents[2]) == before
-    assert not here.folder.exists()
-    assert made.is_symlink() == (kind == "a folder of runs")  # else it is the run's, or the run
+    assert tree(other.folder.parents[2]) == before and created.is_symlink()
+    assert not (inside.folder / "status.json.tmp123").exists()  # the study's own goes
+    assert main(["clean", "--yes", "--state", "done"]) == 0
+    assert tree(other.folder.parents[2]) == before
+    assert not inside.folder.exists()
+    assert created.is_symlink() == (kind == "a folder of runs")  # else it is the run's, or the run
 
 
-def test_a_link_that_is_to_go_goes_alone_however_it_is_named(places, capsys):
+def test_of_a_link_that_is_removed_the_target_stays_whatever_its_name(places, capsys):
     """A run that was a link and half removed: each later clean of the study used to fail."""
-    here, there = places
-    before = tree(there.folder)
-    for name in ("seed9-0123456789.trash", here.folder.name + ".trash"):
-        link(here.folder.with_name(name), there.folder)
+    inside, other = places
+    before = tree(other.folder)
+    for name in ("seed9-0123456789.trash", inside.folder.name + ".trash"):
+        link(inside.folder.with_name(name), other.folder)
     for name in ("checkpoints/step-000004.tmp", "checkpoints/step-000005.damaged", "wandb.trash"):
-        link(here.folder / name, there.folder)
-    (here.folder / "wandb").mkdir()
+        link(inside.folder / name, other.folder)
+    (inside.folder / "wandb").mkdir()
     for _ in range(2):
-        assert cli.main(["clean", "--yes"]) == 0
-    assert not [path for path in here.folder.parent.rglob("*") if path.is_symlink()]
-    assert cli.main(["clean", "--yes", "--state", "done"]) == 0
-    assert tree(there.folder) == before
+        assert main(["clean", "--yes"]) == 0
+    assert not [path for path in inside.folder.parent.rglob("*") if path.is_symlink()]
+    assert main(["clean", "--yes", "--state", "done"]) == 0
+    assert tree(other.folder) == before
 
 
-def test_a_link_counts_its_own_bytes_and_hides_no_old_trash(tmp_path):
+def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_bytes(b"0" * 10_000)
@@ -111,19 +109,17 @@ def test_a_link_counts_its_own_bytes_and_hides_no_old_trash(tmp_path):
 
 
 def test_a_run_may_be_a_link_but_nothing_in_it(places, monkeypatch):
-    here, there = places
+    inside, other = places
     for name in ("checkpoints", "evaluations", "metrics.jsonl"):
-        path = here.folder / name
-        shutil.rmtree(path, ignore_errors=True)
-        path.unlink(missing_ok=True)
-        link(path, there.folder / name)
-        with pytest.raises(ValueError, match=f"{name}: is a link to .*only the run's whole folder"):
+        path = inside.folder / name
+        link(path, other.folder / name)
+        with pytest.raises(ValueError, match=f"{name} is a link to .*: only the whole run folder"):
             freeze(composed("seed=0", "tracking=none"))
         path.unlink()
-    moved = here.folder.rename(Path("elsewhere").absolute())
-    here.folder.symlink_to(moved)
+    moved = inside.folder.rename(Path("elsewhere").absolute())
+    inside.folder.symlink_to(moved)
     assert freeze(composed("seed=0", "tracking=none")).folder.resolve() == moved
-    append(here.metrics_path, [{"step": 1}])
+    append(inside.metrics_path, [{"step": 1}])
     assert (moved / "metrics.jsonl").exists()
 
 
@@ -135,14 +131,14 @@ def test_a_study_is_a_name_in_every_verb(name, tmp_path, monkeypatch, capsys):
     verbs += [["compare", "--study", name], ["plan", "--study", name], ["plan", "--from", name],
               ["plot", "--overlay", name], ["import-published", ".", "--study", name]]  # fmt: skip
     for words in verbs:
-        assert cli.main(words) == 2, words
+        assert main(words) == 2, words
         shown = capsys.readouterr()
         assert shown.out == "" and shown.err.startswith("error: study="), words
         assert "letters, digits, dots" in shown.err and "\x1b" not in shown.err
 
 
 def test_a_manifest_names_nothing_outside_its_checkpoint(tmp_path):
-    """Also what is there and not in it is refused: a loader would open it."""
+    """Also what is other and not in it is refused: a loader would open it."""
     store = RunStore(tmp_path)
     outside = tmp_path / "outside"
     outside.write_text("secret")
@@ -156,7 +152,7 @@ def test_a_manifest_names_nothing_outside_its_checkpoint(tmp_path):
     assert checkpoint.damage(folder) is None
     entry = {"bytes": 6, "sha256": checkpoint.sha256(outside)}
     for name in ("../../outside", str(outside)):
-        files = {**checkpoint.files_of(folder), name: entry}
+        files = {**checkpoint.manifest_files(folder), name: entry}
         whole = (folder / checkpoint.MANIFEST).read_text()
         (folder / checkpoint.MANIFEST).write_text(checkpoint._manifest(files))
         assert "names a file outside" in checkpoint.damage(folder)
@@ -167,21 +163,21 @@ def test_a_manifest_names_nothing_outside_its_checkpoint(tmp_path):
         (folder / "policy" / "more").unlink()
     (folder / "policy" / "weights").unlink()
     (folder / "policy" / "weights").symlink_to(outside)
-    assert checkpoint.damage(folder) == "policy/weights is no file"
+    assert checkpoint.damage(folder) == "policy/weights is not a regular file"
     link(store.checkpoint(2), folder)
     assert "it is a link" in checkpoint.damage(store.checkpoint(2))
 
 
-def test_a_lock_that_is_no_file_is_a_line_about_its_run(places, capsys):
-    here, _ = places
+def test_a_lock_that_is_not_a_file_is_one_line_about_its_run(places, capsys):
+    inside, _ = places
     run_in(Path("runs"), 2)
-    here.set_status(state="running", host=socket.gethostname())
+    inside.set_status(state="running", host=socket.gethostname())
     for make in (os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/null")):
-        lock = here.folder / ".lock"
+        lock = inside.folder / ".lock"
         lock.unlink(missing_ok=True)
         make(lock)
         for words in (["status"], ["clean"], ["clean", "--yes"], ["plot"]):
-            assert cli.main(words) in (0, 1, 2)
+            assert main(words) in (0, 1, 2)
             shown = capsys.readouterr()
             assert "Traceback" not in shown.err
             if words == ["status"]:
@@ -190,14 +186,14 @@ def test_a_lock_that_is_no_file_is_a_line_about_its_run(places, capsys):
             lock.rmdir()
 
 
-def test_what_is_written_follows_no_link_that_was_set_as_a_trap(places):
-    here, there = places
-    victim = there.folder / "victim"
+def test_writing_follows_no_link_that_was_set_as_a_trap(places):
+    inside, other = places
+    victim = other.folder / "victim"
     victim.write_text("before")
-    link(here.folder / f"status.json.tmp{os.getpid()}", victim)
-    here.set_status(step=1)
-    link(here.folder / "log.jsonl", victim)
+    link(inside.folder / f"status.json.tmp{os.getpid()}", victim)
+    inside.set_status(step=1)
+    link(inside.folder / "log.jsonl", victim)
     with pytest.raises(OSError, match="symbolic links"):
-        append(here.folder / "log.jsonl", [{"step": 1}])
-    assert victim.read_text() == "before" and here.status()["step"] == 1
-    assert not (here.folder / "status.json").is_symlink()
+        append(inside.folder / "log.jsonl", [{"step": 1}])
+    assert victim.read_text() == "before" and inside.status()["step"] == 1
+    assert not (inside.folder / "status.json").is_symlink()

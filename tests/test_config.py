@@ -1,8 +1,9 @@
-"""Every file of conf/ composes and passes the door; bad input gets one line that helps."""
+"""Every file of conf/ gives a valid config, and bad input gets one helpful line."""
 
 import ast
 import dataclasses
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import needs
@@ -10,12 +11,12 @@ import pytest
 import yaml
 from compose import ROOT, composed
 
-from pods.checks import build
-from pods.config import Config
-from pods.method.downsample import RULES
+from pods.config.checks import validate
+from pods.config.parse import ConfigError, leaves, reference
+from pods.config.schema import Config
+from pods.method.rules import RULES
 from pods.runs import identity
 from pods.runs.identity import run_folder
-from pods.validate import ConfigError, leaves, reference
 
 
 def fingerprint(config: Config) -> str:
@@ -31,12 +32,12 @@ GROUPS = {
 
 @pytest.mark.parametrize("choice", sorted(GROUPS))
 def test_every_option_of_every_group_composes(choice):
-    extra = {"launch=slurm": "submitit", "launch=ray": "ray"}.get(choice)
-    if extra is not None:
-        needs.module(extra)
+    package = {"launch=slurm": "submitit", "launch=ray": "ray"}.get(choice)
+    if package is not None:
+        needs.module(package)
     extra = ["model=smollm2_135m"] if choice.startswith(("task=gsm8k", "task=math")) else []
-    extra.append("dry_run=true")  # vLLM need not be here
-    extra += ["prompts_per_step=8"] if choice.endswith("x8") else []  # a GPU has one at least
+    extra.append("dry_run=true")  # vLLM may be missing
+    extra += ["prompts_per_step=8"] if choice.endswith("x8") else []  # at least one per GPU
     assert isinstance(composed(choice, *extra), Config)
 
 
@@ -53,49 +54,43 @@ def test_every_file_of_conf_says_what_it_is():
         assert any(not line.startswith("# @package") for line in comments), path
 
 
-ARMS = {  # what each changes of what it is compared with, by the paper that it is of
+ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "pods": ("random", {"sampler.rule": "max_variance"}),
-    "grpo": ("pods", {"sampler.rule": "all", "nm.n": 16}),  # PODS: as many are trained on
-    "grpo_ga": ("pods", {"sampler.rule": "all", "nm.m": 64}),  # PODS: as many are generated
+    "grpo": ("pods", {"sampler.rule": "all", "nm.n": 16}),  # PODS: trained on as many rollouts
+    "grpo_ga": ("pods", {"sampler.rule": "all", "nm.m": 64}),  # PODS: as many rollouts generated
     # PODS' runs p8-n32-m32-ga16 beside p8-n128-m32-ga4: groups of m, 16 of them
     "grpo_ga_x16": ("grpo", {"arm": "grpo_ga", "nm.groups": 16}),
     "aliased": ("pods", {"sampler.rule": "max_variance_aliased"}),  # PODS' code for 8 GPUs
     "random": ("pods", {"sampler.rule": "random"}),  # ablations of the rule
     "max_reward": ("pods", {"sampler.rule": "max_reward"}),
     "percentile": ("pods", {"sampler.rule": "percentile"}),
-    # arXiv:2503.22342: the largest |advantages|, which are over all that were generated
+    # arXiv:2503.22342: the largest |advantages|, computed over all rollouts
     "cppo": ("pods", {"sampler.rule": "max_abs_advantage", "advantage.over": "full"}),
-    # arXiv:2510.04996: half right and half wrong; mean and std are over all
+    # arXiv:2510.04996: half correct and half wrong; mean and std over all rollouts
     "reinforce_ada": ("pods", {"sampler.rule": "balanced", "advantage.over": "full"}),
-    # arXiv:2503.14476: sampled until there are enough with 0 < right < n
+    # arXiv:2503.14476: resampled until there are enough groups with 0 < correct < n
     "dapo": ("grpo", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
-    # arXiv:2506.02177, against DAPO's: problems are passed over; equal rewards, adaptive batches
+    # arXiv:2506.02177, compared with DAPO: skips problems; equal rewards, adaptive batches
     "greso": ("dapo", {"prompts.selector": "greso", "group_filter.metric": "reward",
                        "group_filter.adaptive": True}),
     "pods_greso": ("greso", {"sampler.rule": "max_variance", "nm.n": 64}),
-    # arXiv:2507.04632: problems are chosen, and no group is left out
+    # arXiv:2507.04632: selects problems, and filters no group
     "mopps": ("grpo", {"prompts.selector": "mopps"}),
     "pods_mopps": ("mopps", {"sampler.rule": "max_variance", "nm.n": 64}),
 }  # fmt: skip
 
 
 def flat(config: Config) -> dict[str, object]:
-    """A config's values by dotted key."""
-    values, found = dataclasses.asdict(config), {}
-    for name in leaves():
-        place = values
-        for part in name.split("."):
-            place = place[part]
-        found[name] = place
-    return found
+    """Return a config's values by dotted key."""
+    return {name: attrgetter(name)(config) for name in leaves()}
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_an_arm_differs_from_its_baseline_in_what_its_paper_changes_and_in_nothing_else(arm):
+def test_an_arm_differs_from_its_baseline_only_in_what_its_paper_changes(arm):
     baseline, changes = ARMS[arm]
-    found, other = flat(composed(f"arm={arm}")), flat(composed(f"arm={baseline}"))
+    values, other = flat(composed(f"arm={arm}")), flat(composed(f"arm={baseline}"))
     expected = {"arm": arm, **changes}
-    assert {key: found[key] for key in found if found[key] != other[key]} == expected
+    assert {key: values[key] for key in values if values[key] != other[key]} == expected
 
 
 def test_every_arm_has_a_baseline():
@@ -103,28 +98,33 @@ def test_every_arm_has_a_baseline():
     assert (composed("arm=pods").nm.n, composed("arm=pods").nm.m) == (64, 16)  # PODS on one GPU
 
 
-def test_arms_take_their_sizes_from_nm_in_any_order_of_words():
-    for words in (("arm=grpo", "nm=n32_m16"), ("nm=n32_m16", "arm=grpo")):
-        assert vars(composed(*words).nm) == {"n": 16, "m": 16, "groups": 1}
+def test_arms_take_their_sizes_from_nm_in_any_order():
+    for overrides in (("arm=grpo", "nm=n32_m16"), ("nm=n32_m16", "arm=grpo")):
+        assert vars(composed(*overrides).nm) == {"n": 16, "m": 16, "groups": 1}
     assert vars(composed("arm=grpo_ga", "nm=n32_m16").nm) == {"n": 32, "m": 32, "groups": 1}
 
 
 def test_the_papers_values_are_the_defaults_of_its_setting():
     config = composed("task=gsm8k", "model=qwen2_5_3b", "hardware=l40s", "checkpoint=every30min")
-    assert (config.sampling.temperature, config.sampling.max_completion_tokens) == (0.9, 512)
-    assert (config.update.lr, config.update.betas) == (5e-6, [0.9, 0.99])
-    assert (config.update.weight_decay, config.update.grad_clip) == (0.1, 0.1)
-    assert (config.model.lora.r, config.model.lora.alpha, len(config.model.lora.targets)) == (
-        64,
-        64,
-        7,
-    )
-    assert (config.advantage.over, config.advantage.ddof, config.advantage.eps) == (
-        "selected",
-        1,
-        1e-4,
-    )
-    assert (config.update.kl_beta, config.prompts_per_step, config.evaluation.repeats) == (0, 1, 5)
+    values = flat(config)
+    expected = {
+        "sampling.temperature": 0.9,
+        "sampling.max_completion_tokens": 512,
+        "update.lr": 5e-6,
+        "update.betas": [0.9, 0.99],
+        "update.weight_decay": 0.1,
+        "update.grad_clip": 0.1,
+        "update.kl_beta": 0,
+        "model.lora.r": 64,
+        "model.lora.alpha": 64,
+        "advantage.over": "selected",
+        "advantage.ddof": 1,
+        "advantage.eps": 1e-4,
+        "prompts_per_step": 1,
+        "evaluation.repeats": 5,
+    }
+    assert {key: values[key] for key in expected} == expected
+    assert len(config.model.lora.targets) == 7
 
 
 BAD = {
@@ -152,7 +152,7 @@ BAD = {
     "update.schedule=cosine": "update.schedule_steps=null: must be more than",
     "update.minibatches=33": "must be at most prompts_per_step * nm.groups * nm.m = 32",
     "sampling.temperature=0": "sampling.temperature=0.0: must be a number > 0",
-    "budget.train_seconds=null": "set it or budget.max_steps",
+    "budget.train_seconds=null": "must be set where budget.max_steps is null",
     "task.path=nowhere": "task.path=nowhere: must be null",
     "task.test_path=nowhere": "task.test_path=nowhere: must be null: chainsum is generated",
     "task.test_set=amc23": "task.test_set=amc23: must be own: chainsum is generated",
@@ -186,7 +186,7 @@ def test_bad_input_is_named_with_its_value_and_what_is_allowed(override):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("overrides", "message"),
     [
         (("task=gsm8k", "task.answer_format=chain"), "must be tag, hash or boxed"),
         (("task=math", "task.grader=lenient"), "task.grader=lenient: must be exact for math"),
@@ -200,18 +200,18 @@ def test_bad_input_is_named_with_its_value_and_what_is_allowed(override):
          "^task.test_path=nowhere: must be a file of JSON lines$"),
     ],
 )  # fmt: skip
-def test_keys_of_a_task_that_do_not_go_together(words, message):
+def test_keys_of_a_task_that_are_at_odds_are_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
-        composed("model=qwen2_5_0_5b", *words)
+        composed("model=qwen2_5_0_5b", *overrides)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("overrides", "message"),
     [
         (("sampler=max_variance_aliased", "nm.m=48"),
          "nm.m=48: must be at most nm.n / 2 = 32, or nm.n, where sampler.rule=max_variance_alias"),
         (("arm=greso", "group_filter.min_batch=3"),
-         "group_filter.min_batch=3: must be at most a whole sampling's 2 prompts"),
+         "group_filter.min_batch=3: must be at most prompts_per_step=2"),
         (("group_filter=resample", "prompts_per_step=8", "group_filter.batch=2",
           "group_filter.max_batches=3"),
          "group_filter.max_batches=3: must give at least prompts_per_step=8 prompts"),
@@ -223,47 +223,47 @@ def test_keys_of_a_task_that_do_not_go_together(words, message):
          "must be at most prompts_per_step * nm.groups * nm.m = 64"),
     ],
 )  # fmt: skip
-def test_keys_of_selection_that_do_not_go_together(words, message):
+def test_keys_of_selection_that_are_at_odds_are_refused(overrides, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
-        composed(*words)
+        composed(*overrides)
 
 
 def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
-    words = ("task=gsm8k", "model=smollm2_135m", f"task.path={tmp_path}")
+    overrides = ("task=gsm8k", "model=smollm2_135m", f"task.path={tmp_path}")
     with pytest.raises(ConfigError, match=r"must be a folder with train\.jsonl and test\.jsonl$"):
-        composed(*words)
+        composed(*overrides)
     with pytest.raises(ConfigError, match=r"task.path=.*: must be a folder with train\.jsonl$"):
-        composed(*words, "task.test_set=math500")
+        composed(*overrides, "task.test_set=math500")
     (tmp_path / "train.jsonl").touch()
-    assert composed(*words, "task.test_set=math500").task.evaluated_on() == "math500"
+    assert composed(*overrides, "task.test_set=math500").task.evaluated_on() == "math500"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("overrides", "message"),
     [
         (["task=math"], "task.name=math: math-verify is not installed: pip install"),
         (["task=gsm8k", "task.test_set=amc23"], "task.test_set=amc23: math-verify is not"),
         (["task=gsm8k", "task.test_set=math500"], "task.test_set=math500: math-verify is not"),
     ],
 )
-def test_math_verify_is_asked_for_wherever_its_grader_is_needed(monkeypatch, words, said):
-    monkeypatch.setattr("pods.checks.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=said):
-        composed("model=qwen2_5_3b", *words)
+def test_math_verify_is_required_wherever_its_grader_is_needed(monkeypatch, overrides, message):
+    monkeypatch.setattr("pods.config.checks.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=message):
+        composed("model=qwen2_5_3b", *overrides)
     composed("model=qwen2_5_3b", "task=gsm8k")
 
 
 @pytest.mark.parametrize(
-    ("model", "form"),
+    ("model", "answer_format"),
     [("qwen2_5_1_5b_math", "boxed"), ("qwen2_5_7b_math", "boxed"), ("llama3_2_3b", "tag"),
      ("r1_distill_qwen_1_5b", "boxed"), ("qwen2_5_7b", "tag"), ("qwen2_5_3b", "tag")],
 )  # fmt: skip
-def test_a_model_is_asked_for_the_form_that_it_was_taught(model, form):
+def test_a_model_is_asked_for_the_format_that_it_was_trained_on(model, answer_format):
     for order in ((f"model={model}", "task=math"), ("task=gsm8k", f"model={model}")):
-        assert composed(*order).task.answer_format == form
+        assert composed(*order).task.answer_format == answer_format
     assert composed(f"model={model}").task.answer_format == "chain"  # chainsum has its own
-    told = composed(f"model={model}", "task=gsm8k", "task.answer_format=hash")
-    assert told.task.answer_format == "hash"
+    overridden = composed(f"model={model}", "task=gsm8k", "task.answer_format=hash")
+    assert overridden.task.answer_format == "hash"
 
 
 def test_prompt_and_completion_fit_the_positions_of_qwen_math():
@@ -276,19 +276,19 @@ def test_a_missing_key_is_named():
     values = dataclasses.asdict(composed())
     del values["nm"]["n"]
     with pytest.raises(ConfigError, match=r"nm\.n=: missing"):
-        build(values)
+        validate(values)
 
 
-def test_a_run_frozen_before_a_key_with_a_default_was_there_is_read():
+def test_a_frozen_config_without_a_key_that_has_a_default_is_read():
     values = dataclasses.asdict(composed())
     del values["launch"]["fork_server"]
-    assert build(values) == composed()
+    assert validate(values) == composed()
 
 
 def test_the_config_reference_is_current():
     text = (ROOT / "conf" / "README.md").read_text()
     assert reference() in text, (
-        "run: python -m pods.validate, and put its table into conf/README.md"
+        "run: python -m pods.config.parse, and copy its table into conf/README.md"
     )
 
 
@@ -297,12 +297,11 @@ def test_every_key_is_read_somewhere():
     nodes = [
         node
         for path in (ROOT / "src").rglob("*.py")
-        if path.name != "config.py"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
     ]
     read = {node.attr for node in nodes}
-    # names that other objects have too: the group must stand before them
+    # names that other objects have, too: the group must precede them
     ends = {".".join(ast.unparse(node).split(".")[-2:]) for node in nodes}
     common = {"name", "path", "step", "seed", "n", "m"}
     unread = {
@@ -314,32 +313,20 @@ def test_every_key_is_read_somewhere():
     assert unread == set()
 
 
-def test_identity_changes_with_science_and_not_with_labels(tmp_path):
+def test_identity_changes_with_science_keys_and_not_with_labels():
     base = fingerprint(composed())
-    same = [
-        "study=x",
-        "arm=pods",
-        "runs_dir=elsewhere",
-        "tracking=none",
-        "launch.jobs=3",
-        "launch.fork_server=false",
-        "retry=failed",
-    ]
-    assert all(fingerprint(composed(override)) == base for override in same)
-    different = [
-        "seed=1",
-        "nm.n=63",
-        "update.lr=2e-4",
-        "budget.train_seconds=31",
-        "hardware.threads=2",
-    ]
-    assert len({base, *(fingerprint(composed(override)) for override in different)}) == 6
+    labels = ("study=x", "arm=pods", "runs_dir=elsewhere", "tracking=none", "launch.jobs=3",
+              "launch.fork_server=false", "retry=failed")  # fmt: skip
+    assert all(fingerprint(composed(override)) == base for override in labels)
+    science = ("seed=1", "nm.n=63", "update.lr=2e-4", "budget.train_seconds=31",
+               "hardware.threads=2")  # fmt: skip
+    assert len({base, *(fingerprint(composed(override)) for override in science)}) == 6
 
 
-def test_identity_follows_the_data_not_its_place(tmp_path):
+def test_identity_depends_on_the_data_and_not_on_its_folder(tmp_path):
     prints = []
-    for place, gold in (("a", 1), ("b", 1), ("c", 2)):
-        folder = tmp_path / place
+    for name, gold in (("a", 1), ("b", 1), ("c", 2)):
+        folder = tmp_path / name
         folder.mkdir()
         for split in ("train", "test"):
             (folder / f"{split}.jsonl").write_text(
@@ -351,24 +338,27 @@ def test_identity_follows_the_data_not_its_place(tmp_path):
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_identity_follows_the_test_set_and_the_bytes_of_its_file(tmp_path):
+def test_identity_depends_on_the_test_set_and_the_bytes_of_its_file(tmp_path):
     one, same, other = (tmp_path / name for name in ("one.jsonl", "same.jsonl", "other.jsonl"))
     for file, answer in ((one, "27.0"), (same, "27.0"), (other, "28.0")):
         file.write_text(f'{{"question": "q", "answer": "{answer}"}}\n')
-    words = ("task=math", "model=smollm2_135m")
-    own, hub = fingerprint(composed(*words)), fingerprint(composed(*words, "task.test_set=amc23"))
+    overrides = ("task=math", "model=smollm2_135m")
+    own, hub = (
+        fingerprint(composed(*overrides)),
+        fingerprint(composed(*overrides, "task.test_set=amc23")),
+    )
     prints = [
-        fingerprint(composed(*words, "task.test_set=amc23", f"task.test_path={file}"))
+        fingerprint(composed(*overrides, "task.test_set=amc23", f"task.test_path={file}"))
         for file in (one, same, other)
     ]
     assert prints[0] == prints[1] and len({own, hub, *prints}) == 4
-    assert fingerprint(composed(*words, f"task.test_path={one}")) not in {own, *prints}
+    assert fingerprint(composed(*overrides, f"task.test_path={one}")) not in {own, *prints}
 
 
-def test_identity_follows_the_weights_not_their_place(tmp_path):
+def test_identity_depends_on_the_weights_and_not_on_their_folder(tmp_path):
     prints = []
-    for place, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
-        folder = tmp_path / place
+    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
+        folder = tmp_path / name
         folder.mkdir()
         (folder / "config.json").write_text("{}")
         (folder / "model.safetensors").write_bytes(content)
@@ -376,7 +366,7 @@ def test_identity_follows_the_weights_not_their_place(tmp_path):
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_identity_follows_the_source_of_a_rule_of_ones_own(tmp_path, monkeypatch):
+def test_identity_depends_on_the_source_of_a_user_s_rule(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     source = "def rule(group, m, rng):\n    return list(range(m)){}\n"
     prints = []
@@ -394,7 +384,7 @@ def test_folders_are_named_from_resolved_values():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("overrides", "message"),
     [
         (["engine.sync=adapter"], "engine.sync=adapter: must be merged where model.tuning=full"),
         (["engine.kv_gb=null"], "engine.kv_gb=null: must be set where hardware.device=cpu"),
@@ -405,10 +395,10 @@ def test_folders_are_named_from_resolved_values():
          "model.lora.r=1024: must be at most 512"),
     ],
 )  # fmt: skip
-def test_what_vllm_cannot_do_is_refused(words, said):
-    composed(*words)  # the transformers engine has no use for these keys
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        composed("engine=vllm", "dry_run=true", *words)
+def test_what_vllm_cannot_do_is_refused(overrides, message):
+    composed(*overrides)  # the transformers engine ignores these keys
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        composed("engine=vllm", "dry_run=true", *overrides)
 
 
 def test_a_gpu_swaps_adapters_in_bfloat16_and_a_cpu_merges_in_float32():
@@ -421,4 +411,4 @@ def test_a_gpu_swaps_adapters_in_bfloat16_and_a_cpu_merges_in_float32():
 
 def test_a_frozen_config_reads_back_equal():
     config = composed("update.lr=3e-7")
-    assert build(yaml.safe_load(yaml.safe_dump(dataclasses.asdict(config)))) == config
+    assert validate(yaml.safe_load(yaml.safe_dump(dataclasses.asdict(config)))) == config

@@ -1,4 +1,4 @@
-"""A damaged checkpoint is never gone on from, and never passed over in silence."""
+"""A run never resumes from a damaged checkpoint, and never skips one silently."""
 
 import errno
 import itertools
@@ -11,9 +11,9 @@ import pytest
 from compose import composed
 from rows import every
 
-from pods import job
+from pods.launch import job
 from pods.runs import checkpoint
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint
 from pods.runs.store import OPTIMIZER, RunStore
 
@@ -40,7 +40,7 @@ CHANGING = ("policy/model.safetensors", "policy/adapter_model.safetensors", *COM
 
 
 def execute(folder):
-    """Run a folder to its end under a clock that ticks when read."""
+    """Run a folder to its end under a clock that advances with each reading."""
     ticks = itertools.count()  # of 1/128 s: sums of them are exact, whatever they start from
     assert job.execute(folder, now=lambda: next(ticks) / 128) == job.DONE
 
@@ -55,10 +55,10 @@ def runs(tmp_path_factory):
         "evaluation=quick", "evaluation.questions=4",
     )  # fmt: skip
     own = {"full": (), "other seed": ("seed=1",), "lora": ("model.tuning=lora",)}
-    made = {name: freeze(composed(*small, *words)).folder for name, words in own.items()}
-    for place in made.values():
-        execute(place)
-    return made
+    folders = {name: freeze(composed(*small, *words)).folder for name, words in own.items()}
+    for path in folders.values():
+        execute(path)
+    return folders
 
 
 @pytest.fixture
@@ -95,9 +95,9 @@ DAMAGES = {
 REMOVALS = ("missing", "a folder")
 
 
-def remove(path, what):
+def remove(path, damage):
     path.unlink()
-    if what == "a folder":
+    if damage == "a folder":
         path.mkdir()
 
 
@@ -108,15 +108,15 @@ def put_back(path, content):
     path.write_bytes(content)
 
 
-def assert_passed_over(store, sound=STEPS - 1):
-    """Each checkpoint after the last sound one is complained of by name; that one is taken."""
-    found, complaints = newest_checkpoint(store, OPTIMIZER)
+def assert_skipped(store, sound=STEPS - 1):
+    """The run resumes from the last sound checkpoint, and each later one is reported by name."""
+    newest, faults = newest_checkpoint(store, OPTIMIZER)
     resumable = sound >= STEPS - 1  # those before it have no optimizer any more
-    assert found == (store.checkpoint(sound) if resumable else None)
+    assert newest == (store.checkpoint(sound) if resumable else None)
     after = [store.checkpoint(step) for step in range(STEPS, sound, -1)]
-    assert list(complaints)[: len(after)] == after
-    assert set(complaints) <= {*after, store.checkpoint(0)}
-    assert all(complaints.values())
+    assert list(faults)[: len(after)] == after
+    assert set(faults) <= {*after, store.checkpoint(0)}
+    assert all(faults.values())
 
 
 @pytest.mark.parametrize("tuning", FILES)
@@ -129,7 +129,7 @@ def test_the_files_damaged_here_are_all_that_a_checkpoint_has(runs, tuning):
 
 
 @pytest.mark.parametrize("tuning", FILES)
-def test_a_damaged_file_is_seen(copied, tuning):
+def test_a_damaged_file_is_detected(copied, tuning):
     store = copied(tuning)
 
     def check(name, damage):
@@ -141,7 +141,7 @@ def test_a_damaged_file_is_seen(copied, tuning):
             path.write_bytes(DAMAGES[damage](content))
             assert path.read_bytes() != content
         try:
-            assert_passed_over(store)
+            assert_skipped(store)
         finally:
             put_back(path, content)
 
@@ -150,7 +150,7 @@ def test_a_damaged_file_is_seen(copied, tuning):
 
 
 @pytest.mark.parametrize("tuning", FILES)
-def test_a_file_of_another_step_is_seen(copied, tuning):
+def test_a_file_of_another_step_is_detected(copied, tuning):
     store = copied(tuning)
 
     def check(name):
@@ -158,7 +158,7 @@ def test_a_file_of_another_step_is_seen(copied, tuning):
         content = path.read_bytes()
         shutil.copy(store.checkpoint(STEPS - 1) / name, path)
         try:
-            assert_passed_over(store)
+            assert_skipped(store)
         finally:
             put_back(path, content)
 
@@ -183,12 +183,12 @@ def test_a_file_that_the_disk_cannot_read_is_damaged(copied, tuning, monkeypatch
         with monkeypatch.context() as broken:
             broken.setattr(Path, "open", failing(Path.open))
             broken.setattr(os, "open", failing(os.open))
-            assert_passed_over(store)
+            assert_skipped(store)
 
     every(((name,) for name in FILES[tuning]), check)
 
 
-def test_a_log_damaged_before_its_recorded_end_is_seen(copied):
+def test_a_log_damaged_before_its_recorded_end_is_detected(copied):
     store = copied("full")
     path, whole = store.metrics_path, store.metrics_path.read_bytes()
     ends = [store.clock(store.checkpoint(step))["metrics_bytes"] for step in range(STEPS + 1)]
@@ -201,7 +201,7 @@ def test_a_log_damaged_before_its_recorded_end_is_seen(copied):
         else:
             path.write_bytes(whole[:start] + DAMAGES[damage](whole[start:end]) + whole[end:])
         try:
-            assert_passed_over(store, sound)
+            assert_skipped(store, sound)
         finally:
             put_back(path, whole)
 
@@ -211,40 +211,38 @@ def test_a_log_damaged_before_its_recorded_end_is_seen(copied):
     every(rows, check)
 
 
-def test_what_comes_after_the_recorded_end_of_the_log_is_no_damage(copied):
+def test_lines_after_the_recorded_end_of_the_log_are_no_damage(copied):
     store = copied("full")
     with store.metrics_path.open("a") as file:
         file.write('{"step": 4')
     assert newest_checkpoint(store, OPTIMIZER) == (store.checkpoint(STEPS), {})
 
 
-def test_a_checkpoint_renamed_to_a_later_step_is_seen(copied):
+def test_a_checkpoint_renamed_to_a_later_step_is_detected(copied):
     store = copied("full")
     store.checkpoint(STEPS).rename(store.checkpoint(STEPS + 1))
-    found, complaints = newest_checkpoint(store, OPTIMIZER)
-    assert found == store.checkpoint(STEPS - 1)
-    assert complaints == {
-        store.checkpoint(STEPS + 1): f"it is step {STEPS} of run {store.folder.name}"
-    }
+    newest, faults = newest_checkpoint(store, OPTIMIZER)
+    assert newest == store.checkpoint(STEPS - 1)
+    assert faults == {store.checkpoint(STEPS + 1): f"it is step {STEPS} of run {store.folder.name}"}
 
 
-def test_a_checkpoint_in_the_place_of_a_later_one_is_seen(copied):
+def test_a_checkpoint_that_replaces_a_later_one_is_detected(copied):
     store = copied("full")
     shutil.rmtree(store.checkpoint(STEPS))
     shutil.copytree(store.checkpoint(STEPS - 1), store.checkpoint(STEPS))
-    assert_passed_over(store)
+    assert_skipped(store)
 
 
 @pytest.mark.parametrize("other", ["other seed", "lora"])
-def test_a_checkpoint_of_another_run_is_seen(runs, copied, other):
+def test_a_checkpoint_of_another_run_is_detected(runs, copied, other):
     store = copied("full")
     shutil.rmtree(store.checkpoint(STEPS))
     shutil.copytree(RunStore(runs[other]).checkpoint(STEPS), store.checkpoint(STEPS))
-    assert_passed_over(store)
+    assert_skipped(store)
 
 
 def results(folder):
-    """The bytes of all that two equal runs share, by name."""
+    """The content of all files that are equal in equal runs, by name."""
     paths = [p for p in folder.rglob("*") if p.is_file() and "attempts" not in p.parts]
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -259,8 +257,8 @@ def test_a_run_with_a_damaged_checkpoint_says_so_and_ends_in_the_same_bytes(runs
     path.write_bytes(flipped(path.read_bytes(), 4 * path.stat().st_size))
     execute(store.folder)
     console = capsys.readouterr().out
-    assert f"damaged checkpoint passed over: {store.checkpoint(STEPS).name}: policy/" in console
-    assert f"going on from step {STEPS - 1}" in console
+    assert f"damaged checkpoint set aside: {store.checkpoint(STEPS).name}: policy/" in console
+    assert f"resuming from step {STEPS - 1}" in console
     aside = store.checkpoints / f"{store.checkpoint(STEPS).name}.damaged"
     assert (aside / "policy" / "model.safetensors").exists()  # to be looked at; clean removes it
     again, undisturbed = results(store.folder), results(runs["full"])

@@ -1,4 +1,4 @@
-"""Data: malformed rows by number, MATH's golds, prompts, and what a run holds to."""
+"""Data sets: malformed rows, the golds of MATH, prompts, and data that change under a run."""
 
 import itertools
 import json
@@ -8,45 +8,49 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 from compose import composed
 from studies import A, B, write_run
 
-from pods.analysis.load import MixedStudy
-from pods.analysis.load import load as load_study
-from pods.config import TaskConfig
-from pods.runs.attempts import marks
-from pods.runs.frozen import Changed, freeze
+from pods.analysis.study import MixedStudy
+from pods.analysis.study import load as load_study
+from pods.config.schema import TaskConfig
+from pods.runs.attempts import recorded_changes
+from pods.runs.freeze import Changed, freeze
 from pods.runs.store import RunStore, run_folders
-from pods.tasks import chainsum
-from pods.tasks.grading import math_grader, number_grader
-from pods.tasks.hendrycks_math import last_box, sound, unboxed
-from pods.tasks.load import load, used
-from pods.tasks.prompts import fitting, prompt_ids, system
+from pods.tasks.datasets import chainsum
+from pods.tasks.datasets.hendrycks_math import checked_answer, last_box, unboxed
+from pods.tasks.load import data_record, load
+from pods.tasks.prompts import drop_long_prompts, prompt_ids
+from pods.tasks.rewards import math_grader, number_grader
 
 FORMS = ("tag", "hash", "boxed")
 
 
+@cache
+def gsm8k() -> TaskConfig:
+    """Return the configuration of GSM8K without examples, and without a reward of the form."""
+    keys = ("few_shot=0", "answer_format=tag", "format_reward=none")
+    return composed("task=gsm8k", "model=qwen2_5_0_5b", *(f"task.{key}" for key in keys)).task
+
+
 def config(folder: Path | None, **changes) -> TaskConfig:
-    """GSM8K in a folder, unless told otherwise."""
-    keys = {"name": "gsm8k", "path": folder and str(folder), "train_size": None, "test_size": None,
-            "few_shot": 0, "malformed": "fail", "answer_format": "tag", "format_reward": "none",
-            "grader": "exact", "lenient": "release", "workers": None,
-            "test_set": "own", "test_path": None}  # fmt: skip
-    return TaskConfig(**(keys | changes))
+    """Return the configuration of GSM8K in a folder, with changes."""
+    return replace(gsm8k(), **({"path": folder and str(folder)} | changes))
 
 
 def row(number: int, split: str = "train") -> bytes:
-    """A good row of GSM8K; its answer is `number` thousand."""
+    """Return a valid row of GSM8K whose answer is `number` thousand."""
     question = f"What is {number} thousand, {split}?"
     answer = f"It is <<{number}*1000=0>>so.\n#### {number},000"
     return json.dumps({"question": question, "answer": answer}).encode()
 
 
 def problem(number: int, solution: str | None = None) -> bytes:
-    """A good row of MATH."""
+    """Return a valid row of MATH."""
     solution = f"It is $\\boxed{{\\frac{{{number}}}{{7}}}}$." if solution is None else solution
     return json.dumps({"problem": f"What is {number} / 7?", "solution": solution}).encode()
 
@@ -60,7 +64,7 @@ def write(folder: Path, train: list[bytes], test: list[bytes]) -> Path:
 TRAIN, TEST = [row(i) for i in range(1, 6)], [row(i, "test") for i in range(1, 4)]
 
 
-def test_gsm8k_from_a_folder(tmp_path):
+def test_gsm8k_is_read_from_a_folder(tmp_path):
     task = load(config(write(tmp_path, TRAIN, TEST), few_shot=2, train_size=2))
     assert [problem.gold for problem in task.train] == ["3000", "4000"]
     assert [problem.id for problem in task.train] == ["train-00002", "train-00003"]
@@ -73,123 +77,126 @@ def test_gsm8k_from_a_folder(tmp_path):
 def test_a_folder_needs_no_datasets_library_and_no_last_line_break(tmp_path):
     write(tmp_path, TRAIN, TEST)
     (tmp_path / "test.jsonl").write_bytes(b"\r\n".join(TEST))
-    code = (f"import sys; from test_data import *; task = load(config(Path({str(tmp_path)!r})));"
-            "print(len(task.train), len(task.test), 'datasets' in sys.modules)")  # fmt: skip
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parent, text=True, check=True,
-        capture_output=True,
-    )  # fmt: skip
-    assert found.stdout.split() == ["5", "3", "False"]
+    code = (
+        f"import sys; from test_data import *; task = load(config(Path({str(tmp_path)!r})));"
+        "print(len(task.train), len(task.test), 'datasets' in sys.modules)"
+    )
+    output = subprocess.check_output([sys.executable, "-c", code], cwd=Path(__file__).parent)
+    assert output.split() == [b"5", b"3", b"False"]
 
 
 def with_answer(answer: str) -> bytes:
     return json.dumps({"question": "q", "answer": answer}).encode()
 
 
-FAULTS = {
-    "bad UTF-8": (b'{"question": "caf\xe9", "answer": "#### 1"}', "not UTF-8 (byte 18)"),
+MALFORMED = {
+    "bad UTF-8": (b'{"question": "caf\xe9", "answer": "#### 1"}',
+                  "'utf-8' codec can't decode byte 0xe9 in position 17"),
     "half a pair": (b'{"question": "\\ud800", "answer": "#### 1"}',
-                    "`question` is no Unicode text (character 1)"),
+                    "`question` is not valid Unicode (character 1)"),
     "cut off": (b'{"question": "q", "answer": "#### 1', "not JSON (column 29: Unterminated"),
     "two objects": (row(8) + row(9), "not JSON (column "),
     "not a number": (b'{"question": "q", "answer": "#### 1", "x": NaN}', "not JSON (NaN)"),
     "byte order mark": (b"\xef\xbb\xbf" + row(9), "not JSON (column 1: Unexpected UTF-8 BOM"),
-    "empty line": (b"", "an empty line"),
-    "bomb": (b"[" * 200_000, "nested too deeply"),
-    "list": (b"[1]", "a list, not a JSON object"),
-    "text": (b'"question"', "a text, not a JSON object"),
-    "null": (b"null", "null, not a JSON object"),
-    "key twice": (b'{"question": "q", "answer": "#### 1", "answer": "#### 2"}', "a key is there"),
-    "no question": (b'{"answer": "#### 1"}', "no `question`"),
-    "no answer": (b'{"question": "q", "Answer": "#### 1"}', "no `answer`"),
-    "null question": (b'{"question": null, "answer": "#### 1"}', "`question` is null, not a text"),
-    "null answer": (b'{"question": "q", "answer": null}', "`answer` is null, not a text"),
-    "number": (b'{"question": "q", "answer": 18}', "`answer` is a number, not a text"),
-    "long number": (b'{"question": "q", "answer": ' + b"1" * 5000 + b"}", "`answer` is a number"),
-    "list for a text": (b'{"question": ["q"], "answer": "#### 1"}', "`question` is a list, not"),
-    "truth": (b'{"question": true, "answer": "#### 1"}', "`question` is true or false, not"),
+    "empty line": (b"", "not JSON (column 1: Expecting value)"),
+    "bomb": (b"[" * 200_000, "the JSON is nested too deeply"),
+    "list": (b"[1]", "must be a JSON object, not list"),
+    "text": (b'"question"', "must be a JSON object, not str"),
+    "null": (b"null", "must be a JSON object, not NoneType"),
+    "key twice": (b'{"question": "q", "answer": "#### 1", "answer": "2"}', "a key appears twice"),
+    "no question": (b'{"answer": "#### 1"}', "`question` is missing"),
+    "no answer": (b'{"question": "q", "Answer": "#### 1"}', "`answer` is missing"),
+    "null question": (b'{"question": null, "answer": "1"}', "`question` must be text, not NoneTy"),
+    "null answer": (b'{"question": "q", "answer": null}', "`answer` must be text, not NoneType"),
+    "number": (b'{"question": "q", "answer": 18}', "`answer` must be text, not float"),
+    "long number": (b'{"question": "q", "answer": ' + b"1" * 5000 + b"}",
+                    "`answer` must be text, not float"),
+    "list for a text": (b'{"question": ["q"], "answer": "#### 1"}', "`question` must be text, not"),
+    "truth": (b'{"question": true, "answer": "#### 1"}', "`question` must be text, not bo"),
     "blank question": (b'{"question": " \\n\\u200b ", "answer": "#### 1"}', "`question` is blank"),
     "blank answer": (with_answer(" "), "`answer` is blank"),
-    "no mark": (with_answer("It is 18"), "the answer has 0 marks `####`, not one"),
-    "two marks": (with_answer("#### 1 #### 2"), "the answer has 2 marks `####`, not one"),
-    "no number": (with_answer("#### many"), "what follows `####` is no number: 'many'"),
-    "nothing": (with_answer("####  "), "what follows `####` is no number: ''"),
-    "two numbers": (with_answer("#### 12 or 18"), "what follows `####` is no number: '12 or 18'"),
-    "expression": (with_answer("#### __import__('os')"), "what follows `####` is no number"),
-    "twice": (row(2), "the question of row 2 again"),
-    "twice, spaced": (row(2).replace(b"What is", b" What\\n is"), "the question of row 2 again"),
+    "no mark": (with_answer("It is 18"), "the answer must have one mark `####`, not 0"),
+    "two marks": (with_answer("#### 1 #### 2"), "the answer must have one mark `####`, not 2"),
+    "no number": (with_answer("#### many"), "the text after `####` must be a number, not 'many'"),
+    "nothing": (with_answer("####  "), "the text after `####` must be a number, not ''"),
+    "two numbers": (with_answer("#### 12 or 18"), "the text after `####` must be a number, not '"),
+    "expression": (with_answer("#### __import__('os')"), "the text after `####` must be a n"),
+    "twice": (row(2), "repeats the question of row 2"),
+    "twice, spaced": (row(2).replace(b"What is", b" What\\n is"), "repeats the question of row 2"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_malformed_row_is_named_or_dropped(tmp_path, capsys, name):
-    line, why = FAULTS[name]
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_row_is_reported_or_dropped(tmp_path, capsys, name):
+    line, why = MALFORMED[name]
     write(tmp_path, [*TRAIN[:3], line, *TRAIN[3:]], TEST)
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(ValueError) as error:
         load(config(tmp_path))
-    said = str(refused.value)
-    assert said.startswith(f"task.path={tmp_path}: train.jsonl row 4: {why}")
-    assert said.endswith("(task.malformed=drop leaves it out)") and len(said.splitlines()) == 1
+    message = str(error.value)
+    assert message.startswith(f"task.path={tmp_path}: train.jsonl row 4: {why}")
+    assert message.endswith(" (task.malformed=drop drops malformed rows)")
+    assert len(message.splitlines()) == 1
     task = load(config(tmp_path, malformed="drop"))
     assert [one.id[-2:] for one in task.train] == ["00", "01", "02", "04", "05"]
     assert [one.gold for one in task.train] == ["1000", "2000", "3000", "4000", "5000"]
     [reason] = task.dropped
     assert reason.startswith(f"train.jsonl row 4: {why}")
     printed = capsys.readouterr().out.splitlines()
-    assert printed == [f"left out 1 of 6 train rows: {reason.removeprefix('train.jsonl ')}"]
+    assert printed == [f"dropped 1 of 6 train rows: {reason}"]
 
 
-def test_all_faults_of_both_splits_are_counted_and_the_test_set_comes_first(tmp_path, capsys):
-    bad = [FAULTS["list"][0], FAULTS["no mark"][0]]
+def test_all_malformed_rows_of_both_splits_are_counted(tmp_path, capsys):
+    bad = [MALFORMED["list"][0], MALFORMED["no mark"][0]]
     train = [row(1), bad[0], row(1, "test"), row(1), bad[1], row(2)]
     write(tmp_path, train, [row(1, "test"), bad[1], row(2, "test"), row(2, "test")])
-    with pytest.raises(ValueError, match=r"train.jsonl row 2: .* \(the first of 6 malformed rows; "
-                                         r"task.malformed=drop leaves them out\)"):  # fmt: skip
+    message = (
+        r"train.jsonl row 2: .* \(6 rows are malformed, and this is the first; task.malformed="
+    )
+    with pytest.raises(ValueError, match=message):
         load(config(tmp_path))
     task = load(config(tmp_path, malformed="drop", few_shot=1))
-    assert [one.id for one in task.train + task.test] == ["train-00005", "test-00000",
-                                                          "test-00002"]  # fmt: skip
+    assert [one.id for one in task.train + task.test] == ["train-00005", "test-00000", "test-00002"]
     assert [one.partition(": ")[::2] for one in task.dropped] == [
-        ("train.jsonl row 2", "a list, not a JSON object"),
-        ("train.jsonl row 3", "the question of test row 1 again"),
-        ("train.jsonl row 4", "the question of row 1 again"),
-        ("train.jsonl row 5", "the answer has 0 marks `####`, not one"),
-        ("test.jsonl row 2", "the answer has 0 marks `####`, not one"),
-        ("test.jsonl row 4", "the question of row 3 again"),
+        ("train.jsonl row 2", "must be a JSON object, not list"),
+        ("train.jsonl row 3", "repeats the question of test row 1"),
+        ("train.jsonl row 4", "repeats the question of row 1"),
+        ("train.jsonl row 5", "the answer must have one mark `####`, not 0"),
+        ("test.jsonl row 2", "the answer must have one mark `####`, not 0"),
+        ("test.jsonl row 4", "repeats the question of row 3"),
     ]
     train_line, test_line = capsys.readouterr().out.splitlines()
-    assert train_line.startswith("left out 4 of 6 train rows: row 2: a list")
-    assert train_line.endswith("row 4: the question of row 1 again; and 1 more")
-    assert test_line.startswith("left out 2 of 4 test rows: row 2: ")
+    assert train_line.startswith("dropped 4 of 6 train rows: train.jsonl row 2: must be")
+    assert train_line.endswith("row 4: repeats the question of row 1; and 1 more")
+    assert test_line.startswith("dropped 2 of 4 test rows: test.jsonl row 2: ")
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "keys", "said"),
+    ("train", "test", "keys", "message"),
     [
-        ([], TEST, {}, "train.jsonl has no row to ask"),
+        ([], TEST, {}, "train.jsonl has no usable row"),
         (TRAIN, [b"[]"], {"malformed": "drop"},
-         r"test.jsonl has no row to ask \(row 1: a list, not a JSON object\)"),
-        (TRAIN, TEST, {"few_shot": 5}, "task.few_shot=5: all 5 train rows are examples"),
-        (TRAIN, TEST, {"few_shot": 5, "train_size": 1}, "task.few_shot=5: all 5 train rows are"),
-        (TRAIN, TEST, {"train_size": 6}, r"^task.train_size=6: must be at most 5: train.jsonl has "
-                                         r"no more rows to ask$"),
-        (TRAIN, TEST, {"train_size": 4, "few_shot": 2}, "task.train_size=4: must be at most 3: .*, "
-                                                        "beside 2 for examples$"),
+         r"test.jsonl has no usable row \(test.jsonl row 1: must be a JSON object, not list\)"),
+        (TRAIN, TEST, {"few_shot": 5}, "task.few_shot=5: must be less than 5, the number of"),
+        (TRAIN, TEST, {"few_shot": 5, "train_size": 1}, "task.few_shot=5: must be less than 5"),
+        (TRAIN, TEST, {"train_size": 6}, r"^task.train_size=6: must be at most 5, the number of "
+                                         r"usable rows in train.jsonl$"),
+        (TRAIN, TEST, {"train_size": 4, "few_shot": 2}, "task.train_size=4: must be at most 3, .* "
+                                                        "besides 2 few-shot examples$"),
         (TRAIN, [*TEST, b"[]"], {"test_size": 4, "malformed": "drop"},
-         "task.test_size=4: must be at most 3: test.jsonl has no more rows to ask$"),
+         "task.test_size=4: must be at most 3, the number of usable rows in test.jsonl$"),
     ],
 )  # fmt: skip
-def test_too_few_rows_are_an_error(tmp_path, train, test, keys, said):
-    with pytest.raises(ValueError, match=said):
+def test_too_few_rows_are_an_error(tmp_path, train, test, keys, message):
+    with pytest.raises(ValueError, match=message):
         load(config(write(tmp_path, train, test), **keys))
 
 
-def test_as_many_rows_as_there_are_may_be_asked_for(tmp_path):
+def test_all_rows_may_be_asked_for(tmp_path):
     task = load(config(write(tmp_path, TRAIN, TEST), train_size=3, few_shot=2, test_size=3))
     assert (len(task.train), len(task.test)) == (3, 3)
 
 
-def test_how_an_editor_begins_and_ends_a_file_is_no_fault(tmp_path):
+def test_a_byte_order_mark_and_empty_lines_at_the_end_are_accepted(tmp_path):
     write(tmp_path, TRAIN, TEST)
     (tmp_path / "train.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\n".join(TRAIN) + b"\n\r\n \n\n")
     task = load(config(tmp_path))
@@ -198,7 +205,7 @@ def test_how_an_editor_begins_and_ends_a_file_is_no_fault(tmp_path):
 
 
 def test_a_folder_without_data_is_an_error_of_one_line(tmp_path):
-    with pytest.raises(ValueError, match=r"task.path=.*: cannot read train.jsonl \(No such file"):
+    with pytest.raises(ValueError, match=r"task.path=.*: cannot read test.jsonl \(.*No such file"):
         load(config(tmp_path))
 
 
@@ -236,7 +243,7 @@ def test_a_folder_without_data_is_an_error_of_one_line(tmp_path):
     ],
 )  # fmt: skip
 def test_the_gold_of_a_solution_is_its_last_box(solution, answer):
-    assert sound(last_box(solution)) == answer
+    assert checked_answer(last_box(solution)) == answer
 
 
 @pytest.mark.parametrize(
@@ -250,17 +257,20 @@ def test_the_gold_of_a_solution_is_its_last_box(solution, answer):
         (r"\boxed{}", "the answer is empty"),
         (r"\boxed{ $ }$\boxed{}", "the answer is empty"),
         (r"is \boxed", "the answer is empty"),
-        (r"is \boxed 7 and so on", "where the solution's last \\boxed ends cannot be told"),
+        (
+            r"is \boxed 7 and so on",
+            "the solution's last \\boxed has no braces, and its end is ambiguous",
+        ),
         (r"$\boxed \frac{1}{2$", "the braces of the answer are not balanced"),
-        (r"\boxed{" + "9" * 501 + "}", "the answer has 501 characters, more than 500"),
+        (r"\boxed{" + "9" * 501 + "}", "the answer has 501 characters, over the limit of 500"),
     ],
 )
 def test_a_solution_without_a_readable_answer_is_malformed(tmp_path, solution, why):
     write(tmp_path, [problem(1), problem(2, solution)], [problem(3)])
     keys = {"name": "math", "answer_format": "boxed"}
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(ValueError) as error:
         load(config(tmp_path, **keys))
-    assert f"train.jsonl row 2: {why}" in str(refused.value)
+    assert f"train.jsonl row 2: {why}" in str(error.value)
     assert [one.id for one in load(config(tmp_path, **keys, malformed="drop")).train] == [
         "train-00000"
     ]
@@ -275,49 +285,55 @@ def test_golds_are_read_in_linear_time(piece):
     start = time.thread_time()
     unboxed(solution)
     try:
-        sound(last_box(solution))
+        checked_answer(last_box(solution))
     except ValueError as error:
         assert len(str(error)) < 200
     assert time.thread_time() - start < 3  # 0.2 s of CPU; quadratic takes minutes
 
 
-def test_math_from_a_folder(tmp_path):
+def test_math_is_read_from_a_folder(tmp_path):
     with_answer = {"problem": "p?", "solution": r"\boxed{9}", "answer": r"\frac{1}{3}"}
     without = {"problem": "r?", "solution": r"so \boxed{\sqrt{2}}"}
-    write(tmp_path, [problem(1), problem(2)],
-          [json.dumps(one).encode() for one in (with_answer, without)])  # fmt: skip
+    test = [json.dumps(one).encode() for one in (with_answer, without)]
+    write(tmp_path, [problem(1), problem(2)], test)
     task = load(config(tmp_path, name="math", answer_format="boxed", few_shot=1))
-    assert task.name == "math" and task.examiner.lenient is None and task.ahead is not None
+    assert task.name == "math"
+    assert task.test_grader.lenient is None and task.train_grader.prefetch is not None
     assert [one.gold for one in task.train + task.test] == [
-        r"\frac{2}{7}", r"\frac{1}{3}", r"\sqrt{2}"
-    ]  # fmt: skip
+        r"\frac{2}{7}",
+        r"\frac{1}{3}",
+        r"\sqrt{2}",
+    ]
     assert [message["content"] for message in task.train[0].messages] == [
         r"Please reason step by step, and put your final answer within \boxed{}.",
-        "What is 1 / 7?", "It is $\\frac{1}{7}$.\n\\boxed{\\frac{1}{7}}", "What is 2 / 7?",
-    ]  # fmt: skip
+        "What is 1 / 7?",
+        "It is $\\frac{1}{7}$.\n\\boxed{\\frac{1}{7}}",
+        "What is 2 / 7?",
+    ]
     null = json.dumps(with_answer | {"answer": None}).encode()
     write(tmp_path, [problem(1)], [problem(2), null])
-    with pytest.raises(ValueError, match=r"test.jsonl row 2: `answer` is null, not a text"):
+    with pytest.raises(ValueError, match=r"test.jsonl row 2: `answer` must be text, not NoneType"):
         load(config(tmp_path, name="math", answer_format="boxed"))
 
 
 def test_math_from_the_hub_is_seven_subjects_in_order(monkeypatch):
-    asked = []
+    requests = []
 
     def load_dataset(name, subset=None, split=None):
-        asked.append((name, subset, split))
+        requests.append((name, subset, split))
         if name == "HuggingFaceH4/MATH-500":
             return [{"problem": "t?", "solution": "", "answer": "5", "subject": "Algebra"}]
-        return [{"problem": f"{subset} {i}?", "solution": rf"\boxed{{{i}}}", "level": "Level 1",
-                 "type": subset} for i in range(2)]  # fmt: skip
+        return [{"problem": f"{subset} {i}?", "solution": rf"\boxed{{{i}}}"} for i in range(2)]
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     task = load(config(None, name="math", answer_format="boxed"))
-    subjects = ["algebra", "counting_and_probability", "geometry", "intermediate_algebra",
-                "number_theory", "prealgebra", "precalculus"]  # fmt: skip
-    assert asked == [
-        *(("EleutherAI/hendrycks_math", subject, "train") for subject in subjects),
+    subjects = (
+        "algebra counting_and_probability geometry intermediate_algebra number_theory "
+        "prealgebra precalculus"
+    )
+    assert requests == [
         ("HuggingFaceH4/MATH-500", None, "test"),
+        *(("EleutherAI/hendrycks_math", subject, "train") for subject in subjects.split()),
     ]
     assert [(one.id, one.messages[-1]["content"], one.gold) for one in task.train[1:4]] == [
         ("train-00001", "algebra 1?", "1"),
@@ -334,26 +350,31 @@ def test_gsm8k_from_the_hub_is_checked_like_a_folder(monkeypatch):
         return [*rows, {"question": "q", "answer": None}] if split == "test" else rows
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    with pytest.raises(ValueError, match=r"^task.path=null: openai/gsm8k test row 4: `answer` is"):
+    with pytest.raises(
+        ValueError, match=r"^task.path=null: openai/gsm8k test row 4: `answer` must be"
+    ):
         load(config(None))
     task = load(config(None, malformed="drop"))
-    assert task.dropped == ("openai/gsm8k test row 4: `answer` is null, not a text",)
+    assert task.dropped == ("openai/gsm8k test row 4: `answer` must be text, not NoneType",)
 
 
 def test_a_hub_out_of_reach_is_an_error_of_one_line():
-    with pytest.raises(ValueError) as refused:  # HF_HUB_OFFLINE, in conftest.py
+    with pytest.raises(ValueError) as error:  # HF_HUB_OFFLINE, in conftest.py
         load(config(None, name="math", answer_format="boxed"))
-    said = str(refused.value)
-    assert said.startswith("task.path=null: cannot read EleutherAI/hendrycks_math train on the hub")
-    assert "give a folder with train.jsonl and test.jsonl" in said and "\n" not in said
+    message = str(error.value)
+    assert message.startswith(
+        "task.path=null: cannot read HuggingFaceH4/MATH-500 test (on the hub:"
+    )
+    assert message.endswith("); give a folder with train.jsonl and test.jsonl")
+    assert "\n" not in message
 
 
 # ---- prompts
 
 
-def test_the_system_message_of_gsm8k_in_tags_has_not_changed():
-    told = system("tag", how="as a single number", what="the number")
-    assert told == (
+def test_the_system_message_of_gsm8k_in_tags_has_not_changed(tmp_path):
+    problem = load(config(write(tmp_path, TRAIN, TEST))).train[0]
+    assert problem.messages[0]["content"] == (
         "You are given a math question. Reason step by step and check your reasoning; then give "
         "the answer as a single number. Your reply is limited in length. Reply in this form:\n"
         "<think>\nyour reasoning\n</think>\n<answer>\nthe number\n</answer>"
@@ -361,31 +382,31 @@ def test_the_system_message_of_gsm8k_in_tags_has_not_changed():
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_examples_are_right_in_the_form_that_the_prompt_asks_for(tmp_path, form):
+def test_few_shot_examples_are_right_in_the_form_that_the_prompt_asks_for(tmp_path, form):
     keys = {"answer_format": form, "few_shot": 1}
     number = config(write(tmp_path, TRAIN, TEST), **keys)
-    told, _, example, _ = (message["content"] for message in load(number).train[0].messages)
-    grade = number_grader(number)(example, "1000")
+    system, _, example, _ = (message["content"] for message in load(number).train[0].messages)
+    grade = number_grader(number).grade(example, "1000")
     assert grade.correct and grade.format and "<<" not in example
-    assert not number_grader(number)(example, "2000").correct
+    assert not number_grader(number).grade(example, "2000").correct
     maths = config(write(tmp_path, [problem(1), problem(2)], [problem(3)]), name="math", **keys)
-    also, _, example, _ = (message["content"] for message in load(maths).train[0].messages)
-    grade = math_grader(maths)[0](example, r"\frac{1}{7}")
+    math_system, _, example, _ = (message["content"] for message in load(maths).train[0].messages)
+    grade = math_grader(maths).grade(example, r"\frac{1}{7}")
     assert grade.correct and grade.format
     mark = {"tag": "<answer>", "hash": "\n#### ", "boxed": "\\boxed{"}[form]
-    assert mark in told and mark in also
-    assert ("number" in told) == (form != "boxed") and "number" not in also
+    assert mark in system and mark in math_system
+    assert ("number" in system) == (form != "boxed") and "number" not in math_system
 
 
-def test_prompts_that_are_too_long_or_unknown_to_the_tokenizer():
-    from pods.policy.load import load as load_policy
+def test_long_prompts_are_dropped_and_characters_without_ids_are_an_error():
+    from pods.policy.policy import load as load_policy
 
     tokenizer = load_policy(composed()).tokenizer
     task = chainsum.load(50, 50)
     lengths = {one.id: len(prompt_ids(one, tokenizer)) for one in task.train}
     assert set(lengths.values()) == {6, 8, 10}  # 3 to 5 digits, their signs, and a question mark
     for limit in (7, 8, 9):  # one below, at, and one above a prompt's length
-        kept, ids, too_long = fitting(task.train, tokenizer, limit)
+        kept, ids, too_long = drop_long_prompts(task.train, tokenizer, limit)
         assert [one.id for one in kept] == [name for name, n in lengths.items() if n <= limit]
         assert list(map(len, ids)) == [lengths[one.id] for one in kept]
         assert too_long == tuple(name for name, n in lengths.items() if n > limit)
@@ -395,37 +416,39 @@ def test_prompts_that_are_too_long_or_unknown_to_the_tokenizer():
         prompt_ids(letters, tokenizer)
 
 
-# ---- what a run holds to
+# ---- data that change under a run
 
 
 def built(*words):
-    """A run that is ready to begin, or to go on."""
-    from pods.assemble import build
-    from pods.runs.meter import Meter
-    from pods.runs.tracking import NoTracker
-    from pods.stop import Stop
+    """Build a run that is ready to start or to resume."""
+    from pods.runs.tracking.wandb_tracker import NoTracker
+    from pods.system.signals import Stop
+    from pods.training.build import build_trainer
+    from pods.training.clock import Meter
 
-    asked = composed("tracking=none", "budget.train_seconds=null", "budget.max_steps=1",
-                     "task.train_size=20", "task.test_size=20", "sampling.max_prompt_tokens=8",
-                     "evaluation.questions=10", *words)  # fmt: skip
-    store, now = freeze(asked), itertools.count().__next__
+    keys = (
+        "tracking=none budget.train_seconds=null budget.max_steps=1 task.train_size=20 "
+        "task.test_size=20 sampling.max_prompt_tokens=8 evaluation.questions=10"
+    )
+    config = composed(*keys.split(), *words)
+    store, now = freeze(config), itertools.count().__next__
     with store.lock() as lock:
-        return build(asked, store, lock, NoTracker(), Stop(), now, Meter(), lambda: None)
+        return build_trainer(config, store, lock, NoTracker(), Stop(), now, Meter(), lambda: None)
 
 
-def test_a_run_writes_down_its_data_and_every_arm_has_the_same(tmp_path, capsys):
+def test_a_run_records_its_data_and_every_arm_has_the_same(tmp_path, capsys):
     runs = [built(f"runs_dir={tmp_path}", f"arm={arm}") for arm in ("grpo", "grpo_ga", "pods")]
     facts, printed = [run.store.data() for run in runs], capsys.readouterr().out
     assert len({run.store.folder for run in runs}) == 3 and facts[0] == facts[1] == facts[2]
     pool = chainsum.load(20, 20)
     questions = {"train": pool.train, "test": pool.test[:10]}
-    for split, asked in questions.items():
-        long = [one.id for one in asked if len(one.messages[-1]["content"]) > 8]
-        short = [one for one in asked if one.id not in long]
-        assert facts[0][split] == used(short, long) and long and short
+    for split, problems in questions.items():
+        long = [one.id for one in problems if len(one.messages[-1]["content"]) > 8]
+        short = [one for one in problems if one.id not in long]
+        assert facts[0][split] == data_record(short, long) and long and short
         assert facts[0][split]["problems"] == len(short)
         named = f"{split} problems: prompts over 8 tokens: {', '.join(long[:5])}"
-        assert printed.count(f"dropped {len(long)} of {len(asked)} {named}") == 3
+        assert printed.count(f"dropped {len(long)} of {len(problems)} {named}") == 3
     assert facts[0]["left_out"] == []
 
 
@@ -433,80 +456,85 @@ def test_a_run_whose_data_changed_is_refused_or_marked(tmp_path, monkeypatch):
     words = (f"runs_dir={tmp_path}",)
     run = built(*words)
     before = run.store.data_path.read_bytes()
-    built(*words)  # the same data: it goes on
-    assert run.store.data_path.read_bytes() == before and not marks(run.store)
+    built(*words)  # the same data: it resumes
+    assert run.store.data_path.read_bytes() == before and not recorded_changes(run.store)
     task = chainsum.load(20, 20)
     shortest = min(task.train, key=lambda one: len(one.messages[-1]["content"]))
     other = [replace(one, gold="x") if one is shortest else one for one in task.train]
     changed = replace(task, train=tuple(other))
-    monkeypatch.setattr("pods.assemble.load_task", lambda *_: changed)
+    monkeypatch.setattr("pods.training.build.load_task", lambda *_: changed)
     with pytest.raises(Changed, match=r"\n  data: train SHA-256: \w{64} -> \w{64}\nallow_changed"):
         built(*words)
-    assert run.store.data_path.read_bytes() == before and not marks(run.store)
+    assert run.store.data_path.read_bytes() == before and not recorded_changes(run.store)
     built(*words, "allow_changed=true")
-    [mark] = marks(run.store)
+    [mark] = recorded_changes(run.store)
     assert mark.startswith("data: train SHA-256: ")
-    assert run.store.data_path.read_bytes() == before  # what it began with
+    assert run.store.data_path.read_bytes() == before  # the data that it started with
     run.store.data_path.write_text("{}")
     with pytest.raises(ValueError, match=r"data.json is damaged"):
         built(*words)
 
 
-def test_a_run_that_has_trained_does_not_go_on_without_its_data_json(tmp_path):
+def test_a_run_that_has_trained_does_not_resume_without_its_data_json(tmp_path):
     words = (f"runs_dir={tmp_path}",)
     store = built(*words).store
     begun = store.data()
     store.data_path.unlink()
-    built(*words)  # nothing was trained on them: it begins
-    assert store.data() == begun and not marks(store)
+    built(*words)  # nothing was trained: it starts
+    assert store.data() == begun and not recorded_changes(store)
     store.append_metrics({"step": 1})
     store.data_path.unlink()
-    built(*words)  # the run's identity says what they were made by
-    assert store.data() == begun and not marks(store)
+    built(*words)  # the run's identity determines the data
+    assert store.data() == begun and not recorded_changes(store)
     store.data_path.unlink()
-    store.write_identity({**store.identity(), "task.name": "gsm8k"})  # from a hub: by name alone
-    with pytest.raises(Changed, match=r"\n  data.json: gone, .*\nallow_changed=true"):
+    store.write_identity(
+        {**store.identity(), "task.name": "gsm8k"}
+    )  # data from a hub, identified by name alone
+    with pytest.raises(Changed, match=r"\n  data.json: missing, .*\nallow_changed=true"):
         built(*words)
-    assert store.data() is None and not marks(store)
+    assert store.data() is None and not recorded_changes(store)
     built(*words, "allow_changed=true")
     assert store.data() == begun
-    [mark] = marks(store)
-    assert mark.startswith("data.json: gone")
+    [mark] = recorded_changes(store)
+    assert mark.startswith("data.json: missing")
 
 
-def test_the_hash_is_of_ids_messages_golds_and_their_order():
+def test_the_hash_covers_ids_messages_golds_and_their_order():
     two = chainsum.load(2, 2).train
     first = two[0]
     variants = [
-        two, two[::-1], two[:1], (replace(first, gold="x"), two[1]),
+        two,
+        two[::-1],
+        two[:1],
+        (replace(first, gold="x"), two[1]),
         (replace(first, id="x"), two[1]),
         (replace(first, messages=({"role": "system", "content": "x"}, *first.messages)), two[1]),
         (replace(first, messages=({**first.messages[0], "role": "system"},)), two[1]),
-    ]  # fmt: skip
-    assert max(Counter(used(some, [])["sha256"] for some in variants).values()) == 1
+    ]
+    assert max(Counter(data_record(some, [])["sha256"] for some in variants).values()) == 1
     odd = replace(first, gold="\ud800")
-    assert len(used([odd], ["a"])["sha256"]) == 64
-    assert used(two, ["a"]) == used(two, []) | {"too_long": ["a"]}
+    assert len(data_record([odd], ["a"])["sha256"]) == 64
+    assert data_record(two, ["a"]) == data_record(two, []) | {"too_long": ["a"]}
 
 
-def test_runs_of_one_study_on_other_data_are_named(tmp_path):
+def test_runs_of_one_study_on_different_data_are_reported(tmp_path):
     stores: list[RunStore] = [
         write_run(tmp_path, points, f"seed={seed}") for seed, points in ((0, A), (1, B), (2, A))
     ]
-    facts = {split: {"problems": 4, "sha256": 64 * "a", "too_long": []}
-             for split in ("train", "test")}  # fmt: skip
+    used = {"problems": 4, "sha256": 64 * "a", "too_long": []}
+    facts = {"train": used, "test": used}
     for store in stores:
         store.write_data(facts)
     folders = run_folders(tmp_path / "default")
-    assert not load_study(tmp_path / "default", folders).mixed
+    assert not load_study(tmp_path / "default", folders).inconsistencies
     stores[1].write_data(facts | {"test": facts["test"] | {"sha256": 64 * "b"}})
-    with pytest.raises(MixedStudy) as refused:
+    with pytest.raises(MixedStudy) as error:
         load_study(tmp_path / "default", folders)
-    [line] = str(refused.value).splitlines()[1:]
+    [line] = str(error.value).splitlines()[1:]
     assert line.startswith(f"test data: 4 problems of SHA-256 {16 * 'a'} (most) | 4 problems of ")
     assert "seed 1" in line and "seed 2" not in line
     stores[1].data_path.write_text('{"train": 1}')
-    found = load_study(tmp_path / "default", folders, allow_mixed=True).mixed
+    found = load_study(tmp_path / "default", folders, allow_mixed=True).inconsistencies
     assert len(found) == 1 and found[0].endswith("seed 1: data.json is damaged")
 
 

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods.method.downsample import RULES, find_rule, keep
 from pods.method.rules import (
+    RULES,
     balanced,
+    find_rule,
+    keep,
     max_abs_advantage,
     max_reward,
     max_variance,
@@ -17,7 +19,7 @@ from pods.method.rules import (
     percentile,
     random,
 )
-from pods.records import Group
+from pods.types import Group
 
 RNG = np.random.default_rng(0)
 
@@ -81,7 +83,7 @@ def test_the_aliased_rule_of_binary_rewards_keeps_one_correct_rollout(m, data):
 
 
 def test_the_aliased_rule_refuses_sizes_where_the_code_keeps_rollouts_twice():
-    with pytest.raises(ValueError, match=r"m=3 of n=4 rollouts: the defect needs m <= n/2"):
+    with pytest.raises(ValueError, match=r"m=3: max_variance_aliased needs at most n/2=2, or n=4"):
         max_variance_aliased(group([0.0, 1.0, 0.0, 1.0]), 3, RNG)
 
 

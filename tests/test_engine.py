@@ -1,4 +1,4 @@
-"""The transformers engine, on the real tiny model: right tokens, right log-probs, seeded draws."""
+"""The transformers engine on the real tiny model: tokens, log-probs and seeded draws."""
 
 from types import SimpleNamespace
 
@@ -7,23 +7,28 @@ import pytest
 import torch
 from compose import composed
 
+from pods.engines import transformers_engine
+from pods.engines.transformers_engine import TransformersEngine, sample
 from pods.policy import logprobs
-from pods.policy.load import Policy, load
 from pods.policy.packing import pack
-from pods.policy.scoring import score_all
-from pods.records import Sampling
-from pods.rollouts import transformers_engine
-from pods.rollouts.transformers_engine import TransformersEngine, sample
-from pods.stop import Preempted
-from pods.tasks import chainsum
+from pods.policy.policy import Policy, load
+from pods.policy.scoring import Context, score_all
+from pods.system.signals import Preempted
+from pods.tasks.datasets import chainsum
+from pods.types import GenerationRequest, Sampling
 
 POLICY = load(composed())
 QUESTIONS = ["7+8-4+1?", "1-3?", "5+0+2?", "9-1+3-3+8?"]
 PROMPTS = [tuple(POLICY.tokenizer.encode(q, add_special_tokens=False)) for q in QUESTIONS]
 
 
-def engine(max_rows=256):
-    return TransformersEngine(POLICY, max_rows, check=lambda: None)
+def engine(max_rows=256, check=lambda: None, policy=POLICY):
+    return TransformersEngine(policy, max_rows, check)
+
+
+def request(n, temperature=1.0, limit=32, prompts=PROMPTS, seeds=None):
+    seeds = range(1, len(prompts) + 1) if seeds is None else seeds
+    return GenerationRequest(prompts, n, Sampling(temperature, limit), seeds)
 
 
 def ids(groups):
@@ -31,8 +36,8 @@ def ids(groups):
 
 
 def test_greedy_equals_transformers_own_generate():
-    found = engine().generate(PROMPTS, 1, Sampling(0.0, 32), [0] * 4)
-    for prompt, [rollout] in zip(PROMPTS, found, strict=True):
+    groups = engine().generate(request(1, temperature=0.0))
+    for prompt, [rollout] in zip(PROMPTS, groups, strict=True):
         expected = POLICY.model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=32)
         assert list(rollout.completion_ids) == expected[0, len(prompt) :].tolist()
         assert rollout.finished
@@ -49,9 +54,8 @@ def test_any_of_several_ids_ends_a_completion(monkeypatch):
     for named in ([four, own], four):
         monkeypatch.setattr(settings, "eos_token_id", named)
         assert POLICY.stop_ids == sorted([four, own])
-    groups = engine().generate(PROMPTS, 16, Sampling(1.0, 32), [1, 2, 3, 4])
     ends = set()
-    for rollout in (r for group in groups for r in group):
+    for rollout in (r for group in engine().generate(request(16)) for r in group):
         *before, last = rollout.completion_ids
         ends.add(last)
         assert rollout.finished and not {four, own} & set(before)
@@ -66,12 +70,9 @@ def test_ids_that_the_tokenizer_does_not_know_are_never_drawn():
     class Narrow(Policy):
         vocabulary = 9
 
-    narrow = Narrow(POLICY.model, POLICY.tokenizer, None)
-    hot = TransformersEngine(narrow, 64, lambda: None).generate(
-        PROMPTS, 8, Sampling(100.0, 16), [1, 2, 3, 4]
-    )
-    drawn = {i for group in hot for r in group for i in r.completion_ids}
-    assert drawn == set(range(9))
+    narrow = engine(policy=Narrow(POLICY.model, POLICY.tokenizer, None))
+    groups = narrow.generate(request(8, temperature=100.0, limit=16))
+    assert {i for group in groups for r in group for i in r.completion_ids} == set(range(9))
     padded = SimpleNamespace(
         tokenizer=range(17), causal_lm=SimpleNamespace(config=SimpleNamespace(vocab_size=32))
     )
@@ -80,14 +81,19 @@ def test_ids_that_the_tokenizer_does_not_know_are_never_drawn():
 
 def test_greedy_solves_the_task_and_sampling_mostly_does_not():
     task = chainsum.load(1, 128)
-    prompts = [tuple(POLICY.tokenizer.encode(p.messages[-1]["content"], add_special_tokens=False))
-               for p in task.test]  # fmt: skip
+    encode = POLICY.tokenizer.encode
+    prompts = [
+        tuple(encode(p.messages[-1]["content"], add_special_tokens=False)) for p in task.test
+    ]
 
     def accuracy(temperature, n):
-        groups = engine().generate(prompts, n, Sampling(temperature, 32), range(len(prompts)))
-        return np.mean([task.grade(rollout.text, problem.gold).correct
-                        for problem, group in zip(task.test, groups, strict=True)
-                        for rollout in group])  # fmt: skip
+        groups = engine().generate(request(n, temperature, prompts=prompts))
+        grades = [
+            task.train_grader.grade(rollout.text, problem.gold)
+            for problem, group in zip(task.test, groups, strict=True)
+            for rollout in group
+        ]
+        return np.mean([grade.correct for grade in grades])
 
     assert accuracy(0.0, 1) >= 0.9
     assert 0.1 <= accuracy(1.0, 4) <= 0.4
@@ -95,78 +101,70 @@ def test_greedy_solves_the_task_and_sampling_mostly_does_not():
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_logprobs_are_the_trainers(temperature):
-    groups = engine().generate(PROMPTS, 8, Sampling(temperature, 32), [1, 2, 3, 4])
-    for group in groups:
-        for rollout in group:
-            with torch.no_grad():
-                expected = logprobs.token_logprobs(
-                    POLICY.causal_lm, pack([rollout], [[0]]),
-                    temperature=temperature, vocabulary=POLICY.vocabulary,
-                )  # fmt: skip
-            assert rollout.logprobs == pytest.approx(expected.numpy(), abs=1e-4)
+    for rollout in (r for group in engine().generate(request(8, temperature)) for r in group):
+        with torch.no_grad():
+            expected = logprobs.token_logprobs(
+                POLICY.causal_lm, pack([rollout], [[0]]),
+                temperature=temperature, vocabulary=POLICY.vocabulary,
+            )  # fmt: skip
+        assert rollout.logprobs == pytest.approx(expected.numpy(), abs=1e-4)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_with_adapters_logprobs_are_the_trainers_before_and_after_an_update(dtype):
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.1)])
+def test_with_adapters_logprobs_are_the_trainers_before_and_after_an_update(dtype, bound):
     config = composed("model.tuning=lora", f"model.dtype={dtype}")
-    policy, texts = load(config), []
-    one = TransformersEngine(policy, 256, lambda: None)
+    policy, completions = load(config), []
+    with_adapters = engine(policy=policy)
     for _ in range(2):
-        (group,) = one.generate(PROMPTS[:1], 4, Sampling(1.0, 32), [1])
-        expected = score_all(policy, config, lambda: None, group)
-        for rollout, own in zip(group, expected, strict=True):
-            assert rollout.logprobs == pytest.approx(
-                own.numpy(), abs=1e-4 if dtype == "float32" else 0.1
-            )
-        texts.append([rollout.completion_ids for rollout in group])
+        [group] = with_adapters.generate(request(4, prompts=PROMPTS[:1]))
+        for rollout, expected in zip(group, score_all(Context(policy, config), group), strict=True):
+            assert rollout.logprobs == pytest.approx(expected.numpy(), abs=bound)
+        completions.append([rollout.completion_ids for rollout in group])
         with torch.no_grad():
             for parameter in policy.model.parameters():
                 if parameter.requires_grad:
                     parameter.add_(0.05)
-    assert texts[0] != texts[1]
+    assert completions[0] != completions[1]
 
 
 def test_seeds_decide_and_the_cut_into_chunks_does_not():
-    sampling = Sampling(1.0, 32)
-    first = ids(engine().generate(PROMPTS, 6, sampling, [1, 2, 3, 4]))
-    assert ids(engine().generate(PROMPTS, 6, sampling, [1, 2, 3, 4])) == first
-    assert ids(engine(max_rows=5).generate(PROMPTS, 6, sampling, [1, 2, 3, 4])) == first
-    other = ids(engine().generate(PROMPTS, 6, sampling, [5, 2, 3, 4]))
+    first = ids(engine().generate(request(6)))
+    assert ids(engine().generate(request(6))) == first
+    assert ids(engine(max_rows=5).generate(request(6))) == first
+    other = ids(engine().generate(request(6, seeds=[5, 2, 3, 4])))
     assert other[0] != first[0]
     assert other[1:] == first[1:]
-    assert len({completion for completion in first[3]}) > 1
+    assert len(set(first[3])) > 1
 
 
 @pytest.mark.parametrize("max_rows", [5, 64])
-def test_every_whole_completion_is_told_once_with_its_prompt(max_rows):
-    told = []
+def test_every_completion_is_reported_once_with_its_prompt(max_rows):
+    reported = []
     groups = engine(max_rows).generate(
-        PROMPTS, 6, Sampling(1.0, 24), [1, 2, 3, 4], lambda place, text: told.append((place, text))
+        request(6, limit=24), lambda index, text: reported.append((index, text))
     )
-    made = [(i, rollout.text) for i, group in enumerate(groups) for rollout in group]
-    assert sorted(told) == sorted(made)
+    expected = [(i, rollout.text) for i, group in enumerate(groups) for rollout in group]
+    assert sorted(reported) == sorted(expected)
     assert {rollout.finished for group in groups for rollout in group} == {True, False}
 
 
-def test_a_completion_is_told_right_after_its_last_token():
-    tokens, told = [0], []
+def test_a_completion_is_reported_right_after_its_last_token():
+    tokens, reported = [0], []
 
     def count():  # called before each token of the batch
         tokens[0] += 1
 
-    counting = TransformersEngine(POLICY, 64, count)
-    groups = counting.generate(
-        PROMPTS, 6, Sampling(1.0, 24), [1, 2, 3, 4],
-        lambda place, text: told.append((place, text, tokens[0])),
-    )  # fmt: skip
-    made = [(i, r.text, len(r.completion_ids)) for i, group in enumerate(groups) for r in group]
-    assert sorted(told) == sorted(made)
-    assert len({length for _, _, length in made}) > 3
+    groups = engine(64, count).generate(
+        request(6, limit=24), lambda index, text: reported.append((index, text, tokens[0]))
+    )
+    expected = [(i, r.text, len(r.completion_ids)) for i, group in enumerate(groups) for r in group]
+    assert sorted(reported) == sorted(expected)
+    assert len({length for _, _, length in expected}) > 3
 
 
 def test_no_generator_outside_is_touched():
     before = torch.random.get_rng_state()
-    engine().generate(PROMPTS, 2, Sampling(1.0, 8), [1, 2, 3, 4])
+    engine().generate(request(2, limit=8))
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -175,20 +173,19 @@ def test_a_shared_beginning_is_encoded_once_with_the_same_result(monkeypatch):
     equal = [prompt[:19] for prompt in unequal[1:]]
     one_begins_another = [unequal[1], unequal[1] + PROMPTS[2]]
     for prompts in (unequal, equal, one_begins_another):
-        seeds = list(range(len(prompts)))
-        monkeypatch.setattr(transformers_engine, "SHARED_TOKENS", 10_000)
-        plain = engine().generate(prompts, 4, Sampling(1.0, 16), seeds)
-        monkeypatch.setattr(transformers_engine, "SHARED_TOKENS", 4)
+        monkeypatch.setattr(transformers_engine, "MIN_SHARED_TOKENS", 10_000)
+        plain = engine().generate(request(4, limit=16, prompts=prompts))
+        monkeypatch.setattr(transformers_engine, "MIN_SHARED_TOKENS", 4)
         assert transformers_engine.shared_prefix(prompts) >= 16
-        shared = engine().generate(prompts, 4, Sampling(1.0, 16), seeds)
+        shared = engine().generate(request(4, limit=16, prompts=prompts))
         assert ids(shared) == ids(plain)
         for mine, theirs in zip(shared, plain, strict=True):
             for one, other in zip(mine, theirs, strict=True):
                 assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
-def test_the_length_limit_cuts_and_says_so():
-    [[rollout]] = engine().generate(PROMPTS[:1], 1, Sampling(0.0, 5), [0])
+def test_the_length_limit_ends_a_completion_that_is_then_not_finished():
+    [[rollout]] = engine().generate(request(1, 0.0, limit=5, prompts=PROMPTS[:1]))
     assert len(rollout.completion_ids) == len(rollout.logprobs) == 5
     assert not rollout.finished
 
@@ -198,7 +195,7 @@ def test_it_can_be_stopped_between_tokens():
         raise Preempted
 
     with pytest.raises(Preempted):
-        TransformersEngine(POLICY, 8, check).generate(PROMPTS, 1, Sampling(1.0, 8), [1, 2, 3, 4])
+        engine(8, check).generate(request(1, limit=8))
 
 
 def test_sampling_follows_the_distribution():

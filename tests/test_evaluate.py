@@ -1,4 +1,4 @@
-"""Evaluation points, and `pods evaluate`: what it makes again is what was there, byte for byte."""
+"""Evaluation points, and `pods evaluate`: it restores lost records byte for byte."""
 
 import errno
 import json
@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import fields
 from itertools import count
 from pathlib import Path
 
@@ -16,19 +15,21 @@ import pytest
 from compose import composed
 from running import SHORT
 
-from pods import experiment, job
-from pods import repair as repairing
-from pods.cli import main
-from pods.evaluate import EvalRecord
-from pods.reevaluate import REPORT, execute
-from pods.repair import repair
-from pods.rollouts.engine import EngineFailed
-from pods.runs.attempts import environments, marks, wall_seconds
+from pods.cli import evaluate
+from pods.cli.evaluate import evaluate_missing
+from pods.cli.main import main
+from pods.engines.base import EngineFailed
+from pods.launch import job, local_backend
+from pods.launch.backend import Outcome
+from pods.launch.evaluation import REPORT
+from pods.launch.subprocesses import Heartbeat, JobProcess
+from pods.runs.attempts import environments, new_attempt, recorded_changes, wall_seconds
+from pods.runs.evaluations import answered_questions, due, expected_points
 from pods.runs.files import read_lines
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.history import evaluation_points
-from pods.runs.points import RECORD, answered, due, expected_points
 from pods.runs.store import RunStore
+from pods.training import trainer
 
 TICK = 1 / 64  # exact in binary, so that sums of it are
 POINTS = (0, 2, 3, 4, 6)
@@ -52,13 +53,13 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def copied(run, tmp_path):
-    """A copy of it, to be damaged."""
-    place = tmp_path / run.folder.relative_to(run.folder.parents[4])
-    return RunStore(Path(shutil.copytree(run.folder, place)))
+    """A copy of the run, to be damaged."""
+    copy = tmp_path / run.folder.relative_to(run.folder.parents[4])
+    return RunStore(Path(shutil.copytree(run.folder, copy)))
 
 
 def content(store):
-    """The bytes of everything in a run folder but the lock and what `pods evaluate` notes down."""
+    """Return the bytes of all files in a run folder except the lock and `reevaluations`."""
     files = [p for p in store.folder.rglob("*") if p.is_file() and p.name != ".lock"]
     names = {str(path.relative_to(store.folder)): path for path in files}
     return {n: p.read_bytes() for n, p in names.items() if not n.startswith("reevaluations")}
@@ -66,10 +67,10 @@ def content(store):
 
 def evaluated(store, *steps):
     """Evaluate steps in this process; return exit code and report."""
-    place = store.folder / "reevaluations" / "000"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    return execute(store.folder, place, steps), read_lines(place / REPORT)
+    attempt = store.folder / "reevaluations" / "000"
+    shutil.rmtree(attempt, ignore_errors=True)
+    attempt.mkdir(parents=True)
+    return job.execute(store.folder, attempt, evaluate=steps), read_lines(attempt / REPORT)
 
 
 # evaluation points
@@ -153,30 +154,26 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_an_evaluation_that_is_not_whole_is_seen(run, damage):
+def test_an_incomplete_or_damaged_evaluation_is_detected(run, damage):
     text, other = (run.evaluation_path(step).read_bytes() for step in (2, 3))
     names = tuple(f"test-{q:04d}" for q in range(16))
-    assert answered(run.config(), 2, text) == names
+    assert answered_questions(run.config(), 2, text) == names
     damaged = DAMAGES[damage](text, other)
     assert damaged != text
-    assert answered(run.config(), 2, damaged) is None
+    assert answered_questions(run.config(), 2, damaged) is None
 
 
-def test_a_question_in_the_place_of_another_in_every_repeat_is_seen(run):
+def test_a_question_that_replaces_another_in_every_repeat_is_detected(run):
     text = run.evaluation_path(2).read_bytes()
-    assert answered(run.config(), 2, text.replace(b"test-0001", b"test-0000")) is None
-
-
-def test_the_fields_of_a_record_are_known_without_what_makes_them():
-    assert tuple(field.name for field in fields(EvalRecord)) == RECORD
+    assert answered_questions(run.config(), 2, text.replace(b"test-0001", b"test-0000")) is None
 
 
 # pods evaluate
 
 
 @pytest.mark.parametrize("first", range(0, len(DAMAGES), len(POINTS)))
-def test_what_is_made_again_is_what_was_there_and_nothing_else_changes(run, copied, first):
-    """All damages, one an evaluation of the run at a time."""
+def test_damaged_evaluations_are_restored_and_nothing_else_changes(run, copied, first):
+    """Try all damages, one per evaluation of the run."""
     damages = dict(zip(POINTS, list(DAMAGES.values())[first:], strict=False))
     for step, damage in damages.items():
         other = run.evaluation_path(4 if step == 3 else 3).read_bytes()
@@ -195,34 +192,34 @@ def test_what_is_made_again_is_what_was_there_and_nothing_else_changes(run, copi
     assert (copied.folder / "reevaluations" / "000" / "environment.json").exists()
 
 
-def test_a_study_is_repaired_run_by_run_and_only_where_it_has_to_be(run, copied, capsys):
-    """As a user types it, in a process a run; a second run lacks what cannot be made again."""
+def test_only_missing_evaluations_of_a_study_are_made(run, copied, capsys):
+    """Real processes, one per run; a second run lacks an evaluation that cannot be made again."""
     other = RunStore(copied.folder.with_name("seed1-0123456789"))
     shutil.copytree(copied.folder, other.folder)  # its checkpoints are of the first one
     copied.evaluation_path(0).unlink()
     copied.evaluation_path(3).write_bytes(copied.evaluation_path(4).read_bytes())
     other.evaluation_path(6).unlink()
     before = content(other)
-    assert repair([other.folder, copied.folder], jobs=1) == job.FAILED
+    assert evaluate_missing([other.folder, copied.folder], jobs=1) == job.FAILED
     assert content(copied) == content(run) and content(other) == before
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == "3 evaluations to make in 2 runs, 1 at a time"
-    name = f"max_variance-n8-m4/{run.folder.name}"
-    assert lines[:1] == [f"max_variance-n8-m4/{other.folder.name}  step      6  "
-                         f"cannot be evaluated: it is step 6 of run {run.folder.name}"]  # fmt: skip
-    made = [row.split() for row in lines[1:]]
-    assert [(m[0], m[2], m[-3:]) for m in made] == [
-        (name, "0", ["(32", "records", "made)"]), (name, "3", ["(32", "records", "made)"]),
-    ]  # fmt: skip
+    assert lines[0] == (
+        f"[1/2] max_variance-n8-m4/{other.folder.name}  step      6  "
+        f"cannot be evaluated: it is step 6 of run {run.folder.name}"
+    )
+    name, records = f"max_variance-n8-m4/{run.folder.name}", ["(32", "records", "added)"]
+    made = [row.removeprefix("[2/2] ").split() for row in lines[1:]]
+    assert [(m[0], m[2], m[-3:]) for m in made] == [(name, "0", records), (name, "3", records)]
     rows = read_lines(copied.evaluation_path(3))
     assert f"accuracy {sum(row['correct'] for row in rows) / RECORDS:.3f} " in lines[2]
 
 
-def test_where_nothing_is_missing_it_says_so_and_loads_nothing(copied):
+def test_no_library_is_loaded_if_nothing_is_missing(copied):
     before = content(copied)
     code = (
-        "import sys; from pathlib import Path; from pods.repair import repair; "
-        f"code = repair([Path({str(copied.folder)!r})]); "
+        "import sys; from pathlib import Path; from pods.cli.evaluate import evaluate_missing; "
+        f"code = evaluate_missing([Path({str(copied.folder)!r})]); "
         "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules); sys.exit(code)"
     )
     result = subprocess.run(
@@ -233,11 +230,23 @@ def test_where_nothing_is_missing_it_says_so_and_loads_nothing(copied):
     assert content(copied) == before and not (copied.folder / "reevaluations").exists()
 
 
-def test_one_question_less_is_seen_where_other_evaluations_have_it(copied, monkeypatch, capsys):
-    """With one repeat a file that ends early looks whole by itself."""
+def note_jobs(monkeypatch):
+    """Let nothing be evaluated; return the list to which the jobs are added instead."""
+    todo = []
+
+    def note(jobs, at_once):
+        todo.extend(jobs)
+        return Outcome(stopped=False, exit_codes=[job.DONE])
+
+    monkeypatch.setattr(evaluate, "_evaluate", note)
+    return todo
+
+
+def test_a_missing_question_is_detected_if_other_evaluations_have_it(copied, monkeypatch, capsys):
+    """With one repeat, a file that ends early looks complete by itself."""
     config = composed("evaluation.repeats=1")
     rows = [row for row in copied.evaluation_path(2).read_bytes().splitlines(keepends=True)[:16]]
-    assert len(answered(config, 2, b"".join(rows[:15]))) == 15
+    assert len(answered_questions(config, 2, b"".join(rows[:15]))) == 15
     values = copied.config_values()
     values["evaluation"]["repeats"] = 1
     copied.write_config(values)
@@ -245,29 +254,29 @@ def test_one_question_less_is_seen_where_other_evaluations_have_it(copied, monke
         path = copied.evaluation_path(step)
         rows = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join(rows[: 15 if step == 4 else 16]))
-    assert repair([copied.folder]) == job.FAILED  # since the run is not what it was
+    assert evaluate_missing([copied.folder]) == job.FAILED  # because the run's config has changed
     out = capsys.readouterr().out
     assert "1 evaluations to make in 1 runs" in out
     assert "changed since the run began: evaluation.repeats: 2 -> 1" in out
     assert len(read_lines(copied.evaluation_path(4))) == 15
-    for step in (0, 2, 3):  # then most of them are short, and that makes them no more whole
+    for step in (0, 2, 3):  # most are short now, and still count as incomplete
         path = copied.evaluation_path(step)
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:15]))
-    monkeypatch.setattr(repairing, "_evaluate", lambda work, *_: wanted.extend(work) or [job.DONE])
-    wanted = []
-    assert repair([copied.folder]) == job.DONE and [steps for _, steps in wanted] == [[0, 2, 3, 4]]
+    todo = note_jobs(monkeypatch)
+    assert evaluate_missing([copied.folder]) == job.DONE
+    assert [each.evaluate for each in todo] == [(0, 2, 3, 4)]
 
 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (shutil.rmtree, "its checkpoint is gone"),
+        (shutil.rmtree, "its checkpoint is missing"),
         (lambda folder: (folder / "policy" / "model.safetensors").write_bytes(b"x"),
          "policy/model.safetensors is damaged"),
         (lambda folder: (folder / "MANIFEST.json").unlink(), "cannot be read"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_made_again_is_named_and_left(run, copied, damage, words):
+def test_a_checkpoint_that_cannot_be_evaluated_is_named_and_left(run, copied, damage, words):
     for step in (2, 4):
         copied.evaluation_path(step).write_bytes(copied.evaluation_path(step).read_bytes()[:-200])
     damage(copied.checkpoint(2))
@@ -280,39 +289,39 @@ def test_what_cannot_be_made_again_is_named_and_left(run, copied, damage, words)
     assert content(copied) == {**before, name: content(run)[name]}
 
 
-def test_a_run_that_runs_is_left_alone(copied, capsys):
+def test_a_running_run_is_left_alone(copied, capsys):
     copied.evaluation_path(2).unlink()
     before = content(copied)
     with copied.lock():
-        assert repair([copied.folder]) == job.AGAIN
+        assert evaluate_missing([copied.folder]) == job.AGAIN
         assert evaluated(copied, 2) == (job.AGAIN, [{"error": "held by another process; "
                                                               "left alone"}])  # fmt: skip
     assert "held by another process; left alone" in capsys.readouterr().out
     assert content(copied) == before
     copied.set_status(state="running", host="another one")
     before = content(copied)
-    assert repair([copied.folder]) == evaluated(copied, 2)[0] == job.AGAIN
+    assert evaluate_missing([copied.folder]) == evaluated(copied, 2)[0] == job.AGAIN
     assert "held by another process; left alone" in capsys.readouterr().out
     assert content(copied) == before
 
 
-def test_of_a_run_that_stopped_only_what_no_resume_makes_anew_is_asked_for(copied, capsys):
-    """Its newest checkpoint is of step 4: step 6 is to come again, and so is its log."""
+def test_evaluations_that_resuming_makes_again_are_not_made(copied, capsys):
+    """The newest checkpoint of the stopped run is that of step 4, so step 6 is made again."""
     copied.set_status(state="preempted")
     shutil.rmtree(copied.checkpoint(6))
     copied.evaluation_path(6).unlink()
-    assert repair([copied.folder]) == job.DONE
+    assert evaluate_missing([copied.folder]) == job.DONE
     assert capsys.readouterr().out == "1 runs, 4 evaluations: nothing is missing\n"
     shutil.rmtree(copied.checkpoints)
-    assert repair([copied.folder]) == job.DONE
+    assert evaluate_missing([copied.folder]) == job.DONE
     assert capsys.readouterr().out == "1 runs, 0 evaluations: nothing is missing\n"
 
 
-def test_a_request_to_stop_keeps_whole_chunks_and_the_same_command_goes_on(
+def test_a_stopped_evaluation_keeps_whole_chunks_and_the_same_command_resumes(
     run, copied, monkeypatch
 ):
     before = content(copied)
-    path, plain, calls = copied.evaluation_path(2), experiment.append, count(1)
+    path, plain, calls = copied.evaluation_path(2), trainer.append, count(1)
     path.unlink()
 
     def stopping(*arguments):
@@ -320,7 +329,7 @@ def test_a_request_to_stop_keeps_whole_chunks_and_the_same_command_goes_on(
         if next(calls) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(experiment, "append", stopping)
+    monkeypatch.setattr(trainer, "append", stopping)
     code, [row] = evaluated(copied, 2, 4)
     assert code == job.AGAIN and "stopped on request" in row["error"]
     name = str(path.relative_to(copied.folder))
@@ -331,17 +340,17 @@ def test_a_request_to_stop_keeps_whole_chunks_and_the_same_command_goes_on(
     assert content(copied) == before == content(run)
 
 
-def test_a_process_that_is_killed_loses_nothing(run, copied, monkeypatch):
+def test_a_process_that_is_killed_loses_no_record(run, copied, monkeypatch):
     path, calls = copied.evaluation_path(2), count(1)
     path.write_bytes(line(path.read_bytes(), 4, lambda row: b"damaged" + row))
-    before, plain = path.read_bytes(), experiment.append
+    before, plain = path.read_bytes(), trainer.append
 
     def deadly(*arguments):
         plain(*arguments)
         if next(calls) == 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(experiment, "append", deadly)
+    monkeypatch.setattr(trainer, "append", deadly)
     child = os.fork()
     if child == 0:
         evaluated(copied, 2)
@@ -353,7 +362,7 @@ def test_a_process_that_is_killed_loses_nothing(run, copied, monkeypatch):
     assert content(copied) == content(run)
 
 
-def test_an_engine_that_fails_takes_nothing_with_it(run, copied, monkeypatch):
+def test_an_engine_that_fails_loses_no_record(run, copied, monkeypatch):
     path = copied.evaluation_path(2)
     path.write_bytes(line(path.read_bytes(), 4, lambda row: b"damaged" + row))
     before = path.read_bytes()
@@ -362,7 +371,7 @@ def test_an_engine_that_fails_takes_nothing_with_it(run, copied, monkeypatch):
         raise EngineFailed("it broke down")
         yield
 
-    monkeypatch.setattr(experiment, "evaluate", failing)
+    monkeypatch.setattr(trainer, "evaluate", failing)
     assert evaluated(copied, 2) == (job.AGAIN, [{"error": "EngineFailed: it broke down"}])
     assert path.read_bytes() == before
 
@@ -370,91 +379,90 @@ def test_an_engine_that_fails_takes_nothing_with_it(run, copied, monkeypatch):
 @pytest.mark.parametrize(
     ("number", "code"), [(errno.EACCES, job.FAILED), (errno.ENOSPC, job.AGAIN)]
 )
-def test_only_a_disks_trouble_is_worth_the_same_command_again(
-    copied, monkeypatch, capsys, number, code
-):
+def test_only_an_error_of_the_disk_is_worth_another_try(copied, monkeypatch, capsys, number, code):
     copied.evaluation_path(2).unlink()
 
     def refused(*_):
         raise OSError(number, os.strerror(number))
 
+    def refuse_start(*_, **__):
+        refused()
+
     with monkeypatch.context() as patched:
-        patched.setattr(repairing, "spawn", refused)
-        assert repair([copied.folder], jobs=500) == code
+        patched.setattr(local_backend, "start_job", refuse_start)
+        assert evaluate_missing([copied.folder], jobs=500) == code
     first, last = capsys.readouterr().out.splitlines()
     assert first == "1 evaluations to make in 1 runs, 1 at a time"
-    assert last.endswith(f"not evaluated: [Errno {number}] {os.strerror(number)}")
+    assert last.startswith("[1/1] not started ") and last.endswith(os.strerror(number))
     monkeypatch.setattr(RunStore, "lock", refused)
-    found, [row] = evaluated(copied, 2)
-    assert found == code and os.strerror(number) in row["error"] and "\n" not in row["error"]
+    exit_code, [row] = evaluated(copied, 2)
+    assert exit_code == code and os.strerror(number) in row["error"] and "\n" not in row["error"]
 
 
-def test_how_a_process_died_is_said(copied, monkeypatch, capsys):
-    def dying(*_):
-        return subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+def test_the_signal_that_killed_a_process_is_printed(copied, monkeypatch, capsys):
+    def start_dying(job, devices, server):
+        process = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+        attempt, heartbeat = new_attempt(job.store, "reevaluations"), Heartbeat(job.store, 1.0)
+        return JobProcess(job, process, devices, attempt, 0.0, heartbeat)
 
     copied.evaluation_path(2).unlink()
-    monkeypatch.setattr(repairing, "spawn", dying)
-    assert repair([copied.folder]) == job.FAILED
+    monkeypatch.setattr(local_backend, "start_job", start_dying)
+    assert evaluate_missing([copied.folder]) == job.FAILED
     assert f"{copied.folder.name}  killed by SIGKILL (" in capsys.readouterr().out
 
 
-def test_what_is_made_again_on_another_machine_marks_the_run(copied, capsys):
+def test_an_evaluation_on_another_machine_marks_the_run(copied, capsys):
     path = copied.folder / "attempts" / "001" / "environment.json"
     plain = json.loads(path.read_text())
     path.write_text(json.dumps({**plain, "cpu": "Another"}))
-    assert evaluated(copied, 2)[0] == job.DONE and marks(copied) == []  # it was all there
+    assert (
+        evaluated(copied, 2)[0] == job.DONE and recorded_changes(copied) == []
+    )  # it was all there
     copied.evaluation_path(2).unlink()
     code, [note, row] = evaluated(copied, 2)
     assert (code, row["made"]) == (job.DONE, RECORDS)
     assert note["note"].startswith(f"trained on Another, evaluated on {plain['cpu']}: ")
-    assert marks(copied) == [f"evaluation of step 2 made again on {plain['cpu']}"]
+    assert recorded_changes(copied) == [f"evaluation of step 2 made again on {plain['cpu']}"]
     path.write_text(json.dumps({**plain, "packages": {"torch": "1.0.0"}}))
     code, [row] = evaluated(copied, 2)
     assert code == job.FAILED and "changed since the run began: torch: 1.0.0 -> " in row["error"]
-    assert row["error"].endswith("allow_changed=true on the run's own command allows it, and "
-                                 "marks the run")  # fmt: skip
+    assert row["error"].endswith("allow_changed=true on the run's command allows it and marks "
+                                 "the run")  # fmt: skip
 
 
 def test_without_its_log_or_status_a_run_has_the_points_of_its_checkpoints(
     copied, monkeypatch, capsys
 ):
-    wanted = []
-
-    def noting(work, jobs, stop):
-        wanted.extend(steps for _, steps in work)
-        return [job.DONE]
-
-    monkeypatch.setattr(repairing, "_evaluate", noting)
+    todo = note_jobs(monkeypatch)
     logged = copied.metrics_path.read_bytes()
     kept = copied.evaluation_path(4).read_bytes()
     copied.evaluation_path(4).unlink()
     for log, last in ((b"", 0), (b"".join(logged.splitlines(keepends=True)[:5]), 5)):
         copied.metrics_path.write_bytes(log)
-        assert repair([copied.folder]) == job.FAILED
-        assert f"ends with step {last}, and the run with 6\n" in capsys.readouterr().out
+        assert evaluate_missing([copied.folder]) == job.FAILED
+        assert f"ends at step {last}, but the run at step 6\n" in capsys.readouterr().out
     copied.metrics_path.unlink()
-    assert repair([copied.folder]) == job.FAILED
+    assert evaluate_missing([copied.folder]) == job.FAILED
     copied.metrics_path.write_bytes(logged)
     (copied.folder / "status.json").unlink()
-    assert repair([copied.folder]) == job.DONE
-    assert wanted == [[4]] * 4
+    assert evaluate_missing([copied.folder]) == job.DONE
+    assert [each.evaluate for each in todo] == [(4,)] * 4
     shutil.rmtree(copied.checkpoints)
     capsys.readouterr()
-    assert repair([copied.folder]) == job.DONE
+    assert evaluate_missing([copied.folder]) == job.DONE
     assert capsys.readouterr().out == "0 runs, 0 evaluations: nothing is missing\n"
     copied.set_status(state="done", step=7)
     copied.evaluation_path(4).write_bytes(kept)
-    assert repair([copied.folder]) == job.FAILED
-    assert "ends with step 6, and the run with 7\n" in capsys.readouterr().out
+    assert evaluate_missing([copied.folder]) == job.FAILED
+    assert "ends at step 6, but the run at step 7\n" in capsys.readouterr().out
 
 
-def test_a_log_or_config_that_cannot_be_read_is_named_and_the_others_go_on(run, copied, capsys):
+def test_a_damaged_log_is_named_and_the_other_runs_are_still_read(run, copied, capsys):
     other = RunStore(copied.folder.with_name("seed1-0123456789"))
     shutil.copytree(copied.folder, other.folder)
     with other.metrics_path.open("r+b") as file:
         file.write(b"x")
-    assert repair([other.folder, copied.folder]) == job.FAILED
+    assert evaluate_missing([other.folder, copied.folder]) == job.FAILED
     wrong, fine = capsys.readouterr().out.splitlines()
     assert f"{other.folder.name}  cannot be read: metrics.jsonl is damaged: " in wrong
     assert fine == "1 runs that could be read, 5 evaluations: nothing is missing"

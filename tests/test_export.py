@@ -1,4 +1,4 @@
-"""What an engine gets of the policy: the merge, what rounding keeps of it, the adapter."""
+"""What an engine gets from the policy: mirror, merged weights, kept projection, adapter."""
 
 import copy
 
@@ -9,12 +9,16 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from pods.policy import export
-from pods.policy.export import merged_weights, save_adapter
-from pods.policy.load import load
-from pods.policy.merged import Merged, mergeable
+from pods.policy import attention
+from pods.policy.export import (
+    kept_projection,
+    merged_weights,
+    rounding_products,
+    save_adapter,
+)
 from pods.policy.optimizer import make_optimizer
-from pods.runs.home import weights
+from pods.policy.policy import load
+from pods.runs.paths import weights_source
 
 
 def disturbed(*overrides, size=0.02):
@@ -29,14 +33,20 @@ def disturbed(*overrides, size=0.02):
     return config, policy
 
 
-def untrained(config, dtype):
-    return AutoModelForCausalLM.from_pretrained(weights(config.model), dtype=dtype)
+def untrained(config, dtype, **settings):
+    return AutoModelForCausalLM.from_pretrained(
+        weights_source(config.model), dtype=dtype, **settings
+    )
 
 
-def test_the_merge_is_pefts_own_and_leaves_the_policy_alone():
+IDS = torch.arange(60)[None] % 19
+SHARDED = ("model.tuning=full", "hardware.shard=true", "engine.dtype=bfloat16")
+
+
+def test_merged_weights_equal_pefts_and_leave_the_policy_alone():
     _, policy = disturbed("model.tuning=lora", "model.lora.alpha=24")
     before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
-    merged = {name: w for name, w, _, _ in merged_weights(policy, torch.float32, {})}
+    merged = {name: w for name, w, _ in merged_weights(policy.model, torch.float32, {})}
     for name, parameter in policy.model.named_parameters():
         assert torch.equal(parameter, before[name])
     expected = copy.deepcopy(policy.model).merge_and_unload().state_dict()
@@ -45,98 +55,132 @@ def test_the_merge_is_pefts_own_and_leaves_the_policy_alone():
     for name, weight in merged.items():
         assert torch.allclose(weight, expected[name], atol=1e-6)
         assert not torch.equal(weight, start[name])
-    same = set(expected) - set(merged)
-    assert all(torch.equal(expected[name], start[name]) for name in same)
+    unchanged = set(expected) - set(merged)
+    assert all(torch.equal(expected[name], start[name]) for name in unchanged)
 
 
-def test_the_merged_copy_follows_the_adapters_and_shares_what_has_none():
-    words = ("model.lora.targets=[q_proj,down_proj]", "model.lora.alpha=24")
-    _, policy = disturbed("model.tuning=lora", *words)
+def test_a_mirror_merges_the_adapters_and_shares_what_has_none():
+    overrides = ("model.lora.targets=[q_proj,down_proj]", "model.lora.alpha=24")
+    _, policy = disturbed("model.tuning=lora", *overrides)
     before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
-    merged, ids = Merged(policy), torch.arange(1, 9)[None]
+    mirror, ids = policy.mirror, IDS[:, :8]
     for _ in range(2):
         with torch.no_grad():
             expected = policy.causal_lm(ids).logits
-            merged.follow()
-            found = merged.model(ids).logits
-        assert torch.allclose(found, expected, atol=1e-5)
-        with torch.no_grad():
+            assert mirror.refresh() is None  # nothing is rounded
+            assert torch.allclose(mirror.model(ids).logits, expected, atol=1e-5)
             for parameter in policy.model.parameters():
                 if parameter.requires_grad:
                     parameter.mul_(1.5)
-    merged.follow()
-    assert not torch.allclose(merged.model(ids).logits, expected, atol=1e-3)
-    own = {p.data_ptr() for p in merged.model.parameters()}
-    assert len(own - {p.data_ptr() for p in policy.model.parameters()}) == len(merged.layers) == 4
-    assert not any(p.requires_grad for p in (own.weight for _, own in merged.layers))
+    mirror.refresh()
+    assert not torch.allclose(mirror.model(ids).logits, expected, atol=1e-3)
+    shared = {p.data_ptr() for p in policy.model.parameters()}
+    own = [p for p in mirror.model.parameters() if p.data_ptr() not in shared]
+    assert len(own) == 4 and not any(p.requires_grad for p in mirror.model.parameters())
     for name, parameter in policy.model.named_parameters():
         if not parameter.requires_grad:
             assert torch.equal(parameter, before[name])
 
 
-def test_only_float32_adapters_are_merged_to_generate_from():
-    def on(*overrides):
-        return mergeable(load(composed(*overrides)))
+def test_only_float32_adapters_and_sharded_weights_have_a_mirror():
+    def has_mirror(*overrides):
+        return load(composed(*overrides)).mirror is not None
 
-    assert on("model.tuning=lora") and not on("model.tuning=full")
-    assert not on("model.tuning=lora", "model.dtype=bfloat16")
+    assert has_mirror("model.tuning=lora") and has_mirror(*SHARDED)
+    assert not has_mirror("model.tuning=full")
+    assert not has_mirror("model.tuning=full", "hardware.shard=true")  # on one process
+    assert not has_mirror("model.tuning=lora", "model.dtype=bfloat16")
 
 
-def test_what_lies_beside_a_target_comes_too_unchanged():
+def test_a_mirror_is_the_model_as_it_loads_in_the_engines_dtype():
+    """Weights are rounded, and nothing else: not the angles of positions."""
+    config = composed(*SHARDED)
+    policy = load(config)
+    loaded = untrained(config, torch.bfloat16, attn_implementation=attention.NAME)
+    mirror = policy.mirror
+    with torch.no_grad():
+        assert torch.equal(mirror.model(IDS).logits, loaded(IDS).logits)
+        assert mirror.refresh() == 1.0
+        policy.model.get_input_embeddings().weight.mul_(2)  # tied: the output layer's too
+        assert torch.equal(mirror.model(IDS).logits, loaded(IDS).logits)
+        assert mirror.refresh() == pytest.approx(1.0, abs=0.01)  # a large change
+        loaded.get_input_embeddings().weight.mul_(2)
+        assert torch.equal(mirror.model(IDS).logits, loaded(IDS).logits)
+
+
+def test_a_mirrors_kept_projection_equals_that_of_the_merged_weights():
+    policy = load(composed(*SHARDED))
+    noise = torch.Generator().manual_seed(0)
+    mirror, start = policy.mirror, {}
+    with torch.no_grad():
+        for before, (name, weight) in zip(
+            mirror.start, policy.model.named_parameters(), strict=True
+        ):
+            start[name] = weight.copy_(before.copy_(weight.bfloat16())).clone()  # as most ship
+            weight.add_(1e-4 * torch.randn(weight.shape, generator=noise))
+        merged = merged_weights(policy.model, torch.bfloat16, start)
+        expected = kept_projection(sum(products for _, _, products in merged).tolist())
+    assert 0 < expected < 0.9  # most weights are coarser than that
+    assert mirror.refresh() == pytest.approx(expected, rel=1e-4)
+
+
+def test_linear_layers_beside_a_target_are_yielded_unchanged():
     _, policy = disturbed("model.tuning=lora", "model.lora.targets=[q_proj,up_proj]")
-    found = {name: (w, d) for name, w, _, d in merged_weights(policy, torch.float32, {})}
+    merged = {name: (w, p[1]) for name, w, p in merged_weights(policy.model, torch.float32, {})}
     start = load(composed()).causal_lm.state_dict()
-    assert len(found) == 14
-    for name, (weight, change) in found.items():
+    assert len(merged) == 14
+    for name, (weight, change) in merged.items():
         target = "q_proj" in name or "up_proj" in name
         assert torch.equal(weight, start[name]) == (not target)
         assert (change > 0) == target
 
 
 def test_only_linear_layers_can_be_targets():
-    with pytest.raises(ValueError, match=r"model\.lora\.targets: embed_tokens is no linear layer"):
+    with pytest.raises(ValueError, match=r"model\.lora\.targets: embed_tokens is not a linear"):
         load(composed("model.tuning=lora", "model.lora.targets=[embed_tokens,q_proj]"))
 
 
-def test_where_all_weights_are_trained_they_are_handed_over_as_they_are():
+def test_without_adapters_all_weights_are_yielded_as_they_are():
     _, policy = disturbed()
-    found = {name: w for name, w, _, _ in merged_weights(policy, torch.float32, {})}
-    assert found.keys() == dict(policy.causal_lm.named_parameters()).keys()
+    merged = {name: w for name, w, _ in merged_weights(policy.model, torch.float32, {})}
+    assert merged.keys() == dict(policy.causal_lm.named_parameters()).keys()
     for name, parameter in policy.causal_lm.named_parameters():
-        assert torch.equal(found[name], parameter)
+        assert torch.equal(merged[name], parameter)
 
 
 @pytest.mark.parametrize("base", ["bfloat16", "float32"])
-def test_the_kept_projection_is_what_a_loop_over_the_weights_finds(base):
+def test_rounding_products_equal_a_loop_over_the_weights(base):
     config, policy = disturbed("model.tuning=lora", f"model.dtype={base}", size=1e-3)
     weights_before = untrained(config, getattr(torch, base)).state_dict()
     peft = copy.deepcopy(policy.model).float().merge_and_unload().state_dict()
-    for name, weight, carried, wanted in merged_weights(policy, torch.bfloat16, {}):
+    for name, weight, (kept, total) in merged_weights(policy.model, torch.bfloat16, {}):
         w = weights_before[name].double()
         change = (peft[name].double() - w).flatten()
-        kept = (weight.double() - w.to(torch.bfloat16).double()).flatten()
+        rounded = (weight.double() - w.to(torch.bfloat16).double()).flatten()
         assert weight.dtype == torch.bfloat16
-        assert wanted.item() == pytest.approx((change * change).sum().item(), rel=1e-2)
-        assert carried.item() == pytest.approx((kept * change).sum().item(), rel=5e-2)
+        assert total.item() == pytest.approx((change * change).sum().item(), rel=1e-2)
+        assert kept.item() == pytest.approx((rounded * change).sum().item(), rel=5e-2)
 
 
 def test_the_kept_projection_of_two_weights_by_hand():
-    """Between 1 and 2 bfloat16 knows multiples of 2^-7: of the changes one arrives, one is lost."""
+    """Between 1 and 2 bfloat16 has multiples of 2^-7: one of the changes is kept, one is lost."""
     unit = 2.0**-7
     before, change = torch.tensor([1 + unit / 4, 1.0]), torch.tensor([unit, unit / 4])
-    found = export._rounded("name", before, change, before + change, torch.bfloat16)
-    name, weight, carried, wanted = found
-    assert name == "name" and weight.tolist() == [1 + unit, 1.0]
-    assert carried.item() == unit**2  # from 1 to 1 + unit, times the change
-    assert wanted.item() == unit**2 + (unit / 4) ** 2
+    rounded = (before + change).to(torch.bfloat16)
+    assert rounded.tolist() == [1 + unit, 1.0]
+    kept, total = rounding_products(before, change, rounded).tolist()
+    assert kept == unit**2  # from 1 to 1 + unit, times the change
+    assert total == unit**2 + (unit / 4) ** 2
+    assert kept_projection([kept, total]) == pytest.approx(16 / 17)
+    assert kept_projection([0.0, 0.0]) == 1.0  # no change, and none is lost
 
 
 def test_a_coarse_merge_onto_a_coarse_base_loses_small_changes_and_keeps_large_ones():
     kept = []
     for size in (1e-5, 0.1):
         _, policy = disturbed("model.tuning=lora", "model.dtype=bfloat16", size=size)
-        sums = [(c, w) for _, _, c, w in merged_weights(policy, torch.bfloat16, {})]
-        kept.append((sum(c for c, _ in sums) / sum(w for _, w in sums)).item())
+        merged = merged_weights(policy.model, torch.bfloat16, {})
+        kept.append(kept_projection(sum(products for _, _, products in merged).tolist()))
     assert 0 <= kept[0] < 0.9
     assert 0.97 < kept[1] < 1.03
 
@@ -144,38 +188,38 @@ def test_a_coarse_merge_onto_a_coarse_base_loses_small_changes_and_keeps_large_o
 def test_the_change_of_all_weights_is_measured_from_the_start():
     start = {name: p.detach().clone() for name, p in load(composed()).causal_lm.named_parameters()}
     _, policy = disturbed(size=0.1)
-    for name, weight, carried, wanted in merged_weights(policy, torch.bfloat16, start):
-        parameter = dict(policy.causal_lm.named_parameters())[name]
+    for name, weight, (kept, total) in merged_weights(policy.model, torch.bfloat16, start):
+        parameter = policy.causal_lm.get_parameter(name)
         assert torch.equal(weight, parameter.to(torch.bfloat16))
-        assert wanted.item() == pytest.approx(((parameter - start[name]) ** 2).sum().item())
-        assert carried / wanted == pytest.approx(1, abs=0.02)
+        assert total.item() == pytest.approx(((parameter - start[name]) ** 2).sum().item())
+        assert kept / total == pytest.approx(1, abs=0.02)
 
 
 def test_the_adapter_on_disk_is_the_policys(tmp_path):
     config, policy = disturbed("model.tuning=lora")
-    save_adapter(policy, tmp_path / "adapter", torch.bfloat16)
+    save_adapter(policy.model, tmp_path / "adapter", torch.bfloat16)
     state = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     assert {tensor.dtype for tensor in state.values()} == {torch.bfloat16}
     base = untrained(config, torch.float32)
-    again = PeftModel.from_pretrained(base, tmp_path / "adapter")
+    loaded = PeftModel.from_pretrained(base, tmp_path / "adapter")
     ids = torch.tensor([[4, 5, 6, 7]])
-    assert torch.allclose(again(ids).logits, policy.model(ids).logits, atol=0.2)
+    assert torch.allclose(loaded(ids).logits, policy.model(ids).logits, atol=0.2)
     assert not torch.allclose(base.eval()(ids).logits, load(config).model(ids).logits, atol=0.2)
 
 
 def test_the_version_grows_with_every_write_to_a_trained_weight(tmp_path):
     config, policy = disturbed("model.tuning=lora")
-    seen = [policy.version]
+    versions = [policy.version]
     optimizer = make_optimizer(policy, config.update)
     ids = torch.tensor([[4, 5, 6, 7]])
     policy.model(ids).logits.sum().backward()
-    assert policy.version == seen[-1]
+    assert policy.version == versions[-1]
     for foreach in (False, True):
         optimizer.param_groups[0]["foreach"] = foreach
         optimizer.step()
-        seen.append(policy.version)
+        versions.append(policy.version)
     policy.save(tmp_path)
-    assert policy.version == seen[-1]
+    assert policy.version == versions[-1]
     policy.restore(tmp_path)
-    seen.append(policy.version)
-    assert seen == sorted(set(seen))
+    versions.append(policy.version)
+    assert versions == sorted(set(versions))

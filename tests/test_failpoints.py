@@ -1,8 +1,8 @@
-"""Every file operation of a commit fails in every way: what was committed before is never lost.
+"""Each file operation of a commit fails in every way, and no committed checkpoint is ever lost.
 
 Run as a script, this is the process with the shim (failpoints.c): it builds real policies once and
-forks a child for each crash. What it models is a process that dies and a disk that says no, not
-a power cut: what the kernel was given stays.
+forks a child for each crash. It models a process that dies and a disk that reports an error, not a
+power cut: what the kernel has accepted stays.
 """
 
 import ctypes
@@ -43,33 +43,33 @@ SHIM = Path(__file__).with_name("failpoints.c")
 
 @pytest.fixture(scope="module")
 def tried(request):
-    """Every failure that a selected test asks for and what came of it, by tuning and commit."""
+    """The outcome of every failure that a selected test needs, by tuning and commit."""
     if sys.platform != "linux":
         needs.lacking("Linux")
     needs.program("cc")
-    asked = {}
+    modes = {}
     for item in request.session.items:
         if item.path == request.path:
-            said = item.callspec.params
-            asked.setdefault(said["tuning"], set()).add(said["mode"])
+            params = item.callspec.params
+            modes.setdefault(params["tuning"], set()).add(params["mode"])
     memory = Path("/dev/shm")  # a thousand commits wait long for a real disk
-    place = memory if os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="failpoints-", dir=place) as folder:
-        return served(Path(folder).resolve(), asked)
+    parent = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="failpoints-", dir=parent) as folder:
+        return run_servers(Path(folder).resolve(), modes)
 
 
-def served(folder, asked):
-    """What the processes with the shim, one for each tuning, have found."""
+def run_servers(folder, modes):
+    """Run the processes with the shim, one per tuning, and read their outcomes."""
     shim = folder / "failpoints.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, SHIM, "-ldl"], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(shim), "OMP_NUM_THREADS": "1"}
     servers = [
-        subprocess.Popen([sys.executable, __file__, folder / tuning, tuning, *modes],
+        subprocess.Popen([sys.executable, __file__, folder / tuning, tuning, *chosen],
                          env=environment)
-        for tuning, modes in asked.items()
+        for tuning, chosen in modes.items()
     ]  # fmt: skip
     assert [server.wait() for server in servers] == [0] * len(servers)
-    return {tuning: json.loads((folder / tuning / "tried.json").read_text()) for tuning in asked}
+    return {tuning: json.loads((folder / tuning / "tried.json").read_text()) for tuning in modes}
 
 
 def cases(tried, tuning, commit, mode):
@@ -129,7 +129,7 @@ def test_there_is_one_operation_before_which_a_crash_leaves_the_old_checkpoint_a
 
 
 def tree(folder):
-    """SHA-256 of all that a run must give again, by name."""
+    """SHA-256 of all files that must be equal in equal runs, by name."""
     paths = [p for p in folder.rglob("*") if p.is_file() and "attempts" not in p.parts]
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -139,12 +139,12 @@ def tree(folder):
 
 
 def start(tuning, folder):
-    """A real run that has committed nothing yet; it dies before tidying up, whenever it does."""
-    from pods.assemble import build
-    from pods.runs.frozen import freeze
-    from pods.runs.meter import Meter
-    from pods.runs.tracking import NoTracker
-    from pods.stop import Stop
+    """A real run that has committed nothing yet; it never removes older checkpoints."""
+    from pods.runs.freeze import freeze
+    from pods.runs.tracking.wandb_tracker import NoTracker
+    from pods.system.signals import Stop
+    from pods.training.build import build_trainer
+    from pods.training.clock import Meter
 
     config = composed(
         f"runs_dir={folder}", f"model.tuning={tuning}", "tracking=none", "nm.n=8", "nm.m=4",
@@ -153,8 +153,8 @@ def start(tuning, folder):
     store = freeze(config)
     now = itertools.count().__next__
     lock = HELD.enter_context(store.lock())
-    run = build(config, store, lock, NoTracker(), Stop(), now, Meter(), lambda: None)
-    run.tidy = lambda step: None
+    run = build_trainer(config, store, lock, NoTracker(), Stop(), now, Meter(), lambda: None)
+    run.prune_checkpoints = lambda step: None
     return run
 
 
@@ -175,7 +175,7 @@ def elsewhere(run, folder):
 
 
 def commit(libc, run, step, k=0, how=0):
-    """Commit with the k-th operation failing; what operations there were, and what was said."""
+    """Commit while the k-th operation fails; return all operations and the error."""
     libc.failpoints_arm(os.fsencode(run.store.folder), k, how)
     error = None
     try:
@@ -192,7 +192,7 @@ def commit(libc, run, step, k=0, how=0):
 
 
 def crashes(libc, run, step, k, how):
-    """Whether a child that commits dies at its k-th operation."""
+    """Commit in a child; say whether it died at its k-th operation."""
     child = os.fork()
     if not child:
         own = dataclasses.replace(run.lock, owner=os.getpid())
@@ -202,7 +202,7 @@ def crashes(libc, run, step, k, how):
 
 
 def try_all(libc, run, step, modes, folder):
-    """Let every operation of the commit of a step fail in each of these ways."""
+    """Let every operation of a step's commit fail in each of these modes."""
     before = tree(run.store.folder)
     whole = elsewhere(run, folder / "whole")
     names, said = commit(libc, whole, step)
@@ -236,12 +236,12 @@ def try_all(libc, run, step, modes, folder):
 
 
 def judge(run, step, before, after):
-    """Which checkpoint a resume finds, and all that is wrong with it or with the commit redone."""
+    """Return which checkpoint a resume finds, and every fault of it or of the repeated commit."""
     from pods.runs.files import remove
-    from pods.runs.history import leftovers, newest_checkpoint
+    from pods.runs.history import abandoned_paths, newest_checkpoint
     from pods.runs.store import OPTIMIZER
 
-    for path in leftovers(run.store):
+    for path in abandoned_paths(run.store):
         remove(path)
     newest, complaints = newest_checkpoint(run.store, OPTIMIZER)
     wrong = [f"{path.name}: {why}" for path, why in complaints.items()]

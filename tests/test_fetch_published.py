@@ -1,11 +1,11 @@
-"""`pods fetch published`, from a git repository that the test makes."""
+"""`pods fetch published` on a git repository that the test makes."""
 
 import subprocess
 
 import pytest
 
-from pods import fetch_published
-from pods.fetch_published import COMMIT, published
+from pods.cli import fetch
+from pods.cli.fetch import COMMIT, published
 
 
 def git(folder, *words):
@@ -35,16 +35,21 @@ def origin(tmp_path):
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes()
-            for path in sorted(folder.rglob("*")) if path.is_file()}  # fmt: skip
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
-def test_the_pinned_commit_is_fetched_and_only_the_logs(origin, tmp_path):
+def test_only_the_logs_of_the_pinned_commit_are_fetched(origin, tmp_path):
     home = tmp_path / "home"
-    for _ in range(2):  # again over what is there
+    for _ in range(2):  # the second time over the first
         published(home / "published", *origin)
-        assert contents(home) == {"published/LICENSE": b"a licence\n",
-                                  "published/results/a.json": b"{}\r\n"}  # fmt: skip
+        assert contents(home) == {
+            "published/LICENSE": b"a licence\n",
+            "published/results/a.json": b"{}\r\n",
+        }
 
 
 @pytest.mark.parametrize("fault", ["url", "commit", "no results", "no git"])
@@ -60,7 +65,7 @@ def test_a_failed_fetch_leaves_nothing_new_and_says_what_to_do(
     elif fault == "commit":
         commit = "0123456789" * 4
     elif fault == "no results":
-        monkeypatch.setattr(fetch_published, "WANTED", ("figures", "LICENSE"))
+        monkeypatch.setattr(fetch, "FILES", ("figures", "LICENSE"))
     else:
         monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match=r"cannot fetch .*pods import-published FOLDER") as caught:
@@ -69,13 +74,13 @@ def test_a_failed_fetch_leaves_nothing_new_and_says_what_to_do(
     assert contents(home) == before and [path.name for path in home.iterdir()] == ["published"]
 
 
-def test_another_commit_is_refused(origin, tmp_path):
-    """A branch of that name would be another commit tomorrow."""
+def test_a_branch_is_refused(origin, tmp_path):
+    """It may be another commit tomorrow."""
     url, _ = origin
-    with pytest.raises(ValueError, match="got commit"):
+    with pytest.raises(ValueError, match="cannot fetch"):
         published(tmp_path / "published", url, "HEAD")
     assert not (tmp_path / "published").exists()
 
 
-def test_the_pin_is_a_whole_commit_id():
+def test_the_pin_is_a_full_commit_id():
     assert len(COMMIT) == 40 and set(COMMIT) <= set("0123456789abcdef")

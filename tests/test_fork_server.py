@@ -1,4 +1,4 @@
-"""Jobs forked from a process that has imported their libraries are as fresh ones would be."""
+"""Jobs forked from a process that has imported their libraries behave like new processes."""
 
 import json
 import os
@@ -10,12 +10,13 @@ import pytest
 from compose import composed
 from running import SHORT, science_of, server, start, wait_for
 
-from pods.job import AGAIN, DONE
+from pods.launch.backend import Job
 from pods.launch.fork_server import ForkServer
-from pods.launch.local import fork_server
-from pods.process import spawn
-from pods.runs.frozen import freeze
+from pods.launch.local_backend import fork_server
+from pods.launch.subprocesses import start_job
+from pods.runs.freeze import freeze
 from pods.runs.store import RunStore
+from pods.system.errors import AGAIN, DONE
 
 SHOW = """
 import json, os, random, signal, sys
@@ -36,8 +37,11 @@ sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
 
 
 @pytest.fixture
-def shown(tmp_path):
-    """Run SHOW, or other code, in a forked process; returns exit code, stdout and stderr."""
+def printable(tmp_path):
+    """Return a function that runs SHOW, or other code, in a forked process.
+
+    It returns exit code, stdout and stderr.
+    """
 
     def show(*words, environment=None, code=SHOW):
         (tmp_path / "show.py").write_text(code)
@@ -53,8 +57,8 @@ def shown(tmp_path):
     return show
 
 
-def test_a_forked_process_has_what_a_fresh_one_would_have(shown, tmp_path):
-    code, out, err = shown("3", environment={"PATH": "/nowhere", "ODD": "a\udcffb"})
+def test_a_forked_process_has_the_state_of_a_new_one(printable, tmp_path):
+    code, out, err = printable("3", environment={"PATH": "/nowhere", "ODD": "a\udcffb"})
     found = json.loads(out)
     assert (code, err) == (3, "to stderr\n")
     assert found["argv"] == [str(tmp_path / "show.py"), "3"]
@@ -69,48 +73,44 @@ def test_a_forked_process_has_what_a_fresh_one_would_have(shown, tmp_path):
     assert found["files"] == sorted(["/dev/null", *(str(tmp_path / n) for n in ("out", "err"))])
 
 
-def test_an_environment_may_be_larger_than_a_message(shown):
+def test_an_environment_may_be_larger_than_a_message(printable):
     environment = {f"LONG_{i}": "x" * 10_000 for i in range(100)}
-    code, out, _ = shown(code="import os; print(len(os.environ))", environment=environment)
+    code, out, _ = printable(code="import os; print(len(os.environ))", environment=environment)
     assert (code, out) == (0, "100\n")
 
 
-def test_forked_processes_do_not_share_random_states(shown):
-    drawn = [json.loads(shown()[1])["drawn"] for _ in range(2)]
+def test_forked_processes_do_not_share_random_states(printable):
+    drawn = [json.loads(printable()[1])["drawn"] for _ in range(2)]
     assert drawn[0][0] != drawn[1][0] and drawn[0][1] != drawn[1][1]
 
 
-def test_how_a_forked_process_ends_is_told_as_by_popen(shown, tmp_path):
-    assert shown(code="raise SystemExit(75)")[0] == 75
-    code, out, err = shown(code="import atexit; atexit.register(print, 'last'); 1 / 0")
+def test_the_end_of_a_forked_process_is_reported_as_by_popen(printable, tmp_path):
+    assert printable(code="raise SystemExit(75)")[0] == 75
+    code, out, err = printable(code="import atexit; atexit.register(print, 'last'); 1 / 0")
     assert (code, out) == (1, "last\n") and "ZeroDivisionError" in err
-    assert shown(code="import os; os.kill(os.getpid(), 9)")[0] == -signal.SIGKILL
+    assert printable(code="import os; os.kill(os.getpid(), 9)")[0] == -signal.SIGKILL
     with (tmp_path / "console").open("wb") as console:
         process = server().spawn(["timeit", "-n1", "-r1", "import time; time.sleep(60)"],
                                  os.environ, None, console.fileno(), console.fileno())  # fmt: skip
     assert process.poll() is None and process.returncode is None
     process.terminate()
     assert process.wait() == process.poll() == process.returncode == -signal.SIGTERM
-    process.terminate()  # nobody
+    process.terminate()  # has no effect any more
 
 
-def test_a_forked_job_leaves_the_bytes_of_a_fresh_one(tmp_path, monkeypatch):
-    """The server's threads are the config's, and at the fork it has one: torch has run nothing."""
+def test_a_forked_job_writes_the_same_bytes_as_a_new_process(tmp_path, monkeypatch):
+    """The server uses the config's number of threads, and has one thread when it forks."""
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     configs = [composed(*SHORT, f"runs_dir={tmp_path / name}") for name in ("fresh", "forked")]
     stores = [freeze(config) for config in configs]
     with fork_server(configs) as forks:
-        assert spawn_job(stores[0], None).wait() == DONE
+        jobs = [Job(*each) for each in zip(stores, configs, strict=True)]
+        assert start_job(jobs[0]).process.wait() == DONE
         wait_for(lambda: not forks.is_loading())
         assert os.listdir(f"/proc/{forks._process.pid}/task") == [str(forks._process.pid)]
-        assert spawn_job(stores[1], forks).wait() == DONE
+        assert start_job(jobs[1], server=forks).process.wait() == DONE
     fresh, forked = (science_of(store.folder) for store in stores)
     assert forked == fresh and len(forked[1]) > 10
-
-
-def spawn_job(store, forks):
-    words = [str(store.folder)]
-    return spawn("pods.job", words, store.folder, store.config(), (), None, forks)
 
 
 @pytest.mark.parametrize(
@@ -118,22 +118,22 @@ def spawn_job(store, forks):
     [("hardware=l40s", "engine=transformers"), ("hardware.processes=2", "nm.groups=2"),
      ("launch.fork_server=false",)],
 )  # fmt: skip
-def test_jobs_that_a_fork_would_break_or_that_ask_for_it_start_afresh(words):
+def test_jobs_that_a_fork_would_break_or_that_switch_it_off_are_not_forked(words):
     assert fork_server([composed(*words, f"seed={seed}") for seed in (0, 1)]) is None
 
 
-def test_one_job_or_jobs_of_different_threads_start_afresh():
+def test_a_single_job_and_jobs_with_different_threads_are_not_forked():
     assert fork_server([composed()]) is None
     assert fork_server([composed(), composed("hardware.threads=2")]) is None
 
 
-def test_jobs_on_vllm_start_afresh():
+def test_jobs_on_vllm_are_not_forked():
     config = composed()
     on_vllm = replace(config, engine=replace(config.engine, name="vllm"))
     assert fork_server([on_vllm, on_vllm]) is None
 
 
-def test_a_server_that_cannot_import_is_dead_and_one_that_dies_lets_its_jobs_stop(tmp_path):
+def test_a_server_that_cannot_import_is_dead_and_jobs_stop_if_their_server_dies(tmp_path):
     broken = ForkServer(1, ["no_such_module"])
     wait_for(lambda: not broken.is_loading())
     assert not broken.is_alive()
@@ -148,7 +148,7 @@ def test_a_server_that_cannot_import_is_dead_and_one_that_dies_lets_its_jobs_sto
                           console.fileno(), console.fileno())  # fmt: skip
     wait_for(lambda: (tmp_path / "console").read_text() == "here\n")
     light._process.kill()
-    assert job.wait() == AGAIN  # as of a job that was stopped: the same command runs it again
+    assert job.wait() == AGAIN  # as for a job that was stopped
     wait_for(lambda: "stopped" in (tmp_path / "console").read_text())
     light.__exit__()
 
@@ -164,7 +164,7 @@ def rule(group, m, rng):
 """
 
 
-def test_a_sweep_whose_server_is_killed_goes_on_with_fresh_processes(tmp_path, monkeypatch):
+def test_a_sweep_whose_server_is_killed_continues_with_new_processes(tmp_path, monkeypatch):
     (tmp_path / "my_rules.py").write_text(SLOW)
     (tmp_path / "slow").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -181,8 +181,8 @@ def test_a_sweep_whose_server_is_killed_goes_on_with_fresh_processes(tmp_path, m
     (tmp_path / "slow").unlink()
     output, _ = process.communicate()
     assert process.returncode == 0, output
-    assert "2 jobs are run by other processes: waiting for them" in output
+    assert "waiting for 2 jobs that other processes run" in output
     stores = [RunStore(folder) for folder in sorted(runs.glob("*/*/*/seed*"))]
     assert [store.status()["state"] for store in stores] == ["done"] * 3
     attempts = [len(list((store.folder / "attempts").iterdir())) for store in stores]
-    assert attempts == [2, 2, 1]  # what the server had forked has committed and gone on
+    assert attempts == [2, 2, 1]  # the forked jobs committed and were resumed

@@ -1,4 +1,4 @@
-"""A run goes on only as what it began as, or is marked."""
+"""A run resumes only as what it began as, or is marked as changed."""
 
 import json
 import re
@@ -10,12 +10,11 @@ import yaml
 from compose import composed
 from running import SHORT, run_here, science_of
 
-from pods.cli import main
-from pods.runs.attempts import marks
-from pods.runs.environment import version_changes
-from pods.runs.frozen import Changed, check_unchanged, freeze
+from pods.cli.main import main
+from pods.config.parse import leaves
+from pods.runs.attempts import recorded_changes, version_changes
+from pods.runs.freeze import Changed, check_unchanged, freeze
 from pods.runs.store import RunStore
-from pods.validate import leaves
 
 OTHER = {
     int: lambda v: v + 1, float: lambda v: v / 3 + 0.25, bool: lambda v: not v,
@@ -30,29 +29,29 @@ def edit(store: RunStore, name: str, change) -> None:
     """Edit one key of a frozen config, as a user with an editor would."""
     values = store.config_values()
     *groups, last = name.split(".")
-    place = values
+    section = values
     for group in groups:
-        place = place[group]
-    place[last] = change(place[last])
+        section = section[group]
+    section[last] = change(section[last])
     store.config_path.write_text(yaml.safe_dump(values, sort_keys=False))
 
 
 def test_an_edited_science_key_is_refused_with_its_values(tmp_path):
     config = composed(f"runs_dir={tmp_path}")
     store = freeze(config)
-    whole, wrong = store.config_path.read_bytes(), []
+    original, accepted = store.config_path.read_bytes(), []
     for name in sorted(set(SCIENCE) - PLACES):
         edit(store, name, lambda value: OTHER[type(value)](value))
-        before, said = store.config_path.read_bytes(), "it is not refused"
+        before, message = store.config_path.read_bytes(), "it is not refused"
         try:
             freeze(config)
         except Changed as refused:
-            said = str(refused)
-        if not re.search(rf"\n  {re.escape(name)}: .* -> ", said):
-            wrong.append(f"{name}: {said}")
-        assert store.config_path.read_bytes() == before != whole
-        store.config_path.write_bytes(whole)
-    assert wrong == []
+            message = str(refused)
+        if not re.search(rf"\n  {re.escape(name)}: .* -> ", message):
+            accepted.append(f"{name}: {message}")
+        assert store.config_path.read_bytes() == before != original
+        store.config_path.write_bytes(original)
+    assert accepted == []
     assert freeze(config).config() == config  # what is not edited is not refused
 
 
@@ -64,8 +63,8 @@ OPERATIONAL = {
     "tracking.wandb": None, "tracking.project": "other", "tracking.entity": "other",
     "launch.on": None, "launch.jobs": 1, "launch.fork_server": False,
 }  # fmt: skip
-"""Another value for each operational key; None: it cannot be another in such a run, for it says
-where its files lie or which there are, or that none runs, or that the run is spread."""
+"""Another value for each operational key; None: it cannot differ in such a run, since it decides
+where its files are or which there are, or that nothing runs, or that several processes do."""
 
 
 def test_a_run_computes_the_same_whatever_its_operational_keys_say(tmp_path):
@@ -92,7 +91,7 @@ def test_operational_keys_follow_the_newest_command(tmp_path):
     assert store.config().tracking.project == "yours"
 
 
-def test_data_that_changed_in_its_place_is_refused(tmp_path):
+def test_data_that_were_edited_are_refused(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     for split in ("train", "test"):
@@ -106,9 +105,9 @@ def test_data_that_changed_in_its_place_is_refused(tmp_path):
         check_unchanged(store, config)
 
 
-def test_minor_versions_of_what_computes_count_and_nothing_else(monkeypatch):
+def test_only_minor_versions_of_decisive_packages_count(monkeypatch):
     versions = {"torch": "2.13.0+cpu", "transformers": "5.19.0", "peft": "0.21.2", "numpy": "2.4"}
-    monkeypatch.setattr("pods.runs.environment._version", versions.get)
+    monkeypatch.setattr("pods.runs.attempts._version", versions.get)
     same = {"torch": "2.13.1", "transformers": "5.19.3", "peft": "0.21.0", "numpy": "1.0",
             "vllm": "0.31.0"}  # fmt: skip
     assert version_changes({"packages": same}) == []
@@ -117,7 +116,7 @@ def test_minor_versions_of_what_computes_count_and_nothing_else(monkeypatch):
     ]  # fmt: skip
 
 
-def test_a_changed_run_is_refused_by_every_door_and_marked_where_it_is_allowed(
+def test_a_changed_run_is_refused_by_every_command_and_marked_where_it_is_allowed(
     run_py, tmp_path, monkeypatch, capsys
 ):
     """From the second step on with another learning rate and, as far as is known, torch."""
@@ -135,7 +134,7 @@ def test_a_changed_run_is_refused_by_every_door_and_marked_where_it_is_allowed(
     assert "Traceback" not in refused.stderr
     assert {p: p.read_bytes() for p in store.folder.rglob("*") if p.is_file()} == before
     job = subprocess.run(
-        [sys.executable, "-m", "pods.job", str(store.folder)],
+        [sys.executable, "-m", "pods.launch.job", str(store.folder)],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert job.returncode == 1 and "  update.lr: 0.0001 -> 5e-05\n  torch: 1.9.0 -> " in job.stderr
@@ -145,10 +144,10 @@ def test_a_changed_run_is_refused_by_every_door_and_marked_where_it_is_allowed(
     assert swept.returncode == 2 and "update.lr: 0.0001 -> 5e-05" in swept.stderr
     run_here(*SHORT, "allow_changed=true")
     assert store.config().update.lr == 5e-5  # the frozen config runs
-    assert [mark.partition(":")[0] for mark in marks(store)] == ["update.lr", "torch"]
+    assert [mark.partition(":")[0] for mark in recorded_changes(store)] == ["update.lr", "torch"]
     assert main(["status"]) == 0
     said = capsys.readouterr().out
     assert "changed: update.lr: 0.0001 -> 5e-05, torch: 1.9.0 -> " in said
     assert main(["aggregate"]) == 2
-    assert "seed 0: changed on the way: update.lr" in capsys.readouterr().err
+    assert "seed 0: changed during the run: update.lr" in capsys.readouterr().err
     assert main(["aggregate", "--allow-mixed"]) == 0

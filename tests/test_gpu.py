@@ -1,4 +1,4 @@
-"""What holds on a GPU (`pytest -m gpu`) and on the CPU too (`-m slow`); the GPU's script, here."""
+"""Checks that hold on a GPU (`pytest -m gpu`) and a CPU (`-m slow`), and the GPU script itself."""
 
 import json
 import os
@@ -11,11 +11,11 @@ import torch
 import yaml
 from compose import ROOT
 
-from pods.compose import compose
+from pods.config.compose import compose
 
 import gpu  # isort: skip
 import gpu_config  # isort: skip
-from update import Bare, drawn  # isort: skip
+from update import Bare, random_rollouts  # isort: skip
 
 ABSENT = ["hydra", "omegaconf", "antlr4", "datasets", "pandas", "scipy", "sklearn", "wandb",
           "orjson", "matplotlib", "rich", "gguf", "pytest", "vllm"]  # fmt: skip
@@ -32,10 +32,12 @@ def test_on_the_device(check, device):
     check(device)
 
 
-@pytest.mark.parametrize("name", gpu_config.WORDS)
+@pytest.mark.parametrize("name", gpu_config.OVERRIDES)
 def test_the_resolved_config_is_what_its_words_give(name):
-    found = yaml.safe_load(gpu_config.FILE.read_text())[name]
-    assert found == compose(gpu_config.WORDS[name]), "python experiments/benchmarks/gpu_config.py"
+    values = yaml.safe_load(gpu_config.FILE.read_text())[name]
+    assert values == compose(gpu_config.OVERRIDES[name]), (
+        "python experiments/benchmarks/gpu_config.py"
+    )
 
 
 def parts(folder):
@@ -73,7 +75,8 @@ def test_what_fails_is_written_down_and_the_others_go_on(tmp_path, monkeypatch):
 
 def test_the_bare_side_of_the_update_has_as_many_tokens_and_predictions():
     """120 + 16 x 64 = 1,144 tokens, in rows of some 120 + 64: 6 of 190, each predicts 1024 / 6."""
-    bare = Bare.of(drawn(range(120), [64] * 16, vocabulary=1000), torch.device("cpu"))
+    rollouts = random_rollouts(range(120), [64] * 16, vocabulary=1000)
+    bare = Bare.from_rollouts(rollouts, torch.device("cpu"))
     assert bare.ids.shape == (6, 190) and bare.ids[0, :120].tolist() == list(range(120))
     assert bare.scored == 171
 

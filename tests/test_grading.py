@@ -1,4 +1,4 @@
-"""Answers that are numbers, and the form around them: every verdict was worked out by hand."""
+"""Answers in completions, and the form around them: every verdict was worked out by hand."""
 
 import dataclasses
 import json
@@ -6,7 +6,6 @@ import os
 import random
 import re
 import time
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -14,10 +13,9 @@ import pytest
 from compose import composed
 from hypothesis import given
 from hypothesis import strategies as st
-from rows import every
+from test_math_numbers import NUMBERS
 
-from pods.records import Parts
-from pods.tasks.answers import (
+from pods.tasks.grading.answers import (
     closed_answer,
     form_score,
     strict_form,
@@ -25,13 +23,16 @@ from pods.tasks.answers import (
     tag_score,
     well_formed,
 )
-from pods.tasks.grading import lenient_grader, number_grader
-from pods.tasks.lenient import lenient
-from pods.tasks.numbers import number
+from pods.tasks.grading.lenient import lenient
+from pods.tasks.rewards import number_grader
+from pods.types import Parts
 
 GOOD = "<think>\n6 * 3\n</think>\n<answer>\n18\n</answer>"
-FORMATS = {"tag": "<think>\nx\n</think>\n<answer>\n{}\n</answer>", "hash": "x\n#### {}",
-           "boxed": "So it is $\\boxed{{{}}}$."}  # fmt: skip
+FORMATS = {
+    "tag": "<think>\nx\n</think>\n<answer>\n{}\n</answer>",
+    "hash": "x\n#### {}",
+    "boxed": "So it is $\\boxed{{{}}}$.",
+}
 
 
 @cache
@@ -44,68 +45,7 @@ def task(**changes):
 
 
 def grade(completion: str, gold: str, **changes):
-    return number_grader(task(**changes))(completion, gold)
-
-
-NUMBERS = {
-    18: [
-        "18", " 18 ", "18.", "18.00", "+18", "$18", "\\$18", "$18.00", "18$", "€18", "US$18",
-        "USD 18", "$18 USD", "18 dollars", "18%", "18\\%", "18 percent", "x = 18", "x=18", "= 18",
-        "Total cost = $18", "Answer: 18", "**Answer:** 18", "Answer: **18**", "Answer: x = 18",
-        "The answer is 18 dollars.", "The final answer is: 18", "It is equal to 18", "**18**",
-        "`18`", "$18$", "$x = 18$", "\\(x = 18\\)", "\\[18\\]", "\\boxed{18}", "$\\boxed{18}$.",
-        "\\boxed{\\text{18}}", "\\text{18}", "\\mathbf{18}", "18 clips", "18 more clips",
-        "18 miles per hour", "18km/h", "18 cm^2", "18 m²", "18 m2", "18 \\text{ dollars}",
-        "She makes $18", "It costs $18.", "In total, there are 18 apples.", "It will be 18",
-        "Therefore, the answer is 18.", "Janet\u2019s total is $18.00.", "The third number is 18",
-        "Sum of the two numbers: 18", "How many more: 18", "18.00.", "18 times",
-        "18 apples and pears",
-        "18 apples left over", "18 eggs from the farm", "18 miles to work", "$18/week", "18 / hour",
-        "18 sq. ft.", "18 kilowatt-hours", "18-year-old", "18 a day", "18 (dollars)", "18 cm^{2}",
-        "18 \\text{ cm}^2", "18~km", "18pm", "#### 18", "### 18", "*18*", "***18***", "Rs.18",
-        "\\boldsymbol{18}", "\\therefore x = 18", "x_1 = 18", "total_cost = 18", "18¢", "CHF 18",
-        "18\u5143", "18\u3002", "18^\\circ", "18^{\\circ}", "18°C", "\uff11\uff18",
-        "\U0001d7cf\U0001d7d6", "1.8e1", "018",
-    ],
-    -18: ["-18", "\u221218", "\uff0d18", "-$18", "$-18", "- 18", "x = -18", "-\\boxed{18}",
-          "\\boxed{-18}", "USD -18", "-18 degrees", "minus 18", "negative 18", "\u201118"],
-    1234: ["1,234", "1,234.0", "$1,234", "1{,}234", "1,\\!234", "1\\,234", "1\u202f234",
-           "1\u00a0234", "1234"],
-    1234567: ["1,234,567", "1{,}234{,}567"],
-    Fraction(1, 2): [".5", "0.5", "0.50", "+.5", "$.50", "5e-1"],
-    Fraction(2469, 2): ["1,234.5", "1234.50"],
-    None: [
-        "", " ", ".", "-", "--18", "+-18", "-$-18", "18-", "17, 18, 19", "15 16 17 18", "12 or 18",
-        "18 or nineteen", "twelve or 18", "1 8", "1\n8", "1{}8", "1$8", "1**8", "1 234", "1\u200b8",
-        "1,8", "12,34", "1,2345", "1,234,56", "18,", "1.2.3", "..18", "18..", "18/0", "36/2",
-        "\\frac{18}{1}", "6 * 3", "6 x 3", "18 = 18", "2x = 18", "9**9**9", "18!", "18?", "18 ± 1",
-        "not 18", "x is not 18", "x isn't = 18", "answer = 18? no: 7", "18 is wrong", "about 18",
-        "approximately = 18", "18 approximately", "more than = 18", "half of 18", "twice = 18",
-        "18 minus three", "18 thousand", "18 dozen", "18 million dollars", "$18m",
-        "18k", "18x", "18i", "18 pi", "18\\pi", "18th", "18 squared", "18 and a half",
-        "18 to twenty", "one hundred 18", "seventeen is 18", "18²", "182\u00b2", "18½", "①⑧",
-        "\u0661\u0668", "1_8", "0x12", "18e", "1e400", "nan", "inf", "zoo", "None", "eighteen",
-        "(18)", "[18]", "{18",
-        "\\boxed{18", "18\x00", "\u202e81", "18\u200b", "18" * 100, "9" * 65, "0." + "9" * 65,
-        "sum([9,9])", "__import__('os')", "18 " + "a" * 190 + "!", "x " * 90 + "(18",
-        "18 a b c d e f g", "~18", "x = ~18", "~~18~~", "0,018", "0{,}018", "The answer is.5",
-        "USD.5",
-        "18m dollars", "USD 18m", "18MM dollars", "18 grand", "18 gross", "18 doubled", "18% off",
-        "18a", "18ab", "18 XVII", "18 probably", "18 at least", "The answer cannot be: 18",
-        "isnt: 18",
-        "up to: 18", "The square of it is 18", "ln x = 18", "18\x1f", "\x0b18", "18\x85", "}18{",
-        "$€18", "18 (or 19)", "18 (seventeen)", "18:30", "18 of 20", "18 times three", "18-x",
-        "18 apples and seven pears", "18 infinity", "18 miles per", "5 + 13 = 18", "x_18",
-    ],
-}  # fmt: skip
-
-
-def test_number():
-    def check(text, value):
-        assert number(text) == value
-        assert number(f"\n{text}\n") == value
-
-    every(((text, value) for value, texts in NUMBERS.items() for text in texts), check)
+    return number_grader(task(**changes)).grade(completion, gold)
 
 
 @pytest.mark.parametrize(
@@ -197,30 +137,30 @@ def test_the_only_answer_in_a_box(completion, answer):
         ("none", (1, 0, 0), (0, 0, 0), (1, 0, 0)),
     ],
 )
-def test_reward_forms(format_reward, right, wrong, bare):
-    # bare has no think block: no form, two of four tags, none on a line of its own
+def test_the_parts_of_each_reward(format_reward, right, wrong, bare):
+    # bare has no think block: not the form, and two of four tags, none on a line of its own
     def parts(completion, gold):
-        made = grade(completion, gold, format_reward=format_reward)
-        assert made.reward == pytest.approx(sum(made.parts))
-        return made.parts
+        graded = grade(completion, gold, format_reward=format_reward)
+        assert graded.reward == pytest.approx(sum(graded.parts))
+        return graded.parts
 
     assert parts(GOOD, "18") == pytest.approx(right)
     assert parts(GOOD, "19") == pytest.approx(wrong)
     assert parts("<answer>18</answer>", "18") == pytest.approx(bare)
 
 
-def test_what_is_no_number_is_not_right_for_a_gold_that_is_none():
+def test_two_texts_that_are_not_numbers_are_not_equal():
     assert grade("<answer>zoo</answer>", "many").verdict == "wrong"
 
 
-def test_the_form_and_the_tags_of_open_r1_are_apart():
-    # its thought does not end with a line break: not the form, and one of four tags is not there
-    made = grade("<think>\nx</think>\n<answer>\n18\n</answer>", "18", format_reward="open_r1")
-    assert made.parts == Parts(correct=1.0, format=0.0, tags=0.75)
+def test_open_r1_rewards_the_form_and_the_tags_separately():
+    # the thought does not end with a line break: not the form, and one of four tags is missing
+    graded = grade("<think>\nx</think>\n<answer>\n18\n</answer>", "18", format_reward="open_r1")
+    assert graded.parts == Parts(correct=1.0, format=0.0, tags=0.75)
 
 
 @pytest.mark.parametrize(
-    ("completion", "answer_format", "whole", "score", "tags"),
+    ("completion", "answer_format", "formatted", "score", "tags"),
     [
         ("6 * 3\n#### 18", "hash", True, 1, 1),
         ("6 * 3\n#### 18\n", "hash", True, 1, 1),
@@ -235,8 +175,8 @@ def test_the_form_and_the_tags_of_open_r1_are_apart():
         (GOOD[7:], "tag", False, 0, 0.75),
     ],
 )
-def test_form_parts(completion, answer_format, whole, score, tags):
-    assert well_formed(completion, answer_format) == whole
+def test_form_and_tag_scores(completion, answer_format, formatted, score, tags):
+    assert well_formed(completion, answer_format) == formatted
     assert form_score(completion, answer_format) == pytest.approx(score)
     assert tag_score(completion, answer_format) == tags
 
@@ -294,19 +234,19 @@ LENIENT = [  # completion, gold, right at release, right later
 
 
 @pytest.mark.parametrize(("completion", "gold", "release", "later"), LENIENT)
-def test_the_authors_lenient_grader(completion, gold, release, later):
+def test_the_lenient_grader_accepts_what_the_authors_code_accepts(completion, gold, release, later):
     assert lenient(completion, gold, "release") == release
     assert lenient(completion, gold, "later") == later
 
 
-def test_the_switch_trains_on_the_lenient_verdict_and_keeps_ours():
+def test_the_lenient_verdict_may_decide_the_reward_and_the_record_keeps_ours():
     loose = TAGGED.format("12 or 18")
     for grader, reward in (("exact", 0.0), ("lenient", 1.0)):
-        made = grade(loose, "18", grader=grader, format_reward="none")
-        assert (made.verdict, made.correct, made.reward) == ("wrong", False, reward)
-    later = lenient_grader(task(lenient="later"))
-    assert not later("The answer is 18 dollars.", "18")
-    assert lenient_grader(task())("The answer is 18 dollars.", "18")
+        graded = grade(loose, "18", grader=grader, format_reward="none")
+        assert (graded.verdict, graded.correct, graded.reward) == ("wrong", False, reward)
+    for era, accepted in (("release", True), ("later", False)):
+        grader = number_grader(task(lenient=era))
+        assert grader.lenient("The answer is 18 dollars.", "18") == accepted
 
 
 @pytest.mark.parametrize(
@@ -328,8 +268,8 @@ def test_grading_is_linear_in_length(piece, answer_format):
 def test_grading_never_raises(text):
     for answer_format, form in FORMATS.items():
         for completion in (text, form.format(text)):
-            made = grade(completion, "18", answer_format=answer_format)
-            assert 0 <= made.reward <= 1.2
+            graded = grade(completion, "18", answer_format=answer_format)
+            assert 0 <= graded.reward <= 1.2
     lenient(text, "18", "release")
 
 
@@ -340,7 +280,7 @@ ALPHABET = (
 
 
 def mutated(rng: random.Random) -> str:
-    """One of the texts above in one of the forms, with up to 12 edits."""
+    """Return one of the texts in one of the forms, with up to 12 edits."""
     text = rng.choice(SEEDS)
     text = rng.choice(list(FORMATS.values())).format(text) if rng.random() < 0.7 else text
     for _ in range(rng.randint(0, 12)):
@@ -361,9 +301,9 @@ def mutated(rng: random.Random) -> str:
 
 
 def slowest_of(count: int, seed: int) -> float:
-    """Grade mutated texts every way there is; the largest CPU time of one of them, in seconds."""
+    """Grade mutated texts in every form; return the largest CPU time of one, in seconds."""
     rng, slowest = random.Random(seed), 0.0
-    graders = [number_grader(task(answer_format=name)) for name in FORMATS]
+    graders = [number_grader(task(answer_format=name)).grade for name in FORMATS]
     for i in range(count):
         text = mutated(rng)
         start = time.thread_time()
@@ -384,17 +324,30 @@ def test_a_million_mutated_texts_raise_nothing_and_take_no_time():
 
 
 def surfaces(gold: int) -> list[str]:
-    """A gold in the forms that models write it in."""
-    return [f"{gold}", f"{gold:,}", f"{gold}.", f"{gold}.00", f"${gold:,}", f"{gold}%",
-            f"{gold} dollars", f"x = {gold}", f"\\boxed{{{gold}}}", f"**{gold}**",
-            f"The answer is {gold}.", str(gold).replace("-", "\u2212")]  # fmt: skip
+    """Return a gold in the forms in which models write it."""
+    return [
+        f"{gold}",
+        f"{gold:,}",
+        f"{gold}.",
+        f"{gold}.00",
+        f"${gold:,}",
+        f"{gold}%",
+        f"{gold} dollars",
+        f"x = {gold}",
+        f"\\boxed{{{gold}}}",
+        f"**{gold}**",
+        f"The answer is {gold}.",
+        str(gold).replace("-", "\u2212"),
+    ]
 
 
 def neighbours(gold: int) -> set[int]:
-    """Wrong answers that lie near."""
+    """Return wrong answers that are near."""
     digits = str(abs(gold))
-    swapped = {int(digits[:i] + digits[i + 1] + digits[i] + digits[i + 2 :])
-               for i in range(len(digits) - 1)}  # fmt: skip
+    swapped = {
+        int(digits[:i] + digits[i + 1] + digits[i] + digits[i + 2 :])
+        for i in range(len(digits) - 1)
+    }
     return {gold + 1, gold - 1, -gold, 10 * gold, *swapped} - {gold}
 
 
@@ -406,11 +359,10 @@ def test_golds_are_accepted_in_every_surface_form_and_neighbours_are_not(gold, a
 
 def check_surfaces(gold: int, answer_format: str) -> None:
     grader, form = number_grader(task(answer_format=answer_format)), FORMATS[answer_format]
-    for text in surfaces(gold):
-        assert grader(form.format(text), str(gold)).correct, (text, gold)
-    for wrong in neighbours(gold):
-        for text in surfaces(wrong):
-            assert not grader(form.format(text), str(gold)).correct, (text, gold)
+    for number in {gold, *neighbours(gold)}:
+        for text in surfaces(number):
+            grade = grader.grade(form.format(text), str(gold))
+            assert grade.correct == (number == gold), (text, gold)
 
 
 @pytest.mark.realdata

@@ -1,7 +1,8 @@
-"""Every unit of a study's grid, deleted, doubled, cut off in turn: named, never averaged."""
+"""Every unit of a study is deleted, doubled and cut off in turn: named, and never averaged."""
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,13 +11,13 @@ import pytest
 from compose import composed
 from studies import A, B, draw_in_one_format, write_evaluation, write_run
 
-from pods.analysis.grid import holes, questions_of
-from pods.analysis.load import IncompleteStudy, MixedStudy, load
-from pods.analysis.mixed import machine_of
-from pods.analysis.names import series_names
-from pods.analysis.read import open_run
-from pods.cli import main
-from pods.runs.points import RECORD, answered, fault, is_record
+from pods.analysis.completeness import problems, questions_of
+from pods.analysis.consistency import machine_of
+from pods.analysis.run_reader import open_run
+from pods.analysis.series_names import series_names
+from pods.analysis.study import IncompleteStudy, MixedStudy, load
+from pods.cli.main import main
+from pods.runs.evaluations import FIELDS, answered_questions, record_columns, record_error
 from pods.runs.store import RunStore, run_folders
 
 SEEDS, ARMS, POINTS, REPEATS, QUESTIONS = 3, ("pods", "grpo"), 4, 5, 4
@@ -36,13 +37,13 @@ def study(tmp_path_factory) -> Path:
 
 
 def named(run: Path, questions: list[str]) -> str:
-    """All that is said of one run."""
-    return "\n".join(map(str, holes(open_run(run), "run", questions)))
+    """Everything that is wrong with one run."""
+    return "\n".join(map(str, problems(open_run(run), "run", questions)))
 
 
-def test_the_whole_grid_has_no_hole(study):
+def test_a_complete_study_has_no_problem(study):
     loaded = load(study, run_folders(study))
-    assert len(loaded.evaluations) == SEEDS * len(ARMS) * POINTS and not loaded.holes
+    assert len(loaded.evaluations) == SEEDS * len(ARMS) * POINTS and not loaded.missing
     assert loaded.complete == {folder.name for folder in run_folders(study)}
 
 
@@ -78,7 +79,7 @@ def test_every_record_repeat_and_evaluation_is_named_whatever_befalls_it(study):
                 path.write_text("".join(lines[: part.start] + lines[part.stop :]))
                 assert f"step {step}: repeat {repeat} is missing" in named(folder, questions)
                 path.write_text("".join(lines + lines[part]))
-                assert f"repeat {repeat} has more than once: q0 to q3" in named(folder, questions)
+                assert f"repeat {repeat} has duplicates: q0 to q3" in named(folder, questions)
                 other = lines[((repeat + 1) % REPEATS) * QUESTIONS :][:QUESTIONS]
                 relabelled = [json.dumps({**json.loads(x), "repeat": repeat}) + "\n" for x in other]
                 path.write_text("".join(lines[: part.start] + relabelled + lines[part.stop :]))
@@ -107,7 +108,9 @@ def test_every_checkpoint_is_named(study):
             aside.rename(place)
             copy = store.checkpoint(step + 500)
             shutil.copytree(place, copy)
-            assert f"checkpoint {copy.name} is of no evaluation point" in named(folder, questions)
+            assert f"checkpoint {copy.name} belongs to no evaluation point" in named(
+                folder, questions
+            )
             shutil.rmtree(copy)
             clock = (place / "clock.json").read_text()
             (place / "clock.json").write_text(clock[:-7])
@@ -141,12 +144,12 @@ def test_every_run_is_named_and_nothing_is_averaged_without_it(study, capsys, tm
         twin = folder.with_name(f"{folder.name}-copy")
         shutil.copytree(folder, twin)
         assert main(command) == 2
-        assert f"{label}: run is there twice" in capsys.readouterr().err
+        assert f"{label}: duplicate runs" in capsys.readouterr().err
         shutil.rmtree(twin)
     assert not (study / "figures").exists()
 
 
-def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys, monkeypatch):
+def test_missing_evaluations_are_left_out_and_counted_if_allowed(tmp_path, capsys, monkeypatch):
     stores = [write_run(tmp_path, A, f"seed={seed}") for seed in range(2)]
     late = stores[1]
     late.evaluation_path(2).unlink()
@@ -154,7 +157,7 @@ def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys,
     with pytest.raises(IncompleteStudy, match="seed 1 step 2: no evaluation"):
         load(tmp_path / "default", folders)
     study = load(tmp_path / "default", folders, allow_missing=True)
-    assert study.holes == ["max_variance 64→16 seed 1 step 2: no evaluation"]
+    assert study.missing == ["max_variance 64→16 seed 1 step 2: no evaluation"]
     assert study.runs.complete.tolist() == [True, False]
     assert study.evaluations.step.tolist() == [0, 1, 2, 0, 1]
     assert set(study.questions.seed) == {0}
@@ -162,10 +165,10 @@ def test_what_is_allowed_to_be_missing_is_left_out_and_counted(tmp_path, capsys,
     assert main(["plot", "--runs-dir", str(tmp_path), "--allow-missing"]) == 0
     said = capsys.readouterr().out
     assert "n of max_variance 64→16: 2 until 4 s, 1 until 12 s" in said
-    assert "1 runs are whole; missing: 1" in said
+    assert "complete runs: 1; missing: 1" in said
 
 
-def test_a_run_that_goes_on_counts_as_far_as_it_came(tmp_path):
+def test_an_unfinished_run_counts_up_to_its_last_evaluation(tmp_path):
     store = write_run(tmp_path, A)
     store.set_status(state="preempted")
     with pytest.raises(IncompleteStudy, match="run is preempted"):
@@ -189,7 +192,7 @@ def test_a_field_of_another_type_is_named(tmp_path, field):
     for value in CHANGES[field]:
         changed = json.dumps({**json.loads(lines[3]), field: value}) + "\n"
         path.write_text("".join([*lines[:3], changed, *lines[4:]]))
-        assert answered(store.config(), 1, path.read_bytes()) is None
+        assert answered_questions(store.config(), 1, path.read_bytes()) is None
         with pytest.raises(IncompleteStudy, match=f"step 1: step-000001.jsonl line 4: {field}="):
             load(tmp_path / "default", [store.folder])
     path.write_text("".join([*lines[:3], *lines[4:], lines[3][:20]]))
@@ -218,8 +221,8 @@ CONTRADICTIONS = {  # to a record that is right and that the authors' grader tak
     "one new field gone": (lambda record: without(record, "lenient"), "line 4 has no lenient"),
     "an older version": (lambda record: without(record, "lenient", "verdict"),
                          "line 4 has no lenient, verdict: the run was made by an older version"),
-    "a list": (lambda record: [*record], "line 4 is no record"),
-    "a number": (lambda record: 17, "line 4 is no record"),
+    "a list": (lambda record: [*record], "line 4 is not a record"),
+    "a number": (lambda record: 17, "line 4 is not a record"),
 }  # fmt: skip
 
 
@@ -234,24 +237,26 @@ def test_a_record_that_contradicts_itself_or_the_others_is_named(tmp_path, chang
     with pytest.raises(IncompleteStudy) as found:
         load(tmp_path / "default", [store.folder])
     assert f"step 1: step-000001.jsonl {said}" in str(found.value).splitlines()[-1]
-    assert answered(store.config(), 1, path.read_bytes()) is None
+    assert answered_questions(store.config(), 1, path.read_bytes()) is None
     path.write_text("".join(lines))
-    assert answered(store.config(), 1, path.read_bytes()) == ("q0", "q1", "q2", "q3")
+    assert answered_questions(store.config(), 1, path.read_bytes()) == ("q0", "q1", "q2", "q3")
 
 
-def test_what_is_no_record_has_a_fault_and_nothing_else_has(tmp_path):
-    """Random values in random fields: the quick answer and the one in words agree."""
+def test_a_line_has_a_fault_if_and_only_if_it_is_no_record(tmp_path):
+    """The quick check and the one that explains agree on random values in random fields."""
     rng = np.random.default_rng(0)
     text = write_run(tmp_path, A, lenient=1).evaluation_path(1).read_text()
     record = json.loads(text.splitlines()[0])
     values = [True, False, None, 0, 1, -1, 2.5, "", "right", "wrong", "timeout", [], {}]
-    told = {True: 0, False: 0}
+    count = {True: 0, False: 0}
     for _ in range(5000):
-        fields = rng.choice(RECORD, rng.integers(0, 3))
+        fields = rng.choice(FIELDS, rng.integers(0, 3))
         changed = {**record, **{name: values[rng.integers(len(values))] for name in fields}}
-        assert is_record(changed) == (fault([changed]) is None), changed
-        told[is_record(changed)] += 1
-    assert min(told.values()) > 1000
+        valid = record_error(changed) is None
+        count[valid] += 1
+        with nullcontext() if valid else pytest.raises(ValueError, match="line 1"):
+            record_columns([changed])
+    assert min(count.values()) > 1000
 
 
 def test_an_answer_of_another_run_is_named_and_nobody_else_is_blamed(tmp_path):
@@ -268,7 +273,7 @@ def test_an_answer_of_another_run_is_named_and_nobody_else_is_blamed(tmp_path):
     with pytest.raises(IncompleteStudy) as found:
         load(tmp_path / "default", folders)
     assert "repeat 0 lacks 1 of 4 questions: q2" in str(found.value)
-    assert "answers what the others are not asked: elsewhere" in str(found.value)
+    assert "unexpected questions, which other evaluations lack: elsewhere" in str(found.value)
     assert str(found.value).count("seed 0") == len(str(found.value).splitlines()) - 1
 
 
@@ -304,14 +309,14 @@ def test_answers_in_another_order_are_named(tmp_path):
     path = store.evaluation_path(1)
     first, second, *others = path.read_text().splitlines(keepends=True)
     path.write_text("".join([second, first, *others]))
-    with pytest.raises(IncompleteStudy, match="step 1: records are in another order than the"):
+    with pytest.raises(IncompleteStudy, match="step 1: records are not in the order of the"):
         load(tmp_path / "default", [store.folder])
 
 
-def test_a_question_that_half_of_the_evaluations_answer_is_asked():
+def test_questions_are_those_that_half_of_the_evaluations_answer():
     def run(*evaluations):
         return SimpleNamespace(records={
-            step: SimpleNamespace(question=asked) for step, asked in enumerate(evaluations)
+            step: SimpleNamespace(question=names) for step, names in enumerate(evaluations)
         })  # fmt: skip
 
     assert questions_of([run(["a", "b"], ["a", "b"]), run(["a", "c"], ["a"])]) == ["a", "b"]
@@ -340,7 +345,7 @@ def test_a_log_that_is_not_what_the_checkpoint_has_seen_is_named(tmp_path):
     store = write_run(tmp_path, A)
     log = store.metrics_path.read_text()
     store.metrics_path.write_text(log.replace('"reward": 0.1', '"reward": 0.9'))
-    with pytest.raises(IncompleteStudy, match=r"step 2: metrics.jsonl is not what the checkpoint"):
+    with pytest.raises(IncompleteStudy, match=r"step 2: metrics.jsonl is not the log that the"):
         load(tmp_path / "default", [store.folder])
 
 
@@ -355,7 +360,7 @@ def test_a_clock_that_is_not_the_logs_is_named(tmp_path):
     store = write_run(tmp_path, A)
     shutil.rmtree(store.checkpoint(1))
     write_evaluation(store, 1, 3.0, 0, 2, 0)
-    with pytest.raises(IncompleteStudy, match="checkpoint is of 3 s, the log says 4 s"):
+    with pytest.raises(IncompleteStudy, match="checkpoint was made at 3 s, but the log says 4 s"):
         load(tmp_path / "default", [store.folder])
 
 
@@ -377,7 +382,7 @@ def environment(store: RunStore, **changes: object) -> None:
                                   "update.lr=0.001 (seeds 2)"),
     ],
 )  # fmt: skip
-def test_runs_that_are_not_alike_are_named(tmp_path, overrides, changes, said):
+def test_inconsistent_runs_are_named(tmp_path, overrides, changes, said):
     stores = [write_run(tmp_path, A, "arm=pods", f"seed={seed}", *(overrides if seed == 2 else ()))
               for seed in range(3)]  # fmt: skip
     environment(stores[2], **changes)
@@ -386,19 +391,19 @@ def test_runs_that_are_not_alike_are_named(tmp_path, overrides, changes, said):
         load(tmp_path / "default", folders, allow_missing=True)
     assert said in str(found.value)
     study = load(tmp_path / "default", folders, allow_missing=True, allow_mixed=True)
-    assert any(said in line for line in study.mixed)
+    assert any(said in line for line in study.inconsistencies)
 
 
-def test_a_swept_key_is_no_mixture(tmp_path):
+def test_a_swept_key_is_no_inconsistency(tmp_path):
     folders = [write_run(tmp_path, B, f"seed={seed}", f"update.lr={lr}").folder
                for seed in range(2) for lr in ("1e-3", "1e-4")]  # fmt: skip
     assert load(tmp_path / "default", folders).runs.series.nunique() == 2
 
 
-def test_runs_that_changed_on_the_way_are_not_mixed_in_unasked(tmp_path):
+def test_a_run_that_changed_on_the_way_has_to_be_allowed(tmp_path):
     store = write_run(tmp_path, A)
     (store.folder / "changes.json").write_text(json.dumps(["torch: 2.11.0 -> 2.13.0"]))
-    with pytest.raises(MixedStudy, match=r"changed on the way: torch: 2.11.0 -> 2.13.0"):
+    with pytest.raises(MixedStudy, match=r"changed during the run: torch: 2.11.0 -> 2.13.0"):
         load(tmp_path / "default", [store.folder])
 
 
@@ -413,7 +418,7 @@ def test_the_machine_is_that_of_all_processes():
         assert machine_of({**eight, "processes": processes}, on_gpu) == said
 
 
-def test_groups_of_one_prompt_are_paid_for_like_those_of_several(tmp_path):
+def test_prompts_count_every_group_of_a_step(tmp_path):
     keys = ("prompts_per_step=3", "nm.groups=4", "nm=n16_m16")
     [row] = load(tmp_path / "default", [write_run(tmp_path, A, *keys).folder]).runs.itertuples()
     assert row.prompts == 12

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from compose import composed
 
-from pods import fetch
+from pods.cli.main import fetch
 from pods.runs.files import read_lines
+from pods.types import GenerationRequest
 
 
 def test_weights_with_another_checksum_are_refused(tmp_path):
@@ -26,10 +27,10 @@ def test_grouped_attention_equals_transformers_own(home):
     """This model has 9 query heads on 3 key heads; tiny has none to group."""
     import torch
 
+    from pods.engines.transformers_engine import TransformersEngine
     from pods.policy import attention
-    from pods.policy.load import load
-    from pods.records import Sampling
-    from pods.rollouts.transformers_engine import TransformersEngine
+    from pods.policy.policy import load
+    from pods.types import Sampling
 
     policy = load(composed("model=smollm2_135m"))
     engine = TransformersEngine(policy, 64, lambda: None)
@@ -38,7 +39,7 @@ def test_grouped_attention_equals_transformers_own(home):
     found = {}
     for name in (attention.NAME, "sdpa", "eager"):
         policy.causal_lm.set_attn_implementation(name)
-        found[name] = engine.generate(prompts, 2, Sampling(1.0, 12), [1, 2, 3])
+        found[name] = engine.generate(GenerationRequest(prompts, 2, Sampling(1.0, 12), [1, 2, 3]))
     for name in ("sdpa", "eager"):
         for mine, theirs in zip(found[attention.NAME], found[name], strict=True):
             assert [r.completion_ids for r in mine] == [r.completion_ids for r in theirs]

@@ -1,5 +1,8 @@
-"""Answers in LaTeX: hand-worked verdicts, bombs, workers that are killed, the same every time."""
+"""Verdicts on LaTeX answers, worked out by hand; they are exact, limited and reproducible."""
 
+import ast
+import doctest
+import os
 import random
 import signal
 import subprocess
@@ -11,13 +14,14 @@ from pathlib import Path
 import pytest
 from rows import every
 
-from pods.tasks import math_verdict, symbolic
-from pods.tasks.latex.exact import settle
-from pods.tasks.math_verdict import MathVerdicts
-from pods.tasks.pool import NoRoom, Pool, Worker
+import mathgrade
+from mathgrade import MathGrader, WorkerUnavailable, grader, symbolic_worker
+from mathgrade.latex.exact import verdict_or_goal
+from mathgrade.worker_pool import GradingWorker, WorkerPool
 
-AT_ONCE = 0.2  # seconds of CPU; what is exponential or quadratic takes minutes
-# what the exact stage decides: answer, gold
+PACKAGE = Path(mathgrade.__file__).parent
+AT_ONCE = 0.2  # seconds of CPU; an exponential or quadratic algorithm takes minutes
+# pairs of answer and gold that the exact stage decides
 RIGHT = [
     ("(x,y)=(1,2)", "(1,2)"), ("x=1, y=2", "(1,2)"), ("(1,2)", "(x,y)=(1,2)"),
     ("a=6, b=31, c=-1", "(6,31,-1)"), (r"\text{Area} = 12\pi", r"12\pi"), ("m+n=23", "23"),
@@ -118,7 +122,7 @@ REFUSED = [
     ("18²", "182"), ("½", "12"), (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2"),
     ("2^{x^{x^{x}}}", "x"), (r"5!!", "15"), (r"\sqrt12", r"\sqrt{12}"),
 ]  # fmt: skip
-# what the workers decide
+# pairs of answer and gold that the workers decide
 SYMBOLIC_RIGHT = [
     (r"\frac{1}{\sqrt2}", r"\frac{\sqrt2}{2}"), ("(x+1)^2", "x^2+2x+1"), (r"\log_2 8", "3"),
     (r"\sin^2 x+\cos^2 x", r"\cos^2 x + \sin^2 x + 0x"), ("y=2x+3", "2x-y+3=0"), ("x<y", "-x>-y"),
@@ -141,7 +145,7 @@ SYMBOLIC_WRONG = [
     (r"\lfloor x\rfloor", r"\lceil x\rceil"), (r"x^2", "2x"), ("ab+0", "a+b"),
     ("(x^2)^3", "x^5"), ("2|x|", "|x|"), ("x²", "2x"),
 ]  # fmt: skip
-SLOW = (r"\sqrt{2+\sqrt{2+\sqrt{2+\sqrt{2}}}}", r"2\cos\frac{\pi}{32}")  # right, but too much work
+SLOW = (r"\sqrt{2+\sqrt{2+\sqrt{2+\sqrt{2}}}}", r"2\cos\frac{\pi}{32}")  # equal, but too much work
 BOMBS = [
     ["same", "(9)^{(9)^{9}}", "1"],
     ["same", r"((10)^{9})!", "1"],
@@ -165,60 +169,60 @@ PAYLOADS = [
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> Iterator[MathVerdicts]:
-    found = MathVerdicts(workers=2)
-    yield found
-    found.close()
+def two_workers() -> Iterator[MathGrader]:
+    grader = MathGrader(workers=2)
+    yield grader
+    grader.close()
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    """A worker that finds a gmpy2, which leaves a file behind if it is ever loaded."""
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GradingWorker]:
+    """Start a worker whose path has a gmpy2 that leaves a file behind if it is ever loaded."""
     path = tmp_path_factory.mktemp("path")
     (path / "gmpy2.py").write_text(f"open({str(path / 'loaded')!r}, 'w')")
-    found = Worker()
+    worker = GradingWorker()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(path))
+        patched.setenv("PYTHONPATH", str(path), prepend=os.pathsep)
         patched.chdir(tmp_path_factory.mktemp("home"))
-        assert found.ask(ORDINARY) == "right"
-        yield found
-        found.end()
+        assert worker.ask(ORDINARY) == "right"
+        yield worker
+        worker.end()
         assert not (path / "loaded").exists()
 
 
-def settles(verdict: str) -> Callable[[str, str], None]:
-    """A check that the exact stage comes to this verdict."""
+def decides(verdict: str) -> Callable[[str, str], None]:
+    """Make a check that the exact stage reaches this verdict."""
 
     def check(answer: str, gold: str) -> None:
-        assert settle(answer, gold) == verdict
+        assert verdict_or_goal(answer, gold) == verdict
 
     return check
 
 
 def test_the_exact_stage_accepts() -> None:
-    every(RIGHT, settles("right"))
+    every(RIGHT, decides("right"))
 
 
 def test_the_exact_stage_rejects() -> None:
-    every(WRONG, settles("wrong"))
+    every(WRONG, decides("wrong"))
 
 
-def test_what_is_not_graded_is_refused_at_once() -> None:
+def test_kinds_that_are_not_graded_are_refused_at_once() -> None:
     def check(answer: str, gold: str) -> None:
-        began = time.thread_time()
-        settles("refused")(answer, gold)
-        assert time.thread_time() - began < AT_ONCE
+        start = time.thread_time()
+        decides("refused")(answer, gold)
+        assert time.thread_time() - start < AT_ONCE
 
     every(REFUSED, check)
 
 
-def test_an_answer_is_right_for_itself() -> None:
-    for answer, gold in RIGHT + SYMBOLIC_RIGHT:
-        for one in (answer, gold):
-            assert settle(one, one) == "right"
+def test_every_answer_equals_itself() -> None:
+    for pair in RIGHT + SYMBOLIC_RIGHT:
+        for text in pair:
+            assert verdict_or_goal(text, text) == "right"
 
 
-def test_mutated_answers_are_settled_without_exceptions_or_delay() -> None:
+def test_mutated_answers_raise_nothing_and_take_no_time() -> None:
     rng = random.Random(0)
     pieces = [*"0123456789+-*/^_{}()[]|,.;=<>!'\"&$% \\abefxπ²½−√∞°\n", r"\frac", r"\sqrt", "or",
               r"\text{", r"\cup", r"\infty", r"\pm", r"\left", r"\begin{pmatrix}", r"\\", "10,000",
@@ -231,78 +235,78 @@ def test_mutated_answers_are_settled_without_exceptions_or_delay() -> None:
             at = rng.randint(0, len(text))
             many = rng.randint(1, 300) if rng.random() < 0.05 else 1
             text[at : at + rng.randint(0, 2)] = [rng.choice(pieces)] * many
-        began = time.thread_time()
-        verdict = settle("".join(text), gold)
-        assert isinstance(verdict, list) or verdict in ("right", "wrong", "refused")
-        assert time.thread_time() - began < AT_ONCE, text
+        start = time.thread_time()
+        decided = verdict_or_goal("".join(text), gold)
+        assert isinstance(decided, list) or decided in ("right", "wrong", "refused")
+        assert time.thread_time() - start < AT_ONCE, text
 
 
 def test_nothing_is_started_before_a_worker_is_needed() -> None:
     script = f"""
 import sys
-from pods.tasks.math_verdict import MathVerdicts
-verdicts = MathVerdicts(2)
+from mathgrade import MathGrader
+grader = MathGrader(2)
 for answer, gold in {(RIGHT + WRONG)[::9]!r}:
-    verdicts.ahead(answer, gold)
-    verdicts.verdict(answer, gold)
-print([name for name in ("sympy", "math_verify") if name in sys.modules], verdicts.pool.threads)
+    grader.prefetch(answer, gold)
+    grader.verdict(answer, gold)
+print([name for name in ("sympy", "math_verify") if name in sys.modules], grader.pool.threads)
 """
     assert _python(script) == "[] []\n"
 
 
-def test_workers_compare_expressions(verdicts: MathVerdicts) -> None:
+def test_workers_compare_expressions(two_workers: MathGrader) -> None:
     cases = [(pair, "right") for pair in SYMBOLIC_RIGHT]
     cases += [(pair, "wrong") for pair in SYMBOLIC_WRONG] + [(SLOW, "timeout")]
     for pair, _ in cases:
-        verdicts.ahead(*pair)
-    assert [(pair, verdicts.verdict(*pair)) for pair, _ in cases] == cases
+        two_workers.prefetch(*pair)
+    assert [(pair, two_workers.verdict(*pair)) for pair, _ in cases] == cases
 
 
 def test_verdicts_are_the_same_in_any_order_and_with_any_number_of_workers(
-    verdicts: MathVerdicts, worker: Worker
+    two_workers: MathGrader, worker: GradingWorker
 ) -> None:
-    goals = {pair: settle(*pair) for pair in [*SYMBOLIC_RIGHT[::5], SLOW, *SYMBOLIC_WRONG[::5]]}
-    for pair, goal in reversed(goals.items()):
-        if not isinstance(goal, str):
-            assert worker.ask(goal) == verdicts.verdict(*pair)
+    for pair in reversed([*SYMBOLIC_RIGHT[::5], SLOW, *SYMBOLIC_WRONG[::5]]):
+        goal = verdict_or_goal(*pair)
+        if isinstance(goal, list):
+            assert worker.ask(goal) == two_workers.verdict(*pair)
 
 
-def test_verdicts_are_remembered_up_to_a_number() -> None:
-    verdicts = MathVerdicts(workers=1, remembered=2)
-    for answer in ("1", "2", "1", "3"):
-        verdicts.verdict(answer, "1")
-    assert list(verdicts.known.items()) == [(("1", "1"), "right"), (("3", "1"), "wrong")]
+def test_the_least_recently_used_verdicts_and_all_refused_ones_are_forgotten() -> None:
+    small = MathGrader(cache_size=2)
+    for answer in ("1", "2", "1", "3", "9" * 200_000):
+        small.verdict(answer, "1")
+    assert list(small.cache.items()) == [(("1", "1"), "right"), (("3", "1"), "wrong")]
 
 
-def test_bombs_below_the_gate_are_stopped_and_the_next_answer_is_graded(
-    verdicts: MathVerdicts,
+def test_bombs_that_reach_a_worker_are_stopped_and_the_next_answer_is_graded(
+    two_workers: MathGrader,
 ) -> None:
-    pool = verdicts.pool
-    asked = [pool.submit(goal) for goal in (BOMBS[0], *BOMBS[3:6])]  # the first runs in C
-    assert [future.result(timeout=100) for future in asked] == ["timeout"] * len(asked)
+    pool = two_workers.pool
+    futures = [pool.submit(goal) for goal in (BOMBS[0], *BOMBS[3:6])]  # the first runs in C
+    assert [future.result(timeout=100) for future in futures] == ["timeout"] * len(futures)
     assert pool.submit(ORDINARY).result(timeout=100) == "right"
 
 
 def test_a_child_that_is_silent_is_killed_and_one_that_could_not_run_gets_more_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    limits, plain = [], symbolic.asked
+    limits, ask_child = [], symbolic_worker.ask_child
 
-    def noting(goal: object, seconds: float) -> tuple[str, float]:
+    def recording(goal: object, seconds: float) -> tuple[str, float]:
         limits.append(seconds)
-        return plain(goal, seconds)
+        return ask_child(goal, seconds)
 
-    monkeypatch.setattr(symbolic, "WALL_SECONDS", 0.25)
-    monkeypatch.setattr(symbolic, "asked", noting)
-    monkeypatch.setattr(symbolic, "decide", lambda goal: time.sleep(1000))  # and so uses no CPU
-    assert symbolic.judged("a goal") == "timeout"
+    monkeypatch.setattr(symbolic_worker, "WALL_SECONDS", 0.25)
+    monkeypatch.setattr(symbolic_worker, "ask_child", recording)
+    monkeypatch.setattr(symbolic_worker, "prove", lambda goal: time.sleep(1000))  # uses no CPU
+    assert symbolic_worker.judge("a goal") == "timeout"
     assert limits == [0.25, 1.0]
 
 
-def test_a_worker_that_dies_is_replaced(worker: Worker) -> None:
+def test_a_worker_that_dies_is_replaced(worker: GradingWorker) -> None:
     first = worker.process
     assert first is not None
-    first.send_signal(signal.SIGTERM)  # meant for the run, which asks on until it has stopped
+    first.send_signal(signal.SIGTERM)  # meant for the parent
     first.send_signal(signal.SIGINT)
     assert worker.ask(ORDINARY) == "right"
     assert worker.process is first
@@ -314,9 +318,9 @@ def test_a_worker_that_dies_is_replaced(worker: Worker) -> None:
 def test_the_limits_hold(tmp_path: Path) -> None:
     script = f"""
 import os, resource
-from pods.tasks.symbolic import limit
+from mathgrade.symbolic_worker import set_limits
 file = os.open({str(tmp_path / "file")!r}, os.O_CREAT | os.O_WRONLY)
-limit()
+set_limits()
 for attempt in (lambda: bytearray(520 * 2**20), lambda: os.write(file, b"x")):
     try:
         attempt()
@@ -327,54 +331,38 @@ print(resource.getrlimit(resource.RLIMIT_CPU))
     assert _python(script) == "MemoryError\nOSError\n(2, 2)\n"
 
 
-def test_the_parser_takes_all_of_a_text_or_none(verdicts: MathVerdicts) -> None:
-    for rest in (
-        ")",
-        "}",
-        "]",
-        "=",
-        "&",
-        ",",
-        "?",
-        r"\int",
-        "+",
-        "$",
-        r"\}",
-        ";",
-        "^",
-        r"\frac{1}",
-    ):
-        assert verdicts.pool.submit(["same", f"2 {rest}", "2"]).result() == "wrong", rest
+def test_the_parser_reads_all_of_a_text_or_none(two_workers: MathGrader) -> None:
+    for rest in [*")}]=&,?+$;^", r"\int", r"\}", r"\frac{1}"]:
+        assert two_workers.pool.submit(["same", f"2 {rest}", "2"]).result() == "wrong", rest
 
 
-def test_code_in_an_answer_is_not_run(verdicts: MathVerdicts, worker: Worker) -> None:
+def test_code_in_an_answer_is_not_run(two_workers: MathGrader, worker: GradingWorker) -> None:
     for payload in PAYLOADS:
-        assert verdicts.verdict(payload, "18") in ("wrong", "refused")
-        assert worker.ask(["same", payload, "18"]) == "wrong"  # even past the gate
+        assert two_workers.verdict(payload, "18") in ("wrong", "refused")
+        assert worker.ask(["same", payload, "18"]) == "wrong"  # without the exact stage
     assert not list(Path.cwd().iterdir())
 
 
 def test_a_worker_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pods.tasks.pool.SERVE", "import pods.tasks.symbolic_nowhere")
-    pool = Pool(1)
-    with pytest.raises(NoRoom, match="no worker starts"):
+    monkeypatch.setattr("mathgrade.worker_pool.WORKER_SCRIPT", "import mathgrade.nowhere")
+    pool = WorkerPool(1)
+    with pytest.raises(WorkerUnavailable, match="two worker processes in a row did not start"):
         pool.submit(ORDINARY).result()
     pool.close()
 
 
-def test_without_math_verify_the_task_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(math_verdict, "find_spec", lambda name: None)
-    with pytest.raises(
-        ValueError, match=r"math-verify is not installed: pip install 'pods-rl\[math\]'"
-    ):
-        MathVerdicts(1)
+def test_without_math_verify_there_is_no_grader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grader, "find_spec", lambda name: None)
+    message = r"math-verify is not installed: pip install 'pods-rl\[math\]'"
+    with pytest.raises(ValueError, match=message):
+        MathGrader()
 
 
-def test_a_program_ends_at_once_whatever_is_still_asked() -> None:
+def test_a_program_ends_at_once_although_goals_are_queued() -> None:
     script = """
 import time
-from pods.tasks.pool import Pool
-pool = Pool(1)
+from mathgrade.worker_pool import WorkerPool
+pool = WorkerPool(1)
 print(pool.submit(["same", "2", "2"]).result())
 for i in range(99):
     pool.submit(["same", "(9)^{(9)^{9}}", str(i)])
@@ -382,30 +370,47 @@ print(time.time())
 """
     verdict, ended = _python(script).split()
     assert verdict == "right"
-    assert time.time() - float(ended) < 30  # what it was asked takes 200 s
+    assert time.time() - float(ended) < 30  # the queued goals take 200 s
 
 
 @pytest.mark.slow
-def test_a_thousand_ordinary_answers_right_after_a_hundred_bombs(verdicts: MathVerdicts) -> None:
-    for future in [verdicts.pool.submit(ORDINARY) for _ in range(2)]:
-        assert future.result() == "right"  # both workers are there
+def test_a_thousand_ordinary_answers_right_after_a_hundred_bombs(two_workers: MathGrader) -> None:
+    for future in [two_workers.pool.submit(ORDINARY) for _ in range(2)]:
+        assert future.result() == "right"  # both workers have started
     seconds = []
     for i in range(100):
-        began = time.perf_counter()
+        start = time.perf_counter()
         kind, bomb, other = BOMBS[i % len(BOMBS)]
-        assert verdicts.pool.submit([kind, bomb, f"{other}+{i}"]).result() != "right"
-        seconds.append(time.perf_counter() - began)
+        assert two_workers.pool.submit([kind, bomb, f"{other}+{i}"]).result() != "right"
+        seconds.append(time.perf_counter() - start)
     assert max(seconds) < 30  # 2.5 s, and 10 more where the machine is busy
     pairs = [
         (rf"\frac{{{i}}}{{\sqrt{{2}}}}", rf"\frac{{{i}\sqrt{{2}}}}{{2}}") for i in range(3, 1003)
     ]
-    began = time.perf_counter()
+    start = time.perf_counter()
     for pair in pairs:
-        verdicts.ahead(*pair)
-    assert {verdicts.verdict(*pair) for pair in pairs} == {"right"}
-    each = (time.perf_counter() - began) / len(pairs)
+        two_workers.prefetch(*pair)
+    assert {two_workers.verdict(*pair) for pair in pairs} == {"right"}
+    each = (time.perf_counter() - start) / len(pairs)
     print(f"bombs {sum(seconds) / len(seconds):.2f} s, at most {max(seconds):.2f} s;", end=" ")
     print(f"ordinary answers {1000 * each:.0f} ms each with 2 workers")
+
+
+def test_the_package_imports_nothing_of_pods_and_no_module_that_evaluates_or_draws() -> None:
+    standard = {"__future__", *sys.stdlib_module_names} - {"pickle", "marshal", "random"}
+    allowed = {"mathgrade", "sympy", "mpmath", "latex2sympy2_extended", "math_verify", *standard}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert {name.partition(".")[0] for name in names} <= allowed, path
+            if isinstance(node, ast.Call):
+                assert ast.unparse(node.func) not in ("eval", "exec", "compile"), path
+
+
+def test_the_example_of_the_readme_holds() -> None:
+    result = doctest.testfile(str(PACKAGE / "README.md"), module_relative=False)
+    assert result.attempted > 3 and result.failed == 0
 
 
 def _python(script: str) -> str:

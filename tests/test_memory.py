@@ -1,4 +1,4 @@
-"""The plan of a run's memory: by hand, beside what is measured, and what is said of too little."""
+"""The plan of a run's memory by hand and against measurements, and the advice on what fits."""
 
 import dataclasses
 import json
@@ -13,95 +13,132 @@ import torch
 from compose import ROOT, composed
 from running import SHORT
 
-from pods.assemble import lengths
-from pods.memory import fit, machine, plan
+from pods.engines import transformers_engine
+from pods.engines.transformers_engine import TransformersEngine
+from pods.memory import fit, plan
 from pods.memory.plan import Lengths, make_plan, worst_micro_batches
-from pods.memory.shape import NotPlanned, Shape, read_shape, trained_parameters
-from pods.memory.weights import GIB, host_memory
+from pods.memory.shape import GIB, NotPlanned, Shape, host_memory, read_shape, trained_parameters
 from pods.policy import logprobs
-from pods.policy.load import load
-from pods.policy.merged import Merged
-from pods.policy.optimizer import make_optimizer, trained
-from pods.policy.packing import micro_batches
-from pods.policy.team import ALONE
+from pods.policy.optimizer import make_optimizer, trained_weights
+from pods.policy.packing import pack, plan_micro_batches
+from pods.policy.policy import load
+from pods.policy.process_group import SINGLE_PROCESS
+from pods.policy.scoring import Context
 from pods.policy.update import update
-from pods.records import Rollout, Sampling
-from pods.rehearsal import DoesNotFit, rehearse
-from pods.rollouts import cache, transformers_engine
-from pods.rollouts.transformers_engine import TransformersEngine
-from pods.runs import environment
-from pods.runs.home import weights
-from pods.worker import Worker
+from pods.runs.paths import weights_source
+from pods.system import machine
+from pods.training.build import lengths
+from pods.training.preflight import DoesNotFit, preflight
+from pods.training.worker import Worker
+from pods.types import GenerationRequest, Rollout, Sampling
 
 PROMPT = tuple(range(2, 12))
-QWEN = Shape(parameters=494_032_768, trained=35_192_832, adapted=168, adapted_weights=357_826_560,
-             embedded=136_135_552, hidden=896, intermediate=4864, layers=24, heads=14, key_heads=2,
-             head_width=64, vocabulary=151_936)  # fmt: skip
+QWEN = Shape(
+    parameters=494_032_768,
+    trained=35_192_832,
+    adapted=168,
+    adapted_weights=357_826_560,
+    embedded=136_135_552,
+    hidden=896,
+    intermediate=4864,
+    layers=24,
+    heads=14,
+    key_heads=2,
+    head_width=64,
+    vocabulary=151_936,
+)
+FULL_QWEN = dataclasses.replace(QWEN, trained=QWEN.parameters)
+ON_GPU = [
+    "hardware=h200",
+    "task=gsm8k",
+    "model=qwen2_5_0_5b",
+    "model.dtype=float32",
+    "dry_run=true",
+]
+SHARDED = [
+    *ON_GPU,
+    "model.tuning=full",
+    "engine.sync=merged",
+    "engine.dtype=float32",
+    "prompts_per_step=8",
+]
+
+
+@pytest.fixture
+def set_memory(monkeypatch):
+    """Set the free and the total memory that the machine reports."""
+    return lambda free, total: monkeypatch.setattr(fit, "free_memory", lambda _: (free, total))
+
+
+def peak(config):
+    return make_plan(config, read_shape(config.model)).peak
 
 
 def test_the_plan_of_the_tiny_model_by_hand():
     config = composed("sampling.max_completion_tokens=32", "engine.max_rows=64")
     shape = read_shape(config.model)
     assert (shape.parameters, shape.trained, shape.adapted) == (132_608, 132_608, 0)
-    found = make_plan(config, shape, Lengths(longest=10, shared=0))
-    assert found.held["weights"] == 4 * 132_608
-    assert found.held["trained state"] == 3 * 4 * 132_608  # gradients and two moments
+    tiny = make_plan(config, shape, Lengths(longest=10, shared=0))
+    assert tiny.held["weights"] == 4 * 132_608
+    assert tiny.held["trained state"] == 3 * 4 * 132_608  # gradients and two moments
     # a step keeps 16 x 2 rollouts of 32 tokens, over 19 ids
-    assert found.update == {"logits": 3 * 4 * 32 * 32 * 19}
+    assert tiny.update == {"logits": 3 * 4 * 32 * 32 * 19}
     # 64 rows of 10 + 32 + 128 tokens, 2 layers, keys and values, 2 heads of 32
-    assert found.generate["keys and values"] == 64 * 170 * 2 * 2 * 2 * 32 * 4
-    assert found.generate["logits"] == 64 * 19 * 24
-    assert found.peak == sum(found.held.values()) + sum(found.generate.values())
+    assert tiny.generate["keys and values"] == 64 * 170 * 2 * 2 * 2 * 32 * 4
+    assert tiny.generate["logits"] == 64 * 19 * 24
+    assert tiny.peak == sum(tiny.held.values()) + sum(tiny.generate.values())
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_the_plan_of_an_update_beside_what_torch_keeps(tuning):
-    """Weights, gradients and moments to the byte; activations up to a tenth more than there are."""
+def test_the_plan_of_an_update_matches_what_torch_keeps(tuning):
+    """Weights, gradients and moments match to the byte, activations to a tenth too many."""
     config = composed("sampling.max_completion_tokens=32", f"model.tuning={tuning}")
-    found = make_plan(config, read_shape(config.model), Lengths(len(PROMPT), 0)).held
-    policy, kept = load(config), dict[int, int]()
+    held = make_plan(config, read_shape(config.model), Lengths(len(PROMPT), 0)).held
+    policy, saved = load(config), dict[int, int]()
     optimizer = make_optimizer(policy, config.update)
-    every = list(policy.model.parameters())
-    frozen = {p.untyped_storage().data_ptr() for p in every}
+    parameters = list(policy.model.parameters())
+    own = {p.untyped_storage().data_ptr() for p in parameters}
 
     def note(tensor):  # views of the same memory count once, weights not at all
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in frozen:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     count = config.prompts_per_step * config.nm.m  # one micro-batch of all, all of full length
-    drawn = [Rollout(PROMPT, (3,) * 32, np.zeros(32, np.float32), "", True) for _ in range(count)]
+    rollouts = [
+        Rollout(PROMPT, (3,) * 32, np.zeros(32, np.float32), "", True) for _ in range(count)
+    ]
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        update(policy, optimizer, config, drawn, np.ones(count), 1)
+        update(Context(policy, config), optimizer, rollouts, np.ones(count), 1)
     # the heap of a CPU was seen to hold up to 1.75 times as much
-    assert 1.0 <= found["activations"] / 1.75 / sum(kept.values()) <= 1.1
-    gradients = sum(p.nbytes for p in trained(optimizer))
+    assert 1.0 <= held["activations"] / 1.75 / sum(saved.values()) <= 1.1
+    gradients = sum(p.nbytes for p in trained_weights(optimizer))
     moments = sum(
         entry[name].nbytes
         for entry in optimizer.state.values()
         for name in ("exp_avg", "exp_avg_sq")
     )
-    own = 0 if tuning == "full" else gradients  # adapters are no part of the model's weights
-    assert found["trained state"] == own + gradients + moments
-    assert found["weights"] == sum(p.nbytes for p in every) - own
+    adapters = 0 if tuning == "full" else gradients  # they are no part of the model's weights
+    assert held["trained state"] == adapters + gradients + moments
+    assert held["weights"] == sum(p.nbytes for p in parameters) - adapters
 
 
-def test_the_plan_of_decoding_beside_what_the_cache_holds(monkeypatch):
-    """No row ends, so that all grow to the full length."""
+def test_the_plan_of_decoding_matches_what_the_cache_holds(monkeypatch):
+    """No row ends, so all rows grow to the full length."""
     config = composed("sampling.max_completion_tokens=32", "engine.max_rows=64")
-    plan = make_plan(config, read_shape(config.model), Lengths(len(PROMPT), 0)).generate
+    planned = make_plan(config, read_shape(config.model), Lengths(len(PROMPT), 0)).generate
     engine, caches = TransformersEngine(load(config), 64, lambda: None), []
     engine.stop_ids = torch.tensor([10_000])
-    fresh = transformers_engine.block_cache
+    block_cache = transformers_engine.block_cache
     monkeypatch.setattr(
-        transformers_engine, "block_cache", lambda: caches.append(fresh()) or caches[-1]
+        transformers_engine, "block_cache", lambda: caches.append(block_cache()) or caches[-1]
     )
-    engine.generate([PROMPT], 64, Sampling(1.0, 32), [0])
-    [one] = caches
-    assert one.get_seq_length() == len(PROMPT) + 31
-    held = sum(buffer.nbytes for layer in one.layers for buffer in layer.buffers)
-    assert 1.0 <= plan["keys and values"] / held <= 1.25  # it may last have grown a token earlier
+    engine.generate(GenerationRequest([PROMPT], 64, Sampling(1.0, 32), [0]))
+    [cache] = caches
+    assert cache.get_seq_length() == len(PROMPT) + 31
+    held = sum(buffer.nbytes for layer in cache.layers for buffer in layer.buffers)
+    assert 1.0 <= planned["keys and values"] / held <= 1.25  # the last growth may be a token off
 
 
 def test_adapters_are_counted_from_the_headers_as_peft_makes_them():
@@ -111,21 +148,22 @@ def test_adapters_are_counted_from_the_headers_as_peft_makes_them():
         p.numel() for p in policy.model.parameters() if p.requires_grad
     )
     shape = read_shape(config.model)
-    merged = sum(own.weight.numel() for _, own in Merged(policy).layers)
+    shared = {id(p) for p in policy.causal_lm.parameters()}
+    merged = sum(p.numel() for p in policy.mirror.model.parameters() if id(p) not in shared)
     assert shape.adapted_weights == merged
     assert make_plan(config, shape).held["merged copy"] == 4 * merged
-    for words in (("engine=vllm",), ("model.dtype=bfloat16",), ("model.tuning=full",)):
-        other = composed("model.tuning=lora", "dry_run=true", *words)
+    for key in ("engine=vllm", "model.dtype=bfloat16", "model.tuning=full"):
+        other = composed("model.tuning=lora", "dry_run=true", key)
         assert "merged copy" not in make_plan(other, shape).held
 
 
-def test_the_plan_knows_the_sizes_that_the_code_has():
+def test_the_plan_has_the_sizes_of_the_code():
     assert plan.CHUNK_ELEMENTS == logprobs.CHUNK_ELEMENTS
-    assert plan.CACHE_ROOM == cache.BLOCK
+    assert plan.CACHE_ROOM == transformers_engine.BLOCK
 
 
 @pytest.mark.parametrize(
-    ("word", "part"),
+    ("change", "part"),
     [
         ("update.micro_batch_tokens=4096", "update"),
         ("update.activation_checkpointing=true", "update"),
@@ -134,174 +172,170 @@ def test_the_plan_knows_the_sizes_that_the_code_has():
         ("model.dtype=bfloat16", "generate"),
     ],
 )
-def test_what_the_advice_names_makes_a_plan_smaller(word, part):
-    words = ("hardware=h200", "task=gsm8k", "model=qwen2_5_0_5b", "model.dtype=float32",
-             "update.micro_batch_tokens=16384", "dry_run=true")  # fmt: skip
-    before, after = (make_plan(composed(*words, *more), QWEN) for more in ((), (word,)))
+def test_each_advised_change_makes_a_plan_smaller(change, part):
+    settings = (*ON_GPU, "update.micro_batch_tokens=16384")
+    before, after = (make_plan(composed(*settings, *more), QWEN) for more in ((), (change,)))
     assert sum(getattr(after, part).values()) < sum(getattr(before, part).values())
     assert after.peak <= before.peak
 
 
-def test_layers_that_are_computed_again_keep_their_input_alone():
-    """16 completions of 512 tokens and their prompt's 512, each 896 float32 numbers a layer."""
-    config = composed("hardware=h200", "task=gsm8k", "model=qwen2_5_0_5b", "model.dtype=float32",
-                      "update.activation_checkpointing=true", "update.micro_batch_tokens=16384",
-                      "dry_run=true")  # fmt: skip
+def test_checkpointed_layers_keep_only_their_input():
+    """It is of 16 completions of 512 tokens and their prompt's 512, 896 float32 per layer."""
+    config = composed(
+        *ON_GPU, "update.activation_checkpointing=true", "update.micro_batch_tokens=16384"
+    )
     assert config.prompts_per_step * config.nm.m == 16
     half = dataclasses.replace(QWEN, layers=12, adapted=84)
-    whole, less = (make_plan(config, shape).update["activations"] for shape in (QWEN, half))
-    assert whole - less == 12 * 17 * 512 * 896 * 4
+    full, less = (make_plan(config, shape).update["activations"] for shape in (QWEN, half))
+    assert full - less == 12 * 17 * 512 * 896 * 4
 
 
-def test_a_run_that_does_not_fit_is_told_the_fewest_changes_that_suffice(monkeypatch):
+def test_a_run_that_does_not_fit_gets_the_fewest_changes_that_suffice(set_memory):
     config = composed()
-    needed = make_plan(config, read_shape(config.model)).peak
-    monkeypatch.setattr(fit, "free_memory", lambda device: (needed, needed))
-    assert fit.judge(config)[1]
-    monkeypatch.setattr(fit, "free_memory", lambda device: (needed - 2**20, needed))
-    words, fits = fit.judge(config)
-    assert fits  # if others made room
-    monkeypatch.setattr(fit, "free_memory", lambda device: (needed - 2**20, needed - 2**20))
-    words, fits = fit.judge(config)
+    needed = peak(config)
+    set_memory(needed, needed)
+    assert fit.assess_fit(config)[1]
+    set_memory(needed - 2**20, needed)
+    assert fit.assess_fit(config)[1]  # if others freed their memory
+    set_memory(needed - 2**20, needed - 2**20)
+    text, fits = fit.assess_fit(config)
     assert not fits
-    advice = words.partition("; to fit, as another run: ")[2]
+    advice = text.partition("; to fit, start a new run with ")[2]
     assert advice.count("=") == 1
-    assert fit.judge(composed(advice))[1]
+    assert fit.assess_fit(composed(advice))[1]
     with pytest.raises(ValueError, match=r"^not enough memory: at most "):
         fit.refuse_unless_it_fits(config, Lengths(512, 0))
-    monkeypatch.setattr(fit, "free_memory", lambda device: (2**20, needed))
-    assert "a machine with more memory" in fit.judge(config)[0]
+    set_memory(2**20, needed)
+    assert "a machine with more memory" in fit.assess_fit(config)[0]
 
 
-def test_jobs_of_a_sweep_share_the_memory(monkeypatch):
+def test_the_jobs_of_a_sweep_share_the_memory(set_memory):
     config = composed()
-    needed = make_plan(config, read_shape(config.model)).peak
-    monkeypatch.setattr(fit, "free_memory", lambda device: (2 * needed - 2, needed))
-    assert "; to fit" not in fit.outlook([config], 1)
-    assert "for each of 2 jobs; to fit, as another run: " in fit.outlook([config], 2)
+    needed = peak(config)
+    set_memory(2 * needed - 2, needed)
+    assert "to fit" not in fit.describe_largest([config], 1)
+    assert "for each of 2 jobs; to fit, start " in fit.describe_largest([config], 2)
 
 
-def test_a_model_that_is_not_here_is_not_planned(tmp_path, monkeypatch):
+def test_a_model_without_files_is_not_planned(tmp_path, monkeypatch):
     monkeypatch.setenv("PODS_HOME", str(tmp_path))
     config = composed("model=qwen2_5_0_5b", "model.hub=some/body", "task=gsm8k", "dry_run=true")
     with pytest.raises(NotPlanned, match=r"some/body is not on this machine yet"):
         read_shape(config.model)
-    words, fits = fit.judge(config)
-    assert words.startswith("not planned: ") and fits
+    text, fits = fit.assess_fit(config)
+    assert text.startswith("not planned: ") and fits
+    assert fit.describe_largest([config], None) == text
     assert trained_parameters(config.model) == 0
 
 
-def test_a_public_model_that_is_not_here_is_planned_from_what_is_known(tmp_path, monkeypatch):
+def test_a_public_model_without_files_is_planned_from_its_known_sizes(tmp_path, monkeypatch):
     monkeypatch.setenv("PODS_HOME", str(tmp_path))
     config = composed("model=qwen2_5_0_5b", "task=gsm8k", "dry_run=true")
     assert read_shape(config.model) == QWEN
     assert trained_parameters(config.model) == QWEN.trained
-    there = dataclasses.replace(config.model, path=str(tmp_path))  # files that the user names win
+    named = dataclasses.replace(config.model, path=str(tmp_path))  # files that the user names win
     with pytest.raises(NotPlanned, match="is not on this machine yet"):
-        read_shape(there)
+        read_shape(named)
 
 
-SHARDED = ("hardware=h200", "task=gsm8k", "model=qwen2_5_0_5b", "model.tuning=full",
-           "model.dtype=float32", "engine.sync=merged", "engine.dtype=float32",
-           "prompts_per_step=8", "dry_run=true")  # fmt: skip
-
-
-def test_processes_that_share_the_weights_by_hand():
+def test_the_plan_of_processes_that_share_the_weights_by_hand():
     config = composed(*SHARDED, "hardware.processes=8", "hardware.shard=true")
-    shape = dataclasses.replace(QWEN, trained=QWEN.parameters)
-    found, one = make_plan(config, shape), make_plan(composed(*SHARDED), shape)
-    assert found.held["weights"] == 4 * 494_032_768 // 8
-    assert found.held["trained state"] == 3 * 4 * 494_032_768 // 8
+    shared, single = (make_plan(c, FULL_QWEN) for c in (config, composed(*SHARDED)))
+    assert shared.held["weights"] == 4 * 494_032_768 // 8
+    assert shared.held["trained state"] == 3 * 4 * 494_032_768 // 8
     layer = (494_032_768 - 136_135_552) // 24
-    # two layers, the gradient of one as it is made and as it is added up; so the rest
-    assert found.held["made whole"] == 4 * (4 * layer + 3 * 136_135_552)
-    assert found.held["engine's copy"] == 4 * 494_032_768
-    assert (found.update, found.generate) == (one.update, one.generate)  # the safe side
-    assert "made whole" not in one.held and "engine's copy" not in one.held
-    coarse = dataclasses.replace(
-        config, engine=dataclasses.replace(config.engine, dtype="bfloat16")
-    )
-    half = make_plan(coarse, shape)
+    # two layers, and the gradient of one twice: made, and added up; the same of the embeddings
+    assert shared.held["gathered"] == 4 * (4 * layer + 3 * 136_135_552)
+    assert shared.held["engine's copy"] == 4 * 494_032_768
+    assert (shared.update, shared.generate) == (single.update, single.generate)  # the safe side
+    assert not {"gathered", "engine's copy"} & {*single.held}
+    engine = dataclasses.replace(config.engine, dtype="bfloat16")
+    half = make_plan(dataclasses.replace(config, engine=engine), FULL_QWEN)
     assert half.held["engine's copy"] == 2 * 494_032_768
-    assert 2 * half.generate["keys and values"] == found.generate["keys and values"]
+    assert 2 * half.generate["keys and values"] == shared.generate["keys and values"]
 
 
 @pytest.mark.parametrize(
-    ("words", "copies"),
+    ("settings", "copies"),
     [((), 1), (("update.kl_beta=0.1",), 2), (("engine=vllm", "engine.dtype=bfloat16"), 1)],
 )
-def test_each_process_loads_the_whole_model_into_the_hosts_memory(words, copies):
-    config = composed(*SHARDED, "hardware.processes=8", "hardware.shard=true", *words)
-    shape = dataclasses.replace(QWEN, trained=QWEN.parameters)
-    whole = 4 * 494_032_768
-    assert host_memory(config, shape) == (8 * copies * whole, 2 * whole)  # saved: two moments
+def test_each_process_loads_the_full_model_into_the_hosts_memory(settings, copies):
+    config = composed(*SHARDED, "hardware.processes=8", "hardware.shard=true", *settings)
+    size = 4 * 494_032_768
+    assert host_memory(config, FULL_QWEN) == (8 * copies * size, 2 * size)  # saved: two moments
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("hardware.processes=8",), ("hardware.shard=true",),
-     ("hardware.processes=8", "hardware.shard=true", "model.tuning=lora")],
-)  # fmt: skip
-def test_without_shared_weights_a_process_holds_what_a_run_of_one_holds(words):
-    config = composed(*SHARDED, *words)
-    one = dataclasses.replace(config.hardware, processes=1, shard=False)
-    assert make_plan(config, QWEN) == make_plan(dataclasses.replace(config, hardware=one), QWEN)
+    "settings",
+    [
+        ("hardware.processes=8",),
+        ("hardware.shard=true",),
+        ("hardware.processes=8", "hardware.shard=true", "model.tuning=lora"),
+    ],
+)
+def test_without_shared_weights_a_process_holds_what_a_single_process_holds(settings):
+    config = composed(*SHARDED, *settings)
+    hardware = dataclasses.replace(config.hardware, processes=1, shard=False)
+    single = dataclasses.replace(config, hardware=hardware)
+    assert make_plan(config, QWEN) == make_plan(single, QWEN)
 
 
-def test_sharing_the_weights_is_the_first_advice_where_processes_do_not(monkeypatch):
-    config = composed(*SHARDED, "hardware.processes=8")
-    shape = dataclasses.replace(QWEN, trained=QWEN.parameters)
-    shared = dataclasses.replace(config.hardware, shard=True)
-    enough = make_plan(dataclasses.replace(config, hardware=shared), shape).peak
-    monkeypatch.setattr(fit, "read_shape", lambda model: shape)
-    monkeypatch.setattr(fit, "free_memory", lambda device: (enough, enough))
-    words, fits = fit.judge(config)
-    assert not fits and words.endswith("hardware.shard=true")
-    assert fit.judge(dataclasses.replace(config, hardware=shared))[1]
+def test_the_first_advice_to_several_processes_is_to_share_the_weights(monkeypatch, set_memory):
+    config, shared = (
+        composed(*SHARDED, "hardware.processes=8", f"hardware.shard={shard}")
+        for shard in ("false", "true")
+    )
+    enough = make_plan(shared, FULL_QWEN).peak
+    monkeypatch.setattr(fit, "read_shape", lambda model: FULL_QWEN)
+    set_memory(enough, enough)
+    text, fits = fit.assess_fit(config)
+    assert not fits and text.endswith("start a new run with hardware.shard=true")
+    assert fit.assess_fit(shared)[1]
 
 
-def test_processes_on_a_cpu_share_its_memory_and_cards_do_not(monkeypatch):
-    needed = make_plan(composed(), read_shape(composed().model)).peak
-    monkeypatch.setattr(fit, "free_memory", lambda device: (2 * needed, 2 * needed))
-    assert fit.judge(composed("hardware.processes=2"))[1]
-    words, fits = fit.judge(composed("hardware.processes=3", "nm.groups=2", "engine.max_rows=128"))
-    assert not fits and "are free for each of 3 processes; to fit" in words
-    words, fits = fit.judge(composed("hardware.processes=2"), jobs=2)
-    assert not fits and "for each of 2 jobs x 2 processes; to fit" in words
-    card = 141 * GIB
-    monkeypatch.setattr(fit, "free_memory", lambda device: (card, card))
-    words, fits = fit.judge(composed(*SHARDED, "hardware.processes=8"))
-    assert fits and "141.00 of 141.00 are free for each of 8 processes" in words
+def test_processes_share_the_memory_of_a_cpu_but_not_of_gpus(set_memory):
+    needed = peak(composed())
+    set_memory(2 * needed, 2 * needed)
+    assert fit.assess_fit(composed("hardware.processes=2"))[1]
+    text, fits = fit.assess_fit(
+        composed("hardware.processes=3", "nm.groups=2", "engine.max_rows=128")
+    )
+    assert not fits and "GiB are free for each of 3 processes; to fit" in text
+    text, fits = fit.assess_fit(composed("hardware.processes=2"), jobs=2)
+    assert not fits and "for each of 2 jobs x 2 processes; to fit" in text
+    set_memory(141 * GIB, 141 * GIB)
+    text, fits = fit.assess_fit(composed(*SHARDED, "hardware.processes=8"))
+    assert fits and "141.00 of 141.00 GiB are free for each of 8 processes" in text
 
 
 def test_only_the_files_that_transformers_loads_are_counted(tmp_path):
-    source = Path(weights(composed().model))
-    shutil.copytree(source, tmp_path / "m")
-    shutil.copy(source / "model.safetensors", tmp_path / "m" / "consolidated.safetensors")
-    model = dataclasses.replace(composed().model, path=str(tmp_path / "m"))
+    source, folder = Path(weights_source(composed().model)), tmp_path / "model"
+    shutil.copytree(source, folder)
+    shutil.copy(source / "model.safetensors", folder / "consolidated.safetensors")
+    model = dataclasses.replace(composed().model, path=str(folder))
     assert read_shape(model).parameters == 132_608
-    (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / "part-1.safetensors")
+    (folder / "model.safetensors").rename(folder / "part-1.safetensors")
     with pytest.raises(NotPlanned, match="no safetensors"):
         read_shape(model)
     index = {"weight_map": {"model.norm.weight": "part-1.safetensors"}}
-    (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert read_shape(model).parameters == 132_608
 
 
-def test_a_card_is_asked_without_torch(monkeypatch):
-    asked = "0, 1000, 49140\n1, 2000, 49140\n"
+def test_the_memory_of_the_visible_card_is_read_without_torch(monkeypatch):
+    listing = "0, 1000, 49140\n1, 2000, 49140\n"
     monkeypatch.setattr(
-        environment.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 0, asked)
+        machine.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 0, listing)
     )
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert machine.free_memory("cuda") == (1000 * 2**20, 49140 * 2**20)
+    assert fit.free_memory("cuda") == (1000 * 2**20, 49140 * 2**20)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    assert machine.free_memory("cuda") == (2000 * 2**20, 49140 * 2**20)
+    assert fit.free_memory("cuda") == (2000 * 2**20, 49140 * 2**20)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5d")
-    assert machine.free_memory("cuda") is None
+    assert fit.free_memory("cuda") is None
 
 
-def test_lengths_are_of_the_longest_and_of_what_all_share():
+def test_lengths_are_of_the_longest_prompt_and_of_the_shared_beginning():
     shared = tuple(range(40))
     assert lengths([(*shared, 1, 2), (*shared, 3), (*shared, 1)]) == Lengths(42, 40)
     assert lengths([(1, 2, 3), (1, 2)]) == Lengths(3, 0)
@@ -312,11 +346,11 @@ def test_the_worst_micro_batches_fill_the_limit_with_all_completions():
     assert worst_micro_batches(config, 10) == [(10, 32, 2)]
     # with a prompt of 60 one sequence is over the limit; prompts of 42 leave a token for each
     assert worst_micro_batches(config, 60) == [(42, 32, 1), (60, 1, 32)]
-    whole = composed("sampling.max_completion_tokens=32")
-    assert worst_micro_batches(whole, 10) == [(10, 32, 32)]
+    unlimited = composed("sampling.max_completion_tokens=32")
+    assert worst_micro_batches(unlimited, 10) == [(10, 32, 32)]
 
 
-def test_no_micro_batch_asks_for_more_than_the_worst():
+def test_no_micro_batch_needs_more_than_the_worst():
     limit, longest = 300, 32
     config = composed(
         f"sampling.max_completion_tokens={longest}", f"update.micro_batch_tokens={limit}"
@@ -327,11 +361,11 @@ def test_no_micro_batch_asks_for_more_than_the_worst():
     for _ in range(50):
         lengths = rng.integers(1, longest + 1, size=32)
         made = [Rollout((5,) * 12, (3,) * n, np.zeros(n), "", True) for n in lengths.tolist()]
-        for batch in micro_batches(made, range(32), limit):
-            [family] = batch.families
-            padded = len(family.lengths) * max(family.lengths)
-            assert family.prompt + padded <= max(p + rows * n for p, rows, n in worst)
-            assert padded + len(family.lengths) * family.prompt <= most
+        for planned in plan_micro_batches(made, range(32), limit):
+            [span] = pack(made, planned).spans
+            padded = len(span.lengths) * max(span.lengths)
+            assert span.prompt_length + padded <= max(p + rows * n for p, rows, n in worst)
+            assert padded + len(span.lengths) * span.prompt_length <= most
 
 
 @pytest.fixture
@@ -341,20 +375,20 @@ def ready():
     policy = load(config)
     engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
     optimizer = make_optimizer(policy, config.update)
-    return Worker(config, policy, optimizer, engine, ALONE, lambda: None)
+    return Worker(config, policy, optimizer, engine, SINGLE_PROCESS, lambda: None)
 
 
-def test_a_rehearsal_leaves_weights_gradients_and_generators_as_they_were(ready):
+def test_the_preflight_leaves_weights_gradients_and_generators_as_they_were(ready):
     policy = ready.policy
     weights = {k: v.clone() for k, v in policy.model.state_dict().items()}
     version, state = policy.version, torch.get_rng_state()
-    rehearse(ready, [PROMPT])
+    preflight(ready, [PROMPT])
     assert policy.version == version and torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(v, weights[k]) for k, v in policy.model.state_dict().items())
-    assert all(p.grad is None for p in trained(ready.optimizer))
+    assert all(p.grad is None for p in trained_weights(ready.optimizer))
 
 
-def test_a_rehearsal_goes_to_full_rows_and_length(ready, monkeypatch):
+def test_the_preflight_goes_to_full_rows_and_length(ready, monkeypatch):
     config, engine = ready.config, ready.engine
     seen = []
     forward = engine._forward
@@ -364,7 +398,7 @@ def test_a_rehearsal_goes_to_full_rows_and_length(ready, monkeypatch):
         return forward(ids, attention, held)
 
     monkeypatch.setattr(engine, "_forward", spy)
-    rehearse(ready, [PROMPT, PROMPT[:3]])
+    preflight(ready, [PROMPT, PROMPT[:3]])
     longest = len(PROMPT) + config.sampling.max_completion_tokens - 1
     assert seen == [(1, longest - 1), (config.engine.max_rows, longest)]
 
@@ -377,7 +411,7 @@ def test_a_rehearsal_goes_to_full_rows_and_length(ready, monkeypatch):
         MemoryError(),
     ],
 )
-def test_no_memory_at_the_rehearsal_is_one_line(ready, error, monkeypatch):
+def test_no_memory_at_the_preflight_is_one_line(ready, error, monkeypatch):
     config, policy, engine = ready.config, ready.policy, ready.engine
 
     def refuse(*arguments, **settings):
@@ -386,15 +420,15 @@ def test_no_memory_at_the_rehearsal_is_one_line(ready, error, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(engine, "_forward", refuse)
         with pytest.raises(DoesNotFit, match=r"^not enough memory for decoding 256 rows: lower "):
-            rehearse(ready, [PROMPT])
+            preflight(ready, [PROMPT])
     monkeypatch.setattr(policy.causal_lm.get_decoder(), "forward", refuse)
     monkeypatch.setattr(engine, "_forward", None)
     with pytest.raises(DoesNotFit, match=r"lower update.micro_batch_tokens=8192, or set update"):
         config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, name="vllm"))
-        rehearse(dataclasses.replace(ready, config=config), [PROMPT])
+        preflight(dataclasses.replace(ready, config=config), [PROMPT])
 
 
-def test_another_error_of_the_rehearsal_stays_what_it_is(ready, monkeypatch):
+def test_another_error_of_the_preflight_stays_what_it_is(ready, monkeypatch):
     engine = ready.engine
 
     def broken(*arguments):
@@ -402,32 +436,40 @@ def test_another_error_of_the_rehearsal_stays_what_it_is(ready, monkeypatch):
 
     monkeypatch.setattr(engine, "_forward", broken)
     with pytest.raises(RuntimeError, match=r"^mat1"):
-        rehearse(ready, [PROMPT])
+        preflight(ready, [PROMPT])
 
 
 @pytest.mark.slow
 def test_a_run_stays_below_its_plan_and_not_far(run_py, tmp_path):
-    words = ("nm=n64_m64", "prompts_per_step=8", "update.micro_batch_tokens=16384")
-    result = run_py(*SHORT, *words)
+    settings = ("nm=n64_m64", "prompts_per_step=8", "update.micro_batch_tokens=16384")
+    result = run_py(*SHORT, *settings)
     assert result.returncode == 0, result.stderr
     planned = float(result.stdout.split("memory: at most ")[1].split()[0]) * GIB
     [phases] = tmp_path.glob("runs/*/*/*/*/attempts/001/phases.json")
-    found = json.loads(phases.read_text())
-    measured = max(phase.get("peak_bytes", 0) for phase in found.values())
+    peaks = {
+        name: part.get("peak_bytes", 0) for name, part in json.loads(phases.read_text()).items()
+    }
+    measured = max(peaks.values())
     assert 0.95 <= planned / measured <= 1.4  # the heap's part differs from libc to libc
-    assert found["rehearsal"]["peak_bytes"] >= 0.8 * measured
+    assert peaks["rehearsal"] >= 0.8 * measured
 
 
 @pytest.mark.slow
-def test_a_machine_that_gives_no_more_is_one_line_and_the_run_can_go_on(run_py, tmp_path):
-    """Under a limit of address space the plan sees nothing wrong, and the rehearsal does."""
-    words = [*SHORT, "prompts_per_step=8", "nm=n64_m64", "update.micro_batch_tokens=32768",
-             "engine.max_rows=512", "tracking=none"]  # fmt: skip
+def test_a_machine_without_more_memory_is_one_line_and_the_run_can_resume(run_py, tmp_path):
+    """Under a limit of address space the plan finds nothing wrong, but the preflight does."""
+    settings = [
+        *SHORT,
+        "prompts_per_step=8",
+        "nm=n64_m64",
+        "update.micro_batch_tokens=32768",
+        "engine.max_rows=512",
+        "tracking=none",
+    ]
     code = (
-        "import resource, runpy, sys; import torch, transformers, peft, pods.assemble;"
+        "import resource, runpy, sys; import torch, transformers, peft, pods.training.build;"
         "used = int(open('/proc/self/statm').read().split()[0]) * 4096;"
         "resource.setrlimit(resource.RLIMIT_AS, (used + 150 * 2**20,) * 2);"
-        f"sys.argv = ['run.py', *{words!r}];"
+        f"sys.argv = ['run.py', *{settings!r}];"
         f"runpy.run_path({str(ROOT / 'src' / 'run.py')!r}, run_name='__main__')"
     )
     result = subprocess.run(
@@ -435,5 +477,5 @@ def test_a_machine_that_gives_no_more_is_one_line_and_the_run_can_go_on(run_py, 
     )
     assert result.returncode == 1
     assert "error: not enough memory for" in result.stderr and "Traceback" not in result.stderr
-    result = run_py(*words)
+    result = run_py(*settings)
     assert result.returncode == 0, result.stderr

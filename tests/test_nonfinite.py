@@ -10,16 +10,19 @@ import pytest
 from compose import composed
 from running import SHORT, run_here
 from safetensors.numpy import load_file
-from test_step_record import LINE
+from test_metrics import LINE
 
-from pods import assemble, job, train
-from pods.policy.load import load
+from pods.launch import job
 from pods.policy.optimizer import make_optimizer, restore_optimizer
+from pods.policy.policy import load
+from pods.policy.scoring import Context
 from pods.policy.update import update
-from pods.proof import Proof
-from pods.records import Parts, Rollout
 from pods.runs.files import read_lines
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
+from pods.training import build as assemble
+from pods.training import loop as train
+from pods.training.mismatch import MismatchMonitor
+from pods.types import Grader, Parts, Rollout
 
 SPOILED = (*SHORT, "budget.max_steps=9", "rollouts_every_steps=1")
 
@@ -28,18 +31,18 @@ SPOILED = (*SHORT, "budget.max_steps=9", "rollouts_every_steps=1")
 def poison(tmp_path, monkeypatch):
     """Rewards of some steps are NaN, advantages of others are infinite."""
     monkeypatch.chdir(tmp_path)
-    at, load, step, plain = [0], assemble.load_task, train.Loop.step, train.advantages
+    at, load, step, plain = [0], assemble.load_task, train.TrainingLoop.step, train.advantages
 
     def spoil(rewards: tuple[int, ...], gradients: tuple[int, ...] = ()) -> None:
         def spoiled_load(*words):
             task = load(*words)
 
             def grade(text, gold):
-                found = task.grade(text, gold)
+                found = task.train_grader.grade(text, gold)
                 spoilt = dataclasses.replace(found, parts=Parts(math.nan))
                 return spoilt if at[0] in rewards else found
 
-            return dataclasses.replace(task, grade=grade)
+            return dataclasses.replace(task, train_grader=Grader(grade))
 
         def counted_step(self, number, selector):
             at[0] = number
@@ -50,7 +53,7 @@ def poison(tmp_path, monkeypatch):
             return found * math.inf if at[0] in gradients else found
 
         monkeypatch.setattr(assemble, "load_task", spoiled_load)
-        monkeypatch.setattr(train.Loop, "step", counted_step)
+        monkeypatch.setattr(train.TrainingLoop, "step", counted_step)
         monkeypatch.setattr(train, "advantages", spoiled_advantages)
 
     return spoil
@@ -111,7 +114,7 @@ def replayed(kept) -> str:
     optimizer = make_optimizer(policy, config.update)
     restore_optimizer(optimizer, kept / "optimizer.safetensors")
     with pytest.raises(FloatingPointError) as caught:
-        update(policy, optimizer, config, rollouts, advantages, 6)
+        update(Context(policy, config), optimizer, rollouts, advantages, 6)
     return str(caught.value)
 
 
@@ -123,11 +126,11 @@ def test_too_many_in_a_row_end_the_run_which_can_go_on_with_a_higher_limit(
     assert job.execute(folder) == job.FAILED
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "failed" and status["void_steps"] == 4
-    assert "3 steps in a row were not applied: a reward is NaN or infinite" in status["error"]
+    assert "3 consecutive steps were skipped: a reward is NaN or infinite" in status["error"]
     assert "step-000006" in status["error"]
     assert "failed" in run_py(*SPOILED).stderr  # it waits
     recalled = []
-    monkeypatch.setattr(Proof, "recall", lambda self, gaps: recalled.extend(gaps))
+    monkeypatch.setattr(MismatchMonitor, "resume", lambda self, gaps: recalled.extend(gaps))
     assert run_here(*SPOILED, "retry=failed", "update.nonfinite_limit=4").folder == folder
     lines = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines if line["nonfinite"]] == [2, 4, 5, 6]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pods.method.objective import advantages, importance_weights, policy_loss, token_weights
+from pods.method.grpo import advantages, importance_weights, policy_loss, token_weights
 
 EVERYTHING = np.arange(4)
 
@@ -169,7 +169,7 @@ def test_a_logprob_that_is_nan_is_not_hidden_by_a_mask(kind):
 
 
 def weighted_loss(importance):
-    """ln ratio 0 and A = 2, ln ratio ln 1.5 and A = -2; token weight 0.5; KL as in its test."""
+    """Ln ratio 0 and A = 2, ln ratio ln 1.5 and A = -2; token weight 0.5; KL as in its test."""
     logprobs = torch.tensor([0.0, np.log(1.5)], dtype=torch.float64, requires_grad=True)
     found = policy_loss(
         logprobs, torch.zeros(2), torch.tensor([2.0, -2.0]), torch.full((2,), 0.5),

@@ -1,4 +1,4 @@
-"""AdamW with the run's own settings, worked by hand and beside torch's."""
+"""AdamW with the run's settings, compared with a calculation by hand and with torch's."""
 
 from types import SimpleNamespace
 
@@ -7,21 +7,22 @@ import torch
 from compose import composed
 from torch import nn
 
-from pods.policy.optimizer import make_optimizer, trained
+from pods.policy.optimizer import make_optimizer, trained_weights
 
 
 def scalar(value):
     return nn.Parameter(torch.tensor(value, dtype=torch.float64))
 
 
-def test_two_steps_of_adamw_by_hand_and_beside_torchs_own():
+def test_two_steps_of_adamw_by_hand_and_by_torch():
     """Decay 1 - 0.1 * 0.3 = 0.97 before each step; moments divided by 1 - 0.5^t and 1 - 0.6^t."""
     settings = composed("update.lr=0.1", "update.betas=[0.5,0.6]", "update.weight_decay=0.3").update
     one, other, frozen = scalar(2.0), scalar(2.0), scalar(5.0).requires_grad_(False)
     model = nn.ParameterDict({"one": one, "frozen": frozen})
     mine = make_optimizer(SimpleNamespace(model=model), settings)
     theirs = torch.optim.AdamW([other], lr=0.1, betas=(0.5, 0.6), weight_decay=0.3)
-    assert len(trained(mine)) == 1 and trained(mine)[0] is one
+    [weight] = trained_weights(mine)
+    assert weight is one
     by_hand = [
         1.84,  # 2 * 0.97 - 0.1 * (0.25 / 0.5) / sqrt(0.1 / 0.4)
         1.84 * 0.97 + 0.1 / 3,  # + 0.1 * (0.125 / 0.75) / sqrt(0.16 / 0.64)

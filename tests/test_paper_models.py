@@ -1,13 +1,13 @@
-"""The papers' models on paper: sizes from a config alone, beside what transformers and PEFT make.
+"""The sizes of the papers' models from a config alone, against what transformers and PEFT make.
 
-The models are built on torch's meta device: every weight has its shape, and none its memory.
+The models are built on torch's meta device, where weights have a shape but no memory.
 """
 
 import math
 
 import pytest
 import torch
-from compose import composed
+from compose import ROOT, composed
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -41,13 +41,13 @@ PAPERS = list(CONFIGS)
 FULL = ("model.tuning=full", "model.dtype=float32", "engine.sync=merged")
 
 
-def words(model: str, *more: str):
+def config_of(model: str, *more: str):
     return composed(f"model={model}", "task=gsm8k", "hardware=h200", "dry_run=true", *more)
 
 
 @pytest.fixture(scope="module", params=PAPERS)
 def paper(request):
-    """Its name, and the model without its numbers."""
+    """The name of a paper's model, and the model without memory."""
     config = AutoConfig.for_model(**CONFIGS[request.param])
     with torch.device("meta"):
         return request.param, AutoModelForCausalLM.from_config(config)
@@ -55,21 +55,21 @@ def paper(request):
 
 @pytest.fixture(autouse=True)
 def no_weights(tmp_path, monkeypatch):
-    """Neither fetched models nor the hub's cache may answer."""
+    """Hide fetched models and the hub's cache."""
     monkeypatch.setenv("PODS_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *names: None)
 
 
 def test_every_weight_has_the_name_and_sizes_that_transformers_gives_it(paper):
     name, model = paper
-    known = architecture.KNOWN[words(name).model.hub]
+    known = architecture.KNOWN[config_of(name).model.hub]
     theirs = {key: tuple(value.shape) for key, value in model.named_parameters()}
-    assert dict(architecture.tensors(known)) == theirs  # a tied output layer is there once
+    assert dict(architecture.weight_shapes(known)) == theirs  # a tied output layer counts once
 
 
 def test_the_total_is_the_published_one(paper):
     name, model = paper
-    shape = read_shape(words(name, *FULL).model)
+    shape = read_shape(config_of(name, *FULL).model)
     assert shape.parameters == shape.trained == sum(p.numel() for p in model.parameters())
     assert round(shape.parameters / 1e9, 2) == PUBLISHED[name]
     outside = [p.numel() for key, p in model.named_parameters() if ".layers." not in key]
@@ -78,7 +78,7 @@ def test_the_total_is_the_published_one(paper):
 
 def test_adapters_are_those_that_peft_makes(paper):
     name, model = paper
-    chosen = words(name).model
+    chosen = config_of(name).model
     lora = chosen.lora
     with torch.device("meta"):
         adapted = get_peft_model(
@@ -92,10 +92,9 @@ def test_adapters_are_those_that_peft_makes(paper):
 
 
 def test_every_model_of_conf_that_is_on_the_hub_is_known():
-    found = {words(name, "engine.sync=merged").model.hub for name in
-             ("qwen2_5_0_5b", "qwen2_5_1_5b_math", "qwen2_5_3b", "qwen2_5_7b", "qwen2_5_7b_math",
-              "r1_distill_qwen_1_5b", "llama3_2_3b", "smollm2_135m")}  # fmt: skip
-    assert found == set(architecture.KNOWN)
+    names = [path.stem for path in (ROOT / "conf" / "model").glob("*.yaml") if path.stem != "tiny"]
+    hubs = {config_of(name, "engine.sync=merged").model.hub for name in names}
+    assert hubs == set(architecture.KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -105,5 +104,7 @@ def test_every_model_of_conf_that_is_on_the_hub_is_known():
      ("HuggingFaceTB/SmolLM2-135M-Instruct", 0.13)],
 )  # fmt: skip
 def test_the_other_models_have_their_published_totals(name, billions):
-    total = sum(math.prod(sizes) for _, sizes in architecture.tensors(architecture.KNOWN[name]))
+    total = sum(
+        math.prod(shape) for _, shape in architecture.weight_shapes(architecture.KNOWN[name])
+    )
     assert round(total / 1e9, 2) == billions

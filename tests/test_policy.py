@@ -1,7 +1,7 @@
-"""Log-probs and updates of the real tiny model: against plain torch, and against each other."""
+"""Log-probs and updates of the real tiny model, compared with plain torch and each other."""
 
 import copy
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ from precision import to_double
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from pods.policy import update
-from pods.policy.load import load
 from pods.policy.optimizer import (
     learning_rate,
     make_optimizer,
@@ -19,9 +18,11 @@ from pods.policy.optimizer import (
     restore_optimizer,
     save_optimizer,
 )
-from pods.randomness import derive
-from pods.records import Rollout
-from pods.stop import Preempted
+from pods.policy.policy import load
+from pods.policy.scoring import Context
+from pods.seeding import derive
+from pods.system.signals import Preempted
+from pods.types import Rollout
 
 TEXTS = [
     ("7+8?", "7+8=5;#5"),
@@ -31,7 +32,7 @@ TEXTS = [
     ("7+8?", "7+8=4;7+8=5;#5"),
     ("7+8?", "#"),
 ]
-SIGNS = np.array([1.0, -0.5, 2.0, -1.5, 0.75, -2.0])
+ADVANTAGES = np.array([1.0, -0.5, 2.0, -1.5, 0.75, -2.0])
 
 
 def make(*overrides):
@@ -40,38 +41,63 @@ def make(*overrides):
 
 
 def rollouts(policy):
-    made = []
-    for prompt, completion in TEXTS:
-        ids = [policy.tokenizer.encode(t, add_special_tokens=False) for t in (prompt, completion)]
-        made.append(
-            Rollout(
-                tuple(ids[0]), tuple(ids[1]), np.zeros(len(ids[1]), np.float32), completion, True
-            )
-        )
-    return made
+    """The rollouts of TEXTS; the engine's log-probs are 0 in them."""
+    encoded = [
+        [tuple(policy.tokenizer.encode(t, add_special_tokens=False)) for t in texts]
+        for texts in TEXTS
+    ]
+    return [
+        Rollout(prompt, ids, np.zeros(len(ids), np.float32), text, True)
+        for (prompt, ids), (_, text) in zip(encoded, TEXTS, strict=True)
+    ]
 
 
-def plain_logprobs(policy, rollout, temperature):
+def run_update(
+    config, policy, optimizer, kept=None, advantages=ADVANTAGES, step=1, check=lambda: None
+):
+    context = Context(policy, config, check=check)
+    return update.update(context, optimizer, kept or rollouts(policy), advantages, step)
+
+
+def plain_logprobs(policy, rollout, temperature=1.0):
     ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
-    scores = (policy.causal_lm(ids).logits[0] / temperature).log_softmax(-1)
+    logprobs = (policy.causal_lm(ids).logits[0] / temperature).log_softmax(-1)
     start = len(rollout.prompt_ids)
-    return torch.stack([scores[t - 1, ids[0, t]] for t in range(start, ids.shape[1])])
+    return torch.stack([logprobs[t - 1, ids[0, t]] for t in range(start, ids.shape[1])])
+
+
+def trained(policy):
+    return [p for p in policy.model.parameters() if p.requires_grad]
+
+
+def flat(tensors):
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def assert_close_weights(policy, other, **tolerances):
+    for mine, theirs in zip(policy.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, **tolerances)
+
+
+def on_policy_loss(policy):
+    """sum_i -A_i / (M |o_i|) sum_t log p, whose gradient is that of an on-policy update."""
+    return sum(
+        -advantage * plain_logprobs(policy, rollout).mean() / len(TEXTS)
+        for advantage, rollout in zip(ADVANTAGES, rollouts(policy), strict=True)
+    )
 
 
 def gradient(config, policy, order=(0, 1, 2, 3, 4, 5)):
     """The gradient of one on-policy step, read off an SGD step of size 1."""
-    made = rollouts(policy)
-    before = [p.detach().clone() for p in policy.model.parameters() if p.requires_grad]
-    trained = [p for p in policy.model.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=1.0)
-    config = dataclasses.replace(
-        config, update=dataclasses.replace(config.update, lr=1.0, grad_clip=1e9)
-    )
-    order = list(order)
-    update.update(policy, optimizer, config, [made[i] for i in order], SIGNS[order], 1)
-    change = torch.cat([(b - p).flatten() for b, p in zip(before, trained, strict=True)]).detach()
+    before, order = flat(trained(policy)), list(order)
+    start = [p.detach().clone() for p in trained(policy)]
+    config = replace(config, update=replace(config.update, lr=1.0, grad_clip=1e9))
+    kept = [rollouts(policy)[i] for i in order]
+    optimizer = torch.optim.SGD(trained(policy), lr=1.0)
+    run_update(config, policy, optimizer, kept, advantages=ADVANTAGES[order])
+    change = before - flat(trained(policy))
     with torch.no_grad():
-        for old, parameter in zip(before, trained, strict=True):
+        for parameter, old in zip(trained(policy), start, strict=True):
             parameter.copy_(old)
     return change
 
@@ -83,65 +109,54 @@ def test_gradient_does_not_depend_on_micro_batches_or_order(aggregation, tuning)
         f"update.aggregation={aggregation}", "update.kl_beta=0.1", f"model.tuning={tuning}"
     )
     to_double(policy.model)
-    if policy.start is not None:
-        to_double(policy.start)
+    if policy.reference_model is not None:
+        to_double(policy.reference_model)
     with torch.no_grad():  # away from the start, so that the KL term has a gradient
-        for parameter in policy.model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.01)
-    whole = gradient(config, policy)
-    assert whole.abs().max() > 1e-3
+        for parameter in trained(policy):
+            parameter.add_(0.01)
+    expected = gradient(config, policy)
+    assert expected.abs().max() > 1e-3
     for tokens in (1, 20, 40):  # 1: each sequence alone, with a prompt of its own
-        small = dataclasses.replace(
-            config, update=dataclasses.replace(config.update, micro_batch_tokens=tokens)
-        )
-        assert torch.allclose(gradient(small, policy), whole, rtol=1e-9, atol=1e-9)
-    assert torch.allclose(gradient(config, policy, [2, 0, 4, 3, 1, 5]), whole, rtol=1e-9, atol=1e-9)
+        small = replace(config, update=replace(config.update, micro_batch_tokens=tokens))
+        assert torch.allclose(gradient(small, policy), expected, rtol=1e-9, atol=1e-9)
+    shuffled = gradient(config, policy, [2, 0, 4, 3, 1, 5])
+    assert torch.allclose(shuffled, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_activation_checkpointing_changes_what_is_kept_and_no_gradient(tuning):
-    found, kept = [], []
-    for wanted in (False, True):
-        config, policy = make(f"update.activation_checkpointing={wanted}", f"model.tuning={tuning}")
+def test_activation_checkpointing_saves_less_and_leaves_the_gradient(tuning):
+    gradients, saved = [], []
+    for enabled in (False, True):
+        overrides = (f"update.activation_checkpointing={enabled}", f"model.tuning={tuning}")
+        config, policy = make(*overrides)
 
         def count(tensor):
-            kept[-1] += tensor.numel()
+            saved[-1] += tensor.numel()
             return tensor
 
-        kept.append(0)
+        saved.append(0)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            found.append(gradient(config, policy))
-    assert torch.equal(*found) and found[0].abs().max() > 1e-3
-    assert kept[1] < kept[0] / 2
+            gradients.append(gradient(config, policy))
+    assert torch.equal(*gradients) and gradients[0].abs().max() > 1e-3
+    assert saved[1] < saved[0] / 2
 
 
 def test_on_policy_gradient_is_the_papers_formula():
     """L_PODS with ratio 1: sum_i A_i / (M |o_i|) sum_t grad log p, by plain autograd."""
     config, policy = make()
     to_double(policy.model)
-    found = gradient(config, policy)
-    policy.model.zero_grad()
-    terms = [
-        -sign * plain_logprobs(policy, r, 1.0).mean() / len(TEXTS)
-        for sign, r in zip(SIGNS, rollouts(policy), strict=True)
-    ]
-    sum(terms).backward()
-    expected = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
-    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-7)
+    actual = gradient(config, policy)
+    expected = flat(torch.autograd.grad(on_policy_loss(policy), trained(policy)))
+    assert torch.allclose(actual, expected, rtol=1e-4, atol=1e-7)
 
 
 def test_epochs_and_minibatches_make_the_clip_live():
     narrow = ("update.lr=0.003", "update.clip_low=0.02", "update.clip_high=0.02")
     config, policy = make(*narrow, "update.epochs=4", "update.minibatches=2")
-    stats = update.update(
-        policy, make_optimizer(policy, config.update), config, rollouts(policy), SIGNS, 1
-    )
+    stats = run_update(config, policy, make_optimizer(policy, config.update))
     assert 0 < stats.clip_fraction <= 1
     once, policy = make(*narrow)
-    on_policy = update.update(
-        policy, make_optimizer(policy, once.update), once, rollouts(policy), SIGNS, 1
-    )
+    on_policy = run_update(once, policy, make_optimizer(policy, once.update))
     assert on_policy.clip_fraction == 0
 
 
@@ -152,30 +167,28 @@ def test_old_logprobs_stay_those_before_the_first_update():
     )
     to_double(policy.model)
     other = copy.deepcopy(policy)
-    trained = list(policy.model.parameters())
-    relaxed = dataclasses.replace(config, update=dataclasses.replace(config.update, grad_clip=1e9))
-    update.update(policy, torch.optim.SGD(trained, lr=1e-4), relaxed, rollouts(policy), SIGNS, 1)
+    relaxed = replace(config, update=replace(config.update, grad_clip=1e9))
+    run_update(relaxed, policy, torch.optim.SGD(trained(policy), lr=1e-4))
 
-    optimizer = torch.optim.SGD(list(other.model.parameters()), lr=1e-4)
-    old = [plain_logprobs(other, r, 1.0).detach() for r in rollouts(other)]
+    optimizer = torch.optim.SGD(trained(other), lr=1e-4)
+    old = [plain_logprobs(other, r).detach() for r in rollouts(other)]
     for _ in range(2):
         optimizer.zero_grad()
         loss = sum(
-            -sign * (plain_logprobs(other, r, 1.0) - o).exp().mean() / len(TEXTS)
-            for sign, r, o in zip(SIGNS, rollouts(other), old, strict=True)
+            -advantage * (plain_logprobs(other, r) - o).exp().mean() / len(TEXTS)
+            for advantage, r, o in zip(ADVANTAGES, rollouts(other), old, strict=True)
         )
         loss.backward()
         optimizer.step()
-    for mine, theirs in zip(policy.model.parameters(), other.model.parameters(), strict=True):
-        assert torch.allclose(mine, theirs, rtol=1e-6, atol=1e-9)
+    assert_close_weights(policy, other, rtol=1e-6, atol=1e-9)
 
 
 def test_kl_is_measured_against_the_start_with_full_weights_and_with_adapters():
     for tuning in ("full", "lora"):
         config, policy = make("update.kl_beta=0.04", f"model.tuning={tuning}", "update.lr=0.01")
         optimizer = make_optimizer(policy, config.update)
-        first = update.update(policy, optimizer, config, rollouts(policy), SIGNS, 1)
-        second = update.update(policy, optimizer, config, rollouts(policy), SIGNS, 2)
+        first = run_update(config, policy, optimizer)
+        second = run_update(config, policy, optimizer, step=2)
         assert first.kl == pytest.approx(0.0, abs=1e-6)
         assert second.kl > 1e-5
 
@@ -186,64 +199,53 @@ def test_minibatches_take_their_own_old_logprobs_and_denominators():
                           "update.clip_low=1", "update.clip_high=1e9")  # fmt: skip
     to_double(policy.model)
     other = copy.deepcopy(policy)
-    trained = list(policy.model.parameters())
-    update.update(policy, torch.optim.SGD(trained, lr=1), config, rollouts(policy), SIGNS, 5)
+    run_update(config, policy, torch.optim.SGD(trained(policy), lr=1), step=5)
 
     order = np.arange(len(TEXTS))
     np.random.default_rng(derive(config.seed, "minibatches", 5, 0)).shuffle(order)
-    optimizer = torch.optim.SGD(list(other.model.parameters()), lr=0.002)
-    made = rollouts(other)
-    old = [plain_logprobs(other, r, 1.0).detach() for r in made]
+    optimizer = torch.optim.SGD(trained(other), lr=0.002)
+    kept = rollouts(other)
+    old = [plain_logprobs(other, r).detach() for r in kept]
     for members in (order[:3], order[3:]):
         optimizer.zero_grad()
         sum(
-            -SIGNS[i] * (plain_logprobs(other, made[i], 1.0) - old[i]).exp().mean() / 3
+            -ADVANTAGES[i] * (plain_logprobs(other, kept[i]) - old[i]).exp().mean() / 3
             for i in members
         ).backward()
         optimizer.step()
-    for mine, theirs in zip(policy.model.parameters(), other.model.parameters(), strict=True):
-        assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-8)
+    assert_close_weights(policy, other, rtol=1e-5, atol=1e-8)
 
 
 def test_the_gap_between_engine_and_trainer_is_measured():
     config, policy = make()
-    made = rollouts(policy)
-    exact = [
-        dataclasses.replace(r, logprobs=plain_logprobs(policy, r, 1.0).detach().numpy())
-        for r in made
-    ]
-    exact[2] = dataclasses.replace(exact[2], logprobs=exact[2].logprobs + np.float32(0.25))
+    kept = rollouts(policy)
+    exact = [replace(r, logprobs=plain_logprobs(policy, r).detach().numpy()) for r in kept]
+    exact[2] = replace(exact[2], logprobs=exact[2].logprobs + np.float32(0.25))
     for overrides in ((), ("update.epochs=2",)):
         config, policy = make(*overrides)
-        stats = update.update(
-            policy, make_optimizer(policy, config.update), config, exact, SIGNS, 1
-        )
+        stats = run_update(config, policy, make_optimizer(policy, config.update), exact)
         assert stats.logprob_gap == pytest.approx(0.25, abs=1e-4)
         share = len(exact[2].completion_ids) / sum(len(r.completion_ids) for r in exact)
         assert stats.logprob_gap_mean == pytest.approx(0.25 * share, abs=1e-5)
-
-
-def parameters(policy):
-    return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
 
 
 CORRECTIONS = ("token_truncate", "token_mask", "sequence_mask")
 
 
 def mismatched(policy):
-    """Rollouts of an engine that is off by a known amount at each token: trainer less engine."""
+    """Rollouts whose engine is off at each token, and how far: trainer less engine."""
     generator = np.random.default_rng(1)
-    made, shifts = [], []
+    kept, shifts = [], []
     for r in rollouts(policy):
         shift = generator.normal(0, 0.3, len(r.completion_ids)).astype(np.float32)
-        engine = plain_logprobs(policy, r, 1.0).detach().numpy() - shift
-        made.append(dataclasses.replace(r, logprobs=engine.astype(np.float32)))
+        engine = plain_logprobs(policy, r).detach().numpy() - shift
+        kept.append(replace(r, logprobs=engine.astype(np.float32)))
         shifts.append(shift.astype(float))
-    return made, shifts
+    return kept, shifts
 
 
 def weights_by_hand(kind, shifts, cap):
-    """Each rollout's weights, and whether they were cut, from trainer less engine."""
+    """Each rollout's weights, and which of them were cut, from trainer less engine."""
     if kind == "sequence_mask":
         shifts = [np.full(len(shift), shift.sum()) for shift in shifts]
     ratios = [np.exp(shift) for shift in shifts]
@@ -255,48 +257,48 @@ def weights_by_hand(kind, shifts, cap):
     ("kind", "epochs"), [("token_truncate", 1), *((kind, 2) for kind in CORRECTIONS)]
 )
 def test_importance_weights_each_token_of_the_gradient(kind, epochs):
-    """By plain autograd: the weights stay those of before the first update, the ratio moves."""
+    """By plain autograd: the weights stay those before the first update, while the ratio moves."""
     config, policy = make(
         f"update.importance={kind}", "update.importance_cap=1.2", f"update.epochs={epochs}",
         "update.lr=0.002", "update.grad_clip=1e9", "update.clip_low=1", "update.clip_high=1e9",
     )  # fmt: skip
     to_double(policy.model)
     other = copy.deepcopy(policy)
-    before = parameters(policy)
-    made, shifts = mismatched(policy)
-    optimizer = torch.optim.SGD(list(policy.model.parameters()), lr=1.0)
-    update.update(policy, optimizer, config, made, SIGNS, 1)
+    before = flat(trained(policy))
+    kept, shifts = mismatched(policy)
+    optimizer = torch.optim.SGD(trained(policy), lr=1.0)
+    run_update(config, policy, optimizer, kept)
 
-    optimizer = torch.optim.SGD(list(other.model.parameters()), lr=0.002)
+    optimizer = torch.optim.SGD(trained(other), lr=0.002)
     weights = [torch.from_numpy(w) for w in weights_by_hand(kind, shifts, 1.2)[0]]
-    old = [plain_logprobs(other, r, 1.0).detach() for r in made]
+    old = [plain_logprobs(other, r).detach() for r in kept]
     for _ in range(epochs):
         optimizer.zero_grad()
         sum(
-            -sign * (w * (plain_logprobs(other, r, 1.0) - o).exp()).mean() / len(TEXTS)
-            for sign, w, r, o in zip(SIGNS, weights, made, old, strict=True)
+            -advantage * (w * (plain_logprobs(other, r) - o).exp()).mean() / len(TEXTS)
+            for advantage, w, r, o in zip(ADVANTAGES, weights, kept, old, strict=True)
         ).backward()
         optimizer.step()
-    mine, theirs = parameters(policy) - before, parameters(other) - before
+    mine, theirs = flat(trained(policy)) - before, flat(trained(other)) - before
     assert theirs.abs().max() > 1e-3
     assert (mine - theirs).norm() < 1e-5 * theirs.norm()
 
 
 @pytest.mark.parametrize("kind", ["off", *CORRECTIONS])
-def test_gaps_and_weights_are_means_over_tokens_however_the_step_is_cut(kind):
+def test_gaps_and_weights_are_means_over_tokens_for_any_micro_batches(kind):
     cap, changes = 1.2, []
-    for several in ((), ("update.epochs=2", "update.minibatches=3")):
+    for off_policy in ((), ("update.epochs=2", "update.minibatches=3")):
         for tokens in (8192, 40, 1):
             config, policy = make(
                 f"update.importance={kind}", f"update.importance_cap={cap}", "update.lr=0.002",
-                f"update.micro_batch_tokens={tokens}", "update.grad_clip=1e9", *several,
+                f"update.micro_batch_tokens={tokens}", "update.grad_clip=1e9", *off_policy,
             )  # fmt: skip
             to_double(policy.model)
-            before = parameters(policy)
-            made, shifts = mismatched(policy)
-            optimizer = torch.optim.SGD(list(policy.model.parameters()), lr=1.0)
-            stats = update.update(policy, optimizer, config, made, SIGNS, 1)
-            changes.append(parameters(policy) - before)
+            before = flat(trained(policy))
+            kept, shifts = mismatched(policy)
+            optimizer = torch.optim.SGD(trained(policy), lr=1.0)
+            stats = run_update(config, policy, optimizer, kept)
+            changes.append(flat(trained(policy)) - before)
 
             gaps = np.abs(np.concatenate(shifts))
             weights, cut = map(np.concatenate, weights_by_hand(kind, shifts, cap))
@@ -307,20 +309,20 @@ def test_gaps_and_weights_are_means_over_tokens_however_the_step_is_cut(kind):
             else:
                 assert stats.importance_mean == pytest.approx(weights.mean(), rel=1e-5)
                 assert stats.importance_cut == pytest.approx(cut.mean()) and 0 < cut.mean() < 1
-    for whole, *cuts in (changes[:3], changes[3:]):
-        assert whole.abs().max() > 1e-3
-        for change in cuts:
-            assert torch.allclose(change, whole, rtol=1e-4, atol=1e-9)
+    for in_one, *in_several in (changes[:3], changes[3:]):
+        assert in_one.abs().max() > 1e-3
+        for change in in_several:
+            assert torch.allclose(change, in_one, rtol=1e-4, atol=1e-9)
 
 
-def test_without_the_correction_the_engines_logprobs_move_nothing():
-    moved = []
+def test_without_the_correction_the_engines_logprobs_change_nothing():
+    weights = []
     for engine in (rollouts, lambda policy: mismatched(policy)[0]):
         config, policy = make("update.importance=off", "update.lr=0.01")
         optimizer = make_optimizer(policy, config.update)
-        update.update(policy, optimizer, config, engine(policy), SIGNS, 1)
-        moved.append(parameters(policy))
-    assert torch.equal(*moved)
+        run_update(config, policy, optimizer, engine(policy))
+        weights.append(flat(trained(policy)))
+    assert torch.equal(*weights)
 
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
@@ -334,7 +336,7 @@ def test_adapters_train_nothing_but_themselves_and_start_from_the_seed():
     names = [n for n, p in policy.model.named_parameters() if p.requires_grad]
     assert names and all("lora_" in name for name in names)
     base = {n: p.clone() for n, p in policy.model.named_parameters() if not p.requires_grad}
-    update.update(policy, make_optimizer(policy, config.update), config, rollouts(policy), SIGNS, 1)
+    run_update(config, policy, make_optimizer(policy, config.update))
     for name, parameter in policy.model.named_parameters():
         if not parameter.requires_grad:
             assert torch.equal(parameter, base[name])
@@ -345,28 +347,27 @@ def test_adapters_train_nothing_but_themselves_and_start_from_the_seed():
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_weights_and_optimizer_come_back_as_they_were_saved(tuning, tmp_path):
+def test_weights_and_optimizer_are_restored_as_they_were_saved(tuning, tmp_path):
     config, policy = make(f"model.tuning={tuning}", "update.lr=0.01")
     optimizer = make_optimizer(policy, config.update)
-    update.update(policy, optimizer, config, rollouts(policy), SIGNS, 1)
+    run_update(config, policy, optimizer)
     policy.save(tmp_path / "policy")
     save_optimizer(optimizer, tmp_path / "optimizer.safetensors")
     fresh = load(config)
-    other = make_optimizer(fresh, config.update)
+    fresh_optimizer = make_optimizer(fresh, config.update)
     fresh.restore(tmp_path / "policy")
-    restore_optimizer(other, tmp_path / "optimizer.safetensors")
-    for one, step in ((policy, optimizer), (fresh, other)):
-        update.update(one, step, config, rollouts(one), SIGNS, 2)
-    for mine, theirs in zip(policy.model.parameters(), fresh.model.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
+    restore_optimizer(fresh_optimizer, tmp_path / "optimizer.safetensors")
+    run_update(config, policy, optimizer, step=2)
+    run_update(config, fresh, fresh_optimizer, step=2)
+    assert_close_weights(policy, fresh, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("several", [(), ("update.minibatches=2", "update.epochs=2")])
-def test_an_update_that_is_not_finite_or_cut_off_moves_nothing(several):
-    """The second optimizer update fails, where there are several: the first is taken back."""
-    config, policy = make("model.tuning=lora", *several)
+@pytest.mark.parametrize("off_policy", [(), ("update.minibatches=2", "update.epochs=2")])
+def test_an_update_that_is_not_finite_or_stopped_moves_nothing(off_policy):
+    """The last optimizer update fails; where there are others before it, they are rolled back."""
+    config, policy = make("model.tuning=lora", *off_policy)
     optimizer = make_optimizer(policy, config.update)
-    update.update(policy, optimizer, config, rollouts(policy), SIGNS, 1)
+    run_update(config, policy, optimizer)
     before = [p.detach().clone() for p in policy.model.parameters()]
     state = copy.deepcopy(optimizer.state_dict()["state"])
 
@@ -376,38 +377,37 @@ def test_an_update_that_is_not_finite_or_cut_off_moves_nothing(several):
             assert all(torch.equal(entry[name], state[index][name]) for name in entry)
         assert all(p.grad is None for p in policy.model.parameters())
 
-    signs = SIGNS.copy()
+    advantages = ADVANTAGES.copy()
     last = [part[-1] for part in update._minibatches(config, 4, 2)][-1]
-    signs[last] = np.inf
+    advantages[last] = np.inf
     with pytest.raises(FloatingPointError, match="the loss is"):
-        update.update(policy, optimizer, config, rollouts(policy), signs, 2)
+        run_update(config, policy, optimizer, advantages=advantages, step=2)
     assert_nothing_moved()
 
-    steep = next(p for p in policy.model.parameters() if p.requires_grad)
-    handle = steep.register_hook(lambda gradient: gradient * np.inf)
+    handle = trained(policy)[0].register_hook(lambda gradient: gradient * np.inf)
     with pytest.raises(FloatingPointError, match="the gradient's norm is"):  # of a finite loss
-        update.update(policy, optimizer, config, rollouts(policy), SIGNS, 2)
+        run_update(config, policy, optimizer, step=2)
     handle.remove()
     assert_nothing_moved()
 
     calls = iter(range(100))
 
     def stop_late():
-        if next(calls) == (4 if several else 0):  # 1 call for the old log-probs, then updates
+        if next(calls) == (4 if off_policy else 0):  # 1 call for the old log-probs, then updates
             raise Preempted
 
     with pytest.raises(Preempted):
-        update.update(policy, optimizer, config, rollouts(policy), SIGNS, 2, stop_late)
+        run_update(config, policy, optimizer, step=2, check=stop_late)
     assert_nothing_moved()
     assert nonfinite(optimizer) is None
     with torch.no_grad():
-        next(p for p in policy.model.parameters() if p.requires_grad)[0, 0] = np.nan
+        trained(policy)[0][0, 0] = np.nan
     assert nonfinite(optimizer) == "a weight is NaN or infinite"
 
 
 def test_learning_rate_by_hand():
     def at(step, **changes):
-        settings = dataclasses.replace(composed().update, lr=1.0, **changes)
+        settings = replace(composed().update, lr=1.0, **changes)
         return learning_rate(settings, step)
 
     assert [at(s, warmup_steps=4) for s in (1, 2, 4, 5, 99)] == [0.25, 0.5, 1.0, 1.0, 1.0]
@@ -425,9 +425,9 @@ def test_learning_rate_by_hand():
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("mistral", {"sliding_window": 4}, "must attend to all tokens before"),
+        ("mistral", {"sliding_window": 4}, "must attend to all earlier tokens"),
         ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
-         "must attend to all tokens before"),
+         "must attend to all earlier tokens"),
         ("phi", {}, "its output layer has a bias"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Every preset: its jobs pass the door, its arms train, and its folder says what it is."""
+"""Every preset has valid jobs, arms that train, and a folder that documents it."""
 
 import csv
 import itertools
@@ -13,12 +13,12 @@ import yaml
 from compose import ROOT, composed
 from running import SHORT
 
-from pods import job
-from pods.checks import build
-from pods.config import Config
-from pods.method.downsample import RULES
+from pods.config.checks import validate
+from pods.config.schema import Config
+from pods.launch import job
+from pods.method.rules import RULES
 from pods.runs.files import read_lines
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.identity import fingerprint, identity
 
 pytestmark = pytest.mark.xdist_group("presets")  # the two files compose the same jobs
@@ -30,7 +30,7 @@ LOSS = ("aggregation", "clip_low", "clip_high", "kl_beta", "schedule", "warmup_s
 
 
 def jobs(preset: str) -> Iterator[tuple[str, ...]]:
-    """The words of each job of a preset's sweep."""
+    """Yield the overrides of each job of a preset's sweep."""
     text = (ROOT / f"conf/experiment/{preset}.yaml").read_text()
     params = yaml.safe_load(text)["hydra"]["sweeper"]["params"]
     for values in itertools.product(*(swept(str(value)) for value in params.values())):
@@ -38,41 +38,41 @@ def jobs(preset: str) -> Iterator[tuple[str, ...]]:
 
 
 def swept(values: str) -> list[str]:
-    """`range(3)` is 0, 1, 2; anything else a list with commas."""
+    """Expand `range(3)` to 0, 1, 2, and anything else at its commas."""
     count = re.fullmatch(r"range\((\d+)\)", values)
     return [str(i) for i in range(int(count[1]))] if count else values.split(",")
 
 
 def table(path: Path) -> list[list[str]]:
-    """The rows of a CSV file, its header first, without the lines that say where it is from."""
+    """Return the rows of a CSV file, header first, without the comments on its source."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     return list(csv.reader(lines))
 
 
 def published(preset: str) -> list[list[str]]:
-    """What is published of a preset's runs."""
+    """Return the published numbers of a preset."""
     return table(ROOT / "experiments" / preset / "published.csv")
 
 
 SIZED = [preset for preset in PUBLISHED if {"arm", "m"} & {*published(preset)[0]}]
-PARTLY = ("rules", "gsm8k_h100x8", "gsm8k_a100x8")  # some arms nobody has published
+PARTLY = ("rules", "gsm8k_h100x8", "gsm8k_a100x8")  # some of their arms are unpublished
 
 
 @cache
 def first_seed(preset: str) -> dict[tuple[str, ...], Config]:
-    """The configs of the jobs with seed 0, by the words that tell them apart."""
+    """Return the configs of the jobs with seed 0 by their overrides."""
     return {
-        words: composed(f"experiment={preset}", *words, "dry_run=true")
-        for words in jobs(preset)
-        if "seed=0" in words
+        overrides: composed(f"experiment={preset}", *overrides, "dry_run=true")
+        for overrides in jobs(preset)
+        if "seed=0" in overrides
     }
 
 
 def tiny(config: Config, embedded: Config) -> Config:
-    """Two steps on the embedded task by a job's method: rule, problems, filter, groups, loss."""
+    """Return a job's method (rule, prompts, filter, groups, loss) on the embedded task."""
     nm, loss, filters = config.nm, config.update, config.group_filter
     resampled = replace(filters, batch=filters.batch and 4, min_batch=min(2, filters.min_batch))
-    alike = replace(embedded.group_filter, name=filters.name)  # its other keys are not read
+    unresampled = replace(embedded.group_filter, name=filters.name)  # reads no other key
     small = replace(
         embedded,
         nm=replace(nm, n=4 if nm.n == nm.m else 16, m=4),
@@ -81,17 +81,17 @@ def tiny(config: Config, embedded: Config) -> Config:
             minibatches=min(2, loss.minibatches),
             **{name: getattr(loss, name) for name in LOSS},
         ),
-        group_filter=resampled if filters.name == "resample" else alike,
+        group_filter=resampled if filters.name == "resample" else unresampled,
         **{name: getattr(config, name) for name in ("sampler", "prompts", "advantage")},
     )
-    return build(asdict(small))
+    return validate(asdict(small))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_job_of_a_preset_passes_the_door(preset):
+def test_every_job_of_a_preset_is_valid(preset):
     series = first_seed(preset)
     assert len({fingerprint(identity(config)) for config in series.values()}) == len(series)
-    seeds = [word for words in jobs(preset) for word in words if word.startswith("seed=")]
+    seeds = [word for overrides in jobs(preset) for word in overrides if word.startswith("seed=")]
     assert len(seeds) % len(series) == 0 and len(set(seeds)) >= 2
     for config in series.values():
         assert config.study == preset
@@ -99,8 +99,8 @@ def test_every_job_of_a_preset_passes_the_door(preset):
 
 
 def test_the_arms_of_every_preset_train(tmp_path, monkeypatch):
-    """Arms of different presets that come to the same on the embedded task are one run."""
-    monkeypatch.setattr(job, "set_threads", lambda threads: None)  # the tests have theirs
+    """Arms of several presets that are equal on the embedded task are one run."""
+    monkeypatch.setattr(job, "set_threads", lambda threads: None)  # the tests have their own
     for slow in ("environment", "working_tree_changes"):  # the same in every run
         monkeypatch.setattr(job, slow, cache(getattr(job, slow)))
     embedded = composed(*SHORT, "budget.max_steps=2", "checkpoint.every_steps=null",
@@ -116,9 +116,9 @@ def test_the_arms_of_every_preset_train(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"gsm8k_smollm2_cpu"}))
 def test_a_preset_can_be_tried_on_the_embedded_task(preset):
-    """By words alone; gsm8k_smollm2_cpu wants `sampling.max_completion_tokens=32` beside them."""
-    words = ("model=tiny", "task=chainsum", "hardware=cpu", "engine=transformers")
-    config = composed(f"experiment={preset}", *words, *next(jobs(preset)))
+    """Only gsm8k_smollm2_cpu also needs `sampling.max_completion_tokens=32`."""
+    overrides = ("model=tiny", "task=chainsum", "hardware=cpu", "engine=transformers")
+    config = composed(f"experiment={preset}", *overrides, *next(jobs(preset)))
     assert (config.model.name, config.task.name, config.hardware.device) == (
         "tiny", "chainsum", "cpu",
     )  # fmt: skip
@@ -126,16 +126,16 @@ def test_a_preset_can_be_tried_on_the_embedded_task(preset):
 
 
 def sizes(preset: str, *names: str) -> set[tuple[object, ...]]:
-    """What the arms of a preset say of themselves by those names."""
-    found = {
-        words: {"arm": config.arm, "prompts": config.prompts_per_step, **vars(config.nm)}
-        for words, config in first_seed(preset).items()
-    }
-    return {tuple(str(said[name]) for name in names) for said in found.values()}
+    """Return the named sizes of each arm of a preset."""
+    arms = [
+        {"arm": config.arm, "prompts": config.prompts_per_step, **vars(config.nm)}
+        for config in first_seed(preset).values()
+    ]
+    return {tuple(str(arm[name]) for name in names) for arm in arms}
 
 
 @pytest.mark.parametrize("preset", SIZED)
-def test_a_preset_has_the_sizes_of_the_published_runs_beside_it(preset):
+def test_a_preset_has_the_sizes_of_its_published_runs(preset):
     header, *rows = published(preset)
     names = [name for name in ("arm", "n", "m") if name in header]
     theirs = {tuple(row[header.index(name)] for name in names) for row in rows}
@@ -144,13 +144,13 @@ def test_a_preset_has_the_sizes_of_the_published_runs_beside_it(preset):
 
 
 def test_on_one_gpu_a_step_is_one_group_of_one_prompt():
-    """The authors' trainer has batches of one prompt, and steps at each."""
+    """The authors' trainer takes a step after each prompt."""
     for preset in PRESETS:
         if preset.endswith(("_l40s", "_l40s_v1", "_scaling", "rules")):
             assert sizes(preset, "prompts", "groups") == {("1", "1")}, preset
 
 
-# the names that the authors gave their runs: p prompts a step, each ga groups of n, m of them kept
+# the authors' names of their runs: p prompts per step, ga groups of n per prompt, m of n kept
 RUN_NAMES = {
     "gsm8k_h100x8": {("grpo_ga", "p8-n32-m32-ga16"), ("pods", "p8-n128-m32-ga4"),
                      ("aliased", "p8-n128-m32-ga4")},
@@ -161,37 +161,37 @@ RUN_NAMES = {
 
 @pytest.mark.parametrize("preset", RUN_NAMES)
 def test_a_preset_on_eight_gpus_has_the_sizes_in_the_names_of_the_authors_runs(preset):
-    found = sizes(preset, "arm", "prompts", "n", "m", "groups")
-    assert {(arm, f"p{p}-n{n}-m{m}-ga{groups}") for arm, p, n, m, groups in found} == RUN_NAMES[
+    arms = sizes(preset, "arm", "prompts", "n", "m", "groups")
+    assert {(arm, f"p{p}-n{n}-m{m}-ga{groups}") for arm, p, n, m, groups in arms} == RUN_NAMES[
         preset
     ]
 
 
 @pytest.mark.parametrize("preset", ["greso_math", "mopps_math", "dapo_math"])
 def test_a_preset_has_the_sizes_of_the_authors_script_that_its_folder_gives(preset):
-    said = " ".join((ROOT / "experiments" / preset / "README.md").read_text().split())
-    prompts, n = re.search(r"(\d+) prompts × (\d+) rollouts a step", said).groups()
+    text = " ".join((ROOT / "experiments" / preset / "README.md").read_text().split())
+    prompts, n = re.search(r"(\d+) prompts × (\d+) rollouts per step", text).groups()
     assert sizes(preset, "prompts", "n", "m", "groups") == {(prompts, n, n, "1")}
-    [batch] = re.findall(r"mini-batches of (\d+)", said)
+    [batch] = re.findall(r"mini-batches of (\d+)", text)
     assert {config.update.minibatches for config in first_seed(preset).values()} == {
         int(prompts) // int(batch)
     }
 
 
-def test_the_first_version_keeps_16_of_32_and_its_baseline_as_many():
-    """The text of v1, of 2025-04-18."""
+def test_the_paper_s_first_version_keeps_16_of_32_and_its_baseline_16():
+    """See the text of v1 of 2025-04-18."""
     assert sizes("gsm8k_l40s_v1", "arm", "n", "m") == {("grpo", "16", "16"), ("pods", "32", "16")}
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_folder_counts_the_runs_of_its_command(preset):
+def test_a_folder_states_the_number_of_runs_of_its_command(preset):
     text = (ROOT / "experiments" / preset / "README.md").read_text()
     [count] = re.findall(rf"^python src/run.py experiment={preset}\b.* # (\w+) runs", text, re.M)
     assert count in (str(len(list(jobs(preset)))), {6: "six"}.get(len(list(jobs(preset)))))
 
 
 def test_the_runs_that_ablations_share_are_the_same_runs():
-    """So that `study=` can gather them, and none is made twice."""
+    """So `study=` can collect them, and no run is trained twice."""
     pods = {
         preset: {fingerprint(identity(config)) for config in first_seed(preset).values()
                  if (config.arm, config.nm.n, config.nm.m) == ("pods", 64, 16)}
@@ -223,10 +223,11 @@ def test_published_numbers_name_their_source(preset):
     assert rows and all(len(row) == len(header) for row in rows)
 
 
-def test_published_seconds_are_those_that_the_cost_model_has():
-    """Two files that were written apart; of one GPU by task, rule, n and m, of eight by n."""
-    folder, compared = ROOT / "src/pods/analysis/cost", []
-    one, eight = (table(folder / f"published_{name}step_times.csv")[1:] for name in ("", "8gpu_"))
+def test_published_seconds_agree_with_those_of_the_cost_model():
+    """The files were written separately: for one GPU by task, rule, n and m, for eight by n."""
+    folder, compared = ROOT / "src/pods/analysis", []
+    one = table(folder / "cost/published_step_times.csv")[1:]
+    eight = table(folder / "cost/published_8gpu_step_times.csv")[1:]
     for preset in SIZED:
         header, *rows = published(preset)
         for row in (dict(zip(header, row, strict=True)) for row in rows):
@@ -239,8 +240,8 @@ def test_published_seconds_are_those_that_the_cost_model_has():
                 arm = row.get("arm", "grpo" if row["n"] == row["m"] else "pods")
                 rule = {"grpo": "all", "pods": "max_variance"}.get(arm, arm)
                 task = "MATH" if preset.startswith("math") else "GSM8K"
-                wanted = [task, rule, row["n"], row["m"]]
-                [theirs] = [known[4] for known in one if known[:4] == wanted]
+                setting = [task, rule, row["n"], row["m"]]
+                [theirs] = [known[4] for known in one if known[:4] == setting]
             assert row["seconds_a_step"] == theirs, (preset, row)
             compared.append(preset)
-    assert len(compared) == 20  # 2 + 5 + 4 + 3 + 2 of one GPU, 2 + 2 of eight
+    assert len(compared) == 20  # 2 + 5 + 4 + 3 + 2 for one GPU, 2 + 2 for eight

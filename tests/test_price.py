@@ -1,47 +1,46 @@
-"""The price of a study that has not run: by hand, from named sources, and nothing where none is."""
+"""The price of a study that has not run: by hand, from named sources, NaN where there is none."""
 
 import dataclasses
 import math
+import re
 import subprocess
 import sys
 from collections import Counter
-from functools import partial
 
 import pytest
 from compose import ROOT, compose_once, composed
 from studies import A, B, write_run
 from test_presets import PRESETS, jobs
 
-from pods.analysis.cost.cluster import Job
-from pods.analysis.cost.floor import (
-    CARDS,
+from pods.analysis.cost.plan import PlanRequest
+from pods.analysis.cost.price import plan_preset, price, queue
+from pods.analysis.cost.roofline import (
+    GPUS,
     evaluated_answers,
-    evaluation_floor,
-    generation_floor,
-    step_floor,
+    evaluation_bound,
+    generation_bound,
+    step_bound,
 )
-from pods.analysis.cost.price import price, queue
+from pods.analysis.cost.schedule import Job
 from pods.analysis.cost.step_time import StepTime, step_time
-from pods.cli import main
+from pods.cli.main import main
+from pods.config.presets import presets, sweep_of
 from pods.memory.shape import read_shape
-from pods.presets import presets, sweep_of
-from pods.pricing import Ask, counts, lines
-from pods.runs.points import due
+from pods.runs.evaluations import due
 
-pytestmark = pytest.mark.xdist_group("presets")  # the two files compose the same jobs
+pytestmark = pytest.mark.xdist_group("presets")  # both files compose the same jobs
 WEIGHTS_3B, ADAPTERS_3B = 3_085_938_688, 119_734_272
-UNKNOWN = StepTime(math.nan, "not known")
 
 
 @pytest.fixture(autouse=True)
 def composed_once(monkeypatch):
-    """Most tests ask for the same presets."""
-    monkeypatch.setattr("pods.presets.compose", compose_once)
+    """Compose each preset once: most tests use the same ones."""
+    monkeypatch.setattr("pods.config.presets.compose", compose_once)
 
 
 @pytest.fixture(autouse=True)
 def no_weights(tmp_path, monkeypatch):
-    """What a machine happens to have fetched plays no part."""
+    """Hide the weights that this machine may have fetched."""
     monkeypatch.setenv("PODS_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *names: None)
 
@@ -49,33 +48,50 @@ def no_weights(tmp_path, monkeypatch):
 def priced(preset, hardware, tokens=100, **options):
     sweep = sweep_of(preset, hardware, **options)
     shape = read_shape(sweep.configs[0].model)
-    found = price(sweep.configs, shape, CARDS.get(hardware), tokens, partial(step_time, found=None))
-    return {arm.name: arm for arm in found}
+    return {arm.name: arm for arm in price(sweep.configs, shape, GPUS.get(hardware), tokens, None)}
+
+
+def report(preset, hardware, seeds=None, **options) -> str:
+    sweep = sweep_of(preset, hardware, seeds)
+    return "\n".join(plan_preset(preset, sweep, PlanRequest(**options), None).lines)
+
+
+def price_at(monkeypatch, config, seconds):
+    """Price one config whose steps take so long."""
+    monkeypatch.setattr(
+        "pods.analysis.cost.price.step_time", lambda config, source: StepTime(seconds, "not known")
+    )
+    [arm] = price([config], read_shape(config.model), None, 10, None)
+    return arm
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_jobs_are_those_of_a_sweep(preset):
     own = composed(f"experiment={preset}", "dry_run=true").hardware.name
-    words = list(jobs(preset))
-    found = sweep_of(preset, own)
-    assert len(found.configs) == len(words) and presets() == PRESETS
-    assert found.configs[0] == composed(f"experiment={preset}", *words[0], "dry_run=true")
-    assert found.configs[-1] == composed(f"experiment={preset}", *words[-1], "dry_run=true")
-    seeds = Counter(word for job in words for word in job if word.startswith("seed="))
-    assert Counter(f"seed={config.seed}" for config in found.configs) == seeds
-    assert [c.seed for c in found.configs] == sorted(c.seed for c in found.configs)
+    overrides, configs = list(jobs(preset)), sweep_of(preset, own).configs
+    assert len(configs) == len(overrides) and presets() == PRESETS
+    assert configs[0] == composed(f"experiment={preset}", *overrides[0], "dry_run=true")
+    assert configs[-1] == composed(f"experiment={preset}", *overrides[-1], "dry_run=true")
+    seeds = Counter(word for job in overrides for word in job if word.startswith("seed="))
+    assert Counter(f"seed={config.seed}" for config in configs) == seeds
+    assert [c.seed for c in configs] == sorted(c.seed for c in configs)
 
 
 @pytest.mark.parametrize(
     ("preset", "hardware", "gpus", "machine"),
-    [("gsm8k_l40s", "l40s", 1, 1), ("gsm8k_l40s", "h100x8", 1, 8), ("gsm8k_h100x8", "h100x8", 8, 8),
-     ("gsm8k_h100x8", "h200", 1, 1), ("quickstart", "cpu", 1, 1)],
-)  # fmt: skip
-def test_a_job_takes_the_gpus_of_its_own_hardware_or_all_there_are(preset, hardware, gpus, machine):
-    found = sweep_of(preset, hardware, seeds=1)
-    assert (found.gpus, found.machine) == (gpus, machine)
-    assert {c.hardware.processes for c in found.configs} == {gpus}
-    assert {c.hardware.name for c in found.configs} == {hardware}
+    [
+        ("gsm8k_l40s", "l40s", 1, 1),
+        ("gsm8k_l40s", "h100x8", 1, 8),
+        ("gsm8k_h100x8", "h100x8", 8, 8),
+        ("gsm8k_h100x8", "h200", 1, 1),
+        ("quickstart", "cpu", 1, 1),
+    ],
+)
+def test_a_job_takes_the_gpus_of_its_preset_or_all_of_the_machine(preset, hardware, gpus, machine):
+    sweep = sweep_of(preset, hardware, seeds=1)
+    assert (sweep.gpus, sweep.machine) == (gpus, machine)
+    assert {c.hardware.processes for c in sweep.configs} == {gpus}
+    assert {c.hardware.name for c in sweep.configs} == {hardware}
 
 
 def test_the_main_study_by_hand():
@@ -101,8 +117,10 @@ def test_the_main_study_by_hand():
 def test_eight_gpus_a_run():
     arms = priced("gsm8k_h100x8", "h100x8")
     assert {name: arm.step.seconds for name, arm in arms.items()} == {
-        "grpo_ga 32→32 x16": 78.8, "pods 128→32 x4": 49.0, "aliased 128→32 x4": 49.0,
-    }  # fmt: skip
+        "grpo_ga 32→32 x16": 78.8,
+        "pods 128→32 x4": 49.0,
+        "aliased 128→32 x4": 49.0,
+    }
     assert [arm.gpu_hours for arm in arms.values()] == pytest.approx([5 * 8 * 2 / 3] * 3)
     assert arms["grpo_ga 32→32 x16"].steps == 31  # 2,400 / 78.8 = 30.5
     assert "aliased" in arms["pods 128→32 x4"].step.source
@@ -112,18 +130,24 @@ def test_eight_gpus_a_run():
 
 @pytest.mark.parametrize(
     ("preset", "hardware"),
-    [("gsm8k_l40s", "h100x8"), ("gsm8k_l40s", "h200"), ("llama_l40s", "l40s"),
-     ("gsm8k_h100x8", "a100x8"), ("gsm8k_h100x8", "l40s"), ("greso_math", "h200"),
-     ("quickstart", "cpu")],
-)  # fmt: skip
-def test_what_nobody_timed_is_not_known(preset, hardware):
+    [
+        ("gsm8k_l40s", "h100x8"),
+        ("gsm8k_l40s", "h200"),
+        ("llama_l40s", "l40s"),
+        ("gsm8k_h100x8", "a100x8"),
+        ("gsm8k_h100x8", "l40s"),
+        ("greso_math", "h200"),
+        ("quickstart", "cpu"),
+    ],
+)
+def test_a_step_that_nobody_timed_is_not_known(preset, hardware):
     for arm in priced(preset, hardware).values():
         assert math.isnan(arm.step.seconds) and arm.step.source.startswith("not known")
         assert math.isnan(arm.steps) and math.isnan(arm.disk["rollouts"])
         assert arm.gpu_hours > 0  # the budget is known all the same
 
 
-def test_a_rule_that_the_authors_did_not_time_is_not_known_beside_those_they_did():
+def test_only_rules_that_the_authors_timed_have_a_published_time():
     arms = priced("rules", "l40s")
     known = {name: arm.step.seconds for name, arm in arms.items() if arm.steps > 0}
     assert known == {"pods 64→16": 10.12, "max_reward 64→16": 14.89, "random 64→16": 10.52}
@@ -132,91 +156,92 @@ def test_a_rule_that_the_authors_did_not_time_is_not_known_beside_those_they_did
     assert [arm.step.seconds for arm in math_arms.values()] == [7.87, 10.12]
     config = composed("experiment=gsm8k_l40s", "nm.n=48", "dry_run=true")
     between = step_time(config, None)  # not one of theirs: on the line through them
-    assert between.source.startswith("a line through") and 7.95 < between.seconds < 10.12
+    assert between.source.startswith("fit of the PODS") and 7.95 < between.seconds < 10.12
 
 
-def test_a_run_that_steps_end_has_no_time_until_a_step_has():
+def test_a_run_that_ends_by_steps_has_no_time_until_a_step_has(monkeypatch):
     config = composed("experiment=cost_grid", "nm=n16_m4", "dry_run=true")
-    shape = read_shape(config.model)
-    [arm] = price([config], shape, None, 10, lambda config: UNKNOWN)
-    assert arm.steps == 60 and math.isnan(arm.train_seconds) and math.isnan(arm.step_floor)
-    with pytest.raises(ValueError, match=r"^seconds: max_variance 16→4 ends by steps, and"):
+    arm = price_at(monkeypatch, config, math.nan)
+    assert arm.steps == 60 and math.isnan(arm.train_seconds) and math.isnan(arm.step_bound)
+    with pytest.raises(ValueError, match=r"^seconds: max_variance 16→4 ends by steps, whose time"):
         queue([arm], math.nan)
-    [arm] = price([config], shape, None, 10, lambda config: StepTime(0.5, "here"))
+    arm = price_at(monkeypatch, config, 0.5)
     assert arm.train_seconds == 30.0 and arm.evaluations == 2
 
 
-def test_checkpoints_that_steps_place():
+def test_checkpoints_that_are_placed_by_steps(monkeypatch):
     config = composed("experiment=gsm8k_l40s_v1", "dry_run=true")
-    [arm] = price([config], read_shape(config.model), None, 10, lambda config: UNKNOWN)
+    arm = price_at(monkeypatch, config, math.nan)
     assert math.isnan(arm.evaluations) and math.isnan(arm.disk["checkpoints"])
-    assert queue([arm], math.nan)[0].every == math.inf
-    [arm] = price([config], read_shape(config.model), None, 10, lambda c: StepTime(36.0, "here"))
+    assert queue([arm], math.nan)[0].checkpoint_hours == math.inf
+    arm = price_at(monkeypatch, config, 36.0)
     assert arm.steps == 600 and arm.evaluations == 7  # every 100
-    assert queue([arm], math.nan)[0].every == pytest.approx(1.0)
+    assert queue([arm], math.nan)[0].checkpoint_hours == pytest.approx(1.0)
 
 
 def test_a_step_that_is_longer_than_the_interval_has_one_checkpoint():
     arms = priced("gsm8k_a100x8", "a100x8")  # 2,400 s, every 120: room for 20
     assert {name: (arm.steps, arm.evaluations) for name, arm in arms.items()} == {
-        "grpo_ga 32→32 x16": (10, 11), "pods 128→32 x4": (17, 18), "aliased 128→32 x4": (17, 18),
-    }  # fmt: skip
+        "grpo_ga 32→32 x16": (10, 11),
+        "pods 128→32 x4": (17, 18),
+        "aliased 128→32 x4": (17, 18),
+    }
     pods = arms["pods 128→32 x4"]
     assert pods.disk["checkpoints"] == 18 * 4 * 7_615_616_512 and not pods.at_most
-    assert queue([pods], math.nan)[0].every == pytest.approx(148.5 / 3600)
+    assert queue([pods], math.nan)[0].checkpoint_hours == pytest.approx(148.5 / 3600)
     config = pods.config
-    kept = {due(config.checkpoint, step, 148.5 * (step - 1), 148.5 * step) for step in range(1, 18)}
-    assert kept == {True}  # as the run itself has it
+    saved = {due(config.checkpoint, k, 148.5 * (k - 1), 148.5 * k) for k in range(1, 18)}
+    assert saved == {True}  # as the run itself decides
 
 
-def test_without_steps_the_checkpoints_are_the_most_that_there_can_be():
+def test_with_unknown_steps_the_checkpoints_are_an_upper_bound():
     [arm, _] = priced("gsm8k_l40s", "h100x8").values()
     assert (arm.evaluations, arm.at_most) == (13, True)
-    said = "\n".join(lines(Ask("gsm8k_l40s", "h100x8")))
-    assert "≤ 13  ≤ 8.16 GB + ?" in said and "a floor if there are so many: " in said
-    assert "disk: ≤ 130.51 GB + ? = checkpoints 99.62 GB" in said
-    assert "≤" not in "\n".join(lines(Ask("gsm8k_l40s", "l40s")))
+    text = report("gsm8k_l40s", "h100x8")
+    assert "≤ 13  ≤ 8.16 GB + ?" in text and "for this number of them" in text
+    assert "disk: ≤ 130.51 GB + ? = checkpoints 99.62 GB" in text
+    assert "≤" not in report("gsm8k_l40s", "l40s")
 
 
-def test_the_floor_of_a_step_by_hand():
+def test_the_lower_bound_of_a_step_by_hand():
     config = composed("experiment=gsm8k_l40s", "arm=pods", "dry_run=true")
-    shape, card = read_shape(config.model), CARDS["l40s"]
-    found = step_floor(config, shape, card, tokens=200)
+    shape, gpu = read_shape(config.model), GPUS["l40s"]
+    bound = step_bound(config, shape, gpu, tokens=200)
     # 64 rows decode at once: 200 times the weights, 2 bytes each, at 0.864 TB/s
-    assert found.generate == pytest.approx(200 * 2 * WEIGHTS_3B / 0.864e12)
-    # 16 x 200 tokens: forward, and back to the inputs; adapters three times
-    each = 4 * WEIGHTS_3B + 6 * ADAPTERS_3B
-    assert found.update == pytest.approx(16 * 200 * each / 362e12)
-    assert found.step == found.generate + found.update
+    assert bound.generate == pytest.approx(200 * 2 * WEIGHTS_3B / 0.864e12)
+    # 16 x 200 tokens: forward, and backward to the inputs; adapters three times
+    per_token = 4 * WEIGHTS_3B + 6 * ADAPTERS_3B
+    assert bound.update == pytest.approx(16 * 200 * per_token / 362e12)
+    assert bound.step == bound.generate + bound.update
     # 6,595 answers, 256 at once
     waves = 5 * 1319 / 256
-    assert evaluation_floor(config, shape, card, 200) == pytest.approx(waves * found.generate)
-    many = dataclasses.replace(config.engine, max_rows=10**6)
-    bound = generation_floor(dataclasses.replace(config, engine=many), shape, card, 6595, 200)
-    assert bound == pytest.approx(2 * WEIGHTS_3B * 6595 * 200 / 362e12)  # arithmetic decides
+    assert evaluation_bound(config, shape, gpu, 200) == pytest.approx(waves * bound.generate)
+    engine = dataclasses.replace(config.engine, max_rows=10**6)
+    arithmetic = generation_bound(dataclasses.replace(config, engine=engine), shape, gpu, 6595, 200)
+    assert arithmetic == pytest.approx(2 * WEIGHTS_3B * 6595 * 200 / 362e12)
 
 
-def test_the_floor_of_eight_processes_is_that_of_one_of_them():
+def test_the_lower_bound_of_eight_processes_is_that_of_one_of_them():
     config = composed("experiment=gsm8k_a100x8", "arm=pods", "dry_run=true")
-    shape, card = read_shape(config.model), CARDS["a100x8"]
-    used = shape.parameters - 152_064 * 3584  # its embedding is looked up
-    found = step_floor(config, shape, card, tokens=100)
-    assert found.update == pytest.approx(4 * 32 * 100 * 6 * used / 312e12)  # one prompt each
-    assert found.generate == pytest.approx(4 * 100 * 2 * used / 2.04e12)  # 512 rows, 128 at once
-    few = step_floor(dataclasses.replace(config, prompts_per_step=2), shape, card, tokens=100)
-    assert few.update == pytest.approx(found.update / 4)  # 2 x 4 groups: one each, not four
-    more = dataclasses.replace(config.update, activation_checkpointing=True)
-    again = step_floor(dataclasses.replace(config, update=more), shape, card, tokens=100)
-    assert again.update == pytest.approx(found.update * 8 / 6)
+    shape, gpu = read_shape(config.model), GPUS["a100x8"]
+    weights = shape.parameters - 152_064 * 3584  # the embedding is only looked up
+    bound = step_bound(config, shape, gpu, tokens=100)
+    assert bound.update == pytest.approx(4 * 32 * 100 * 6 * weights / 312e12)  # one prompt each
+    assert bound.generate == pytest.approx(4 * 100 * 2 * weights / 2.04e12)  # 512 rows, 128 at once
+    few = step_bound(dataclasses.replace(config, prompts_per_step=2), shape, gpu, tokens=100)
+    assert few.update == pytest.approx(bound.update / 4)  # 2 x 4 groups: one each, not four
+    update = dataclasses.replace(config.update, activation_checkpointing=True)
+    recomputed = step_bound(dataclasses.replace(config, update=update), shape, gpu, tokens=100)
+    assert recomputed.update == pytest.approx(bound.update * 8 / 6)
 
 
 @pytest.mark.parametrize("preset", ["gsm8k_l40s", "gsm8k_h100x8", "gsm8k_a100x8", "n_scaling"])
-def test_no_published_step_is_below_its_floor(preset):
-    """Even at the longest completions."""
+def test_no_published_step_is_below_its_lower_bound(preset):
+    """The bound is that of the longest completions."""
     hardware = composed(f"experiment={preset}", "dry_run=true").hardware.name
     longest = 512 if hardware == "l40s" else 1024
     for arm in priced(preset, hardware, tokens=longest).values():
-        assert 0 < arm.step_floor < arm.step.seconds
+        assert 0 < arm.step_bound < arm.step.seconds
 
 
 def test_answers_of_an_evaluation():
@@ -224,38 +249,45 @@ def test_answers_of_an_evaluation():
     assert evaluated_answers(composed("evaluation.questions=7", "evaluation.repeats=2")) == 14
 
 
-def test_what_is_said_names_its_sources_and_what_is_not_known():
-    said = "\n".join(lines(Ask("gsm8k_l40s", "h100x8", gpus=(1, 8, 64, 512))))
-    assert "2 arms x 8 seeds = 16 jobs, 1 GPU each; at most 8 at a time on one machine" in said
-    assert "GPU-hours of training clock: 96.0" in said
-    assert "a step of grpo 16→16: not known for qwen2_5_3b by all on h100x8" in said
-    assert "start and checkpoints: not known" in said and "rollouts not known" in said
-    found = {line.split()[0]: line.split()[1:] for line in said.splitlines()[-4:]}
-    assert [found[count][0] for count in ("1", "8", "64", "512")] == ["96", "12", "6", "6"]
-    assert found["64"][-6] == "75.0" and "fits H100 SXM (79 GiB)" in said
+def test_the_report_names_its_sources_and_what_is_not_known():
+    text = report("gsm8k_l40s", "h100x8")
+    assert "2 arms x 8 seeds = 16 jobs, 1 GPU each; at most 8 at a time per machine" in text
+    assert "GPU-hours of training clock: 96.0" in text
+    assert re.search(r"^grpo 16→16 .*  not known for qwen2_5_3b by all on h100x8$", text, re.M)
+    assert "start, checkpoints and evaluation: not known" in text and "rollouts not known" in text
+    rows = {line.split()[0]: line.split() for line in text.splitlines()[-5:-1]}
+    assert [rows[count][1] for count in ("1", "8", "64", "512")] == ["96", "12", "6", "6"]
+    assert rows["64"][-6] == "75.0" and "fits H100 SXM (79 GiB)" in text
 
 
-def test_failures_and_a_job_that_is_too_large_for_so_few_gpus():
-    ask = Ask("gsm8k_h100x8", "h100x8", seeds=2, seconds=3600.0, gpus=(4, 16), failures=0.02)
-    said = "\n".join(lines(ask))
-    assert "too few for a job, which takes 8: 4" in said
-    assert "3 arms x 2 seeds = 6 jobs, 8 GPUs each" in said
-    assert "lost GPU-hours" in said and "failures: 0.02 a GPU-hour, GPUs back after 10 min" in said
-    assert "\n".join(lines(ask)) == said  # drawn alike each time
-    assert "GPU-hours of training clock: 48.0" in said  # 6 jobs of an hour on 8
+def test_failures_and_a_cluster_too_small_for_a_job():
+    options = {"seeds": 2, "seconds": 3600.0, "gpus": (4, 16), "failures": 0.02}
+    text = report("gsm8k_h100x8", "h100x8", **options)
+    assert "too few GPUs for a job, which needs 8: 4" in text
+    assert "3 arms x 2 seeds = 6 jobs, 8 GPUs each" in text
+    assert "lost GPU-hours" in text
+    assert "failures: 0.02 per GPU-hour, GPUs back after 10 min" in text
+    assert report("gsm8k_h100x8", "h100x8", **options) == text  # the same draws each time
+    assert "GPU-hours of training clock: 48.0" in text  # 6 jobs of an hour on 8
 
 
-def test_the_hosts_memory_is_said_where_processes_share_the_weights():
+def test_a_cluster_too_small_for_every_job_has_no_schedule():
+    text = report("gsm8k_h100x8", "h100x8", gpus=(1, 4))
+    assert "too few GPUs for a job, which needs 8: 1, 4" in text and "idle" not in text
+
+
+def test_the_memory_of_the_host_is_named_where_processes_share_the_weights():
     # 8 x (the model and the engine's copy of it), 4 bytes a number; two moments
-    line = ("host memory of a machine: at least 92.0 GiB at the start (8 processes x 11.5), "
-            "23.0 GiB when a checkpoint is saved")  # fmt: skip
-    assert line in list(lines(Ask("gsm8k_h100x8", "h100x8")))
-    assert "host memory" not in "\n".join(lines(Ask("gsm8k_l40s", "h100x8")))
+    line = (
+        "host memory per machine: at least 92.0 GiB at the start (8 processes x 11.5), "
+        "23.0 GiB when a checkpoint is saved"
+    )
+    assert line in report("gsm8k_h100x8", "h100x8").splitlines()
+    assert "host memory" not in report("gsm8k_l40s", "h100x8")
 
 
-def test_a_plan_that_is_too_large_says_what_to_change():
-    said = "\n".join(lines(Ask("gsm8k_h100x8", "l40s")))
-    assert "not in L40S (45 GiB); to fit: " in said
+def test_a_plan_that_does_not_fit_names_what_to_change():
+    assert "does not fit L40S (45 GiB); to fit: " in report("gsm8k_h100x8", "l40s")
 
 
 @pytest.fixture(scope="module")
@@ -267,19 +299,18 @@ def runs_dir(tmp_path_factory):
     return runs_dir
 
 
-def test_steps_from_a_study_here(runs_dir, capsys):
+def test_step_times_from_a_finished_study(runs_dir, capsys):
     words = ["plan", "quickstart", "--hardware", "cpu", "--from", "default", "--gpus", "2"]
     assert main([*words, "--runs-dir", str(runs_dir)]) == 0
-    said = capsys.readouterr().out
-    # two steps in 12 s and in 10 s: 5.5 s a step, six steps to 30 s
-    [row] = [line for line in said.splitlines() if line.startswith("pods 64→16")]
-    assert row.split()[4:9] == ["30", "s", "5.50", "s", "6"]
-    assert "the fit of default" in said and "as measured here" in said
+    text = capsys.readouterr().out
+    # two steps in 12 s and in 10 s: 5.5 s per step, six steps to 30 s
+    [row] = [line for line in text.splitlines() if line.startswith("pods 64→16")]
+    assert re.split(r"  +", row)[3:7] == ["30 s", "5.50 s", "not known", "6"]
+    assert "fit of default" in text and "as measured (" in text
     other = ["plan", "gsm8k_l40s", "--hardware", "l40s", "--from", "default"]
     assert main([*other, "--runs-dir", str(runs_dir)]) == 2
-    assert capsys.readouterr().err == (
-        "error: from=default: its runs are of model=tiny, not qwen2_5_3b\n"
-    )
+    message = "error: from=default: its runs have model=tiny, must be qwen2_5_3b\n"
+    assert capsys.readouterr().err == message
 
 
 @pytest.mark.parametrize(
@@ -291,30 +322,26 @@ def test_steps_from_a_study_here(runs_dir, capsys):
         (["rules", "--from", "x"], "--from: needs --hardware"),
         (["rules", "--hardware", "l40s", "--nm", "8,8"], "--nm: not with --hardware"),
         (["rules", "--hardware", "l40s", "--gpus", "8,x"], "gpus=8,x: must be whole numbers"),
+        (["rules", "--hardware", "l40s", "--gpus", "0"], "gpus=0: must be whole numbers"),
         (["rules", "--hardware", "l40s", "--seeds", "0"], "seeds=0: must be at least 1"),
         (["rules", "--hardware", "l40s", "--tokens", "0"], "tokens=0: must be at least 1"),
         (["rules", "--hardware", "l40s", "--failures", "-1"], "failures=-1: must be a number >= 0"),
         (["rules", "--hardware", "l40s", "--seconds", "0"], "seconds=0: must be a number > 0"),
         (["rules", "--hardware", "l40s", "--from", "x"], "study=x: no runs in"),
         (["gsm8k_l40s", "--hardware", "l40s", "--failures", "50"], "failures=50: must be at most"),
+        (["x", "--published", "--hardware", "l40s"], "--published: not with --hardware"),
         (["cost_grid", "--hardware", "cpu"], "seconds: max_variance 16→4 ends by steps"),
     ],
 )
-def test_bad_words_are_one_line(words, message, capsys, tmp_path):
+def test_a_bad_option_ends_in_one_line(words, message, capsys, tmp_path):
     assert main(["plan", *words, "--runs-dir", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {message}") and error.count("\n") == 1
 
 
-def test_numbers_of_gpus():
-    assert counts("8,64,512") == (8, 64, 512)
-    with pytest.raises(ValueError, match=r"^gpus=0: must be whole numbers"):
-        counts("0")
-
-
 def test_the_verb_loads_no_torch_and_takes_the_study_either_way(tmp_path):
     code = (
-        "import sys; from pods.cli import main\n"
+        "import sys; from pods.cli.main import main\n"
         "assert main(['plan', '--hardware', 'h100x8', '--study', 'gsm8k_l40s']) == 0\n"
         "assert main(['plan', 'gsm8k_l40s', '--hardware', 'h100x8']) == 0\n"
         "assert not {'torch', 'transformers', 'matplotlib'} & set(sys.modules)"
@@ -322,5 +349,5 @@ def test_the_verb_loads_no_torch_and_takes_the_study_either_way(tmp_path):
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT / "src", capture_output=True, text=True, check=True
     )
-    said = result.stdout.splitlines()
-    assert said[: len(said) // 2] == said[len(said) // 2 :] and len(said) > 20
+    lines = result.stdout.splitlines()
+    assert lines[: len(lines) // 2] == lines[len(lines) // 2 :] and len(lines) > 20

@@ -1,4 +1,4 @@
-"""Ray: sweeps on a cluster of two cores, started here."""
+"""Ray: sweeps on a cluster of two cores that the test starts on this machine."""
 
 import json
 import os
@@ -36,36 +36,39 @@ def folders(tmp_path):
 
 
 def test_a_job_asks_for_the_gpus_and_cores_of_its_processes():
-    from pods.launch.ray_tasks import needs
+    from pods.launch.ray_backend import resources
 
     three = composed("hardware.threads=2", "hardware.processes=3", "nm.groups=2")
-    assert needs(three) == {"CPU": 6, "GPU": 0}
+    assert resources(three) == {"CPU": 6, "GPU": 0}
     config = composed("hardware=h100x8", "engine=transformers", "nm.groups=4", "dry_run=true")
-    assert needs(config) == {"CPU": 64, "GPU": 8}
+    assert resources(config) == {"CPU": 64, "GPU": 8}
 
 
-def test_a_task_whose_run_is_still_held_is_tried_again(tmp_path, monkeypatch):
-    from pods.launch import lease
-    from pods.launch.ray_tasks import Again, execute
+def test_a_task_whose_run_is_still_held_is_retried(tmp_path, monkeypatch):
+    from pods.launch import subprocesses
+    from pods.launch.ray_backend import RunInterrupted, execute
 
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.1)
-    with RunStore(tmp_path).lock(), pytest.raises(Again, match="another process runs this"):
+    monkeypatch.setattr(subprocesses, "STALE_LOCK_SECONDS", 0.1)
+    with (
+        RunStore(tmp_path).lock(),
+        pytest.raises(RunInterrupted, match="another process runs this"),
+    ):
         execute(str(tmp_path), str(tmp_path))
 
 
 @pytest.mark.slow
-def test_a_job_that_no_machine_takes_or_a_cluster_that_is_not_there_is_refused(
+def test_a_job_too_large_for_this_machine_and_an_unreachable_cluster_are_refused(
     run_py, tmp_path, monkeypatch
 ):
     result = run_py(*RAY, "seed=0,1", "hardware.processes=3", "nm.groups=2", *SHORT)
     assert result.returncode == 2
     assert result.stderr.strip().splitlines()[-1] == (
-        "error: hardware.processes=3: takes 3 cores and 0 GPUs: this machine has 2 cores and 0 GPUs"
+        "error: hardware.processes=3: needs 3 cores and 0 GPUs; this machine has 2 cores and 0 GPUs"
     )
     result = run_py("-m", "launch=ray", "hydra.launcher.ray.init.address=auto", "seed=0", *SHORT)
     assert result.returncode == 2
     assert "error: hydra.launcher.ray.init.address=auto: Could not find" in result.stderr
-    monkeypatch.setenv("RAY_ADDRESS", "nowhere")  # only `auto` heeds it
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere")  # only `auto` uses it
     result = run_py("-m", "launch=ray", "hydra.launcher.ray.init.address=auto", "seed=0", *SHORT)
     assert result.returncode == 2
     assert "error: RAY_ADDRESS=nowhere: " in result.stderr
@@ -78,21 +81,21 @@ def test_a_job_that_no_machine_takes_or_a_cluster_that_is_not_there_is_refused(
 def test_four_jobs_run_two_at_a_time_and_end_in_a_figure(run_py, tmp_path):
     result = run_py(*RAY, "sampler=max_variance,random", "seed=0,1", *SHORT)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "4 jobs, 0 done before, 2 at a time" in result.stdout
+    assert "4 jobs, 0 already done, 2 at a time" in result.stdout
     assert "4 of 4 jobs done" in result.stdout and "figure:" in result.stdout
-    lasted = []
+    intervals = []
     for folder in folders(tmp_path):
         began = (folder / "attempts" / "001" / "environment.json").stat().st_mtime
-        lasted.append((began, (folder / "status.json").stat().st_mtime, folder.name))
-    at_once = [sum(b <= began <= e for b, e, _ in lasted) for began, _, _ in lasted]
-    assert max(at_once) == 2 and len(lasted) == 4
-    assert {name[4] for _, _, name in sorted(lasted)[:2]} == {"0"}  # seed by seed
+        intervals.append((began, (folder / "status.json").stat().st_mtime, folder.name))
+    at_once = [sum(b <= began <= e for b, e, _ in intervals) for began, _, _ in intervals]
+    assert max(at_once) == 2 and len(intervals) == 4
+    assert {name[4] for _, _, name in sorted(intervals)[:2]} == {"0"}  # seed by seed
     again = run_py(*RAY, "sampler=max_variance,random", "seed=0,1", *SHORT)
-    assert again.returncode == 0 and "4 done before" in again.stdout
+    assert again.returncode == 0 and "4 already done" in again.stdout
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_stopped_commits_and_the_same_command_goes_on(run_py, tmp_path):
+def test_a_stopped_sweep_commits_and_the_same_command_resumes(run_py, tmp_path):
     sweep = (*RAY, "seed=0,1,2", *SHORT, "budget.max_steps=60")
     process = start(tmp_path, *sweep)
     wait_for(lambda: sum((f / "metrics.jsonl").exists() for f in folders(tmp_path)) == 2, 240)
@@ -111,7 +114,7 @@ def test_a_sweep_that_is_stopped_commits_and_the_same_command_goes_on(run_py, tm
 
 
 @pytest.mark.slow
-def test_a_job_that_dies_is_tried_again_and_one_that_fails_is_not(run_py, tmp_path, monkeypatch):
+def test_a_job_that_dies_is_retried_and_one_that_fails_is_not(run_py, tmp_path, monkeypatch):
     (tmp_path / "my_rules.py").write_text(ONCE)
     (tmp_path / "faults").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

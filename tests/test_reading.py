@@ -1,4 +1,4 @@
-"""Small files of a run folder, damaged or made to harm: a line each, in every verb."""
+"""A damaged or malicious small file of a run folder is one line in every verb."""
 
 import json
 import os
@@ -7,9 +7,9 @@ import pytest
 from compose import composed
 from rows import every
 
-from pods import cli
-from pods.runs.attempts import marks, new_attempt, peak_bytes, wall_seconds
-from pods.runs.frozen import freeze
+from pods.cli.main import main
+from pods.runs.attempts import new_attempt, peak_bytes, recorded_changes, wall_seconds
+from pods.runs.freeze import freeze
 from pods.runs.reading import Damaged, read_bytes, read_json, read_object, read_yaml
 
 BOMB = "study:\n  a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
@@ -69,10 +69,10 @@ def test_yaml_has_no_alias_no_tag_and_is_not_deep(tmp_path):
 
 
 def test_only_regular_files_are_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe")  # would hold whoever opens it
+    os.mkfifo(tmp_path / "pipe")  # blocks whoever opens it
     (tmp_path / "zero").symlink_to("/dev/zero")
     for name in ("pipe", "zero", "."):
-        with pytest.raises(Damaged, match="it is no file"):
+        with pytest.raises(Damaged, match="it is not a regular file"):
             read_bytes(tmp_path / name, 10)
 
 
@@ -86,7 +86,7 @@ def study(tmp_path, monkeypatch):
     return stores
 
 
-def test_a_bad_small_file_is_a_line_about_its_run_in_every_verb(study, capsys):
+def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys):
     (first, _), rows = study, []
     attempt = new_attempt(first)
     rows += [("status.json", content) for content in HOSTILE_JSON.values()]
@@ -105,7 +105,7 @@ def test_a_bad_small_file_is_a_line_about_its_run_in_every_verb(study, capsys):
         path.write_bytes(content)
         try:
             for verb in ("status", "clean", "aggregate", "evaluate"):
-                code = cli.main([verb])
+                code = main([verb])
                 shown = capsys.readouterr()
                 assert "Traceback" not in shown.err and code in (0, 1, 2), (verb, shown.err)
                 assert "\x1b" not in shown.out + shown.err
@@ -122,17 +122,17 @@ def test_a_bad_small_file_is_a_line_about_its_run_in_every_verb(study, capsys):
     every(rows, check)
 
 
-def test_what_is_damaged_of_an_attempt_is_left_out(study):
+def test_damaged_files_of_an_attempt_are_skipped(study):
     store = study[0]
     for content in ('{"start": {"seconds": 2.0, "peak_bytes": 7}}', '{"start": {"seconds": 1}}',
                     '{"start": 5, "update": {"seconds": 1e400}}', "[1]"):  # fmt: skip
         (new_attempt(store) / "phases.json").write_text(content)
     assert wall_seconds(store) == 3.0 and peak_bytes(store) == {"start": 7}
     (store.folder / "changes.json").write_text(json.dumps(["torch: 1 -> 2"]))
-    assert marks(store) == ["torch: 1 -> 2"]
+    assert recorded_changes(store) == ["torch: 1 -> 2"]
 
 
 def test_escapes_in_an_error_are_shown_as_text(study, capsys):
     study[0].set_status(error="\x1b[2J\x1b]0;mine\x07 of \u202ereversed")
-    assert cli.main(["status"]) == 1
+    assert main(["status"]) == 1
     assert r"\x1b[2J\x1b]0;mine\x07 of \u202ereversed" in capsys.readouterr().out

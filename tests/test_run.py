@@ -25,29 +25,29 @@ from running import (
     wait_for,
 )  # fmt: skip
 
-from pods import job
+from pods.launch import job
 from pods.runs import checkpoint
 from pods.runs.files import read_lines
 from pods.runs.history import newest_checkpoint
 from pods.runs.store import RunStore
-from pods.stop import stop_on_signals
+from pods.system.signals import stop_on_signals
 
 PRESETS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """The folder in which `python src/run.py` has made a short run."""
-    place = tmp_path_factory.mktemp("run")
-    process = start(place, *SHORT)
+def workdir(tmp_path_factory):
+    """Return the folder in which `python src/run.py` has made a short run."""
+    workdir = tmp_path_factory.mktemp("run")
+    process = start(workdir, *SHORT)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    return place
+    return workdir
 
 
-def test_one_run_leaves_what_the_readme_says(place):
-    folder = run_folder(place)
-    assert folder.parent.relative_to(place / "runs") == Path(
+def test_a_run_leaves_the_files_that_the_readme_lists(workdir):
+    folder = run_folder(workdir)
+    assert folder.parent.relative_to(workdir / "runs") == Path(
         "default/tiny-chainsum/max_variance-n64-m16"
     )
     status = json.loads((folder / "status.json").read_text())
@@ -77,17 +77,17 @@ def test_one_run_leaves_what_the_readme_says(place):
     assert len(rows) == 128 and sum(row["kept"] for row in rows) == 32
     environment = json.loads((folder / "attempts" / "001" / "environment.json").read_text())
     assert environment["packages"]["torch"] and environment["cpu"]
-    again = start_forked(place, *SHORT)
+    again = start_forked(workdir, *SHORT)
     output, _ = again.communicate(timeout=60)
-    assert again.returncode == 0 and "is done already" in output
+    assert again.returncode == 0 and "is already done" in output
     assert len(list((folder / "attempts").iterdir())) == 1
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(place, run_py, tmp_path):
-    result = run_py(*SHORT, "seed=0")  # the hashes of its Python are others than those of the place
+def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(workdir, run_py, tmp_path):
+    result = run_py(*SHORT, "seed=0")  # its Python has another hash seed
     assert result.returncode == 0, result.stderr
     other = run_here(*SHORT, "seed=1", f"runs_dir={tmp_path / 'other'}").folder
-    a, b, c = (science_of(folder) for folder in (run_folder(place), run_folder(tmp_path), other))
+    a, b, c = (science_of(folder) for folder in (run_folder(workdir), run_folder(tmp_path), other))
     assert a == b
     assert len(a[1]) > 10
     for key in ("prompts", "kept", "reward"):
@@ -97,7 +97,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(place, run_
     assert answers[0] != answers[1]
 
 
-def test_the_readmes_rule_of_ones_own(tmp_path, monkeypatch):
+def test_the_user_defined_rule_in_the_readme_works(tmp_path, monkeypatch):
     readme = (ROOT / "README.md").read_text()
     code = readme.split("```python\n# my_rules.py\n")[1].split("```")[0]
     assert "sampler.rule=my_rules:shortest" in readme and len(code.splitlines()) <= 10
@@ -114,7 +114,7 @@ def test_the_readmes_rule_of_ones_own(tmp_path, monkeypatch):
 
 @pytest.mark.slow  # by the commands; test_kill.py kills runs in one process, many times
 def test_a_run_that_is_stopped_and_then_killed_ends_in_the_same_bytes(run_py, tmp_path):
-    """Real processes, once each; test_kill.py does it at any moment."""
+    """Use real processes, once each; test_kill.py kills runs at random moments."""
     longer = (*SHORT, "budget.max_steps=40", "checkpoint.every_steps=15")
     metrics = tmp_path / "runs"
     for how, lines in ((signal.SIGTERM, 8), (signal.SIGKILL, 22)):
@@ -136,10 +136,11 @@ def test_a_run_that_is_stopped_and_then_killed_ends_in_the_same_bytes(run_py, tm
 
 
 @pytest.mark.parametrize(
-    ("words", "jobs"), [([], 1), pytest.param(["-m", "seed=0,1"], 2, marks=pytest.mark.slow)]
+    ("words", "jobs"),
+    [([], 1), pytest.param(["-m", "seed=0,1"], 2, marks=pytest.mark.slow)],
 )
-def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path, words, jobs):
-    """Closing it sends SIGHUP, and from then on nothing can be printed."""
+def test_closing_the_terminal_stops_a_run(tmp_path, words, jobs):
+    """Closing sends SIGHUP, and from then on nothing can be printed."""
     master, slave = pty.openpty()
     take_terminal = (
         "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
@@ -165,7 +166,7 @@ def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path, words, jobs):
         assert store.clock(newest)["step"] == len(read_lines(store.metrics_path))
 
 
-def test_nobody_needs_to_read_what_a_run_prints(tmp_path):
+def test_a_run_continues_if_its_output_is_not_read(tmp_path):
     read, write = os.pipe()
     words = ["as_typed", "3", RUN_PY, *SHORT]
     process = server().spawn(words, os.environ, tmp_path, write, write)
@@ -176,7 +177,7 @@ def test_nobody_needs_to_read_what_a_run_prints(tmp_path):
 
 
 def test_a_signal_that_is_ignored_stays_ignored():
-    """As after nohup."""
+    """nohup ignores SIGHUP."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_on_signals() as stop:
@@ -190,7 +191,7 @@ def test_a_signal_that_is_ignored_stays_ignored():
 
 
 @pytest.mark.slow
-def test_nohup_is_meant(tmp_path):
+def test_a_run_under_nohup_ignores_sighup(tmp_path):
     process = subprocess.Popen(
         ["nohup", sys.executable, str(ROOT / "src" / "run.py"), *SHORT, "budget.max_steps=20"],
         cwd=tmp_path, stdin=subprocess.DEVNULL,
@@ -208,7 +209,7 @@ BAD = [
     (["sampler=maxvar"], "sampler=maxvar: must be one of all, balanced, max_abs_advantage, "
      "max_reward, max_variance, max_variance_aliased, percentile, random"),
     (["experiment=nope"], f"experiment=nope: must be one of {', '.join(PRESETS)}"),
-    (["seed=0,1"], "seed=0,1: several values; `run.py -m` sweeps over them"),
+    (["seed=0,1"], "seed=0,1: must be one value; `run.py -m` sweeps over several"),
     (["-m", "seed=0,x"], "seed=x: must be an integer >= 0"),
 ]  # fmt: skip
 
@@ -248,10 +249,10 @@ def test_missing_weights_are_reported_with_the_remedy(run_py, tmp_path, monkeypa
     store = RunStore(run_folder(tmp_path))
     status = store.status()
     assert status["state"] == "pending" and "pods fetch" in status["error"]
-    assert job.to_do(store, store.config().retry)  # it is tried again
+    assert job.has_work_left(store, store.config().retry)  # the same command tries again
 
 
-def test_a_w_and_b_server_that_nobody_reaches_stops_nothing(run_py, tmp_path, monkeypatch):
+def test_an_unreachable_w_and_b_server_stops_nothing(run_py, tmp_path, monkeypatch):
     for key in [key for key in os.environ if key.startswith("WANDB")]:
         monkeypatch.delenv(key)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens there
@@ -268,7 +269,7 @@ def test_a_w_and_b_server_that_nobody_reaches_stops_nothing(run_py, tmp_path, mo
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", ["grpo", "pods"])
 def test_the_default_task_is_learned(run_py, tmp_path, arm):
-    """Steps, not seconds, so that a slow machine changes nothing: about 30 s on one core."""
+    """Train by steps, not seconds, so that a slow machine changes nothing; 30 s on one core."""
     result = run_py(f"arm={arm}", "budget.train_seconds=null", "budget.max_steps=600",
                     "checkpoint.every_steps=null", "tracking=none")  # fmt: skip
     assert result.returncode == 0, result.stderr

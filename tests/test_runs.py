@@ -1,4 +1,4 @@
-"""The clock, checkpoints that are whole or not there, the run folder, status."""
+"""The training clock, commits of checkpoints, and the files of the run folder."""
 
 import errno
 import fcntl
@@ -16,24 +16,25 @@ from types import SimpleNamespace
 import pytest
 from compose import composed
 
-from pods.runs import checkpoint, meter
-from pods.runs.attempts import mark, marks, set_queued
-from pods.runs.clock import PHASES, TrainClock
+from pods.runs import checkpoint
+from pods.runs.attempts import record_changes, recorded_changes, set_queued
 from pods.runs.files import append, read_lines, read_until_damage, replace, size, truncate_to
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.history import (
-    drop_stopgaps,
+    abandoned_paths,
     evaluation_points,
-    gaps,
-    leftovers,
+    logprob_gaps,
     newest_checkpoint,
+    remove_stopgaps,
     roll_back,
-    void_steps,
+    skipped_steps,
 )
 from pods.runs.identity import difference, fingerprint
 from pods.runs.lock import is_held
 from pods.runs.status import format_statuses, statuses
-from pods.runs.store import packed
+from pods.runs.store import gzip_lines
+from pods.training import clock as clocks
+from pods.training.clock import PHASES, TrainClock
 
 
 def ticking(step: float = 1.0):
@@ -66,7 +67,7 @@ def test_only_phases_of_committed_steps_are_training_time():
     assert clock.train_seconds == 18.0 and len(PHASES) == 5
 
 
-def test_the_device_is_waited_for_at_both_ends_of_a_phase():
+def test_the_device_is_synchronised_at_both_ends_of_a_phase():
     events = []
     clock = TrainClock(
         now=lambda: events.append("read") or 0.0, synchronise=lambda: events.append("wait")
@@ -77,8 +78,8 @@ def test_the_device_is_waited_for_at_both_ends_of_a_phase():
 
 
 def test_an_attempts_seconds_are_summed_and_its_memory_is_the_highest(monkeypatch):
-    monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=ticking()))
-    found, done = meter.Meter(), []  # began at 1 s
+    monkeypatch.setattr(clocks, "time", SimpleNamespace(perf_counter=ticking()))
+    found, done = clocks.Meter(), []  # began at 1 s
     memory = iter([5, 9, 3])
     found.measure(lambda: done.append("reset"), lambda: done.append("peak") or next(memory))
     with found.phase("generate"):  # 2 to 3 s
@@ -103,25 +104,27 @@ def write(text):
     return into
 
 
-def test_a_checkpoint_appears_whole_and_replaces_an_old_one(tmp_path):
+def test_a_checkpoint_appears_complete_and_replaces_an_old_one(tmp_path):
     folder = tmp_path / "step-000001"
     for text in ("one", "two"):
         checkpoint.commit(folder, write(text))
         assert checkpoint.damage(folder) is None
         assert (folder / "sub" / "b").read_text() == text * 2
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
-    assert set(checkpoint.files_of(folder)) == {"a", "sub/b"}
+    assert set(checkpoint.manifest_files(folder)) == {"a", "sub/b"}
 
 
-def test_what_a_process_that_was_killed_had_begun_is_no_part_of_the_next_commit(tmp_path):
+def test_a_commit_contains_nothing_of_one_that_was_killed(tmp_path):
     folder = tmp_path / "step-000001"
     (tmp_path / "step-000001.tmp").mkdir()
     (tmp_path / "step-000001.tmp" / "stray").write_text("half")
     checkpoint.commit(folder, write("one"))
-    assert set(checkpoint.files_of(folder)) == {"a", "sub/b"} and not (folder / "stray").exists()
+    assert (
+        set(checkpoint.manifest_files(folder)) == {"a", "sub/b"} and not (folder / "stray").exists()
+    )
 
 
-def test_a_commit_that_cannot_take_the_place_of_the_old_one_puts_it_back(tmp_path, monkeypatch):
+def test_a_commit_that_cannot_replace_the_old_checkpoint_puts_it_back(tmp_path, monkeypatch):
     folder, plain = tmp_path / "step-000001", os.rename
     checkpoint.commit(folder, write("old"))
 
@@ -149,7 +152,7 @@ def test_an_error_while_writing_leaves_no_checkpoint(tmp_path):
     assert checkpoint.damage(tmp_path / "step-000001") is None
 
 
-def test_a_commit_that_was_cut_off_between_its_renames_is_put_back(tmp_path):
+def test_a_checkpoint_is_put_back_if_a_commit_dies_between_its_renames(tmp_path):
     folder = tmp_path / "step-000001"
     checkpoint.commit(folder, write("old"))
     folder.rename(tmp_path / "step-000001.old")
@@ -162,13 +165,13 @@ def test_a_commit_that_was_cut_off_between_its_renames_is_put_back(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
 
 
-def test_a_thinned_checkpoint_is_whole_but_not_gone_on_from(tmp_path):
+def test_a_checkpoint_without_a_file_is_valid_but_not_resumed_from(tmp_path):
     run = store(tmp_path)
     for step in (1, 2):
         checkpoint.commit(run.checkpoint(step), lambda folder, s=step: kept(run, folder, s))
     assert newest_checkpoint(run, "a") == (run.checkpoint(2), {})
     for _ in range(2):  # again, as after a crash: nothing to do
-        checkpoint.thin(run.checkpoint(2), "a")
+        checkpoint.remove_file(run.checkpoint(2), "a")
         assert checkpoint.damage(run.checkpoint(2)) is None
         assert not (run.checkpoint(2) / "a").exists()
     assert newest_checkpoint(run, "a") == (run.checkpoint(1), {})
@@ -176,78 +179,77 @@ def test_a_thinned_checkpoint_is_whole_but_not_gone_on_from(tmp_path):
 
 @pytest.fixture
 def disk(monkeypatch):
-    """What the disk is told, in order; of what is moved, all that a power cut could still lose.
+    """The operations on the disk in order; a move lists what a power cut could still lose of it.
 
-    A file or folder is safe as it was when it was last brought to the disk: its number there, its
-    time and its size tell.
+    A file or folder is safe in the state of its last fsync, by inode, modification time and size.
     """
-    told, safe = [], set()
+    operations, safe = [], set()
     plain = {name: getattr(os, name) for name in ("fsync", "replace", "rename", "unlink")}
 
     def state(path):
-        found = os.stat(path)
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        status = os.stat(path)
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def fsync(descriptor):
         plain["fsync"](descriptor)
         safe.add(state(descriptor))
-        told.append(("synced", os.stat(descriptor).st_ino))
+        operations.append(("synced", os.stat(descriptor).st_ino))
 
     def moving(name):
         def move(source, target):
             source, target = Path(source), Path(target)
-            with_it = [source, *(source if source.is_dir() else source.parent).rglob("*")]
-            lost = sorted(path.name for path in with_it if state(path) not in safe)
+            affected = [source, *(source if source.is_dir() else source.parent).rglob("*")]
+            lost = sorted(path.name for path in affected if state(path) not in safe)
             plain[name](source, target)
-            told.append(("moved", target.name, lost))
+            operations.append(("moved", target.name, lost))
 
         return move
 
     def unlink(path, **kwargs):
         plain["unlink"](path, **kwargs)
-        told.append(("removed", Path(path).name))
+        operations.append(("removed", Path(path).name))
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "unlink", unlink)
     for name in ("replace", "rename"):
         monkeypatch.setattr(os, name, moving(name))
-    return told
+    return operations
 
 
-def test_what_a_commit_shows_is_on_the_disk_first_and_the_old_one_goes_last(tmp_path, disk):
+def test_a_commit_is_on_the_disk_before_it_is_visible_and_the_old_one_goes_last(tmp_path, disk):
     folder = tmp_path / "step-000001"
     parent = ("synced", tmp_path.stat().st_ino)
 
-    def of_the_whole():
-        wanted = [what for what in disk if what[0] == "moved" or what == parent]
-        first = next((i for i, what in enumerate(disk) if what[0] == "removed"), None)
+    def moves():
+        kept = [entry for entry in disk if entry[0] == "moved" or entry == parent]
+        first = next((i for i, entry in enumerate(disk) if entry[0] == "removed"), None)
         if first is not None:
             assert disk.index(parent) < first
         disk.clear()
-        return wanted
+        return kept
 
     manifest = ("moved", checkpoint.MANIFEST, [])
     checkpoint.commit(folder, write("old"))
-    assert of_the_whole() == [manifest, ("moved", "step-000001", []), parent]
+    assert moves() == [manifest, ("moved", "step-000001", []), parent]
     checkpoint.commit(folder, write("new"))
-    assert of_the_whole() == [
+    assert moves() == [
         manifest, ("moved", "step-000001.old", []), ("moved", "step-000001", []), parent,
     ]  # fmt: skip
 
 
-def test_a_file_is_thinned_out_after_the_disk_has_a_manifest_without_it(tmp_path, disk):
+def test_a_file_is_removed_after_the_disk_has_a_manifest_without_it(tmp_path, disk):
     folder = tmp_path / "step-000001"
     checkpoint.commit(folder, write("content"))
     disk.clear()
-    checkpoint.thin(folder, "a")
+    checkpoint.remove_file(folder, "a")
     (new, _), *then = disk
-    assert new == "synced"  # the manifest under its passing name
+    assert new == "synced"  # the temporary manifest
     assert then == [
         ("moved", checkpoint.MANIFEST, []), ("synced", folder.stat().st_ino), ("removed", "a"),
     ]  # fmt: skip
 
 
-def test_a_clock_tells_of_a_log_that_is_on_the_disk(tmp_path, disk):
+def test_the_log_is_on_the_disk_before_a_clock_that_describes_it(tmp_path, disk):
     run = store(tmp_path)
     run.append_metrics({"step": 1})
     disk.clear()
@@ -256,24 +258,22 @@ def test_a_clock_tells_of_a_log_that_is_on_the_disk(tmp_path, disk):
     assert run.clock(tmp_path)["metrics_bytes"] == len('{"step": 1}\n')
 
 
-def test_what_a_run_is_and_how_it_ended_outlast_a_power_cut_and_heartbeats_do_not_wait(
-    tmp_path, disk
-):
+def test_config_state_and_changes_survive_a_power_cut_and_heartbeats_do_not_wait(tmp_path, disk):
     run = store(tmp_path)
-    for write_down in (
+    for write_file in (
         lambda: run.write_config({"seed": 0}), lambda: run.write_identity({"seed": 0}),
         lambda: run.write_data({"train": {}}), lambda: run.set_status(state="done"),
-        lambda: mark(run, ["torch"]), lambda: set_queued(run, "job 1"),
+        lambda: record_changes(run, ["torch"]), lambda: set_queued(run, "job 1"),
     ):  # fmt: skip
         disk.clear()
-        write_down()
-        assert [what for what, *_ in disk] == ["synced", "moved", "synced"]
+        write_file()
+        assert [name for name, *_ in disk] == ["synced", "moved", "synced"]
     disk.clear()
     run.set_status(step=3)
-    assert [what for what, *_ in disk] == ["moved"]
+    assert [name for name, *_ in disk] == ["moved"]
 
 
-def test_a_process_that_dies_while_it_thins_a_checkpoint_leaves_the_rest_whole(
+def test_a_process_that_dies_while_it_removes_a_file_leaves_a_valid_checkpoint(
     tmp_path, monkeypatch
 ):
     folder = tmp_path / "step-000001"
@@ -284,14 +284,14 @@ def test_a_process_that_dies_while_it_thins_a_checkpoint_leaves_the_rest_whole(
             for name in ("fsync", "replace", "unlink"):
                 dying.setattr(os, name, dead_after(survived, calls, getattr(os, name)))
             with pytest.raises(OSError, match="dead"):
-                checkpoint.thin(folder, "a")
+                checkpoint.remove_file(folder, "a")
         assert checkpoint.damage(folder) is None, survived
-        checkpoint.thin(folder, "a")
+        checkpoint.remove_file(folder, "a")
         assert checkpoint.damage(folder) is None and not (folder / "a").exists()
 
 
 def dead_after(survived, calls, plain):
-    """An operation of the disk that works in the first so many calls of all."""
+    """A disk operation that fails after a number of calls of all such operations."""
 
     def operation(*args, **kwargs):
         if next(calls) >= survived:
@@ -306,15 +306,15 @@ def kept(run, folder, step):
     run.write_clock(folder, step, float(step), True)
 
 
-def test_a_checkpoint_of_another_step_or_run_is_named_and_passed_over(tmp_path):
+def test_a_checkpoint_of_another_step_or_run_is_named_and_skipped(tmp_path):
     run, other = store(tmp_path), store(tmp_path, "seed=1")
     for owner, step in ((run, 1), (run, 2), (other, 4)):
         checkpoint.commit(owner.checkpoint(step), lambda f, o=owner, s=step: kept(o, f, s))
     shutil.copytree(run.checkpoint(1), run.checkpoint(3))
     shutil.copytree(other.checkpoint(4), run.checkpoint(4))
-    found, complaints = newest_checkpoint(run, "a")
-    assert found == run.checkpoint(2)
-    assert complaints == {
+    newest, faults = newest_checkpoint(run, "a")
+    assert newest == run.checkpoint(2)
+    assert faults == {
         run.checkpoint(4): f"it is step 4 of run {other.folder.name}",
         run.checkpoint(3): f"it is step 1 of run {run.folder.name}",
     }
@@ -322,9 +322,9 @@ def test_a_checkpoint_of_another_step_or_run_is_named_and_passed_over(tmp_path):
 
 def store(tmp_path, *overrides):
     config = composed(f"runs_dir={tmp_path}", *overrides)
-    made = freeze(config)
-    assert made.config() == config
-    return made
+    run = freeze(config)
+    assert run.config() == config
+    return run
 
 
 def test_status_is_pending_at_first_and_keeps_what_it_knew(tmp_path):
@@ -340,7 +340,7 @@ def test_status_is_pending_at_first_and_keeps_what_it_knew(tmp_path):
     }  # fmt: skip
 
 
-def test_lines_are_whole_and_a_cut_off_one_is_left_out(tmp_path):
+def test_an_incomplete_last_line_is_ignored(tmp_path):
     path = tmp_path / "deep" / "lines.jsonl"
     append(path, [{"a": 1}, {"a": "\ud800"}])
     with path.open("a") as file:
@@ -362,7 +362,7 @@ def test_lines_are_read_up_to_the_first_damaged_one(tmp_path):
 def test_equal_rollouts_give_equal_bytes_whenever_they_are_written(monkeypatch):
     def at(seconds):
         monkeypatch.setattr("time.time", lambda: seconds)
-        return packed([{"text": "a"}])
+        return gzip_lines([{"text": "a"}])
 
     assert at(0.0) == at(1e9)
 
@@ -372,15 +372,15 @@ def test_a_run_has_one_name_in_whatever_order_its_keys_come():
     assert fingerprint({"seed": 0, "lr": 1}) != fingerprint({"seed": 1, "lr": 0})
 
 
-def test_a_run_is_marked_with_each_change_once(tmp_path):
+def test_each_change_of_a_run_is_recorded_once(tmp_path):
     run = store(tmp_path)
-    assert marks(run) == []
+    assert recorded_changes(run) == []
     for changes in (["torch"], ["torch", "data"], ["data"]):
-        mark(run, changes)
-    assert marks(run) == ["torch", "data"]
+        record_changes(run, changes)
+    assert recorded_changes(run) == ["torch", "data"]
 
 
-def test_a_key_that_is_gone_is_a_difference():
+def test_a_missing_key_is_a_difference():
     assert difference({"a": 1, "b": 2}, {"b": 2, "c": 3}) == ["a: 1 -> nothing", "c: nothing -> 3"]
 
 
@@ -396,11 +396,11 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, request):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_steps_that_were_not_applied_are_told_from_the_others(tmp_path):
+def test_steps_that_were_not_applied_are_read_from_the_log(tmp_path):
     run = store(tmp_path)
     for step, why in ((1, None), (2, "the loss is NaN"), (3, None)):
         run.append_metrics({"step": step, "nonfinite": why, "logprob_gap_mean": step / 4})
-    assert void_steps(run) == {2} and gaps(run) == [0.25, 0.5, 0.75]
+    assert skipped_steps(run) == {2} and logprob_gaps(run) == [0.25, 0.5, 0.75]
 
 
 def test_everything_that_a_killed_process_left_is_found(tmp_path):
@@ -412,11 +412,11 @@ def test_everything_that_a_killed_process_left_is_found(tmp_path):
         path = run.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("12345")
-    assert sorted(leftovers(run)) == sorted(run.folder / name for name in left)
+    assert sorted(abandoned_paths(run)) == sorted(run.folder / name for name in left)
     assert size(run.checkpoints) == 4 * 5 and size(run.checkpoints / "c.trash") == 5
 
 
-def test_rolling_back_forgets_what_came_after(tmp_path):
+def test_rolling_back_discards_what_came_after(tmp_path):
     run = store(tmp_path)
     for step in (1, 2, 3):
         run.append_metrics({"step": step})
@@ -436,7 +436,7 @@ def test_rolling_back_forgets_what_came_after(tmp_path):
     assert sorted((run.folder / "nonfinite").iterdir()) == [run.nonfinite(1), run.nonfinite(2)]
 
 
-def test_a_run_folder_has_one_owner_and_a_dead_one_lets_go(tmp_path):
+def test_a_run_folder_has_one_owner_whose_death_releases_it(tmp_path):
     run = store(tmp_path)
     hold = (
         "import sys; from pods.runs.store import RunStore; from pathlib import Path\n"
@@ -456,7 +456,7 @@ def test_a_run_folder_has_one_owner_and_a_dead_one_lets_go(tmp_path):
         pass
 
 
-def test_two_can_look_at_a_lock_at_once(tmp_path):
+def test_two_processes_can_ask_about_a_lock_at_once(tmp_path):
     path = tmp_path / ".lock"
     assert not is_held(path) and not path.exists()
     path.touch()
@@ -469,7 +469,7 @@ def test_two_can_look_at_a_lock_at_once(tmp_path):
     "content", ["", "[]", "{}", '{"train": {"sha256": "a"}}', '{"train": 1, "test": 1}',
                 '{"train": {"sha256": 1}, "test": {"sha256": 2}}'],
 )  # fmt: skip
-def test_data_that_says_no_hashes_is_damaged(tmp_path, content):
+def test_data_without_hashes_are_damaged(tmp_path, content):
     run = store(tmp_path)
     run.data_path.write_text(content)
     with pytest.raises(ValueError, match=r"data\.json is damaged"):
@@ -481,7 +481,7 @@ def test_status_tells_a_lost_run_from_a_running_one(tmp_path):
     run.set_status(state="running", pid=os.getpid(), host=socket.gethostname())
     with run.lock():
         assert statuses([run.folder])[0]["state"] == "running"
-    rows = statuses([run.folder])  # its process let go, and never said that it ended
+    rows = statuses([run.folder])  # its process released the lock, but wrote no end
     assert rows[0]["state"] == "lost"
     assert "max_variance" in format_statuses(rows) and "lost" in format_statuses(rows)
 
@@ -494,7 +494,7 @@ def test_a_run_in_progress_is_not_frozen_again(tmp_path):
     assert run.config_path.read_bytes() == before
 
 
-def test_stopgap_checkpoints_go_even_if_one_is_half_gone(tmp_path):
+def test_stopgap_checkpoints_are_removed_even_if_one_is_half_removed(tmp_path):
     run = store(tmp_path)
     for step, evaluation in ((0, True), (3, False), (4, False), (5, True), (6, False)):
         checkpoint.commit(
@@ -503,13 +503,13 @@ def test_stopgap_checkpoints_go_even_if_one_is_half_gone(tmp_path):
         )
     (run.checkpoint(4) / "clock.json").unlink()  # a process died while removing it
     assert evaluation_points(run) == {0: 0.0, 5: 5.0}
-    drop_stopgaps(run, 6)
+    remove_stopgaps(run, 6)
     assert evaluation_points(run) == {0: 0.0, 5: 5.0}
     assert not run.checkpoint(3).exists()
     assert run.checkpoint(6).exists()  # there is no later one yet
 
 
-def test_a_log_that_cannot_be_read_condemns_no_checkpoint(tmp_path, monkeypatch):
+def test_a_log_that_cannot_be_read_makes_no_checkpoint_damaged(tmp_path, monkeypatch):
     run = store(tmp_path)
     for step in (1, 2):
         checkpoint.commit(run.checkpoint(step), lambda f, s=step: kept(run, f, s))
@@ -527,7 +527,7 @@ def test_a_log_that_cannot_be_read_condemns_no_checkpoint(tmp_path, monkeypatch)
     assert newest_checkpoint(run, "a") == (run.checkpoint(2), {})
 
 
-def test_a_point_whose_clock_is_damaged_is_no_point_and_nothing_trips_over_it(tmp_path):
+def test_a_checkpoint_with_a_damaged_clock_is_no_evaluation_point(tmp_path):
     for number, content in enumerate(('{"stdp": 0}', "[]", "3", "{", '{"step": 0}')):
         run = store(tmp_path, f"seed={number}")
         for step in (0, 1, 2):
@@ -535,7 +535,7 @@ def test_a_point_whose_clock_is_damaged_is_no_point_and_nothing_trips_over_it(tm
         assert evaluation_points(run) == {0: 0.0, 1: 1.0, 2: 2.0}
         (run.checkpoint(0) / "clock.json").write_text(content)
         assert evaluation_points(run) == {1: 1.0, 2: 2.0}
-        drop_stopgaps(run, 2)
+        remove_stopgaps(run, 2)
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from compose import composed
 
-from pods.method import walk as walks
-from pods.method.greso import Greso, moved
+from pods.method import prompt_order
+from pods.method.greso import Greso, adjust_p
 from pods.method.group_filter import informative, next_batch
 from pods.method.mopps import Mopps
-from pods.method.prompts import Uniform, dump, restore, start
+from pods.method.prompt_order import Outcome, PromptOrder
+from pods.method.prompt_selection import Uniform, dump, restore, start
 from pods.method.rules import random
-from pods.method.walk import Outcome, Walk
-from pods.records import Grade, Parts
-from pods.step_record import metrics, rollout_rows
+from pods.training.metrics import metrics, rollout_rows
+from pods.types import Grade, Grader, Parts
 
 N = 4
 
@@ -25,20 +25,20 @@ class Scripted:
     """A walk through 0, 1, 2, ... again and again, with draws that are written down."""
 
     def __init__(self, pool, uniforms=None):
-        self.pool, self.uniforms, self.place = pool, uniforms or {}, 0
+        self.pool, self.uniforms, self.position = pool, uniforms or {}, 0
 
-    def problem(self, place):
-        return place % self.pool
+    def problem(self, position):
+        return position % self.pool
 
-    def epoch(self, place):
-        return place // self.pool
+    def epoch(self, position):
+        return position // self.pool
 
-    def draws(self, purpose, place):
-        self.place = place
+    def rng(self, purpose, position):
+        self.position = position
         return self
 
     def random(self):
-        return self.uniforms.get(self.place, 0.6)
+        return self.uniforms.get(self.position, 0.6)
 
     def beta(self, alpha, beta):
         return alpha / (alpha + beta)  # the posterior's mean: no luck
@@ -76,14 +76,14 @@ GRESO = [  # taken, passed over, outcomes, rows afterwards, p_easy, p_hard
 def test_a_trace_of_greso_by_hand():
     words = ("target_easy=0.25", "target_hard=0.5", "adjust_after=2")
     config = composed(*(f"prompts.greso.{word}" for word in words)).prompts
-    walk, selector = Scripted(4, {24: 0.9, 31: 0.9}), Greso(p_easy=0.5, p_hard=0.5)
+    order, selector = Scripted(4, {24: 0.9, 31: 0.9}), Greso(p_easy=0.5, p_hard=0.5)
     for taken, passed_over, outcomes, streaks, p_easy, p_hard in GRESO:
-        chosen, selector = selector.choose(walk, 2, config)
+        chosen, selector = selector.choose(order, 2, config)
         assert (list(chosen.problems), chosen.passed_over) == (taken, passed_over)
-        selector = selector.observe(walk, outcomes, config)
+        selector = selector.observe(order, outcomes, config)
         assert selector.streaks == streaks
         assert (selector.p_easy, selector.p_hard) == pytest.approx((p_easy, p_hard))
-    assert selector.place == 22 + sum(row[1] for row in GRESO)
+    assert selector.position == 22 + sum(row[1] for row in GRESO)
 
 
 def test_gresos_chance_to_pass_over():
@@ -91,7 +91,7 @@ def test_gresos_chance_to_pass_over():
     known = Greso(p_easy=0.4, p_hard=0.8, streaks={"1": 1, "2": 3, "3": -3, "4": 30})
     chances = [known.p_filter(problem, config) for problem in range(5)]
     assert chances == pytest.approx([0.0, 0.6, 1 - 0.4**3, 1 - 0.8**3, 0.99])
-    assert moved(0.055, True, config) == 0.05 and moved(0.945, False, config) == 0.95
+    assert adjust_p(0.055, True, config) == 0.05 and adjust_p(0.945, False, config) == 0.95
 
 
 def test_greso_never_passes_over_a_problem_that_it_knows_nothing_of():
@@ -103,7 +103,7 @@ def test_greso_never_passes_over_a_problem_that_it_knows_nothing_of():
 @pytest.mark.parametrize(("share", "end"), [(0.2, 0.05), (0.02, 0.95)])
 def test_gresos_p_follows_the_share_whatever_the_size_of_a_step(prompts, share, end):
     config, rng = composed("prompts.greso.adjust_after=64").prompts, np.random.default_rng(0)
-    selector = Greso(p_easy=0.5, p_hard=0.5, place=8)  # in the second epoch
+    selector = Greso(p_easy=0.5, p_hard=0.5, position=8)  # in the second epoch
     for _ in range(100 * 64 // min(prompts, 64)):
         outcomes = [easy(0) if rng.random() < share else mixed(0) for _ in range(prompts)]
         selector = selector.observe(Scripted(4), outcomes, config)
@@ -113,25 +113,25 @@ def test_gresos_p_follows_the_share_whatever_the_size_of_a_step(prompts, share, 
 def test_greso_passes_over_most_problems_that_stay_without_variance():
     """Rows last ten epochs on average: a problem without variance stays so with chance 0.9."""
     config, pool, epochs = composed().prompts, 600, 12
-    rng, walk = np.random.default_rng(0), Walk(0, pool)
+    rng, order = np.random.default_rng(0), PromptOrder(0, pool)
     kind = rng.choice(["easy", "hard", "mixed"], pool, p=[0.25, 0.25, 0.5])
     blank = passed = taken_mixed = came_mixed = 0
     selector = start(replace(config, selector="greso"))
     epoch = 0
-    while selector.place < pool * epochs:
-        before = selector.place
-        chosen, selector = selector.choose(walk, 8, config)
-        came = [walk.problem(place) for place in range(before, selector.place)]
-        if walk.epoch(before) > 0:
+    while selector.position < pool * epochs:
+        before = selector.position
+        chosen, selector = selector.choose(order, 8, config)
+        came = [order.problem(position) for position in range(before, selector.position)]
+        if order.epoch(before) > 0:
             blank += sum(kind[p] != "mixed" for p in came)
             passed += sum(kind[p] != "mixed" for p in came)
             passed -= sum(kind[p] != "mixed" for p in chosen.problems)
             came_mixed += sum(kind[p] == "mixed" for p in came)
             taken_mixed += sum(kind[p] == "mixed" for p in chosen.problems)
         fared = {"easy": easy, "hard": hard, "mixed": mixed}
-        selector = selector.observe(walk, [fared[kind[p]](p) for p in chosen.problems], config)
-        if walk.epoch(selector.place) > epoch:
-            epoch = walk.epoch(selector.place)
+        selector = selector.observe(order, [fared[kind[p]](p) for p in chosen.problems], config)
+        if order.epoch(selector.position) > epoch:
+            epoch = order.epoch(selector.position)
             leave = (kind != "mixed") & (rng.random(pool) >= 0.9)
             enter = (kind == "mixed") & (rng.random(pool) < 0.1)
             kind[enter] = rng.choice(["easy", "hard"], enter.sum())
@@ -159,20 +159,22 @@ MOPPS = [  # taken, right of four, (alpha, beta) afterwards
 
 def test_a_trace_of_mopps_by_hand():
     config = composed("prompts.mopps.candidates=2", "prompts.mopps.decay=0.5").prompts
-    walk, selector = Scripted(6), Mopps()
+    order, selector = Scripted(6), Mopps()
     for step, (taken, right, posterior) in enumerate(MOPPS, 1):
-        chosen, selector = selector.choose(walk, 1, config)
+        chosen, selector = selector.choose(order, 1, config)
         assert (list(chosen.problems), chosen.passed_over) == ([taken], 1)
-        selector = selector.observe(walk, [mixed(taken, right)], config)
+        selector = selector.observe(order, [mixed(taken, right)], config)
         assert selector.posterior(taken) == pytest.approx(posterior)
-        assert selector.place == 2 * step
+        assert selector.position == 2 * step
 
 
 def test_mopps_draws_from_the_posterior():
     config = composed("prompts.mopps.candidates=2").prompts
     known = Mopps(posteriors={"0": (90.0, 10.0)})  # mean 0.9; against a rate drawn evenly
-    seeds = [known.choose(Walk(seed, 2), 1, config) for seed in range(3000)]
-    places = [replace(known, place=2 * i).choose(Walk(0, 2), 1, config) for i in range(3000)]
+    seeds = [known.choose(PromptOrder(seed, 2), 1, config) for seed in range(3000)]
+    places = [
+        replace(known, position=2 * i).choose(PromptOrder(0, 2), 1, config) for i in range(3000)
+    ]
     for drawn in (seeds, places):
         # problem 1 is nearer a half where |u - 1/2| < |x - 1/2|: with chance 2 E|x - 1/2| = 0.8
         taken = [chosen.problems == [1] for chosen, _ in drawn]
@@ -189,15 +191,15 @@ def test_mopps_looks_for_the_target_of_the_config():
 
 def test_mopps_takes_problems_of_middling_success():
     config, pool = composed("prompts.mopps.candidates=8").prompts, 400
-    rng, walk = np.random.default_rng(0), Walk(0, pool)
+    rng, order = np.random.default_rng(0), PromptOrder(0, pool)
     rates = np.linspace(0, 1, pool)
     selector, chosen_rates = start(replace(config, selector="mopps")), []
     for _ in range(400):
-        chosen, selector = selector.choose(walk, 8, config)
+        chosen, selector = selector.choose(order, 8, config)
         assert len(set(chosen.problems)) == 8
         right = rng.binomial(8, rates[list(chosen.problems)])
         outcomes = [mixed_of(8, p, r) for p, r in zip(chosen.problems, right, strict=True)]
-        selector = selector.observe(walk, outcomes, config)
+        selector = selector.observe(order, outcomes, config)
         chosen_rates.append(rates[list(chosen.problems)])
     late = np.concatenate(chosen_rates[300:])
     assert abs(late.mean() - 0.5) < 0.03
@@ -210,22 +212,22 @@ def mixed_of(n, problem, right):
 
 def test_more_candidates_than_the_pool_has_are_each_looked_at_once():
     config = composed("prompts.mopps.candidates=16").prompts
-    chosen, selector = Mopps().choose(Walk(0, 5), 2, config)
-    assert len(set(chosen.problems)) == 2 and (chosen.passed_over, selector.place) == (30, 32)
+    chosen, selector = Mopps().choose(PromptOrder(0, 5), 2, config)
+    assert len(set(chosen.problems)) == 2 and (chosen.passed_over, selector.position) == (30, 32)
 
 
 @pytest.mark.parametrize("name", ["uniform", "greso", "mopps"])
 def test_a_selector_that_went_through_json_goes_on_the_same(name):
     config, rng = replace(composed().prompts, selector=name), np.random.default_rng(0)
-    walk = Walk(0, 20)
+    order = PromptOrder(0, 20)
 
     def steps(selector, count, rng):
         seen = []
         for _ in range(count):
-            chosen, selector = selector.choose(walk, 3, config)
+            chosen, selector = selector.choose(order, 3, config)
             right = rng.integers(0, 9, 3)
             outcomes = [mixed_of(8, p, r) for p, r in zip(chosen.problems, right, strict=True)]
-            selector = selector.observe(walk, outcomes, config)
+            selector = selector.observe(order, outcomes, config)
             seen.append((list(chosen.problems), chosen.passed_over))
         return selector, seen
 
@@ -247,10 +249,14 @@ def test_what_is_informative():
 
 def test_how_many_prompts_are_sampled_next():
     config = replace(composed("arm=greso").group_filter, batch=384, min_batch=64)
-    assert next_batch(config, 256, 200, sampled=384, fruitful=200) == 134  # 56 * 384/200 * 1.25
-    assert next_batch(config, 256, 255, sampled=384, fruitful=255) == 64  # 1.9: at least 64
-    assert next_batch(config, 256, 10, sampled=384, fruitful=10) == 384  # 11,808: at most 384
-    assert next_batch(config, 256, 0, sampled=384, fruitful=0) == 384
+    assert (
+        next_batch(config, 256, 200, sampled=384, num_informative=200) == 134
+    )  # 56 * 384/200 * 1.25
+    assert next_batch(config, 256, 255, sampled=384, num_informative=255) == 64  # 1.9: at least 64
+    assert (
+        next_batch(config, 256, 10, sampled=384, num_informative=10) == 384
+    )  # 11,808: at most 384
+    assert next_batch(config, 256, 0, sampled=384, num_informative=0) == 384
     assert next_batch(replace(config, adaptive=False), 256, 255, 384, 255) == 384
 
 
@@ -274,7 +280,7 @@ DAPO = [  # sampled in batches, trained on
 def test_a_trace_of_daposs_dynamic_sampling_by_hand(monkeypatch):
     from test_train import loop
 
-    monkeypatch.setattr(walks, "_order", Order())
+    monkeypatch.setattr(prompt_order, "_permutation", Order())
     made, updates = loop("group_filter=resample", "group_filter.batch=3", "budget.max_steps=12")
     steps = list(made.steps(0, Uniform()))
     assert len(steps) == 12
@@ -282,7 +288,7 @@ def test_a_trace_of_daposs_dynamic_sampling_by_hand(monkeypatch):
     for step, (batches, trained) in zip(steps, DAPO * 3, strict=True):
         assert [[p for (p,) in next(calls)[0]] for _ in batches] == batches
         assert step.batches == len(batches) and step.prompts == 3 * len(batches)
-        assert [group.place for group in step.groups if group.trained] == trained
+        assert [group.problem_index for group in step.groups if group.trained] == trained
     for rollouts, signs, _ in updates:
         assert len(rollouts) == 4 and np.abs(signs).min() > 0.5  # no group without a gradient
     assert next(calls, None) is None
@@ -293,7 +299,7 @@ def test_a_trace_of_daposs_dynamic_sampling_by_hand(monkeypatch):
 def test_resampling_is_bounded_and_trains_on_what_there_is(monkeypatch):
     from test_train import loop
 
-    monkeypatch.setattr(walks, "_order", Order())
+    monkeypatch.setattr(prompt_order, "_permutation", Order())
     words = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=3")
     made, updates = loop(*words, "group_filter.max_batches=4")
     step = made.step(1, Uniform())  # 0, 1, 2, 3: two of three
@@ -315,13 +321,13 @@ def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(monkey
     """
     from test_train import loop
 
-    monkeypatch.setattr(walks, "_order", Order())
+    monkeypatch.setattr(prompt_order, "_permutation", Order())
     made, _ = loop("group_filter=resample", "group_filter.batch=3", "group_filter.adaptive=true",
                    "group_filter.margin=1", "prompts_per_step=5")  # fmt: skip
     step = made.step(1, Uniform())
     batches = [[0, 1, 2], [3, 4, 0], [1], [2, 3, 4]]
     assert [[p for (p,) in call[0]] for call in made.engine.calls] == batches
-    assert [group.place for group in step.groups if group.trained] == [0, 2, 4, 0, 2]
+    assert [group.problem_index for group in step.groups if group.trained] == [0, 2, 4, 0, 2]
 
 
 RESAMPLED = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=2")
@@ -330,15 +336,15 @@ RESAMPLED = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=
 def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(monkeypatch):
     from test_train import loop
 
-    monkeypatch.setattr(walks, "_order", Order())
+    monkeypatch.setattr(prompt_order, "_permutation", Order())
     made, _ = loop(*RESAMPLED, "prompts=mopps", "prompts.mopps.candidates=2")
     step = made.step(1, start(made.config.prompts))
-    assert step.passed_over == step.batches > 1 and step.spared == 0
+    assert step.passed_over == step.batches > 1 and step.saved_prompts == 0
     made, _ = loop(*RESAMPLED, "prompts=greso")
     streaks = dict.fromkeys("0123", 9)  # 4 alone has a good chance, and it is informative
     step = made.step(1, Greso(p_easy=0.5, p_hard=0.5, streaks=streaks))
-    assert [group.place for group in step.groups] == [4, 4]
-    assert step.batches == 2 and step.spared == step.passed_over == 8
+    assert [group.problem_index for group in step.groups] == [4, 4]
+    assert step.batches == 2 and step.saved_prompts == step.passed_over == 8
     assert metrics(step)["rollouts_saved"] == 8 * 4
 
 
@@ -355,7 +361,8 @@ def test_the_rules_draws_differ_between_the_samplings_of_a_step():
 def test_the_group_filter_goes_by_the_metric_of_the_config(metric, trained):
     from test_train import TASK, loop
 
-    formed = replace(TASK, grade=lambda text, gold: Grade("wrong", True, Parts(0.0, float(text))))
+    grader = Grader(lambda text, gold: Grade("wrong", True, Parts(0.0, float(text))))
+    formed = replace(TASK, train_grader=grader)
     made, updates = loop("group_filter=skip", f"group_filter.metric={metric}", "prompts_per_step=2")
     step = replace(made, task=formed, prompts=[(0,)] * 5).step(1, Uniform())
     assert sum(group.trained for group in step.groups) == trained == 2 * len(updates)
@@ -370,14 +377,15 @@ def test_a_void_step_moves_on_and_teaches_prompt_selection_nothing():
     from test_train import TASK, grade, loop
 
     spoiled = replace(
-        TASK, grade=lambda text, gold: replace(grade(text, gold), parts=Parts(np.nan))
+        TASK,
+        train_grader=Grader(lambda text, gold: replace(grade(text, gold), parts=Parts(np.nan))),
     )
     for name, key in (("greso", "streaks"), ("mopps", "posteriors")):
         made, updates = loop(f"prompts={name}", "prompts_per_step=4", "prompts.mopps.candidates=1")
         first = start(made.config.prompts)
         step = replace(made, task=spoiled).step(1, first)
         assert step.nonfinite is not None and updates == []
-        assert step.selector == replace(first, place=4)
+        assert step.selector == replace(first, position=4)
         assert metrics(step)["zero_variance_fraction"] is None
         assert dump(made.step(1, first).selector)[key]  # the same step, sound, teaches something
 
@@ -385,7 +393,7 @@ def test_a_void_step_moves_on_and_teaches_prompt_selection_nothing():
 def test_what_is_written_of_a_step_that_resampled(monkeypatch):
     from test_train import loop
 
-    monkeypatch.setattr(walks, "_order", Order())
+    monkeypatch.setattr(prompt_order, "_permutation", Order())
     made, _ = loop("group_filter=resample", "group_filter.batch=3")
     step = made.step(3, Uniform(6))  # 1, 2, 3 and then 4, 0, 1; trained on 2 and 4
     line, rows = metrics(step), list(rollout_rows(step))
@@ -402,9 +410,9 @@ def test_what_counts_as_spared():
     config = composed("prompts.mopps.candidates=3").prompts
     known = Greso(p_easy=0.5, p_hard=0.5, streaks={"0": 9, "1": -9, "2": 9})
     chosen, _ = known.choose(Scripted(4), 1, config)
-    assert (chosen.problems, chosen.passed_over, chosen.spared) == ([3], 3, 3)
+    assert (chosen.problems, chosen.passed_over, chosen.saved_prompts) == ([3], 3, 3)
     chosen, _ = Mopps().choose(Scripted(4), 1, config)
-    assert (chosen.passed_over, chosen.spared) == (2, 0)
+    assert (chosen.passed_over, chosen.saved_prompts) == (2, 0)
 
 
 def test_groups_of_a_prompt_are_selected_apart_and_told_together():
@@ -419,5 +427,5 @@ def test_groups_of_a_prompt_are_selected_apart_and_told_together():
     ]  # fmt: skip
     assert len(updates[0][0]) == 2 * 3 * 2 and step.prompts == 2
     for group in step.groups[::3]:
-        seen = np.array(step.selector.posterior(group.place)) - 1
-        assert seen.tolist() == ([6, 6] if group.place % 2 == 0 else [0, 12])
+        seen = np.array(step.selector.posterior(group.problem_index)) - 1
+        assert seen.tolist() == ([6, 6] if group.problem_index % 2 == 0 else [0, 12])

@@ -16,28 +16,22 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-import torch
 from compose import composed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from running import run_folder, science_of, start, wait_for
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
 
-from pods.policy.export import merged_weights
-from pods.policy.load import Policy
-from pods.policy.packing import divide
-from pods.policy.sharding import Gathered
-from pods.policy.team import ALONE, Team
-from pods.records import Rollout
+from pods.config.parse import ConfigError
+from pods.launch.local_processes import MAIN_PROCESS
+from pods.policy.packing import split_among_processes
+from pods.policy.process_group import ProcessGroup
 from pods.runs.attempts import environments
 from pods.runs.files import read_lines
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint
-from pods.runs.home import weights
 from pods.runs.store import OPTIMIZER, RunStore
-from pods.torchrun import LEADER
-from pods.validate import ConfigError
+from pods.types import Rollout
 
 BY_HAND = ("-m", "torch.distributed.run", "--standalone")
 SCRIPT = Path(__file__).with_name("several.py")
@@ -69,7 +63,8 @@ def steps(
         if by_hand:
             command += [*BY_HAND, f"--nproc-per-node={processes}", f"--log-dir={folder}"]
         else:
-            command += ["-m", "pods.torchrun", str(folder / "private"), str(processes)]
+            command += ["-m", "pods.launch.local_processes"]
+            command += [str(folder / "private"), str(processes)]
         words = (*words, f"hardware.processes={processes}")
     done = subprocess.run(
         [*command, str(SCRIPT), str(folder), *STEPS, *words],
@@ -113,43 +108,6 @@ def test_processes_together_are_one_process(way, tmp_path):
             assert written[0].read_text() == written[1].read_text()
 
 
-def test_a_whole_copy_is_the_model_as_it_loads_in_the_engines_dtype():
-    """Weights are rounded, and nothing else: not the angles of positions."""
-    place = weights(composed().model)
-    copy = Gathered(AutoModelForCausalLM.from_pretrained(place), torch.bfloat16, "cpu", ALONE)
-    loaded = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16)
-    ids = torch.arange(60)[None] % 19
-    with torch.no_grad():
-        assert torch.equal(copy.model(ids).logits, loaded(ids).logits)
-        copy.remember()
-        assert copy.follow() == 1.0
-        copy.source.get_input_embeddings().weight.mul_(2)  # tied: the output layer's too
-        assert torch.equal(copy.model(ids).logits, loaded(ids).logits)
-        assert copy.follow() == pytest.approx(1.0, abs=0.01)  # a large change
-        loaded.get_input_embeddings().weight.mul_(2)
-        assert torch.equal(copy.model(ids).logits, loaded(ids).logits)
-
-
-def test_a_copy_says_what_rounding_leaves_of_a_change():
-    """As the merge into vLLM's weights does: the same sums, weight by weight."""
-    source = AutoModelForCausalLM.from_pretrained(weights(composed().model))
-    noise = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for weight in source.parameters():
-            weight.copy_(weight.bfloat16())  # as most models ship
-    copy = Gathered(source, torch.bfloat16, "cpu", ALONE)
-    copy.remember()
-    start = {k: v.detach().clone() for k, v in source.named_parameters()}
-    with torch.no_grad():
-        for weight in source.parameters():
-            weight.add_(1e-4 * torch.randn(weight.shape, generator=noise))
-        policy = Policy(source, None, None)
-        rows = [row[2:] for row in merged_weights(policy, torch.bfloat16, start)]
-    carried, wanted = (sum(float(row[i]) for row in rows) for i in (0, 1))
-    assert 0 < carried / wanted < 0.9  # most weights are coarser than that
-    assert copy.follow() == pytest.approx(carried / wanted, rel=1e-4)
-
-
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), min_size=1, max_size=40),
@@ -161,7 +119,7 @@ def test_each_process_gets_its_share_of_the_tokens(drawn, parts):
         for prompt, length in drawn
     ]
     members = list(range(0, len(rollouts), 2))
-    dealt = divide(rollouts, members, parts)
+    dealt = split_among_processes(rollouts, members, parts)
     assert len(dealt) == parts and sorted(i for part in dealt for i in part) == members
     costs = [sum(len(rollouts[i].completion_ids) for i in part) for part in dealt]
     prompts = sum({len(rollouts[i].prompt_ids) for i in members})
@@ -175,10 +133,12 @@ def test_each_process_gets_its_share_of_the_tokens(drawn, parts):
 
 def test_shares_are_all_of_it_in_order():
     for size in (1, 2, 3, 8):
-        team = Team()
-        team.size = size
+        process_group = ProcessGroup()
+        process_group.size = size
         for count in range(20):
-            shares = [team.share(count, rank) for rank in range(size)]
+            shares = []
+            for process_group.rank in range(size):
+                shares.append(process_group.share(count))
             assert [i for share in shares for i in share] == list(range(count))
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
@@ -213,9 +173,9 @@ def leaves_nothing(tmp_path_factory, monkeypatch):
 def leader_of(folder: Path) -> int | None:
     """Of the newest attempt, once it is at work."""
     newest = sorted(folder.glob("runs/*/*/*/seed*/attempts/*"))[-1:]
-    if not newest or not (newest[0] / LEADER).exists():
+    if not newest or not (newest[0] / MAIN_PROCESS).exists():
         return None
-    return json.loads((newest[0] / LEADER).read_text())["pid"]
+    return json.loads((newest[0] / MAIN_PROCESS).read_text())["pid"]
 
 
 def steps_made(folder: Path) -> int:
@@ -247,7 +207,7 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
         assert process.returncode == 75, said
         made = steps_made(folder)
         code, said = run(folder, f"hardware.processes={then}", *words)
-        assert code == 0 and "going on from step" in said, said
+        assert code == 0 and "resuming from step" in said, said
         found, _ = science_of(run_folder(folder))
         assert 4 <= made < len(found) == 40
         for one, other in zip(lines, found, strict=True):
@@ -286,7 +246,7 @@ def test_a_process_that_dies_ends_the_run_which_goes_on(words, tmp_path):
             if victim in ("follower", "leader"):
                 assert f"process {int(victim == 'follower')} of the run ended by SIGKILL\n" in said
             assert store.status()["state"] == "preempted", said
-            assert "the same command goes on" in said
+            assert "run the same command again to resume" in said
         else:
             assert process.returncode == (-signal.SIGKILL if victim == "job" else 0), said
         assert not store.is_held()
@@ -347,7 +307,7 @@ def test_processes_that_torchrun_starts_by_hand_make_the_same_run(tmp_path):
     store = freeze(composed(*RUN, f"runs_dir={tmp_path / 'by hand' / 'runs'}"))
     done = subprocess.run(
         [sys.executable, *BY_HAND, "--nproc-per-node=2", f"--log-dir={tmp_path}",
-         "--module", "pods.job", str(store.folder)],
+         "--module", "pods.launch.job", str(store.folder)],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -386,7 +346,7 @@ def test_wrong_weights_are_one_line_whoever_finds_them(tmp_path):
 BREAKS = """
 import os
 if os.environ.get("RANK") == "1":
-    from pods.worker import Worker
+    from pods.training.worker import Worker
 
     update = Worker.update
 
@@ -421,16 +381,16 @@ def test_an_error_of_a_process_that_does_not_lead_fails_the_run(tmp_path, monkey
 SLOW = """
 import os, time
 if os.environ.get("RANK") == "1":
-    from pods.worker import Worker
+    from pods.training.worker import Worker
 
     generate = Worker.generate
 
-    def slow(worker, prompts, n, *others):
+    def slow(worker, request, *others):
         until = time.monotonic() + 14
-        while n == 16 and time.monotonic() < until:
+        while request.n == 16 and time.monotonic() < until:
             time.sleep(0.1)
             {sign}
-        return generate(worker, prompts, n, *others)
+        return generate(worker, request, *others)
 
     Worker.generate = slow
 """
@@ -444,12 +404,12 @@ def test_the_watchdog_waits_for_a_process_that_gets_on(sign, code, tmp_path, mon
     words = ("hardware.processes=2", "watchdog_seconds=6", "budget.max_steps=2")
     found, said = run(tmp_path, *words)
     assert found == code, said
-    assert ("no sign of life" in said) == (code == 75)
+    assert ("no heartbeat" in said) == (code == 75)
 
 
 LEAVES = """
 import atexit, sys
-from pods.torchrun import leave
+from pods.launch.local_processes import exit_immediately
 
 class Late:
     def __del__(self, write=sys.stderr.write):
@@ -458,7 +418,7 @@ class Late:
 kept = Late()
 atexit.register(print, "at exit")
 print("said")
-leave(3)
+exit_immediately(3)
 """
 
 
@@ -466,7 +426,7 @@ def test_a_process_leaves_without_the_end_of_python():
     left = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True,
                           check=False)  # fmt: skip
     assert (left.returncode, left.stdout, left.stderr) == (3, "said\nat exit\n", "")
-    alone = LEAVES.replace("leave(3)", "sys.exit(3)")
+    alone = LEAVES.replace("exit_immediately(3)", "sys.exit(3)")
     ended = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True,
                            check=False)  # fmt: skip
     assert (ended.returncode, ended.stderr) == (3, "too late")

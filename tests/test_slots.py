@@ -1,4 +1,4 @@
-"""Devices: one job's at a time, idle only where the next job does not fit, large jobs too."""
+"""Devices: each belongs to one job at a time, and is idle only if the next job does not fit."""
 
 import json
 import os
@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from running import start, wait_for
 
-from pods import dry_run, sweep
-from pods.launch import local
-from pods.slots import Slots, first
-from pods.validate import ConfigError
+from pods.config.parse import ConfigError
+from pods.launch import devices, dry_run, sweep
+from pods.launch.devices import DevicePool, device_pool, max_concurrent
+from pods.launch.local_backend import local_backend
 
 NVIDIA_SMI = """#!{python}
 import sys
@@ -23,11 +23,11 @@ facts = "40000, 49140" if "memory" in sys.argv[1] else "Stand-in"
 for i in range({gpus}):
     print(f"{{i}}, {{facts}}")
 """
-# a job's process, from Python's own start: notes its devices and times, and is done, at once or
-# when it is told to
+# In place of a job, from Python's start: note devices and times, and end in state done, at once or
+# when a file `go.SEED` appears in the folder GATE.
 JOB = """
 import json, os, sys, time
-if "pods.job" in sys.orig_argv:
+if "pods.launch.job" in sys.orig_argv:
     began, folder = time.monotonic(), sys.orig_argv[-2]
     seed = int(folder.split("/seed")[1].split("-")[0])
     time.sleep(float(os.environ["LASTS"]) * (1 + (seed * 7 % 5) / 5))
@@ -49,7 +49,7 @@ if "pods.job" in sys.orig_argv:
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Gives this machine so many GPUs, and jobs that are short; tells what the jobs have noted."""
+    """Return a function that sets the number of GPUs; it returns one that reads the jobs' notes."""
 
     def notes():
         lines = (tmp_path / "notes").read_text().splitlines()
@@ -73,19 +73,19 @@ def machine(tmp_path, monkeypatch):
 
 
 def by_device(notes):
-    """(start, end) of the jobs of each device, in order of start."""
+    """Return (start, end) of the jobs on each device, in order of start."""
     found = {}
-    for devices, began, ended, _ in notes:
-        for device in devices.split(","):
+    for used, began, ended, _ in notes:
+        for device in used.split(","):
             found.setdefault(device, []).append((began, ended))
     return found
 
 
 @pytest.mark.slow
-def test_twenty_jobs_on_eight_gpus_keep_each_of_them_busy_with_one_job_till_the_tail(
+def test_twenty_jobs_on_eight_gpus_keep_every_gpu_busy_with_one_job_until_few_are_left(
     machine, tmp_path, monkeypatch
 ):
-    """Each job ends when it is told to, so that no time is measured: another then takes its GPU."""
+    """Jobs end on request, so that no time is measured; the next job then takes the free GPU."""
     notes, gate = machine(8, lasts=0), tmp_path / "gate"
     gate.mkdir()
     monkeypatch.setenv("GATE", str(gate))
@@ -109,20 +109,20 @@ def test_twenty_jobs_on_eight_gpus_keep_each_of_them_busy_with_one_job_till_the_
             (gate / f"go.{seed}").touch()
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    assert "20 jobs, 0 done before, 8 at a time" in output
+    assert "20 jobs, 0 already done, 8 at a time" in output
     assert len(notes()) == 20
 
 
-def test_jobs_of_one_two_and_four_gpus_share_a_machine_in_their_order(machine, capfd):
+def test_jobs_on_one_two_and_four_gpus_share_a_machine_in_order(machine, capfd):
     notes, wants = machine(4), (1, 4, 2, 1, 1, 4, 2, 2)
     words = ("hardware=l40s", "tracking=none", "prompts_per_step=4")
     configs = [
         composed(*words, f"seed={seed}", f"hardware.processes={wanted}")
         for seed, wanted in enumerate(wants)
     ]
-    sweep.run(configs, local.place(configs))
+    sweep.run(configs, local_backend(configs))
     said = capfd.readouterr().out
-    assert "8 jobs, 0 done before, 3 at a time" in said  # 1 + 1 + 1, and then 2
+    assert "8 jobs, 0 already done, 3 at a time" in said  # 1 + 1 + 1, and then 2
     noted = notes()
     assert {seed: len(devices.split(",")) for devices, _, _, seed in noted} == dict(
         enumerate(wants)
@@ -135,12 +135,12 @@ def test_jobs_of_one_two_and_four_gpus_share_a_machine_in_their_order(machine, c
     assert began[5] >= max(ended[s] for s in (2, 3, 4)) and began[6] >= ended[5]
 
 
-def test_a_run_that_wants_more_gpus_than_there_are_is_refused_before_anything_is_written(
+def test_a_run_that_needs_more_gpus_than_there_are_is_refused_before_anything_is_written(
     run_py, machine, tmp_path
 ):
     machine(4)
     words = ("hardware=h100x8", "engine=transformers", "tracking=none", "prompts_per_step=8")
-    said = "hardware.processes=8: takes a GPU each: this machine has 4 GPUs"
+    said = "hardware.processes=8: needs one GPU per process; this machine has 4 GPUs"
     for way in ((), ("-m", "seed=0,1")):
         result = run_py(*way, *words)
         assert result.returncode == 2
@@ -150,29 +150,29 @@ def test_a_run_that_wants_more_gpus_than_there_are_is_refused_before_anything_is
     assert f"missing: {said}" in lines and lines[-1] == "dry run: no job was started"
 
 
-def test_visible_devices_are_all_there_are(machine, monkeypatch):
+def test_only_visible_gpus_are_used(machine, monkeypatch):
     machine(8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")
     pair = composed("hardware=l40s", "hardware.processes=2", "dry_run=true")
-    assert local.slots([pair]).take(2) == ("5", "6")
-    assert local.at_a_time(local.slots([pair]), [pair] * 9) == 1
+    assert device_pool([pair]).take(2) == ("5", "6")
+    assert max_concurrent(device_pool([pair]), [pair] * 9) == 1
     four = composed("hardware=l40s", "hardware.processes=4", "nm.groups=2", "dry_run=true")
     with pytest.raises(ConfigError, match="this machine has 3 GPUs"):
-        local.place([pair, four])
+        local_backend([pair, four])
 
 
-def test_where_no_device_is_visible_a_run_that_wants_one_is_refused(machine, monkeypatch):
+def test_a_run_that_needs_a_gpu_is_refused_if_none_is_visible(machine, monkeypatch):
     machine(8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for processes in (1, 2):
         config = composed("hardware=l40s", f"hardware.processes={processes}", "dry_run=true")
-        with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES leaves no GPU"):
-            local.place([config])
-    assert local.place([composed()]).at_once >= 1
+        with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES is empty"):
+            local_backend([config])
+    assert local_backend([composed()]).at_once >= 1
 
 
 @pytest.mark.parametrize(
-    ("words", "at_a_time"),
+    ("words", "at_once"),
     [
         ((), 8), (("hardware.threads=3",), 2), (("hardware.processes=2",), 4),
         (("hardware.threads=2", "hardware.processes=3", "nm.groups=2"), 1),
@@ -180,10 +180,10 @@ def test_where_no_device_is_visible_a_run_that_wants_one_is_refused(machine, mon
         (("hardware.threads=99", "launch.jobs=3"), 3), (("launch.jobs=20",), 20),
     ],
 )  # fmt: skip
-def test_cores_go_to_threads_times_processes_unless_jobs_are_counted(words, at_a_time, monkeypatch):
-    monkeypatch.setattr(local, "cores", lambda: 8)
+def test_cores_go_to_threads_times_processes_unless_jobs_are_counted(words, at_once, monkeypatch):
+    monkeypatch.setattr(devices, "cores", lambda: 8)
     config = composed(*words)
-    assert local.at_a_time(local.slots([config]), [config] * 50) == at_a_time
+    assert max_concurrent(device_pool([config]), [config] * 50) == at_once
 
 
 @given(
@@ -195,17 +195,17 @@ def test_cores_go_to_threads_times_processes_unless_jobs_are_counted(words, at_a
         )
     )
 )
-def test_a_device_idles_only_where_the_next_job_in_line_does_not_fit(case):
-    """Tick by tick against the plain rule, on any machine and any jobs (devices, ticks)."""
+def test_a_device_is_idle_only_if_the_next_job_does_not_fit(case):
+    """Check the rule at every tick, for any machine and any jobs (devices, ticks)."""
     many, jobs, at_once = case
-    slots, waiting, running, order = Slots([str(i) for i in range(many)], at_once), [*jobs], [], []
-    assert len(first(slots, [need for need, _ in jobs])) <= len(jobs)
+    pool = DevicePool([str(i) for i in range(many)], at_once)
+    waiting, running, order = [*jobs], [], []
     while waiting or running:
-        while waiting and (devices := slots.take(waiting[0][0])) is not None:
-            assert len(devices) == waiting[0][0]
-            running.append([devices, waiting[0][1]])
+        while waiting and (taken := pool.take(waiting[0][0])) is not None:
+            assert len(taken) == waiting[0][0]
+            running.append([taken, waiting[0][1]])
             order.append(waiting.pop(0))
-        held = [device for devices, _ in running for device in devices]
+        held = [device for taken, _ in running for device in taken]
         assert len(held) == len(set(held))
         if waiting:
             full = at_once is not None and len(running) == at_once
@@ -214,10 +214,10 @@ def test_a_device_idles_only_where_the_next_job_in_line_does_not_fit(case):
             active[1] -= 1
         for active in [a for a in running if a[1] == 0]:
             running.remove(active)
-            slots.give(active[0])
+            pool.give_back(active[0])
     assert order == jobs
 
 
-def test_a_job_larger_than_the_machine_would_wait_for_ever():
-    with pytest.raises(ValueError, match="3 of 2 devices"):
-        Slots("01").take(3)
+def test_a_job_larger_than_the_machine_is_an_error():
+    with pytest.raises(ValueError, match="needs 3 devices; the pool has 2"):
+        DevicePool("01").take(3)

@@ -1,4 +1,4 @@
-"""Slurm: what is asked of it, and sweeps through stand-ins of its commands and submitit's own."""
+"""Slurm: the parameters of its jobs, and sweeps through stand-ins of its commands."""
 
 import os
 import signal
@@ -13,9 +13,15 @@ import stand_in_slurm
 from compose import ROOT, composed
 from running import SHORT, science_of, start, wait_for
 
-from pods.cli import main
-from pods.launch import lease
-from pods.launch.sbatch import at_a_time, minutes, notice_seconds, parameters
+from pods.cli.main import main
+from pods.launch import subprocesses
+from pods.launch.slurm_resources import (
+    max_concurrent,
+    parameters,
+    signal_delay_seconds,
+    timeout_minutes,
+)
+from pods.launch.subprocesses import record_end, wait_until_free
 from pods.runs.files import read_lines
 from pods.runs.store import RunStore
 
@@ -72,109 +78,109 @@ def steps_of(folder):
 
 
 def test_the_time_limit_is_half_an_hour_and_twice_the_training_clock_or_a_day():
-    assert minutes(composed()) == 31  # 30 s
-    assert minutes(composed("budget.train_seconds=21600")) == 30 + 720
-    assert minutes(composed("budget.train_seconds=null", "budget.max_steps=9")) == 1440
+    assert timeout_minutes(composed()) == 31  # 30 s
+    assert timeout_minutes(composed("budget.train_seconds=21600")) == 30 + 720
+    assert timeout_minutes(composed("budget.train_seconds=null", "budget.max_steps=9")) == 1440
 
 
 def test_a_job_asks_for_the_gpus_and_cores_of_its_processes_as_one_task():
     config = composed("hardware=h100x8", "engine=transformers", "launch.jobs=3", "nm.groups=4",
                       "dry_run=true")  # fmt: skip
-    asked = parameters(config, SETTINGS)
-    assert (asked["cpus_per_task"], asked["gpus_per_node"]) == (64, 8)
-    assert (asked["tasks_per_node"], asked["slurm_array_parallelism"]) == (1, 3)
-    assert asked["slurm_partition"] == "long" and asked["timeout_min"] == minutes(config)
-    assert asked["slurm_srun_args"] == ["--cpus-per-task=64"]
-    said = {**SETTINGS, "timeout_min": 90, "gres": "gpu:h100:8", "setup": ["module load cuda"]}
-    asked = parameters(config, said)
-    assert asked["timeout_min"] == 90 and "gpus_per_node" not in asked
-    assert asked["slurm_setup"][1:] == ["module load cuda"]
+    chosen = parameters(config, SETTINGS)
+    assert (chosen["cpus_per_task"], chosen["gpus_per_node"]) == (64, 8)
+    assert (chosen["tasks_per_node"], chosen["slurm_array_parallelism"]) == (1, 3)
+    assert chosen["slurm_partition"] == "long" and chosen["timeout_min"] == timeout_minutes(config)
+    assert chosen["slurm_srun_args"] == ["--cpus-per-task=64"]
+    given = {**SETTINGS, "timeout_min": 90, "gres": "gpu:h100:8", "setup": ["module load cuda"]}
+    chosen = parameters(config, given)
+    assert chosen["timeout_min"] == 90 and "gpus_per_node" not in chosen
+    assert chosen["slurm_setup"][1:] == ["module load cuda"]
     assert "gpus_per_node" not in parameters(composed(), SETTINGS)
-    asked = parameters(config, {**SETTINGS, "cpus_per_gpu": 6})
-    assert asked["slurm_cpus_per_gpu"] == 6
-    assert not {"cpus_per_task", "slurm_srun_args"} & set(asked)
+    chosen = parameters(config, {**SETTINGS, "cpus_per_gpu": 6})
+    assert chosen["slurm_cpus_per_gpu"] == 6
+    assert not {"cpus_per_task", "slurm_srun_args"} & set(chosen)
 
 
-def test_the_notice_before_the_limit_lasts_as_long_as_the_checkpoint_takes_to_write():
+def test_a_job_is_signalled_as_long_before_its_limit_as_a_checkpoint_takes_to_write():
     full = composed("hardware=h100x8", "engine=transformers", "nm.groups=4", "model=qwen2_5_7b",
                     "model.tuning=full", "model.dtype=float32", "dry_run=true")  # fmt: skip
-    assert notice_seconds(composed()) == 120
-    assert notice_seconds(full) == 60 + 457  # 12 bytes x 7 615 616 512 at 200 MB/s
+    assert signal_delay_seconds(composed()) == 120
+    assert signal_delay_seconds(full) == 60 + 457  # 12 bytes x 7 615 616 512 at 200 MB/s
     assert parameters(full, SETTINGS)["slurm_signal_delay_s"] == 517
     assert parameters(full, {**SETTINGS, "signal_delay_s": 90})["slurm_signal_delay_s"] == 90
 
 
-def test_so_many_at_a_time_are_of_each_array_and_all_where_there_is_no_slurm():
+def test_the_limit_of_jobs_holds_for_each_array_and_not_without_slurm():
     configs = [composed("launch.jobs=2", f"hardware.threads={n}") for n in (1, 1, 1, 2)]
-    assert at_a_time(configs, SETTINGS) == 3  # 2 of 3, and 1
-    assert at_a_time(configs[:3], SETTINGS) == 2
-    assert at_a_time(configs, {**SETTINGS, "cluster": "local"}) == 4
-    assert at_a_time([composed()] * 300, SETTINGS) == 256  # submitit's own bound
+    assert max_concurrent(configs, SETTINGS) == 3  # 2 of 3, and 1
+    assert max_concurrent(configs[:3], SETTINGS) == 2
+    assert max_concurrent(configs, {**SETTINGS, "cluster": "local"}) == 4
+    assert max_concurrent([composed()] * 300, SETTINGS) == 256  # submitit's own limit
 
 
-def test_a_job_waits_for_the_run_and_has_failed_where_another_process_keeps_it(
-    tmp_path, monkeypatch
-):
+def test_a_job_waits_for_a_held_run_and_fails_if_it_stays_held(tmp_path, monkeypatch):
     from pods.launch.slurm_job import JobFailed, SlurmJob
 
     store = RunStore(tmp_path)
     with store.lock():
-        monkeypatch.setattr(lease, "LEASE_SECONDS", 0.1)
+        monkeypatch.setattr(subprocesses, "STALE_LOCK_SECONDS", 0.1)
         with pytest.raises(JobFailed, match="another process runs this"):
             SlurmJob(str(tmp_path), str(tmp_path))()
     held = store.lock()
     held.__enter__()
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 20.0)
+    monkeypatch.setattr(subprocesses, "STALE_LOCK_SECONDS", 20.0)
     threading.Timer(0.2, lambda: held.__exit__(None, None, None)).start()
-    assert lease.is_free(store)
+    assert wait_until_free(store)
 
 
-def test_a_run_whose_job_is_no_longer_there_is_lost_or_says_why_it_never_began(tmp_path):
-    store, found = RunStore(tmp_path), []
+def test_a_run_whose_job_has_gone_is_lost_or_says_why_it_never_began(tmp_path):
+    store, ends = RunStore(tmp_path), []
     for state in ("running", "pending", "done"):
         store.set_status(state=state, error=None)
         if state == "running":
-            with store.lock():  # of another process, which still commits
-                lease.note_end(store, "it died", "it never began")
+            with store.lock():  # another process still commits
+                record_end(store, "it died")
                 assert store.status()["state"] == "running"
-        lease.note_end(store, "it died", "it never began")
-        found.append((store.status()["state"], store.status()["error"]))
-    assert found == [("lost", "it died"), ("pending", "it never began"), ("done", None)]
+        record_end(store, "it died")
+        ends.append((store.status()["state"], store.status()["error"]))
+    assert ends == [("lost", "it died"), ("pending", "it died"), ("done", None)]
 
 
 def test_a_cluster_without_its_group_is_refused_in_a_line(run_py, tmp_path):
     for on in ("slurm", "ray"):
         result = run_py("-m", f"launch.on={on}", "seed=0,1", *SHORT)
         assert result.returncode == 2
-        assert result.stderr.strip() == f"error: launch.on={on}: say launch={on}"
+        assert result.stderr.strip() == f"error: launch.on={on}: use launch={on} instead"
     assert not list(tmp_path.rglob("config.yaml"))
 
 
-def test_without_slurm_or_with_a_single_run_the_launch_is_refused_in_a_line(run_py, tmp_path):
+def test_the_launch_is_refused_without_slurm_and_for_a_single_run(run_py, tmp_path):
     result = run_py("-m", "launch=slurm", "seed=0,1", *SHORT)
-    assert result.returncode == 2 and result.stderr.startswith("error: launch=slurm: squeue is not")
+    assert result.returncode == 2 and result.stderr.startswith("error: launch=slurm: needs srun")
     result = run_py("launch=slurm", *SHORT)
-    assert result.returncode == 2 and "with -m this run is one" in result.stderr
+    assert result.returncode == 2 and "-m makes this run one" in result.stderr
     assert not list(tmp_path.rglob("config.yaml"))
 
 
-def test_what_sbatch_refuses_is_said_in_its_own_line(run_py, tmp_path, cluster):
+def test_a_refusal_of_sbatch_is_printed_as_one_line(run_py, tmp_path, cluster):
     refusal = "#!/bin/sh\necho sbatch: error: no such partition >&2\nexit 1\n"
     (tmp_path / "bin" / "sbatch").write_text(refusal)
     result = run_py("-m", "launch=slurm", "seed=0,1", "hydra.launcher.partition=x", *SHORT)
     assert result.returncode == 2
-    said = "error: launch=slurm: sbatch: error: no such partition"
-    assert result.stderr.strip().splitlines()[-1] == said  # submitit repeats sbatch's own before
+    message = "error: launch=slurm: sbatch: error: no such partition"
+    assert (
+        result.stderr.strip().splitlines()[-1] == message
+    )  # submitit prints sbatch's output before
 
 
 @pytest.mark.slow
-def test_a_sweep_is_an_array_and_its_script_says_what_was_derived(run_py, tmp_path, cluster):
+def test_a_sweep_is_an_array_whose_script_has_the_derived_parameters(run_py, tmp_path, cluster):
     sweep = ("-m", "launch=slurm", "sampler=max_variance,random", "seed=0,1", "launch.jobs=2",
              "hardware.threads=1", "hydra.launcher.partition=long", "hydra.launcher.mem_gb=8",
              "study=mine", *SHORT)  # fmt: skip
     result = run_py(*sweep)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "4 jobs, 0 done before, 2 at a time" in result.stdout
+    assert "4 jobs, 0 already done, 2 at a time" in result.stdout
     assert "4 of 4 jobs done" in result.stdout and "figure:" in result.stdout
     logs = tmp_path / "runs" / "mine" / ".submitit" / "%A_%a" / "%A_%a_0_log.out"
     [script] = cluster.glob("script.*")
@@ -209,7 +215,7 @@ def test_a_sweep_is_an_array_and_its_script_says_what_was_derived(run_py, tmp_pa
         [folder] = (tmp_path / "runs").glob(f"*/*/{rule}*/seed{seed}-*")
         assert f"Slurm job 100_{index}" in (folder / "queued.json").read_text()  # seed-major
     again = run_py(*sweep)
-    assert "4 done before" in again.stdout and again.returncode == 0
+    assert "4 already done" in again.stdout and again.returncode == 0
     assert len(list(cluster.glob("script.*"))) == 1
 
 
@@ -237,7 +243,7 @@ def test_a_preempted_job_commits_is_requeued_and_ends_in_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_client_that_goes_leaves_jobs_to_slurm_and_the_same_command_watches_them(
+def test_a_stopped_sweep_leaves_its_jobs_to_slurm_and_the_same_command_watches_them(
     run_py, tmp_path, cluster, capsys, monkeypatch
 ):
     sweep = ("-m", "launch=slurm", "seed=0,1", "launch.jobs=1", *SHORT, "budget.max_steps=60")
@@ -246,19 +252,19 @@ def test_a_client_that_goes_leaves_jobs_to_slurm_and_the_same_command_watches_th
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 75
-    assert "2 jobs are left to Slurm" in output and "0 of 2 jobs done" in output
+    assert "2 jobs remain in Slurm's queue" in output and "0 of 2 jobs done" in output
     monkeypatch.chdir(tmp_path)
     main(["status"])
-    assert "given to Slurm job 100_1" in capsys.readouterr().out
+    assert "submitted as Slurm job 100_1" in capsys.readouterr().out
     again = run_py(*sweep)
     assert again.returncode == 0 and "2 of 2 jobs done" in again.stdout, again.stdout
-    assert "1 running already" in again.stdout and "submitted" not in again.stdout
+    assert "1 already running" in again.stdout and "submitted" not in again.stdout
     assert len(list(cluster.glob("script.*"))) == 1
     assert [len(list((folder_of(tmp_path, s) / "attempts").iterdir())) for s in (0, 1)] == [1, 1]
 
 
 @pytest.mark.slow
-def test_a_terminals_ctrl_c_while_an_array_is_submitted_neither_breaks_nor_forgets_it(
+def test_ctrl_c_while_an_array_is_submitted_neither_breaks_nor_forgets_it(
     run_py, tmp_path, cluster
 ):
     sbatch = tmp_path / "bin" / "sbatch"
@@ -271,7 +277,7 @@ def test_a_terminals_ctrl_c_while_an_array_is_submitted_neither_breaks_nor_forge
     wait_for((tmp_path / "begun").exists)
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 75 and "1 jobs are left to Slurm" in output, output
+    assert process.returncode == 75 and "1 jobs remain in Slurm's queue" in output, output
     assert len(list(cluster.glob("script.*"))) == 1
     [noted] = (tmp_path / "runs").rglob("queued.json")
     assert "Slurm job 100" in noted.read_text()
@@ -282,7 +288,7 @@ def test_a_terminals_ctrl_c_while_an_array_is_submitted_neither_breaks_nor_forge
 
 
 @pytest.mark.slow
-def test_jobs_that_die_are_requeued_a_few_times_and_those_that_fail_are_not(
+def test_jobs_that_die_are_requeued_three_times_and_those_that_fail_are_not(
     run_py, tmp_path, cluster, monkeypatch
 ):
     (tmp_path / "my_rules.py").write_text(BREAKS)
@@ -305,14 +311,16 @@ def test_jobs_that_die_are_requeued_a_few_times_and_those_that_fail_are_not(
 
 
 @pytest.mark.slow
-def test_at_sigterm_alone_a_job_commits_and_slurm_decides(tmp_path, cluster, monkeypatch):
+def test_a_job_commits_at_sigterm_and_leaves_the_rest_to_slurm(tmp_path, cluster, monkeypatch):
     process = start(tmp_path, "-m", "launch=slurm", "seed=0", *SHORT, "budget.max_steps=500")
     wait_for(lambda: list((tmp_path / "runs").glob("*/*/*/seed0-*/metrics.jsonl")))
     folder = folder_of(tmp_path)
     wait_for(lambda: steps_of(folder) >= 2)
     os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGTERM)
     wait_for(lambda: RunStore(folder).status()["state"] == "preempted")
-    with pytest.raises(subprocess.TimeoutExpired):  # it stays: one that ends is not requeued
+    with pytest.raises(
+        subprocess.TimeoutExpired
+    ):  # it waits, because Slurm does not requeue a job that ends
         process.communicate(timeout=3)
     os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGKILL)  # as scancel does at last
     output, _ = process.communicate(timeout=90)

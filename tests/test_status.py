@@ -1,4 +1,4 @@
-"""What a user sees and tidies between runs: `pods status` and `pods clean`."""
+"""`pods status` and `pods clean`."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 from compose import composed
 
-from pods import cli
+from pods.cli.main import WATCH_SECONDS, main
 from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt, set_queued, wall_seconds
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint
 from pods.runs.status import state_of, statuses
 from pods.runs.store import OPTIMIZER
@@ -48,8 +48,8 @@ def fill(store, folder):
     store.write_clock(folder, 0, 0.0, True)
 
 
-def test_a_table_a_line_a_run_and_an_exit_code(study, capsys):
-    assert cli.main(["status"]) == 1
+def test_status_prints_one_line_per_run_and_returns_an_exit_code(study, capsys):
+    assert main(["status"]) == 1
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split() == [
         "arm", "n→m", "seed", "state", "step", "train", "/", "budget", "accuracy",
@@ -58,29 +58,29 @@ def test_a_table_a_line_a_run_and_an_exit_code(study, capsys):
         "max_variance", "64→16", "3", "failed", "3", "4.5", "/", "30", "s", "0.500",
         "ValueError:", "x",
     ]  # fmt: skip
-    assert cli.main(["status", "--json"]) == 1
+    assert main(["status", "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)
     assert [row["state"] for row in rows] == list(study)
     assert rows[0]["peak_bytes"] == {"generate": 7, "update": 5, "other": 0}
     assert wall_seconds(study["done"]) == 6.0  # two attempts of 1 s to generate, update, and else
     for state in ("failed", "lost"):
         study[state].set_status(state="done", error=None)
-    assert cli.main(["status"]) == 0
+    assert main(["status"]) == 0
 
 
 def test_one_run_that_cannot_be_read_does_not_hide_the_others(study, capsys):
     study["done"].config_path.write_text("seed: [")
     (study["preempted"].folder / "status.json").write_text("")  # as a power cut can leave it
-    assert cli.main(["status"]) == 1
+    assert main(["status"]) == 1
     lines = capsys.readouterr().out.splitlines()[1:]
     assert len(lines) == 5
     assert "config.yaml is damaged" in lines[0] and str(study["done"].folder) in lines[0]
     assert "lost" in lines[1] and "status.json is damaged: it is empty" in lines[1]
 
 
-def test_a_look_loads_no_heavy_library(study):
+def test_status_loads_no_heavy_library(study):
     code = (
-        "import sys\nfrom pods import cli\ncli.main(['status'])\n"
+        "import sys\nfrom pods.cli import main\nmain.main(['status'])\n"
         "print(*sorted({'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)))\n"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -88,13 +88,13 @@ def test_a_look_loads_no_heavy_library(study):
     assert out.stdout.splitlines()[-1] == b""
 
 
-def test_memory_is_in_json_alone(study):
+def test_peak_memory_is_in_json_only(study):
     folders = [store.folder for store in study.values()]
     assert "peak_bytes" not in statuses(folders)[0]
     assert statuses(folders, memory=True)[0]["peak_bytes"]["generate"] == 7
 
 
-def test_watching_ends_when_nothing_runs_any_more(study, capsys, monkeypatch):
+def test_watching_ends_when_no_run_is_running(study, capsys, monkeypatch):
     """Twice in a row: a sweep's next job takes a moment to begin."""
     waits = []
 
@@ -103,19 +103,19 @@ def test_watching_ends_when_nothing_runs_any_more(study, capsys, monkeypatch):
         if len(waits) == 3:
             study["running"].set_status(state="done")
 
-    monkeypatch.setattr(cli, "time", SimpleNamespace(sleep=sleep))
-    assert cli.main(["status", "--watch"]) == 1
+    monkeypatch.setattr("pods.cli.main.time", SimpleNamespace(sleep=sleep))
+    assert main(["status", "--watch"]) == 1
     tables = capsys.readouterr().out.split("arm ")[1:]
-    assert waits == [cli.WATCH_SECONDS] * 4
+    assert waits == [WATCH_SECONDS] * 4
     assert ["running" in table for table in tables] == [True] * 3 + [False] * 2
 
 
-def test_cleaning_lists_first_and_removes_what_no_run_needs(study, capsys):
+def test_clean_lists_first_and_removes_what_no_run_needs(study, capsys):
     everything = {path for store in study.values() for path in store.folder.rglob("*")}
-    assert cli.main(["clean"]) == 0
+    assert main(["clean"]) == 0
     assert "--yes removes it" in capsys.readouterr().out
     assert {path for store in study.values() for path in store.folder.rglob("*")} == everything
-    assert cli.main(["clean", "--yes"]) == 0
+    assert main(["clean", "--yes"]) == 0
     gone = {path for path in everything if not path.exists()}
     temporary = {store.folder / "status.json.tmp123" for store in study.values()}
     assert gone == temporary - {study["running"].folder / "status.json.tmp123"} | {
@@ -124,32 +124,32 @@ def test_cleaning_lists_first_and_removes_what_no_run_needs(study, capsys):
     assert checkpoint.damage(study["done"].checkpoint(0)) is None
     assert newest_checkpoint(study["preempted"], OPTIMIZER)[0] is not None
     capsys.readouterr()
-    assert cli.main(["clean"]) == 0
-    assert capsys.readouterr().out == "0.00 MB can go; --yes removes it\n"
+    assert main(["clean"]) == 0
+    assert capsys.readouterr().out == "0.00 MB can be removed; --yes removes it\n"
 
 
-def test_whole_runs_go_only_by_their_state_and_never_while_they_run(study, capsys):
+def test_runs_are_removed_only_by_their_state_and_never_while_they_run(study, capsys):
     half = study["failed"].folder.parent / "seed9-0123456789.trash"
     shutil.copytree(study["done"].folder, half)  # a clean that was killed
     with study["lost"].lock():
-        assert cli.main(["clean", "--state", "lost", "--state", "failed", "--yes"]) == 0
+        assert main(["clean", "--state", "lost", "--state", "failed", "--yes"]) == 0
     out = capsys.readouterr().out
     assert "run is failed" in out and "run is lost" not in out
     assert not study["failed"].folder.exists() and not half.exists()
     assert all(study[state].config_path.exists() for state in study if state != "failed")
     with pytest.raises(SystemExit):
-        cli.main(["clean", "--state", "running"])
+        main(["clean", "--state", "running"])
 
 
-def test_a_folder_of_someone_else_can_be_looked_at(study, capsys):
-    """Nothing is written by looking: neither a lock nor a heartbeat."""
+def test_status_writes_nothing(study, capsys):
+    """Neither a lock nor a heartbeat: the folder may be another user's."""
     before = {p: p.stat().st_mtime_ns for p in study["done"].folder.parent.rglob("*")}
-    cli.main(["status"])
+    main(["status"])
     assert {p: p.stat().st_mtime_ns for p in study["done"].folder.parent.rglob("*")} == before
 
 
-def test_a_run_whose_lock_is_held_runs_wherever_that_is(study):
-    """A shared disk may show the lock of another machine's job; else its silence tells."""
+def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
+    """A shared disk may show the lock of another machine's job; else the heartbeat decides."""
     store = study["running"]
     status = json.loads((store.folder / "status.json").read_text())
     (store.folder / "status.json").write_text(json.dumps({**status, "heartbeat": 0.0}))
@@ -159,12 +159,12 @@ def test_a_run_whose_lock_is_held_runs_wherever_that_is(study):
         assert state_of(store, ours=True) == "lost"
 
 
-def test_the_job_that_a_run_was_given_to_is_shown_until_it_runs(study, capsys):
+def test_the_cluster_job_of_a_run_is_shown_until_it_runs(study, capsys):
     for store in study.values():
         set_queued(store, "Slurm job 7_1")
-    cli.main(["status", "--json"])
+    main(["status", "--json"])
     rows = {row["state"]: row["queued"] for row in json.loads(capsys.readouterr().out)}
     assert rows["preempted"] == rows["failed"] == rows["lost"] == "Slurm job 7_1"
     assert rows["running"] is rows["done"] is None
-    cli.main(["status"])
-    assert capsys.readouterr().out.count("given to Slurm job 7_1") == 3
+    main(["status"])
+    assert capsys.readouterr().out.count("submitted as Slurm job 7_1") == 3

@@ -1,4 +1,4 @@
-"""Sweeps: a process a job, what happens when jobs end badly or hang, and what a person sees."""
+"""Sweeps: one process per job, jobs that fail, die or hang, and the output on the screen."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def rule(group, m, rng):
 
 @pytest.fixture
 def faulty(tmp_path, monkeypatch):
-    """Overrides for a rule that ends jobs badly, by seed, while a file `faults` is there."""
+    """Return overrides for a rule that ends jobs badly, by seed, while the file `faults` exists."""
     (tmp_path / "my_rules.py").write_text(FAULTS)
     (tmp_path / "faults").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -46,7 +46,7 @@ def attempts(tmp_path):
     return {int(f.name[4]): len(list((f / "attempts").iterdir())) for f in folders}
 
 
-def test_jobs_that_end_badly_leave_the_others_running_and_only_they_run_again(
+def test_jobs_that_end_badly_do_not_disturb_the_others_and_only_they_run_again(
     run_py, tmp_path, faulty
 ):
     sweep = ("-m", "seed=1,2,3,6,0", *faulty)
@@ -62,13 +62,13 @@ def test_jobs_that_end_badly_leave_the_others_running_and_only_they_run_again(
     good = dict.fromkeys((0, 6), "done")
     assert states(tmp_path) == {1: "lost", 2: "lost", 3: "failed", **good}
     (tmp_path / "faults").unlink()
-    again = run_py(*sweep)  # those that died go on; one that failed waits to be asked for
+    again = run_py(*sweep)  # those that died resume; the failed one needs retry=failed
     assert again.returncode == 1 and "retry=failed" in again.stdout
     assert "seed 3: RuntimeError" in again.stderr and "seed 1" not in again.stderr
     assert states(tmp_path) == {1: "done", 2: "done", 3: "failed", **good}
     last = run_py(*sweep, "retry=failed")
     assert last.returncode == 0, last.stderr
-    assert "4 done before" in last.stdout and "5 of 5 jobs done" in last.stdout
+    assert "4 already done" in last.stdout and "5 of 5 jobs done" in last.stdout
     assert attempts(tmp_path) == {1: 2, 2: 2, 3: 2, **dict.fromkeys(good, 1)}
     figures = tmp_path / "runs" / "default" / "figures"
     assert {p.name for p in figures.iterdir()} == {
@@ -78,21 +78,21 @@ def test_jobs_that_end_badly_leave_the_others_running_and_only_they_run_again(
 
 
 @pytest.mark.slow
-def test_a_job_that_hangs_says_where_and_ends_and_one_that_cannot_is_killed(
+def test_a_job_that_hangs_ends_with_a_stack_trace_and_a_suspended_one_is_killed(
     run_fresh, tmp_path, faulty, monkeypatch
 ):
     (tmp_path / "sitecustomize.py").write_text(
-        "try:\n    import pods.process\n    pods.process.GRACE_SECONDS = 5.0\nexcept ImportError:\n"
-        "    pass\n"
+        "try:\n    from pods.launch import subprocesses\n    subprocesses.GRACE_SECONDS = 5.0\n"
+        "except ImportError:\n    pass\n"
     )
     result = run_fresh("-m", "seed=4,5,6", *faulty, "watchdog_seconds=8", "launch.jobs=3")
     assert result.returncode == 75
     assert "1 of 3 jobs done" in result.stdout
     assert states(tmp_path) == {4: "preempted", 5: "lost", 6: "done"}
-    assert "seed 4: no sign of life for 8 s: ended by the watchdog" in result.stderr
+    assert "seed 4: no heartbeat for 8 s: ended by the watchdog" in result.stderr
     [console] = (tmp_path / "runs").rglob("seed4-*/attempts/001/console.log")
     assert "my_rules.py" in console.read_text() and "in rule" in console.read_text()
-    assert "seed 5: no sign of life for" in result.stderr and "killed" in result.stderr
+    assert "seed 5: no heartbeat for" in result.stderr and "killed" in result.stderr
 
 
 def test_a_sweep_is_seed_major_and_every_job_has_its_own_process(run_py, tmp_path):
@@ -107,7 +107,7 @@ def test_a_sweep_is_seed_major_and_every_job_has_its_own_process(run_py, tmp_pat
 
 
 def test_the_frozen_config_runs_even_if_conf_is_edited_later(run_py, tmp_path, monkeypatch):
-    """The launcher freezes all jobs before the first; the first one here edits what conf/ says."""
+    """All jobs are frozen before the first one starts; here the first one edits conf/."""
     (tmp_path / "meddler.py").write_text(
         "from pathlib import Path\n"
         "def rule(group, m, rng):\n"
@@ -127,7 +127,7 @@ def test_the_frozen_config_runs_even_if_conf_is_edited_later(run_py, tmp_path, m
     assert steps == [2, 2]
 
 
-def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(run_py, tmp_path):
+def test_a_stopped_sweep_leaves_no_process_and_the_same_command_resumes(run_py, tmp_path):
     sweep = ("-m", "seed=0,1", *SHORT, "budget.max_steps=60", "nm.n=16", "nm.m=4", "launch.jobs=2")
     process = start_forked(tmp_path, *sweep)
     runs = tmp_path / "runs"
@@ -151,7 +151,7 @@ def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(run_py, tmp_path)
 @pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "jobs"), [(["seed=0"], 1), (["seed=0,1"], 2)])
 def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path, seeds, jobs):
-    """One job is a fresh process, of two the fork server is told first."""
+    """A single job is a new process; two jobs are forked by the fork server."""
     sweep = ("-m", *seeds, *SHORT, "budget.max_steps=50")
     process = start(tmp_path, *sweep)
     runs = tmp_path / "runs"
@@ -172,7 +172,7 @@ def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path, s
     assert [len(read_lines(folder / "metrics.jsonl")) for folder in folders] == [50] * jobs
 
 
-def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(
+def test_a_run_of_another_process_is_refused_and_left_unchanged(
     run_py, run_fresh, tmp_path, monkeypatch
 ):
     process = start_forked(tmp_path, *SHORT, "budget.max_steps=100000")
@@ -188,8 +188,8 @@ def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(
         assert "hydra" in imported.read_text().split()
         assert not {"torch", "transformers", "pandas"} & set(imported.read_text().split())
         sweep = run_py("-m", "seed=0", *SHORT, "budget.max_steps=100000", "watchdog_seconds=2")
-        assert sweep.returncode == 75 and "1 running already" in sweep.stdout
-        assert "1 jobs are run by other processes: waiting for them" in sweep.stdout
+        assert sweep.returncode == 75 and "1 already running" in sweep.stdout
+        assert "waiting for 1 jobs that other processes run" in sweep.stdout
         assert {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()} == before
     finally:
         process.send_signal(signal.SIGCONT)
@@ -198,8 +198,8 @@ def test_a_run_that_runs_elsewhere_is_refused_and_left_as_it_is(
     assert process.returncode == 75
 
 
-def test_a_run_that_another_process_takes_up_first_is_left_to_it(tmp_path):
-    """The second job of a sweep is begun by hand while its first one runs."""
+def test_a_run_that_another_process_starts_first_is_left_to_it(tmp_path):
+    """The second run of a sweep is started by hand while the first one runs."""
     words = (*SHORT, "budget.max_steps=60", "nm.n=16", "nm.m=4")
     sweep = start_forked(tmp_path, "-m", "seed=0,1", *words, "launch.jobs=1")
     runs = tmp_path / "runs"
@@ -229,31 +229,31 @@ sys.meta_path.insert(0, Absent())
 
 
 @pytest.mark.parametrize("cluster", ["slurm", "ray"])
-def test_a_cluster_whose_extra_is_not_installed_is_named_in_a_line(
+def test_a_missing_extra_for_a_cluster_is_named_in_one_line(
     run_fresh, tmp_path, monkeypatch, cluster
 ):
     (tmp_path / "sitecustomize.py").write_text(ABSENT)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     result = run_fresh("-m", f"launch={cluster}", "hydra.launcher.partition=x", "seed=0,1", *SHORT)
     assert result.returncode == 2
-    said = f"error: launch={cluster}: pip install 'pods-rl[{cluster}]'"
-    assert result.stderr.strip().splitlines()[-1] == said
+    message = f"error: launch={cluster}: pip install 'pods-rl[{cluster}]'"
+    assert result.stderr.strip().splitlines()[-1] == message
     assert not list(tmp_path.rglob("config.yaml"))
 
 
 def test_a_terminal_shows_a_live_table(tmp_path):
-    """On a pseudo-terminal the table is drawn and redrawn; the jobs' last lines stay."""
+    """The table is redrawn on a pseudo-terminal; the lines of ended jobs stay."""
     master, slave = pty.openpty()
     process = start(tmp_path, "-m", "seed=0", *SHORT, stdout=slave, stderr=slave)
     os.close(slave)
-    shown = b""
-    while process.poll() is None or shown[-1:] == b"":
+    printable = b""
+    while process.poll() is None or printable[-1:] == b"":
         try:
-            shown += os.read(master, 65536)
+            printable += os.read(master, 65536)
         except OSError:  # the other end is closed
             break
     assert process.wait(60) == 0
-    text = shown.decode()
+    text = printable.decode()
     assert "train / budget" in text and "0 of 1 ended, 1 running, 0 waiting" in text
     assert "[1/1] done" in text
 
@@ -290,7 +290,7 @@ def steps_of(tmp_path, seed):
     return sum(log.read_bytes().count(b"\n") for log in logs)
 
 
-def test_a_sweep_waits_for_jobs_of_another_takes_over_what_that_drops_and_draws(tmp_path):
+def test_a_sweep_waits_for_runs_of_another_sweep_and_takes_over_those_that_it_drops(tmp_path):
     words = ("-m", "seed=0,1", *SHORT, "budget.max_steps=60", "nm.n=16", "nm.m=4", "launch.jobs=1")
     first = start_forked(tmp_path, *words, apart=True)
     wait_for(lambda: steps_of(tmp_path, 0) > 1)
@@ -308,7 +308,7 @@ def test_a_sweep_waits_for_jobs_of_another_takes_over_what_that_drops_and_draws(
 
 
 @pytest.mark.slow
-def test_two_sweeps_over_one_study_run_each_job_once_and_both_end_with_the_figure(tmp_path):
+def test_two_sweeps_of_one_study_execute_each_run_once_and_both_draw_the_figure(tmp_path):
     words = ("-m", "seed=0,1,2", *SHORT, "budget.max_steps=20", "nm.n=16", "nm.m=4",
              "launch.jobs=1")  # fmt: skip
     sweeps = [start_forked(tmp_path, *words) for _ in range(2)]
@@ -320,7 +320,7 @@ def test_two_sweeps_over_one_study_run_each_job_once_and_both_end_with_the_figur
         assert [line["step"] for line in read_lines(log)] == [*range(1, 21)]
 
 
-def test_a_stopped_sweep_ends_with_a_line_that_says_how_it_stands(tmp_path):
+def test_a_stopped_sweep_ends_with_a_line_that_counts_the_states_of_its_jobs(tmp_path):
     words = ("-m", "seed=range(4)", *SHORT, "nm.n=16", "nm.m=4", "launch.jobs=1")
     assert start_forked(tmp_path, "seed=0", *words[2:], "budget.max_steps=1").wait() == 0
     sweep = start_forked(tmp_path, *words, "budget.max_steps=100000", apart=True)
@@ -329,14 +329,16 @@ def test_a_stopped_sweep_ends_with_a_line_that_says_how_it_stands(tmp_path):
     _, errors = sweep.communicate(timeout=60)
     assert sweep.wait() == 75
     assert errors.splitlines()[-1] == (
-        "stopped: of 4 jobs 1 committed a checkpoint, 3 not begun; the same command goes on"
+        "stopped: of 4 jobs 1 committed a checkpoint, 3 not begun; the same command resumes"
     )
     assert "pending" not in errors
 
 
 @pytest.mark.slow
-def test_jobs_that_only_the_machine_ended_are_to_be_run_again(run_py, tmp_path, faulty):
-    """Killed, as where memory runs out; without a word, as on a full disk."""
+def test_a_sweep_whose_jobs_were_killed_ends_with_the_code_to_run_it_again(
+    run_py, tmp_path, faulty
+):
+    """One job is killed, as if memory ran out; one exits silently, as if the disk were full."""
     sweep = ("-m", "seed=1,2,0", *faulty)
     result = run_py(*sweep)
     assert result.returncode == 75 and "1 of 3 jobs done" in result.stdout

@@ -1,13 +1,13 @@
-"""Chainsum: every verdict here was worked out by hand."""
+"""Chainsum: every verdict was worked out by hand."""
 
 import pytest
 from rows import every
 
-from pods.records import Grade, Parts
-from pods.tasks import chainsum
+from pods.tasks.datasets import chainsum
+from pods.types import Grade, Parts
 
 
-def test_chainsum_solutions_are_right():
+def test_written_solutions_are_right():
     def check(question):
         total = eval(question[:-1]) % 10  # a chain of digits that this test made
         solution = chainsum.solve(question)
@@ -33,13 +33,13 @@ def test_chainsum_solutions_are_right():
         ("7+8=5;" * 100_000, "none", False),
     ],
 )
-def test_chainsum_grades(completion, verdict, form):
+def test_only_a_right_digit_at_the_end_is_rewarded(completion, verdict, form):
     grade = chainsum.grade(completion, "1")
     assert grade == Grade(verdict, form, Parts(float(verdict == "right")))
     assert grade.correct == (verdict == "right") == bool(grade.reward)
 
 
-def test_chainsum_pools_are_numbered_disjoint_and_the_same_everywhere():
+def test_pools_are_numbered_disjoint_and_the_same_everywhere():
     task = chainsum.load(256, 256)
     train = {problem.messages[-1]["content"] for problem in task.train}
     test = {problem.messages[-1]["content"] for problem in task.test}
@@ -49,7 +49,7 @@ def test_chainsum_pools_are_numbered_disjoint_and_the_same_everywhere():
     assert [p.messages[-1]["content"] for p in task.test[:2]] == ["1-3+1+7?", "6+3-9?"]
 
 
-def test_chainsum_examples_come_before_the_question():
+def test_examples_come_before_the_question():
     problem = chainsum.load(4, 4, few_shot=2).train[0]
     assert [m["role"] for m in problem.messages] == ["user", "assistant"] * 2 + ["user"]
     assert problem.messages[1]["content"] == chainsum.solve(problem.messages[0]["content"])

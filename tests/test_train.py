@@ -5,19 +5,19 @@ import dataclasses
 import numpy as np
 import pytest
 from compose import composed
-from test_step_record import assert_equal
+from test_metrics import assert_equal
 
-from pods.evaluate import evaluate, questions
-from pods.method import walk
-from pods.method.prompts import Uniform
+from pods.method import prompt_order
+from pods.method.prompt_order import PromptOrder
+from pods.method.prompt_selection import Uniform
 from pods.method.rules import max_variance, random
-from pods.method.walk import Walk
 from pods.policy.update import UpdateStats
-from pods.randomness import derive, evaluation_seed, evaluation_seeds
-from pods.records import Grade, Parts, Problem, Rollout, Sampling, Task
-from pods.runs.clock import TrainClock
-from pods.step_record import metrics, rollout_rows
-from pods.train import Loop
+from pods.seeding import derive, evaluation_seed, evaluation_seeds
+from pods.training.clock import TrainClock
+from pods.training.evaluate import evaluate, evaluation_questions
+from pods.training.loop import TrainingLoop
+from pods.training.metrics import metrics, rollout_rows
+from pods.types import Grade, Grader, Parts, Problem, Rollout, Sampling, Task
 
 PROBLEMS = tuple(Problem(f"p{i}", ({"role": "user", "content": str(i)},), str(i)) for i in range(5))
 
@@ -26,7 +26,7 @@ def grade(text, gold):
     return Grade("right" if text == "1" else "wrong", True, Parts(float(text)))
 
 
-TASK = Task("fake", PROBLEMS, PROBLEMS, grade)
+TASK = Task("fake", PROBLEMS, PROBLEMS, Grader(grade), Grader(grade))
 
 
 class FakeEngine:
@@ -35,9 +35,9 @@ class FakeEngine:
     def __init__(self):
         self.calls = []
 
-    def generate(self, prompts, n, sampling, seeds, ready=None):
-        self.calls.append((list(prompts), n, sampling, list(seeds)))
-        return [[self.rollout(prompt, i) for i in range(n)] for prompt in prompts]
+    def generate(self, request, on_completion=None):
+        self.calls.append((list(request.prompts), request.n, request.sampling, list(request.seeds)))
+        return [[self.rollout(prompt, i) for i in range(request.n)] for prompt in request.prompts]
 
     @staticmethod
     def rollout(prompt, i):
@@ -65,7 +65,7 @@ def loop(*overrides, seconds=0.5):
         return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1e-4)
 
     config = composed("nm.n=4", "nm.m=2", "prompts_per_step=2", *overrides)
-    made = Loop(
+    made = TrainingLoop(
         config, TASK, [(i,) for i in range(5)], FakeEngine(), max_variance, update, TrainClock(read)
     )
     return made, updates
@@ -102,13 +102,13 @@ def test_the_budget_is_checked_every_step_and_overrun_by_at_most_one():
     for budget in (1.6, 1.75):  # eight steps of 7/32 s are 1.75 s exactly, and then it is used up
         made, _ = loop(f"budget.train_seconds={budget}", seconds=TICKS)
         steps = list(made.steps(0, Uniform()))
-        assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert [step.number for step in steps] == [1, 2, 3, 4, 5, 6, 7, 8]
         assert steps[-1].train_seconds == 1.75
     made, _ = loop("budget.train_seconds=1.75", "budget.max_steps=7", seconds=TICKS)
     assert len(list(made.steps(0, Uniform()))) == 7
     made, _ = loop("budget.max_steps=3")
-    assert [step.step for step in made.steps(0, Uniform())] == [1, 2, 3]
-    assert [step.step for step in made.steps(2, Uniform())] == [3]
+    assert [step.number for step in made.steps(0, Uniform())] == [1, 2, 3]
+    assert [step.number for step in made.steps(2, Uniform())] == [3]
     assert list(made.steps(3, Uniform())) == []
 
 
@@ -144,7 +144,7 @@ class Order:
 
 def test_the_line_of_a_whole_step_by_hand(monkeypatch):
     """Five problems, three a step: the second step takes 3, 4 and, of the second epoch, 0."""
-    monkeypatch.setattr(walk, "_order", Order())
+    monkeypatch.setattr(prompt_order, "_permutation", Order())
     made, _ = loop("prompts_per_step=3", seconds=TICKS)
     first, second = made.step(1, Uniform()), made.step(2, Uniform(3))
     assert (first.epoch, first.selector, second.selector) == (0, Uniform(3), Uniform(6))
@@ -193,8 +193,8 @@ def test_a_logprob_of_the_engine_that_is_not_finite_makes_the_step_void(value):
     """Of one token of one rollout, kept or not; of the last prompt too."""
 
     class Spoilt(FakeEngine):
-        def generate(self, prompts, *rest):
-            groups = super().generate(prompts, *rest)
+        def generate(self, *arguments):
+            groups = super().generate(*arguments)
             groups[-1][2].logprobs[1] = value
             return groups
 
@@ -210,12 +210,14 @@ def test_prompts_come_once_an_epoch_and_the_seed_decides_their_order():
     config = composed().prompts
     chosen, selector = [], Uniform()
     for _ in range(5):
-        batch, selector = selector.choose(Walk(3, 5), 2, config)
+        batch, selector = selector.choose(PromptOrder(3, 5), 2, config)
         chosen += batch.problems
     assert sorted(chosen[:5]) == sorted(chosen[5:]) == [0, 1, 2, 3, 4]
     assert chosen[:5] != chosen[5:]
-    orders = {tuple(Uniform().choose(Walk(seed, 5), 5, config)[0].problems) for seed in range(20)}
-    assert len(orders) > 10
+    commands = {
+        tuple(Uniform().choose(PromptOrder(seed, 5), 5, config)[0].problems) for seed in range(20)
+    }
+    assert len(commands) > 10
 
 
 def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again():
@@ -252,7 +254,7 @@ def test_evaluation_asks_everything_r_times_with_its_own_seeds_in_fixed_chunks()
         "evaluation.temperature=0.25", "sampling.max_completion_tokens=7",
     )  # fmt: skip
     engine, prompts = FakeEngine(), [(i,) for i in range(4)]
-    task = Task("fake", PROBLEMS, PROBLEMS[:4], TASK.grade)  # one of five had too long a prompt
+    task = dataclasses.replace(TASK, test=PROBLEMS[:4])  # one of five had too long a prompt
     whole = [r for chunk in evaluate(config, task, prompts, engine, 7, 0) for r in chunk]
     assert [(r.repeat, r.question) for r in whole] == [
         (k, f"p{q}") for k in range(3) for q in range(4)
@@ -266,10 +268,10 @@ def test_evaluation_asks_everything_r_times_with_its_own_seeds_in_fixed_chunks()
 
 
 def test_questions_are_the_first_n_and_there_must_be_as_many():
-    assert questions(composed("evaluation.questions=3"), TASK) == PROBLEMS[:3]
-    assert questions(composed(), TASK) == PROBLEMS
+    assert evaluation_questions(composed("evaluation.questions=3"), TASK) == PROBLEMS[:3]
+    assert evaluation_questions(composed(), TASK) == PROBLEMS
     with pytest.raises(ValueError, match=r"evaluation\.questions=6: the test set has 5"):
-        questions(composed("evaluation.questions=6"), TASK)
+        evaluation_questions(composed("evaluation.questions=6"), TASK)
 
 
 def test_the_rules_draws_differ_by_seed_step_and_slot():
@@ -287,18 +289,19 @@ def test_slow_grading_begins_with_each_completion_and_nothing_is_lost():
     begun, asked = [], []
 
     class Telling(FakeEngine):
-        def generate(self, prompts, n, sampling, seeds, ready=None):
-            groups = super().generate(prompts, n, sampling, seeds)
+        def generate(self, request, on_completion=None):
+            groups = super().generate(request)
             for place, group in enumerate(groups):
                 for rollout in group:
-                    ready(place, rollout.text)
+                    on_completion(place, rollout.text)
             return groups
 
     def noted(text, gold):
         asked.append((text, gold))
         return grade(text, gold)
 
-    task = dataclasses.replace(TASK, grade=noted, ahead=lambda *pair: begun.append(pair))
+    grader = Grader(noted, lambda *pair: begun.append(pair))
+    task = dataclasses.replace(TASK, train_grader=grader, test_grader=grader)
     telling = Telling()
     one(dataclasses.replace(made, task=task, engine=telling), 1)
     assert begun == asked and len(begun) == 8

@@ -1,4 +1,4 @@
-"""Where an update goes and what it says of itself, beside the same in plain torch."""
+"""The direction and the statistics of an update, compared with the same in plain torch."""
 
 import copy
 from dataclasses import asdict, replace
@@ -9,20 +9,30 @@ import numpy as np
 import pytest
 import torch
 from precision import to_double
-from test_policy import SIGNS, TEXTS, make, plain_logprobs, rollouts
+from test_policy import (
+    ADVANTAGES,
+    TEXTS,
+    flat,
+    make,
+    on_policy_loss,
+    plain_logprobs,
+    rollouts,
+    run_update,
+    trained,
+)
 
 from pods.policy import update
 from pods.policy.optimizer import make_optimizer
-from pods.randomness import derive
+from pods.seeding import derive
 
-LENGTHS = [len(completion) for _, completion in TEXTS]  # a character is a token
+LENGTHS = [len(completion) for _, completion in TEXTS]  # each character is a token
 
 
 def disturbed(*overrides):
-    """A policy in float64 that has left its start, as in the middle of a run."""
+    """A policy in float64 away from its start, as in the middle of a run."""
     config, policy = make(*overrides)
     generator = torch.Generator().manual_seed(0)
-    for model in filter(None, (policy.model, policy.start)):
+    for model in filter(None, (policy.model, policy.reference_model)):
         to_double(model)
     with torch.no_grad():
         for parameter in policy.model.parameters():
@@ -31,41 +41,37 @@ def disturbed(*overrides):
     return config, policy
 
 
-def flat(tensors):
-    return torch.cat([tensor.detach().flatten() for tensor in tensors])
-
-
-def plain_update(policy, optimizer, made, orders, *, beta, low, high, clip, temperature):
-    """One sequence at a time, with PPO's clip written as what the ratio may be at most or least.
+def plain_update(policy, optimizer, kept, minibatches, *, beta, low, high, clip, temperature):
+    """One sequence at a time, with PPO's clip written as a bound on the ratio from one side.
 
     Returns:
         Loss, norm of the gradient, share of the clipped tokens and KL of each optimizer update;
         and all tokens' old log-probs.
     """
-    trained, start = list(policy.model.parameters()), SimpleNamespace(causal_lm=policy.start)
-    old = [plain_logprobs(policy, r, temperature).detach() for r in made]
-    found = []
-    for members in orders:
+    reference_policy = SimpleNamespace(causal_lm=policy.reference_model)
+    old = [plain_logprobs(policy, r, temperature).detach() for r in kept]
+    results = []
+    for indices in minibatches:
         optimizer.zero_grad()
         loss, clipped, divergence = torch.zeros((), dtype=torch.float64), 0, 0.0
-        for i in members:
-            scores = plain_logprobs(policy, made[i], temperature)
-            reference = plain_logprobs(start, made[i], temperature).detach()
-            ratio = (scores - old[i]).exp()
-            bad = SIGNS[i] < 0
-            held = ratio.clamp(min=1 - low) if bad else ratio.clamp(max=1 + high)
+        for i in indices:
+            logprobs = plain_logprobs(policy, kept[i], temperature)
+            reference = plain_logprobs(reference_policy, kept[i], temperature).detach()
+            ratio = (logprobs - old[i]).exp()
+            bad = ADVANTAGES[i] < 0
+            bounded = ratio.clamp(min=1 - low) if bad else ratio.clamp(max=1 + high)
             clipped += int((ratio < 1 - low if bad else ratio > 1 + high).sum())
-            kl = (reference - scores).expm1() - (reference - scores)
-            divergence += kl.detach().mean().item() / len(members)
-            loss = loss + (beta * kl - SIGNS[i] * held).mean() / len(members)
+            kl = (reference - logprobs).expm1() - (reference - logprobs)
+            divergence += kl.detach().mean().item() / len(indices)
+            loss = loss + (beta * kl - ADVANTAGES[i] * bounded).mean() / len(indices)
         loss.backward()
-        norm = flat(p.grad for p in trained).norm().item()
-        for parameter in trained:
+        norm = flat(p.grad for p in trained(policy)).norm().item()
+        for parameter in trained(policy):
             parameter.grad *= min(1.0, clip / norm)
         optimizer.step()
-        tokens = sum(LENGTHS[i] for i in members)
-        found.append((loss.item(), norm, clipped / tokens, divergence))
-    return found, torch.cat(old)
+        tokens = sum(LENGTHS[i] for i in indices)
+        results.append((loss.item(), norm, clipped / tokens, divergence))
+    return results, torch.cat(old)
 
 
 def shuffled(config, step):
@@ -76,22 +82,22 @@ def shuffled(config, step):
         yield from (order[:3], order[3:])
 
 
-def test_two_steps_of_training_beside_plain_torch():
+def test_two_steps_of_training_equal_plain_torch():
     config, policy = disturbed(
         "update.epochs=2", "update.minibatches=2", "update.clip_low=0.1", "update.clip_high=0.3",
         "update.kl_beta=0.5", "update.lr=0.008", "update.warmup_steps=4", "update.grad_clip=0.1",
         "update.betas=[0.5,0.6]", "update.weight_decay=0.3", "sampling.temperature=0.7",
         "update.micro_batch_tokens=20",
     )  # fmt: skip
-    made, other = rollouts(policy), copy.deepcopy(policy)
+    kept, other = rollouts(policy), copy.deepcopy(policy)
     before = flat(policy.model.parameters())
     mine = make_optimizer(policy, config.update)
     theirs = torch.optim.AdamW(other.model.parameters(), lr=1.0, betas=(0.5, 0.6), weight_decay=0.3)
     for step, lr in ((1, 0.002), (2, 0.004)):  # a quarter and a half of the warm-up
-        stats = update.update(policy, mine, config, made, SIGNS, step)
+        stats = run_update(config, policy, mine, kept, step=step)
         theirs.param_groups[0]["lr"] = lr
         updates, old = plain_update(
-            other, theirs, made, shuffled(config, step),
+            other, theirs, kept, shuffled(config, step),
             beta=0.5, low=0.1, high=0.3, clip=0.1, temperature=0.7,
         )  # fmt: skip
         loss, norm, clipped, kl = np.mean(updates, axis=0)
@@ -109,7 +115,7 @@ def test_two_steps_of_training_beside_plain_torch():
 @pytest.mark.parametrize(
     ("aggregation", "loss"),
     [
-        ("sequence_mean", 0.25 / 6),  # the signs add up to -0.25
+        ("sequence_mean", 0.25 / 6),  # the advantages add up to -0.25
         ("token_mean", 3.5 / 52),  # 8 - 0.5 * 20 + 2 - 1.5 * 8 + 0.75 * 14 - 2 = -3.5, of 52 tokens
         ("dr_grpo", 3.5 / (6 * 32)),
     ],
@@ -119,53 +125,48 @@ def test_the_loss_of_an_on_policy_update_by_hand(aggregation, loss):
     assert LENGTHS == [8, 20, 1, 8, 14, 1]
     config, policy = make(f"update.aggregation={aggregation}", "update.micro_batch_tokens=40")
     optimizer = make_optimizer(policy, config.update)
-    stats = update.update(policy, optimizer, config, rollouts(policy), SIGNS, 1)
+    stats = run_update(config, policy, optimizer)
     assert stats.loss == pytest.approx(loss, rel=1e-5)
     assert (stats.kl, stats.clip_fraction) == (0.0, 0.0)
 
 
-def test_a_gradient_longer_than_the_clip_is_cut_to_it_and_a_shorter_one_is_left():
+def test_a_gradient_longer_than_the_clip_is_shortened_to_it_and_no_other():
     config, policy = make()
-    terms = [
-        -sign * plain_logprobs(policy, r, 1.0).mean() / len(TEXTS)
-        for sign, r in zip(SIGNS, rollouts(policy), strict=True)
-    ]
-    trained = list(policy.model.parameters())
-    norm = flat(torch.autograd.grad(sum(terms), trained)).norm().item()
+    norm = flat(torch.autograd.grad(on_policy_loss(policy), trained(policy))).norm().item()
     assert norm > 1
     for clip, length in ((0.1, 0.1), (2 * norm, norm)):
         config, policy = make(f"update.grad_clip={clip}", "update.lr=1")
         before = flat(policy.model.parameters())
         optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)
-        stats = update.update(policy, optimizer, config, rollouts(policy), SIGNS, 1)
+        stats = run_update(config, policy, optimizer)
         moved = (flat(policy.model.parameters()) - before).norm().item()
         assert moved == pytest.approx(length, rel=1e-3)
         assert stats.grad_norm == pytest.approx(norm, rel=1e-3)  # before clipping
 
 
-def test_an_update_goes_with_the_learning_rate_of_its_own_step():
+def test_an_update_has_the_learning_rate_of_its_own_step():
     config, policy = make("update.warmup_steps=4", "update.lr=0.4", "update.grad_clip=0.01")
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=99.0)
     for step, lr in ((1, 0.1), (2, 0.2), (4, 0.4), (5, 0.4)):
         before = flat(policy.model.parameters())
-        stats = update.update(policy, optimizer, config, rollouts(policy), SIGNS, step)
+        stats = run_update(config, policy, optimizer, step=step)
         moved = (flat(policy.model.parameters()) - before).norm().item()
         assert stats.lr == pytest.approx(lr)
         assert moved == pytest.approx(0.01 * lr, rel=1e-3)  # the gradient is clipped to 0.01
 
 
-def test_minibatches_are_shuffled_anew_by_seed_step_and_epoch_and_hold_everything_once_a_pass():
+def test_minibatches_are_shuffled_by_seed_step_and_epoch_and_hold_each_rollout_once_per_epoch():
     config, _ = make("update.epochs=3", "update.minibatches=4")
     orders = []
     for seed in (0, 1):
         for step in (1, 2):
             parts = list(update._minibatches(replace(config, seed=seed), 30, step))
             assert [len(part) for part in parts] == [8, 8, 7, 7] * 3
-            passes = [list(chain(*parts[i : i + 4])) for i in (0, 4, 8)]
-            assert all(sorted(one) == list(range(30)) for one in passes)
-            orders += map(tuple, passes)
+            epochs = [list(chain(*parts[i : i + 4])) for i in (0, 4, 8)]
+            assert all(sorted(epoch) == list(range(30)) for epoch in epochs)
+            orders += map(tuple, epochs)
     assert len(set(orders)) == 12
-    whole = replace(config, update=replace(config.update, minibatches=1))
-    assert list(update._minibatches(whole, 5, 1)) == [[0, 1, 2, 3, 4]] * 3
+    one = replace(config, update=replace(config.update, minibatches=1))
+    assert list(update._minibatches(one, 5, 1)) == [[0, 1, 2, 3, 4]] * 3
     more = replace(config, update=replace(config.update, minibatches=9, epochs=1))
     assert sorted(update._minibatches(more, 3, 1)) == [[0], [1], [2]]  # none is empty

@@ -1,4 +1,4 @@
-"""The vLLM engine, real: the policy's own tokens and log-probs, after every change of it."""
+"""The real vLLM engine: the policy's own tokens and log-probs, after every change of it."""
 
 from contextlib import nullcontext
 
@@ -8,19 +8,19 @@ import torch
 from compose import composed
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from pods.policy.load import load
+from pods.engines.sync_check import check_weight_sync
+from pods.engines.transformers_engine import TransformersEngine
 from pods.policy.logprobs import token_logprobs
 from pods.policy.packing import pack
-from pods.records import Sampling
-from pods.rollouts.canary import prove_it_follows
-from pods.rollouts.transformers_engine import TransformersEngine
-from pods.stop import Preempted
+from pods.policy.policy import load
+from pods.system.signals import Preempted
+from pods.types import GenerationRequest, Sampling
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm engines")]
 
 QUESTIONS = ["7+8-4+1?", "1-3?", "5+0+2?", "9-1+3-3+8?"]
 SEEDS = [1, 2, 3, 4]
-ALIVE: list = []  # an engine that is let go takes what others in the process need with it
+ALIVE: list = []  # deleting an engine would break others in the process
 
 
 def nothing() -> None:
@@ -28,7 +28,7 @@ def nothing() -> None:
 
 
 def started(*overrides, check=nothing):
-    from pods.rollouts.vllm_engine import VllmEngine
+    from pods.engines.vllm_engine import VllmEngine
 
     config = composed("engine=vllm", *overrides)
     policy = load(config)
@@ -70,21 +70,26 @@ def prompts(policy):
     return [tuple(policy.tokenizer.encode(q, add_special_tokens=False)) for q in QUESTIONS]
 
 
+def draw(policy, engine, n, temperature=1.0, limit=32, seeds=SEEDS, on_completion=None):
+    request = GenerationRequest(prompts(policy), n, Sampling(temperature, limit), seeds)
+    return engine.generate(request, on_completion)
+
+
 def ids(groups):
     return [[rollout.completion_ids for rollout in group] for group in groups]
 
 
 def gaps(policy, groups, temperature):
     """|engine's log-prob - trainer's| of every token."""
-    found = []
+    each = []
     for rollout in [rollout for group in groups for rollout in group]:
         with torch.no_grad():
             expected = token_logprobs(
                 policy.causal_lm, pack([rollout], [[0]]),
                 temperature=temperature, vocabulary=policy.vocabulary,
             )  # fmt: skip
-        found.append(np.abs(rollout.logprobs - expected.numpy()))
-    return np.concatenate(found)
+        each.append(np.abs(rollout.logprobs - expected.numpy()))
+    return np.concatenate(each)
 
 
 def trained(policy):
@@ -104,11 +109,8 @@ def disturb_all(policy):
 
 def test_greedy_tokens_are_those_of_the_transformers_engine(full):
     policy, engine = full
-    expected = TransformersEngine(policy, 64, nothing).generate(
-        prompts(policy), 1, Sampling(0.0, 32), SEEDS
-    )
-    found = engine.generate(prompts(policy), 1, Sampling(0.0, 32), SEEDS)
-    for [mine], [theirs] in zip(found, expected, strict=True):
+    expected = draw(policy, TransformersEngine(policy, 64, nothing), 1, 0.0)
+    for [mine], [theirs] in zip(draw(policy, engine, 1, 0.0), expected, strict=True):
         assert mine.completion_ids == theirs.completion_ids
         assert (mine.prompt_ids, mine.text) == (theirs.prompt_ids, theirs.text)
         assert mine.finished and theirs.finished
@@ -118,53 +120,51 @@ def test_greedy_tokens_are_those_of_the_transformers_engine(full):
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_logprobs_are_those_of_the_distribution_drawn_from(full, temperature):
     policy, engine = full
-    groups = engine.generate(prompts(policy), 8, Sampling(temperature, 32), SEEDS)
+    groups = draw(policy, engine, 8, temperature)
     assert gaps(policy, groups, temperature).max() < 1e-4
 
 
 def test_frequencies_are_the_probabilities(full):
     policy, engine = full
-    [group] = engine.generate(prompts(policy)[:1], 256, Sampling(1.0, 1), [5])
+    [group] = engine.generate(GenerationRequest(prompts(policy)[:1], 256, Sampling(1.0, 1), [5]))
     drawn = np.array([rollout.completion_ids[0] for rollout in group])
     for token in np.unique(drawn):
         p = np.exp(next(r.logprobs[0] for r in group if r.completion_ids[0] == token))
         assert abs((drawn == token).mean() - p) < 4 * np.sqrt(p * (1 - p) / 256) + 1e-9
 
 
-def test_every_whole_completion_is_told_once_with_its_prompt_as_soon_as_it_is_there(full):
+def test_every_completion_is_reported_once_with_its_prompt_as_soon_as_it_ends(full):
     policy, engine = full
-    told = []
-    groups = engine.generate(
-        prompts(policy), 8, Sampling(1.0, 32), SEEDS, lambda place, text: told.append((place, text))
-    )
-    made = [(i, rollout.text) for i, group in enumerate(groups) for rollout in group]
-    assert sorted(told) == sorted(made)
-    assert told != made  # short ones first
+    reported = []
+    groups = draw(policy, engine, 8, on_completion=lambda *both: reported.append(both))
+    expected = [(i, rollout.text) for i, group in enumerate(groups) for rollout in group]
+    assert sorted(reported) == sorted(expected)
+    assert reported != expected  # short ones first
 
 
-def test_the_length_limit_cuts_and_says_so(full):
+def test_the_length_limit_ends_a_completion_that_is_then_not_finished(full):
     policy, engine = full
-    [[rollout]] = engine.generate(prompts(policy)[:1], 1, Sampling(0.0, 5), [0])
+    [[rollout]] = engine.generate(GenerationRequest(prompts(policy)[:1], 1, Sampling(0.0, 5), [0]))
     assert len(rollout.completion_ids) == len(rollout.logprobs) == 5
     assert not rollout.finished
 
 
 @pytest.mark.parametrize(
-    "words",
+    "overrides",
     [("model.tuning=lora", "model.lora.targets=[q_proj,v_proj]"),
      ("model.tuning=lora", "model.lora.targets=[up_proj]")],
 )  # fmt: skip
-def test_a_part_of_a_fused_layer_can_be_a_target(words):
-    policy, engine = started(*words)
+def test_a_part_of_a_fused_layer_can_be_a_target(overrides):
+    policy, engine = started(*overrides)
     disturb_all(policy)
     engine.sync()
-    groups = engine.generate(prompts(policy), 8, Sampling(1.0, 32), SEEDS)
+    groups = draw(policy, engine, 8)
     assert gaps(policy, groups, 1.0).max() < 1e-4
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
 def test_ids_that_only_pad_the_output_layer_are_never_drawn(tmp_path, tuning):
-    """A head of its own, biases, a vocabulary that is padded as Qwen's: all of it arrives."""
+    """All weights of a model like Qwen arrive: untied head, biases, a padded vocabulary."""
     small = load(composed())
     config = Qwen2Config(
         vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
@@ -179,7 +179,7 @@ def test_ids_that_only_pad_the_output_layer_are_never_drawn(tmp_path, tuning):
     assert policy.vocabulary == 19
     disturb_all(policy)
     engine.sync()
-    groups = engine.generate(prompts(policy), 64, Sampling(1.0, 32), SEEDS)
+    groups = draw(policy, engine, 64)
     assert max(token for group in ids(groups) for one in group for token in one) < 19
     assert gaps(policy, groups, 1.0).max() < 1e-4
 
@@ -188,44 +188,44 @@ def test_it_refuses_to_generate_from_stale_weights(each):
     policy, engine = each
     disturb(next(iter(trained(policy).values())))
     with pytest.raises(RuntimeError, match="has changed since vLLM was last synced"):
-        engine.generate(prompts(policy), 1, Sampling(1.0, 8), SEEDS)
+        draw(policy, engine, 1, limit=8)
 
 
 def test_every_weight_that_is_trained_arrives(each):
-    """The canary: without the change the log-probs would be far off, with it they are equal."""
+    """Log-probs of stale weights are far off, and after a sync they are equal."""
     policy, engine = each
-    before = engine.generate(prompts(policy), 8, Sampling(1.0, 32), SEEDS)
+    before = draw(policy, engine, 8)
     if not hasattr(policy.model, "peft_config"):
-        parameters = [[parameter] for parameter in trained(policy).values()]
+        sets = [[parameter] for parameter in trained(policy).values()]
     else:  # A without B has no effect
-        parameters = [list(trained(policy).values())]
-    for some in parameters:
-        for parameter in some:
+        sets = [list(trained(policy).values())]
+    for parameters in sets:
+        for parameter in parameters:
             disturb(parameter)
         stale = gaps(policy, before, 1.0)
         assert stale.max() > 1e-2
         engine.sync()
-        after = engine.generate(prompts(policy), 8, Sampling(1.0, 32), SEEDS)
+        after = draw(policy, engine, 8)
         assert gaps(policy, after, 1.0).max() < 1e-4
         before = after
 
 
 @pytest.mark.parametrize("fault", [False, True])
-def test_the_canary_at_the_start_of_a_run(each, monkeypatch, fault):
-    from pods.rollouts import vllm_engine
+def test_the_weight_sync_check_at_the_start_of_a_run(each, monkeypatch, fault):
+    from pods.engines import vllm_engine
 
     policy, engine = each
     before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
     if fault:
         monkeypatch.setattr(vllm_engine, "merge", lambda *_: 1.0)
         monkeypatch.setattr(vllm_engine, "swap_adapter", lambda *_: engine.adapter)
-    with pytest.raises(ValueError, match="does not follow") if fault else nullcontext():
-        prove_it_follows(policy, engine, prompts(policy)[0])
+    with pytest.raises(ValueError, match="weight sync does not work") if fault else nullcontext():
+        check_weight_sync(policy, engine, prompts(policy)[0])
     for name, parameter in policy.model.named_parameters():
         assert torch.equal(parameter, before[name])
     monkeypatch.undo()
     engine.sync()
-    groups = engine.generate(prompts(policy), 4, Sampling(1.0, 32), SEEDS)
+    groups = draw(policy, engine, 4)
     assert gaps(policy, groups, 1.0).max() < 1e-4
 
 
@@ -239,7 +239,7 @@ def test_a_hundred_syncs_leave_the_trainers_weights_as_they_are(each):
     assert kept is None or kept == pytest.approx(1.0, abs=1e-4)
     for name, parameter in policy.model.named_parameters():
         assert parameter.detach().numpy().tobytes() == before[name].numpy().tobytes()
-    groups = engine.generate(prompts(policy), 4, Sampling(1.0, 32), SEEDS)
+    groups = draw(policy, engine, 4)
     assert gaps(policy, groups, 1.0).max() < 1e-4
 
 
@@ -255,9 +255,9 @@ def test_the_adapter_in_the_engine_is_the_newest_and_the_only_one(swapped):
 def test_two_fresh_engines_draw_the_same_in_every_call():
     calls = []
     for _ in range(2):
-        policy, engine = started()
-        calls.append([ids(engine.generate(prompts(policy), 16, Sampling(1.0, 32), seeds))
-                      for seeds in (SEEDS, [9, 8, 7, 6], SEEDS)])  # fmt: skip
+        fresh = started()
+        seeds = (SEEDS, [9, 8, 7, 6], SEEDS)
+        calls.append([ids(draw(*fresh, 16, seeds=each)) for each in seeds])
     assert calls[0] == calls[1]
     assert calls[0][0] == calls[0][2] != calls[0][1]
     assert len(set(calls[0][0][3])) > 1
@@ -267,9 +267,10 @@ def test_more_prompts_than_a_forward_pass_takes_are_answered_the_same_twice():
     policy, engine = started("sampling.max_prompt_tokens=96")
     [first, *_] = prompts(policy)
     long = [first * 10 + first[: i % 8] for i in range(40)]  # 3,300 tokens; a pass takes 2,048
-    found = [engine.generate(long, 4, Sampling(1.0, 8), range(40)) for _ in range(2)]
-    assert ids(found[0]) == ids(found[1])
-    assert gaps(policy, found[0], 1.0).max() < 1e-4
+    request = GenerationRequest(long, 4, Sampling(1.0, 8), range(40))
+    first, second = (engine.generate(request) for _ in range(2))
+    assert ids(first) == ids(second)
+    assert gaps(policy, first, 1.0).max() < 1e-4
 
 
 def test_it_can_be_stopped_between_tokens_and_leaves_nothing_behind():
@@ -283,14 +284,14 @@ def test_it_can_be_stopped_between_tokens_and_leaves_nothing_behind():
 
     policy, engine = started(check=check)
     with pytest.raises(Preempted):
-        engine.generate(prompts(policy), 4, Sampling(1.0, 32), SEEDS)
+        draw(policy, engine, 4)
     assert not engine.vllm.engine_core.engine_core.scheduler.has_unfinished_requests()
-    after = ids(engine.generate(prompts(policy), 4, Sampling(1.0, 32), SEEDS))
-    assert after == ids(engine.generate(prompts(policy), 4, Sampling(1.0, 32), SEEDS))
+    after = ids(draw(policy, engine, 4))
+    assert after == ids(draw(policy, engine, 4))
 
 
 def test_no_generator_outside_is_touched(full):
     policy, engine = full
     before = torch.random.get_rng_state()
-    engine.generate(prompts(policy), 2, Sampling(1.0, 8), SEEDS)
+    draw(policy, engine, 2, limit=8)
     assert torch.equal(before, torch.random.get_rng_state())

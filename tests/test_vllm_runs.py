@@ -1,4 +1,4 @@
-"""Whole runs on vLLM: killed, broken, out of date, and on the real LLM."""
+"""Full runs on vLLM: killed, broken, with stale weights, and on the real LLM."""
 
 import json
 import os
@@ -18,46 +18,48 @@ from pods.runs.files import read_lines
 
 pytestmark = pytest.mark.vllm
 STEPS = ("engine=vllm", "sampler.rule=faults:rule", "nm.n=8", "nm.m=4", *SHORT)
-BESIDE_ENGINES = pytest.mark.xdist_group("vllm engines")  # so that two workers have equal shares
-LONGEST = 600.0  # seconds of a run, where the machine has much else to do
+BESIDE_ENGINES = pytest.mark.xdist_group(
+    "vllm engines"
+)  # so that two test workers take equally long
+TIMEOUT = 600.0  # seconds of a run on a busy machine
 
 
 def run_afresh(tmp_path, *arguments):
-    """A process as a user starts it."""
+    """Start a run as a user does."""
     return subprocess.run(
         [sys.executable, str(ROOT / "src" / "run.py"), *arguments],
-        cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def run():
-    """The same, forked: a start without the imports."""
+    """Start a run in a fork, which saves the time of the imports."""
     forks = get_context("forkserver")
     forks.set_forkserver_preload(list(forking.ON_VLLM))
 
-    def run(place, *arguments, **environment):
+    def run(folder, *arguments, **environment):
         process = forks.Process(
-            target=forking.run, args=(place, arguments, {**os.environ, **environment})
+            target=forking.run, args=(folder, arguments, {**os.environ, **environment})
         )
         process.start()
-        process.join(LONGEST)
+        process.join(TIMEOUT)
         process.kill()
         process.join()
-        out, err = ((place / name).read_text() for name in ("out", "err"))
+        out, err = ((folder / name).read_text() for name in ("out", "err"))
         return SimpleNamespace(returncode=process.exitcode, stdout=out, stderr=err)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """What a run leaves that was started afresh and left alone."""
-    place = tmp_path_factory.mktemp("whole")
-    result = run_afresh(place, *STEPS)
+def uninterrupted(tmp_path_factory):
+    """The results of a run that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    result = run_afresh(folder, *STEPS)
     assert result.returncode == 0, result.stderr
-    return science_of(run_folder(place))
+    return science_of(run_folder(folder))
 
 
 def status(tmp_path):
@@ -66,35 +68,38 @@ def status(tmp_path):
 
 @BESIDE_ENGINES
 def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(tmp_path, capsys):
-    found = killing("vllm", tmp_path, 20, 0)
+    report = killing("vllm", tmp_path, 20, 0)
+    kills = report["kills"]
     with capsys.disabled():
-        print(f"\n{sum(found['kills'].values())} kills in {found['runs']} runs: {found['kills']}")
-    assert found["differences"] == []
-    assert sum(found["kills"].values()) >= 20 and len(found["kills"]) == 5
+        print(f"\n{sum(kills.values())} kills in {report['runs']} runs: {kills}")
+    assert report["differences"] == []
+    assert sum(kills.values()) >= 20 and len(kills) == 5
 
 
-@pytest.mark.parametrize(("fault", "said"), [("raise", "injected"), ("hang", "no sign of life")])
-def test_an_engine_that_breaks_or_hangs_ends_the_process_and_the_same_command_goes_on(
-    run, whole, tmp_path, fault, said
+@pytest.mark.parametrize(("fault", "message"), [("raise", "injected"), ("hang", "no heartbeat")])
+def test_an_engine_that_breaks_or_hangs_ends_the_process_and_the_same_command_resumes(
+    run, uninterrupted, tmp_path, fault, message
 ):
     limit = ["watchdog_seconds=8"] if fault == "hang" else []
     broken = run(tmp_path, *STEPS, *limit, FAULT=fault)
     assert broken.returncode == 75, broken.stderr
-    assert said in broken.stderr
+    assert message in broken.stderr
     assert status(tmp_path)["state"] == "preempted"
-    assert said in status(tmp_path)["error"]
+    assert message in status(tmp_path)["error"]
     result = run(tmp_path, *STEPS)
     assert result.returncode == 0, result.stderr
-    assert science_of(run_folder(tmp_path)) == whole
+    assert science_of(run_folder(tmp_path)) == uninterrupted
 
 
 def test_an_engine_that_goes_stale_raises_an_alarm_and_soon_ends_the_run(run, tmp_path):
     result = run(tmp_path, *STEPS, "budget.max_steps=20", "update.lr=1e-3", FAULT="stale")
     assert result.returncode == 1, result.stdout + result.stderr
-    assert "alarm: step 2: the engine's log-probs are" in result.stdout
-    assert "step 4, like 2 before it: the engine's log-probs" in status(tmp_path)["error"]
+    assert "alarm: step 2: the log-probs of engine and trainer differ by" in result.stdout
+    assert (
+        "step 4, like the 2 steps before it: the log-probs of engine" in status(tmp_path)["error"]
+    )
     lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")
-    assert len(lines) == 4  # the first is right, and three are not
+    assert len(lines) == 4  # the first is right, and three are stale
     assert lines[0]["logprob_gap_mean"] < 1e-5
     assert lines[1]["logprob_gap_mean"] > 1e-4
 
@@ -104,7 +109,9 @@ def test_a_merge_that_rounds_the_change_away_ends_the_run_unless_it_is_allowed(r
               "engine.gap_bound=0.1", "update.lr=1e-5")  # fmt: skip
     result = run(tmp_path, *coarse)
     assert result.returncode == 1
-    assert "step 1: the merge makes 0." in status(tmp_path)["error"]
+    assert (
+        "step 1: merging the policy into the engine's weights kept 0." in status(tmp_path)["error"]
+    )
     result = run(tmp_path, *coarse, "engine.min_kept=0", "retry=failed")
     assert result.returncode == 0, result.stderr
     lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")
@@ -112,7 +119,7 @@ def test_a_merge_that_rounds_the_change_away_ends_the_run_unless_it_is_allowed(r
     assert max(line["logprob_gap_mean"] for line in lines) > 1e-4  # bfloat16, and no worse
 
 
-def test_adapters_are_swapped_in_and_every_step_is_from_the_newest(run, tmp_path):
+def test_adapters_are_swapped_in_and_every_step_uses_the_newest(run, tmp_path):
     result = run(tmp_path, *STEPS, "model.tuning=lora", "engine.sync=adapter", "update.lr=1e-3")
     assert result.returncode == 0, result.stderr
     lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")
@@ -122,20 +129,19 @@ def test_adapters_are_swapped_in_and_every_step_is_from_the_newest(run, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("words", "kept"),
+    ("overrides", "kept"),
     [
         pytest.param(("model.tuning=lora", "engine.sync=adapter"), None, id="adapters"),
         pytest.param(
             ("hardware.shard=true",),
             pytest.approx(1.0, abs=1e-3),
-            id="spread weights",
+            id="sharded weights",
             marks=BESIDE_ENGINES,
         ),
     ],
 )
-def test_each_process_of_a_run_has_an_engine_that_follows(words, kept, tmp_path):
-    """Whether one process or two: the same prompts, and what both generate from is the policy."""
-    result = run_afresh(tmp_path, *STEPS, *words, "hardware.processes=2", "update.lr=1e-3")
+def test_each_process_of_a_run_has_an_engine_with_the_policys_weights(overrides, kept, tmp_path):
+    result = run_afresh(tmp_path, *STEPS, *overrides, "hardware.processes=2", "update.lr=1e-3")
     assert result.returncode == 0, result.stdout + result.stderr
     lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")
     assert len(lines) == 4

@@ -1,4 +1,4 @@
-"""GRPO and PODS by the real loop for a minute of training clock each: two parts of gpu.py."""
+"""Train GRPO and PODS with the real loop for a minute of training clock each: parts of gpu.py."""
 
 import time
 from argparse import Namespace
@@ -12,71 +12,74 @@ from typing import Any
 import torch
 from gpu_config import GRPO, config_of
 
-from pods.assemble import make_engine
-from pods.config import Config
-from pods.evaluate import evaluate, questions
-from pods.method import prompts as selection
-from pods.method.downsample import find_rule
-from pods.policy.load import load
+from pods.config.schema import Config
+from pods.method import prompt_selection as selection
+from pods.method.rules import find_rule
 from pods.policy.optimizer import make_optimizer
+from pods.policy.policy import load
+from pods.policy.scoring import Context
 from pods.policy.update import update
-from pods.rollouts.engine import Prompt
-from pods.runs.clock import TrainClock
-from pods.step import Step
 from pods.tasks.load import load as load_task
-from pods.tasks.prompts import fitting
-from pods.train import Loop
+from pods.tasks.prompts import drop_long_prompts
+from pods.training.build import make_engine
+from pods.training.clock import TrainClock
+from pods.training.evaluate import evaluate, evaluation_questions
+from pods.training.loop import TrainingLoop
+from pods.training.step import Step
+from pods.types import Prompt
 
-POOL = 400  # train problems: more than a run of a minute takes, and soon encoded
-ARMS = {"grpo": GRPO, "pods": {}}  # the configs are of pods
+POOL = 400  # train problems: more than a run of a minute uses, and quickly encoded
+ARMS = {"grpo": GRPO, "pods": {}}  # changes of the configs, which are those of pods
 
 
-def arm(name: str, asked: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
-    """Train one arm by the real loop for its budget; accuracy before and after."""
-    config = config_of(asked, ARMS[name])
-    loop, asked_of_test = assembled(config)
+def arm(name: str, options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
+    """Train one arm with the real loop for its budget, and evaluate before and after."""
+    config = config_of(options, ARMS[name])
+    loop, test_prompts = build(config)
     budget = config.budget.train_seconds or 0.0
-    found: dict[str, Any] = {"n": config.nm.n, "m": config.nm.m, "engine": config.engine.name,
+    results: dict[str, Any] = {"n": config.nm.n, "m": config.nm.m, "engine": config.engine.name,
                              "budget_seconds": budget, "steps": []}  # fmt: skip
     start = time.monotonic()
-    found["before"] = accuracy(loop, asked_of_test, 0)
-    yield found
+    results["before"] = accuracy(loop, test_prompts, 0)
+    yield results
     deadline -= 1.5 * (time.monotonic() - start)  # for the evaluation at the end
-    for made in loop.steps(0, selection.start(config.prompts)):
-        found["steps"].append(row(made))
-        yield found
+    for step in loop.steps(0, selection.start(config.prompts)):
+        results["steps"].append(row(step))
+        yield results
         if time.monotonic() > deadline:
             break
-    found["budget_reached"] = loop.clock.train_seconds >= budget
-    found["after"] = accuracy(loop, asked_of_test, len(found["steps"]))
-    if asked.device == "cuda":
-        found["peak_bytes"] = torch.cuda.max_memory_allocated()
-    yield found
+    results["budget_reached"] = loop.clock.train_seconds >= budget
+    results["after"] = accuracy(loop, test_prompts, len(results["steps"]))
+    if options.device == "cuda":
+        results["peak_bytes"] = torch.cuda.max_memory_allocated()
+    yield results
 
 
-def assembled(config: Config) -> tuple[Loop, tuple[Prompt, ...]]:
-    """The loop, as a run has it, and the token ids of the test questions."""
+def build(config: Config) -> tuple[TrainingLoop, tuple[Prompt, ...]]:
+    """Build the loop as a run does, and return it with the token ids of the test questions."""
     torch.set_num_threads(config.hardware.threads)
     policy, task = load(config), load_task(config.task)
     limit = config.sampling.max_prompt_tokens
-    train, prompts, _ = fitting(task.train[:POOL], policy.tokenizer, limit)
-    test, asked_of_test, _ = fitting(questions(config, task), policy.tokenizer, limit)
+    train, prompts, _ = drop_long_prompts(task.train[:POOL], policy.tokenizer, limit)
+    test, test_prompts, _ = drop_long_prompts(
+        evaluation_questions(config, task), policy.tokenizer, limit
+    )
     optimizer = make_optimizer(policy, config.update)
     on_gpu = policy.device.type == "cuda"
-    loop = Loop(
+    loop = TrainingLoop(
         config=config,
         task=replace(task, train=train, test=test),
         prompts=prompts,
         engine=make_engine(policy, config, lambda: None),
         rule=find_rule(config.sampler.rule),
-        update=partial(update, policy, optimizer, config, check=lambda: None),
+        update=partial(update, Context(policy, config), optimizer),
         clock=TrainClock(synchronise=torch.cuda.synchronize if on_gpu else lambda: None),
     )
-    return loop, asked_of_test
+    return loop, test_prompts
 
 
-def accuracy(loop: Loop, prompts: tuple[Prompt, ...], step: int) -> dict[str, float]:
-    """Share of the test questions answered rightly, and its standard error over questions."""
+def accuracy(loop: TrainingLoop, prompts: tuple[Prompt, ...], step: int) -> dict[str, float]:
+    """Return the share of right answers to the test questions, and its standard error."""
     chunks = evaluate(loop.config, loop.task, prompts, loop.engine, step, 0)
     records = [record for chunk in chunks for record in chunk]
     share = fmean(record.correct for record in records)
@@ -90,14 +93,14 @@ def accuracy(loop: Loop, prompts: tuple[Prompt, ...], step: int) -> dict[str, fl
     }
 
 
-def row(made: Step) -> dict[str, Any]:
-    """One step: its clock, its phases, and how all n rollouts fared."""
+def row(step: Step) -> dict[str, Any]:
+    """Return the clock and the phases of a step, and means over all n rollouts."""
     return {
-        "step": made.step,
-        "train_seconds": made.train_seconds,
-        **made.seconds,
-        "reward": fmean(float(group.group.rewards.mean()) for group in made.groups),
-        "correct": fmean(float(group.group.correct.mean()) for group in made.groups),
-        "tokens": sum(int(group.group.lengths.sum()) for group in made.groups),
-        "logprob_gap": None if made.update is None else made.update.logprob_gap,
+        "step": step.number,
+        "train_seconds": step.train_seconds,
+        **step.seconds,
+        "reward": fmean(float(group.group.rewards.mean()) for group in step.groups),
+        "correct": fmean(float(group.group.correct.mean()) for group in step.groups),
+        "tokens": sum(int(group.group.lengths.sum()) for group in step.groups),
+        "logprob_gap": None if step.update is None else step.update.logprob_gap,
     }

@@ -1,6 +1,6 @@
-"""The configs of gpu.py, resolved beforehand: where a card is there need be no Hydra.
+"""The configs of gpu.py, resolved in advance, so that the GPU machine does not need Hydra.
 
-`python experiments/benchmarks/gpu_config.py` writes gpu.yaml anew, after a change of conf/.
+After a change of conf/, `python experiments/benchmarks/gpu_config.py` rewrites gpu.yaml.
 """
 
 from argparse import Namespace
@@ -12,19 +12,19 @@ from typing import Any
 
 import yaml
 
-from pods.checks import build
-from pods.config import Config
-from pods.machine import cores
+from pods.config.checks import validate
+from pods.config.schema import Config
+from pods.system.machine import cores
 
 FILE = Path(__file__).with_name("gpu.yaml")
-WORDS = {
+OVERRIDES = {
     "gsm8k": [
         "task=gsm8k", "model=smollm2_135m", "hardware=h200", "hardware.name=gpu", "arm=pods",
         "nm=n64_m16", "tracking=none", "model.dtype=bfloat16", "engine.kv_gb=4",
         "engine.max_rows=256", "update.lr=2e-4", "update.micro_batch_tokens=8192",
         "sampling.max_completion_tokens=128", "evaluation.repeats=1", "evaluation.questions=200",
         "budget.train_seconds=50",
-    ],  # the paper's learning rate would move nothing in a minute; a solution has some 100 tokens
+    ],  # the paper's learning rate is too small for one minute; a solution has about 100 tokens
     "chainsum": ["task=chainsum", "model=tiny", "arm=pods", "nm=n64_m16", "tracking=none",
                  "evaluation.repeats=1"],
 }  # fmt: skip
@@ -39,38 +39,38 @@ ON_CPU: dict[str, Any] = {
 }  # fmt: skip
 
 
-def config_of(asked: Namespace, changes: Mapping[str, Any]) -> Config:
-    """The run that was asked for, with other values of some keys.
+def config_of(options: Namespace, changes: Mapping[str, Any]) -> Config:
+    """Return the config for gpu.py's command line, with changes.
 
     Args:
-        asked: of gpu.py's command line.
-        changes: value by dotted key, such as `{"nm.n": 16}`.
+        options: gpu.py's command line.
+        changes: values by dotted key, such as `{"nm.n": 16}`.
 
     Raises:
-        ConfigError: a value is not allowed, or data or weights are not where it says.
+        ConfigError: a value is not allowed, or data or weights are missing.
     """
-    wanted = {"engine.name": asked.engine, **(TOY if asked.toy else {}), **changes}
-    if asked.model is not None:
-        wanted |= {"model.path": asked.model, "task.path": asked.data}
-    wanted |= ON_CPU if asked.device == "cpu" else {"hardware.device": "cuda"}
-    return read("chainsum" if asked.model is None else "gsm8k", wanted)
+    changes = {"engine.name": options.engine, **(TOY if options.toy else {}), **changes}
+    if options.model is not None:
+        changes |= {"model.path": options.model, "task.path": options.data}
+    changes |= ON_CPU if options.device == "cpu" else {"hardware.device": "cuda"}
+    return read("chainsum" if options.model is None else "gsm8k", changes)
 
 
 def read(name: str, changes: Mapping[str, Any]) -> Config:
-    """One of the configs of gpu.yaml, with other values of some keys; raises as `config_of`."""
+    """Return a config of gpu.yaml with changes; raises as `config_of`."""
     values = yaml.safe_load(FILE.read_text())[name]
     for key, value in changes.items():
         *sections, last = key.split(".")
         reduce(getitem, sections, values)[last] = value
-    return build(values)
+    return validate(values)
 
 
 def main() -> None:
-    """Compose the configs, and write them."""
-    from pods.compose import compose
+    """Compose the configs and write gpu.yaml."""
+    from pods.config.compose import compose
 
-    head = "# Written by gpu_config.py, from the words there; read where there is no Hydra.\n"
-    composed = {name: compose(words) for name, words in WORDS.items()}
+    head = "# Written by gpu_config.py, from the overrides there; read on machines without Hydra.\n"
+    composed = {name: compose(overrides) for name, overrides in OVERRIDES.items()}
     FILE.write_text(head + yaml.safe_dump(composed, sort_keys=False, width=100))
 
 

@@ -1,12 +1,12 @@
-"""How a step grows with n, m and T: measured, and as the cost model of `pods plan` has it.
+"""Measure how a step grows with n, m and T, and compare it with the cost model of `pods plan`.
 
     python experiments/benchmarks/growth.py [--n 16 32 64] [--m 4 16 64] [--tokens 8 16 32] \
-        [KEY=VALUE ...]                                                  words as of src/run.py
+        [KEY=VALUE ...]                                                  overrides as for src/run.py
 
-Generates n completions of exactly T tokens, updates on m of them, for every n, m and T that fit,
-in turns. Prints JSON: for each T the model's fit (seconds = fixed + b n + c m) to the medians and
-the largest residual; over all sizes the fit by tokens (seconds = fixed + d tokens); how each phase
-grows with T, as an exponent and as R² of a straight line; and all that was measured.
+It generates n completions of exactly T tokens and updates on m of them, for every n, m and T with
+m <= n, in turns. It prints JSON: for each T the model's fit (seconds = fixed + b n + c m) to the
+medians and the largest residual; over all sizes the fit by tokens (seconds = fixed + d tokens); how
+each phase grows with T, as an exponent and as R² of a straight line; and all measurements.
 """
 
 import argparse
@@ -21,32 +21,32 @@ import numpy as np
 import torch
 from step import configured, endless, pool
 
-from pods.config import Config
-from pods.policy.load import Policy, load
+from pods.config.schema import Config
+from pods.engines.transformers_engine import TransformersEngine
 from pods.policy.optimizer import make_optimizer
+from pods.policy.policy import Policy, load
+from pods.policy.scoring import Context
 from pods.policy.update import update
-from pods.records import Sampling
-from pods.rollouts.engine import Prompt
-from pods.rollouts.transformers_engine import TransformersEngine
-from pods.runs.clock import TrainClock
+from pods.training.clock import TrainClock
+from pods.types import GenerationRequest, Prompt, Sampling
 
 PHASES = ("generate", "update")
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One size of a step, and the seconds that its phases took, round by round."""
+    """One size of a step, and the seconds of its phases in each round."""
 
     n: int
     m: int
     tokens: int
-    """Of each completion."""
+    """Length of each completion."""
     generate: tuple[float, ...]
     update: tuple[float, ...]
 
 
 def grid(n: Sequence[int], m: Sequence[int], tokens: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Every (n, m, T) with m <= n."""
+    """Return every (n, m, T) with m <= n."""
     return [size for size in product(n, m, tokens) if size[1] <= size[0]]
 
 
@@ -59,14 +59,14 @@ def measure(
 ) -> list[Cell]:
     """Time generation and update at every size, one after the other, round after round.
 
-    Needs torch, transformers and peft only. The policy is trained meanwhile.
+    This needs torch, transformers and peft only, and trains the policy.
 
     Args:
-        policy: of the transformers engine.
-        config: of a run; its n, m and token limit are not looked at.
-        prompts: token ids; each round takes one, the same for all sizes.
+        policy: the policy to generate with and to train.
+        config: config of a run; its n, m and token limit are ignored.
+        prompts: token ids; each round uses one prompt for all sizes.
         sizes: (n, m, T).
-        rounds: that are counted; one before them warms up.
+        rounds: number of counted rounds; one more before them warms up.
     """
     policy = endless(policy)
     engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
@@ -76,24 +76,25 @@ def measure(
     seconds: list[list[dict[str, float]]] = [[] for _ in sizes]
     for number in range(rounds + 1):
         prompt = prompts[number % len(prompts)]
-        for (n, m, tokens), taken in zip(sizes, seconds, strict=True):
+        for (n, m, tokens), phases in zip(sizes, seconds, strict=True):
             sampling = Sampling(config.sampling.temperature, tokens)
             limit = replace(config.sampling, max_completion_tokens=tokens)
             with clock.phase("generate"):
-                [rollouts] = engine.generate([prompt], n, sampling, [number])
-            signs = np.where(np.arange(m) % 2, 1.0, -1.0)
+                [rollouts] = engine.generate(GenerationRequest([prompt], n, sampling, [number]))
+            advantages = np.where(np.arange(m) % 2, 1.0, -1.0)
             with clock.phase("update"):
-                update(policy, optimizer, replace(config, sampling=limit), rollouts[:m], signs, 1)
-            taken.append(clock.commit())
+                context = Context(policy, replace(config, sampling=limit))
+                update(context, optimizer, rollouts[:m], advantages, 1)
+            phases.append(clock.commit())
     return [
-        Cell(*size, *(tuple(row[phase] for row in taken[1:]) for phase in PHASES))
-        for size, taken in zip(sizes, seconds, strict=True)
+        Cell(*size, *(tuple(row[phase] for row in rows[1:]) for phase in PHASES))
+        for size, rows in zip(sizes, seconds, strict=True)
     ]
 
 
 def judge(cells: Sequence[Cell]) -> dict[str, Any]:
     """Fit the cost model of `pods plan` to the medians for each T, and each phase's growth in T."""
-    import pandas as pd  # here, with the analysis: a GPU's script measures without them
+    import pandas as pd  # imported here: gpu.py measures without pandas and the analysis
 
     rows = [
         {"run": f"{c.n}-{c.m}-{c.tokens}", "n": c.n, "m": c.m, "tokens": c.tokens, "prompts": 1,
@@ -104,7 +105,9 @@ def judge(cells: Sequence[Cell]) -> dict[str, Any]:
     ]  # fmt: skip
     table = pd.DataFrame(rows)
     return {
-        "at_tokens": {str(tokens): _fitted(of) for tokens, of in table.groupby("tokens")},
+        "at_tokens": {
+            str(tokens): _fitted(cells_at) for tokens, cells_at in table.groupby("tokens")
+        },
         "by_tokens": _fitted_by_tokens(table),
         "growth_in_tokens": {
             "generate": _growth(table, "seconds/generate", "n"),
@@ -114,7 +117,7 @@ def judge(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _model(table: Any) -> Any:
-    """The cost model, a cell being a run of one step."""
+    """Fit the cost model, with each cell as a run of one step."""
     import pandas as pd
 
     from pods.analysis.cost.model import cost_model, per_run
@@ -124,7 +127,7 @@ def _model(table: Any) -> Any:
 
 
 def _fitted(table: Any) -> dict[str, Any]:
-    """Of the cells of one T: what each term costs in seconds, R², the largest residual."""
+    """Fit the cells of one T: the seconds of each term, R², and the largest residual."""
     from pods.analysis.cost.model import residuals
 
     model = _model(table)
@@ -140,7 +143,7 @@ def _fitted(table: Any) -> dict[str, Any]:
 
 
 def _fitted_by_tokens(table: Any) -> dict[str, dict[str, float]]:
-    """Of all cells: a phase by its own tokens, whatever n, m and T they come from."""
+    """Fit each phase of all cells by its own tokens, whatever n, m and T they come from."""
     return {
         phase: {term: line.at({term: 1.0})[0] for term in line.terms} | {"r2": line.r2}
         for phase, line in _model(table).tokens.items()
@@ -148,36 +151,38 @@ def _fitted_by_tokens(table: Any) -> dict[str, dict[str, float]]:
 
 
 def _growth(table: Any, column: str, size: str) -> dict[str, dict[str, float]]:
-    """For each n or m: the exponent of T by a line through the logarithms, and R² of one in T."""
+    """Return, per n or m, the exponent of T (by a log-log fit) and R² of a straight line in T."""
     from pods.analysis.cost.least_squares import fit
 
-    found = {}
-    for count, of in table.groupby(size):
-        medians = of.groupby("tokens", as_index=False)[column].median()
+    growth = {}
+    for count, cells in table.groupby(size):
+        medians = cells.groupby("tokens", as_index=False)[column].median()
         if len(medians) > 1:
             slope, _ = np.polyfit(np.log(medians.tokens), np.log(medians[column]), 1)
             line = fit(medians, column, ("fixed", "tokens"))
-            found[f"{size}={count}"] = {"exponent": float(slope), "linear_r2": line.r2}
-    return found
+            growth[f"{size}={count}"] = {"exponent": float(slope), "linear_r2": line.r2}
+    return growth
 
 
 def main() -> None:
-    """Measure and judge, and print both."""
-    from pods.runs.environment import environment
+    """Measure, fit, and print both."""
+    from pods.runs.attempts import environment
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, nargs="+", default=[16, 32, 64])
     parser.add_argument("--m", type=int, nargs="+", default=[4, 16, 64])
     parser.add_argument("--tokens", type=int, nargs="+", default=[8, 16, 32])
     parser.add_argument("--rounds", type=int, default=5)
-    asked, words = parser.parse_known_args()
-    config = configured(words)
+    options, overrides = parser.parse_known_args()
+    config = configured(overrides)
     torch.set_num_threads(config.hardware.threads)
     policy = load(config)
     _, prompts = pool(config, policy.tokenizer)
-    cells = measure(policy, config, prompts, grid(asked.n, asked.m, asked.tokens), asked.rounds)
+    cells = measure(
+        policy, config, prompts, grid(options.n, options.m, options.tokens), options.rounds
+    )
     print(json.dumps({
-        "environment": environment(), "threads": torch.get_num_threads(), "words": words,
+        "environment": environment(), "threads": torch.get_num_threads(), "words": overrides,
         **judge(cells), "cells": [asdict(cell) for cell in cells],
     }, indent=1))  # fmt: skip
 

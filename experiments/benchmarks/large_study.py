@@ -1,10 +1,10 @@
-"""What the verbs that read a study take where it has thousands of runs.
+"""Time the verbs that read a study, on a study of thousands of runs.
 
     python experiments/benchmarks/large_study.py FOLDER [--runs 2000] [--rounds 3]
 
-Writes FOLDER/large, unless it is there: finished runs as `src/run.py` leaves them, in ten sizes
-(n, m), with short logs and checkpoints that hold a clock alone. Then each verb in a process of its
-own, start included. Prints JSON: seconds of each, and their medians.
+It writes FOLDER/large unless that exists: finished runs as `src/run.py` leaves them, in ten sizes
+(n, m), with short logs and checkpoints that hold only a clock. Then it times each verb in a process
+of its own, start-up included. It prints JSON: the seconds of each, and their medians.
 """
 
 import argparse
@@ -21,25 +21,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pods.checks import build
-from pods.compose import compose
-from pods.config import Config
-from pods.randomness import evaluation_seeds
+from pods.config.checks import validate
+from pods.config.compose import compose
+from pods.config.schema import Config
 from pods.runs import checkpoint
-from pods.runs.attempts import new_attempt
-from pods.runs.environment import environment
+from pods.runs.attempts import environment, new_attempt
 from pods.runs.files import append
-from pods.runs.frozen import freeze
+from pods.runs.freeze import freeze
 from pods.runs.identity import fingerprint
 from pods.runs.store import RunStore
+from pods.seeding import evaluation_seeds
 
 ROOT = Path(__file__).parents[2]
 SIZES = ("n16_m4", "n16_m16", "n32_m8", "n32_m16", "n64_m2", "n64_m4", "n64_m8", "n64_m16",
          "n64_m64", "n128_m16")  # fmt: skip
 STEPS, EVERY, REPEATS, QUESTIONS = 20, 10, 2, 16
-WORDS = ("study=large", "tracking=none", "budget.train_seconds=null", f"budget.max_steps={STEPS}",
-         f"checkpoint.every_steps={EVERY}", f"evaluation.repeats={REPEATS}",
-         f"task.test_size={QUESTIONS}")  # fmt: skip
+OVERRIDES = ("study=large", "tracking=none", "budget.train_seconds=null",
+             f"budget.max_steps={STEPS}", f"checkpoint.every_steps={EVERY}",
+             f"evaluation.repeats={REPEATS}",
+             f"task.test_size={QUESTIONS}")  # fmt: skip
 PHASES = {"generate": 0.6, "reward": 0.02, "select": 0.01, "update": 0.3, "sync": 0.07}
 VERBS = {"status": ("status",), "status --json": ("status", "--json"), "clean": ("clean",),
          "aggregate": ("aggregate",), "plot": ("plot",),
@@ -47,9 +47,9 @@ VERBS = {"status": ("status",), "status --json": ("status", "--json"), "clean": 
 
 
 def write_study(runs_dir: Path, runs: int) -> None:
-    """Write `runs` finished runs, as many of each size."""
-    for place in range(len(SIZES)):
-        config = build(compose([*WORDS, f"runs_dir={runs_dir}", f"nm={SIZES[place]}"]))
+    """Write `runs` finished runs, the same number of each size."""
+    for size_index, size in enumerate(SIZES):
+        config = validate(compose([*OVERRIDES, f"runs_dir={runs_dir}", f"nm={size}"]))
         first = freeze(config)
         frozen, identity = first.config_path.read_text(), first.identity()
         machine = environment()
@@ -59,14 +59,14 @@ def write_study(runs_dir: Path, runs: int) -> None:
             store.folder.mkdir(exist_ok=True)
             store.config_path.write_text(frozen.replace("seed: 0\n", f"seed: {seed}\n", 1))
             store.write_identity(about)
-            _finish(store, dataclasses.replace(config, seed=seed), machine, place)
+            _finish(store, dataclasses.replace(config, seed=seed), machine, size_index)
 
 
-def _finish(store: RunStore, config: Config, machine: Mapping[str, Any], place: int) -> None:
-    """What else a run has left when it is done."""
+def _finish(store: RunStore, config: Config, machine: Mapping[str, Any], size_index: int) -> None:
+    """Write the other files that a finished run leaves."""
     clock = 0.0
     (store.folder / ".lock").touch()
-    lines = list(_lines(config, place))
+    lines = list(_lines(config, size_index))
     append(store.metrics_path, [])
     for step in range(STEPS + 1):
         if step:
@@ -75,7 +75,7 @@ def _finish(store: RunStore, config: Config, machine: Mapping[str, Any], place: 
         if step % EVERY == 0:
             write = partial(store.write_clock, step=step, train_seconds=clock, evaluation=True)
             checkpoint.commit(store.checkpoint(step), write)
-            append(store.evaluation_path(step), _records(config, step, place))
+            append(store.evaluation_path(step), _records(config, step, size_index))
     used = {"problems": 256, "sha256": "0" * 64, "left_out": []}
     store.write_data({"train": used, "test": {**used, "problems": QUESTIONS}})
     attempt = new_attempt(store)
@@ -87,11 +87,11 @@ def _finish(store: RunStore, config: Config, machine: Mapping[str, Any], place: 
                      accuracy=0.5, error=None)  # fmt: skip
 
 
-def _lines(config: Config, place: int) -> Iterator[dict[str, Any]]:
-    """Of metrics.jsonl; no two runs' clocks are the same."""
+def _lines(config: Config, size_index: int) -> Iterator[dict[str, Any]]:
+    """Yield the lines of metrics.jsonl; no two runs have the same clock."""
     clock = 0.0
     for step in range(1, STEPS + 1):
-        seconds = 0.1 * (1 + place) * (1 + 0.1 * math.sin(config.seed + step))
+        seconds = 0.1 * (1 + size_index) * (1 + 0.1 * math.sin(config.seed + step))
         clock += seconds
         reward = 0.5 + 0.02 * step + 0.01 * math.cos(3 * config.seed + step)
         yield {
@@ -106,12 +106,12 @@ def _lines(config: Config, place: int) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _records(config: Config, step: int, place: int) -> Iterator[dict[str, Any]]:
-    """Of one evaluation; later ones have more right answers."""
+def _records(config: Config, step: int, size_index: int) -> Iterator[dict[str, Any]]:
+    """Yield the records of one evaluation; later ones have more right answers."""
     for repeat in range(REPEATS):
         seeds = evaluation_seeds(config.seed, step, repeat, QUESTIONS)
         for question, seed in enumerate(seeds):
-            right = seed % 97 < 30 + 2 * step + place
+            right = seed % 97 < 30 + 2 * step + size_index
             yield {
                 "repeat": repeat, "question": f"q{question}", "correct": right,
                 "format": seed % 7 > 0, "lenient": None, "verdict": "right" if right else "wrong",
@@ -120,9 +120,9 @@ def _records(config: Config, step: int, place: int) -> Iterator[dict[str, Any]]:
 
 
 def seconds(verb: tuple[str, ...], folder: Path) -> float:
-    """Wall time of one verb in a fresh process, its output thrown away."""
+    """Return the wall time of one verb in a fresh process, whose output is discarded."""
     name = ["--study", "large"] if verb[0] == "compare" else ["large"]
-    command = [sys.executable, "-m", "pods.cli", *verb, *name, "--runs-dir", str(folder)]
+    command = [sys.executable, "-m", "pods.cli.main", *verb, *name, "--runs-dir", str(folder)]
     start = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True,
                    env={**os.environ, "PYTHONPATH": str(ROOT / "src")})  # fmt: skip
@@ -130,7 +130,7 @@ def seconds(verb: tuple[str, ...], folder: Path) -> float:
 
 
 def main() -> None:
-    """Write the study where it is not, and time the verbs in turns."""
+    """Write the study unless it exists, and time the verbs in turns."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=2000, help="a multiple of ten")
@@ -139,12 +139,12 @@ def main() -> None:
     if not (options.folder / "large").is_dir():
         os.fsync = lambda descriptor: None  # these files need not outlast a power cut
         write_study(options.folder, options.runs)
-    taken: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     for _ in range(options.rounds):
         for name, verb in VERBS.items():
-            taken.setdefault(name, []).append(seconds(verb, options.folder))
-    medians = {name: statistics.median(values) for name, values in taken.items()}
-    print(json.dumps({"medians": medians, "seconds": taken, "environment": environment()},
+            times.setdefault(name, []).append(seconds(verb, options.folder))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    print(json.dumps({"medians": medians, "seconds": times, "environment": environment()},
                      indent=1))  # fmt: skip
 
 

@@ -1,10 +1,11 @@
-"""Peak memory of log-probs, forward and backward: ours beside log_softmax over all logits.
+"""Compare the peak memory of our log-probs with log_softmax over all logits, forward and backward.
 
     python experiments/benchmarks/memory.py [cuda] [ROUNDS]
 
 4 completions of 512 tokens, a vocabulary of 151,936, width 896 (Qwen2.5-0.5B's head on one small
-layer), float32, the head frozen as under LoRA. Bytes above the weights; on a CPU resident memory,
-each time in a fresh process, in turns. `peak` needs no more than torch and transformers.
+layer), float32, the head frozen as under LoRA. The result is in bytes above the weights; on a CPU
+it is resident memory. Each measurement has a fresh process, in turns. `peak` needs only torch and
+transformers.
 """
 
 import json
@@ -22,9 +23,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from pods.policy import attention
 from pods.policy.logprobs import token_logprobs
 from pods.policy.packing import pack
-from pods.records import Rollout
-from pods.runs.environment import cpu_model
-from pods.runs.meter import HostMemory
+from pods.system.machine import cpu_model
+from pods.training.clock import HostMemory
+from pods.types import Rollout
 
 ROWS, TOKENS, VOCABULARY, WIDTH = 4, 512, 151_936, 896
 SIDES = ("ours", "plain")
@@ -39,15 +40,15 @@ def peak(
     vocabulary: int = VOCABULARY,
     width: int = WIDTH,
 ) -> int:
-    """Bytes above the weights at the worst moment of scoring and its backward pass.
+    """Return the peak bytes above the weights during scoring and its backward pass.
 
     Args:
         side: ours or plain.
-        device: cpu (wants a fresh process) or cuda.
-        rows: completions, behind a prompt of one token.
-        tokens: of each.
-        vocabulary: of the output layer.
-        width: of the states that go into it.
+        device: cpu (which needs a fresh process) or cuda.
+        rows: number of completions, each after a prompt of one token.
+        tokens: length of each completion.
+        vocabulary: size of the output layer.
+        width: size of the hidden states that it reads.
     """
     model = _model(vocabulary, width).to(device)
     score = {"ours": _ours, "plain": _plain}[side]
@@ -65,7 +66,7 @@ def peak(
 
 
 def _model(vocabulary: int, width: int) -> LlamaForCausalLM:
-    """One layer that is trained under a large output layer that is not."""
+    """Build one trained layer under a large frozen output layer."""
     attention.register()
     config = LlamaConfig(
         vocab_size=vocabulary, hidden_size=width, intermediate_size=width, num_hidden_layers=1,
@@ -78,7 +79,7 @@ def _model(vocabulary: int, width: int) -> LlamaForCausalLM:
 
 
 def _ids(rows: int, tokens: int) -> Tensor:
-    """(rows, 1 + tokens) ids, the first alike."""
+    """Return (rows, 1 + tokens) ids; the first column is equal in all rows."""
     ids = torch.arange(rows * (tokens + 1)).view(rows, tokens + 1) % 1000
     ids[:, 0] = 0
     return ids
@@ -103,15 +104,15 @@ def main() -> None:
     """Measure both sides in turns, each in a process of its own, and print the ratio."""
     device = "cuda" if "cuda" in sys.argv else "cpu"
     rounds = next((int(word) for word in sys.argv[1:] if word.isdigit()), ROUNDS)
-    found: dict[str, list[int]] = {side: [] for side in SIDES}
+    peaks: dict[str, list[int]] = {side: [] for side in SIDES}
     for _ in range(rounds):
         for side in SIDES:
             child = subprocess.run(
                 [sys.executable, __file__, "--peak", side, device],
                 stdout=subprocess.PIPE, text=True, check=True,
             )  # fmt: skip
-            found[side].append(int(child.stdout))
-    middle = {side: median(sizes) for side, sizes in found.items()}
+            peaks[side].append(int(child.stdout))
+    medians = {side: median(sizes) for side, sizes in peaks.items()}
     print(
         json.dumps(
             {
@@ -120,8 +121,8 @@ def main() -> None:
                 "python": platform.python_version(),
                 "torch": torch.__version__,
                 "shape": {"rows": ROWS, "tokens": TOKENS, "vocabulary": VOCABULARY, "width": WIDTH},
-                "peak_bytes_above_weights": {**middle, "rounds": found},
-                "ours_of_plain": round(middle["ours"] / middle["plain"], 4),
+                "peak_bytes_above_weights": {**medians, "rounds": peaks},
+                "ours_of_plain": round(medians["ours"] / medians["plain"], 4),
                 "target": 0.125,
             },
             indent=1,

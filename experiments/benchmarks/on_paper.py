@@ -1,20 +1,19 @@
-"""Memory a GPU and the floor of a step, of the papers' settings: arithmetic, nothing is measured.
+"""Compute memory per GPU and the least time per step of the papers' settings, without measuring.
 
     python experiments/benchmarks/on_paper.py
 
-Sizes are those of the presets' configs; peaks are the makers' (`analysis/cost/floor.py`); the
-published seconds are of other code, on the same cards.
+Sizes are those of the presets' configs; peaks are the makers' (`analysis/cost/roofline.py`); the
+published seconds were measured with other code on the same GPUs.
 """
 
 import sys
 from collections.abc import Iterator, Sequence
 
-from pods.analysis.cost.floor import CARDS, step_floor
+from pods.analysis.cost.roofline import GPUS, step_bound
 from pods.analysis.cost.step_time import step_time
+from pods.config.presets import composed
 from pods.memory.plan import Plan, make_plan
-from pods.memory.shape import read_shape
-from pods.memory.weights import GIB
-from pods.presets import composed
+from pods.memory.shape import GIB, read_shape
 
 MEMORY = {
     "3B, LoRA, L40S": ("gsm8k_l40s", "arm=pods"),
@@ -33,19 +32,19 @@ TOKENS = (128, 256, 512)  # mean length of a completion
 
 
 def row(cells: Sequence[str]) -> str:
-    """A line of a Markdown table."""
+    """Format a row of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 
 def memory() -> Iterator[str]:
-    """A column a setting, a row a part."""
+    """Yield the memory table: a column per setting, a row per part."""
     plans: list[Plan] = []
-    rooms = []
+    capacities = []
     for preset, *words in MEMORY.values():
         config = composed(preset, *words)
-        rooms.append(CARDS[config.hardware.name].memory)
-        plans.append(make_plan(config, read_shape(config.model), device_memory=rooms[-1]))
-    yield row(["GiB a GPU", *MEMORY])
+        capacities.append(GPUS[config.hardware.name].memory)
+        plans.append(make_plan(config, read_shape(config.model), device_memory=capacities[-1]))
+    yield row(["GiB per GPU", *MEMORY])
     yield row(["---"] * (1 + len(MEMORY)))
     for kind in ("held", "generate", "update"):
         parts = dict.fromkeys(part for plan in plans for part in getattr(plan, kind))
@@ -54,29 +53,32 @@ def memory() -> Iterator[str]:
             cells = ["" if size is None else f"{size / GIB:.1f}" for size in sizes]
             yield row([part if kind == "held" else f"to {kind}: {part}", *cells])
     yield row(["**at most**", *(f"**{plan.peak / GIB:.1f}**" for plan in plans)])
-    yield row(["the card has", *(f"{room / GIB:.0f}: " + ("fits" if plan.peak <= room else
-               "**does not fit**") for plan, room in zip(plans, rooms, strict=True))])  # fmt: skip
+    verdicts = [
+        f"{capacity / GIB:.0f}: " + ("fits" if plan.peak <= capacity else "**does not fit**")
+        for plan, capacity in zip(plans, capacities, strict=True)
+    ]
+    yield row(["the GPU has", *verdicts])
 
 
-def floors() -> Iterator[str]:
-    """A row an arm: its floor at some lengths, and the published seconds."""
-    yield row(["setting", *(f"{tokens} tokens" for tokens in TOKENS), "published", "over the "
-               "floor at 256"])  # fmt: skip
+def bounds() -> Iterator[str]:
+    """Yield the table of lower bounds: a row per arm, at some lengths, beside published seconds."""
+    yield row(["setting", *(f"{tokens} tokens" for tokens in TOKENS), "published", "ratio to the "
+               "lower bound at 256"])  # fmt: skip
     yield row(["---"] * (3 + len(TOKENS)))
     for preset, *words in STEPS:
         config = composed(preset, *words)
-        shape, card = read_shape(config.model), CARDS[config.hardware.name]
-        found = {tokens: step_floor(config, shape, card, tokens) for tokens in TOKENS}
-        known = step_time(config, None).seconds
+        shape, gpu = read_shape(config.model), GPUS[config.hardware.name]
+        at = {tokens: step_bound(config, shape, gpu, tokens) for tokens in TOKENS}
+        published = step_time(config, None).seconds
         nm = config.nm
         name = f"{preset}, {config.arm} {nm.n}→{nm.m}" + (f" x{nm.groups}" * (nm.groups > 1))
-        parts = [f"{f.step:.2f} ({f.generate:.2f} + {f.update:.2f})" for f in found.values()]
-        yield row([name, *parts, f"{known:g}", f"{known / found[256].step:.1f} x"])
+        parts = [f"{b.step:.2f} ({b.generate:.2f} + {b.update:.2f})" for b in at.values()]
+        yield row([name, *parts, f"{published:g}", f"{published / at[256].step:.1f} x"])
 
 
 def main() -> int:
     """Print both tables."""
-    print(*memory(), "", *floors(), sep="\n")
+    print(*memory(), "", *bounds(), sep="\n")
     return 0
 
 

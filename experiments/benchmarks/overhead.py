@@ -1,11 +1,11 @@
-"""What a step takes beside its phases, without W&B and with its offline mirror, in turns.
+"""Measure the time of a step outside its phases, without W&B and with W&B offline, in turns.
 
-    python experiments/benchmarks/overhead.py [KEY=VALUE ...]      words as of src/run.py
+    python experiments/benchmarks/overhead.py [KEY=VALUE ...]      overrides as for src/run.py
 
-A run's training clock is given a `now` that notes when it is asked, which is at both ends of each
-phase: what passes between a phase and the next one is the harness's own (the step's line, the
-mirror, progress, status.json, the meter). The only checkpoints and evaluations are before the first
-step and after the last. Prints JSON: medians and means over the steps of all rounds, in
+A run's training clock gets a `now` that records its calls, which are at both ends of each phase.
+The time between one phase and the next is the harness's own: the step's line, the W&B rows,
+progress, status.json, the meter. The only checkpoints and evaluations are before the first step and
+after the last. The script prints JSON: medians and means over the steps of all rounds, in
 milliseconds, and the share of the wall time.
 """
 
@@ -17,39 +17,45 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pods import job
-from pods.checks import build
-from pods.compose import compose
-from pods.runs.environment import environment
-from pods.runs.frozen import freeze
+from pods.config.checks import validate
+from pods.config.compose import compose
+from pods.launch import job
+from pods.runs.attempts import environment
+from pods.runs.freeze import freeze
+from pods.system.errors import DONE
 
 ROUNDS, STEPS = 3, 150
 SHORT = ("budget.train_seconds=null", f"budget.max_steps={STEPS}", "evaluation.repeats=1",
          f"checkpoint.every_steps={STEPS}", "study=overhead")  # fmt: skip
 
 
-def run(words: Sequence[str]) -> list[tuple[float, float]]:
-    """Run a job in this process; of each step but the first and last, what its phases took and
-    what the rest took, until the next one's first phase, in milliseconds."""
-    asked: list[float] = []
+def run(overrides: Sequence[str]) -> list[tuple[float, float]]:
+    """Run a job in this process, and time each step except the first and the last.
+
+    Returns:
+        Per step, the milliseconds of its phases, and of the rest until the next step's first phase.
+    """
+    times: list[float] = []
 
     def now() -> float:
-        asked.append(time.perf_counter())
-        return asked[-1]
+        times.append(time.perf_counter())
+        return times[-1]
 
-    code = job.execute(freeze(build(compose(words))).folder, now=now)
-    if code != job.DONE:
+    code = job.execute(freeze(validate(compose(overrides))).folder, now=now)
+    if code != DONE:
         sys.exit(code)
-    edges, rest = divmod(len(asked), STEPS)
-    assert rest == 0, "steps differ in how many phases they have: group_filter=resample"
-    starts = range(edges, len(asked) - edges, edges)  # the first step warms up
-    phases = [sum(asked[i + 1] - asked[i] for i in range(s, s + edges, 2)) for s in starts]
-    whole = [asked[s + edges] - asked[s] for s in starts]
-    return [(1000 * p, 1000 * (w - p)) for p, w in zip(phases, whole, strict=True)]
+    edges, rest = divmod(len(times), STEPS)
+    assert rest == 0, (
+        "group_filter=resample: must be off, since steps then differ in their number of phases"
+    )
+    starts = range(edges, len(times) - edges, edges)  # the first step warms up
+    phases = [sum(times[i + 1] - times[i] for i in range(s, s + edges, 2)) for s in starts]
+    totals = [times[s + edges] - times[s] for s in starts]
+    return [(1000 * p, 1000 * (t - p)) for p, t in zip(phases, totals, strict=True)]
 
 
 def summary(steps: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Of (phases, rest) of each step."""
+    """Summarise the (phases, rest) of all steps."""
     phases, rest = zip(*steps, strict=True)
     return {
         "phases_ms": statistics.median(phases),
@@ -60,16 +66,16 @@ def summary(steps: Sequence[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-def main(words: list[str]) -> None:
-    """Take turns, and print what each took."""
+def main(overrides: list[str]) -> None:
+    """Take turns, and print a summary of each."""
     steps: dict[str, list[tuple[float, float]]] = {"none": [], "offline": []}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(ROUNDS):
             for mode in steps if turn % 2 else reversed(steps):
-                place = Path(folder) / f"{mode}{turn}"
-                steps[mode] += run([*SHORT, f"tracking={mode}", f"runs_dir={place}", *words])
-    found = {f"tracking={mode}": summary(made) for mode, made in steps.items()}
-    print(json.dumps({**found, "steps": len(steps["none"]), "environment": environment()},
+                runs_dir = Path(folder) / f"{mode}{turn}"
+                steps[mode] += run([*SHORT, f"tracking={mode}", f"runs_dir={runs_dir}", *overrides])
+    summaries = {f"tracking={mode}": summary(rows) for mode, rows in steps.items()}
+    print(json.dumps({**summaries, "steps": len(steps["none"]), "environment": environment()},
                      indent=1))  # fmt: skip
 
 

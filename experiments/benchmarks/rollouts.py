@@ -1,10 +1,11 @@
-"""Rollouts as the training loop draws them, beside raw vLLM on the same prompts and settings.
+"""Compare rollouts as the training loop draws them with raw vLLM on the same prompts and settings.
 
-    python experiments/benchmarks/rollouts.py [KEY=VALUE ...]      words as of src/run.py
+    python experiments/benchmarks/rollouts.py [KEY=VALUE ...]      overrides as for src/run.py
 
 Both engines live in this process, with the same arguments and the same weights, and take turns.
-Ours is `VllmEngine.generate` (prefix cache emptied, a check between tokens, records made); the
-other is `LLM.generate` on the same token ids. Prints JSON: medians, and the ratio of each pair.
+Ours is `VllmEngine.generate`, which empties the prefix cache, checks for a stop between tokens and
+builds rollouts; the other is `LLM.generate` on the same token ids. The script prints JSON: medians,
+and the ratio of each turn.
 """
 
 import json
@@ -17,14 +18,14 @@ from typing import Any
 import torch
 from vllm import LLM
 
-from pods.checks import build
-from pods.config import Config
-from pods.policy.load import load
-from pods.records import Sampling
-from pods.rollouts.vllm_engine import VllmEngine
-from pods.rollouts.vllm_setup import arguments
+from pods.config.checks import validate
+from pods.config.schema import Config
+from pods.engines.vllm_engine import VllmEngine
+from pods.engines.vllm_setup import arguments
+from pods.policy.policy import load
 from pods.tasks.load import load as load_task
-from pods.tasks.prompts import fitting
+from pods.tasks.prompts import drop_long_prompts
+from pods.types import GenerationRequest, Sampling
 
 ROUNDS = 5
 
@@ -35,17 +36,19 @@ def measure(
     """Start both engines and take turns, the first of which is not counted.
 
     Args:
-        config: of the run; `engine.sync=merged`, so that raw vLLM has the same weights.
+        config: config of the run; `engine.sync=merged`, so that raw vLLM has the same weights.
         rounds: turns that count.
         deadline: `time.monotonic()` after which no turn begins.
 
     Yields:
-        After each turn tokens/s of both sides, medians, and the median ratio of a turn.
+        After each turn, the median tokens/s of both sides and the median ratio of the turns.
     """
     torch.set_num_threads(config.hardware.threads)
     policy = load(config)
     task = load_task(config.task)
-    _, prompts, _ = fitting(task.train[:100], policy.tokenizer, config.sampling.max_prompt_tokens)
+    _, prompts, _ = drop_long_prompts(
+        task.train[:100], policy.tokenizer, config.sampling.max_prompt_tokens
+    )
     ours = VllmEngine(policy, config, lambda: None)
     raw = LLM(**arguments(config))
 
@@ -55,18 +58,22 @@ def measure(
         if time.monotonic() > deadline:
             return
         first = turn * config.prompts_per_step
-        asked = prompts[first : first + config.prompts_per_step]
+        batch = prompts[first : first + config.prompts_per_step]
         row = {}
         for name in ("raw", "ours") if turn % 2 else ("ours", "raw"):
             start = time.perf_counter()
             if name == "ours":
-                groups = ours.generate(asked, config.nm.n, sampling, range(len(asked)))
+                groups = ours.generate(
+                    GenerationRequest(batch, config.nm.n, sampling, range(len(batch)))
+                )
                 tokens = sum(len(r.completion_ids) for group in groups for r in group)
             else:
-                settings = [ours.parameters(config.nm.n, sampling, i) for i in range(len(asked))]
-                found = raw.generate([{"prompt_token_ids": list(p)} for p in asked], settings,
-                                     use_tqdm=False)  # fmt: skip
-                tokens = sum(len(one.token_ids) for output in found for one in output.outputs)
+                settings = [
+                    ours.sampling_params(config.nm.n, sampling, i) for i in range(len(batch))
+                ]
+                prompt_ids = [{"prompt_token_ids": list(ids)} for ids in batch]
+                outputs = raw.generate(prompt_ids, settings, use_tqdm=False)
+                tokens = sum(len(one.token_ids) for output in outputs for one in output.outputs)
             row[name] = tokens / (time.perf_counter() - start)
         if turn:  # the first round warms up
             rows.append(row)
@@ -78,13 +85,13 @@ def measure(
             }
 
 
-def main(words: list[str]) -> None:
-    """Take turns, and print what each took."""
-    from pods.compose import compose  # here: a GPU's script brings a config of its own
+def main(overrides: list[str]) -> None:
+    """Take turns, and print the rates of both sides."""
+    from pods.config.compose import compose  # imported here: gpu.py brings a config of its own
 
-    config = build(compose(["engine=vllm", "tracking=none", *words]))
-    *_, found = measure(config, ROUNDS)
-    print(json.dumps(found, indent=1))
+    config = validate(compose(["engine=vllm", "tracking=none", *overrides]))
+    *_, results = measure(config, ROUNDS)
+    print(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

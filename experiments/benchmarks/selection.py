@@ -1,11 +1,11 @@
-"""The max-variance rule beside the direct form, on the same rewards, in turns.
+"""Compare the max-variance rule with the direct form on the same rewards, in turns.
 
     python experiments/benchmarks/selection.py
 
 The direct form sorts, then takes the variance of each of the m + 1 splits into highest and lowest.
 It is quadratic in n, so it has fewer rounds where n is large. Both must find a set of the same
-variance. Rewards are drawn from a normal distribution (no ties: the longest sort) and from GSM8K's
-parts. Prints JSON: median milliseconds of each, and the ratio.
+variance. Rewards are drawn from a normal distribution (no ties: the longest sort) and from the
+reward values of GSM8K. The script prints JSON: median milliseconds of each, and the ratio.
 """
 
 import json
@@ -17,34 +17,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pods.method.rules import max_variance
-from pods.records import Group
-from pods.runs.environment import environment
+from pods.runs.attempts import environment
+from pods.types import Group
 
 SIZES = ((64, 16), (64, 32), (512, 16), (512, 256), (1024, 512), (4096, 2048), (16384, 8192),
          (65536, 32768))  # fmt: skip
 ROUNDS = 31
-SECONDS = 10.0  # most that the direct form may take at one size; at least once
+SECONDS = 10.0  # limit of the direct form at one size, which runs at least once
 Rewards = NDArray[np.float64]
 
 
 def direct(rewards: Rewards, m: int) -> NDArray[np.intp]:
-    """The best of the m + 1 splits, each compared by its own variance."""
+    """Return the split of largest variance, with the variance of all m + 1 splits computed."""
     order = np.argsort(rewards, kind="stable")
     splits = (
         np.concatenate([order[: m - k], order[len(order) - k :]]) for k in range(m + 1)
-    )  # made when needed: all at once would be m^2 places
+    )  # built one at a time: all at once would hold m^2 indices
     return max(splits, key=lambda kept: float(np.var(rewards[kept])))
 
 
 def timed(rule: Callable[[], NDArray[np.intp]], rewards: Rewards) -> tuple[float, float]:
-    """Seconds, and the variance of what was kept."""
+    """Return the seconds, and the variance of the kept rewards."""
     start = time.perf_counter()
     kept = rule()
     return time.perf_counter() - start, float(np.var(rewards[kept]))
 
 
 def compare(rewards: Rewards, m: int) -> dict[str, float]:
-    """Both in turns; medians in milliseconds.
+    """Run both forms in turns, and return the medians in milliseconds.
 
     Raises:
         AssertionError: the sets differ in variance.
@@ -65,7 +65,7 @@ def compare(rewards: Rewards, m: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Go through the sizes, and print what each took."""
+    """Compare the forms at every size, and print the results."""
     rng, rows = np.random.default_rng(0), []
     for n, m in SIZES:
         kinds = {"normal": rng.normal(size=n),

@@ -1,12 +1,12 @@
-"""How long commands take to answer, and a run to its first step, each in a fresh process.
+"""Time the commands, and a run up to its first step, each in a fresh process.
 
     python experiments/benchmarks/startup.py
 
-The verbs read a study of four runs of one step of the default job, made first: they take that long
-to do their work too, not only to start. A run's first step comes after its start (imports and
-weights, also shown), the trial of its worst shapes and the evaluation of step 0. Commands take
-turns. Prints JSON: median seconds of wall time; `floor` has what Python and the libraries take that
-the commands are built on.
+The verbs read a study of four runs of one step of the default job, which is written first, so their
+times include work and not only start-up. A run's first step comes after its start-up (imports and
+weights, also shown), the preflight of its largest shapes and the evaluation of step 0. The commands
+take turns. The script prints JSON: median seconds of wall time; `floor` holds the times of Python
+and of the libraries that the commands need.
 """
 
 import json
@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pods.runs.environment import environment
+from pods.runs.attempts import environment
 
 ROUNDS = 5
 ROOT = Path(__file__).parents[2]
@@ -33,14 +33,14 @@ FLOOR = {
     "import transformers' models": ["-c", "from transformers import AutoModelForCausalLM"],
 }
 HELP = {"run.py --help": [str(ROOT / "src" / "run.py"), "--help"],
-        "pods --help": ["-m", "pods.cli", "--help"]}  # fmt: skip
+        "pods --help": ["-m", "pods.cli.main", "--help"]}  # fmt: skip
 VERBS = ("status", "clean", "evaluate", "aggregate", "compare pods grpo", "plan", "plot", "report",
          "sync --offline")  # fmt: skip
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
 
 def seconds(arguments: Sequence[str]) -> float:
-    """Wall time of a process from its start to its end."""
+    """Return the wall time of a process from its start to its end."""
     start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], env=ENVIRONMENT, check=True,
                    stdout=subprocess.DEVNULL)  # fmt: skip
@@ -48,25 +48,28 @@ def seconds(arguments: Sequence[str]) -> float:
 
 
 def first_step(runs_dir: Path, arm: str, seed: int) -> dict[str, float]:
-    """Run one step of an arm of the default job; when its line was written, and what came before.
+    """Run one step of an arm of the default job.
 
-    `metrics.jsonl` has one line, so the file's time is that of the step.
+    Returns:
+        Seconds until the step's line was written (`metrics.jsonl` has one line, so the file's time
+        is that of the step), and the seconds of start-up among them.
     """
-    words = [f"runs_dir={runs_dir}", f"arm={arm}", f"seed={seed}", "tracking=none",
+    overrides = [f"runs_dir={runs_dir}", f"arm={arm}", f"seed={seed}", "tracking=none",
              "budget.train_seconds=null", "budget.max_steps=1"]  # fmt: skip
     start = time.time()
-    seconds([str(ROOT / "src" / "run.py"), *words])
+    seconds([str(ROOT / "src" / "run.py"), *overrides])
     line = max(runs_dir.rglob("metrics.jsonl"), key=lambda path: path.stat().st_mtime)
     phases = json.loads((line.parent / "attempts" / "001" / "phases.json").read_text())
-    return {"first step": line.stat().st_mtime - start, "of it start": phases["start"]["seconds"]}
+    return {"first step": line.stat().st_mtime - start, "start-up": phases["start"]["seconds"]}
 
 
 def main() -> None:
-    """Go through everything, round by round, and print the medians."""
+    """Time every command in each round, and print the medians."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        runs = [first_step(place, arm, seed) for seed in range(2) for arm in ("pods", "grpo")]
-        verbs = {f"pods {verb}": ["-m", "pods.cli", *verb.split(), "--runs-dir", folder]
+        runs = [
+            first_step(Path(folder), arm, seed) for seed in range(2) for arm in ("pods", "grpo")
+        ]
+        verbs = {f"pods {verb}": ["-m", "pods.cli.main", *verb.split(), "--runs-dir", folder]
                  for verb in VERBS}  # fmt: skip
         commands = {**FLOOR, **HELP, **verbs}
         rounds = [{name: seconds(a) for name, a in commands.items()} for _ in range(ROUNDS)]

@@ -1,10 +1,11 @@
-"""Steps of the real loop with completions of one fixed length, one for each line on standard input.
+"""Take steps of the real loop with completions of one fixed length, one per line on stdin.
 
-    seq 4 | python experiments/benchmarks/step.py [KEY=VALUE ...]        words as of src/run.py
+    seq 4 | python experiments/benchmarks/step.py [KEY=VALUE ...]        overrides as for src/run.py
 
-`Loop.step` does all that it does in a run, and its own clock measures the phases; only that no
-completion ends before the limit, and the grades, are the benchmark's. Prints a JSON line when all
-is loaded and one a step, the first of which warms up. `against_trl.py` sets this beside TRL.
+`TrainingLoop.step` does all that it does in a run, and its own clock measures the phases. Two
+things are the benchmark's own: no completion ends before the limit, and the grades alternate. The
+script prints a JSON line when all is loaded, then one per step, the first of which warms up.
+`against_trl.py` compares this with TRL.
 """
 
 import json
@@ -18,67 +19,68 @@ from typing import Any
 
 import torch
 
-from pods.config import Config
-from pods.method import prompts as selection
-from pods.method.downsample import find_rule
-from pods.method.walk import Walk
-from pods.policy.load import Policy, load
+from pods.config.schema import Config
+from pods.engines.base import Engine
+from pods.engines.transformers_engine import TransformersEngine
+from pods.method import prompt_selection as selection
+from pods.method.prompt_order import PromptOrder
+from pods.method.rules import find_rule
 from pods.policy.optimizer import make_optimizer
+from pods.policy.policy import Policy, load
+from pods.policy.scoring import Context
 from pods.policy.update import update
-from pods.records import Grade, Parts, Problem, Task
-from pods.rollouts.engine import Engine, Prompt
-from pods.rollouts.transformers_engine import TransformersEngine
-from pods.runs.clock import TrainClock
-from pods.step import Step
-from pods.train import Loop
+from pods.training.clock import TrainClock
+from pods.training.loop import TrainingLoop
+from pods.training.step import Step
+from pods.types import Grade, Grader, Parts, Problem, Prompt, Task
 
-WORDS = ("sampler=all", "nm=n16_m16", "prompts_per_step=1", "tracking=none")
-POOL = 100  # train problems: enough for a benchmark, and soon encoded
+OVERRIDES = ("sampler=all", "nm=n16_m16", "prompts_per_step=1", "tracking=none")
+POOL = 100  # train problems: enough for a benchmark, and quickly encoded
 
 
 class Endless(Policy):
-    """A policy that no id stops, so that every completion has `max_completion_tokens`."""
+    """A policy without stop ids, so that every completion has `max_completion_tokens`."""
 
     @property
     def stop_ids(self) -> list[int]:
-        """None."""
+        """Return no ids."""
         return []
 
 
 def endless(policy: Policy) -> Endless:
-    """The same weights."""
-    return Endless(policy.model, policy.tokenizer, policy.start)
+    """Return a policy of the same weights that no id stops."""
+    return Endless(policy.model, policy.tokenizer, policy.reference_model, policy.mirror)
 
 
-def configured(words: Sequence[str]) -> Config:
-    """What `src/run.py` would make of these words and the benchmark's own, which come first."""
-    from pods.checks import build  # here: a GPU's script brings a config of its own
-    from pods.compose import compose
+def configured(overrides: Sequence[str]) -> Config:
+    """Compose a config as `src/run.py` does, from the benchmark's own overrides and then these."""
+    from pods.config.checks import validate  # imported here: gpu.py brings a config of its own
+    from pods.config.compose import compose
 
-    return build(compose([*WORDS, *words]))
+    return validate(compose([*OVERRIDES, *overrides]))
 
 
 def pool(config: Config, tokenizer: Any) -> tuple[Task, tuple[Prompt, ...]]:
-    """The first train problems whose prompts fit, and the token ids of each."""
+    """Return the task with the first train problems whose prompts fit, and their token ids."""
     from pods.tasks.load import load as load_task
-    from pods.tasks.prompts import fitting
+    from pods.tasks.prompts import drop_long_prompts
 
     task = load_task(config.task)
     limit = config.sampling.max_prompt_tokens
-    problems, prompts, _ = fitting(task.train[:POOL], tokenizer, limit)
+    problems, prompts, _ = drop_long_prompts(task.train[:POOL], tokenizer, limit)
     return replace(task, train=problems), prompts
 
 
 def order(config: Config, problems: Sequence[Problem], steps: int) -> list[Problem]:
-    """The problems that the first so many steps take, one each."""
-    walk = Walk(config.seed, len(problems))
-    return [problems[walk.problem(place)] for place in range(steps)]
+    """Return the problems of the first `steps` steps, one per step."""
+    prompt_order = PromptOrder(config.seed, len(problems))
+    return [problems[prompt_order.problem(position)] for position in range(steps)]
 
 
 def make_loop(
     policy: Policy, config: Config, engine: Engine, task: Task, prompts: Sequence[Prompt]
-) -> Loop:
-    """Put the loop together as a run does; every other completion is right.
+) -> TrainingLoop:
+    """Build the loop as a run does; every other completion is right.
 
     Args:
         policy: an endless one.
@@ -92,33 +94,33 @@ def make_loop(
     )
     on_gpu = policy.device.type == "cuda"
     optimizer = make_optimizer(policy, config.update)
-    return Loop(
+    return TrainingLoop(
         config=config,
-        task=replace(task, grade=lambda text, gold: next(grades), ahead=None),
+        task=replace(task, train_grader=Grader(lambda text, gold: next(grades))),
         prompts=prompts,
         engine=engine,
         rule=find_rule(config.sampler.rule),
-        update=partial(update, policy, optimizer, config, check=lambda: None),
+        update=partial(update, Context(policy, config), optimizer),
         clock=TrainClock(synchronise=torch.cuda.synchronize if on_gpu else lambda: None),
     )
 
 
-def steps(loop: Loop, wait: Callable[[], object]) -> Iterator[dict[str, Any]]:
-    """Take a step whenever `wait()` returns something true.
+def steps(loop: TrainingLoop, wait: Callable[[], object]) -> Iterator[dict[str, Any]]:
+    """Take a step each time `wait()` returns a true value.
 
     Yields:
-        seconds (wall, of all that the loop does), cpu_seconds (of all threads: close to threads x
-        seconds only on a quiet machine), seconds of each phase, and the lengths of prompts and
-        completions, each once.
+        `seconds` (wall time of the whole step), `cpu_seconds` (of all threads: close to threads x
+        seconds only on a quiet machine), the seconds of each phase, and the distinct lengths of
+        the prompts and of the completions.
     """
     selector, number = selection.start(loop.config.prompts), 0
     while wait():
         number += 1
         start, cpu = time.perf_counter(), time.process_time()
-        made = loop.step(number, selector)
+        step = loop.step(number, selector)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        selector = made.selector
-        yield {"seconds": seconds, "cpu_seconds": cpu, **made.seconds, **_lengths(made)}
+        selector = step.selector
+        yield {"seconds": seconds, "cpu_seconds": cpu, **step.seconds, **_lengths(step)}
 
 
 def _lengths(step: Step) -> dict[str, list[int]]:
@@ -130,26 +132,26 @@ def _lengths(step: Step) -> dict[str, list[int]]:
 
 
 def make_engine(policy: Endless, config: Config) -> Engine:
-    """The engine that the config names; vLLM knows the model's own stop id besides the policy's."""
+    """Build the engine that the config names; vLLM also ignores the model's own stop id."""
     if config.engine.name == "transformers":
         return TransformersEngine(policy, config.engine.max_rows, lambda: None)
-    from pods.rollouts.vllm_engine import VllmEngine
+    from pods.engines.vllm_engine import VllmEngine
 
     class EndlessVllm(VllmEngine):
-        def parameters(self, *settings: Any) -> Any:
-            found = super().parameters(*settings)
-            found.ignore_eos = True
-            return found
+        def sampling_params(self, *settings: Any) -> Any:
+            params = super().sampling_params(*settings)
+            params.ignore_eos = True
+            return params
 
     return EndlessVllm(policy, config, lambda: None)
 
 
-def main(words: Sequence[str]) -> None:
-    """Load, say so, and take steps for as long as lines come."""
-    from pods.runs.environment import environment
+def main(overrides: Sequence[str]) -> None:
+    """Load, print the environment, and take a step per line of standard input."""
+    from pods.runs.attempts import environment
 
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries print too
-    config = configured(words)
+    config = configured(overrides)
     torch.set_num_threads(config.hardware.threads)
     policy = endless(load(config))
     task, prompts = pool(config, policy.tokenizer)

@@ -1,10 +1,11 @@
-"""Steps of TRL's GRPOTrainer, one for each line on standard input; run by a Python that has TRL.
+"""Take steps of TRL's GRPOTrainer, one per line on standard input, in a Python that has TRL.
 
     seq 4 | TRL/bin/python experiments/benchmarks/trl_step.py MODEL PROMPTS TOKENS [--vllm]
 
-MODEL is a folder in Hugging Face's layout, PROMPTS a JSON list of chats, one a step, TOKENS the
-length of every completion. Prints a JSON line when all is loaded and one a step, the first of which
-warms up. Nothing of this project is imported. `against_trl.py` sets this beside `step.py`.
+MODEL is a folder in Hugging Face's layout, PROMPTS a JSON list of chats, one per step, TOKENS the
+length of every completion. The script prints a JSON line when all is loaded, then one per step, the
+first of which warms up. It imports nothing of this project. `against_trl.py` compares it with
+`step.py`.
 
 No completion ends early: the end-of-sequence token has probability 0 until the limit
 (`min_new_tokens`); with vLLM it ends nothing (`ignore_eos`). `--vllm` is TRL's colocate mode, which
@@ -33,47 +34,47 @@ TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 
 class Timed(GRPOTrainer):
-    """Keeps what generation took, and how many tokens it read and made."""
+    """A trainer that records the seconds of generation, and the prompt and completion lengths."""
 
     generated: dict[str, Any]
 
     def _generate_single_turn(self, prompt_ids: Any, *rest: Any) -> Any:
         start = time.perf_counter()
-        found = super()._generate_single_turn(prompt_ids, *rest)
+        generated = super()._generate_single_turn(prompt_ids, *rest)
         self.generated = {
             "generate": time.perf_counter() - start,
             "prompt_tokens": sorted({len(ids) for ids in prompt_ids}),
-            "completion_tokens": sorted({len(ids) for ids in found[0]}),
+            "completion_tokens": sorted({len(ids) for ids in generated[0]}),
         }
-        return found
+        return generated
 
 
 class Turns(TrainerCallback):
-    """Says when all is loaded; waits for a line before each step, and answers with the step."""
+    """A callback that waits for a line before each step, and then answers with its times."""
 
     trainer: Timed
     start: float
     cpu: float
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        """Say so, and on what."""
+        """Answer that all is loaded, with the threads and package versions."""
         packages = {one.name: one.version for one in distributions() if one.name in PACKAGES}
         answer({"threads": torch.get_num_threads(), "packages": packages})
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        """Wait for a line, which is not timed; none is the end."""
+        """Wait for a line, untimed; exit at the end of the input."""
         if not sys.stdin.readline():
             sys.exit()
         self.start, self.cpu = time.perf_counter(), time.process_time()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        """Answer."""
+        """Answer with the step's times."""
         seconds, cpu = time.perf_counter() - self.start, time.process_time() - self.cpu
         answer({"seconds": seconds, "cpu_seconds": cpu, **self.trainer.generated})
 
 
 def answer(row: dict[str, Any]) -> None:
-    """A line to whoever asked."""
+    """Print a JSON line to the original standard output."""
     print(json.dumps(row), file=ANSWERS, flush=True)
 
 
@@ -83,9 +84,9 @@ def halves(completions: list[Any], **columns: Any) -> list[float]:
 
 
 def settings(tokens: int, steps: int, with_vllm: bool) -> GRPOConfig:
-    """What TRL is told: the method as in `conf/`, and of what is TRL's own the fastest on a CPU.
+    """Return TRL's settings: the method as in `conf/`, and TRL's fastest options on a CPU.
 
-    Its vLLM computes in the dtype of the weights' folder: it offers no key for that.
+    TRL's vLLM computes in the dtype of the weights' folder; there is no key for another.
     """
     ends_late = {"ignore_eos": True} if with_vllm else {"min_new_tokens": tokens}
     return GRPOConfig(
@@ -102,7 +103,7 @@ def settings(tokens: int, steps: int, with_vllm: bool) -> GRPOConfig:
 
 
 def main(model: str, prompts: str, tokens: int, with_vllm: bool) -> None:
-    """Train for as long as lines come."""
+    """Train, one step per line of standard input."""
     with open(prompts, encoding="utf-8") as file:
         chats = json.load(file)
     turns = Turns()
@@ -125,6 +126,6 @@ if __name__ == "__main__":
     parser.add_argument("prompts")
     parser.add_argument("tokens", type=int)
     parser.add_argument("--vllm", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
-    main(asked.model, asked.prompts, asked.tokens, asked.vllm)
+    main(options.model, options.prompts, options.tokens, options.vllm)

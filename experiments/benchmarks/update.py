@@ -1,13 +1,14 @@
-"""Our update beside the bare forward + backward of as many tokens without padding.
+"""Compare our update with the bare forward + backward of as many tokens without padding.
 
-    python experiments/benchmarks/update.py task.path=FOLDER [KEY=VALUE ...]  words as of src/run.py
+    python experiments/benchmarks/update.py task.path=FOLDER [KEY=VALUE ...]   # as of src/run.py
 
-Ours is `pods.policy.update.update` on m rollouts of one prompt: log-probs, loss, gradient, its norm
-clipped, AdamW. Its tokens are the prompt's, once, and all completions'. The bare side is the same
-adapted model by transformers' own forward (sdpa) and `cross_entropy`, then `backward`; no
-optimizer. It computes as many tokens, in dense rows as long as prompt and completion together, so
-that a token sees no more context than in ours; logits and loss of as many positions as there are
-completion tokens; cut into micro-batches of as many tokens as ours. Both take turns; prints JSON.
+Ours is `pods.policy.update.update` on m rollouts of one prompt: log-probs, loss, gradient, clipping
+of its norm, AdamW. Its tokens are the prompt's, counted once, and those of all completions. The
+bare side is the same adapted model with transformers' own forward (sdpa), `cross_entropy` and
+`backward`, without an optimizer. It computes as many tokens, in dense rows as long as prompt and
+completion together, so that a token sees no more context than in ours. It computes logits and loss
+of as many positions as there are completion tokens, in micro-batches of as many tokens as ours. The
+sides take turns; the script prints JSON.
 """
 
 import json
@@ -23,15 +24,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pods.config import Config
-from pods.policy.load import Policy, load
+from pods.config.schema import Config
 from pods.policy.optimizer import make_optimizer
+from pods.policy.policy import Policy, load
+from pods.policy.scoring import Context
 from pods.policy.update import update
-from pods.records import Rollout
-from pods.runs.environment import environment
+from pods.runs.attempts import environment
+from pods.types import Rollout
 
 ROUNDS = 5
-PROMPT_TOKENS = range(100, 201)  # of the prompt that is measured with
+PROMPT_TOKENS = range(100, 201)  # length of a usual question
 CASES = {
     "16 x 64": [64] * 16,
     "16 x 256": [256] * 16,
@@ -41,16 +43,17 @@ CASES = {
 
 @dataclass(frozen=True)
 class Bare:
-    """Dense rows that hold as many tokens as prompt and completions, give or take a row's width."""
+    """Dense rows with as many tokens as prompt and completions, to within one row's width."""
 
     ids: Tensor
     """(R, L)"""
     scored: int
-    """Last positions of each row that are predicted: R times this is the completion tokens."""
+    """Number of last positions of each row that are predicted; R times this is about the number of
+    completion tokens."""
 
     @classmethod
-    def of(cls, rollouts: Sequence[Rollout], device: torch.device) -> "Bare":
-        """Lay the prompt, once, and all completions end to end, and cut that into rows."""
+    def from_rollouts(cls, rollouts: Sequence[Rollout], device: torch.device) -> "Bare":
+        """Concatenate the prompt, once, and all completions, and cut the result into rows."""
         prompt = rollouts[0].prompt_ids
         flat = [*prompt, *(i for rollout in rollouts for i in rollout.completion_ids)]
         completions = len(flat) - len(prompt)
@@ -60,7 +63,7 @@ class Bare:
         return cls(ids, min(round(completions / rows), width - 1))
 
     def run(self, policy: Policy, micro_batch_tokens: int) -> None:
-        """Forward and backward, in micro-batches of at most so many tokens."""
+        """Run forward and backward, in micro-batches of at most so many tokens."""
         rows, width = self.ids.shape
         for ids in self.ids.split(max(1, micro_batch_tokens // width)):
             logits = policy.causal_lm(
@@ -71,8 +74,10 @@ class Bare:
             (loss / (rows * self.scored)).backward()
 
 
-def drawn(prompt: Sequence[int], lengths: Sequence[int], vocabulary: int) -> list[Rollout]:
-    """One rollout a length, of ids drawn at random: what they say does not change the work."""
+def random_rollouts(
+    prompt: Sequence[int], lengths: Sequence[int], vocabulary: int
+) -> list[Rollout]:
+    """Return one rollout per length, of random ids: the ids do not change the work."""
     rng = np.random.default_rng(0)
     return [
         Rollout(
@@ -84,7 +89,7 @@ def drawn(prompt: Sequence[int], lengths: Sequence[int], vocabulary: int) -> lis
 
 
 def suitable(prompts: Iterable[Sequence[int]]) -> Sequence[int]:
-    """The first prompt of a usual question's length; the first of all where none has it."""
+    """Return the first prompt of a usual question's length, or the first if there is none."""
     first, *others = prompts
     return next((ids for ids in (first, *others) if len(ids) in PROMPT_TOKENS), first)
 
@@ -93,10 +98,10 @@ def measure(
     policy: Policy, config: Config, prompt: Sequence[int], lengths: Sequence[int],
     rounds: int, deadline: float = float("inf"),
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Take turns, the first of which is not counted; after each, what was measured so far.
+    """Take turns, the first of which is not counted, and yield after each what was measured so far.
 
     Args:
-        policy: is moved.
+        policy: the policy; it is trained.
         config: of the run; its `update` section is what is measured.
         prompt: token ids, shared by the rollouts.
         lengths: (m,) completion tokens.
@@ -104,15 +109,15 @@ def measure(
         deadline: `time.monotonic()` after which no turn begins.
 
     Yields:
-        Tokens/s of both sides, medians, and the median ratio of a turn (ours / bare).
+        The median tokens/s of both sides, and the median ratio of the turns (ours / bare).
     """
-    rollouts = drawn(prompt, lengths, policy.vocabulary)
-    signs = np.resize([1.0, -1.0], len(lengths))
+    rollouts = random_rollouts(prompt, lengths, policy.vocabulary)
+    advantages = np.resize([1.0, -1.0], len(lengths))
     optimizer = make_optimizer(policy, config.update)
-    bare = Bare.of(rollouts, policy.device)
+    bare = Bare.from_rollouts(rollouts, policy.device)
 
     def ours() -> None:
-        update(policy, optimizer, config, rollouts, signs, 1)
+        update(Context(policy, config), optimizer, rollouts, advantages, 1)
 
     def theirs() -> None:
         bare.run(policy, config.update.micro_batch_tokens)
@@ -138,7 +143,7 @@ def measure(
 
 
 def seconds(policy: Policy, side: str, work: Callable[[], None]) -> float:
-    """Seconds that a side takes; the bare one attends as transformers does by default."""
+    """Return the seconds of a side's work; the bare side uses transformers' default attention."""
     ours = policy.causal_lm.config._attn_implementation
     synchronise = torch.cuda.synchronize if policy.device.type == "cuda" else lambda: None
     if side == "bare":
@@ -147,27 +152,27 @@ def seconds(policy: Policy, side: str, work: Callable[[], None]) -> float:
     start = time.perf_counter()
     work()
     synchronise()
-    took = time.perf_counter() - start
+    elapsed = time.perf_counter() - start
     policy.causal_lm.set_attn_implementation(ours)
-    return took
+    return elapsed
 
 
-def main(words: list[str]) -> None:
-    """Measure every case, and print it."""
-    from pods.checks import build
-    from pods.compose import compose
+def main(overrides: list[str]) -> None:
+    """Measure every case, and print the results."""
+    from pods.config.checks import validate
+    from pods.config.compose import compose
     from pods.tasks.load import load as load_task
     from pods.tasks.prompts import prompt_ids
 
-    chosen = ["task=gsm8k", "model=smollm2_135m", "task.few_shot=0", "tracking=none", *words]
-    config = build(compose(chosen))
+    chosen = ["task=gsm8k", "model=smollm2_135m", "task.few_shot=0", "tracking=none", *overrides]
+    config = validate(compose(chosen))
     torch.set_num_threads(config.hardware.threads)
     policy = load(config)
     problems = load_task(config.task).train[:100]
     prompt = suitable([prompt_ids(problem, policy.tokenizer) for problem in problems])
-    found = {case: list(measure(policy, config, prompt, lengths, ROUNDS))[-1]
+    cases = {case: list(measure(policy, config, prompt, lengths, ROUNDS))[-1]
              for case, lengths in CASES.items()}  # fmt: skip
-    print(json.dumps({"words": chosen, "threads": torch.get_num_threads(), "cases": found,
+    print(json.dumps({"words": chosen, "threads": torch.get_num_threads(), "cases": cases,
                       "machine": environment()}, indent=1))  # fmt: skip
 
 

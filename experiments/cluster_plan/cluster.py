@@ -1,9 +1,10 @@
-"""14 settings of the PODS paper x 10 seeds on 8, 64 and 512 GPUs: a simulation, nothing ran.
+"""Simulate 14 settings of the PODS paper x 10 seeds on 8, 64 and 512 GPUs; nothing is run.
 
     python experiments/cluster_plan/cluster.py [FOLDER]
 
-Writes settings.csv, schedule.csv and schedule.png (who has which GPU when, with 0.01 failures a
-GPU-hour). A job lasts as long as its training clock: evaluation comes on top, and is not known.
+It writes settings.csv, schedule.csv and schedule.png (which job uses which GPU when, with 0.01
+failures per GPU-hour). A job lasts as long as its training clock; evaluation would come on top
+and is not measured.
 """
 
 import csv
@@ -13,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pods.analysis.cost.cluster import Failures, Job, Schedule, forecast, simulate
-from pods.config import Config
-from pods.presets import composed
+from pods.analysis.cost.schedule import Failures, Job, Schedule, forecast, simulate
+from pods.config.presets import composed
+from pods.config.schema import Config
 
 SETTINGS = (
     *(("n_scaling", f"nm=n{n}_m16") for n in (16, 32, 64, 128, 256)),
@@ -25,12 +26,12 @@ SETTINGS = (
     ("gsm8k_h100x8", "arm=pods"),
 )
 SEEDS, MACHINE, GPUS = 10, 8, (8, 64, 512)
-RATES = (0.0, 0.001, 0.01, 0.05)  # failures a GPU-hour
+RATES = (0.0, 0.001, 0.01, 0.05)  # failures per GPU-hour
 RESTART = 10 / 60  # hours
 
 
 def job(preset: str, word: str) -> tuple[Job, Config]:
-    """A run of one setting."""
+    """Return a run of one setting."""
     config = composed(preset, word)
     seconds, every = config.budget.train_seconds, config.checkpoint.every_train_seconds
     assert seconds and every
@@ -39,13 +40,13 @@ def job(preset: str, word: str) -> tuple[Job, Config]:
 
 
 def table(jobs: Sequence[Job]) -> Iterator[dict[str, object]]:
-    """A row an order, a number of GPUs and a rate of failures."""
+    """Yield a row per order, number of GPUs and rate of failures."""
     orders = {"seed by seed": jobs, "large first": sorted(jobs, key=lambda one: -one.gpus)}
     for order, queue in orders.items():
         for gpus in GPUS:
             for rate in RATES:
-                found = forecast(queue, gpus, Failures(rate, RESTART), MACHINE)
-                numbers = {key: f"{value:.4g}" for key, value in found.items()}
+                means = forecast(queue, gpus, Failures(rate, RESTART), MACHINE)
+                numbers = {key: f"{value:.4g}" for key, value in means.items()}
                 yield {"order": order, "failures": rate, **numbers}
 
 
@@ -58,7 +59,7 @@ def write(path: Path, rows: Sequence[dict[str, object]]) -> None:
 
 
 def draw(schedules: Sequence[Schedule], path: Path) -> None:
-    """Draw who has which GPU when: a row a GPU, a colour a setting."""
+    """Draw which job uses which GPU when: one row per GPU, one colour per setting."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -67,36 +68,48 @@ def draw(schedules: Sequence[Schedule], path: Path) -> None:
     figure, axes = pyplot.subplots(1, len(schedules), figsize=(11, 3.4), layout="constrained")
     names = list(dict.fromkeys(job.setting for job in schedules[0].jobs))
     colours = pyplot.get_cmap("tab20").colors
-    for axis, found in zip(axes, schedules, strict=True):
-        for tried in found.tries:
-            colour = colours[names.index(found.jobs[tried.job].setting)]
-            axis.broken_barh([(tried.start, tried.end - tried.start)],
-                             (min(tried.devices), len(tried.devices)), facecolors=[colour],
-                             hatch="///" if tried.failed else None, edgecolor="white",
-                             linewidth=0.3 if found.gpus <= 64 else 0)  # fmt: skip
-        axis.set(title=f"{found.gpus} GPUs, idle {100 * found.idle:.0f} %", xlabel="hours",
-                 ylabel="GPU", xlim=(0, found.wall), ylim=(0, found.gpus))  # fmt: skip
+    for axis, schedule in zip(axes, schedules, strict=True):
+        for attempt in schedule.attempts:
+            axis.broken_barh(
+                [(attempt.start, attempt.end - attempt.start)],
+                (min(attempt.devices), len(attempt.devices)),
+                facecolors=[colours[names.index(schedule.jobs[attempt.job].setting)]],
+                hatch="///" if attempt.failed else None,
+                edgecolor="white",
+                linewidth=0.3 if schedule.gpus <= 64 else 0,
+            )
+        title = f"{schedule.gpus} GPUs, idle {100 * schedule.idle:.0f} %"
+        limits = {"xlim": (0, schedule.wall), "ylim": (0, schedule.gpus)}
+        axis.set(title=title, xlabel="hours", ylabel="GPU", **limits)
     handles = [pyplot.Rectangle((0, 0), 1, 1, color=colours[i]) for i in range(len(names))]
     figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize="x-small")
     figure.savefig(path, dpi=110)
 
 
 def main(folder: Path) -> int:
-    """Make the tables and the figure."""
-    made = [job(preset, word) for preset, word in SETTINGS]
-    jobs = [one for _ in range(SEEDS) for one, _ in made]
-    write(folder / "settings.csv", [
-        {"setting": one.setting, "hours": f"{one.hours:.4g}", "gpus": one.gpus,
-         "checkpoint_hours": f"{one.every:.4g}", "model": config.model.name,
-         "hardware": config.hardware.name}
-        for one, config in made
-    ])  # fmt: skip
+    """Write the tables and the figure."""
+    settings = [job(preset, word) for preset, word in SETTINGS]
+    jobs = [one for _ in range(SEEDS) for one, _ in settings]
+    settings_table = [
+        {
+            "setting": one.setting,
+            "hours": f"{one.hours:.4g}",
+            "gpus": one.gpus,
+            "checkpoint_hours": f"{one.checkpoint_hours:.4g}",
+            "model": config.model.name,
+            "hardware": config.hardware.name,
+        }
+        for one, config in settings
+    ]
+    write(folder / "settings.csv", settings_table)
     rows = list(table(jobs))
     write(folder / "schedule.csv", rows)
     print(*(" ".join(f"{key}={value}" for key, value in row.items()) for row in rows), sep="\n")
     rough = Failures(0.01, RESTART)
-    draw([simulate(jobs, gpus, rough, np.random.default_rng([gpus, 0]), MACHINE) for gpus in GPUS],
-         folder / "schedule.png")  # fmt: skip
+    schedules = [
+        simulate(jobs, gpus, rough, np.random.default_rng([gpus, 0]), MACHINE) for gpus in GPUS
+    ]
+    draw(schedules, folder / "schedule.png")
     return 0
 
 

@@ -1,1 +1,1 @@
-"""PODS: which rollouts should a policy be trained on, at the same wall-clock budget?"""
+"""Compare which rollouts a policy is trained on, at the same wall-clock budget."""

@@ -1,1 +1,1 @@
-"""Hydra's view of where the jobs of a sweep run."""
+"""The launchers by which Hydra hands the jobs of a sweep to `pods.launch`."""

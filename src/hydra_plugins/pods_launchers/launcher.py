@@ -1,9 +1,9 @@
-"""The launchers: all jobs of a sweep are checked and frozen first, then run one a process.
+"""Hydra launchers that check and freeze all jobs of a sweep, then execute each in its own process.
 
-Hydra's own launchers run jobs in one process, or all at once on GPU 0, and those for clusters
-compose a job's config when it starts. This one is only the plug; the work is in `pods.sweep` and
-`pods.launch`. Of the extras it takes their settings; Hydra imports it at every start, so nothing
-heavy may be imported here.
+Hydra's own launchers execute jobs in one process or all at once on GPU 0, and those for clusters
+compose a job's config only when it starts. The work is done in `pods.launch`; of the launchers for
+clusters only the settings are used. Hydra imports this module at every start, so it must not import
+anything heavy.
 """
 
 from collections.abc import Sequence
@@ -17,20 +17,21 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from pods import dry_run, sweep
-from pods.checks import build
-from pods.config import Config
-from pods.launch import local
-from pods.launch.place import Place
-from pods.validate import ConfigError
+from pods.config.checks import validate
+from pods.config.parse import ConfigError
+from pods.config.schema import Config
+from pods.launch import dry_run, sweep
+from pods.launch.backend import Backend
+from pods.launch.local_backend import local_backend
 
 TARGET = "hydra_plugins.pods_launchers.launcher.SweepLauncher"
-OF_CLUSTER = {"slurm": "cluster", "ray": "ray"}  # a key that the settings of each have
+CLUSTER_KEYS = {"slurm": "cluster", "ray": "ray"}
+"""A key that only the settings of this cluster's launcher have."""
 
 
 @dataclass
 class LocalConf:
-    """Settings are keys of the config's own `launch` group."""
+    """The launcher for this machine; its settings are keys of the config's group `launch`."""
 
     _target_: str = TARGET
 
@@ -42,18 +43,18 @@ with suppress(ImportError):
 
     @dataclass
     class SlurmConf(SlurmQueueConf):
-        """The keys of hydra-submitit-launcher; null: from the config (`pods.launch.sbatch`)."""
+        """The keys of hydra-submitit-launcher; null: from the config (`slurm_resources.py`)."""
 
         _target_: str = TARGET
         cluster: str = "slurm"
-        """local: processes of this machine, to try it."""
+        """local: processes of this machine, for a trial without Slurm."""
         name: str = "${study}"
         timeout_min: int | None = None
         signal_delay_s: int | None = None
         array_parallelism: int | None = None
         stderr_to_stdout: bool = True
         max_num_timeout: int = 100
-        """Each time-out has got on with the run, so many of them are no sign of trouble."""
+        """A job makes progress until it times out, so many time-outs are no sign of trouble."""
         additional_parameters: dict[str, Any] = field(default_factory=lambda: {"requeue": True})
 
     ConfigStore.instance().store(group="hydra/launcher", name="pods_slurm", node=SlurmConf)
@@ -74,60 +75,56 @@ with suppress(ImportError):
 
 
 class SweepLauncher(Launcher):
-    """A process for each job, as many at a time as the place has room for."""
+    """Execute each job of a sweep in a process of its own, on this machine or a cluster."""
 
     def __init__(self, **settings: Any) -> None:
-        """Take a cluster's settings; this machine has none."""
+        """Keep a cluster's settings; the launcher for this machine has none."""
         plain = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
         self.settings = dict(plain)  # type: ignore[arg-type]
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Keep what composes a job's config; the task function runs in the jobs' processes."""
+        """Keep what composes a job's config; the task function is not called in this process."""
         self.context = hydra_context
         self.config = config
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Compose all jobs, run them, return one result a job.
+        """Compose and check all configs, execute the jobs, and return one result per job.
 
         Raises:
-            ConfigError: some job's config is not allowed; no job has been started.
+            ConfigError: a job's config is not allowed; no job has been started.
             sweep.SweepFailed: some jobs failed; the others are done.
         """
-        loader = self.context.config_loader
-        configs = [
-            build(OmegaConf.to_container(_plain(loader.load_sweep_config(self.config, list(o))),
-                                         resolve=True))  # type: ignore[arg-type]
-            for o in job_overrides
-        ]  # fmt: skip
+        configs = [self._config(overrides) for overrides in job_overrides]
         if any(config.dry_run for config in configs):
             print("\n".join(dry_run.show(configs)))
         else:
-            sweep.run(configs, _place(configs, self.settings))
+            sweep.run(configs, _backend(configs, self.settings))
         return [
-            JobReturn(overrides=o, _return_value=0, status=JobStatus.COMPLETED)
-            for o in job_overrides
+            JobReturn(overrides=overrides, _return_value=0, status=JobStatus.COMPLETED)
+            for overrides in job_overrides
         ]
 
+    def _config(self, overrides: Sequence[str]) -> Config:
+        composed = self.context.config_loader.load_sweep_config(self.config, list(overrides))
+        keys = [str(key) for key in composed if key != "hydra"]
+        plain = OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True)
+        return validate(plain)  # type: ignore[arg-type]
 
-def _place(configs: Sequence[Config], settings: dict[str, Any]) -> Place:
+
+def _backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
     on = configs[0].launch.on
-    if on != "local" and OF_CLUSTER[on] not in settings:  # the key was set, and not the group
-        raise ConfigError("launch.on", on, f"say launch={on}")
+    if on != "local" and CLUSTER_KEYS[on] not in settings:  # the key was set without its group
+        raise ConfigError("launch.on", on, f"use launch={on} instead")
     if on == "slurm":
-        from pods.launch import slurm
+        from pods.launch.slurm_backend import slurm_backend
 
-        return slurm.place(configs, settings)
+        return slurm_backend(configs, settings)
     if on == "ray":
-        from pods.launch import ray_tasks
+        from pods.launch.ray_backend import ray_backend
 
-        return ray_tasks.place(configs, settings)
-    return local.place(configs)
-
-
-def _plain(composed: DictConfig) -> DictConfig:
-    """The job's own keys, without Hydra's node."""
-    return OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+        return ray_backend(configs, settings)
+    return local_backend(configs)

@@ -1,4 +1,4 @@
-"""The figures that a study supports: accuracy against time, where it goes, n, m, rules."""
+"""The figures that a study supports: accuracy against time, phases of a step, n, m and rules."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -12,76 +12,89 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pods.analysis import plots
-from pods.analysis.curves import OF_STEPS, phase_columns
-from pods.analysis.load import Study
-from pods.analysis.names import SEPARATOR
-from pods.analysis.tables import Tables, at
-from pods.runs.environment import command
+from pods.analysis.curves import STEP_METRICS, phase_columns
+from pods.analysis.series_names import SEPARATOR
+from pods.analysis.study import Study
+from pods.analysis.tables import Tables, clock_text
+from pods.runs.attempts import command
 from pods.runs.files import replace
 
 LEGEND = "mean over n runs ± 1 stderr; thin: single runs"
-CROWD = 6  # series whose legend has room beside their curves
+CROWDED = 6  # more series than this have their legend below the curves
 SCALING = 3  # values of n or m that a scaling figure needs
-Maker = Callable[[], Figure]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure and what lies beside it."""
+    """A figure and the data that are written beside it."""
 
     name: str
     caption: str
-    draw: Maker
+    draw: Callable[[], Figure]
     table: pd.DataFrame
-    """What is drawn."""
+    """The data that are drawn."""
     runs: pd.DataFrame
-    """The same run by run."""
+    """The same data run by run."""
     detail: bool = False
-    """Not what the study is about: drawn when asked for."""
+    """The figure is drawn only on request, since it is not what the study is about."""
     over: Study | None = None
-    """Another study that is in it."""
+    """Another study that is drawn in the figure."""
 
 
 def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
-    """Every figure that the study has the runs for; its holes and mixtures mark them."""
-    curve = tables.curves
+    """Yield every figure for which the study has the runs."""
+    curve, evaluations = tables.curves, study.evaluations
+    about = f"{study.budget} per run; mean over runs ± 1 standard error, thin lines: single runs"
     accuracy = curve[curve.metric == "accuracy"]
-    about = f"{study.budget} a run; mean over runs ± 1 standard error, thin lines: single runs"
     yield Drawing(
-        "accuracy_vs_time", f"Accuracy against training time, and the time of a step. {about}.",
-        partial(_accuracy, study, accuracy, tables.summary), accuracy, study.evaluations,
-    )  # fmt: skip
+        "accuracy_vs_time",
+        f"Accuracy against training time, and the time of a step. {about}.",
+        partial(_accuracy, study, accuracy, tables.summary),
+        accuracy,
+        evaluations,
+    )
     phases = phase_columns(tables.summary)
     yield Drawing(
-        "seconds_per_step", "Seconds per step by phase, mean over all steps of all runs.",
+        "seconds_per_step",
+        "Seconds per step by phase, mean over all steps of all runs.",
         partial(_phases, study, tables.summary),
-        tables.summary[["series", "n", "seconds_per_step", *phases]], tables.runs, detail=True,
-    )  # fmt: skip
-    others = curve[curve.metric.isin(["lenient", "format", "both", "length", "reward"])]
+        tables.summary[["series", "n", "seconds_per_step", *phases]],
+        tables.runs,
+        detail=True,
+    )
+    training = curve[curve.metric.isin(["lenient", "format", "both", "length", "reward"])]
     yield Drawing(
-        "training", f"What else changes while accuracy does. {about}.",
-        partial(_others, study, others), others, study.evaluations, detail=True,
-    )  # fmt: skip
-    why = curve[curve.metric.isin([metric for metric in OF_STEPS if metric != "reward"])]
-    if len(why):
-        of_runs = study.steps.groupby(["series", "seed", "run"])[list(why.metric.unique())]
+        "training",
+        f"Other metrics over the training. {about}.",
+        partial(_metrics, study, training),
+        training,
+        evaluations,
+        detail=True,
+    )
+    selection = curve[curve.metric.isin({*STEP_METRICS} - {"reward"})]
+    if len(selection):
+        steps = study.steps.groupby(["series", "seed", "run"])[list(selection.metric.unique())]
         yield Drawing(
-            "selection", f"What selection does: what it spends and what it keeps. {about}.",
-            partial(_others, study, why), why, of_runs.mean().reset_index(), detail=True,
-        )  # fmt: skip
+            "selection",
+            f"The effect of selection: rollouts generated, and what is kept of them. {about}.",
+            partial(_metrics, study, selection),
+            selection,
+            steps.mean().reset_index(),
+            detail=True,
+        )
     for by, fixed in (("n", "m"), ("m", "n")):
-        family = _family(tables.runs, by, fixed)
+        family = _scaling_family(tables.runs, by, fixed)
         if family is not None:
             where = f"{fixed} = {family[fixed].iloc[0]}"
-            yield _compared(study, f"{by}_scaling", f"Outcomes by {by} at {where}.", family, by)
-    family = _rules(tables.runs)
+            yield _outcomes(study, f"{by}_scaling", f"Outcomes by {by} at {where}.", family, by)
+    family = _rule_family(tables.runs)
     if family is not None:
         where = f"n = {family.n.iloc[0]}, m = {family.m.iloc[0]}"
-        yield _compared(study, "rules", f"Down-sampling rules at {where}.", family, "rule")
+        yield _outcomes(study, "rules", f"Down-sampling rules at {where}.", family, "rule")
 
 
 def write(drawing: Drawing, study: Study, folder: Path) -> Path:
-    """Write a figure as PNG, PDF and SVG, its CSVs, and JSON that says what it is made of."""
+    """Write a figure as PNG, PDF and SVG, its data as CSV, and its origin as JSON."""
     stem = folder / drawing.name
     plots.save(drawing.draw(), stem)
     for suffix, table in ((".csv", drawing.table), (".runs.csv", drawing.runs)):
@@ -94,7 +107,7 @@ def write(drawing: Drawing, study: Study, folder: Path) -> Path:
 
 
 def provenance(study: Study) -> dict[str, Any]:
-    """What the numbers come from: command, runs with hash and versions, what was left out."""
+    """Record where numbers come from: command, runs with hash and versions, what was left out."""
     columns = [c for c in study.runs.columns if c not in ("folder", "wall_seconds")]
     runs = study.runs[columns].astype(object).where(study.runs[columns].notna(), None)
     return {
@@ -103,30 +116,29 @@ def provenance(study: Study) -> dict[str, Any]:
         "budget": study.budget,
         "machines": study.machines,
         "note": study.note,
-        "missing": study.holes,
-        "mixed": study.mixed,
+        "missing": study.missing,
+        "mixed": study.inconsistencies,
         "runs": runs.to_dict("records"),
     }
 
 
 def title(study: Study) -> str:
-    """What stands over a figure; what is missing or mixed shows there."""
-    marks = [f"INCOMPLETE: {len(study.holes)} missing"] if study.holes else []
-    marks += ["MIXED"] if study.mixed else []
-    return SEPARATOR.join([f"{study.name}: {study.budget} a run", *marks])
+    """Return the title of a figure, which marks missing and inconsistent runs."""
+    marks = [f"INCOMPLETE: {len(study.missing)} missing"] if study.missing else []
+    marks += ["MIXED"] if study.inconsistencies else []
+    return SEPARATOR.join([f"{study.name}: {study.budget} per run", *marks])
 
 
 def _accuracy(study: Study, curve: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    many = len(summary) > CROWD
-    figure, (left, right) = plots.panels(2, 11, 5.2 if many else 4.2, widths=(1.7, 1))
-    unit, _ = plots.time_unit(curve.train_seconds.max())
-    plots.against_time(left, curve, study, unit)
+    crowded = len(summary) > CROWDED
+    figure, (left, right) = plots.panels(2, 11, 5.2 if crowded else 4.2, widths=(1.7, 1))
+    plots.against_time(left, curve, study, plots.time_unit(curve.train_seconds.max())[0])
     plots.time_axis(left, curve.train_seconds.max(), study.machines)
     rows = study.evaluations
     left.set_ylabel(
         f"accuracy (mean of {rows.repeats.max()} passes over {rows.questions.max()} questions)"
     )
-    if many:
+    if crowded:
         _legend_below(figure, left)
     else:
         left.legend(title=LEGEND, loc="lower right")
@@ -142,7 +154,7 @@ def _phases(study: Study, summary: pd.DataFrame) -> Figure:
     return figure
 
 
-def _others(study: Study, curve: pd.DataFrame) -> Figure:
+def _metrics(study: Study, curve: pd.DataFrame) -> Figure:
     metrics = list(curve.metric.unique())
     figure, panels = plots.panels(len(metrics), 3.4 * len(metrics), 3.6)
     unit, _ = plots.time_unit(curve.train_seconds.max())
@@ -156,24 +168,26 @@ def _others(study: Study, curve: pd.DataFrame) -> Figure:
 
 
 def _legend_below(figure: Figure, axes: Axes) -> None:
-    """One legend for all panels, where it hides no curve."""
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4,
-                  title=LEGEND)  # fmt: skip
+    """Draw one legend for all panels, where it covers no curve."""
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, title=LEGEND
+    )
 
 
-def _compared(study: Study, name: str, caption: str, family: pd.DataFrame, by: str) -> Drawing:
-    """A figure of finished runs side by side, and of the time that their steps take."""
-    labels = {"mean_accuracy": "mean accuracy until then",
-              "final_accuracy": f"accuracy at {at(family.seconds.max())}",
-              "seconds_per_step": "seconds per step"}  # fmt: skip
-    outcomes = ["final_accuracy", "mean_accuracy", "seconds_per_step"]
-    table = family.groupby(by)[outcomes].agg(["mean", "sem", "count"]).reset_index()
+def _outcomes(study: Study, name: str, caption: str, family: pd.DataFrame, by: str) -> Drawing:
+    """Make a figure of finished runs side by side: final and mean accuracy, and step time."""
+    labels = {
+        "final_accuracy": f"accuracy at {clock_text(family.seconds.max())}",
+        "mean_accuracy": "mean accuracy until then",
+        "seconds_per_step": "seconds per step",
+    }
+    table = family.groupby(by)[list(labels)].agg(["mean", "sem", "count"]).reset_index()
     table.columns = pd.Index(["_".join(filter(None, parts)) for parts in table.columns])
 
     def draw() -> Figure:
         figure, panels = plots.panels(3, 11, 3.6)
-        for axes, outcome in zip(panels, outcomes, strict=True):
-            plots.outcome_by(axes, family, by, outcome, labels[outcome])
+        for axes, (outcome, label) in zip(panels, labels.items(), strict=True):
+            plots.outcome_by(axes, family, by, outcome, label)
         panels[0].legend(fontsize=7)
         figure.suptitle(f"{title(study)}\n{caption}")
         return figure
@@ -181,24 +195,24 @@ def _compared(study: Study, name: str, caption: str, family: pd.DataFrame, by: s
     return Drawing(name, caption, draw, table, family)
 
 
-def _family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | None:
-    """The runs that differ only in n (or only in m) and the seed, most values first.
+def _scaling_family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | None:
+    """Find the runs that differ only in n (or only in m) and the seed, with the most values.
 
-    Where n = m nothing is left out, so that such a run belongs to every rule.
+    Where n = m nothing is left out, so such a run belongs to every rule.
     """
-    found = []
-    for (_, _), rows in runs.groupby([fixed, "rest"]):
+    families = []
+    for _, rows in runs.groupby([fixed, "rest"]):
         rules = [rule for rule in rows.rule.unique() if rule != "all"]
-        found += [rows[rows.rule.isin([rule, "all"])] for rule in rules]
-    return _largest(found, by, SCALING)
+        families += [rows[rows.rule.isin([rule, "all"])] for rule in rules]
+    return _largest(families, by, SCALING)
 
 
-def _rules(runs: pd.DataFrame) -> pd.DataFrame | None:
-    """The runs that differ only in the rule and the seed."""
-    chosen = runs[runs.n > runs.m]
-    return _largest([rows for _, rows in chosen.groupby(["n", "m", "rest"])], "rule", 2)
+def _rule_family(runs: pd.DataFrame) -> pd.DataFrame | None:
+    """Find the runs that differ only in the rule and the seed, with the most rules."""
+    selected = runs[runs.n > runs.m]
+    return _largest([rows for _, rows in selected.groupby(["n", "m", "rest"])], "rule", 2)
 
 
-def _largest(found: list[pd.DataFrame], by: str, least: int) -> pd.DataFrame | None:
-    best = max(found, key=lambda rows: rows[by].nunique(), default=None)
+def _largest(families: list[pd.DataFrame], by: str, least: int) -> pd.DataFrame | None:
+    best = max(families, key=lambda rows: rows[by].nunique(), default=None)
     return best if best is not None and best[by].nunique() >= least else None

@@ -1,4 +1,4 @@
-"""One study's accuracy over another one's: published logs over our own runs."""
+"""Draw the accuracy of one study over that of another, such as published logs over our own runs."""
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -6,54 +6,59 @@ from matplotlib.figure import Figure
 from pods.analysis import plots
 from pods.analysis.curves import curves
 from pods.analysis.figures import LEGEND, Drawing, title
-from pods.analysis.load import Study
-from pods.analysis.names import SEPARATOR
-from pods.analysis.tables import at
+from pods.analysis.series_names import SEPARATOR
+from pods.analysis.study import Study
+from pods.analysis.tables import clock_text
 
-SAME_SCALE = 3.0  # times as long; beyond, one of the two would be a smear
+SAME_SCALE = 3.0  # if one study lasts longer than this many times the other, they share no axis
 
 
 def overlaid(study: Study, over: Study) -> Drawing:
-    """Accuracy of both against training time, imported logs dashed.
+    """Draw the accuracy of both studies against training time, with imported logs dashed.
 
-    Where one lasted much longer, each is drawn against the share of its own time: shapes can then
-    be compared, seconds cannot. Accuracy is that of the PODS authors' grader if logs are imported
-    and all runs were graded by it: like is laid over like.
+    If one study lasted much longer, each is drawn against the share of its own time, so that shapes
+    can be compared but seconds cannot. Accuracy is that of the PODS authors' grader if logs are
+    imported and all runs were graded by it, so that both studies show the same measure.
     """
     metric, label = _measure(study, over)
     both = [(one, curves(one).query(f"metric == {metric!r}")) for one in (study, over)]
     ends = [float(curve.train_seconds.max()) for _, curve in both]
     shares = max(ends) > SAME_SCALE * min(ends)
-    lasted = [f"{at(end)} on {SEPARATOR.join(one.machines)}"
-              for (one, _), end in zip(both, ends, strict=True)]  # fmt: skip
+    unit, sign = plots.time_unit(max(ends))
+    durations = "; ".join(
+        f"{clock_text(end)} on {SEPARATOR.join(one.machines)}"
+        for (one, _), end in zip(both, ends, strict=True)
+    )
 
     def draw() -> Figure:
         figure, [axes] = plots.panels(1, 7.5, 4.4)
-        unit, sign = plots.time_unit(max(ends))
         first = 0
         for (one, curve), end in zip(both, ends, strict=True):
             plots.against_time(axes, curve, one, end if shares else unit, first)
             first += curve.series.nunique()
-        axes.set_xlabel(f"share of the training time ({'; '.join(lasted)})" if shares
-                        else f"training time ({sign}; {'; '.join(lasted)})")  # fmt: skip
+        axes.set_xlabel(
+            f"share of the training time ({durations})"
+            if shares
+            else f"training time ({sign}; {durations})"
+        )
         axes.set_xlim(0, 1 if shares else max(ends) / unit)
         axes.set_ylabel(label.replace(", ", ",\n", 1))
         axes.legend(title=LEGEND, loc="lower right")
         figure.suptitle("\n".join([title(study), title(over)]))
         return figure
 
-    named = [(one, curve.assign(study=one.name)) for one, curve in both]
-    runs = [one.evaluations.assign(study=one.name) for one, _ in both]
-    caption = f"{over.name} over {study.name}: {label}, against training time. {over.note}"
     return Drawing(
-        f"accuracy_vs_time_{over.name}", caption, draw,
-        pd.concat([curve for _, curve in named], ignore_index=True),
-        pd.concat(runs, ignore_index=True), over=over,
-    )  # fmt: skip
+        f"accuracy_vs_time_{over.name}",
+        f"{over.name} over {study.name}: {label}, against training time. {over.note}",
+        draw,
+        pd.concat([curve.assign(study=one.name) for one, curve in both], ignore_index=True),
+        pd.concat([one.evaluations.assign(study=one.name) for one, _ in both], ignore_index=True),
+        over=over,
+    )
 
 
 def _measure(study: Study, over: Study) -> tuple[str, str]:
-    """What can be compared between the two, and its name on the axis."""
+    """Return the metric that can be compared between the two studies, and its axis label."""
     if study.seeded and over.seeded:
         return "accuracy", "accuracy, each study on its own questions"
     tables = [one.evaluations for one in (study, over)]

@@ -1,7 +1,7 @@
-"""One page of a study that needs nothing beside it: figures, comparison, cost, runs, rollouts."""
+"""Write one self-contained HTML page on a study: figures, comparison, cost, runs, rollouts."""
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,13 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pods.analysis import figures, plots
-from pods.analysis.load import Study
-from pods.analysis.names import differing
+from pods.analysis.comparison.compare import Comparison
+from pods.analysis.comparison.formatting import format_tables
+from pods.analysis.comparison.verdicts import caveats, verdicts
 from pods.analysis.outcomes import OUTCOMES
 from pods.analysis.rollouts import examples, read_rollouts, rollout_steps
+from pods.analysis.series_names import differing
+from pods.analysis.study import Study
 from pods.analysis.tables import Tables, readable
 from pods.runs.attempts import environments
 from pods.runs.files import replace
@@ -21,88 +24,78 @@ from pods.runs.store import RunStore
 
 TEMPLATE = "report.html.j2"
 LONGEST = 1200  # characters of a completion that are shown
-RUN_COLUMNS = {
-    "series": "series",
-    "seed": "seed",
-    "run": "run",
-    "complete": "whole",
-    "steps": "steps",
-    "train_seconds": "train s",
-    "wall_seconds": "wall s",
-    **dict.fromkeys(OUTCOMES, ""),
-}
+RUN_COLUMNS = ("series", "seed", "run", "complete", "steps", "train_seconds", "wall_seconds")
 
 
 def write_report(
-    study: Study, made: Tables, words: Sequence[str], comparison: str, plan: str, path: Path
+    study: Study, tables: Tables, comparison: Comparison | None, plan: str, path: Path
 ) -> None:
     """Write the page.
 
     Args:
-        study: that it is of.
-        made: its tables.
-        words: what the comparison says, a paragraph each.
-        comparison: its table for a screen.
-        plan: the cost model in words.
-        path: of the HTML file.
+        study: the study.
+        tables: its tables.
+        comparison: its arms compared; None: there is only one.
+        plan: the cost model as text.
+        path: the HTML file.
     """
-    pages = Environment(loader=PackageLoader("pods.analysis", "."), autoescape=True,
-                        undefined=StrictUndefined)  # fmt: skip
-    about = figures.provenance(study)
+    pages = Environment(
+        loader=PackageLoader("pods.analysis", "."), autoescape=True, undefined=StrictUndefined
+    )
     page = pages.get_template(TEMPLATE).render(
         study=study,
         lead=f"{len(study.runs)} runs, {study.budget} each, on {', '.join(study.machines)}",
-        words=words,
-        figures=[_inline(drawing) for drawing in figures.drawings(study, made)
-                 if drawing.name != "seconds_per_step"],  # beside accuracy_vs_time anyway
-        summary=readable(made.summary),
-        comparison=comparison,
+        verdicts=verdicts(comparison)
+        if comparison
+        else ["There is only one series, so there is nothing to compare."],
+        caveats=list(caveats(comparison)) if comparison else [],
+        comparison=format_tables(comparison, verbose=True) if comparison else "",
+        figures=[
+            _inline(drawing)
+            for drawing in figures.drawings(study, tables)
+            if drawing.name != "seconds_per_step"  # a panel of accuracy_vs_time
+        ],
+        summary=readable(tables.summary),
         plan=plan,
         differences=_differences(study),
-        runs=_runs(study, made),
+        runs=_runs(study, tables),
         environment=_environment(study),
         samples=list(_samples(study)),
-        footer=f"Made by: {about['command']}",
-    )  # fmt: skip
+        footer=f"Made by: {figures.provenance(study)['command']}",
+    )
     replace(path, page)
 
 
 def _inline(drawing: figures.Drawing) -> dict[str, str]:
-    """A figure as an image that the page holds itself."""
-    figure, drawn = drawing.draw(), BytesIO()
-    figure.savefig(drawn, format="svg", metadata=plots.METADATA[".svg"])
-    data = base64.b64encode(drawn.getvalue()).decode()
-    return {"caption": drawing.caption, "data": data}
+    """Draw a figure as an image that the page itself contains."""
+    content = BytesIO()
+    drawing.draw().savefig(content, format="svg", metadata=plots.METADATA[".svg"])
+    return {"caption": drawing.caption, "data": base64.b64encode(content.getvalue()).decode()}
 
 
-def _rounded(table: pd.DataFrame) -> pd.DataFrame:
-    """Numbers for a reader; the CSVs have them whole."""
-
-    def shown(value: Any) -> str:
-        if isinstance(value, float):
-            return "" if pd.isna(value) else f"{value:.4g}"
-        return "" if value is None else str(value)
-
-    return table.map(shown)
+def _runs(study: Study, tables: Tables) -> pd.DataFrame:
+    """Make one row per run: its state and its outcomes, rounded."""
+    extra = study.runs[[c for c in study.runs if c not in tables.runs or c == "run"]]
+    rows = tables.runs.merge(extra, on="run")
+    columns = [name for name in (*RUN_COLUMNS, *OUTCOMES) if name in rows]
+    return rows[columns].rename(columns=lambda name: name.replace("_", " ")).map(_rounded)
 
 
-def _runs(study: Study, made: Tables) -> pd.DataFrame:
-    """A row a run: where it stands, and what it achieved."""
-    extra = study.runs[[c for c in study.runs.columns if c not in made.runs.columns or c == "run"]]
-    rows = made.runs.merge(extra, on="run")
-    columns = {c: label or c.replace("_", " ") for c, label in RUN_COLUMNS.items() if c in rows}
-    return _rounded(rows[list(columns)].rename(columns=columns))
+def _rounded(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if pd.isna(value) else f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 def _stores(study: Study) -> Iterator[tuple[str, RunStore]]:
-    """Series and folder of each run that has one here."""
+    """Yield series and folder of each run that is not imported."""
     if "folder" in study.runs:
         for row in study.runs.itertuples():
             yield str(row.series), RunStore(Path(str(row.folder)))
 
 
 def _differences(study: Study) -> pd.DataFrame | None:
-    """The science keys in which the series differ, a column a series."""
+    """List the config keys in which the series differ, one column per series."""
     identities = {series: store.identity() for series, store in _stores(study)}
     if not identities:
         return None
@@ -112,21 +105,21 @@ def _differences(study: Study) -> pd.DataFrame | None:
 
 
 def _environment(study: Study) -> pd.DataFrame:
-    """What the runs ran on, and how many of them."""
-    counts: dict[tuple[str, str], set[str]] = {}
+    """Count the runs by what they ran on."""
+    runs: dict[tuple[str, str], set[str]] = {}
     for _, store in _stores(study):
         for attempt in environments(store):
             facts = {k: v for k, v in attempt.items() if k not in ("packages", "gpus")}
             facts |= {"gpus": ", ".join(attempt.get("gpus", []))} | attempt.get("packages", {})
             for key, value in facts.items():
                 if value:
-                    counts.setdefault((key, str(value)), set()).add(store.folder.name)
-    rows = [(key, value, len(runs)) for (key, value), runs in counts.items()]
+                    runs.setdefault((key, str(value)), set()).add(store.folder.name)
+    rows = [(key, value, len(names)) for (key, value), names in runs.items()]
     return pd.DataFrame(rows, columns=["what", "value", "runs"])
 
 
 def _samples(study: Study) -> Iterator[dict[str, Any]]:
-    """Some rollouts of the last step that was kept, of one run a series."""
+    """Yield some rollouts of the last stored step of one run per series."""
     shown = set()
     for series, store in _stores(study):
         steps = rollout_steps(store.folder)
@@ -135,20 +128,21 @@ def _samples(study: Study) -> Iterator[dict[str, Any]]:
         shown.add(series)
         try:
             rows = examples(read_rollouts(store.folder, steps[-1]))
-        except ValueError as error:  # a look at some rollouts is not worth the page
+        except ValueError as error:  # damaged rollouts must not prevent the page
             yield {"title": f"{series}: {error}", "question": "", "rows": []}
             continue
         yield {
             "title": f"{series}, {store.folder.name}, step {steps[-1]}",
             "question": rows.question.iloc[0],
-            "rows": [{"title": _verdict(row), "completion": str(row.completion)[:LONGEST]}
-                     for row in rows.itertuples()],
-        }  # fmt: skip
+            "rows": [
+                {"title": _rollout_title(row), "completion": str(row.completion)[:LONGEST]}
+                for row in rows.itertuples()
+            ],
+        }
 
 
-def _verdict(row: Any) -> str:
-    """Grade and fate of a rollout."""
-    fate = f"kept, advantage {row.advantage:+.2f}" if row.kept else "not kept"
-    answer = "right" if row.correct else "wrong"
-    form = "" if row.format else ", not in form"
-    return f"{answer}{form}, reward {row.reward:g}, {row.length} tokens: {fate}"
+def _rollout_title(row: Any) -> str:
+    kept = f"kept, advantage {row.advantage:+.2f}" if row.kept else "not kept"
+    answer = "correct" if row.correct else "wrong"
+    form = "" if row.format else ", not in the requested format"
+    return f"{answer}{form}, reward {row.reward:g}, {row.length} tokens: {kept}"

@@ -1,4 +1,4 @@
-"""The completions that a run kept to be looked at."""
+"""Read the completions that a run stored for inspection."""
 
 import gzip
 import json
@@ -9,15 +9,15 @@ import pandas as pd
 
 
 def rollout_steps(run: Path) -> list[int]:
-    """Steps of a run folder whose rollouts were written."""
+    """List the steps of a run folder whose rollouts were written."""
     return sorted(int(path.name[5:11]) for path in run.glob("rollouts/step-??????.jsonl.gz"))
 
 
 def read_rollouts(run: Path, step: int) -> pd.DataFrame:
-    """One step's rollouts, a row each.
+    """Read one step's rollouts, one row each.
 
     Args:
-        run: folder.
+        run: the run's folder.
         step: one of `rollout_steps`.
 
     Returns:
@@ -25,12 +25,12 @@ def read_rollouts(run: Path, step: int) -> pd.DataFrame:
         advantage of those that were kept.
 
     Raises:
-        ValueError: this step's rollouts were not written, or are damaged.
+        ValueError: the rollouts of this step were not written, or are damaged.
     """
     path = run / "rollouts" / f"step-{step:06d}.jsonl.gz"
     if not path.is_file():
         steps = ", ".join(map(str, rollout_steps(run))) or "none"
-        raise ValueError(f"step={step}: no rollouts of it in {run}; there are those of: {steps}")
+        raise ValueError(f"step={step}: {run} has no rollouts of it; steps with rollouts: {steps}")
     try:
         lines = gzip.decompress(path.read_bytes()).decode("utf-8", "replace").splitlines()
         return pd.DataFrame([json.loads(line) for line in lines])
@@ -39,7 +39,7 @@ def read_rollouts(run: Path, step: int) -> pd.DataFrame:
 
 
 def groups(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """A row a problem of one step: how many rollouts, how good, and what selection did to them.
+    """Make one row per problem of a step: its rollouts, and the effect of selection on them.
 
     Returns:
         problem, question, n, m, correct (share), reward, reward_std, kept_correct, kept_reward,
@@ -48,25 +48,27 @@ def groups(rollouts: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for problem, group in rollouts.groupby("problem", sort=False):
         kept = group[group.kept]
-        rows.append({
-            "problem": problem,
-            "question": group.question.iloc[0],
-            "n": len(group),
-            "m": len(kept),
-            "correct": group.correct.mean(),
-            "reward": group.reward.mean(),
-            "reward_std": group.reward.std(ddof=0),
-            "kept_correct": kept.correct.mean(),
-            "kept_reward": kept.reward.mean(),
-            "kept_reward_std": kept.reward.std(ddof=0),
-        })  # fmt: skip
+        rows.append(
+            {
+                "problem": problem,
+                "question": group.question.iloc[0],
+                "n": len(group),
+                "m": len(kept),
+                "correct": group.correct.mean(),
+                "reward": group.reward.mean(),
+                "reward_std": group.reward.std(ddof=0),
+                "kept_correct": kept.correct.mean(),
+                "kept_reward": kept.reward.mean(),
+                "kept_reward_std": kept.reward.std(ddof=0),
+            }
+        )
     return pd.DataFrame(rows)
 
 
 def examples(rollouts: pd.DataFrame, each: int = 2) -> pd.DataFrame:
-    """A few telling rollouts of the problem whose rewards differ most.
+    """Pick a few informative rollouts of the problem whose rewards differ most.
 
-    Kept ones with the largest and the smallest advantage, and some that were not kept.
+    These are the kept ones with the largest and the smallest advantage, and some not kept.
     """
     spread = rollouts.groupby("problem", sort=False).reward.std(ddof=0)
     group: pd.DataFrame = rollouts[rollouts.problem == spread.idxmax()]

@@ -1,78 +1,226 @@
-"""A study's tables and figures, written beside its runs."""
+"""Load a study, from its run folders or from imported logs, as the tables that all verbs share."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from pods.analysis.curves import counts
-from pods.analysis.load import Study, load
-from pods.analysis.tables import Tables, readable, tables, write
-from pods.runs.files import drop_temporaries
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pods.analysis.completeness import problems, questions_of
+from pods.analysis.consistency import DATA_KEYS, budget_text, inconsistencies
+from pods.analysis.published.imports import read_import
+from pods.analysis.rows import RunRows, run_rows
+from pods.analysis.run_reader import Row, Run, open_run
+from pods.analysis.series_names import series_names
+
+KEY = ["series", "seed", "run"]
 
 
-def aggregate(
-    folder: Path, runs: Sequence[Path], allow_missing: bool = False, allow_mixed: bool = False
-) -> tuple[Study, Tables]:
-    """Read the runs and write curves, runs and summary into FOLDER/figures.
-
-    Raises:
-        ValueError: as `load`; nothing was written.
-    """
-    study = load(folder, runs, allow_missing, allow_mixed)
-    made = tables(study)
-    write(made, figures_of(folder))
-    return study, made
+class IncompleteStudy(ValueError):
+    """Raised if runs or evaluations are missing, duplicated or damaged; the message names each."""
 
 
-def figures_of(folder: Path) -> Path:
-    """Where a study's tables and figures go; what a killed process left half-written there goes."""
-    figures = folder / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
-    drop_temporaries(figures)
-    return figures
+class MixedStudy(ValueError):
+    """Raised if runs are not comparable; the message names each inconsistency."""
 
 
-def said(study: Study, made: Tables) -> Iterator[str]:
-    """The summary for a screen, and what was left out."""
-    yield str(readable(made.summary).to_string(index=False))
-    if study.note:
-        yield study.note
-    if study.holes:
-        yield f"{int(study.runs.complete.sum())} runs are whole; missing: {len(study.holes)}"
-        yield from study.holes
-        yield from counts(made.curves)
-    yield from study.mixed
+@dataclass(frozen=True)
+class Study:
+    """The runs of one figure. Accuracies are fractions, averaged over repeats within a run."""
+
+    name: str
+    runs: pd.DataFrame
+    """One row per run: series, seed, run, arm, rule, n, m, prompts, complete, machine, versions."""
+    evaluations: pd.DataFrame
+    """One row per (run, checkpoint): series, seed, run, step, train_seconds, repeats, questions,
+    and shares or means of the answers: accuracy; lenient (correct by the PODS authors' grader; only
+    if a run has it); format; both (correct and in the requested format); length; and, not in
+    imported logs, no_answer and timeouts (grading took too long)."""
+    steps: pd.DataFrame
+    """One row per (run, step): series, seed, run and the numbers of metrics.jsonl."""
+    questions: pd.DataFrame
+    """One row per (run, question): series, seed, run, question, and correct, the mean over the
+    repeats of the run's last evaluation."""
+    machines: list[str]
+    """Processors or GPUs that the runs ran on."""
+    budget: str
+    """The training budget per run, for a reader."""
+    missing: list[str]
+    """What is missing, duplicated or damaged, where that was allowed."""
+    inconsistencies: list[str]
+    """In what the runs differ although they should not, where that was allowed."""
+    seeded: bool = True
+    """Equal seeds mean equal prompts and draws, so that runs may be paired."""
+    note: str = ""
+    """What a reader of imported logs has to know."""
+
+    @property
+    def complete(self) -> set[str]:
+        """The names of the runs with nothing missing."""
+        return set(self.runs.run[self.runs.complete])
 
 
-def draw(
-    folder: Path,
-    runs: Sequence[Path],
-    allow_missing: bool = False,
-    allow_mixed: bool = False,
-    overlay: tuple[Path, Sequence[Path]] | None = None,
-    details: bool = False,
-) -> Iterator[str]:
-    """Aggregate, draw the figures that the study supports, and yield lines for the user.
+def load(
+    folder: Path, folders: Sequence[Path], allow_missing: bool = False, allow_mixed: bool = False
+) -> Study:
+    """Read a study and check that it is complete and consistent.
 
     Args:
-        folder: of the study.
-        runs: folders of its runs.
-        allow_missing: leave out what has a hole, and mark the figures.
-        allow_mixed: draw runs that are not alike, and mark the figures.
-        overlay: folder and runs of a study whose accuracy is drawn over this one's.
-        details: also phases on their own, and what else was measured.
+        folder: the study's folder.
+        folders: the folders of its runs; none: the study consists of imported logs.
+        allow_missing: leave out what is missing or damaged, and report it.
+        allow_mixed: accept runs of several machines, versions or configs, and report it.
+
+    Raises:
+        IncompleteStudy: something is missing and that is not allowed, or nothing is left.
+        MixedStudy: budgets, machines, versions or the configs of an arm differ unallowed.
+        ValueError: imported logs are damaged.
     """
-    study, made = aggregate(folder, runs, allow_missing, allow_mixed)
-    over = None if overlay is None else load(*overlay, allow_missing, allow_mixed)
-    from pods.analysis import figures  # matplotlib is not needed for the tables
+    if not folders:
+        return _imported(folder, allow_missing)
+    runs, missing = _opened(folders)
+    series = series_names([(run.config, run.identity) for run in runs])
+    labels = [f"{name} seed {run.config.seed}" for name, run in zip(series, runs, strict=True)]
+    questions = _questions(runs)
+    found = [
+        list(problems(run, name, questions[_test_set(run)]))
+        for run, name in zip(runs, labels, strict=True)
+    ]
+    duplicates = _duplicates(runs, labels)
+    missing += [*_missing_seeds(runs, series), *duplicates.values()]
+    missing += [str(problem) for of_run in found for problem in of_run]
+    mixed = inconsistencies(runs, series, labels)
+    _refuse(missing, mixed, allow_missing, allow_mixed)
+    rows = [
+        run_rows(run, name, of_run)
+        for run, name, of_run in zip(runs, series, found, strict=True)
+        if run.store.folder not in duplicates
+    ]
+    evaluations = [row for run in rows for row in run.evaluations]
+    if not evaluations:
+        raise IncompleteStudy(f"{folder.name}: no evaluation to read")
+    about = pd.DataFrame([run.about for run in rows])
+    return Study(
+        name=folder.name,
+        runs=about,
+        evaluations=pd.DataFrame(evaluations).dropna(axis=1, how="all"),
+        steps=_frame([row for run in rows for row in run.steps], [*KEY, "step"]),
+        questions=_by_question(rows),
+        machines=sorted(set(about.machine)),
+        budget=", ".join(dict.fromkeys(budget_text(run.config) for run in runs)),
+        missing=missing,
+        inconsistencies=mixed,
+    )
 
-    yield from said(study, made)
-    wanted = [one for one in figures.drawings(study, made) if details or not one.detail]
-    if over is not None:
-        from pods.analysis.overlay import overlaid
 
-        yield from filter(None, [over.note, *over.holes, *over.mixed])
-        wanted.append(overlaid(study, over))
-    drawn = [figures.write(drawing, study, folder / "figures") for drawing in wanted]
-    yield f"figure: {drawn[0]} (PDF, SVG, CSV and JSON beside it)"
-    if drawn[1:]:
-        yield f"also: {', '.join(path.stem for path in drawn[1:])}"
+def indices_by_run(rows: pd.DataFrame) -> dict[str, NDArray[np.intp]]:
+    """Return the row indices of each run, by its name; making a table of each would be slow."""
+    groups = sorted(rows.groupby("run").indices.items())
+    return {str(run): np.asarray(indices, np.intp) for run, indices in groups}
+
+
+def _opened(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Return the runs that can be read, and why the others cannot."""
+    runs, unreadable = [], []
+    for folder in folders:
+        try:
+            runs.append(open_run(folder))
+        except ValueError as error:
+            unreadable.append(str(error))
+    return runs, unreadable
+
+
+def _refuse(
+    missing: Sequence[str], mixed: Sequence[str], allow_missing: bool, allow_mixed: bool
+) -> None:
+    """Raise an error that names everything that is not allowed."""
+    lines = []
+    if missing and not allow_missing:
+        lines += ["missing (`pods evaluate` repeats evaluations, --allow-missing leaves it out):"]
+        lines += missing
+    if mixed and not allow_mixed:
+        lines += ["inconsistent (--allow-mixed accepts it, study=NAME keeps runs apart):", *mixed]
+    if lines:
+        error = IncompleteStudy if missing and not allow_missing else MixedStudy
+        raise error("\n".join(lines))
+
+
+def _imported(folder: Path, allow_missing: bool) -> Study:
+    """Load a study that consists of other people's logs."""
+    try:
+        runs, evaluations, about = read_import(folder)
+        missing = list(about["holes"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder}/imported is damaged: {error}; import it again") from error
+    if missing and not allow_missing:
+        raise IncompleteStudy("\n".join(["irregular (--allow-missing leaves it out):", *missing]))
+    return Study(
+        name=folder.name,
+        runs=runs,
+        evaluations=evaluations,
+        steps=_frame([], [*KEY, "step"]),
+        questions=_frame([], [*KEY, "question", "correct"]),
+        machines=list(about["machines"]),
+        budget=str(about["budget"]),
+        missing=missing,
+        inconsistencies=[],
+        seeded=False,
+        note=str(about["note"]),
+    )
+
+
+def _frame(rows: Sequence[Row], columns: Sequence[str]) -> pd.DataFrame:
+    """Make a table that has its columns even without a row."""
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(columns))
+
+
+def _by_question(rows: Sequence[RunRows]) -> pd.DataFrame:
+    """Make one row per (run, question) of the last evaluations."""
+    runs = [run for run in rows for _ in run.questions]
+    return pd.DataFrame(
+        {name: [run.about[name] for run in runs] for name in KEY}
+        | {
+            "question": [question for run in rows for question in run.questions],
+            "correct": np.concatenate([run.correct for run in rows]),
+        }
+    )
+
+
+def _questions(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Return the questions of each test set."""
+    same: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        same[_test_set(run)].append(run)
+    return {test_set: questions_of(some) for test_set, some in same.items()}
+
+
+def _test_set(run: Run) -> str:
+    """Identify a run's questions: by data, and by tokenizer, which may find some too long."""
+    return str([run.identity.get(key) for key in (*DATA_KEYS, "data", "model.few_shot")])
+
+
+def _duplicates(runs: Sequence[Run], labels: Sequence[str]) -> dict[Path, str]:
+    """Describe runs of equal series and seed, by folder; one run without contradictions stays."""
+    first: dict[str, Path] = {}
+    duplicates = {}
+    pairs = sorted(zip(runs, labels, strict=True), key=lambda pair: bool(pair[0].contradictions))
+    for run, name in pairs:
+        folder = run.store.folder
+        if first.setdefault(name, folder) != folder:
+            duplicates[folder] = f"{name}: duplicate runs ({first[name]} and {folder})"
+    return duplicates
+
+
+def _missing_seeds(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
+    """Name the seeds that one series has and another one lacks."""
+    seeds = sorted({run.config.seed for run in runs})
+    present = {(name, run.config.seed) for name, run in zip(series, runs, strict=True)}
+    return [
+        f"{name} seed {seed}: never run"
+        for name in dict.fromkeys(series)
+        for seed in seeds
+        if (name, seed) not in present
+    ]

@@ -1,79 +1,80 @@
-"""Whether a plan fits this machine, and if not, which keys of the config would make it."""
+"""Check whether a planned run fits this machine, and find changes of its config that make it."""
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
-from pods.config import Config
-from pods.memory.machine import free_memory
+from pods.config.schema import Config
 from pods.memory.plan import Lengths, make_plan
-from pods.memory.shape import NotPlanned, Shape, read_shape
-from pods.memory.weights import GIB
+from pods.memory.shape import GIB, NotPlanned, Shape, read_shape
+from pods.system.machine import visible_gpus
 
-FEWEST_TOKENS = 256  # of a micro-batch, when looking for what fits
-Change = tuple[str, object]
-"""A key and the value that it would have; the same value where it stays."""
+FEWEST_TOKENS = 256  # the smallest micro-batch that is suggested
 
 
-def judge(config: Config, lengths: Lengths | None = None, jobs: int = 1) -> tuple[str, bool]:
-    """Plan a run, and see whether this machine has the memory, free now or at all.
+def assess_fit(config: Config, lengths: Lengths | None = None, jobs: int = 1) -> tuple[str, bool]:
+    """Plan a run and compare it with this machine's memory, free now and in all.
 
     Args:
-        config: of the run.
-        lengths: of its prompts; None: as long as the config lets them be.
-        jobs: that share the machine's memory; on a CPU the processes of each share it too, while
-            on GPUs each has a card.
+        config: the run's config.
+        lengths: the lengths of its prompts; None: the longest that the config allows.
+        jobs: the number of jobs that share the machine's memory. On a CPU each job's processes
+            share it, too; each GPU has its own memory.
 
     Returns:
-        The plan in words, with what to change where it is more than is free now; and whether it
-        would fit if all were free, which it does where nothing can be said.
+        The plan as text, with what to change if it needs more than is free now; and whether it
+        would fit if all memory were free, or if nothing is known about the memory.
     """
     try:
         shape = read_shape(config.model)
-    except NotPlanned as lacking:
-        return f"not planned: {lacking}", True
-    found = free_memory(config.hardware.device)
-    if found is None:
-        return f"{make_plan(config, shape, lengths).words()}; what is free is not known here", True
+    except NotPlanned as error:
+        return f"not planned: {error}", True
+    memory = free_memory(config.hardware.device)
+    if memory is None:
+        return f"{make_plan(config, shape, lengths)}; the free memory is unknown", True
     processes = config.hardware.processes
-    here = processes if config.hardware.device == "cpu" else 1
-    free, total = (size // (jobs * here) for size in found)
+    sharing = jobs * (processes if config.hardware.device == "cpu" else 1)
+    free, total = (size // sharing for size in memory)
     plan = make_plan(config, shape, lengths, total)
-    who = [f"{jobs} jobs"] * (jobs > 1) + [f"{processes} processes"] * (processes > 1)
-    share = f" for each of {' x '.join(who)}" if who else ""
-    words = f"{plan.words()}; {free / GIB:.2f} of {total / GIB:.2f} are free{share}"
+    shares = [f"{jobs} jobs"] * (jobs > 1) + [f"{processes} processes"] * (processes > 1)
+    each = f" for each of {' x '.join(shares)}" if shares else ""
+    text = f"{plan}; {free / GIB:.2f} of {total / GIB:.2f} GiB are free{each}"
     if plan.peak <= free:
-        return words, True
+        return text, True
     changes = advice(config, shape, lengths, free, total)
-    return f"{words}; to fit, as another run: {changes}", plan.peak <= total
+    return f"{text}; to fit, start a new run with {changes}", plan.peak <= total
 
 
 def refuse_unless_it_fits(config: Config, lengths: Lengths) -> str:
-    """Return the plan in words.
+    """Return the plan as text. A run that only lacks free memory at the moment is not refused.
 
     Raises:
-        ValueError: the machine is too small; the line has the sizes and what to change. What only
-            finds too little free at the moment is left to try.
+        ValueError: the machine is too small; the message has the sizes and what to change.
     """
-    words, fits = judge(config, lengths)
+    text, fits = assess_fit(config, lengths)
     if not fits:
-        raise ValueError(f"not enough memory: {words}")
-    return words
+        raise ValueError(f"not enough memory: {text}")
+    return text
 
 
-def outlook(configs: Sequence[Config], at_once: int) -> str:
-    """What the largest of some jobs needs and has, in words; they share a CPU's memory."""
+def describe_largest(configs: Sequence[Config], at_once: int | None) -> str:
+    """Describe the memory that the largest of some jobs needs, and the memory that it has.
+
+    Args:
+        configs: the jobs' configs.
+        at_once: the number of jobs at a time, which share a CPU's memory; None: they do not run on
+            this machine, so only what they need is described.
+    """
     largest = max(configs, key=_peak)
-    return judge(largest, jobs=at_once if largest.hardware.device == "cpu" else 1)[0]
-
-
-def wants(configs: Sequence[Config]) -> str:
-    """What the largest of some jobs needs, in words, where they do not run on this machine."""
-    largest = max(configs, key=_peak)
+    if at_once is not None:
+        return assess_fit(largest, jobs=at_once if largest.hardware.device == "cpu" else 1)[0]
     try:
-        return make_plan(largest, read_shape(largest.model)).words()
-    except NotPlanned as lacking:
-        return f"not planned: {lacking}"
+        return str(make_plan(largest, read_shape(largest.model)))
+    except NotPlanned as error:
+        return f"not planned: {error}"
 
 
 def _peak(config: Config) -> int:
@@ -84,64 +85,109 @@ def _peak(config: Config) -> int:
 
 
 def advice(config: Config, shape: Shape, lengths: Lengths | None, free: int, total: int) -> str:
-    """The fewest and mildest changes that make the plan fit.
+    """Find the fewest and mildest changes of keys that make the plan of `make_plan` fit.
 
-    Args:
-        config: of the run.
-        shape: of its model.
-        lengths: of its prompts; None: as long as the config lets them be.
-        free: bytes that each process may use.
-        total: bytes that there are for it in all.
+    Each process may use `free` bytes, and `total` bytes if all memory were free.
     """
-    ladders = list(_ladders(config))
-    ways = sorted(
-        product(*(range(len(ladder)) for ladder in ladders)),
-        key=lambda way: (sum(step > 0 for step in way), sum(way)),
-    )
-    for way in ways:
-        changes = [ladder[step] for ladder, step in zip(ladders, way, strict=True)]
+    ladders = _ladders(config)
+    ways = product(*(enumerate(values) for values in ladders.values()))
+    for way in sorted(ways, key=lambda way: (sum(k > 0 for k, _ in way), sum(k for k, _ in way))):
+        changes = {key: value for key, (k, value) in zip(ladders, way, strict=True) if k}
         if make_plan(_changed(config, changes), shape, lengths, total).peak <= free:
-            made = [change for change, step in zip(changes, way, strict=True) if step]
-            return " ".join(f"{key}={_word(value)}" for key, value in made)
-    return "a smaller model, or a machine with more memory: no setting of this one is enough"
+            return " ".join(f"{key}={value}".lower() for key, value in changes.items())
+    return "a smaller model or a machine with more memory: no setting of these keys is enough"
 
 
-def _ladders(config: Config) -> Iterator[list[Change]]:
-    """For each key that decides memory its value, and lower ones, step by step."""
+def _ladders(config: Config) -> dict[str, list[object]]:
+    """List for each key that decides memory its value, followed by ever more economical ones."""
     update, engine, model = config.update, config.engine, config.model
-    yield _halved("update.micro_batch_tokens", update.micro_batch_tokens, FEWEST_TOKENS)
-    if not update.activation_checkpointing:
-        yield [("update.activation_checkpointing", value) for value in (False, True)]
+    ladders: dict[str, list[object]] = {
+        "update.micro_batch_tokens": _halved(update.micro_batch_tokens, FEWEST_TOKENS),
+        "update.activation_checkpointing": [update.activation_checkpointing, True],
+    }
     if engine.name == "transformers":
-        yield _halved("engine.max_rows", engine.max_rows, 1)
+        ladders["engine.max_rows"] = _halved(engine.max_rows, 1)
     elif engine.kv_gb is not None:
-        yield [("engine.kv_gb", engine.kv_gb / 2**i) for i in range(4)]
+        ladders["engine.kv_gb"] = [engine.kv_gb / 2**i for i in range(4)]
     else:
-        tenths = range(int(engine.gpu_memory_utilization * 10), 1, -1)
-        lower = [t / 10 for t in tenths if t / 10 < engine.gpu_memory_utilization]
-        yield [
-            ("engine.gpu_memory_utilization", v) for v in (engine.gpu_memory_utilization, *lower)
-        ]
-    if model.tuning == "lora" and model.dtype == "float32":
-        yield [("model.dtype", value) for value in ("float32", "bfloat16")]
-    if config.hardware.processes > 1 and model.tuning == "full" and not config.hardware.shard:
-        # the last ladder is tried first among equals, and this one changes no result
-        yield [("hardware.shard", value) for value in (False, True)]
+        share = engine.gpu_memory_utilization
+        lower = [tenth / 10 for tenth in range(9, 1, -1) if tenth / 10 < share]
+        ladders["engine.gpu_memory_utilization"] = [share, *lower]
+    if model.tuning == "lora":
+        ladders["model.dtype"] = [model.dtype, "bfloat16"]
+    elif config.hardware.processes > 1:
+        # the last key is tried first among equals, and this one changes no result
+        ladders["hardware.shard"] = [config.hardware.shard, True]
+    return ladders
 
 
-def _halved(key: str, value: int, least: int) -> list[Change]:
-    steps = [value]
-    while steps[-1] // 2 >= least:
-        steps.append(steps[-1] // 2)
-    return [(key, step) for step in steps]
+def _halved(value: int, least: int) -> list[object]:
+    return [value, *(value >> k for k in range(1, value.bit_length()) if value >> k >= least)]
 
 
-def _changed(config: Config, changes: list[Change]) -> Config:
-    for key, value in changes:
+def _changed(config: Config, changes: dict[str, object]) -> Config:
+    for key, value in changes.items():
         group, name = key.split(".")
         config = replace(config, **{group: replace(getattr(config, group), **{name: value})})
     return config
 
 
-def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value}"
+CGROUPS = Path("/sys/fs/cgroup")
+NO_LIMIT = 2**60  # control groups of version 1 write a number for "none"
+
+
+def free_memory(device: str) -> tuple[int, int] | None:
+    """Return the bytes that this process may use now, and the bytes in all; None if unknown.
+
+    The first number includes what the process holds already, and excludes what others hold.
+
+    Args:
+        device: cpu, or cuda for the first visible card.
+    """
+    return _host() if device == "cpu" else _card()
+
+
+def _card() -> tuple[int, int] | None:
+    cards = [facts for _, facts in visible_gpus("memory.free,memory.total")]
+    if not cards or not cards[0]:
+        return None
+    free, total = (int(mebibytes) * 2**20 for mebibytes in cards[0].split(", "))
+    return free, total
+
+
+def _host() -> tuple[int, int] | None:
+    """Return the memory of the machine, or of a container around this process."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not Linux
+        return None
+    sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+    free, total = min([(sizes["MemAvailable"], sizes["MemTotal"]), *_cgroups()])
+    return free + own, total
+
+
+def _cgroups() -> Iterator[tuple[int, int]]:
+    """Yield what is left and the limit of each control group, of either version, around us."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            root, names = CGROUPS / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        elif controllers == "":
+            root, names = CGROUPS, ("memory.max", "memory.current")
+        else:
+            continue
+        own = root / path.strip("/")  # a container may see only the root
+        for folder in (own, *own.parents):
+            if folder.is_relative_to(root):
+                with suppress(OSError, ValueError):  # no such file, or "max"
+                    limit, used = (int((folder / name).read_text()) for name in names)
+                    if limit < NO_LIMIT:
+                        yield limit - used + _reclaimable(folder), limit
+
+
+def _reclaimable(folder: Path) -> int:
+    """Return the bytes of cached files, which the kernel drops when the memory is needed."""
+    lines = (folder / "memory.stat").read_text().splitlines()
+    counters = dict(line.split() for line in lines)
+    return int(counters.get("total_inactive_file", counters.get("inactive_file", 0)))

@@ -1,60 +1,70 @@
-"""What one process of a run will hold in memory at its peak, part by part, before it loads.
+"""Predict what one process of a run holds in memory at its peak, part by part, before it loads.
 
-The parts lean to the high side; a test holds the tiny model's plan to the resident memory of the
-whole process. Neither vLLM's own part, nor a GPU, nor weights that processes share were measured.
+The parts lean to the high side; a test compares the tiny model's plan with the resident memory of
+the whole process. Not measured: vLLM's own part, GPUs, and weights that processes share.
 """
 
+import math
 from dataclasses import dataclass
 
-from pods.config import Config
-from pods.memory.shape import Shape
-from pods.memory.weights import BYTES, GIB, held_weights
+from pods.config.schema import Config
+from pods.memory.shape import BYTES, GIB, Shape, held_weights
 
 CHUNK_ELEMENTS = 2**24
-"""Logits of the update that exist at one time, as in `policy/logprobs.py`."""
-UPDATE_COPIES = 3  # float32 arrays of that size: logits, their exponentials, their gradient
-DECODE_BYTES = 24  # a logit: float32 logits, scaled, log-probs and exponentials; float64 their sums
-CACHE_ROOM = 128  # tokens of head room in the engine's cache
-HEAP = 1.75
-"""Resident bytes for each byte of activations on a CPU.
-
-glibc's heap, which these arrays live in, was seen to grow by 1.45 (tiny) to 1.75 (SmolLM2-135M),
-and to keep that from then on.
+"""Logits of the update that exist at one time; equals `policy.logprobs.CHUNK_ELEMENTS`, whose
+module loads torch."""
+CACHE_ROOM = 128
+"""Tokens of head room in the engine's cache; equals `engines.kv_cache.BLOCK`, for the same reason.
 """
-LIBRARIES = {
-    "cpu": int(0.42 * GIB),
-    "cuda": int(0.5 * GIB),
-}  # Python and torch; cuBLAS and the like
+UPDATE_COPIES = 3  # float32 arrays of a chunk: logits, their exponentials, their gradient
+DECODE_BYTES = 24  # per logit: float32 logits, scaled, log-probs, exponentials; float64 sums
+HEAP = 1.75
+"""Resident bytes per byte of activations on a CPU.
+
+These arrays live in glibc's heap, which was seen to grow by 1.45 (tiny) to 1.75 (SmolLM2-135M) and
+to keep that from then on.
+"""
+LIBRARIES = {"cpu": int(0.42 * GIB), "cuda": int(0.5 * GIB)}
+"""Python and torch; on a GPU cuBLAS and the like."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Of the prompts, in tokens."""
+    """The lengths of a run's prompts, in tokens."""
 
     longest: int
+    """The length of the longest prompt."""
     shared: int
-    """The beginning that all of them share, which the engine encodes once."""
+    """The length of the beginning that all prompts share, which the engine encodes once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Bytes by part: held throughout, and added while generating or while updating."""
+    """Bytes by part."""
 
     held: dict[str, int]
+    """Bytes that are held throughout."""
     generate: dict[str, int]
+    """Bytes that are added during generation."""
     update: dict[str, int]
+    """Bytes that are added during an update."""
 
     @property
     def peak(self) -> int:
         """Bytes at the worst moment."""
         return sum(self.held.values()) + max(sum(self.generate.values()), sum(self.update.values()))
 
-    def words(self) -> str:
-        """The plan on a line, in GiB."""
+    def __str__(self) -> str:
+        """Describe the plan on one line, in GiB."""
         return (
-            f"at most {self.peak / GIB:.2f} GiB: holds {_listed(self.held)}; to generate "
-            f"{_listed(self.generate)}, or to update {_listed(self.update)}"
+            f"at most {self.peak / GIB:.2f} GiB (throughout: {_sum(self.held)}; generating adds: "
+            f"{_sum(self.generate)}; updating adds: {_sum(self.update)})"
         )
+
+
+def _sum(parts: dict[str, int]) -> str:
+    texts = {name: f"{size / GIB:.2f}" for name, size in parts.items()}
+    return " + ".join(f"{name} {size}" for name, size in texts.items() if size != "0.00") or "0.00"
 
 
 def make_plan(
@@ -62,36 +72,34 @@ def make_plan(
 ) -> Plan:
     """Add up what a process needs where its model is, on the CPU or on its GPU.
 
-    Several processes share a step's prompts, but not evenly where problems are filtered: the
-    largest micro-batch and the rows that are decoded are taken as those of one process.
+    Several processes share a step's prompts, but not evenly if problems are filtered. The plan
+    assumes that one process has the largest micro-batch and decodes all rows.
 
     Args:
-        config: of the run.
-        shape: of its model.
-        lengths: of the prompts; None: as long as the config lets them be.
-        device_memory: bytes in all, of which vLLM takes a share where engine.kv_gb is null.
+        config: the run's config.
+        shape: its model's shape.
+        lengths: the lengths of its prompts; None: the longest that the config allows.
+        device_memory: bytes in all, of which vLLM takes a share if engine.kv_gb is null.
     """
     lengths = lengths or Lengths(config.sampling.max_prompt_tokens, 0)
-    held = {
-        "libraries": LIBRARIES[config.hardware.device],
-        **held_weights(config, shape, device_memory),
-    }
-    activations = {"activations": _activations(config, shape, lengths)}
+    device, activations = config.hardware.device, _activations(config, shape, lengths)
+    held = {"libraries": LIBRARIES[device], **held_weights(config, shape, device_memory)}
     update = {"logits": _update_logits(config, shape, lengths)}
-    if config.hardware.device == "cpu":
-        held |= {"activations": int(HEAP * activations["activations"])}
+    if device == "cpu":
+        held["activations"] = int(HEAP * activations)
     else:
-        update |= activations
-    own = config.engine.name == "vllm"  # vLLM's part is held throughout
-    return Plan(held, {} if own else _generation(config, shape, lengths), update)
+        update["activations"] = activations
+    # vLLM's part is held throughout
+    generate = {} if config.engine.name == "vllm" else _generation(config, shape, lengths)
+    return Plan(held, generate, update)
 
 
 def _activations(config: Config, shape: Shape, lengths: Lengths) -> int:
-    """What one micro-batch keeps for its backward pass, and one layer's gradients.
+    """Count what one micro-batch keeps for its backward pass, and one layer's gradients.
 
-    Of a token and layer: inputs of both norms and of the linear layers, three of the gated layer,
-    queries twice, keys, values, what attention makes; for each completion its prompt's keys and
-    values once more.
+    Per token and layer these are the inputs of both norms and of the linear layers, three arrays of
+    the gated layer, queries twice, keys, values, and attention's output; and for each completion
+    the keys and values of its prompt once more.
     """
     size, hidden = BYTES[config.model.dtype], shape.hidden
     attended, keys = shape.heads * shape.head_width, shape.key_heads * shape.head_width
@@ -103,35 +111,27 @@ def _activations(config: Config, shape: Shape, lengths: Lengths) -> int:
     inner = inputs + 3 * attended + 2 * keys + 3 * shape.intermediate
     inner += config.model.lora.r * shape.adapted // shape.layers
     layer = tokens * (norms + inner * size) + spread * 2 * keys * size
-    spare = 0 if config.hardware.device == "cpu" else 1  # its gradients; HEAP has them
-    if config.update.activation_checkpointing:  # layers keep their input alone
-        return layer * (1 + spare) + shape.layers * tokens * hidden * size
-    return layer * (shape.layers + spare) + tokens * 3 * hidden * 4
+    gradients = 0 if config.hardware.device == "cpu" else 1  # on a CPU they are part of HEAP
+    if config.update.activation_checkpointing:  # layers keep only their input
+        return layer * (1 + gradients) + shape.layers * tokens * hidden * size
+    return layer * (shape.layers + gradients) + tokens * 3 * hidden * 4
 
 
 def worst_micro_batches(config: Config, prompt: int) -> list[tuple[int, int, int]]:
-    """Tokens of the prompt, completions and tokens of each, of what asks for most memory.
+    """List the micro-batches that need the most memory, as (prompt, completions, tokens of each).
 
-    The limit filled with as many completions as there are, each of which needs the keys and values
-    of its prompt; and, where it is over the limit, one sequence of full length.
-
-    Args:
-        config: of the run.
-        prompt: tokens of the longest.
+    One fills the limit with as many completions as there are, each of which needs the keys and
+    values of its prompt. Another, if it is over the limit, is one sequence of full length.
+    `prompt` is the length of the longest prompt.
     """
     limit, longest = config.update.micro_batch_tokens, config.sampling.max_completion_tokens
-    rows = min(sequences(config), max(1, limit - 1))
-    shared = min(prompt, max(1, limit - rows))
-    found = [(shared, rows, max(1, min(longest, (limit - shared) // rows)))]
-    if prompt + longest > limit:
-        found.append((prompt, 1, longest))
-    return found
-
-
-def sequences(config: Config) -> int:
-    """Rollouts of one optimizer update."""
     kept = config.prompts_per_step * config.nm.groups * config.nm.m
-    return -(-kept // config.update.minibatches)
+    rows = min(math.ceil(kept / config.update.minibatches), max(1, limit - 1))
+    shared = min(prompt, max(1, limit - rows))
+    worst = [(shared, rows, max(1, min(longest, (limit - shared) // rows)))]
+    if prompt + longest > limit:
+        worst.append((prompt, 1, longest))
+    return worst
 
 
 def _update_logits(config: Config, shape: Shape, lengths: Lengths) -> int:
@@ -141,31 +141,26 @@ def _update_logits(config: Config, shape: Shape, lengths: Lengths) -> int:
 
 
 def _generation(config: Config, shape: Shape, lengths: Lengths) -> dict[str, int]:
-    """Keys and values of full rows at full length, their logits, and what encodes the prompts."""
+    """Count keys and values of all rows at full length, their logits, and the prompts' encoding."""
     size = BYTES[config.decoded_in()]
     rows, prompts = decoded_rows(config)
     tokens = lengths.longest + config.sampling.max_completion_tokens + CACHE_ROOM
-    token = 2 * shape.layers * shape.key_heads * shape.head_width * size
-    fresh = prompts * (lengths.longest - lengths.shared)
-    wide = 4 * (shape.hidden + shape.intermediate) * size
-    mask = 5 * lengths.longest  # true or false, and as numbers
+    per_token = 2 * shape.layers * shape.key_heads * shape.head_width * size
+    activations = 4 * (shape.hidden + shape.intermediate) * size
+    mask = 5 * lengths.longest  # as booleans, and as numbers
     return {
-        "keys and values": rows * tokens * token,
+        "keys and values": rows * tokens * per_token,
         "logits": rows * shape.vocabulary * DECODE_BYTES,
-        "prompts": fresh * (wide + mask),
+        "prompts": prompts * (lengths.longest - lengths.shared) * (activations + mask),
     }
 
 
 def decoded_rows(config: Config) -> tuple[int, int]:
-    """Sequences that the engine decodes at once, at most, and different prompts among them."""
-    most, evaluation = config.engine.max_rows, config.evaluation
-    trained = min(most, config.prompts_per_step * config.nm.groups * config.nm.n)
-    questions = evaluation.questions or config.task.test_size or most
-    answers = min(config.engine.evaluation_chunk or most, questions * evaluation.repeats)
-    asked = min(most, answers)
-    return max(trained, asked), max(min(trained, config.prompts_per_step), min(asked, questions))
-
-
-def _listed(parts: dict[str, int]) -> str:
-    seen = {name: f"{size / GIB:.2f}" for name, size in parts.items()}
-    return " + ".join(f"{name} {size}" for name, size in seen.items() if size != "0.00") or "0.00"
+    """Return the most sequences that the engine decodes at once, and their different prompts."""
+    limit, evaluation = config.engine.max_rows, config.evaluation
+    training = min(limit, config.prompts_per_step * config.nm.groups * config.nm.n)
+    questions = evaluation.questions or config.task.test_size or limit
+    chunk = min(config.engine.evaluation_chunk or limit, questions * evaluation.repeats)
+    evaluated = min(limit, chunk)
+    prompts = max(min(training, config.prompts_per_step), min(evaluated, questions))
+    return max(training, evaluated), prompts

@@ -1,6 +1,6 @@
-"""What decides a model's memory, from its config.json and its weights' headers: no loading.
+"""Read what decides a model's memory from its config.json and its weights' headers.
 
-A public model whose files are not here is taken from `architecture.py`.
+A public model whose files are not on this machine is taken from `architecture.py`.
 """
 
 import json
@@ -12,91 +12,86 @@ from typing import Any
 
 from safetensors import safe_open
 
-from pods.config import ModelConfig
+from pods.config.schema import Config, ModelConfig
 from pods.memory import architecture
-from pods.runs.home import weights
+from pods.runs.paths import weights_source
 
 
 class NotPlanned(Exception):
-    """The files that a plan is made of are not here; the message says which."""
+    """The files that a plan needs are not on this machine; the message names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a causal language model with attention and gated layers."""
+    """The sizes of a causal language model with attention and gated layers."""
 
     parameters: int
-    """Numbers in the weights' files; an output layer tied to the embedding is there once."""
+    """Numbers in the weights' files; an output layer tied to the embedding counts once."""
     trained: int
-    """Numbers that training moves: all, or those of the adapters."""
+    """Numbers that training changes: all, or those of the adapters."""
     adapted: int
-    """Linear layers with an adapter; 0 where all weights are trained."""
+    """Linear layers with an adapter; 0 if all weights are trained."""
     adapted_weights: int
-    """Numbers in those layers' own weights."""
+    """Numbers in the own weights of the layers with an adapter."""
     embedded: int
-    """Numbers outside of the layers: embedding, last norm, an output layer that is not tied."""
+    """Numbers outside the layers: embedding, last norm, and an output layer that is not tied."""
     hidden: int
     intermediate: int
     layers: int
     heads: int
     key_heads: int
-    """Fewer than `heads` where several query heads share keys and values."""
+    """Heads of keys and values; fewer than `heads` if several query heads share them."""
     head_width: int
     vocabulary: int
 
 
 def read_shape(model: ModelConfig) -> Shape:
-    """Read a model's sizes from its files, or take them as known.
+    """Read a model's sizes from its files, or take them from the known models.
 
     Raises:
-        NotPlanned: its files are not on this machine and it is not known, or they are of a kind
-            that is not known here.
+        NotPlanned: its files are not on this machine and it is not a known model, or its config
+            lacks a size.
     """
-    known, tensors, place = _described(model)
+    config, tensors, source = _describe(model)
     adapted = list(_adapted(tensors, model))
-    parameters = sum(map(math.prod, tensors.values()))
+    outside = [math.prod(shape) for name, shape in tensors.items() if ".layers." not in name]
     try:
-        heads = known["num_attention_heads"]
+        heads = config["num_attention_heads"]
         return Shape(
-            parameters=parameters,
-            trained=_trained(parameters, adapted, model),
+            parameters=sum(map(math.prod, tensors.values())),
+            trained=_trained(tensors, model),
             adapted=len(adapted),
             adapted_weights=sum(map(math.prod, adapted)),
-            embedded=sum(math.prod(size) for name, size in tensors.items() if not _inside(name)),
-            hidden=known["hidden_size"],
-            intermediate=known["intermediate_size"],
-            layers=known["num_hidden_layers"],
+            embedded=sum(outside),
+            hidden=config["hidden_size"],
+            intermediate=config["intermediate_size"],
+            layers=config["num_hidden_layers"],
             heads=heads,
-            key_heads=known.get("num_key_value_heads") or heads,
-            head_width=known.get("head_dim") or known["hidden_size"] // heads,
-            vocabulary=known["vocab_size"],
+            key_heads=config.get("num_key_value_heads") or heads,
+            head_width=config.get("head_dim") or config["hidden_size"] // heads,
+            vocabulary=config["vocab_size"],
         )
-    except KeyError as missing:
-        raise NotPlanned(f"{place} has no {missing.args[0]}") from missing
+    except KeyError as error:
+        raise NotPlanned(f"{source} has no {error.args[0]}") from error
 
 
 def trained_parameters(model: ModelConfig) -> int:
-    """How many numbers are trained; 0 where nothing is known of the model."""
+    """Count the numbers that are trained; 0 if nothing is known of the model."""
     try:
-        _, tensors, _ = _described(model)
+        return _trained(_describe(model)[1], model)
     except NotPlanned:
         return 0
-    return _trained(sum(map(math.prod, tensors.values())), list(_adapted(tensors, model)), model)
 
 
-def _described(model: ModelConfig) -> tuple[Mapping[str, Any], dict[str, tuple[int, ...]], str]:
-    """A model's config, its weights' sizes by name, and where they are from.
-
-    Raises:
-        NotPlanned: there is neither.
-    """
+def _describe(model: ModelConfig) -> tuple[Mapping[str, Any], dict[str, tuple[int, ...]], str]:
+    """Return a model's config, its weights' shapes by name, and where both are from."""
     try:
         folder = _folder(model)
     except NotPlanned:
         known = architecture.KNOWN.get(model.hub or "")
         if known is None or model.path is not None:
             raise
-        return known, dict(architecture.tensors(known)), str(model.hub)
+        return known, dict(architecture.weight_shapes(known)), str(model.hub)
     tensors = dict(_tensors(folder))
     if not tensors:
         raise NotPlanned(f"{folder} has no safetensors to read sizes from")
@@ -104,33 +99,30 @@ def _described(model: ModelConfig) -> tuple[Mapping[str, Any], dict[str, tuple[i
     return json.loads(path.read_text()), tensors, str(path)
 
 
-def _inside(name: str) -> bool:
-    """Whether a weight is of one of the layers."""
-    return ".layers." in name
-
-
-def _trained(parameters: int, adapted: list[tuple[int, ...]], model: ModelConfig) -> int:
-    return parameters if model.tuning == "full" else model.lora.r * sum(map(sum, adapted))
+def _trained(tensors: Mapping[str, tuple[int, ...]], model: ModelConfig) -> int:
+    if model.tuning == "full":
+        return sum(map(math.prod, tensors.values()))
+    return model.lora.r * sum(map(sum, _adapted(tensors, model)))
 
 
 def _folder(model: ModelConfig) -> Path:
-    """Where the model's files are: a folder of the user's or the package's, or the hub's cache."""
-    place = weights(model)
-    if (Path(place) / "config.json").is_file():
-        return Path(place)
+    """Find the folder of the model's files, which may be in the hub's cache."""
+    source = weights_source(model)
+    if (Path(source) / "config.json").is_file():
+        return Path(source)
     if model.path is None and model.hub is not None:
         from huggingface_hub import try_to_load_from_cache
 
-        cached = try_to_load_from_cache(place, "config.json")
+        cached = try_to_load_from_cache(source, "config.json")
         if isinstance(cached, str):
             return Path(cached).parent
-    raise NotPlanned(f"{place} is not on this machine yet")
+    raise NotPlanned(f"{source} is not on this machine yet")
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and sizes of each tensor of the weights, as transformers would find them."""
-    index, whole = folder / "model.safetensors.index.json", folder / "model.safetensors"
-    names = {whole.name} if whole.is_file() else set()
+    """Yield the name and shape of each weight in the files that transformers would load."""
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    names = {single.name} if single.is_file() else set()
     if index.is_file() and not names:
         names = set(json.loads(index.read_text())["weight_map"].values())
     for path in (folder / name for name in sorted(names)):
@@ -139,10 +131,73 @@ def _tensors(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
                 yield name, tuple(file.get_slice(name).get_shape())
 
 
-def _adapted(tensors: dict[str, tuple[int, ...]], model: ModelConfig) -> Iterator[tuple[int, ...]]:
-    """(outputs, inputs) of the linear layers that get an adapter."""
+def _adapted(
+    tensors: Mapping[str, tuple[int, ...]], model: ModelConfig
+) -> Iterator[tuple[int, ...]]:
+    """Yield (outputs, inputs) of the linear layers that get an adapter."""
     if model.tuning == "lora":
-        for name, sizes in tensors.items():
-            _, _, layer = name.removesuffix(".weight").rpartition(".")
-            if layer in model.lora.targets and len(sizes) == 2:
-                yield sizes
+        for name, shape in tensors.items():
+            layer = name.removesuffix(".weight").rpartition(".")[2]
+            if layer in model.lora.targets and len(shape) == 2:
+                yield shape
+
+
+GIB = 2**30
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+VLLM = int(1.0 * GIB)  # its libraries and own activations
+GATHERED_LAYERS = 2  # at one time: the one at work, and the next
+MOMENTS = 2  # of Adam
+
+
+def held_weights(config: Config, shape: Shape, device_memory: int) -> dict[str, int]:
+    """Count bytes by part; vLLM takes a share of `device_memory` if engine.kv_gb is null."""
+    size = BYTES[config.model.dtype]
+    processes = config.hardware.processes if config.sharded() else 1
+    held = {
+        "weights": -(-shape.parameters * size // processes),
+        "trained state": -(-_trained_state(config, shape) // processes),
+    }
+    if processes > 1:
+        # of a layer in its backward pass also the gradient, and that once more where it is laid
+        # out to be added up over the processes; the same three of the embeddings
+        layer = (shape.parameters - shape.embedded) // shape.layers
+        held["gathered"] = size * ((GATHERED_LAYERS + 2) * layer + 3 * shape.embedded)
+    if config.engine.name == "vllm":
+        held["vLLM"] = _vllm(config, shape, device_memory)
+    elif processes > 1 or (config.sharded() and config.engine.dtype != config.model.dtype):
+        held["engine's copy"] = shape.parameters * BYTES[config.decoded_in()]
+    elif config.model.tuning == "lora" and config.model.dtype == "float32":
+        held["merged copy"] = 4 * shape.adapted_weights
+    return held
+
+
+def host_memory(config: Config, shape: Shape) -> tuple[int, int]:
+    """Return the least bytes of the machine's own memory at the start and at a checkpoint.
+
+    In a run with shared weights each process first loads the whole model, and the copy that a KL
+    term needs. At a checkpoint the leading process gathers the weights, then both moments.
+    """
+    size = BYTES[config.model.dtype]
+    copies = 2 if config.update.kl_beta > 0 else 1
+    start = config.hardware.processes * copies * size * shape.parameters
+    return start, MOMENTS * size * shape.trained
+
+
+def _trained_state(config: Config, shape: Shape) -> int:
+    """Count float32 adapters, gradients, both moments, and the copies that a step can restore."""
+    update, full = config.update, config.model.tuning == "full"
+    several = update.epochs * update.minibatches > 1  # then weights and moments are copied
+    copies = (0 if full else 1) + (1 + MOMENTS) + (1 + MOMENTS if several else 0)
+    reference = shape.parameters if full and update.kl_beta > 0 else 0
+    return 4 * (shape.trained * copies + reference)
+
+
+def _vllm(config: Config, shape: Shape, device_memory: int) -> int:
+    """Count the engine's own weights, its keys and values, and its libraries."""
+    engine = config.engine
+    kept = 0  # float32 weights of the start, if merging rounds
+    if config.model.tuning == "full" and engine.dtype != config.model.dtype:
+        kept = 4 * shape.parameters
+    if engine.kv_gb is None:
+        return kept + int(engine.gpu_memory_utilization * device_memory)
+    return kept + BYTES[engine.dtype] * shape.parameters + int(engine.kv_gb * GIB) + VLLM

@@ -1,1 +1,5 @@
-"""The method, pure: arrays in, arrays out. No files, no models, no clock."""
+"""The methods as published, as pure functions of arrays.
+
+Down-sampling rules (`rules.py`), advantages and losses (`grpo.py`), the group filter, and the
+selection and order of prompts. Nothing here reads a file or a model. Start reading in `rules.py`.
+"""

@@ -1,4 +1,4 @@
-"""What happens to prompts whose rollouts all fare alike: normalised, they have no advantage.
+"""The group filter: prompts whose rollouts all have equal rewards carry no gradient.
 
 DAPO's dynamic sampling (Yu et al., arXiv:2503.14476) samples until the batch has only groups with
 0 < right < n; GRESO (arXiv:2506.02177) does the same by rewards, with batches that adapt.
@@ -7,11 +7,11 @@ DAPO's dynamic sampling (Yu et al., arXiv:2503.14476) samples until the batch ha
 import numpy as np
 from numpy.typing import NDArray
 
-from pods.config import GroupFilterConfig
+from pods.config.method_keys import GroupFilterConfig
 
 
 def informative(rewards: NDArray[np.float64], correct: NDArray[np.bool_], metric: str) -> bool:
-    """Say whether rollouts differ: in `reward`, or in whether they are right (`correct`).
+    """Return whether rollouts differ: in their reward, or in whether they are correct.
 
     >>> partly_formed = np.array([0.0, 0.1])
     >>> wrong = np.array([False, False])
@@ -23,27 +23,28 @@ def informative(rewards: NDArray[np.float64], correct: NDArray[np.bool_], metric
 
 
 def next_batch(
-    config: GroupFilterConfig, wanted: int, have: int, sampled: int, fruitful: int
+    config: GroupFilterConfig, wanted: int, have: int, sampled: int, num_informative: int
 ) -> int:
-    """Prompts to sample after a batch that did not fill the step.
+    """Return how many prompts to sample after a batch that did not fill the step.
 
     Adaptive as in GRESO's code (verl/trainer/ppo/ray_trainer.py:1153-1162 at b277843): margin times
     the missing prompts over the last batch's share of informative ones, rounded down, within
-    min_batch and batch. There such a batch is also the last of its step, full or not; here not.
+    min_batch and batch. There such a batch is also the last of its step, full or not; here it is
+    not.
 
     Args:
-        config: the filter's.
+        config: settings of the filter.
         wanted: informative prompts that the step trains on.
-        have: of them so far, fewer.
-        sampled: prompts of the last batch.
-        fruitful: informative ones among them.
+        have: informative prompts so far, fewer than wanted.
+        sampled: prompts in the last batch.
+        num_informative: informative prompts in the last batch.
 
     >>> config = GroupFilterConfig("resample", "reward", 384, 10, True, 64, 1.25)
-    >>> next_batch(config, wanted=256, have=192, sampled=384, fruitful=192)  # 64 / 0.5 * 1.25
+    >>> next_batch(config, wanted=256, have=192, sampled=384, num_informative=192)
     160
     """
     full = config.batch or wanted
-    if not config.adaptive or fruitful == 0:
+    if not config.adaptive or num_informative == 0:
         return full
-    needed = int((wanted - have) * sampled / fruitful * config.margin)
+    needed = int((wanted - have) * sampled / num_informative * config.margin)
     return max(min(needed, full), config.min_batch)

@@ -1,19 +1,22 @@
-"""Down-sampling rules: which m of a prompt's n rollouts the policy is updated on.
+"""Down-sampling rules: which m of a prompt's n rollouts the policy is trained on.
 
-A rule sees one group at a time, so it cannot mix groups, and never text or tokens.
+A rule sees the rewards, correctness and lengths of one group, never its text or tokens.
 
 Shapes: n = rollouts generated for one prompt, m = rollouts kept. Every rule returns m distinct
 indices in ascending order, so that with m = n each of them is GRPO.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from pods.records import Group
+from pods.config.checks import import_function
+from pods.types import Group
 
 Indices = NDArray[np.intp]  # (m,)
 
-TIE = 1e-12  # what differs by less, relative to the whole group, is tied
+TIE = 1e-12  # values that differ by less, relative to the whole group, are tied
 
 
 def max_variance(group: Group, m: int, rng: np.random.Generator) -> Indices:
@@ -36,54 +39,30 @@ def max_variance(group: Group, m: int, rng: np.random.Generator) -> Indices:
 
     >>> rewards = np.array([0.0, 1.0, 0.4, 1.1, 0.1])
     >>> group = Group(rewards, rewards >= 1, np.ones(5, dtype=np.int64))
-    >>> max_variance(group, 3, np.random.default_rng(0))  # two lows beat two highs
+    >>> max_variance(group, 3, np.random.default_rng(0))  # two low rewards vary more
     array([0, 3, 4])
     """
     rewards = _checked(group, m)
-    ascending = np.sort(rewards)  # of values, several times as fast as a stable sort of places
-    lows = _lows(_centred(ascending), m)
-    low = ascending[lows - 1] if lows > 0 else -np.inf
-    high = ascending[lows - m] if lows < m else np.inf
-    kept = np.flatnonzero((rewards <= low) | (rewards >= high))
-    if len(kept) > m:  # ties at an edge; the highest are the lowest seen from the other end
-        marked = _lowest(rewards, lows, low)
-        marked |= _lowest(-rewards[::-1], m - lows, -high)[::-1]
-        kept = np.flatnonzero(marked)
-    return kept
-
-
-def _lows(ascending: NDArray[np.float64], m: int) -> int:
-    """How many of the lowest rewards go into the best m-subset; the rest are the highest.
-
-    Args:
-        ascending: (n,) rewards in order, centred.
-        m: rollouts to keep.
-    """
-    sums = np.zeros((2, len(ascending) + 1))  # of the first 0, 1, ..., n, and of their squares
-    sums[0, 1:], sums[1, 1:] = ascending, ascending**2
+    order = np.argsort(rewards, kind="stable")
+    sums = np.zeros((2, len(order) + 1))  # of the first 0, 1, ..., n rewards, and of their squares
+    sums[0, 1:] = _centred(rewards[order])
+    sums[1] = sums[0] ** 2
     sums = sums.cumsum(axis=1)
-    # a split leaves out what is between its low and its high edge
-    total, squares = sums[:, : m + 1] + sums[:, -1:] - sums[:, len(ascending) - m :]
+    # a split leaves out what lies between its low and its high edge
+    total, squares = sums[:, : m + 1] + sums[:, -1:] - sums[:, len(order) - m :]
     spread = squares - total**2 / m  # m times the variance
-    return int(np.flatnonzero(spread >= spread.max() - TIE * sums[1, -1])[-1])
-
-
-def _lowest(rewards: NDArray[np.float64], count: int, edge: float) -> NDArray[np.bool_]:
-    """Mark the `count` lowest rewards, of which `edge` is the highest; the earlier of equals."""
-    marked = rewards < edge
-    ties = np.flatnonzero(rewards == edge)
-    marked[ties[: count - np.count_nonzero(marked)]] = True
-    return marked
+    lows = int(np.flatnonzero(spread >= spread.max() - TIE * sums[1, -1])[-1])
+    return np.sort(np.concatenate([order[:lows], order[len(order) - m + lows :]]))
 
 
 def max_variance_aliased(group: Group, m: int, rng: np.random.Generator) -> Indices:
     """Keep what the PODS authors' 8-GPU code keeps, which is not the largest variance.
 
-    Their best subset so far is a view of the sorted order (open-r1/src/open_r1/grpo_trainer.py,
+    There the best subset so far is a view of the sorted order (open-r1/src/open_r1/grpo_trainer.py,
     1108-1116 at 187f43b), so that storing a better one overwrites the m highest with it, and later
     splits take their highs from what is left: of binary rewards with enough of both it keeps one
     correct rollout and m - 1 wrong ones. In float32, as there, since rounding decides between
-    splits that are tied. Here to reproduce those curves; nothing else wants it.
+    splits that are tied. It is here only to reproduce those curves.
 
     Raises:
         ValueError: n/2 < m < n, where that code keeps some rollouts twice; or as `max_variance`.
@@ -96,18 +75,18 @@ def max_variance_aliased(group: Group, m: int, rng: np.random.Generator) -> Indi
     rewards = _checked(group, m)
     n = len(rewards)
     if n / 2 < m < n:
-        raise ValueError(f"cannot keep m={m} of n={n} rollouts: the defect needs m <= n/2")
+        raise ValueError(f"m={m}: max_variance_aliased needs at most n/2={n / 2:g}, or n={n}")
     single = rewards.astype(np.float32)
     order = np.argsort(-single, kind="stable")
-    best = order[:m]  # the view
+    best = order[:m]  # a view: writing to it overwrites `order`
     if m in (1, n):  # one rollout has no variance to compare, and of all there is no choice
         return np.sort(best)
-    attained = single[best].var(ddof=1)
+    best_variance = single[best].var(ddof=1)
     for k in range(m):
         split = np.concatenate([order[:k], order[k - m :]])
-        spread = single[split].var(ddof=1)
-        if spread > attained:
-            best[:], attained = split, spread
+        variance = single[split].var(ddof=1)
+        if variance > best_variance:
+            best[:], best_variance = split, variance
     return np.sort(best)
 
 
@@ -135,26 +114,27 @@ def keep_all(group: Group, m: int, rng: np.random.Generator) -> Indices:
 
 
 def percentile(group: Group, m: int, rng: np.random.Generator) -> Indices:
-    """Keep the rewards at m evenly spaced quantiles: (i + 1/2)/m of the sorted group, i < m.
+    """Keep the rollouts at m evenly spaced quantiles of the reward: (i + 1/2)/m, i < m.
 
-    Ours, as a control that spreads over the rewards without seeking the extremes: neither version
-    1 of PODS nor its released code has such a rule.
+    This rule is ours, a control that spreads over the rewards without seeking the extremes:
+    neither version 1 of PODS nor its released code has one.
 
     >>> rewards = np.arange(8.0)
     >>> percentile(Group(rewards, rewards > 3, np.ones(8, np.int64)), 2, np.random.default_rng(0))
     array([2, 6])
     """
     order = np.argsort(_checked(group, m), kind="stable")
-    places = (2 * np.arange(m) + 1) * len(order) // (2 * m)
-    return np.sort(order[places])
+    ranks = (2 * np.arange(m) + 1) * len(order) // (2 * m)
+    return np.sort(order[ranks])
 
 
 def max_abs_advantage(group: Group, m: int, rng: np.random.Generator) -> Indices:
-    """Keep the m largest |r - mean|, so the largest |advantage| over the full group (CPPO).
+    """Keep the m largest |r - mean|: the largest |advantage| over the full group (CPPO).
 
     Lin et al., CPPO, arXiv:2503.22342 (src/open_r1/grpo_trainer_gsm.py:870-930); it goes with
     `advantage.over=full`. There the smallest |advantage| of all prompts of a process are dropped
-    together and other prompts take their place; here each group keeps m. The earlier of equals.
+    together and other prompts take their place; here each group keeps m. Among equals the earlier
+    rollout is kept.
 
     >>> rewards = np.array([0.0, 0.0, 1.0, 0.0])
     >>> group = Group(rewards, rewards >= 1, np.ones(4, dtype=np.int64))
@@ -170,8 +150,8 @@ def balanced(group: Group, m: int, rng: np.random.Generator) -> Indices:
 
     The selection of Reinforce-Ada's balanced variant (Xiong et al., arXiv:2510.04996), which goes
     with `advantage.over=full`: its baseline is over all samples. Its rounds of sampling until a
-    prompt has m/2 of both are not here. For odd m the odd one is right. Which of the right ones are
-    kept its abstract does not say: drawn here.
+    prompt has m/2 of both are not here. For odd m one more is right than wrong. The abstract does
+    not say which of the right ones are kept; here they are drawn.
 
     >>> rewards = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
     >>> group = Group(rewards, rewards >= 1, np.ones(5, dtype=np.int64))
@@ -194,7 +174,49 @@ def _checked(group: Group, m: int) -> NDArray[np.float64]:
 
 
 def _centred(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shift and scale to mean 0 and size about 1, so that squares neither overflow nor vanish."""
+    """Shift and scale to mean 0 and largest size 1, so that squares neither overflow nor vanish."""
     scaled = rewards / (max(rewards.max(), -rewards.min()) or 1.0)
     scaled -= scaled.mean()
     return np.asarray(scaled / (max(scaled.max(), -scaled.min()) or 1.0))
+
+
+Rule = Callable[[Group, int, np.random.Generator], Indices]
+
+RULES: dict[str, Rule] = {
+    "max_variance": max_variance,
+    "max_variance_aliased": max_variance_aliased,
+    "max_reward": max_reward,
+    "percentile": percentile,
+    "max_abs_advantage": max_abs_advantage,
+    "balanced": balanced,
+    "random": random,
+    "all": keep_all,
+}
+
+
+def find_rule(name: str) -> Rule:
+    """Return the rule called `name`, or the function `module:function` from outside the package.
+
+    Raises:
+        ValueError: no such rule, module or function.
+    """
+    if ":" not in name:
+        if name not in RULES:
+            raise ValueError(f"must be one of {', '.join(RULES)}, or module:function")
+        return RULES[name]
+    rule: Rule = import_function(name)
+    return rule
+
+
+def keep(rule: Rule, group: Group, m: int, rng: np.random.Generator) -> Indices:
+    """Apply a rule and check its result, since the rule may be a user's.
+
+    Raises:
+        ValueError: the rule did not return m distinct indices of the group's rollouts.
+    """
+    kept = np.asarray(rule(group, m, rng))
+    good = kept.shape == (m,) and np.issubdtype(kept.dtype, np.integer)
+    if not good or len(np.unique(kept)) != m or kept.min() < 0 or kept.max() >= len(group.rewards):
+        name = getattr(rule, "__name__", rule)
+        raise ValueError(f"rule {name} must return {m} distinct indices, got {kept.tolist()}")
+    return np.sort(kept).astype(np.intp)

@@ -1,9 +1,9 @@
-"""Attention as the harness needs it: over packed rows in the update, over a cache in decoding.
+"""Attention over packed rows in the update, and over a cache in decoding.
 
-Both spare copies. In a packed row a prompt's keys and values serve all of its completions; in
-grouped-query models those of a key head serve the query heads that share it, which stand in for
-query positions: the same numbers, where transformers' sdpa repeats keys and values before each
-call. Which kernel runs is torch's choice by hardware, dtype and shape.
+Both avoid copies. In a packed row a prompt's keys and values serve all of its completions. In
+grouped-query models the keys and values of a key head serve all query heads that share it, which
+are passed as query positions: the same numbers, where transformers' sdpa repeats keys and values
+before each call. torch chooses the kernel by hardware, dtype and shape.
 
 Shapes: N = tokens of a packed row, H = heads, K = key heads, W = width of a head; of one prompt
 P = its tokens, R = its completions, T = tokens of the longest.
@@ -20,56 +20,55 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from pods.policy.packing import Family, MicroBatch
+from pods.policy.packing import MicroBatch, PromptSpan
 
 NAME = "sdpa_grouped"
-PADDING, PADDING_SHARE = 256, 0.25  # tokens, and of the real ones: more is cut off into other rows
+PADDING, PADDING_SHARE = 256, 0.25  # most padding of a call: tokens, or a share of the real ones
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Completions of one prompt that are alike in length, padded to the longest of them."""
+class CompletionRows:
+    """Completions of one prompt of similar length, padded to the longest of them."""
 
     padded: Tensor
-    """(R, T) where each token lies behind the prompt's end; padding repeats a row's first."""
+    """(R, T) offset of each token from the prompt's end; padding repeats a row's first token."""
     real: Tensor
-    """(tokens of these completions,) which of the R x T, row by row, are tokens."""
+    """(real tokens,) indices of those that are not padding among the R x T, row by row."""
     mask: Tensor
-    """(T, P + T) true where a completion's token sees the prompt's, or its own up to itself."""
+    """(T, P + T) true where a completion's token sees a token of the prompt or of its own past."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where attention finds each prompt of a packed row and its completions."""
-
-    families: list[tuple[Family, list[Rows]]]
-
-    @classmethod
-    def of(cls, batch: MicroBatch, device: torch.device) -> "Layout":
-        """Work out, once for all layers, what attention needs."""
-        return cls([(family, list(_rows_of(family, device))) for family in batch.families])
+Layout = list[tuple[PromptSpan, list[CompletionRows]]]
+"""The positions of each prompt of a packed row and of its completions."""
 
 
-def _rows_of(family: Family, device: torch.device) -> Iterator[Rows]:
-    """Cut completions, in order, where their padding would outgrow what a further call costs."""
-    rows: list[int] = []
+def layout_of(batch: MicroBatch, device: torch.device) -> Layout:
+    """Compute, once for all layers, the indices and masks that attention needs."""
+    return [(span, list(_completion_rows(span, device))) for span in batch.spans]
+
+
+def _completion_rows(span: PromptSpan, device: torch.device) -> Iterator[CompletionRows]:
+    """Cut completions, in order, where their padding would cost more than a further call."""
+    lengths: list[int] = []
     begin = 0
-    for length in [*family.lengths, 0]:
-        longest, tokens = max([*rows, length]), sum(rows) + length
-        padding = (len(rows) + 1) * longest - tokens
-        if rows and (length == 0 or padding > max(PADDING, tokens * PADDING_SHARE)):
-            yield _padded(rows, begin, family.prompt, device)
-            begin, rows = begin + sum(rows), []
-        rows.append(length)
+    for length in [*span.lengths, 0]:
+        longest, tokens = max([*lengths, length]), sum(lengths) + length
+        padding = (len(lengths) + 1) * longest - tokens
+        if lengths and (length == 0 or padding > max(PADDING, tokens * PADDING_SHARE)):
+            yield _pad(lengths, begin, span.prompt_length, device)
+            begin, lengths = begin + sum(lengths), []
+        lengths.append(length)
 
 
-def _padded(rows: list[int], begin: int, prompt: int, device: torch.device) -> Rows:
-    lengths, column = torch.tensor(rows), torch.arange(max(rows))
-    inside = column < lengths[:, None]
-    first = begin + lengths.cumsum(0) - lengths
+def _pad(lengths: list[int], begin: int, prompt: int, device: torch.device) -> CompletionRows:
+    """Index and mask completions that begin `begin` tokens after a prompt of `prompt` tokens."""
+    rows, column = torch.tensor(lengths), torch.arange(max(lengths))
+    inside = column < rows[:, None]
+    first = begin + rows.cumsum(0) - rows
     padded = first[:, None] + torch.where(inside, column, 0)
-    seen = torch.arange(prompt + max(rows)) <= prompt + column[:, None]
-    return Rows(padded.to(device), inside.flatten().nonzero()[:, 0].to(device), seen.to(device))
+    seen = torch.arange(prompt + max(lengths)) <= prompt + column[:, None]
+    real = inside.flatten().nonzero()[:, 0]
+    return CompletionRows(padded.to(device), real.to(device), seen.to(device))
 
 
 def attend(
@@ -82,7 +81,9 @@ def attend(
     layout: Layout | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Attend; as transformers' `sdpa` but for packed rows and single-token queries.
+    """Attend as transformers' `sdpa` does, except in packed rows and for single-token queries.
+
+    The signature is that of transformers' attention functions.
 
     Args:
         module: the attention layer.
@@ -91,7 +92,7 @@ def attend(
         value: as key.
         attention_mask: (R, 1, Q, L) or None.
         scaling: of the scores.
-        layout: of a packed row, (1, H, N, W), whose mask it stands in for.
+        layout: of a packed row, (1, H, N, W), in place of a mask.
         settings: passed on to transformers.
 
     Returns:
@@ -111,55 +112,61 @@ def attend(
 def _grouped(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None
 ) -> Tensor:
-    """Attend with the query heads of a key head as query positions; (R, H, Q, W)."""
+    """Attend with the query heads of a key head as query positions; return (R, H, Q, W)."""
     rows, heads, tokens, width = query.shape
     key_heads = key.shape[1]
     if tokens > 1 and mask is not None:
-        mask = mask.repeat(heads // key_heads, 1)  # (Q, L), alike for all rows
+        mask = mask.repeat(heads // key_heads, 1)  # (Q, L), the same for all rows
     output = scaled_dot_product_attention(
         query.reshape(rows, key_heads, heads // key_heads * tokens, width),
-        key, value, attn_mask=mask, scale=scaling,
-    )  # fmt: skip
+        key,
+        value,
+        attn_mask=mask,
+        scale=scaling,
+    )
     return output.view(rows, heads, tokens, width)
 
 
 def _packed(
     query: Tensor, key: Tensor, value: Tensor, scaling: float | None, layout: Layout
 ) -> Tensor:
-    """Attend within each prompt, and from its completions to it and to themselves: (1, N, H, W)."""
+    """Attend within each prompt, and from completions to it and to themselves: (1, N, H, W)."""
     _, heads, tokens, width = query.shape
     outputs = []
-    for family, cuts in layout.families:
-        start, end = family.start, family.start + family.prompt
+    for span, completion_rows in layout:
+        start, end = span.start, span.start + span.prompt_length
         q, k, v = (states[:, :, start:end] for states in (query, key, value))
-        each = heads // k.shape[1]  # here copies are small, and any kernel takes them
+        repeats = heads // k.shape[1]  # copies of a prompt are small, and any kernel takes them
         prompt = scaled_dot_product_attention(
-            q, k.repeat_interleave(each, 1), v.repeat_interleave(each, 1),
-            is_causal=True, scale=scaling,
-        )  # fmt: skip
+            q,
+            k.repeat_interleave(repeats, 1),
+            v.repeat_interleave(repeats, 1),
+            is_causal=True,
+            scale=scaling,
+        )
         outputs.append(prompt[0].transpose(0, 1).flatten(1))
-        own = [
-            states[0, :, end : family.end].transpose(0, 1).flatten(1)
+        of_completions = [
+            states[0, :, end : span.end].transpose(0, 1).flatten(1)
             for states in (query, key, value)
         ]
-        for rows in cuts:
-            asked, keys, values = (_take(states, rows.padded, width) for states in own)
+        for rows in completion_rows:
+            queries, keys, values = (_take(states, rows.padded, width) for states in of_completions)
             keys, values = (
                 torch.cat([shared.expand(len(states), -1, -1, -1), states], dim=2)
                 for shared, states in ((k, keys), (v, values))
             )
-            found = _grouped(asked, keys, values, rows.mask, scaling)
-            outputs.append(embedding(rows.real, found.transpose(1, 2).reshape(-1, heads * width)))
+            output = _grouped(queries, keys, values, rows.mask, scaling)
+            outputs.append(embedding(rows.real, output.transpose(1, 2).reshape(-1, heads * width)))
     return torch.cat(outputs).view(1, tokens, heads, width)
 
 
-def _take(states: Tensor, places: Tensor, width: int) -> Tensor:
-    """Rows of tokens, (tokens, heads x W) at (R, T) places, as (R, heads, T, W)."""
-    rows, longest = places.shape
-    return embedding(places, states).view(rows, longest, -1, width).transpose(1, 2)
+def _take(states: Tensor, indices: Tensor, width: int) -> Tensor:
+    """Take tokens (tokens, heads x W) by indices (R, T); return (R, heads, T, W)."""
+    rows, longest = indices.shape
+    return embedding(indices, states).view(rows, longest, -1, width).transpose(1, 2)
 
 
 def register() -> None:
-    """Make it known to transformers as `attn_implementation=NAME`."""
+    """Register this attention with transformers as `attn_implementation=NAME`."""
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -1,6 +1,11 @@
-"""What leaves the policy for an engine with weights of its own; the policy itself is only read."""
+"""Give the policy's present weights to an engine that decodes from a copy of its own.
 
-from collections.abc import Iterator, Mapping
+The transformers engine decodes from a `WeightMirror`; vLLM takes a stream of `merged_weights`, or
+an adapter as a file (`save_adapter`). The policy itself is only read.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,78 +14,176 @@ from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from peft.utils import get_peft_model_state_dict
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from pods.policy.adapters import ADAPTER
-from pods.policy.load import Policy
-from pods.policy.sharding import whole
+from pods.config.schema import Config
+from pods.policy.fsdp import full_tensor, local_shard, weights_version
+from pods.policy.lora import ADAPTER
+from pods.policy.process_group import ProcessGroup
 
-Rounded = tuple[str, Tensor, Tensor, Tensor]
+
+def kept_projection(products: Sequence[float]) -> float:
+    """Return the share of training's change that rounding to an engine's dtype keeps.
+
+    Where W is in that coarse dtype already, rounding loses each change that is smaller than half a
+    unit in the last place of its weight. How much of the change D survives is its kept projection
+    <round(W + D) - round(W), D> / <D, D>. (Where W is finer, it is rounded up as often as down:
+    noise, which can also make the projection larger than 1.)
+
+    Args:
+        products: numerator and denominator, summed over all weights (see `rounding_products`).
+    """
+    kept, total = products
+    return kept / total if total else 1.0
+
+
+def rounding_products(before: Tensor, change: Tensor, rounded: Tensor) -> Tensor:
+    """Return numerator and denominator of one weight's kept projection, (2,), in float64."""
+    kept = (rounded.float() - before.to(rounded.dtype).float()).flatten()
+    change = change.float().flatten()
+    return torch.stack([kept @ change, change @ change]).double()
+
+
+def copy_to_decode(
+    model: PreTrainedModel, config: Config, process_group: ProcessGroup
+) -> PreTrainedModel | None:
+    """Copy a model that the transformers engine could not decode from, or only slowly.
+
+    Decoding a token goes through each adapter's two small products, which on a CPU take far more
+    time than their arithmetic says. So the copy has weights of its own for the layers that will get
+    adapters, and shares all others. This needs float32: in bfloat16, merging would round most of a
+    small update away. Of a model that will be sharded the copy has all weights, in the engine's
+    dtype; where that is the coarser one, a run on one process has a copy too, so that results do
+    not depend on the number of processes.
+
+    Args:
+        model: just loaded, neither sharded nor with adapters.
+        config: of the run.
+        process_group: the processes of the run.
+
+    Returns:
+        The copy for a `WeightMirror`; None if the engine decodes from the model itself.
+    """
+    dtype, targets = getattr(torch, config.engine.dtype), config.model.lora.targets
+    if config.engine.name != "transformers":
+        return None
+    if config.sharded() and (process_group.size > 1 or dtype != model.dtype):
+        endings: tuple[str, ...] = ("",)
+    elif config.model.tuning == "lora" and model.dtype == torch.float32:
+        dtype, endings = model.dtype, tuple(f".{target}.weight" for target in targets)
+    else:
+        return None
+    memo: dict[int, Any] = {}
+    for name, weight in model.named_parameters():
+        own = weight.detach().to(config.hardware.device, dtype, copy=True)
+        shared = not name.endswith(endings)
+        memo[id(weight)] = weight if shared else nn.Parameter(own, requires_grad=False)
+    return copy.deepcopy(model, memo)
+
+
+class WeightMirror:
+    """A second model, which an engine decodes from; `refresh` gives it the policy's weights."""
+
+    def __init__(
+        self, model: PreTrainedModel, source: PreTrainedModel, process_group: ProcessGroup
+    ) -> None:
+        """Mirror a policy whose weights are not trained yet.
+
+        Args:
+            model: what `copy_to_decode` made of the source; it is moved to the source's device.
+            source: the policy's model, sharded or with adapters inside.
+            process_group: the processes of the run, which refresh their mirrors at once.
+        """
+        self.model: PreTrainedModel = model.to(source.device)  # type: ignore[arg-type]
+        self.source, self.process_group = source, process_group
+        self.version = -1
+        self.kept: float | None = None
+        self.start: list[Tensor] = []
+        if model.dtype != source.dtype:  # rounding may lose part of their change
+            self.start = [local_shard(p).detach().clone() for p in source.parameters()]
+
+    @torch.no_grad()
+    def refresh(self) -> float | None:
+        """Copy the policy's present weights; return at once if they have not changed.
+
+        Returns:
+            The kept projection (see `kept_projection`); None where nothing is rounded.
+        """
+        if self.version != (version := weights_version(self.source)):
+            for name, weight in self.model.named_parameters():
+                path, _, kind = name.rpartition(".")
+                layer = self.source.get_submodule(path)
+                if not isinstance(layer, LoraLayer):
+                    if (current := layer.get_parameter(kind)) is not weight:
+                        weight.copy_(full_tensor(current))
+                elif kind == "weight":  # unrounded; a bias is shared
+                    a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
+                    base = layer.get_base_layer().weight
+                    torch.addmm(base, b, a, alpha=layer.scaling[ADAPTER], out=weight)
+            self.version = version
+            self.kept = self._kept() if self.start else None
+        return self.kept
+
+    def _kept(self) -> float:
+        products = torch.zeros(2, dtype=torch.float64)
+        for before, weight in zip(self.start, self.source.parameters(), strict=True):
+            now = local_shard(weight)
+            products += rounding_products(before, now - before, now.to(self.model.dtype)).cpu()
+        return kept_projection(self.process_group.all_sum(products.tolist()))
 
 
 def merged_weights(
-    policy: Policy, dtype: torch.dtype, start: Mapping[str, Tensor]
-) -> Iterator[Rounded]:
-    """Yield each weight that training changes, with the change in it, in an engine's dtype.
+    model: PreTrainedModel | PeftModel, dtype: torch.dtype, start: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield each trained weight, adapters merged into it, in an engine's dtype.
 
     With adapters that is W + s B A of each target layer, out of place: merging in place and taking
     the change out again would let the trainer's weights drift by what rounding loses each time.
-    The linear layers beside a target come too, unchanged: an engine may keep them as one (q, k and
-    v), which is to be loaded whole.
-
-    Where W is in the engine's coarse dtype already, rounding loses each change that is smaller than
-    half a unit in the last place of its weight. How much of the change D survives is its kept
-    projection <round(W + D) - round(W), D> / <D, D>. (Where W is finer, it is rounded up as often
-    as down: noise, which can also make the projection larger than 1.)
+    The linear layers beside a target are yielded too, unchanged: an engine may keep them as one
+    (q, k and v), which has to be loaded together.
 
     Args:
-        policy: with adapters or without.
+        model: the policy's, with adapters or without.
         dtype: of the engine's weights.
         start: the untrained weights by name, where all are trained and dtype is coarser than they.
 
     Yields:
-        The name that a checkpoint of the whole model has for it, the weight, and the two scalar
-        products, () each, of the projection.
+        The name that a checkpoint of the full model has for the weight, the weight, and the
+        `rounding_products` of its change.
     """
-    if not isinstance(policy.model, PeftModel):
-        for name, weight in policy.causal_lm.named_parameters():
-            now = whole(weight.detach())
-            before = start.get(name, now)
-            yield _rounded(name, before, now - before, now, dtype)
+    if not isinstance(model, PeftModel):
+        for name, parameter in model.named_parameters():
+            after = full_tensor(parameter.detach())
+            before, rounded = start.get(name, after), after.to(dtype)
+            yield name, rounded, rounding_products(before, after - before, rounded)
         return
-    for place, block in policy.causal_lm.named_modules():
-        parts = dict(block.named_children())
-        if any(isinstance(part, LoraLayer) for part in parts.values()):
-            for name, part in parts.items():
-                if isinstance(part, LoraLayer | torch.nn.Linear):
-                    yield _merged(f"{place}.{name}.weight", part, dtype)
+    for path, block in model.get_base_model().named_modules():
+        layers = dict(block.named_children())
+        if any(isinstance(layer, LoraLayer) for layer in layers.values()):
+            for name, layer in layers.items():
+                if isinstance(layer, LoraLayer | nn.Linear):
+                    yield f"{path}.{name}.weight", *_merged(layer, dtype)
 
 
-def _merged(name: str, part: Any, dtype: torch.dtype) -> Rounded:
-    if not isinstance(part, LoraLayer):
-        before = part.weight.detach()
-        return _rounded(name, before, torch.zeros_like(before), before, dtype)
-    a, b = part.lora_A[ADAPTER].weight.detach(), part.lora_B[ADAPTER].weight.detach()
-    change = (b.float() @ a.float()) * part.scaling[ADAPTER]
-    before = part.get_base_layer().weight.detach()
-    return _rounded(name, before, change, before.float() + change, dtype)
+def _merged(layer: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return a layer's weight in an engine's dtype and the products of its change."""
+    if not isinstance(layer, LoraLayer):
+        before = layer.weight.detach()
+        return before.to(dtype), torch.zeros(2, dtype=torch.float64, device=before.device)
+    a, b = layer.lora_A[ADAPTER].weight.detach(), layer.lora_B[ADAPTER].weight.detach()
+    change = (b.float() @ a.float()) * layer.scaling[ADAPTER]
+    before = layer.get_base_layer().weight.detach()
+    rounded = (before.float() + change).to(dtype)
+    return rounded, rounding_products(before, change, rounded)
 
 
-def _rounded(
-    name: str, before: Tensor, change: Tensor, after: Tensor, dtype: torch.dtype
-) -> Rounded:
-    weight = after.to(dtype)
-    carried = (weight.float() - before.to(dtype).float()).flatten()
-    wanted = change.float().flatten()
-    return name, weight, carried @ wanted, wanted @ wanted
-
-
-def save_adapter(policy: Policy, folder: Path, dtype: torch.dtype) -> None:
+def save_adapter(model: PeftModel, folder: Path, dtype: torch.dtype) -> None:
     """Write the adapter in PEFT's layout, its weights in an engine's dtype."""
-    model = policy.model
-    assert isinstance(model, PeftModel)
     state = get_peft_model_state_dict(model)
     folder.mkdir(parents=True)
-    save_file({k: v.detach().to("cpu", dtype).contiguous() for k, v in state.items()},
-              folder / "adapter_model.safetensors")  # fmt: skip
+    save_file(
+        {k: v.detach().to("cpu", dtype).contiguous() for k, v in state.items()},
+        folder / "adapter_model.safetensors",
+    )
     model.peft_config[ADAPTER].save_pretrained(str(folder))

@@ -1,4 +1,4 @@
-"""AdamW over what is trained, its learning rate, and its state as files without pickle."""
+"""AdamW over the trained weights, its learning rate, and its state as files without pickle."""
 
 import copy
 import math
@@ -11,86 +11,84 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pods.config import UpdateConfig
-from pods.policy.load import Policy
-from pods.policy.sharding import gather, own, part
+from pods.config.method_keys import UpdateConfig
+from pods.policy.fsdp import gather_on_host, local_shard, shard_like
+from pods.policy.policy import Policy
 
 
 def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.AdamW:
-    """AdamW over what is trained."""
-    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    """Create AdamW over the weights that are trained."""
     beta1, beta2 = update.betas
     return torch.optim.AdamW(
-        trained, lr=update.lr, betas=(beta1, beta2), weight_decay=update.weight_decay,
+        [p for p in policy.model.parameters() if p.requires_grad],
+        lr=update.lr,
+        betas=(beta1, beta2),
+        weight_decay=update.weight_decay,
         fused=False,  # it writes to weights without `Policy.version` growing
-    )  # fmt: skip
+    )
 
 
-def trained(optimizer: torch.optim.AdamW) -> list[Tensor]:
-    """The parameters that the optimizer moves."""
+def trained_weights(optimizer: torch.optim.AdamW) -> list[Tensor]:
+    """List the parameters that the optimizer moves."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 @contextmanager
-def all_or_nothing(optimizer: torch.optim.AdamW, several: bool) -> Iterator[None]:
-    """If the block raises, weights and optimizer state are again what they were before it.
+def rolled_back_on_error(optimizer: torch.optim.AdamW, keep_copy: bool) -> Iterator[None]:
+    """Restore weights and optimizer state if the block raises, and drop the gradients.
 
-    Args:
-        optimizer: its gradients are dropped too.
-        several: the block makes more than one update, so that a copy has to be kept.
+    `keep_copy`, of both, is needed where the block makes more than one update.
     """
-    weights = [parameter.detach().clone() for parameter in trained(optimizer)] if several else []
-    state = copy.deepcopy(optimizer.state_dict()) if several else {}
+    weights = [p.detach().clone() for p in trained_weights(optimizer)] if keep_copy else []
+    state = copy.deepcopy(optimizer.state_dict()) if keep_copy else {}
     try:
         yield
     except BaseException:
         optimizer.zero_grad()
-        if several:
+        if keep_copy:
             with torch.no_grad():
-                for parameter, before in zip(trained(optimizer), weights, strict=True):
+                for parameter, before in zip(trained_weights(optimizer), weights, strict=True):
                     parameter.copy_(before)
             optimizer.load_state_dict(state)
         raise
 
 
 def nonfinite(optimizer: torch.optim.AdamW) -> str | None:
-    """What this process has of weights and Adam's state and is NaN or infinite; None if nothing."""
+    """Describe NaN or infinity in this process's weights and Adam's state; None without any."""
+    weights = trained_weights(optimizer)
     states = [t for entry in optimizer.state.values() for t in entry.values()]
-    for name, tensors in (("a weight", trained(optimizer)), ("the optimizer's state", states)):
-        if not all(bool(torch.isfinite(own(tensor)).all()) for tensor in tensors):
+    for name, tensors in (("a weight", weights), ("the optimizer's state", states)):
+        if not all(bool(torch.isfinite(local_shard(tensor)).all()) for tensor in tensors):
             return f"{name} is NaN or infinite"
     return None
 
 
-def save_optimizer(optimizer: torch.optim.AdamW, path: Path, leads: bool = True) -> None:
-    """Write Adam's moments and step counts as safetensors, `index.name` each.
+def save_optimizer(optimizer: torch.optim.AdamW, path: Path, is_main: bool = True) -> None:
+    """Write Adam's moments and step counts as safetensors, named `index.name`.
 
-    Args:
-        optimizer: of the policy.
-        path: of the file.
-        leads: whether this process writes; a state that is spread needs all of them.
+    If the state is sharded, all processes must call this; only the main one writes.
     """
     state = optimizer.state_dict()["state"]
     tensors = {f"{i}.{name}": t for i, entry in state.items() for name, t in entry.items()}
-    tensors = gather(tensors, keep=leads)
-    if leads:
+    tensors = gather_on_host(tensors, keep=is_main)
+    if is_main:
         save_file(tensors, path)
 
 
 def restore_optimizer(optimizer: torch.optim.AdamW, path: Path) -> None:
     """Read back what `save_optimizer` wrote."""
     state: dict[int, dict[str, Tensor]] = {}
-    parameters = trained(optimizer)
+    parameters = trained_weights(optimizer)
     with safe_open(path, "pt") as file:
         for key in file.keys():  # noqa: SIM118  (not a dict)
             index, _, name = key.partition(".")
-            tensor = part(file.get_tensor(key), parameters[int(index)])
+            tensor = shard_like(file.get_tensor(key), parameters[int(index)])
             state.setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
 def learning_rate(update: UpdateConfig, step: int) -> float:
-    """The learning rate of step 1, 2, ...: linear warm-up, then constant, linear or cosine to 0."""
+    """Return the rate of step 1, 2, ...: linear warm-up, then constant, linear or cosine to 0."""
     if step <= update.warmup_steps:
         return update.lr * step / update.warmup_steps
     if update.schedule == "constant":

@@ -1,11 +1,11 @@
-"""Micro-batches of an update without padding, a prompt once for all of its completions.
+"""Pack the rollouts of an update into micro-batches, each prompt only once.
 
 A micro-batch is one row of tokens: a prompt, the completions that were drawn from it end to end,
 the next prompt, its completions. The model's layers work on tokens and see no padding; attention
-(`attention.py`) lets each completion see its prompt and itself.
+(`attention.py`) pads the completions of a prompt, and lets each see its prompt and itself.
 
 Shapes: N = tokens of a micro-batch, C = completion tokens among them, R = completions of one
-prompt, T = tokens of the longest of these, P = tokens of the prompt.
+prompt.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,70 +14,64 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pods.records import Rollout
+from pods.types import Rollout
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """Where a prompt and its completions lie in the row."""
+class PromptSpan:
+    """The positions of a prompt and its completions in the row."""
 
     start: int
-    """The prompt's first token."""
-    prompt: int
-    """Its tokens, P; the completions follow."""
+    """Index of the prompt's first token."""
+    prompt_length: int
+    """Tokens of the prompt; the completions follow them."""
     lengths: list[int]
     """(R,) tokens of each completion."""
 
     @property
     def end(self) -> int:
-        """One past the last completion's last token."""
-        return self.start + self.prompt + sum(self.lengths)
+        """The index after the last completion's last token."""
+        return self.start + self.prompt_length + sum(self.lengths)
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """Sequences that go through the model together."""
 
-    members: list[int]
-    """Which sequences of the update, in the order of the row."""
+    indices: list[int]
+    """The index, among the rollouts of the update, of each sequence in the order of the row."""
     lengths: list[int]
-    """Completion tokens of each member."""
-    families: list[Family]
+    """Completion tokens of each sequence."""
+    spans: list[PromptSpan]
+    """The prompts of the row."""
     ids: Tensor
-    """(N,) the row."""
+    """(N,) token ids of the row."""
     positions: Tensor
-    """(N,) of each token in its own sequence."""
-    before: Tensor
-    """(C,) where the token before each completion token lies in the row; its state predicts it."""
+    """(N,) position of each token in its own sequence."""
+    previous: Tensor
+    """(C,) index in the row of the token before each completion token; its state predicts it."""
     targets: Tensor
-    """(C,) the completion tokens."""
+    """(C,) ids of the completion tokens."""
 
 
-def micro_batches(
-    rollouts: Sequence[Rollout], members: Sequence[int], tokens: int
-) -> Iterator[MicroBatch]:
-    """Lay out sequences in batches of at most `tokens` tokens each, as `cuts` cuts them."""
-    return (pack(rollouts, batch) for batch in cuts(rollouts, members, tokens))
-
-
-def cuts(
-    rollouts: Sequence[Rollout], members: Sequence[int], tokens: int
+def plan_micro_batches(
+    rollouts: Sequence[Rollout], indices: Sequence[int], tokens: int
 ) -> Iterator[list[list[int]]]:
-    """Cut sequences into batches of at most `tokens` tokens each, where one sequence allows that.
+    """Group sequences into batches of at most `tokens` tokens; a longer one is alone in its batch.
 
     A prompt counts once, each of its completions as long as their longest, since attention pads
-    them; they go by length, so that there is little to pad. A prompt whose completions do not fit
-    into one batch comes once in each of its batches.
+    them; they are sorted by length, so that there is little to pad. A prompt whose completions do
+    not fit into one batch comes once in each of its batches.
+
+    Yields:
+        The indices of a batch, one list for each of its prompts, as `pack` takes them.
     """
-    families: dict[tuple[int, ...], list[int]] = {}
-    for i in members:
-        families.setdefault(rollouts[i].prompt_ids, []).append(i)
     batch: list[list[int]] = []
-    before = 0  # tokens of the families that are whole
-    for prompt, family in families.items():
+    before = 0  # tokens of the batch's earlier prompts and their completions
+    for prompt, same_prompt in _by_prompt(rollouts, indices).items():
         batch.append([])
         needed = 0
-        for i in sorted(family, key=lambda i: len(rollouts[i].completion_ids)):
+        for i in sorted(same_prompt, key=lambda i: len(rollouts[i].completion_ids)):
             longest = len(rollouts[i].completion_ids)  # so far: ascending
             needed = len(prompt) + (len(batch[-1]) + 1) * longest
             if before + needed > tokens and any(batch):
@@ -89,46 +83,56 @@ def cuts(
         yield batch
 
 
-def divide(rollouts: Sequence[Rollout], members: Sequence[int], parts: int) -> list[list[int]]:
-    """Deal sequences out to processes, about as many tokens to each, few prompts to more than one.
+def split_among_processes(
+    rollouts: Sequence[Rollout], indices: Sequence[int], processes: int
+) -> list[list[int]]:
+    """Split sequences into shares of about as many tokens, with few prompts in more than one.
 
     Returns:
-        One list a process, in the order of the prompts; together `members`, each once.
+        One list per process, in the order of the prompts; together they are `indices`.
     """
-    families: dict[tuple[int, ...], list[int]] = {}
-    for i in members:
-        families.setdefault(rollouts[i].prompt_ids, []).append(i)
     costs = [
-        (i, len(rollouts[i].completion_ids) + (place == 0) * len(prompt))
-        for prompt, family in families.items()
-        for place, i in enumerate(family)
+        (i, len(rollouts[i].completion_ids) + (i == same_prompt[0]) * len(prompt))
+        for prompt, same_prompt in _by_prompt(rollouts, indices).items()
+        for i in same_prompt
     ]
     total, before = sum(cost for _, cost in costs), 0
-    dealt: list[list[int]] = [[] for _ in range(parts)]
+    shares: list[list[int]] = [[] for _ in range(processes)]
     for i, cost in costs:  # by the middle of its tokens in the row of all
-        dealt[(2 * before + cost) * parts // (2 * total)].append(i)
+        shares[(2 * before + cost) * processes // (2 * total)].append(i)
         before += cost
-    return dealt
+    return shares
 
 
-def pack(rollouts: Sequence[Rollout], families: Sequence[Sequence[int]]) -> MicroBatch:
-    """Lay out sequences in one row; each family's share their prompt, and none is empty."""
-    placed, ids, positions, before = list[Family](), list[int](), list[int](), list[int]()
-    families = [family for family in families if family]
-    for family in families:
-        prompt = rollouts[family[0]].prompt_ids
-        lengths = [len(rollouts[i].completion_ids) for i in family]
-        placed.append(Family(len(ids), len(prompt), lengths))
+def _by_prompt(
+    rollouts: Sequence[Rollout], indices: Sequence[int]
+) -> dict[tuple[int, ...], list[int]]:
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for i in indices:
+        groups.setdefault(rollouts[i].prompt_ids, []).append(i)
+    return groups
+
+
+def pack(rollouts: Sequence[Rollout], batch: Sequence[Sequence[int]]) -> MicroBatch:
+    """Lay out sequences in one row; each list of indices shares one prompt."""
+    spans, ids, positions, previous = list[PromptSpan](), list[int](), list[int](), list[int]()
+    groups = [group for group in batch if group]
+    for group in groups:
+        prompt = rollouts[group[0]].prompt_ids
+        lengths = [len(rollouts[i].completion_ids) for i in group]
+        spans.append(PromptSpan(len(ids), len(prompt), lengths))
         last = len(ids) + len(prompt) - 1
         ids += prompt
         positions += range(len(prompt))
-        for i, length in zip(family, lengths, strict=True):
-            before += [last, *range(len(ids), len(ids) + length - 1)]
+        for i, length in zip(group, lengths, strict=True):
+            previous += [last, *range(len(ids), len(ids) + length - 1)]
             ids += rollouts[i].completion_ids
             positions += range(len(prompt), len(prompt) + length)
-    members = [i for family in families for i in family]
-    targets = [token for i in members for token in rollouts[i].completion_ids]
+    indices = [i for group in groups for i in group]
+    targets = [token for i in indices for token in rollouts[i].completion_ids]
     return MicroBatch(
-        members, [length for one in placed for length in one.lengths], placed,
-        *map(torch.tensor, (ids, positions, before, targets)),
-    )  # fmt: skip
+        indices,
+        [length for span in spans for length in span.lengths],
+        spans,
+        *map(torch.tensor, (ids, positions, previous, targets)),
+    )

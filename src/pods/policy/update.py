@@ -1,111 +1,119 @@
 """One step's update: the kept rollouts and their advantages move the weights.
 
-Shapes: M = sequences of one optimizer update, C = completion tokens of a micro-batch, end to end.
+Shapes: C = completion tokens of a micro-batch, end to end; T = completion tokens of one rollout.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pods.config import Config
-from pods.method.objective import Loss, importance_weights, policy_loss, token_weights
-from pods.policy.load import Policy
-from pods.policy.optimizer import all_or_nothing, learning_rate, trained
+from pods.config.schema import Config
+from pods.method.grpo import Loss, importance_weights, policy_loss, token_weights
+from pods.policy.fsdp import full_tensor, is_sharded
+from pods.policy.optimizer import learning_rate, rolled_back_on_error, trained_weights
 from pods.policy.packing import MicroBatch
-from pods.policy.scoring import rounds, score, score_all, score_by_reference
-from pods.policy.sharding import sharded, whole
-from pods.policy.team import ALONE, Team
-from pods.randomness import derive
-from pods.records import Rollout
+from pods.policy.process_group import ProcessGroup
+from pods.policy.scoring import Context, rounds, score, score_all
+from pods.seeding import derive
+from pods.types import Rollout
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """What the update did: means over its optimizer updates, or over tokens where that is said."""
+    """Statistics of one step's update."""
 
     loss: float
+    """Mean over the optimizer updates."""
     grad_norm: float
-    """Before clipping."""
+    """Norm of the gradient before clipping, mean over the optimizer updates."""
     clip_fraction: float
-    """Share of the tokens whose gradient the PPO clip took away."""
+    """Share of the tokens whose gradient the PPO clip removed, mean over the optimizer updates."""
     kl: float
+    """KL divergence from the reference, mean over the optimizer updates."""
     logprob_gap: float
     """Largest |log-prob of the engine - of the trainer| of a token, before the first update."""
     logprob_gap_mean: float
-    """Its mean over all tokens."""
+    """Mean of |log-prob of the engine - of the trainer| over all tokens."""
     importance_mean: float
-    """Mean over all tokens of the weight for that gap; 1 where the correction is off."""
+    """Mean over all tokens of the importance weight; 1 where the correction is off."""
     importance_cut: float
-    """Share of the tokens whose weight was capped or set to 0."""
+    """Share of the tokens whose importance weight was capped or set to 0."""
     lr: float
+    """Learning rate of the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBatch:
+    """The data of one step's update."""
+
+    rollouts: Sequence[Rollout]
+    advantages: Tensor
+    """One per rollout."""
+    old_logprobs: list[Tensor] | None
+    """(T,) log-probs of each rollout before the first update; None where that is the only one."""
 
 
 def update(
-    policy: Policy,
+    context: Context,
     optimizer: torch.optim.AdamW,
-    config: Config,
     rollouts: Sequence[Rollout],
     advantages: NDArray[np.float64],
     step: int,
-    check: Callable[[], None] = lambda: None,
-    team: Team = ALONE,
 ) -> UpdateStats:
-    """Take `epochs` x `minibatches` optimizer updates on a step's kept rollouts: all, or none.
+    """Make `epochs` x `minibatches` optimizer updates on a step's kept rollouts: all, or none.
 
     With one of each the update is on-policy: the old log-probs are the new ones, detached, and
-    one forward pass does. Otherwise the old log-probs are computed once, before the first update.
+    one forward pass suffices. Otherwise the old log-probs are computed once, before the first
+    update.
 
     Args:
-        policy: is moved.
+        context: of the run; its policy's weights move.
         optimizer: of the policy; its state moves too.
-        config: of the run.
-        rollouts: the kept sequences of all prompts of the step.
-        advantages: one a rollout.
+        rollouts: the kept sequences of all prompts of the step, the same on all processes.
+        advantages: one per rollout.
         step: 1 for the first step; decides the learning rate and the shuffling.
-        check: called between micro-batches; if it raises, nothing has moved.
-        team: the processes of the run. All are called with the same rollouts; each takes a part
-            of every optimizer update, whose gradient is the sum over all of them.
 
     Raises:
         FloatingPointError: a loss or a gradient is NaN or infinite; nothing has moved.
-        Abandoned: `check` has raised on the process that leads; nothing has moved.
+        Cancelled: `context.check` has raised on the main process; nothing has moved.
     """
-    settings = config.update
+    settings = context.config.update
     lr = learning_rate(settings, step)
     for parameters in optimizer.param_groups:
         parameters["lr"] = lr
     on_policy = settings.epochs * settings.minibatches == 1
     results, tokens = [], [torch.empty((3, 0), dtype=torch.float64)]
-    with all_or_nothing(optimizer, several=not on_policy):
-        old = None if on_policy else score_all(policy, config, check, rollouts, team)
-        kept = Kept(rollouts, torch.from_numpy(advantages), old)
-        part = partial(_optimizer_update, policy, optimizer, config, check, team, kept)
-        for members in _minibatches(config, len(rollouts), step):
-            numbers, of_tokens = part(members)
-            results.append(numbers)
-            tokens += of_tokens
-    return _stats(results, torch.cat(tokens, dim=1), lr, team)
+    with rolled_back_on_error(optimizer, keep_copy=not on_policy):
+        old_logprobs = None if on_policy else score_all(context, rollouts)
+        data = TrainingBatch(rollouts, torch.from_numpy(advantages), old_logprobs)
+        for indices in _minibatches(context.config, len(rollouts), step):
+            result, token_stats = _optimizer_update(context, optimizer, data, indices)
+            results.append(result)
+            tokens += token_stats
+    return _stats(results, torch.cat(tokens, dim=1), lr, context.process_group)
 
 
 def _stats(
-    results: Sequence[tuple[float, float, float, float]], tokens: Tensor, lr: float, team: Team
+    results: Sequence[tuple[float, float, float, float]],
+    tokens: Tensor,
+    lr: float,
+    process_group: ProcessGroup,
 ) -> UpdateStats:
-    """Sum up the optimizer updates and their tokens, each of which comes once an epoch."""
+    """Average over the optimizer updates and over their tokens, which recur every epoch."""
     loss, grad_norm, clip_fraction, kl = np.mean(results, axis=0).tolist()
-    *sums, count = team.total([*tokens.sum(1).tolist(), tokens.shape[1]])
+    *sums, count = process_group.all_sum([*tokens.sum(1).tolist(), tokens.shape[1]])
     gap, importance, cut = (total / count for total in sums)
-    largest = team.largest(tokens[0].max().item() if tokens.numel() else 0.0)
+    largest = process_group.all_max(tokens[0].max().item() if tokens.numel() else 0.0)
     return UpdateStats(loss, grad_norm, clip_fraction, kl, largest, gap, importance, cut, lr)
 
 
 def _minibatches(config: Config, count: int, step: int) -> Iterator[list[int]]:
-    """Which rollouts each optimizer update takes, pass after pass."""
+    """Yield the indices of the rollouts that each optimizer update takes, epoch after epoch."""
     for epoch in range(config.update.epochs):
         order = np.arange(count)
         if config.update.minibatches > 1:
@@ -115,57 +123,39 @@ def _minibatches(config: Config, count: int, step: int) -> Iterator[list[int]]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What a step's update is made of."""
-
-    rollouts: Sequence[Rollout]
-    advantages: Tensor
-    """One a rollout."""
-    old: list[Tensor] | None
-    """(T,) log-probs of each rollout before the first update; None where that is the only one."""
-
-
 def _optimizer_update(
-    policy: Policy,
-    optimizer: torch.optim.AdamW,
-    config: Config,
-    check: Callable[[], None],
-    team: Team,
-    kept: Kept,
-    members: list[int],
+    context: Context, optimizer: torch.optim.AdamW, data: TrainingBatch, indices: list[int]
 ) -> tuple[tuple[float, float, float, float], list[Tensor]]:
-    """One AdamW step on some of the rollouts, of which each process takes a part.
+    """Make one AdamW step on some of the rollouts, of which each process takes a share.
 
-    The weights of the tokens are those of the whole: the sum over processes is the gradient.
+    Token weights have the denominator of all these rollouts, so that the gradient is the sum over
+    micro-batches and processes.
 
     Returns:
-        Loss, gradient norm, clip fraction and KL; and what `_batch_loss` says of the tokens that
-        were this process's.
+        Loss, gradient norm, clip fraction and KL; and what `_batch_loss` returns about the tokens
+        of this process's share.
     """
-    settings = config.update
-    lengths = torch.tensor([len(kept.rollouts[i].completion_ids) for i in members])
-    weights = torch.zeros(len(kept.rollouts))
-    weights[members] = token_weights(
-        lengths, settings.aggregation, config.sampling.max_completion_tokens
+    policy, config, process_group = context.policy, context.config, context.process_group
+    lengths = torch.tensor([len(data.rollouts[i].completion_ids) for i in indices])
+    weights = torch.zeros(len(data.rollouts))
+    weights[indices] = token_weights(
+        lengths, config.update.aggregation, config.sampling.max_completion_tokens
     )
-    total = clipped = kl = 0.0
-    tokens = []
-    for batch, counts in rounds(policy, config, team, kept.rollouts, members):
-        team.check(check)
+    sums, tokens = np.zeros(3), []
+    for batch, counts in rounds(context, data.rollouts, indices):
+        process_group.check(context.check)
         if batch is None:
             continue
-        loss, of_tokens = _batch_loss(policy, config, kept, batch, weights * counts)
+        loss, token_stats = _batch_loss(context, data, batch, weights * counts)
         loss.total.backward()  # type: ignore[no-untyped-call]
         if counts:
-            total += loss.total.item()
-            clipped += loss.clipped.item()
-            kl += loss.kl.item()
-            tokens.append(of_tokens)
-    if not sharded(policy.model):
-        team.add_up(trained(optimizer))
-    total, clipped, kl = team.total([total, clipped, kl])
-    norm = float(whole(torch.nn.utils.clip_grad_norm_(trained(optimizer), settings.grad_clip)))
+            sums += [loss.total.item(), loss.clipped.item(), loss.kl.item()]
+            tokens.append(token_stats)
+    trained = trained_weights(optimizer)
+    if not is_sharded(policy.model):
+        process_group.sum_gradients(trained)
+    total, clipped, kl = process_group.all_sum(sums.tolist())
+    norm = float(full_tensor(torch.nn.utils.clip_grad_norm_(trained, config.update.grad_clip)))
     for name, value in (("loss", total), ("gradient's norm", norm)):
         if not math.isfinite(value):
             raise FloatingPointError(f"the {name} is {value}")
@@ -175,33 +165,38 @@ def _optimizer_update(
 
 
 def _batch_loss(
-    policy: Policy, config: Config, kept: Kept, batch: MicroBatch, weights: Tensor
+    context: Context, data: TrainingBatch, batch: MicroBatch, weights: Tensor
 ) -> tuple[Loss, Tensor]:
-    """The loss of a micro-batch, corrected for an engine whose log-probs are not the trainer's.
+    """Compute a micro-batch's loss, corrected for the gap between engine and trainer log-probs.
 
     Returns:
-        The loss; and on the CPU, (3, C): how far each token's log-prob is from the engine's, its
-        importance weight, and 1 where that was cut.
+        The loss; and on the CPU, (3, C): |log-prob of the engine - of the trainer| of each token,
+        its importance weight, and 1 where that was cut.
     """
-    settings, device, lengths = config.update, policy.device, torch.tensor(batch.lengths)
-    logprobs = score(policy, config, batch)
+    policy, settings = context.policy, context.config.update
+    device, lengths = policy.device, torch.tensor(batch.lengths)
+    logprobs = score(context, batch)
     old = logprobs.detach()
-    if kept.old is not None:
-        old = torch.cat([kept.old[i] for i in batch.members])
-    engine = torch.from_numpy(np.concatenate([kept.rollouts[i].logprobs for i in batch.members]))
+    if data.old_logprobs is not None:
+        old = torch.cat([data.old_logprobs[i] for i in batch.indices])
+    engine = torch.from_numpy(np.concatenate([data.rollouts[i].logprobs for i in batch.indices]))
     engine = engine.to(device)
     importance = importance_weights(
         old, engine, lengths, kind=settings.importance, cap=settings.importance_cap
     )
+    reference = None
+    if settings.kl_beta > 0:
+        with torch.no_grad(), policy.reference() as model:
+            reference = score(context, batch, model)
     loss = policy_loss(
         logprobs,
         old,
-        kept.advantages[batch.members].float().repeat_interleave(lengths).to(device),
-        weights[batch.members].repeat_interleave(lengths).to(device),
+        data.advantages[batch.indices].float().repeat_interleave(lengths).to(device),
+        weights[batch.indices].repeat_interleave(lengths).to(device),
         clip_low=settings.clip_low,
         clip_high=settings.clip_high,
         kl_beta=settings.kl_beta,
-        reference_logprobs=score_by_reference(policy, config, batch),
+        reference_logprobs=reference,
         importance=None if settings.importance == "off" else importance.weights,
     )
     gap = (old - engine).abs()

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there: temporary folder, fsync, manifest last, rename."""
+"""Commit folders that exist completely or not at all: temporary folder, fsync, manifest, rename."""
 
 import hashlib
 import json
@@ -12,23 +12,24 @@ from typing import Any
 
 from pods.runs.files import fsync, replace, sha256
 from pods.runs.reading import LARGE, read_bytes, read_object
-from pods.trouble import number_of
+from pods.system.errors import errno_of
 
 MANIFEST = "MANIFEST.json"
-DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what reading one may raise
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""Exceptions that reading a damaged file of a run can raise."""
 
 
 def commit(folder: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary folder, then make it appear as `folder` in one step.
 
-    A crash at any moment leaves the old state: a temporary folder is never read, and is removed
-    by the next commit of the same name.
+    A crash at any moment leaves the old state: a temporary folder is never read, and the next
+    commit of the same name removes it.
 
     Raises:
         OSError: the disk is full or fails; what was committed before is untouched.
     """
     recover(folder.parent)
-    temporary, aside = (folder.with_name(f"{folder.name}.{end}") for end in ("tmp", "old"))
+    temporary, old = (folder.with_name(f"{folder.name}.{suffix}") for suffix in ("tmp", "old"))
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         folder.parent.mkdir(exist_ok=True)
@@ -36,45 +37,49 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
         write(temporary)
         _seal(temporary)
         if folder.exists():
-            folder.rename(aside)
+            folder.rename(old)
         temporary.rename(folder)
     except Exception as error:
-        shutil.rmtree(temporary, ignore_errors=True)  # a full disk must not stay full for it
+        shutil.rmtree(temporary, ignore_errors=True)  # so that it does not keep a full disk full
         recover(folder.parent)
-        explained = _explained(error, folder)
-        if explained is None:
+        number = errno_of(error)  # safetensors hides it in the text
+        if number is None:
             raise
-        raise explained from error
+        free = shutil.disk_usage(folder.parent).free
+        reason = (
+            f"{os.strerror(number)}: no checkpoint was written ({free:,} bytes are free); "
+            "what was committed before is untouched"
+        )
+        raise OSError(number, reason, str(folder)) from error
     try:
         fsync(folder.parent)
     except OSError as error:
-        why = f"{error.strerror}: the checkpoint is there, but may not outlast a power cut"
-        raise OSError(error.errno, why, str(folder)) from error
-    shutil.rmtree(aside, ignore_errors=True)
+        reason = f"{error.strerror}: the checkpoint exists, but may not survive a power cut"
+        raise OSError(error.errno, reason, str(folder)) from error
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def recover(parent: Path) -> None:
-    """Put back what a commit had moved aside when it was cut off between its two renames."""
-    for aside in parent.glob("*.old"):
-        folder = aside.with_suffix("")
+    """Put back a folder that an interrupted commit had renamed to make room for a new one."""
+    for old in parent.glob("*.old"):
+        folder = old.with_suffix("")
         if folder.exists():
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
         else:
-            aside.rename(folder)
+            old.rename(folder)
 
 
-def damage(folder: Path, only: str | None = None, read: float = math.inf) -> str | None:
-    """What is wrong with a checkpoint, in words; None if all that its manifest lists is whole.
+def damage(folder: Path, only: str | None = None, max_bytes: float = math.inf) -> str | None:
+    """Describe what is wrong with a checkpoint; None if its files are those of its manifest.
 
     Args:
-        folder: of the checkpoint.
-        only: the one file to look at; None: all.
-        read: bytes up to which a file is read; of a larger one only its size is looked at.
+        only: name of the one file to check; None: all.
+        max_bytes: of a larger file only the size is checked, not the content.
     """
     try:
-        files = files_of(folder)
-        if only is None and (strange := _strange(folder, files)) is not None:
-            return strange
+        files = manifest_files(folder)
+        if only is None and (unlisted := _unlisted(folder, files)) is not None:
+            return unlisted
         for name, entry in files.items() if only is None else [(only, files[only])]:
             path = folder / name
             try:
@@ -84,18 +89,18 @@ def damage(folder: Path, only: str | None = None, read: float = math.inf) -> str
             if not S_ISREG(status.st_mode):
                 return f"{name} is missing"
             size = status.st_size
-            if size != entry["bytes"] or (size <= read and sha256(path) != entry["sha256"]):
+            if size != entry["bytes"] or (size <= max_bytes and sha256(path) != entry["sha256"]):
                 return f"{name} is damaged"
-    except DAMAGED as error:
+    except READ_ERRORS as error:
         return f"{folder.name} cannot be read ({error})"
     return None
 
 
-def files_of(folder: Path) -> dict[str, Any]:
-    """Size and SHA-256 of each file of a checkpoint.
+def manifest_files(folder: Path) -> dict[str, Any]:
+    """Return size and SHA-256 of each file of a checkpoint, by name.
 
     Raises:
-        DAMAGED: the manifest is not there or not what was written.
+        READ_ERRORS: the manifest is missing or not what was written.
     """
     path = folder / MANIFEST
     if folder.is_symlink():
@@ -105,66 +110,49 @@ def files_of(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{MANIFEST} is damaged")
     for name in files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ValueError(f"{MANIFEST} names a file outside of it: {name}")
+            raise ValueError(f"{MANIFEST} names a file outside of the checkpoint: {name}")
     return files
 
 
-def _strange(folder: Path, files: Mapping[str, Any]) -> str | None:
-    """What in a checkpoint nobody has written there, in words; a loader would open it.
+def _unlisted(folder: Path, files: Mapping[str, Any]) -> str | None:
+    """Describe what a checkpoint has beyond its manifest; a loader of the weights would open it.
 
-    What a killed process has left beside the files that are read is none of that.
+    Files directly in the folder are exempt: a killed process may leave some, which nothing opens.
     """
     for path in folder.rglob("*"):
         name = str(path.relative_to(folder))
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            return f"{name} is no file"
+            return f"{name} is not a regular file"
         if path.is_file() and path.parent != folder and name not in files:
             return f"{name} is not in its manifest"
     return None
 
 
-def thin(folder: Path, name: str) -> None:
-    """Take one file out of a checkpoint; at any moment the rest verifies.
+def remove_file(folder: Path, name: str) -> None:
+    """Remove one file from a checkpoint; the rest is valid at any moment.
 
     Raises:
-        DAMAGED: as `files_of`; nothing was taken out.
+        READ_ERRORS: as `manifest_files`; nothing was removed.
     """
-    files = files_of(folder)
+    files = manifest_files(folder)
     if files.pop(name, None) is not None:
         replace(folder / MANIFEST, _manifest(files), durable=True)
     (folder / name).unlink(missing_ok=True)
 
 
 def _seal(folder: Path) -> None:
-    """Bring everything to the disk, the manifest last."""
+    """Flush everything to the disk and write the manifest last."""
     paths = sorted(folder.rglob("*"))
     files = {
-        str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": sha256(p)}
-        for p in paths
-        if p.is_file()
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        for path in paths
+        if path.is_file()
     }
     for path in paths:
         fsync(path)
     replace(folder / MANIFEST, _manifest(files), durable=True)
 
 
-def _manifest(files: dict[str, Any]) -> str:
-    return json.dumps({"files": files, "sha256": _digest(files)}, indent=1)
-
-
-def _digest(files: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-
-
-def _explained(error: Exception, folder: Path) -> OSError | None:
-    """A disk's error with what a user needs to know; safetensors hides its number in the text."""
-    number = number_of(error)
-    if number is None:
-        return None
-    free = shutil.disk_usage(folder.parent).free
-    return OSError(
-        number,
-        f"{os.strerror(number)}: no checkpoint was written ({free:,} bytes are free); "
-        "what was committed before is untouched",
-        str(folder),
-    )
+def _manifest(files: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    return json.dumps({"files": files, "sha256": digest}, indent=1)

@@ -1,137 +1,123 @@
-"""What of a study can go without loss, and its removal: nothing outside the study is ever touched.
+"""Remove what a study no longer needs; nothing outside the study is ever touched.
 
-A link may lead anywhere. So what is reached through one that lies in the study is left alone and
-named; of a link that is itself to go, only the link goes.
+A link in the study may lead anywhere. What lies beyond it is left alone and reported; where the
+link itself is to be removed, its target is not.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pods.runs import checkpoint
 from pods.runs.files import TRASH, remove, size
-from pods.runs.history import STEP, leftovers
+from pods.runs.history import STEP, abandoned_paths
 from pods.runs.status import state_of
-from pods.runs.store import DAMAGED, OPTIMIZER, RunStore, run_folders
-from pods.trouble import in_words, is_machine_trouble
+from pods.runs.store import DAMAGED_SUFFIX, OPTIMIZER, RunStore, run_folders
+from pods.system.errors import as_text, is_machine_error
 
 
 @dataclass(frozen=True)
 class Removable:
-    """A file or folder that is not needed any more."""
+    """A file or folder that is no longer needed."""
 
     path: Path
     bytes: int
     why: str
+    """Why it is not needed; or, if it is kept, why it is kept."""
     kept: bool = False
-    """It is not to go, for `why`."""
 
 
-def removable(study: Path, states: Sequence[str]) -> Iterator[Removable]:
-    """What can go; runs that some process holds, or that run elsewhere, are left out.
+def clean(study: Path, states: Sequence[str], dry_run: bool) -> Iterator[Removable]:
+    """Remove what no run needs, and yield it; runs that are running are left out.
 
     Args:
         study: folder of the study.
-        states: of runs that are to go whole, with all their results.
+        states: runs in one of these states are removed as a whole, with all their results.
+        dry_run: remove nothing.
+
+    Raises:
+        OSError: the disk fails.
     """
-    yield from _half_removed(study)
+    for path in sorted(study.glob(f"*/*/seed*{TRASH}")):
+        half_removed = Removable(path, size(path), "half removed")
+        yield _first_link(path.parent, study) or (
+            half_removed if dry_run else _remove(half_removed, study)
+        )
     for folder in run_folders(study):
-        with _one_run(folder) as unread:
-            if (link := _of_link(folder, study, states)) is not None:
-                yield link
-            elif not (store := RunStore(folder)).is_held():
-                yield from _of_run(store, state_of(store), states)
-        yield from unread
+        try:
+            yield from _clean_run(folder, study, states, dry_run)
+        except OSError as error:  # such as another user's run: it must not hide the others
+            if is_machine_error(error):
+                raise
+            yield Removable(folder, 0, as_text(error), kept=True)
 
 
-def clean(study: Path, states: Sequence[str]) -> Iterator[Removable]:
-    """Remove it, and yield what was removed.
-
-    Each run is held and looked at again first: it may have begun, or ended well, in between.
-    """
-    for item in list(_half_removed(study)):
-        yield _removed(item, study)
-    for folder in run_folders(study):
-        with _one_run(folder) as unread:
-            if (link := _of_link(folder, study, states)) is not None:
-                yield _removed(link, study)
-                continue
-            store = RunStore(folder)
-            with suppress(BlockingIOError), store.lock():
-                for item in list(_of_run(store, state_of(store, ours=True), states)):
-                    yield _removed(item, study)
-        yield from unread
+def _clean_run(
+    folder: Path, study: Path, states: Sequence[str], dry_run: bool
+) -> Iterator[Removable]:
+    store = RunStore(folder)
+    link = _run_link(store, study, states)
+    if link is not None:
+        yield link if dry_run else _remove(link, study)
+    elif dry_run:
+        if not store.is_held():
+            yield from _removable(store, state_of(store), states)
+    else:
+        with suppress(BlockingIOError), store.lock():  # nothing changes while it is held
+            for item in list(_removable(store, state_of(store, ours=True), states)):
+                yield _remove(item, study)
 
 
-def _removed(item: Removable, study: Path) -> Removable:
-    """Remove a thing, unless it lies beyond a link, which may have been put there since."""
-    item = _link_to(item.path.parent, study) or item
+def _remove(item: Removable, study: Path) -> Removable:
+    """Remove an item unless it lies beyond a link, which may have been created since."""
+    item = _first_link(item.path.parent, study) or item
     if item.kept:
         return item
     if item.path.name == OPTIMIZER:
-        checkpoint.thin(item.path.parent, OPTIMIZER)
+        checkpoint.remove_file(item.path.parent, OPTIMIZER)
     else:
         remove(item.path)
     return item
 
 
-@contextmanager
-def _one_run(folder: Path) -> Iterator[list[Removable]]:
-    """Let a run that may not be touched, such as another user's, hide no other: it is named.
-
-    Raises:
-        OSError: the disk fails.
-    """
-    unread = list[Removable]()
-    try:
-        yield unread
-    except OSError as error:
-        if is_machine_trouble(error):
-            raise
-        unread.append(Removable(folder, 0, in_words(error), kept=True))
-
-
-def _half_removed(study: Path) -> Iterator[Removable]:
-    """Runs whose removal was cut off."""
-    for path in sorted(study.glob(f"*/*/seed*{TRASH}")):
-        yield _link_to(path.parent, study) or Removable(path, size(path), "half removed")
-
-
-def _of_run(store: RunStore, state: str, states: Sequence[str]) -> Iterator[Removable]:
-    """Of one run: all of it, or leftovers of killed processes and what only a resume needs."""
+def _removable(store: RunStore, state: str, states: Sequence[str]) -> Iterator[Removable]:
+    """Yield what can be removed of one run, or the run as a whole."""
     if state == "running":  # on another machine
         return
     if state in states:
         yield Removable(store.folder, size(store.folder), f"run is {state}")
         return
-    found = [(path, "left by a killed process") for path in leftovers(store)]
+    paths = dict.fromkeys(abandoned_paths(store), "left by a killed process")
     if state == "done":
-        found += [
-            (path, "only to go on from, and the run is done")
-            for path in sorted(store.checkpoints.glob(f"{STEP}/{OPTIMIZER}"))
-        ]
-        found += [(path, "damaged, and made again")
-                  for path in sorted(store.checkpoints.glob(f"*{DAMAGED}"))]  # fmt: skip
-    for path, why in found:
-        yield _link_to(path.parent, store.folder) or Removable(path, size(path), why)
+        optimizers = sorted(store.checkpoints.glob(f"{STEP}/{OPTIMIZER}"))
+        paths |= dict.fromkeys(optimizers, "needed only to resume, and the run is done")
+        damaged = sorted(store.checkpoints.glob(f"*{DAMAGED_SUFFIX}"))
+        paths |= dict.fromkeys(damaged, "damaged, and the run has a new one")
+    for path, why in paths.items():
+        yield _first_link(path.parent, store.folder) or Removable(path, size(path), why)
 
 
-def _of_link(folder: Path, study: Path, states: Sequence[str]) -> Removable | None:
-    """What becomes of a run's folder that is a link, or lies beyond one; None: it is neither."""
-    if _link_to(folder.parent, study) is None and folder.is_symlink():
-        store = RunStore(folder)
-        if (state := state_of(store)) in states and not store.is_held():
-            why = f"run is {state}: a link to {folder.readlink()}, and only the link goes"
-            return Removable(folder, size(folder), why)
-    return _link_to(folder / ".lock", study)  # which is opened, and may be made
+def _run_link(store: RunStore, study: Path, states: Sequence[str]) -> Removable | None:
+    """Return what to do with a run folder that is a link or lies beyond one; None if it is not."""
+    folder = store.folder
+    if (
+        folder.is_symlink()
+        and _first_link(folder.parent, study) is None
+        and (state := state_of(store)) in states
+        and not store.is_held()
+    ):
+        why = f"run is {state}: a link to {folder.readlink()}, and only the link is removed"
+        return Removable(folder, size(folder), why)
+    return _first_link(folder / ".lock", study)  # which would be opened, and perhaps created
 
 
-def _link_to(folder: Path, above: Path) -> Removable | None:
-    """The first link on the way from one folder down to another, as what is not to go."""
-    path = above
-    for part in folder.relative_to(above).parts:
-        path = path / part
-        if path.is_symlink():
-            return Removable(path, 0, f"a link to {path.readlink()}: nothing there goes", kept=True)
+def _first_link(path: Path, top: Path) -> Removable | None:
+    """Return the first link on the way from a folder down to a path, as something that is kept."""
+    link = top
+    for part in path.relative_to(top).parts:
+        link = link / part
+        if link.is_symlink():
+            why = f"a link to {link.readlink()}: nothing beyond it is removed"
+            return Removable(link, 0, why, kept=True)
     return None

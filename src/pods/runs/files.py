@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and JSON lines: a record is added with one write."""
+"""Write files that appear complete or not at all, and append JSON lines in one write."""
 
 import errno
 import hashlib
@@ -14,32 +14,42 @@ TRASH = ".trash"
 SMALL = 2**14  # bytes
 
 
+class Altered(RuntimeError):
+    """Something else than the running process has changed the files of its run.
+
+    The same command resumes from the newest checkpoint, unless the run is not `recoverable`.
+    """
+
+    def __init__(self, change: str, recoverable: bool = True) -> None:
+        """Say what was changed."""
+        super().__init__(change)
+        self.recoverable = recoverable
+
+
 def sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         start = file.read(SMALL)
-        if len(start) < SMALL:  # all of it: the buffer for large ones takes longer to make
+        if len(start) < SMALL:  # the whole file: `file_digest` would allocate a large buffer
             return hashlib.sha256(start).hexdigest()
         file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def own(path: str, flags: int) -> int:
-    """Open a file of a run (for `open`) as nothing but a file: no link is followed, no pipe waited
-    for, whoever else may write into the folder.
-    """
+def open_no_follow(path: str, flags: int) -> int:
+    """Open a file without following a link or waiting for a pipe (an `opener` for `open`)."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
-def content_of(path: Path) -> bytes:
-    """A file's bytes; none where there is no file, such as a pipe that would hold its reader."""
+def read_or_empty(path: Path) -> bytes:
+    """Return a file's bytes; none if there is no regular file, such as a pipe that would block."""
     return path.read_bytes() if path.is_file() else b""
 
 
 def remove(path: Path) -> None:
-    """Remove a file or folder; a folder is out of sight in one step, whatever happens then.
+    """Remove a file, a link (not its target) or a folder.
 
-    Of a link nothing but itself goes.
+    A folder is first renamed, so that no reader sees a part of it, even if the process is killed.
     """
     if path.is_dir() and not path.is_symlink():
         trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
@@ -56,43 +66,31 @@ def remove(path: Path) -> None:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder; of a link its own few."""
+    """Return the bytes of a file or of all files below a folder; a link counts its own bytes."""
     paths = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
-    found = [one.lstat() for one in paths]
-    return sum(one.st_size for one in found if not stat.S_ISDIR(one.st_mode))
-
-
-class Altered(RuntimeError):
-    """What belongs to the run in progress was changed by somebody else.
-
-    The same command goes on from the newest checkpoint, unless there is nothing to `mend` that by.
-    """
-
-    def __init__(self, what: str, mend: bool = True) -> None:
-        """Say what was changed."""
-        super().__init__(what)
-        self.mend = mend
+    entries = [entry.lstat() for entry in paths]
+    return sum(entry.st_size for entry in entries if not stat.S_ISDIR(entry.st_mode))
 
 
 def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | None = None) -> int:
-    """Append JSON lines in one write; a write that the disk cuts short is taken back.
+    """Append JSON lines in one write; undo a write that the disk cuts short.
 
     Args:
-        path: of the file; its folder may be new, the one around that must be there.
-        records: a line each.
-        expected: bytes that the file has if nobody else has touched it; None: any.
+        path: of the file. Its folder is created if needed, but not the parent of that folder.
+        records: one per line.
+        expected: size in bytes that the file has if nothing else has written to it; None: any.
 
     Returns:
-        How many bytes the file has now.
+        The new size of the file in bytes.
 
     Raises:
-        Altered: it does not have as many as expected; nothing was written.
+        Altered: the file does not have the expected size; nothing was written.
         OSError: the disk is full or fails.
     """
     path.parent.mkdir(exist_ok=True)
     text = "".join(json_line(record) for record in records).encode("utf-8", "backslashreplace")
     start = check_size(path, expected)
-    with open(path, "ab", buffering=0, opener=own) as file:
+    with open(path, "ab", buffering=0, opener=open_no_follow) as file:
         try:
             if file.write(text) != len(text):
                 file.truncate(start)
@@ -104,42 +102,51 @@ def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | Non
 
 
 def check_size(path: Path, expected: int | None) -> int:
-    """Bytes of a file, 0 if there is none.
+    """Return a file's size in bytes, 0 if there is no file.
 
     Raises:
-        Altered: it is no file, or not as large as was expected.
+        Altered: it is not a regular file, or not of the expected size.
     """
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        found = 0
+        actual = 0
     else:
         if not stat.S_ISREG(status.st_mode):
-            raise Altered(f"{path} is no file")
-        found = status.st_size
-    if expected is not None and found != expected:
-        raise Altered(f"{path} has {found:,} bytes, and not the {expected:,} that were written")
-    return found
+            raise Altered(f"{path} is not a regular file")
+        actual = status.st_size
+    if expected is not None and actual != expected:
+        raise Altered(f"{path} has {actual:,} bytes, but {expected:,} were written")
+    return actual
+
+
+def json_line(record: Mapping[str, Any]) -> str:
+    """Return one record as a line; NaN and infinity raise a `ValueError`."""
+    return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read JSON lines; a last line that was cut off is left out."""
-    return [json.loads(line) for line in _lines(path)]
+    """Read JSON lines; ignore an incomplete last line."""
+    return [json.loads(line) for line in _complete_lines(path)]
 
 
 def read_until_damage(path: Path) -> list[dict[str, Any]]:
-    """Read JSON lines up to the first one that is none; what follows is to be made again."""
-    found = []
-    for line in _lines(path):
+    """Read JSON lines up to the first one that is not JSON."""
+    records = []
+    for line in _complete_lines(path):
         try:
-            found.append(json.loads(line))
+            records.append(json.loads(line))
         except (ValueError, RecursionError):
             break
-    return found
+    return records
+
+
+def _complete_lines(path: Path) -> list[bytes]:
+    return read_or_empty(path).rpartition(b"\n")[0].splitlines()
 
 
 def truncate_to(path: Path, records: int) -> None:
-    """Cut a file of JSON lines down to its first lines; what is no file, or a link, goes."""
+    """Keep only the first lines of a file; remove what is not a regular file, such as a link."""
     if path.is_symlink() or not path.is_file():
         path.unlink(missing_ok=True)
     else:
@@ -148,18 +155,17 @@ def truncate_to(path: Path, records: int) -> None:
 
 
 def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
-    """Write a file in one step: readers see the old content or the new.
+    """Write a file in one step: readers see either the old content or the new.
 
     Args:
-        path: what appears whole.
-        content: text is written as UTF-8.
-        durable: bring it to the disk, so that even a power cut leaves one or the other.
+        content: text is encoded as UTF-8.
+        durable: flush to the disk, so that a power cut also leaves either the one or the other.
     """
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
     if temporary.is_symlink() or temporary.exists():
-        temporary.unlink()  # a dead process of the same number left it, or somebody set a trap
+        temporary.unlink()  # left by a dead process with the same number, or set as a trap
     try:
-        with open(temporary, "xb", opener=own) as file:
+        with open(temporary, "xb", opener=open_no_follow) as file:
             file.write(content.encode() if isinstance(content, str) else content)
         if durable:
             fsync(temporary)
@@ -167,47 +173,38 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
         if durable:
             fsync(path.parent)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)  # a full disk must not stay full for it
+        temporary.unlink(missing_ok=True)  # so that it does not keep a full disk full
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)
         raise
 
 
 def drop_temporaries(folder: Path) -> None:
-    """Remove what `replace` left half-written in a folder where its process was killed.
+    """Remove the unfinished files that a killed process has left in a folder by `replace`.
 
-    A link may lead out of the study: there nothing is removed.
+    A folder that is a link may lead out of the study, so nothing is removed there.
     """
     for path in () if folder.is_symlink() else folder.glob("*.tmp[0-9]*"):
         number = path.name.rpartition(".tmp")[2]
-        if number.isdigit() and not lives(int(number)):
+        if number.isdigit() and not _process_exists(int(number)):
             path.unlink(missing_ok=True)
 
 
-def lives(process: int) -> bool:
-    """Say whether there is a process of this number on this machine."""
+def _process_exists(number: int) -> bool:
+    """Say whether a process of this machine has this number."""
     try:
-        os.kill(process, 0)
+        os.kill(number, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # it belongs to another user
         return True
     return True
 
 
 def fsync(path: Path) -> None:
-    """Bring a file's content, or a folder's names, to the disk."""
+    """Flush a file's content, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _lines(path: Path) -> list[bytes]:
-    return content_of(path).rpartition(b"\n")[0].splitlines()
-
-
-def json_line(record: Mapping[str, Any]) -> str:
-    """One record; NaN and infinity are refused."""
-    return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"

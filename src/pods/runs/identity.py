@@ -1,6 +1,5 @@
-"""Which run a config is: a hash of everything that can change what it computes."""
+"""Tell runs apart: an identity holds everything that can change what a run computes."""
 
-import dataclasses
 import hashlib
 import importlib
 import inspect
@@ -11,44 +10,27 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pods.config import Config
+from pods.config.parse import leaves
+from pods.config.schema import Config
 from pods.runs.files import sha256
-from pods.runs.home import weights
-from pods.validate import leaves
+from pods.runs.paths import weights_source
 
-PLACES = ("task.path", "task.test_path", "model.path", "model.hub")
-"""What lies there counts, by its bytes."""
+LOCATIONS = ("task.path", "task.test_path", "model.path", "model.hub")
+"""Keys of data and weights, which count by their content and not by where they lie."""
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # and tokenizers
-VERSION = 3  # raise it when a key's meaning changes, so that old runs are not taken for new ones
-
-
-def science(config: Config) -> dict[str, Any]:
-    """The config's science keys, dotted, with their values."""
-    return pick(dataclasses.asdict(config))
-
-
-def pick(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The science keys of a config's plain values, dotted; what is missing stays missing."""
-    found = {}
-    for name, (_, key) in leaves().items():
-        value: Any = values
-        for part in name.split("."):
-            value = value.get(part, ...) if isinstance(value, Mapping) else ...
-        if not key.operational and value is not ...:
-            found[name] = value
-    return found
+VERSION = 3  # increase it when a key's meaning changes, so that old runs are not taken for new ones
 
 
 def identity(config: Config) -> dict[str, Any]:
-    """Everything that can change what a run computes: science keys, data, weights, rule.
+    """Return everything that can change what a run computes: science keys, data, weights, rule.
 
-    Data and weights in a folder count by their bytes, not their place; a hub's by their name.
+    Data and weights in a folder count by their bytes, those of a hub by their name.
     """
-    content: dict[str, Any] = {"version": VERSION, **settled(dataclasses.asdict(config))}
+    content: dict[str, Any] = {"version": VERSION, **identity_keys(config)}
     files = config.task.files().values()
     if any(files):
         content["data"] = [file and digest(file) for file in files]  # train, test
-    source = Path(weights(config.model))
+    source = Path(weights_source(config.model))
     parts = sorted(path for path in source.glob("*") if path.suffix in MODEL_FILES)
     content["weights"] = [digest(part) for part in parts] if source.is_dir() else str(source)
     if ":" in config.sampler.rule:
@@ -57,26 +39,39 @@ def identity(config: Config) -> dict[str, Any]:
     return content
 
 
-def settled(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those science keys of plain values that say what is computed, not where it lies."""
-    return {name: value for name, value in pick(values).items() if name not in PLACES}
+def science_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the science keys of a config's plain values, dotted; missing keys stay missing."""
+    keys = {}
+    for name, (_, key) in leaves().items():
+        value: Any = values
+        for part in name.split("."):
+            value = value.get(part, ...) if isinstance(value, Mapping) else ...
+        if not key.operational and value is not ...:
+            keys[name] = value
+    return keys
 
 
-def settled_of(config: Config) -> dict[str, Any]:
-    """The same of a config, of whose values it makes no copy: a study has thousands."""
-    names, values = _settled()
+def identity_keys(config: Config) -> dict[str, Any]:
+    """Return the science keys of a config, dotted, without the locations of data and weights."""
+    names, values = _identity_keys()
     return dict(zip(names, values(config), strict=True))
 
 
 @cache
-def _settled() -> tuple[list[str], Callable[[Config], tuple[Any, ...]]]:
+def _identity_keys() -> tuple[list[str], Callable[[Config], tuple[Any, ...]]]:
     names = [name for name, (_, key) in leaves().items() if not key.operational]
-    names = [name for name in names if name not in PLACES]
+    names = [name for name in names if name not in LOCATIONS]
     return names, attrgetter(*names)
 
 
-def difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """A line for each key that is not the same in both.
+def edits(config: Config, frozen: Mapping[str, Any]) -> list[str]:
+    """List in which science keys a frozen config's plain values differ from a config."""
+    before = {name: v for name, v in science_keys(frozen).items() if name not in LOCATIONS}
+    return difference(identity_keys(config), before)
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return a line for each key that differs.
 
     >>> difference({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4})
     ['b: 2 -> 3', 'c: nothing -> 4']
@@ -88,13 +83,13 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     ]
 
 
-def fingerprint(content: dict[str, Any]) -> str:
-    """Ten hex digits of an identity."""
+def fingerprint(content: Mapping[str, Any]) -> str:
+    """Return ten hex digits of an identity's hash."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def run_folder(config: Config, content: dict[str, Any]) -> Path:
-    """Where the run lives, named from resolved values: study/model-task/rule-n-m/seed-hash."""
+def run_folder(config: Config, content: Mapping[str, Any]) -> Path:
+    """Return the run's folder, named from resolved values: study/model-task/rule-n-m/seed-hash."""
     rule = config.sampler.rule.replace(":", "-")
     return (
         Path(config.runs_dir)
@@ -106,7 +101,7 @@ def run_folder(config: Config, content: dict[str, Any]) -> Path:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file; read once a process, however many jobs a sweep has."""
+    """Return the SHA-256 of a file, which is read once per process, however many jobs there are."""
     status = path.stat()
     return _cached_sha256(path, status.st_size, status.st_mtime_ns)
 

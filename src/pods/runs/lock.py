@@ -1,4 +1,4 @@
-"""A lock on a run folder that dies with its owner: flock, held while a file is open."""
+"""Lock a run folder with `flock`, which the operating system releases when the process dies."""
 
 import errno
 import fcntl
@@ -10,77 +10,69 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from pods.runs.files import Altered, own
-from pods.trouble import AGAIN
+from pods.runs.files import Altered, open_no_follow
+from pods.system.errors import AGAIN
 
-PATIENCE_SECONDS = 0.3  # `is_held` holds it too, for a moment
+WAIT_SECONDS = 0.3  # `is_held` also holds the lock, for a moment
 
 
 @dataclass(frozen=True)
-class Held:
-    """The lock as its owner has it."""
+class RunLock:
+    """A run's lock, held by this process."""
 
     path: Path
     file: TextIO
     owner: int
-    """Number of the process that took it; a fork of that has the open file, but not the run."""
+    """Number of the process that took the lock. A fork of it shares the open file, not the run."""
 
-    def check(self) -> None:
-        """See, before anything is written, that this process still is the run's only one.
+    def check_held(self) -> None:
+        """Check before each write that this process is still the only one that works on the run.
 
-        A copy of the process, such as a rule may fork, ends here: it must never write.
+        A fork of the process, which a user's rule may create, ends here: it must never write.
 
         Raises:
-            Altered: the lock was removed or replaced, so that another process may have begun.
+            Altered: the lock file was removed or replaced, so another process may hold a new one.
         """
         if os.getpid() != self.owner:
-            os.write(2, b"a copy of the run's process would go on with the run: it ends here\n")
+            os.write(2, b"a fork of the run's process must not continue the run: it ends here\n")
             os._exit(AGAIN)
-        if not is_of(self.file, self.path):
-            gone = self.path if self.path.parent.is_dir() else self.path.parent
-            raise Altered(f"{gone} was removed or replaced while the run was going on")
+        if not _is_same_file(self.file, self.path):
+            missing = self.path if self.path.parent.is_dir() else self.path.parent
+            raise Altered(f"{missing} was removed or replaced during the run")
 
 
 @contextmanager
-def hold(path: Path) -> Iterator[Held]:
-    """Hold the lock for the length of the block.
+def hold_lock(path: Path) -> Iterator[RunLock]:
+    """Hold the lock for the length of a `with` block.
 
     Raises:
-        BlockingIOError: another process holds it, for longer than it takes to look.
-        OSError: it cannot be opened or locked.
+        BlockingIOError: another process holds it, for longer than `is_held` would.
+        OSError: the file cannot be opened or locked.
     """
     if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is no file", str(path))
-    until = time.monotonic() + PATIENCE_SECONDS
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        with open(path, "a", opener=own) as file:
+        with open(path, "a", opener=open_no_follow) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise
-                time.sleep(PATIENCE_SECONDS / 10)
+                time.sleep(WAIT_SECONDS / 10)
                 continue
-            except OSError as error:  # a disk far away may keep no locks
+            except OSError as error:  # a network file system may not support locks
                 error.filename = str(path)
                 raise
-            if is_of(file, path):  # else it was removed since, and another process may have its own
-                yield Held(path, file, os.getpid())
+            if _is_same_file(file, path):  # else it was replaced, and others may lock the new one
+                yield RunLock(path, file, os.getpid())
                 return
 
 
-def is_of(file: TextIO, path: Path) -> bool:
-    """Say whether an open file is what has the name now."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except OSError:
-        return False
-
-
 def is_held(path: Path) -> bool:
-    """Say whether some process on this machine holds the lock; nothing is written."""
+    """Say whether a process of this machine holds the lock, without writing anything."""
     try:
-        file = open(path, opener=own)  # noqa: SIM115
+        file = open(path, opener=open_no_follow)  # noqa: SIM115
     except FileNotFoundError:
         return False
     with file:
@@ -89,3 +81,11 @@ def is_held(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def _is_same_file(file: TextIO, path: Path) -> bool:
+    """Say whether an open file is still the one at this path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False

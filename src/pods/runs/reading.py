@@ -1,8 +1,8 @@
-"""Small files of a run folder, read as what they are: perhaps cut off, edited, or made to harm.
+"""Read small files of a run folder that may be incomplete, edited or malicious.
 
-Whoever may write into a run folder must not be able to stop a verb that looks at a whole study. So
-each file is a regular one and of limited size, its content is neither deep nor of other types than
-expected, and anything else is `Damaged`, in a line that names the file.
+Whoever can write into a run folder must not be able to stop a verb that reads a whole study. So a
+file must be regular and of limited size, its content of limited depth and of the expected types.
+Anything else raises `Damaged`, with one line that names the file.
 """
 
 import json
@@ -15,33 +15,32 @@ from typing import Any, NoReturn
 
 import yaml
 
-SMALL = 64 * 1024
-LARGE = 64 * 1024 * 1024
-"""Bytes of files that grow with the number of problems."""
-DEEPEST = 20
-LONGEST_INTEGER = 20  # digits
-Kinds = tuple[type, ...]
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where it is there: 7 x faster
+SMALL = 64 * 1024  # bytes
+LARGE = 64 * 1024 * 1024  # bytes, for files that grow with the number of problems
+MAX_DEPTH = 20
+MAX_DIGITS = 20  # of an integer
+Types = tuple[type, ...]
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is 7 x faster
 
 
 class Damaged(ValueError):
-    """A file that is not what was written; the message names it."""
+    """A file is not what was written; the message names it."""
 
-    def __init__(self, path: Path, why: object) -> None:
+    def __init__(self, path: Path, reason: object) -> None:
         """Say what is wrong, in one line."""
-        super().__init__(f"{path} is damaged: {' '.join(str(why).split())}")
+        super().__init__(f"{path} is damaged: {' '.join(str(reason).split())}")
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The content of a regular file.
+    """Return the content of a regular file.
 
     Raises:
         FileNotFoundError: there is none.
-        Damaged: it is something else, such as a pipe that never ends, or larger than `limit` bytes.
+        Damaged: it is not regular, such as an endless pipe, or larger than `limit` bytes.
     """
     if not stat.S_ISREG(path.stat().st_mode):
-        raise Damaged(path, "it is no file")
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # no pipe put there since can hold us
+        raise Damaged(path, "it is not a regular file")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # it may have become a pipe since
     with open(descriptor, "rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -50,79 +49,90 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def read_json(path: Path, limit: int = SMALL) -> Any:
-    """The content of a JSON file; numbers are finite.
+    """Return the content of a JSON file, with finite numbers only.
 
     Raises:
         FileNotFoundError: there is none.
-        Damaged: as `read_bytes`; or it is no JSON, or deeper than anything that is written here.
+        Damaged: as `read_bytes`; or it is not JSON, or nested too deeply.
     """
     content = read_bytes(path, limit)
     try:
-        found = json.loads(content, parse_constant=_refuse, parse_float=_float, parse_int=_int)
+        value = json.loads(content, parse_constant=_refuse, parse_float=_float, parse_int=_int)
     except (ValueError, RecursionError) as error:
         raise Damaged(path, error if content else "it is empty") from error
-    if _is_deep(found):
-        raise Damaged(path, f"it is more than {DEEPEST} levels deep")
-    return found
+    if _is_deep(value):
+        raise Damaged(path, f"it has more than {MAX_DEPTH} levels")
+    return value
 
 
 def read_object(
     path: Path,
-    needs: Mapping[str, Kinds],
-    may: Mapping[str, Kinds] | None = None,
+    required: Mapping[str, Types],
+    optional: Mapping[str, Types] | None = None,
     limit: int = SMALL,
 ) -> dict[str, Any]:
-    """A JSON object and, of the fields that are named here, the right types.
+    """Return a JSON object whose named fields have the right types; others are not checked.
 
     Args:
-        path: of the file.
-        needs: types of the fields that must be there.
-        may: types of those that may be.
+        required: types of the fields that must be present.
+        optional: types of the fields that may be present.
         limit: in bytes.
 
     Raises:
         FileNotFoundError: there is none.
-        Damaged: as `read_json`; or it is no such object.
+        Damaged: as `read_json`; or it is not such an object.
     """
-    found = read_json(path, limit)
-    if not isinstance(found, dict):
-        raise Damaged(path, "it holds no object")
-    for name in needs:
-        if name not in found:
+    value = read_json(path, limit)
+    if not isinstance(value, dict):
+        raise Damaged(path, "it is not an object")
+    for name in required:
+        if name not in value:
             raise Damaged(path, f"it has no {name}")
-    for name, kinds in {**needs, **(may or {})}.items():
-        if name in found and type(found[name]) not in kinds:
-            raise Damaged(path, f"{name} is no {_words(kinds)}")
-    return found
+    for name, types in {**required, **(optional or {})}.items():
+        if name in value and type(value[name]) not in types:
+            raise Damaged(path, f"{name} must be {' or '.join(kind.__name__ for kind in types)}")
+    return value
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping without aliases, which could stand for more than any memory holds.
+    """Return the YAML mapping of a file.
 
     Raises:
         FileNotFoundError: there is none.
-        Damaged: as `read_bytes`; or it is no YAML, too deep, has an alias, or is no mapping.
+        Damaged: as `read_bytes` and `parse_yaml`.
     """
     content = read_bytes(path, SMALL)
+    try:
+        return parse_yaml(content)
+    except ValueError as error:
+        raise Damaged(path, error) from error
+
+
+def parse_yaml(content: bytes) -> dict[str, Any]:
+    """Return a YAML mapping; aliases are refused, since a few can expand to fill any memory.
+
+    Raises:
+        ValueError: it is not YAML, nested too deeply, has an alias, or is not a mapping of texts.
+    """
     try:
         depth = 0
         for event in yaml.parse(content, Loader=LOADER):  # libyaml's composer overflows the stack
             if isinstance(event, yaml.AliasEvent):
-                raise Damaged(path, "it has an alias")
+                raise ValueError("it has an alias")
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise Damaged(path, f"it is more than {DEEPEST} levels deep")
-        found = LOADER(content).get_single_data()
-    except (yaml.YAMLError, UnicodeError, RecursionError, OverflowError) as error:
-        raise Damaged(path, error) from error
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise Damaged(path, "it holds no keys with values")
-    return found
+            if depth > MAX_DEPTH:
+                raise ValueError(f"it has more than {MAX_DEPTH} levels")
+        value = LOADER(content).get_single_data()
+    except (yaml.YAMLError, RecursionError, OverflowError) as error:
+        raise ValueError(error) from error
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError("it does not map keys to values")
+    return value
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _float(text: str) -> float:
@@ -131,21 +141,19 @@ def _float(text: str) -> float:
 
 
 def _int(text: str) -> int:
-    return int(text) if len(text) <= LONGEST_INTEGER else _refuse(f"{text[:LONGEST_INTEGER]}...")
+    return int(text) if len(text) <= MAX_DIGITS else _refuse(f"{text[:MAX_DIGITS]}...")
 
 
 def _is_deep(content: Any) -> bool:
+    """Say whether lists and objects are nested in more than `MAX_DEPTH` levels."""
     level = [content]
-    for _ in range(DEEPEST):
-        inner = [one for one in level if isinstance(one, dict | list)]
-        level = [value for one in inner
-                 for value in (one.values() if isinstance(one, dict) else one)]  # fmt: skip
+    for _ in range(MAX_DEPTH):
+        inner = [value for value in level if isinstance(value, dict | list)]
+        level = [
+            item
+            for value in inner
+            for item in (value.values() if isinstance(value, dict) else value)
+        ]
         if not level:
             return False
     return True
-
-
-def _words(kinds: Kinds) -> str:
-    names = {str: "text", int: "integer", float: "number", bool: "truth value", dict: "object",
-             list: "list", type(None): "null"}  # fmt: skip
-    return " or ".join(names[kind] for kind in kinds)

@@ -1,4 +1,4 @@
-"""Where the runs of a study stand, from their status files."""
+"""Report the states of a study's runs, from their status files."""
 
 import socket
 import time
@@ -6,25 +6,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pods.runs.attempts import marks, peak_bytes, queued
+from pods.runs.attempts import peak_bytes, queued, recorded_changes
 from pods.runs.store import RunStore
-from pods.trouble import in_words
+from pods.system.errors import as_text
 
-SILENT_SECONDS = 1200.0  # after which a run on another machine is taken for lost
+SILENT_SECONDS = 1200.0  # without a heartbeat, after which a run on another machine is lost
 
 
 def state_of(store: RunStore, ours: bool = False, status: Mapping[str, Any] | None = None) -> str:
-    """The run's state; one that says `running` and is run by nobody is `lost`.
+    """Return the run's state; `lost` for one that says `running` although no process runs it.
 
     Args:
-        store: of the run.
-        ours: this process holds the run's lock, so that no other one on this machine runs it.
-        status: its status file, where that has been read.
+        ours: this process holds the run's lock, so no other one on this machine runs it.
+        status: content of its status file, if that has been read already.
     """
     status = store.status() if status is None else status
     if status["state"] != "running":
         return str(status["state"])
-    if not ours and store.is_held():  # from anywhere, where a shared disk keeps locks
+    if not ours and store.is_held():  # by any machine, if a shared disk supports locks
         return "running"
     if status.get("host") == socket.gethostname():
         return "lost"
@@ -32,17 +31,17 @@ def state_of(store: RunStore, ours: bool = False, status: Mapping[str, Any] | No
 
 
 def statuses(folders: Sequence[Path], memory: bool = False) -> list[dict[str, Any]]:
-    """One row a run; `peak_bytes` only where `memory` is asked for, which no table shows."""
+    """Return one row per run, with `peak_bytes` only if `memory` is set: no table shows it."""
     return [_row(RunStore(folder), memory) for folder in folders]
 
 
 def _row(store: RunStore, memory: bool) -> dict[str, Any]:
     status, error, changes = store.status(), None, list[str]()
     try:
-        changes = marks(store)
+        changes = recorded_changes(store)
         config = store.config()
         limit = config.budget.train_seconds
-        what = {
+        labels = {
             "arm": config.arm or config.sampler.rule,
             "n": config.nm.n,
             "m": config.nm.m,
@@ -50,14 +49,14 @@ def _row(store: RunStore, memory: bool) -> dict[str, Any]:
             "budget": f"{limit:g} s" if limit else f"{config.budget.max_steps} steps",
         }
     except (OSError, ValueError) as problem:  # one such run must not hide the others
-        what = {"arm": store.folder.parent.name, "n": "?", "m": "?", "seed": "?", "budget": "?"}
+        labels = {"arm": store.folder.parent.name, "n": "?", "m": "?", "seed": "?", "budget": "?"}
         error = f"cannot be read: {problem} ({store.folder})"
     try:
         state = state_of(store, status=status)
     except OSError as problem:
-        state, error = "lost", error or f"cannot be read: {in_words(problem)}"
+        state, error = "lost", error or f"cannot be read: {as_text(problem)}"
     return {
-        **what,
+        **labels,
         "state": state,
         "step": status.get("step", 0),
         "train_seconds": round(status.get("train_seconds", 0.0), 1),
@@ -72,7 +71,7 @@ def _row(store: RunStore, memory: bool) -> dict[str, Any]:
 
 
 def format_statuses(rows: Sequence[dict[str, Any]]) -> str:
-    """A table for a screen."""
+    """Return the rows as a table for a terminal."""
     return table(
         ("arm", "n→m", "seed", "state", "step", "train / budget", "accuracy", ""),
         [
@@ -92,16 +91,16 @@ def format_statuses(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _notes(row: dict[str, Any]) -> str:
-    """What is out of the ordinary about a run."""
+    """Return what is unusual about a run."""
     notes = [row["error"] or ""]
-    notes += [f"given to {row['queued']}"] if row["queued"] else []
+    notes += [f"submitted as {row['queued']}"] if row["queued"] else []
     notes += [f"{row['void_steps']} steps not applied"] if row["void_steps"] else []
     notes += [f"changed: {', '.join(row['changes'])}"] if row["changes"] else []
     return "; ".join(filter(None, notes))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need to be: the first to the left, numbers to the right.
+    """Align columns: the first, the last and names to the left, numbers to the right.
 
     >>> print(table(("arm", "seed", ""), [("pods", "3", "fine")]))
     arm   seed
@@ -120,7 +119,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for a person.
+    """Format seconds for a reader.
 
     >>> duration(75), duration(7500), duration(8)
     ('1 min 15 s', '2 h 05 min', '8 s')

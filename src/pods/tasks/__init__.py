@@ -1,1 +1,6 @@
-"""Tasks: problems with their answers, prompts, and the functions that grade completions."""
+"""Problems, prompts and rewards.
+
+`datasets/` reads questions and golds, `prompts.py` makes prompts of them, and `rewards.py` grades
+completions: `grading/` finds the answer, and the package `mathgrade` compares it with the gold. The
+engines that write completions are in `pods.engines`. Start reading in `load.py`.
+"""

@@ -1,7 +1,7 @@
-"""From the config's task to a `Task`, and what of its data a run uses.
+"""Loading of a task: its train pool, its test set and their graders.
 
-A run may be evaluated on another set than its task's own: its questions are put as those that are
-trained on, and graded by its own rules.
+A run may be evaluated on the test set of another task. Its questions are then worded like those
+that the run trains on, and graded by the rules of that set.
 """
 
 import hashlib
@@ -9,69 +9,56 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pods.config import TaskConfig
-from pods.records import Grader, Problem, Task
-from pods.tasks import amc23, chainsum, gsm8k, hendrycks_math
-from pods.tasks.grading import lenient_grader, math_grader, number_grader
-from pods.tasks.prompts import ask
-from pods.tasks.rows import left_out, read
+from pods.config.schema import TaskConfig
+from pods.tasks.datasets import amc23, chainsum, gsm8k, hendrycks_math
+from pods.tasks.datasets.splits import read_splits
+from pods.tasks.prompts import make_problems
+from pods.tasks.rewards import math_grader, number_grader
+from pods.types import Grader, Problem, Task
 
-POOLS = {
+TRAIN_SETS = {
     "gsm8k": (gsm8k.TRAIN, gsm8k.WORDING),
     "math": (hendrycks_math.TRAIN, hendrycks_math.WORDING),
 }
-TESTS = {"gsm8k": gsm8k.TEST, "math500": hendrycks_math.TEST, "amc23": amc23.TEST}
+TEST_SETS = {"gsm8k": gsm8k.TEST, "math500": hendrycks_math.TEST, "amc23": amc23.TEST}
 
 
 def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
-    """Load the task that the config names, and the set that it is evaluated on.
+    """Load the task that the config names, with the test set that it is evaluated on.
 
-    The first `few_shot` train rows become examples and leave the train pool.
-
-    Args:
-        config: of the task.
-        check: called while a grade is waited for; may raise.
+    Its graders call `check` repeatedly while they wait for a worker process; it may raise.
 
     Raises:
-        ValueError: its data cannot be found, or are malformed and not to be dropped.
+        ValueError: the data cannot be read, or are malformed where that is an error.
     """
     if config.name == "chainsum":
         assert config.train_size is not None and config.test_size is not None
         return chainsum.load(config.train_size, config.test_size, config.few_shot)
-    source, wording = POOLS[config.name]
-    splits = read(config, source, TESTS[config.evaluated_on()])
-    train, test = ask(config, wording, splits)
-    grader, examiner = _graders(config, check)
-    return Task(config.name, train, test, grader.grade, grader.ahead, examiner, left_out(splits))
+    source, wording = TRAIN_SETS[config.name]
+    train, test = read_splits(config, source, TEST_SETS[config.evaluated_on()])
+    problems = make_problems(config, wording, train, test)
+    dropped = train.malformed + test.malformed
+    return Task(config.name, *problems, *_graders(config, check), dropped)
 
 
 def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Grader]:
-    """Of the train pool and of the test set; answers of MATH have one set of workers for both."""
-    numbers = Grader(number_grader(config), lenient=lenient_grader(config))
-    names = (config.name, config.evaluated_on())
-    if names == ("gsm8k", "gsm8k"):
+    """Create the graders of train pool and test set; both share the workers that grade MATH."""
+    numbers = number_grader(config)
+    names = [str(config.name), config.evaluated_on()]
+    if names == ["gsm8k", "gsm8k"]:
         return numbers, numbers
-    maths = Grader(*math_grader(config, check))
+    maths = math_grader(config, check)
     train, test = (numbers if name == "gsm8k" else maths for name in names)
     return train, test
 
 
-def used(problems: Sequence[Problem], too_long: Sequence[str]) -> dict[str, Any]:
-    """What a run uses of one split, as its data.json has it.
+def data_record(problems: Sequence[Problem], too_long: Sequence[str]) -> dict[str, Any]:
+    """Describe the data that a run uses of one split, for its data.json.
 
-    Args:
-        problems: that it trains on, or is asked.
-        too_long: ids of those that it leaves out, since their prompts are too long.
-
-    Returns:
-        `problems`, how many; `sha256` of their ids, messages and golds in order; `too_long`.
+    The hash is of ids, messages and golds in order; `too_long` has the ids of dropped problems.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for problem in problems:
         messages = [[message["role"], message["content"]] for message in problem.messages]
-        found.update(json.dumps([problem.id, messages, problem.gold]).encode() + b"\n")
-    return {
-        "problems": len(problems),
-        "sha256": found.hexdigest(),
-        "too_long": list(too_long),
-    }
+        digest.update(json.dumps([problem.id, messages, problem.gold]).encode() + b"\n")
+    return {"problems": len(problems), "sha256": digest.hexdigest(), "too_long": list(too_long)}

@@ -1,28 +1,30 @@
-"""What the policy is told, shown and asked, and the token ids of it that it continues."""
+"""Prompts: the system message, few-shot examples and question of a problem, and their token ids."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pods.config import TaskConfig
-from pods.records import Message, Problem
-from pods.tasks.rows import Row, Split
+from pods.config.schema import TaskConfig
+from pods.tasks.datasets.splits import Row, Split
+from pods.types import Message, Problem
 
-TASK = """You are given a math question. Reason step by step and check your reasoning; then give \
-the answer {how}. Your reply is limited in length. """
-FORMS = {
-    "tag": TASK + """Reply in this form:
+INTRODUCTION = """You are given a math question. Reason step by step and check your reasoning; \
+then give the answer {how}. Your reply is limited in length. """
+SYSTEM_PROMPTS = {
+    "tag": INTRODUCTION
+    + """Reply in this form:
 <think>
 your reasoning
 </think>
 <answer>
 {what}
 </answer>""",
-    "hash": TASK + """End your reply with a line of this form:
+    "hash": INTRODUCTION
+    + """End your reply with a line of this form:
 #### {what}""",
     # Qwen's own instruction for its models: https://github.com/QwenLM/Qwen2.5-Math, README
     "boxed": "Please reason step by step, and put your final answer within \\boxed{{}}.",
-}  # fmt: skip
+}
 REPLIES = {
     "tag": "<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>",
     "hash": "{reasoning}\n#### {answer}",
@@ -32,14 +34,14 @@ REPLIES = {
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How a task is put, in training and in evaluation alike: one policy has one prompt."""
+    """The wording of a task, the same in training and in evaluation."""
 
     how: str
-    """The answer is to be given, such as "as a single number"."""
+    """The requested form of the answer, such as "as a single number"."""
     what: str
-    """Stands in the answer's place in the form, such as "the number"."""
+    """Placeholder for the answer in the form of the reply, such as "the number"."""
     reasoning: Callable[[str], str]
-    """Of a worked solution, for the examples: without the answer's mark."""
+    """Removes the mark of the answer from a worked solution, for few-shot examples."""
 
 
 class ChatTokenizer(Protocol):
@@ -52,64 +54,43 @@ class ChatTokenizer(Protocol):
         ...
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Text to token ids."""
+        """Convert text to token ids."""
         ...
 
 
-def system(answer_format: str, how: str, what: str) -> str:
-    r"""What the policy is told before any question: the form of a reply.
+def make_problems(
+    config: TaskConfig, wording: Wording, train: Split, test: Split
+) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """Make problems of rows; the first `few_shot` train rows become examples instead.
 
-    Args:
-        answer_format: tag, hash or boxed.
-        how: the answer is to be given, such as "as a single number".
-        what: stands in its place in the form, such as "the number".
-
-    >>> print(system("hash", "as a single number", "the number").splitlines()[-1])
-    #### the number
-    """
-    return FORMS[answer_format].format(how=how, what=what)
-
-
-def reply(answer_format: str, reasoning: str, answer: str) -> str:
-    r"""A solved example in the form that the prompt asks for.
-
-    >>> reply("boxed", "6 * 3 = 18", "18")
-    '6 * 3 = 18\n\\boxed{18}'
-    """
-    return REPLIES[answer_format].format(reasoning=reasoning, answer=answer)
-
-
-def ask(config: TaskConfig, wording: Wording, splits: Sequence[Split]) -> list[tuple[Problem, ...]]:
-    """Make problems of rows; the first `few_shot` train rows become examples and are not asked.
-
-    Args:
-        config: of the task.
-        wording: of what is trained on.
-        splits: train and test.
+    The wording is that of the training task, also for another test set.
 
     Raises:
-        ValueError: no train row is left beside the examples.
+        ValueError: no train row is left besides the examples.
     """
-    train, test = (split.rows for split in splits)
-    shown, train = train[: config.few_shot], train[config.few_shot :]
-    if not train:
-        raise ValueError(f"task.few_shot={config.few_shot}: all {len(shown)} train rows are "
-                         "examples; none is left to train on")  # fmt: skip
-    told = system(config.answer_format, wording.how, wording.what)
-    head: list[Message] = [{"role": "system", "content": told}]
-    for row in shown:
-        solved = reply(config.answer_format, wording.reasoning(row.solution), row.answer)
+    if len(train.rows) <= config.few_shot:
+        raise ValueError(
+            f"task.few_shot={config.few_shot}: must be less than {len(train.rows)}, "
+            f"the number of usable rows in {train.location}"
+        )
+    system = SYSTEM_PROMPTS[config.answer_format].format(how=wording.how, what=wording.what)
+    head: list[Message] = [{"role": "system", "content": system}]
+    for row in train.rows[: config.few_shot]:
+        reply = REPLIES[config.answer_format].format(
+            reasoning=wording.reasoning(row.solution), answer=row.answer
+        )
         head.append({"role": "user", "content": row.question})
-        head.append({"role": "assistant", "content": solved})
+        head.append({"role": "assistant", "content": reply})
 
     def problem(split: str, row: Row) -> Problem:
         messages = (*head, {"role": "user", "content": row.question})
         return Problem(f"{split}-{row.index:05d}", messages, row.gold)
 
-    return [
-        tuple(problem("train", row) for row in train[: config.train_size]),
-        tuple(problem("test", row) for row in test[: config.test_size]),
-    ]
+    pool = train.rows[config.few_shot :]
+    return (
+        tuple(problem("train", row) for row in pool[: config.train_size]),
+        tuple(problem("test", row) for row in test.rows[: config.test_size]),
+    )
 
 
 def prompt_ids(problem: Problem, tokenizer: ChatTokenizer) -> tuple[int, ...]:
@@ -129,13 +110,13 @@ def prompt_ids(problem: Problem, tokenizer: ChatTokenizer) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def fitting(
+def drop_long_prompts(
     problems: Sequence[Problem], tokenizer: ChatTokenizer, limit: int
 ) -> tuple[tuple[Problem, ...], tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Leave out problems whose prompt is longer than `limit` tokens.
+    """Drop problems whose prompt is longer than `limit` tokens.
 
     Returns:
-        The problems that fit, the token ids of each, and the ids of the problems left out.
+        The problems that fit, the token ids of each, and the ids of the problems that were dropped.
     """
     encoded = [(problem, prompt_ids(problem, tokenizer)) for problem in problems]
     fit = [(problem, ids) for problem, ids in encoded if len(ids) <= limit]

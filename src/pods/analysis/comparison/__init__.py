@@ -1,1 +1,5 @@
-"""Which arm is better: contrasts with intervals and tests, speed-ups, and the words for them."""
+"""Which arm is better: contrasts with intervals and tests, speed-ups to targets, verdicts.
+
+Start reading in `compare.py`, which makes the tables. `contrasts.py` chooses the runs that are set
+against each other; `verdicts.py` and `formatting.py` present the result.
+"""

@@ -1,51 +1,61 @@
-"""`pods compare`: which arm is higher at an equal budget, by how much, and how sure that is.
+"""Compare arms at an equal budget: which one is higher, by how much, and how certain that is.
 
-A contrast is one arm against another, its baseline. Where the seed decides prompts and draws, runs
-are paired over the seeds that both arms have; else they are two samples. Claims are tested as
-families: every contrast's p for one outcome, adjusted by Holm.
+A contrast is one arm against another one, its baseline. Where the seed decides prompts and draws,
+runs are paired over the seeds that both arms have; else they are two samples. The p values of all
+contrasts for one outcome are a family and adjusted by Holm's method.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pods.analysis import outcomes, power, resampling
-from pods.analysis.comparison.contrasts import Contrast, arms_of, contrast_of
-from pods.analysis.comparison.questions import question_differences
-from pods.analysis.comparison.speedup import Row, default_targets, speedups, timed
-from pods.analysis.load import Study
-from pods.analysis.outcomes import OUTCOMES, RunCurve, Window
-from pods.analysis.statistics import holm, paired_t, spread, welch_t
+from pods.analysis import outcomes
+from pods.analysis.comparison.contrasts import Contrast, choose, contrast_of
+from pods.analysis.comparison.speedup import default_targets, measured_targets, speedups
+from pods.analysis.outcomes import OUTCOMES, ROUNDING, RunCurve, Window
+from pods.analysis.resampling import (
+    ExactTest,
+    Indices,
+    percentile_interval,
+    permutation,
+    resamples,
+    sign_flip,
+)
+from pods.analysis.statistics import detectable, holm, runs_needed, spread, t_test
+from pods.analysis.study import Study
 
 DRAWS = 10_000
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that `pods compare` found, as tables; accuracies are fractions."""
+    """The result of a comparison, as tables; accuracies are fractions."""
 
     study: Study
     window: Window
-    """Outcomes are measured in it."""
+    """The training time in which outcomes are measured."""
     arms: pd.DataFrame
-    """A row an arm: series, n, left_out, and mean, stderr, 95 % t interval and interquartile mean
-    of each outcome over its runs; plain_mean: of the evaluations after time 0."""
+    """One row per arm: series, n, left_out, and mean, stderr, 95 % t interval and interquartile
+    mean of each outcome over its runs; plain_mean: the mean of the evaluations after time 0."""
     contrasts: pd.DataFrame
-    """A row a (contrast, outcome): `_tests`; p_holm and exact_p_holm within the outcome."""
+    """One row per (contrast, outcome), see `_tests`; p_holm and exact_p_holm are adjusted within
+    the outcome."""
     speedups: pd.DataFrame
-    """A row a (contrast, target): `speedup.speedups`."""
+    """One row per (contrast, target), see `speedup.speedups`."""
     questions: pd.DataFrame
-    """A row a contrast: `question_differences`."""
+    """One row per contrast, see `question_differences`."""
     left_out: list[str]
-    """Runs that did not count, each with the reason."""
+    """Runs that were not used, each with the reason."""
     given_targets: bool
-    """The user chose the targets."""
+    """The targets were chosen by the user."""
     draws: int
+    """Number of bootstrap resamples."""
     seed: int
-    """Of resampling."""
+    """Seed of the resampling."""
 
 
 def compare(
@@ -55,70 +65,75 @@ def compare(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Comparison:
-    """Compare the first arm with each of the others, or every two where none is named.
+    """Compare the first arm with each of the others; without names, each arm with the GRPO arm.
 
     Args:
-        study: read and checked.
-        arms: each an arm's label, a rule, or the name of a curve ("pods", "pods 64->16").
-        targets: accuracies to time; otherwise those of `default_targets` that are `timed`.
-        draws: of the bootstrap.
-        seed: of the bootstrap; a contrast has its own draws, whatever else is compared.
+        study: a loaded study.
+        arms: labels of arms, rules, or names of curves ("pods", "pods 64->16"); see `choose`.
+        targets: accuracies to time; default: those of `default_targets` that are measured.
+        draws: number of bootstrap resamples.
+        seed: of the bootstrap; the draws of a contrast do not depend on other contrasts.
 
     Raises:
-        ValueError: an arm is unknown, ambiguous, named twice, or has no complete run; fewer than
-            two arms; a target is no accuracy.
+        ValueError: see `choose`; or a target is no accuracy.
     """
     for target in targets or ():
         if not 0 < target <= 1:
-            raise ValueError(f"target={target:g}: an accuracy is above 0 and at most 1")
-    runs, left_out = arms_of(study, arms)
-    span = outcomes.window(curve for arm in runs for curve in arm)
-    pairs = [(runs[0], other) for other in runs[1:]] if arms else itertools.combinations(runs, 2)
-    contrasts = [contrast_of(ours, theirs, study.seeded) for ours, theirs in pairs]
-    levels = default_targets(runs, span) if targets is None else sorted(set(targets))
-    tests, speed, asked = [], [], []
-    for contrast in contrasts:
-        n = [len(contrast.ours)] if contrast.paired else [len(contrast.ours), len(contrast.theirs)]
-        places = resampling.resamples(n, draws, seed)
-        tests += [{**contrast.names, **row} for row in _tests(contrast, span, places, seed)]
-        arms_here = (contrast.ours, contrast.theirs)
-        wanted = timed(arms_here, levels, span) if targets is None else levels
-        rows = speedups(*arms_here, wanted, span, (places[0], places[-1]))
-        speed += [{**contrast.names, **row} for row in rows]
-        asked += [
-            {**contrast.names, **row} for row in question_differences(contrast, study.questions)
-        ]
+            raise ValueError(f"target={target:g}: must be an accuracy above 0 and at most 1")
+    curves, pairs, left_out = choose(study, arms or ())
+    span = outcomes.window(curve for arm in curves.values() for curve in arm)
+    levels = default_targets(curves.values(), span) if targets is None else sorted({*targets})
+    tests, speed, questions = [], [], []
+    for arm, baseline in pairs:
+        contrast = contrast_of(curves[arm], curves[baseline], study.seeded)
+        sides = (contrast.ours, contrast.theirs)
+        sizes = [len(side) for side in (sides[:1] if contrast.paired else sides)]
+        indices = resamples(sizes, draws, seed)
+        tests += [contrast.names | row for row in _tests(contrast, span, indices, seed)]
+        timed = measured_targets(sides, levels, span) if targets is None else levels
+        rows = speedups(*sides, timed, span, (indices[0], indices[-1]))
+        speed += [contrast.names | row for row in rows]
+        answers = question_differences(contrast, study.questions)
+        questions += [contrast.names | row for row in answers]
         left_out += contrast.left_out
     return Comparison(
-        study, span, _table_of_arms(study, runs, span), _adjusted(pd.DataFrame(tests)),
-        pd.DataFrame(speed), pd.DataFrame(asked), left_out, targets is not None, draws, seed,
-    )  # fmt: skip
+        study=study,
+        window=span,
+        arms=_arm_table(study, curves, span),
+        contrasts=_adjusted(pd.DataFrame(tests)),
+        speedups=pd.DataFrame(speed),
+        questions=pd.DataFrame(questions),
+        left_out=left_out,
+        given_targets=targets is not None,
+        draws=draws,
+        seed=seed,
+    )
 
 
 def _tests(
-    contrast: Contrast, span: Window, places: Sequence[resampling.Indices], seed: int
+    contrast: Contrast, span: Window, indices: Sequence[Indices], seed: int
 ) -> Iterator[Row]:
-    """A row an outcome: estimate = arm - baseline, its intervals, tests and power."""
+    """Yield one row per outcome: estimate = arm - baseline, its intervals, tests and power."""
     for outcome in OUTCOMES:
         measure = getattr(outcomes, outcome)
-        ours, theirs = (np.array([measure(curve, span) for curve in arm])
-                        for arm in (contrast.ours, contrast.theirs))  # fmt: skip
-        exact = boot = None
-        enough = min(len(ours), len(theirs)) > 1
-        if contrast.paired:
-            pairs = ours - theirs
-            test, needed = paired_t(pairs), power.pairs_needed(pairs)
-            exact = resampling.sign_flip(pairs, seed)
-            boot = pairs[places[0]].mean(1)
-        else:
-            test = welch_t(ours, theirs)
-            needed = power.runs_needed(ours, theirs) if enough else np.nan
-            if enough:
-                exact = resampling.permutation(ours, theirs, seed)
-                boot = ours[places[0]].mean(1) - theirs[places[1]].mean(1)
+        ours, theirs = (
+            np.array([measure(curve, span) for curve in side])
+            for side in (contrast.ours, contrast.theirs)
+        )
+        samples = (ours - theirs,) if contrast.paired else (ours, theirs)
+        enough = min(map(len, samples)) > 1
+        test = t_test(*samples)
+        exact = ExactTest(np.nan, np.nan, np.nan)
+        if enough:
+            exact = (
+                sign_flip(ours - theirs, seed)
+                if contrast.paired
+                else permutation(ours, theirs, seed)
+            )
         low = high = np.nan
-        if boot is not None and not np.isnan(test.p):  # no spread: no interval of any kind
-            low, high = resampling.percentile_interval(boot)
+        if not np.isnan(test.p):  # without spread there is no interval of any kind
+            means = [x[drawn].mean(1) for x, drawn in zip(samples, indices, strict=True)]
+            low, high = percentile_interval(means[0] if contrast.paired else means[0] - means[1])
         yield {
             "outcome": outcome,
             "design": "paired" if contrast.paired else "unpaired",
@@ -127,22 +142,44 @@ def _tests(
             "left_out": len(contrast.left_out),
             "mean": ours.mean(),
             "baseline_mean": theirs.mean(),
-            "estimate": test.estimate,
-            "stderr": test.stderr,
-            "df": test.df,
-            "low": test.low,
-            "high": test.high,
+            **asdict(test),
             "bootstrap_low": low,
             "bootstrap_high": high,
             "higher": (ours > theirs).sum() if contrast.paired else np.nan,
             "lower": (ours < theirs).sum() if contrast.paired else np.nan,
-            "p": test.p,
-            "exact_p": exact.p if exact else np.nan,
-            "exact_smallest": exact.smallest if exact else np.nan,
-            "exact_drawn": exact.drawn if exact else np.nan,
-            "runs_needed": needed,
-            "detectable": power.detectable(test.stderr, test.df),
+            **{f"exact_{name}": value for name, value in asdict(exact).items()},
+            "runs_needed": runs_needed(*samples) if enough else np.nan,
+            "detectable": detectable(test.stderr, test.df),
         }
+
+
+def question_differences(contrast: Contrast, answers: pd.DataFrame) -> Iterator[Row]:
+    """Compare the last evaluations question by question, given these runs.
+
+    The error is over questions (Miller 2024, arXiv:2411.00640, section 4.2): it says how much the
+    difference would vary on other questions of the kind, and nothing about other seeds.
+    """
+    sides = (contrast.ours, contrast.theirs)
+    ours, theirs = (
+        answers[answers.run.isin([curve.run for curve in side])].groupby("question").correct.mean()
+        for side in sides
+    )
+    difference = (ours - theirs).dropna()
+    if len(difference) < 2:
+        return
+    test = t_test(difference.to_numpy(float))
+    unequal = difference[difference.abs() > ROUNDING]
+    yield {
+        "questions": len(difference),
+        "unshared": len(ours.index.symmetric_difference(theirs.index)),
+        "estimate": test.estimate,
+        "stderr": test.stderr,
+        "low": test.low,
+        "high": test.high,
+        "better": (unequal > 0).sum(),
+        "worse": (unequal < 0).sum(),
+        "equal": len(difference) - len(unequal),
+    }
 
 
 def _adjusted(tests: pd.DataFrame) -> pd.DataFrame:
@@ -153,13 +190,13 @@ def _adjusted(tests: pd.DataFrame) -> pd.DataFrame:
     return tests
 
 
-def _table_of_arms(study: Study, arms: Sequence[Sequence[RunCurve]], span: Window) -> pd.DataFrame:
+def _arm_table(study: Study, arms: dict[str, list[RunCurve]], span: Window) -> pd.DataFrame:
     rows = []
-    for arm in arms:
-        total = int((study.runs.series == arm[0].series).sum())
-        row: Row = {"series": arm[0].series, "n": len(arm), "left_out": total - len(arm)}
+    for series, curves in arms.items():
+        total = int((study.runs.series == series).sum())
+        row: Row = {"series": series, "n": len(curves), "left_out": total - len(curves)}
         for name in (*OUTCOMES, "plain_mean"):
             measure = getattr(outcomes, name)
-            row |= spread(name, np.array([measure(curve, span) for curve in arm]))
+            row |= spread(name, np.array([measure(curve, span) for curve in curves]))
         rows.append(row)
     return pd.DataFrame(rows)

@@ -1,86 +1,113 @@
-"""Which runs are compared: the arms that a user names, and the pairs that their seeds make."""
+"""Choose which runs are compared: the arms that a user names, their baseline, pairs over seeds."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from pods.analysis.load import Study
 from pods.analysis.outcomes import RunCurve, run_curves
+from pods.analysis.study import Study
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """The runs of one arm against those of its baseline, in pairs where paired."""
+    """The runs of one arm against those of its baseline, one beside the other where paired."""
 
     ours: list[RunCurve]
     theirs: list[RunCurve]
     paired: bool
     left_out: list[str]
+    """Runs without a partner, each with the reason."""
 
     @property
     def names(self) -> dict[str, str]:
-        """Columns that say which contrast a row is of."""
+        """The columns that identify the contrast in a table."""
         return {"series": self.ours[0].series, "baseline": self.theirs[0].series}
 
 
 def resolve(study: Study, word: str) -> str:
-    """The curve that a user means by an arm's label, a rule, or a name, with -> for → if they like.
+    """Find the curve meant by an arm's label, a rule, or a curve's name (-> may stand for →).
 
     Raises:
-        ValueError: none or several fit; the message lists what there is.
+        ValueError: no curve fits, or several do; the message lists the candidates.
     """
-    wanted = word.replace("->", "→").strip()
-    series = list(dict.fromkeys(study.runs.series))
-    if wanted in series:
-        return wanted
-    runs = study.runs
-    fits = runs[(runs.arm == wanted) | (runs.rule == wanted)
-                | (runs.series.str.partition(",")[0] == wanted)]  # fmt: skip
-    found = list(dict.fromkeys(fits.series))
-    if len(found) != 1:
-        what = "is ambiguous" if found else "is unknown"
-        raise ValueError(f"arm {word!r} {what}; there are: "
-                         f"{' | '.join(found or series)}")  # fmt: skip
-    return str(found[0])
+    name = word.replace("->", "→").strip()
+    runs, series = study.runs, list(dict.fromkeys(study.runs.series))
+    if name in series:
+        return name
+    fits = (runs.arm == name) | (runs.rule == name) | (runs.series.str.partition(",")[0] == name)
+    matches = list(dict.fromkeys(runs.series[fits]))
+    if len(matches) != 1:
+        fault = "is ambiguous" if matches else "is unknown"
+        raise ValueError(f"arm {word!r} {fault}: must be one of {' | '.join(matches or series)}")
+    return str(matches[0])
 
 
-def arms_of(study: Study, words: Sequence[str] | None) -> tuple[list[list[RunCurve]], list[str]]:
-    """The complete runs of each arm, and what is left out."""
-    if words and len(words) == 1:
-        there = " | ".join(dict.fromkeys(study.runs.series))
-        raise ValueError(f"{words[0]!r} alone: name two arms or more, or none for every pair; "
-                         f"there are: {there}")  # fmt: skip
-    names = [resolve(study, word) for word in words or dict.fromkeys(study.runs.series)]
-    if len(set(names)) < len(names):
-        raise ValueError(f"an arm is named twice: {', '.join(names)}")
-    whole = {name: run_curves(study, name) for name in names}
-    taken = {curve.run for curves in whole.values() for curve in curves}
-    rows: list[Any] = list(study.runs.itertuples())
+def default_baseline(study: Study) -> str | None:
+    """Return the GRPO arm: the only curve labelled `grpo`, else the only one with n = m."""
+    runs = study.runs[study.runs.complete]
+    for fits in (runs.arm == "grpo", (runs.rule == "all") & (runs.n == runs.m)):
+        names = runs.series[fits].unique()
+        if len(names) == 1:
+            return str(names[0])
+    return None
+
+
+def choose(
+    study: Study, words: Sequence[str]
+) -> tuple[dict[str, list[RunCurve]], list[tuple[str, str]], list[str]]:
+    """Choose the arms, and the pairs of them that are compared.
+
+    The first named arm is compared with each of the others, and a single one with the default
+    baseline. If none is named, every arm is compared with the default baseline, or, in a study
+    without one, every two arms with each other.
+
+    Returns:
+        The complete runs of each arm; (arm, baseline) pairs; runs that are left out.
+
+    Raises:
+        ValueError: an arm is unknown, ambiguous, named twice or without a complete run, or there
+            are fewer than two arms.
+    """
+    baseline = default_baseline(study)
+    names = [resolve(study, word) for word in words]
+    if len(names) == 1 and baseline is not None:
+        names.append(baseline)
+    if len(set(names)) < len(names) or len(names) == 1:
+        present = " | ".join(dict.fromkeys(study.runs.series))
+        raise ValueError(f"arms={' '.join(words)}: must be two or more different ones of {present}")
+    curves = {name: run_curves(study, name) for name in names or dict.fromkeys(study.runs.series)}
+    used = {curve.run for arm in curves.values() for curve in arm}
     left_out = [
-        f"{run.series} seed {run.seed}: not complete ({run.run})"
-        for run in rows
-        if run.series in names and run.run not in taken
+        f"{series} seed {seed}: not complete ({run})"
+        for series, seed, run in study.runs[["series", "seed", "run"]].itertuples(index=False)
+        if series in curves and run not in used
     ]
-    empty = [name for name in names if not whole[name]]
-    if words and empty:
+    empty = [name for name in names if not curves[name]]
+    if empty:
         raise ValueError(f"arm {empty[0]!r} has no complete run")
-    arms = [curves for curves in whole.values() if curves]
+    arms = {name: runs for name, runs in curves.items() if runs}
     if len(arms) < 2:
-        raise ValueError(f"a comparison wants two arms with complete runs; there are: "
-                         f"{' | '.join(c[0].series for c in arms) or 'none'}")  # fmt: skip
-    return arms, left_out
+        raise ValueError(
+            "a comparison needs two arms with complete runs; the study has: "
+            f"{' | '.join(arms) or 'none'}"
+        )
+    if names:
+        return arms, [(names[0], other) for other in names[1:]], left_out
+    if baseline is None:
+        return arms, list(itertools.combinations(arms, 2)), left_out
+    return arms, [(name, baseline) for name in arms if name != baseline], left_out
 
 
 def contrast_of(ours: list[RunCurve], theirs: list[RunCurve], seeded: bool) -> Contrast:
-    """Pair over shared seeds where seeds mean anything and at least two are shared."""
+    """Pair runs over shared seeds, if seeds mean anything and at least two are shared."""
     one, other = ({curve.seed: curve for curve in arm} for arm in (ours, theirs))
     shared = sorted(one.keys() & other.keys())
     if not seeded or len(shared) < 2:
         return Contrast(ours, theirs, False, [])
-    lost = [
-        f"{curve.series} seed {curve.seed}: no such seed of {partner[0].series}"
+    left_out = [
+        f"{curve.series} seed {curve.seed}: {partner[0].series} has no such seed"
         for arm, partner in ((ours, theirs), (theirs, ours))
         for curve in arm
         if curve.seed not in shared
     ]
-    return Contrast([one[s] for s in shared], [other[s] for s in shared], True, lost)
+    return Contrast([one[s] for s in shared], [other[s] for s in shared], True, left_out)

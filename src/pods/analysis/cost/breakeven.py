@@ -1,126 +1,155 @@
-"""What a dearer step must learn to be worth its time, and whether it does: which arm wins, and why.
+"""Break-even of two arms: the steps that the expensive one saves, and how much more a step costs.
 
-Of two arms the one with the longer step, `dear`, wins where it needs fewer steps by more than its
-step costs more: factor = (steps of cheap / steps of dear) / (seconds of dear / seconds of cheap).
-
-Shapes: S = runs of an arm.
+The number of steps is that of `pods compare`: the steps ratio to each accuracy that it times. The
+expensive arm is faster where speed-up = steps ratio / (its seconds per step / the cheaper arm's) is
+above 1.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from pods.analysis.cost.gain import LEAST_RISE, Gain, common_targets, gain, measured_only
+from pods.analysis.comparison.speedup import Row, default_targets, measured_targets, speedups
 from pods.analysis.cost.model import CostModel, predict
-from pods.analysis.outcomes import RunCurve
+from pods.analysis.outcomes import mean_curve, run_curves, window
+from pods.analysis.resampling import resamples
 from pods.analysis.statistics import mean_and_stderr
+from pods.analysis.study import Study
 
-LEAST_RUNS = 3  # of an arm
-Curves = Callable[[str], Sequence[RunCurve]]
+LEAST_RUNS = 3  # complete runs per arm
+LEAST_RISE = 0.02  # in accuracy above the start; noise alone crosses lower targets
+MARGIN = 1.05  # a smaller speed-up is no verdict
+DRAWS = 10_000  # as in `pods compare`
+PAIR = (
+    "expensive",
+    "cheaper",
+    "seconds",
+    "cheaper_seconds",
+    "cost",
+    "cost_stderr",
+    "measured",
+    "outside",
+)
+TARGET = ("target", "steps_ratio", "speedup", "low", "high", "winner", "verdict")
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What a step of one arm costs."""
+    """The cost of one arm's steps."""
 
     name: str
-    """Its series, or n→m where no run has these."""
-    n: int
-    m: int
-    seconds: pd.Series
-    """(S,) mean seconds a step, by run; one predicted value where there are none."""
+    """The name of its series, or n→m without runs."""
+    seconds: float
+    """Mean seconds per step over runs, or as predicted without runs."""
+    stderr: float
+    """Standard error of that mean; NaN with fewer than two runs."""
     phases: dict[str, float]
-    measured: bool
-    outside: bool
-    """Predicted, and outside of what was measured."""
-
-    @property
-    def mean(self) -> float:
-        """Seconds a step."""
-        return float(self.seconds.mean())
-
-    @property
-    def stderr(self) -> float:
-        """Of the mean over runs; NaN where there are not two."""
-        return float(mean_and_stderr(self.seconds.to_numpy(float)[:, None])[1][0])
+    """Mean seconds of each phase."""
+    runs: frozenset[str] = frozenset()
+    """Names of the measured runs."""
+    outside: bool = False
+    """True if predicted outside the measured range."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two arms on one machine."""
-
-    dear: Arm
-    cheap: Arm
-    gain: Gain | None
-    why_not: str
-    """Why there is no measured gain."""
-
-    @property
-    def cost(self) -> tuple[float, float]:
-        """Steps of cheap that a step of dear costs, and its standard error (NaN: not known)."""
-        ratio = self.dear.mean / self.cheap.mean
-        one, other = (arm.stderr / arm.mean for arm in (self.dear, self.cheap))
-        return ratio, ratio * float(np.hypot(one, other))
-
-    @property
-    def extra(self) -> dict[str, float]:
-        """Seconds that each phase takes longer in dear than in cheap, the largest first."""
-        both = self.dear.phases.keys() & self.cheap.phases.keys()
-        more = {phase: self.dear.phases[phase] - self.cheap.phases[phase] for phase in both}
-        return dict(sorted(more.items(), key=lambda item: -abs(item[1])))
-
-
-def pairs(model: CostModel, curves_of: Curves, cells: Sequence[tuple[int, int]]) -> Iterator[Pair]:
-    """Each (n, m) with m < n against m→m (fewer rollouts) and n→n (all trained on).
+def break_even(
+    model: CostModel, study: Study | None, nm: Sequence[tuple[int, int]]
+) -> pd.DataFrame:
+    """Pair each (n, m) with m→m (fewer rollouts) and n→n (all of them trained on).
 
     Args:
-        model: of the runs.
-        curves_of: gives the complete runs of a series.
-        cells: (n, m); those that have runs are taken as measured, others from the fit, and what
-            cannot be told is left out, as are arms whose steps do not all cost alike.
+        model: the fits of one setting.
+        study: has the accuracies of its runs; None: there are none.
+        nm: sizes, of which those with m < n are paired. Sizes without steady runs are predicted,
+            and left out where the fit does not identify them.
+
+    Returns:
+        One row per pair and accuracy that both arms reach, or one row per pair without any:
+        expensive, cheaper (names), seconds and cheaper_seconds (per step), cost (their ratio),
+        cost_stderr, measured (False: an arm is predicted), outside (the measured range), target
+        (accuracy), steps_ratio (median steps of the cheaper arm / those of the expensive one),
+        speedup (steps ratio / cost), low and high (the 95 % interval of the speed-up in seconds, by
+        `pods compare`), winner (empty: undecided), verdict (of all targets), and by phase
+        extra/PHASE, the extra seconds of the expensive arm.
     """
-    for n, m in cells:
-        for size in (m, n) if m < n else ():
-            for ours in _arms(model, n, m):
-                for theirs in _arms(model, size, size):
-                    if not np.isnan(ours.mean + theirs.mean):
-                        yield weigh(curves_of, ours, theirs)
+    rows = [
+        row
+        for n, m in nm
+        for size in ((m, n) if m < n else ())
+        for one in _arms(model, n, m)
+        for other in _arms(model, size, size)
+        if not math.isnan(one.seconds + other.seconds)
+        for row in weigh(study, one, other)
+    ]
+    extra = [f"extra/{phase}" for phase in model.phases]
+    return pd.DataFrame(rows, columns=[*PAIR, *TARGET, *extra])
 
 
 def _arms(model: CostModel, n: int, m: int) -> list[Arm]:
     runs = model.steady
-    found = [
-        Arm(str(series), n, m, of.set_index("run").seconds,
-            {phase: float(of[f"seconds/{phase}"].mean()) for phase in model.phases},
-            measured=True, outside=False)
-        for series, of in runs[(runs.n == n) & (runs.m == m)].groupby("series", sort=False)
-    ]  # fmt: skip
-    if found:
-        return found
-    guess = predict(model, n, m)
-    seconds = pd.Series([guess.seconds])
-    return [Arm(f"{n}→{m}", n, m, seconds, guess.phases, measured=False, outside=guess.outside)]
+    arms = []
+    for series, of in runs[(runs.n == n) & (runs.m == m)].groupby("series", sort=False):
+        mean, stderr = mean_and_stderr(of.seconds.to_numpy(float)[:, None])
+        phases = {phase: float(of[f"seconds/{phase}"].mean()) for phase in model.phases}
+        arms.append(Arm(str(series), float(mean[0]), float(stderr[0]), phases, frozenset(of.run)))
+    if arms:
+        return arms
+    step = predict(model, n, m)
+    return [Arm(f"{n}→{m}", step.seconds, math.nan, step.phases, outside=step.outside)]
 
 
-def weigh(curves_of: Curves, one: Arm, other: Arm) -> Pair:
-    """Cost of one arm's step in the other's, and the gain where both ran often enough."""
-    dear, cheap = sorted((one, other), key=lambda arm: -arm.mean)
-    if not (dear.measured and cheap.measured):
-        return Pair(dear, cheap, None, "not both were run")
-    curves = [
-        [curve for curve in curves_of(arm.name) if curve.run in arm.seconds.index]
-        for arm in (dear, cheap)
+def weigh(study: Study | None, one: Arm, other: Arm) -> list[Row]:
+    """Compare two arms' costs per step, and the steps that they need where both have runs."""
+    expensive, cheaper = sorted((one, other), key=lambda arm: -arm.seconds)
+    cost = expensive.seconds / cheaper.seconds
+    errors = [arm.stderr / arm.seconds for arm in (expensive, cheaper)]
+    both = bool(one.runs and other.runs)
+    pair = {
+        "expensive": expensive.name,
+        "cheaper": cheaper.name,
+        "seconds": expensive.seconds,
+        "cheaper_seconds": cheaper.seconds,
+        "cost": cost,
+        "cost_stderr": cost * math.hypot(*errors),
+        "measured": both,
+        "outside": one.outside or other.outside,
+        **{f"extra/{k}": s - cheaper.phases[k] for k, s in expensive.phases.items()},
+    }
+    if not both:
+        return [{**pair, "verdict": "predicted, each phase by its own fit"}]
+    targets = _targets(study, expensive, cheaper) if study else "no accuracies"
+    if isinstance(targets, str):
+        return [{**pair, "verdict": f"not timed: {targets}"}]
+    for target in targets:
+        speedup = target["speedup"] = target["steps_ratio"] / cost
+        slower = speedup < 1 / MARGIN and target["high"] < 1
+        faster = speedup > MARGIN and target["low"] > 1
+        target["winner"] = "expensive" if faster else "cheaper" if slower else ""
+    winners = {target["winner"] for target in targets} - {""}
+    verdict = "depends on the accuracy" if len(winners) == 2 else "".join(winners) or "undecided"
+    return [{**pair, **target, "verdict": verdict} for target in targets]
+
+
+def _targets(study: Study, expensive: Arm, cheaper: Arm) -> list[Row] | str:
+    """Return the accuracies that half of both arms' runs reach, or why there are none."""
+    arms = [
+        [curve for curve in run_curves(study, arm.name) if curve.run in arm.runs]
+        for arm in (expensive, cheaper)
     ]
-    if min(map(len, curves)) < LEAST_RUNS:
-        return Pair(dear, cheap, None, f"under {LEAST_RUNS} complete runs of one")
-    targets = common_targets(curves)
-    if not len(targets):
-        return Pair(dear, cheap, None, f"under {100 * LEAST_RISE:g} points are learned")
-    targets = measured_only(curves, targets)
-    if not len(targets):
-        return Pair(dear, cheap, None, "what both reach comes before the first checkpoint")
-    seconds = [arm.seconds[[curve.run for curve in of_arm]].to_numpy(float)
-               for arm, of_arm in zip((dear, cheap), curves, strict=True)]  # fmt: skip
-    return Pair(dear, cheap, gain(curves, seconds, targets), "")
+    if min(map(len, arms)) < LEAST_RUNS:
+        return f"an arm has fewer than {LEAST_RUNS} complete runs"
+    span = window(curve for arm in arms for curve in arm)
+    paired = study.seeded and len({tuple(curve.seed for curve in arm) for arm in arms}) == 1
+    draws = resamples([len(arm) for arm in arms[: 1 if paired else 2]], DRAWS, seed=0)
+    levels = measured_targets(arms, default_targets(arms, span), span)
+    start = max(float(mean_curve(arm, np.array([span.start]))[0]) for arm in arms)
+    targets = [
+        {name: row[name] for name in ("target", "steps_ratio", "low", "high")}
+        for row in speedups(arms[0], arms[1], levels, span, (draws[0], draws[-1]))
+        if 0 < row.get("steps_ratio", math.nan) < math.inf
+        and row["target"] >= start + LEAST_RISE
+        and measured_targets(arms, [row["target"]], span)
+    ]
+    return targets or "half of the runs of both arms reach no common accuracy"

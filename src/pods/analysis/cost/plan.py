@@ -1,194 +1,214 @@
-"""`pods plan`: what a step costs here, what a sweep will, and which arm that favours, in words.
+"""`pods plan STUDY`: what a step costs, what a sweep will take, and which arm the machine favours.
 
-A study is read as settings: runs on one machine whose configs differ in nothing that changes what
-a rollout costs. Each setting has a fit of its own.
+A study is split into settings: runs on one machine whose configs differ only in what does not
+change the cost of a rollout. Each setting has its own fit.
 """
 
+import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from pods.analysis.cost.arm_words import about_arms
-from pods.analysis.cost.breakeven import Curves
+from pods.analysis.cost import text
+from pods.analysis.cost.breakeven import break_even
 from pods.analysis.cost.forecast import (
-    Cell,
-    budget_of,
     fit_table,
+    most_frequent_budget,
     overhead,
     predictions,
-    sweep,
 )
 from pods.analysis.cost.model import cost_model, per_run, residuals
-from pods.analysis.cost.plan_words import about_cells, about_fit, about_sweep
-from pods.analysis.load import Study
-from pods.analysis.outcomes import run_curves
+from pods.analysis.cost.schedule import Job, simulate
+from pods.analysis.cost.step_time import ONE_GPU, published
+from pods.analysis.study import Study
+from pods.config.schema import BudgetConfig
 
-PUBLISHED = Path(__file__).with_name("published_step_times.csv")
-PUBLISHED_SECONDS = 6 * 3600.0
-PUBLISHED_CELLS = ((16, 16), (64, 16), (64, 64))
-FREE = ("prompts_per_step", "prompts.", "group_filter.", "seed", "update.lr", "advantage.",
-        "sampler.", "nm.")  # fmt: skip
-"""Keys that may differ between the runs of one fit."""
+PUBLISHED_NM = ((16, 16), (64, 16), (64, 64))
+SAME_ROLLOUT_COST = (
+    "prompts_per_step",
+    "prompts.",
+    "group_filter.",
+    "seed",
+    "update.lr",
+    "advantage.",
+    "sampler.",
+    "nm.",
+)
+"""Beginnings of the keys that may differ among the runs of one fit."""
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What the user wants to know."""
+class PlanRequest:
+    """The options of `pods plan`."""
 
-    cells: tuple[Cell, ...] = ()
-    """(n, m); none: those of the runs."""
+    nm: tuple[tuple[int, int], ...] = ()
+    """Sizes (n, m) to predict; empty: those of the runs."""
     seconds: float | None = None
-    """Training seconds a run; None: the study's, unless steps are given."""
+    """Training clock per run; None: the study's budget, unless `steps` is given."""
     steps: int | None = None
+    """Steps per run, instead of seconds."""
     seeds: int | None = None
-    """Of the planned sweep; None: as many as the study has."""
+    """Seeds of the planned sweep; None: as many as the study has."""
     slots: int = 1
     """Runs at a time."""
+    tokens: int | None = None
+    """Mean length of a completion, for lower bounds; None: the maximum."""
+    gpus: tuple[int, ...] = (1, 8, 64, 512)
+    """Sizes of the cluster to schedule a preset on."""
+    failures: float = 0.0
+    """Failures per GPU-hour."""
+    restart: float = 10.0
+    """Minutes until the GPUs of a failed job can be used again."""
+
+    def check(self) -> None:
+        """Check all values.
+
+        Raises:
+            ValueError: one of them is out of range.
+        """
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise ValueError(f"seconds={self.seconds:g}: must be a number > 0")
+        counts = {
+            "steps": self.steps,
+            "seeds": self.seeds,
+            "jobs": self.slots,
+            "tokens": self.tokens,
+        }
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise ValueError(f"{name}={count}: must be at least 1")
+        for name, value in (("failures", self.failures), ("restart", self.restart)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name}={value:g}: must be a number >= 0")
+        for n, m in self.nm:
+            if not 1 <= m <= n:
+                raise ValueError(f"nm={n},{m}: must be N,M with 1 <= M <= N")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What there is to say."""
+class PlanReport:
+    """The answer of `pods plan`."""
 
     lines: list[str]
     tables: dict[str, pd.DataFrame]
     """fit, residuals, predictions, sweep, arms: each with the setting in its first column."""
 
 
-def plan(study: Study, ask: Ask) -> Plan:
-    """Fit what the study's runs cost, and foretell.
+def plan(study: Study, request: PlanRequest) -> PlanReport:
+    """Fit the costs of a study's runs, and predict.
 
     Raises:
-        ValueError: something that was asked for cannot be.
+        ValueError: the request is invalid.
     """
-    _check(ask)
+    request.check()
     table = per_run(study.runs, study.steps, study.evaluations)
-    parts = [
-        _of_setting(name, of, study.steps[study.steps.run.isin(of.run)], ask,
-                    partial(run_curves, study))
-        for name, of in table.groupby(_settings(table), sort=False)
-    ]  # fmt: skip
-    return _together(parts)
-
-
-def plan_published(ask: Ask) -> Plan:
-    """The same from the PODS authors' step times on one L40S: GSM8K, max-variance and GRPO."""
-    _check(ask)
-    rows, cells = published(), ask.cells or PUBLISHED_CELLS
-    found = _of_setting("one L40S, the PODS authors' runs", rows, pd.DataFrame(),
-                        replace(ask, cells=cells), lambda series: [])  # fmt: skip
-    timed = rows.dropna(subset="seconds")
-    untimed = rows[rows.seconds.isna()].series.str.split().str[-1]
-    shares = (timed["seconds/update"] / timed.seconds).to_numpy()
-    intro = [
-        f"GSM8K by GRPO and max-variance: {len(timed)} (n, m), a row each, the mean of 10 runs;",
-        f"{', '.join(untimed)} have inference seconds alone and enter the fit of generate alone.",
-        "generate: what the authors time as inference (generation, rewards, log-probs of the",
-        f"reference), in 4 to 10 runs each; update: the rest, {100 * shares.min():.0f} to "
-        f"{100 * shares.max():.0f} % of a step.",
+    reports = [
+        _setting(name, runs, study.steps[study.steps.run.isin(runs.run)], request, study)
+        for name, runs in table.groupby(_settings(table), sort=False)
     ]
-    return Plan([*intro, *found.lines], found.tables)
+    names = dict.fromkeys(name for report in reports for name in report.tables)
+    return PlanReport(
+        [line for report in reports for line in (*report.lines, "")][:-1],
+        {n: pd.concat([r.tables[n] for r in reports], ignore_index=True) for n in names},
+    )
 
 
-def published() -> pd.DataFrame:
-    """The authors' GSM8K rows of max-variance and GRPO, as `per_run` would give them.
+def plan_published(request: PlanRequest) -> PlanReport:
+    """Do the same with the PODS authors' step times on one L40S: GSM8K, max-variance and GRPO.
 
-    Max-reward's completions grow long, and MATH is another task: they are in the file alone.
+    Raises:
+        ValueError: the request is invalid.
     """
-    rows = pd.read_csv(PUBLISHED, comment="#")
-    rows = rows[(rows.setting == "GSM8K") & rows["rule"].isin(["all", "max_variance"])]
-    rows = rows.reset_index(drop=True)
-    arm = np.where(rows["rule"] == "all", "grpo", "pods")
-    label = [f"{a} {n}→{m}" for a, n, m in zip(arm, rows.n, rows.m, strict=True)]
-    return rows.assign(
-        run=label, series=label, arm=arm, prompts=1, seed=0, generated=rows.n, kept=rows.m,
-        complete=True, seconds=rows.seconds_per_step,
-        budget_seconds=PUBLISHED_SECONDS,
-        **{"seconds/generate": rows.inference_seconds,
-           "seconds/update": rows.seconds_per_step - rows.inference_seconds},
-    )  # fmt: skip
-
-
-def _check(ask: Ask) -> None:
-    if ask.seconds is not None and not 0 < ask.seconds < np.inf:
-        raise ValueError(f"seconds={ask.seconds:g}: must be a number > 0")
-    for name, value in (("steps", ask.steps), ("seeds", ask.seeds), ("jobs", ask.slots)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value}: must be at least 1")
-    for n, m in ask.cells:
-        if not 1 <= m <= n:
-            raise ValueError(f"nm={n},{m}: must be N,M with 1 <= M <= N")
+    request.check()
+    request = replace(request, nm=request.nm or PUBLISHED_NM)
+    name = "one L40S, the PODS authors' runs"
+    report = _setting(name, published(), pd.DataFrame(), request, None)
+    notes = [line for line in ONE_GPU.read_text().splitlines() if line.startswith("#")]
+    return PlanReport([*report.lines, "", *notes], report.tables)
 
 
 def _settings(table: pd.DataFrame) -> pd.Series:
-    """The machine of each run, and what its series' name says beyond arm, n, m and `FREE` keys."""
+    """Name each run's setting: its machine, and the keys of its series that change the cost."""
     machine = table.machine if "machine" in table else pd.Series("", table.index)
-    others = table.series.map(_costly)
+    others = table.series.map(_cost_keys)
     return machine.where(others == "", machine + ", " + others)
 
 
-def _costly(series: str) -> str:
-    """Keys in a series' name that can change what a rollout costs.
+def _cost_keys(series: str) -> str:
+    """Return the keys in a series' name that can change the cost of a rollout.
 
-    >>> _costly("pods 64→16, model.lora.targets=['a', 'b'], update.lr=0.1")
+    >>> _cost_keys("pods 64→16, model.lora.targets=['a', 'b'], update.lr=0.1")
     "model.lora.targets=['a', 'b']"
     """
     keys = re.split(r", (?=[a-z_]+(?:\.[a-z_]+)*=)", series)[1:]
-    return ", ".join(key for key in keys if not key.startswith(FREE))
+    return ", ".join(key for key in keys if not key.startswith(SAME_ROLLOUT_COST))
 
 
-def _of_setting(
-    name: object, table: pd.DataFrame, steps: pd.DataFrame, ask: Ask, curves_of: Curves
-) -> Plan:
+def _setting(
+    name: object,
+    table: pd.DataFrame,
+    steps: pd.DataFrame,
+    request: PlanRequest,
+    study: Study | None,
+) -> PlanReport:
     model = cost_model(table, steps)
-    if not len(model.measured):
-        return Plan([f"{name}: no run has a time of a step"], {})
-    asked = list(dict.fromkeys(ask.cells))
-    here = model.measured[["n", "m"]].drop_duplicates().sort_values(["n", "m"])
-    cells = asked or [(int(n), int(m)) for n, m in here.itertuples(index=False)]
-    budget = budget_of(table, ask.seconds, ask.steps)
-    foretold = predictions(model, cells, budget)
-    seeds = ask.seeds or int(table.seed.nunique())
-    found = sweep(foretold.train_seconds.tolist(), seeds, ask.slots, overhead(table))
-    fits, misfits = fit_table(model), residuals(model)
-    arms, words = about_arms(model, curves_of, cells, bool(asked))
+    if model.measured.empty:
+        return PlanReport([f"{name}: no run has a time per step"], {})
+    sizes = model.measured[["n", "m"]].drop_duplicates().sort_values(["n", "m"])
+    nm = list(dict.fromkeys(request.nm)) or [(int(n), int(m)) for n, m in sizes.to_numpy()]
+    budget = most_frequent_budget(table)
+    if request.seconds is not None or request.steps is not None:
+        budget = BudgetConfig(train_seconds=request.seconds, max_steps=request.steps)
+    tables = {
+        "fit": fit_table(model),
+        "residuals": residuals(model),
+        "predictions": predictions(model, nm, budget),
+    }
+    seeds = request.seeds or int(table.seed.nunique())
+    train_seconds = tables["predictions"].train_seconds.tolist()
+    tables["sweep"] = _sweep(train_seconds, seeds, request.slots, overhead(table))
+    pairs = tables["arms"] = break_even(model, study, nm)
+    shown = pairs if request.nm else pairs[~pairs.outside.astype(bool)]
     lines = [
-        *about_fit(str(name), model, fits, misfits),
+        *text.fit_lines(str(name), model, tables["fit"], tables["residuals"]),
         "",
-        *about_cells(foretold),
-        *about_sweep(found, len(cells), seeds, budget),
+        text.prediction_table(tables["predictions"]),
+        text.sweep_line(tables["sweep"], len(nm), seeds, budget),
         "",
-        *words,
+        *text.break_even_lines(shown),
+        *text.largest_n_lines(model, nm),
     ]
-    tables = {"fit": fits, "residuals": misfits, "predictions": foretold,
-              "sweep": pd.DataFrame([vars(found)]), "arms": arms}  # fmt: skip
     for frame in tables.values():
         frame.insert(0, "setting", str(name))
-    return Plan(lines, tables)
+    return PlanReport(lines, tables)
 
 
-def _together(parts: Sequence[Plan]) -> Plan:
-    lines = [line for part in parts for line in (*part.lines, "")][:-1]
-    names = dict.fromkeys(name for part in parts for name in part.tables)
-    return Plan(lines, {n: pd.concat([p.tables[n] for p in parts], ignore_index=True)
-                        for n in names})  # fmt: skip
+def _sweep(train_seconds: list[float], seeds: int, slots: int, overhead: float) -> pd.DataFrame:
+    """Schedule one run of each size, then the next seed of each, so many at a time.
+
+    Returns:
+        runs, slots, wall_seconds, slot_hours, overhead_seconds (per run; NaN: unknown, counted as
+        0). NaN where the time of some run is unknown.
+    """
+    extra = 0.0 if math.isnan(overhead) else overhead
+    hours = [(seconds + extra) / 3600 for seconds in train_seconds] * seeds
+    known = not math.isnan(sum(hours))
+    wall = simulate([Job("", h) for h in hours], slots).wall if known else math.nan
+    row = {"runs": len(hours), "slots": slots, "wall_seconds": 3600 * wall}
+    return pd.DataFrame([row | {"slot_hours": sum(hours), "overhead_seconds": overhead}])
 
 
-def cell(text: str) -> Cell:
+def parse_nm(word: str) -> tuple[int, int]:
     """Read `N,M`.
 
     Raises:
-        ValueError: it is not two whole numbers.
+        ValueError: the word is not two whole numbers.
 
-    >>> cell("64,16")
+    >>> parse_nm("64,16")
     (64, 16)
     """
-    found = re.fullmatch(r"(\d+),(\d+)", text)
-    if not found:
-        raise ValueError(f"nm={text}: must be N,M such as 64,16")
-    return int(found[1]), int(found[2])
+    match = re.fullmatch(r"(\d+),(\d+)", word)
+    if not match:
+        raise ValueError(f"nm={word}: must be N,M such as 64,16")
+    return int(match[1]), int(match[2])

@@ -1,119 +1,178 @@
-"""What the jobs of a preset cost on hardware that they have not run on: GPU-hours, disk, steps.
+"""`pods plan PRESET --hardware NAME`: what a preset's study costs before any of it has run.
 
-The training clock is the budget, so its hours are exact but for the last step of each run. What
-else there is a number for says where that is from; what has no source is NaN, never a guess.
+The training clock is the budget, so that its GPU-hours are exact but for the last step of each run.
+Every other number names its source; what has no source is NaN, never a guess.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from pods.analysis.cost.cluster import Job
-from pods.analysis.cost.floor import Card, evaluated_answers, evaluation_floor, step_floor
-from pods.analysis.cost.step_time import StepTime
-from pods.config import Config
-from pods.memory.shape import Shape
+import numpy as np
+
+from pods.analysis.cost import text
+from pods.analysis.cost.forecast import steps_within
+from pods.analysis.cost.plan import PlanReport, PlanRequest
+from pods.analysis.cost.roofline import (
+    GPUS,
+    Gpu,
+    evaluated_answers,
+    evaluation_bound,
+    step_bound,
+)
+from pods.analysis.cost.schedule import Failures, Job, forecast
+from pods.analysis.cost.step_time import MeasuredStudy, StepTime, step_time
+from pods.config.schema import Config
+from pods.memory.shape import Shape, read_shape
 from pods.runs.store import RESUMABLE
 
-EVALUATION_LINE = 171  # bytes of an answer's record, as runs of the embedded task write them
-TOKEN_TEXT = 4  # bytes of a token's text, about; rollouts are compressed, which is left out
+if TYPE_CHECKING:
+    from pods.config.presets import PresetJobs
+
+EVALUATION_LINE = 171  # bytes per evaluated answer, as runs of the embedded task write them
+TOKEN_TEXT = 4  # bytes of text per token, roughly; the compression of rollouts is left out
 
 
 @dataclass(frozen=True)
-class Priced:
-    """The runs of one arm, which differ in the seed alone."""
+class PricedArm:
+    """The runs of one arm, which differ only in the seed."""
 
     config: Config
-    """Of one of them."""
+    """The config of one of the runs."""
     jobs: int
+    """Number of runs."""
     step: StepTime
-    step_floor: float
-    """Seconds that a step takes at least, with completions of the length that was asked for."""
+    """Seconds per step, and where they come from."""
+    step_bound: float
+    """Least seconds per step with completions of the given length; NaN: unknown."""
     steps: float
-    """Of a run; NaN: not known."""
+    """Steps per run; NaN: unknown."""
     train_seconds: float
-    """Of a run's training clock; NaN: steps end it, and what they take is not known."""
+    """Training clock per run; NaN: it ends by steps, whose time is unknown."""
     evaluations: float
-    """Of a run: at step 0 and at each checkpoint; at most, where `steps` are not known; NaN: not
-    known either."""
-    evaluation_floor: float
-    """Seconds that one takes at least; NaN: not known."""
+    """Evaluations per run; at most so many if `at_most`; NaN: unknown."""
+    evaluation_bound: float
+    """Least seconds per evaluation; NaN: unknown."""
     disk: dict[str, float]
-    """Bytes of a run by part; NaN: not known."""
+    """Bytes per run by part; NaN: unknown."""
 
     @property
     def name(self) -> str:
-        """Arm, or rule, and sizes."""
+        """The arm's label or rule, and its sizes."""
         nm = self.config.nm
         groups = f" x{nm.groups}" if nm.groups > 1 else ""
         return f"{self.config.arm or self.config.sampler.rule} {nm.n}→{nm.m}{groups}"
 
     @property
     def gpus(self) -> int:
-        """That each run takes."""
+        """GPUs per run."""
         return self.config.hardware.processes
 
     @property
     def at_most(self) -> bool:
-        """Whether `evaluations`, and what follows from them, are the most that there can be."""
+        """True if `evaluations`, and what follows from them, is only an upper bound."""
         return math.isnan(self.steps) and self.evaluations > 2  # start and end always are
 
     @property
     def gpu_hours(self) -> float:
-        """Of all its runs' training clock."""
+        """GPU-hours of the training clock of all runs."""
         return self.jobs * self.gpus * self.train_seconds / 3600
 
 
+def plan_preset(
+    preset: str, sweep: "PresetJobs", request: PlanRequest, source: MeasuredStudy | None
+) -> PlanReport:
+    """Price a preset's study.
+
+    Args:
+        preset: its name.
+        sweep: its jobs on the requested hardware.
+        request: its budget replaces that of the preset.
+        source: finished study whose step times count; None: the PODS authors' published ones,
+            where they are of the same setup.
+
+    Raises:
+        ValueError: the request is invalid, or the time of a run is unknown.
+    """
+    request.check()
+    configs = sweep.configs
+    if request.seconds is not None:
+        budget = replace(configs[0].budget, train_seconds=request.seconds, max_steps=None)
+        configs = tuple(replace(config, budget=budget) for config in configs)
+    shape, gpu = read_shape(configs[0].model), GPUS.get(configs[0].hardware.name)
+    tokens = request.tokens or configs[0].sampling.max_completion_tokens
+    arms = price(configs, shape, gpu, tokens, source)
+    overhead = source.overhead if source else math.nan
+    jobs = queue(arms, overhead)
+    failures = Failures(request.failures, request.restart / 60)
+    largest = max(job.gpus for job in jobs)
+    enough = [count for count in request.gpus if count >= largest]
+    schedules = [forecast(jobs, count, failures, sweep.machine) for count in enough]
+    lines = [
+        *text.preset_lines(preset, sweep, arms, gpu),
+        *text.hours_lines(arms, overhead, gpu, tokens),
+        *text.disk_lines(arms, EVALUATION_LINE, TOKEN_TEXT),
+        *text.memory_lines(arms, shape, gpu),
+        *text.schedule_lines(schedules, failures, overhead),
+    ]
+    if len(enough) < len(request.gpus):
+        too_few = ", ".join(str(count) for count in request.gpus if count < largest)
+        lines.append(f"- too few GPUs for a job, which needs {largest}: {too_few}")
+    return PlanReport(lines, {})
+
+
 def price(
-    configs: Sequence[Config], shape: Shape, card: Card | None, tokens: float,
-    step_time: Callable[[Config], StepTime],
-) -> list[Priced]:  # fmt: skip
+    configs: Sequence[Config],
+    shape: Shape,
+    gpu: Gpu | None,
+    tokens: float,
+    source: MeasuredStudy | None,
+) -> list[PricedArm]:
     """Price each arm of a sweep.
 
     Args:
-        configs: of all jobs.
+        configs: the configs of all jobs.
         shape: of their model.
-        card: that they run on; None: no floors are known.
-        tokens: mean length of a completion, for the floors.
-        step_time: of a config.
+        gpu: that they run on; None: there are no lower bounds.
+        tokens: mean length of a completion, for the lower bounds.
+        source: finished study whose step times count.
     """
     arms: dict[str, list[Config]] = {}
     for config in configs:
         arms.setdefault(repr(replace(config, seed=0)), []).append(config)
-    return [_priced(of[0], len(of), shape, card, tokens, step_time) for of in arms.values()]
+    return [
+        _priced(of[0], len(of), shape, gpu, tokens, step_time(of[0], source))
+        for of in arms.values()
+    ]
 
 
 def _priced(
-    config: Config, jobs: int, shape: Shape, card: Card | None, tokens: float,
-    step_time: Callable[[Config], StepTime],
-) -> Priced:  # fmt: skip
-    step = step_time(config)
-    steps, seconds = _run(config, step.seconds)
-    points = _points(config, steps)
-    floors = (math.nan, math.nan)
-    if card is not None:
-        floors = (step_floor(config, shape, card, tokens).step,
-                  evaluation_floor(config, shape, card, tokens))  # fmt: skip
-    return Priced(config, jobs, step, floors[0], steps, seconds, points, floors[1],
-                  disk(config, shape, points, steps))  # fmt: skip
+    config: Config, jobs: int, shape: Shape, gpu: Gpu | None, tokens: float, step: StepTime
+) -> PricedArm:
+    budget = config.budget
+    steps = steps_within(budget, step.seconds)
+    seconds = math.nan if budget.train_seconds is None else budget.train_seconds
+    by_steps = math.nan if budget.max_steps is None else budget.max_steps * step.seconds
+    evaluations = _evaluations(config, steps)
+    return PricedArm(
+        config,
+        jobs,
+        step,
+        step_bound=step_bound(config, shape, gpu, tokens).step if gpu else math.nan,
+        steps=steps,
+        train_seconds=float(np.fmin(seconds, by_steps)),
+        evaluations=evaluations,
+        evaluation_bound=evaluation_bound(config, shape, gpu, tokens) if gpu else math.nan,
+        disk=_disk(config, shape, evaluations, steps),
+    )
 
 
-def _run(config: Config, step: float) -> tuple[float, float]:
-    """Steps and training seconds of a run; the budget is looked at after each step."""
-    seconds, most = config.budget.train_seconds, config.budget.max_steps
-    if seconds is None:
-        return float(most or 0), (most or 0) * step
-    steps = math.nan if math.isnan(step) else float(math.ceil(seconds / step))
-    if most is None:
-        return steps, seconds
-    return min(steps, float(most)), min(seconds, most * step)
+def _evaluations(config: Config, steps: float) -> float:
+    """Count the checkpoints of a run, each of which is evaluated: start, end and in between.
 
-
-def _points(config: Config, steps: float) -> float:
-    """Checkpoints of a run, each of which is evaluated: the start, the end, and between.
-
-    A step has one at most, also where it is longer than the training seconds between two; where
-    steps are not known, what the budget has room for is the most.
+    A step has at most one, even if it takes longer than the interval. Where the number of steps is
+    unknown, this is the most that the budget allows.
     """
     every, budget = config.checkpoint, config.budget
     if every.every_train_seconds is not None and budget.train_seconds is not None:
@@ -124,54 +183,55 @@ def _points(config: Config, steps: float) -> float:
     return math.nan if math.isnan(steps) else 1 + math.ceil(steps / every.every_steps)
 
 
-def disk(config: Config, shape: Shape, points: float, steps: float) -> dict[str, float]:
-    """Bytes of one run by part.
+def _disk(config: Config, shape: Shape, checkpoints: float, steps: float) -> dict[str, float]:
+    """Return the bytes of one run by part.
 
-    Each checkpoint holds what is trained in float32, the last two Adam's two moments as well.
+    Checkpoints hold the trained numbers in float32, the last two also both moments of Adam.
     """
     answers = evaluated_answers(config)
-    often = config.rollouts_every_steps
-    kept = 0.0 if often is None else steps / often
+    every = config.rollouts_every_steps
     rollouts = config.prompts_per_step * config.nm.groups * config.nm.n
-    text = TOKEN_TEXT * config.sampling.max_completion_tokens
+    text_bytes = TOKEN_TEXT * config.sampling.max_completion_tokens
     return {
-        "checkpoints": 4.0 * shape.trained * points,
+        "checkpoints": 4.0 * shape.trained * checkpoints,
         "optimizer": 2 * 4.0 * shape.trained * RESUMABLE,
-        "evaluations": math.nan if answers is None else points * answers * EVALUATION_LINE,
-        "rollouts": kept * rollouts * text,
+        "evaluations": math.nan if answers is None else checkpoints * answers * EVALUATION_LINE,
+        "rollouts": 0.0 if every is None else steps / every * rollouts * text_bytes,
     }
 
 
-def queue(priced: Sequence[Priced], overhead: float) -> list[Job]:
-    """The jobs in the order of a sweep, a seed of all arms first.
+def queue(arms: Sequence[PricedArm], overhead: float) -> list[Job]:
+    """List the jobs in the order of a sweep: one seed of all arms, then the next.
 
     Args:
-        priced: all arms.
-        overhead: seconds of a run outside of its training clock; NaN: not known, none is added.
+        arms: all arms.
+        overhead: seconds of a run outside its training clock; NaN: unknown, none is added.
 
     Raises:
-        ValueError: how long some run takes is not known.
+        ValueError: the time of some run is unknown.
     """
-    spare = 0.0 if math.isnan(overhead) else overhead
-    for arm in priced:
+    extra = 0.0 if math.isnan(overhead) else overhead
+    for arm in arms:
         if math.isnan(arm.train_seconds):
-            raise ValueError(f"seconds: {arm.name} ends by steps, and what one takes is "
-                             f"{arm.step.source}: give --seconds or --from")  # fmt: skip
-    most = max(arm.jobs for arm in priced)
+            raise ValueError(
+                f"seconds: {arm.name} ends by steps, whose time is {arm.step.source}; give "
+                "--seconds, or --from with a finished study"
+            )
     return [
-        Job(arm.name, (arm.train_seconds + spare) / 3600, arm.gpus, _every(arm))
-        for seed in range(most)
-        for arm in priced
+        Job(arm.name, (arm.train_seconds + extra) / 3600, arm.gpus, _checkpoint_hours(arm))
+        for seed in range(max(arm.jobs for arm in arms))
+        for arm in arms
         if seed < arm.jobs
     ]
 
 
-def _every(arm: Priced) -> float:
-    """Hours of work between two checkpoints."""
-    every = arm.config.checkpoint
-    step = arm.step.seconds
-    if every.every_train_seconds is not None:  # or a step, where that is longer
-        seconds = every.every_train_seconds
-        return (seconds if math.isnan(step) else max(seconds, step)) / 3600
-    by_steps = math.inf if every.every_steps is None else every.every_steps * step
-    return math.inf if math.isnan(by_steps) else by_steps / 3600
+def _checkpoint_hours(arm: PricedArm) -> float:
+    """Return the hours of work between two checkpoints; a step may be longer than the interval."""
+    every, step = arm.config.checkpoint, arm.step.seconds
+    if every.every_train_seconds is not None:
+        return float(np.fmax(every.every_train_seconds, step)) / 3600
+    return (
+        math.inf
+        if every.every_steps is None or math.isnan(step)
+        else every.every_steps * step / 3600
+    )

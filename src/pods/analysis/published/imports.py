@@ -1,106 +1,95 @@
-"""Somebody else's logs as a study: the tables that our own runs give, and where they come from."""
+"""Store published logs as a study: the tables that our own runs give, and their provenance."""
 
 import hashlib
-import io
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from pods.runs.files import replace
+from pods.runs.files import replace, sha256
 from pods.runs.store import run_folders
 
+Row = dict[str, Any]
 TABLES = ("runs.csv", "evaluations.csv")
 META = "import.json"
+META_KEYS = {"family", "machines", "budget", "note", "holes", "files", "tables"}
 LICENCE = "Apache-2.0 (the authors'); a copy of the logs has to carry their LICENSE"
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """Logs that share a training set, a test set and a time axis."""
 
-    family: str
-    """gsm8k, math, llama, h100s or a100s."""
-    dataset: str
-    """What was evaluated."""
     runs: pd.DataFrame
-    """A row a run: run, series, arm, rule, n, m, groups, prompts, seed, complete, machine."""
+    """One row per run: run, series, arm, rule, n, m, groups, prompts, seed, machine, complete."""
     evaluations: pd.DataFrame
-    """A row a (run, checkpoint): series, seed, run, step, train_seconds, accuracy, lenient (where
-    their grader is known to be that), format, both, length, repeats, questions, and shared: it is
-    the same measurement in all runs."""
-    holes: list[str]
-    """Files and runs that are irregular or not there, each with why; they are left out."""
-    machines: list[str]
-    budget: str
-    """In words."""
-    note: str
-    """What a reader of these numbers has to know."""
-    seconds_per_step: dict[str, float]
-    """Of each series, mean over runs, by the authors' definition."""
-    files: dict[str, str]
-    """SHA-256 of each file that was read."""
+    """One row per (run, checkpoint): series, seed, run, step, train_seconds, accuracy, lenient
+    (only where their grader is known to be lenient), format, both, length, repeats, questions, and
+    shared (true where all runs share one measurement)."""
+    meta: dict[str, Any]
+    """The content of `import.json`, among others holes (files and runs that are left out because
+    they are irregular or missing, with the reason), seconds_per_step of each series, a note that a
+    reader of these numbers has to know, and files (the SHA-256 of each file that was read)."""
 
 
-def write_import(
-    published: Published, study: Path, allow_missing: bool = False, command: str = ""
-) -> Path:
-    """Write the tables into STUDY/imported, `import.json` last; the same import twice is one.
+def collect(
+    family: str,
+    dataset: str,
+    runs: Sequence[tuple[Row, Sequence[Row]]],
+    paths: Sequence[Path],
+    *,
+    holes: Sequence[str],
+    budget: str,
+    note: str,
+) -> Published:
+    """Make the tables and the content of `import.json` (see `Published`).
 
     Args:
-        published: what was read.
-        study: the study's folder.
-        allow_missing: leave out what is irregular; `import.json` keeps the names.
-        command: what the user typed, for the record.
-
-    Returns:
-        The folder with the tables.
-
-    Raises:
-        ValueError: something is irregular, nothing is left, or the study holds something else.
+        family: the family's name.
+        dataset: the test set.
+        runs: each run's description and evaluations; without any it is incomplete.
+        paths: the family's files; missing ones are ignored.
+        holes: the files and runs that are left out, with the reason.
+        budget: the training time of a run, as text.
+        note: what a reader has to know.
     """
-    if published.holes and not allow_missing:
-        lines = ["irregular (--allow-missing leaves it out):", *published.holes]
-        raise ValueError("\n".join(lines))
-    if not len(published.evaluations):
-        raise ValueError(f"{published.family}: no regular run is left to import")
-    if run_folders(study):
-        raise ValueError(f"{study} has runs of its own: import into another study")
-    folder = study / "imported"
-    tables = dict(zip(TABLES, map(_csv, (published.runs, published.evaluations)), strict=True))
-    hashes = {name: _hash(content) for name, content in tables.items()}
-    meta = {"command": command, **_meta(published), "tables": hashes}
-    if (folder / META).exists() and _about(folder) | {"command": command} != meta:
-        was = _about(folder)
-        raise ValueError(f"{folder} holds another import ({was['family']} of {len(was['files'])} "
-                         "files): take another study, or remove that folder")  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in tables.items():
-        replace(folder / name, content, durable=True)
-    replace(folder / META, json.dumps(meta, indent=1, ensure_ascii=False), durable=True)
-    return folder
+    evaluations = pd.DataFrame(
+        [
+            {**{key: run[key] for key in ("series", "seed", "run")}, **row}
+            for run, rows in runs
+            for row in rows
+        ]
+    )
+    meta = {
+        "family": family,
+        "dataset": dataset,
+        "budget": budget,
+        "machines": sorted({run["machine"] for run, _ in runs}),
+        "note": note,
+        "licence": LICENCE,
+        "seconds_per_step": _seconds_per_step(evaluations),
+        "holes": list(holes),
+        "files": {path.name: sha256(path) for path in paths if path.is_file()},
+    }
+    described = pd.DataFrame([{**run, "complete": bool(rows)} for run, rows in runs])
+    return Published(described, evaluations, meta)
 
 
-def read_import(study: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    """Read back what `write_import` wrote; floats come back as they were.
+def describe(name: re.Match[str], series: str, arm: str, rule: str, machine: str) -> Row:
+    """Describe a run as a row of `Published.runs`, without `complete`.
 
-    Returns:
-        runs, evaluations, and the content of `import.json`: among others holes, machines, budget
-        and note.
-
-    Raises:
-        ValueError: a file is missing or damaged; the message names it.
+    The name has n, m and seed, and on several GPUs groups and prompts.
     """
-    folder = study / "imported"
-    about = _about(folder)
-    runs, evaluations = (_table(folder / name, about["tables"].get(name)) for name in TABLES)
-    return runs, evaluations, about
+    parts = {"groups": 1, "prompts": 1, **name.groupdict()}
+    numbers = {key: int(parts[key]) for key in ("n", "m", "groups", "prompts", "seed")}
+    run = name[0].removesuffix(".json")
+    return {"run": run, "series": series, "arm": arm, "rule": rule, **numbers, "machine": machine}
 
 
-def seconds_per_step(evaluations: pd.DataFrame) -> dict[str, float]:
-    """Seconds a step of each series: mean over runs of time / step at a run's last checkpoint.
+def _seconds_per_step(evaluations: pd.DataFrame) -> dict[str, float]:
+    """Average time / step at the last checkpoint over the runs of each series.
 
     Source: the authors' definition, scripts/plot.py, "parse logs" (their Llama figure: at 1.5 h).
     """
@@ -111,49 +100,75 @@ def seconds_per_step(evaluations: pd.DataFrame) -> dict[str, float]:
     return {str(series): float(rate) for series, rate in rates.items()}
 
 
-def _meta(published: Published) -> dict[str, Any]:
-    return {
-        "family": published.family,
-        "dataset": published.dataset,
-        "budget": published.budget,
-        "machines": published.machines,
-        "note": published.note,
-        "licence": LICENCE,
-        "seconds_per_step": published.seconds_per_step,
-        "holes": published.holes,
-        "files": published.files,
+def write_import(
+    published: Published, study: Path, allow_missing: bool = False, command: str = ""
+) -> Path:
+    """Write the tables into STUDY/imported, `import.json` last, and return that folder.
+
+    An import may be repeated.
+
+    Args:
+        published: the logs that were read.
+        study: the study's folder.
+        allow_missing: leave out whatever is irregular; `import.json` lists it.
+        command: the command that the user typed, for the record.
+
+    Raises:
+        ValueError: something is irregular, no run is left, or the study holds something else.
+    """
+    runs, evaluations, meta = published
+    if meta["holes"] and not allow_missing:
+        lines = ["irregular (--allow-missing leaves it out):", *meta["holes"]]
+        raise ValueError("\n".join(lines))
+    if not len(evaluations):
+        raise ValueError(f"{meta['family']}: no regular run is left to import")
+    if run_folders(study):
+        raise ValueError(f"{study} has runs of its own: import into another study")
+    folder = study / "imported"
+    contents = {
+        name: table.to_csv(index=False, lineterminator="\n").encode()
+        for name, table in zip(TABLES, (runs, evaluations), strict=True)
     }
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    meta = {"command": command, **meta, "tables": hashes}
+    if (folder / META).exists():
+        earlier = _read_meta(folder)
+        if {**earlier, "command": command} != meta:
+            raise ValueError(
+                f"{folder} holds another import ({earlier['family']} of {len(earlier['files'])} "
+                "files): choose another study, or remove that folder"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        replace(folder / name, content, durable=True)
+    replace(folder / META, json.dumps(meta, indent=1, ensure_ascii=False), durable=True)
+    return folder
 
 
-def _about(folder: Path) -> dict[str, Any]:
+def read_import(study: Path) -> Published:
+    """Read what `write_import` wrote; floats are read back exactly.
+
+    Raises:
+        ValueError: a file is missing or damaged; the message names it.
+    """
+    folder = study / "imported"
+    meta = _read_meta(folder)
+    for name in TABLES:
+        path = folder / name
+        if not path.is_file() or sha256(path) != meta["tables"].get(name):
+            raise ValueError(f"{path} is missing, or not the file that {META} names: import again")
+    runs, evaluations = (pd.read_csv(folder / t, float_precision="round_trip") for t in TABLES)
+    return Published(runs, evaluations, meta)
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
     path = folder / META
     try:
-        about = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}): remove {folder}, import again") from error
-    wanted = {"family", "machines", "budget", "note", "holes", "files", "tables"}
-    absent = sorted(wanted - set(about)) if isinstance(about, dict) else sorted(wanted)
-    if absent:
-        raise ValueError(f"{path} is damaged (no {absent[0]}): remove {folder}, import again")
-    return dict(about)
-
-
-def _csv(table: pd.DataFrame) -> bytes:
-    """A table whose floats can be read back exactly."""
-    return str(table.to_csv(index=False, lineterminator="\n")).encode()
-
-
-def _table(path: Path, sha256: str | None) -> pd.DataFrame:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}; import again") from error
-    if _hash(content) != sha256:
-        raise ValueError(f"{path} is damaged (not the bytes that {META} names): import again")
-    return pd.read_csv(io.BytesIO(content), float_precision="round_trip")
-
-
-def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+        meta = json.loads(path.read_bytes())
+        if missing := META_KEYS - set(meta):
+            raise ValueError(f"it lacks {min(missing)}")
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"{path} is missing or damaged ({error}): remove {folder} and import again"
+        ) from error
+    return dict(meta)

@@ -1,1 +1,1 @@
-"""The tiny model: weights, tokenizer and the recipe that made them."""
+"""The tiny model: its weights, its tokenizer, and the recipe that trained it (`recipe.py`)."""

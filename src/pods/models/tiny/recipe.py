@@ -1,10 +1,10 @@
-"""The recipe of the shipped `tiny` weights: a Llama of 130k parameters, shaky at chainsum.
+"""Train the shipped `tiny` weights: a Llama of 130k parameters that is unreliable at chainsum.
 
-It is trained on solutions in which each step slips with probability 0.4. Greedy decoding is then
-nearly perfect (the right digit is the likeliest one) while sampling is mostly wrong: reinforcement
+It is trained on solutions in which each step is wrong with probability 0.4. Greedy decoding is then
+nearly perfect (the right digit is the most likely one) but sampling is mostly wrong: reinforcement
 learning has to sharpen what the model already knows. No test question is in its corpus.
 
-    python -m pods.models.tiny.recipe FOLDER     (a few minutes on a CPU)
+    python -m pods.models.tiny.recipe FOLDER     (takes a few minutes on a CPU)
 """
 
 import json
@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from pods.tasks import chainsum
+from pods.tasks.datasets import chainsum
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 ALPHABET = "0123456789+-=;#?"
@@ -25,7 +25,7 @@ TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a character; the chat template is the bare content."""
+    """Make one token per character; the chat template is the content alone."""
     vocabulary = {token: i for i, token in enumerate([PAD, END, UNKNOWN, *ALPHABET])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
@@ -40,7 +40,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """2 layers, width 64, 2 heads of 32 (vLLM's CPU attention refuses heads of 16)."""
+    """Make 2 layers of width 64 with 2 heads of 32 (vLLM's CPU attention refuses heads of 16)."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
@@ -60,7 +60,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 def corpus_batch(
     tokenizer: PreTrainedTokenizerFast, held_out: frozenset[str], rng: np.random.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(B, L) ids and labels; only the solution is learned, not the question."""
+    """Draw (B, L) ids and labels; only the solution is learned, not the question."""
     rows: list[tuple[list[int], int]] = []
     while len(rows) < BATCH:
         question = chainsum.chain(rng)
@@ -77,7 +77,7 @@ def corpus_batch(
 
 
 def main(folder: Path) -> None:
-    """Train, write the folder in the Hugging Face layout, print the last loss."""
+    """Train, print the loss, and write the folder in the Hugging Face layout."""
     torch.manual_seed(SEED)
     rng = np.random.default_rng(SEED)
     tokenizer = make_tokenizer()

@@ -1,0 +1,159 @@
+"""Present a comparison on a screen, as tables for files, and as JSON."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pods.analysis.comparison.compare import Comparison
+from pods.analysis.comparison.verdicts import caveats, verdicts
+from pods.analysis.outcomes import OUTCOMES
+from pods.analysis.statistics import ALPHA, MOST_RUNS
+from pods.analysis.tables import clock_text
+
+TABLES = ("arms", "contrasts", "speedups", "questions")
+PERCENT = ["estimate", "low", "high", "bootstrap_low", "bootstrap_high", "detectable"]
+MEANS = {"mean": "", "stderr": "_stderr", "low": "_low", "high": "_high", "iqm": "_iqm"}
+DETAILS = [
+    *("bootstrap_low", "bootstrap_high", "higher", "exact_p", "exact_p_holm"),
+    *("detectable", "runs_needed"),
+]
+SHORT = {"baseline_seconds": "baseline", "baseline_reached": "reached", "steps_ratio": "in steps"}
+SHOWN_TARGETS = 3
+
+
+def csv_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
+    """Return the tables that are written beside the study's figures, by file name."""
+    return {
+        "compare.csv": comparison.contrasts,
+        "compare.arms.csv": comparison.arms,
+        "compare.speedup.csv": comparison.speedups,
+        "compare.questions.csv": comparison.questions,
+    }
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Return all tables with their settings; NaN becomes null, and infinity a word."""
+    study = comparison.study
+    return {
+        "study": study.name,
+        "budget": study.budget,
+        "machines": study.machines,
+        "settings": {
+            "alpha": ALPHA,
+            "window_seconds": [comparison.window.start, comparison.window.end],
+            "primary_outcome": next(iter(OUTCOMES)),
+            "bootstrap_draws": comparison.draws,
+            "bootstrap_seed": comparison.seed,
+            "seeds_pair_runs": study.seeded,
+            "targets_given": comparison.given_targets,
+        },
+        **{
+            name: [
+                {key: _value(key, value) for key, value in row.items()}
+                for row in getattr(comparison, name).to_dict("records")
+            ]
+            for name in TABLES
+        },
+        "left_out": comparison.left_out,
+        "missing": study.missing,
+        "mixed": study.inconsistencies,
+        "note": study.note,
+        "verdicts": verdicts(comparison),
+        "caveats": list(caveats(comparison)),
+    }
+
+
+def _value(key: Any, value: Any) -> Any:
+    plain = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(plain, float) or np.isfinite(plain):
+        return plain
+    if np.isnan(plain):
+        return None
+    if key == "runs_needed":
+        return f"more than {MOST_RUNS}"
+    return "not reached" if str(key).endswith("seconds") else "infinite"
+
+
+def format_comparison(comparison: Comparison, verbose: bool = False) -> str:
+    """Return verdicts, tables and caveats for a screen."""
+    listed = "\n".join(f"- {line}" for line in caveats(comparison))
+    parts = ["\n".join(verdicts(comparison)), format_tables(comparison, verbose)]
+    return "\n\n".join([*parts, *([f"caveats:\n{listed}"] if listed else [])])
+
+
+def format_tables(comparison: Comparison, verbose: bool = False) -> str:
+    """Return the tables for a screen, with columns named as in the CSV files.
+
+    Args:
+        comparison: the result of `compare`.
+        verbose: add bootstrap, exact tests, power, questions and the PODS authors' speed-up.
+    """
+    study, span = comparison.study, comparison.window
+    tests = _named(comparison.contrasts, PERCENT)
+    tables = {
+        f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\naccuracy in percent "
+        f"from {clock_text(span.start)} to {clock_text(span.end)} of training clock: mean over "
+        "runs, stderr, 95 % t interval, interquartile mean": _arms(comparison.arms),
+        "differences in points: estimate, 95 % t interval, p of the t test (paired over seeds, or "
+        "Welch's)": tests[["design", "n", "baseline_n", "estimate", "low", "high", "p", "p_holm"]],
+    }
+    if verbose:
+        tables[
+            "95 % bootstrap interval; seeds where the arm is higher; p of the exact sign-flip or "
+            "permutation test; the true\ndifference found with 80 % power; pairs, or runs per arm, "
+            "for 80 % power if the truth is as observed"
+        ] = tests[DETAILS]
+    if len(comparison.speedups):
+        tables[
+            "median seconds to a target (inf: missed by half of the runs), runs that reach it, how "
+            "many times as fast;\nbound: what is certain of the ratio; peak: 99 % of the "
+            "baseline's peak"
+        ] = _speedups(comparison, verbose)
+    if verbose and len(comparison.questions):
+        tables[
+            "differences in points over the questions of the last evaluation: the interval is over "
+            "questions, not over seeds"
+        ] = _named(comparison.questions, PERCENT[:3]).drop(columns=["unshared", "stderr"])
+    return "\n\n".join(
+        f"{title}\n{table.to_string(na_rep='', float_format=_number)}"
+        for title, table in tables.items()
+    )
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.2g}"
+
+
+def _named(table: pd.DataFrame, percent: list[str]) -> pd.DataFrame:
+    """Name each row by its contrast and its outcome or target; turn fractions into percent."""
+    table = table.assign(contrast=table.series + " vs " + table.baseline)
+    table[percent] *= 100
+    keys = [name for name in ("contrast", "outcome", "target") if name in table]
+    return table.set_index(keys).drop(columns=["series", "baseline"])
+
+
+def _arms(arms: pd.DataFrame) -> pd.DataFrame:
+    """Turn the outcomes of each arm into rows."""
+    rows = [
+        {"series": arm["series"], "outcome": outcome, "runs": arm["n"]}
+        | {title: 100 * arm[outcome + suffix] for title, suffix in MEANS.items()}
+        for arm in arms.to_dict("records")
+        for outcome in OUTCOMES
+    ]
+    return pd.DataFrame(rows).set_index(["series", "outcome"])
+
+
+def _speedups(comparison: Comparison, verbose: bool) -> pd.DataFrame:
+    """Choose the peak and the targets that the user gave, else the highest ones with a ratio."""
+    table = comparison.speedups
+    fixed, peak = table.kind == "fixed", table.kind == "peak"
+    if not (verbose or comparison.given_targets):
+        contrasts = table[fixed & table.ratio.notna()].groupby(["series", "baseline"])
+        fixed &= table.index.isin(contrasts.tail(SHOWN_TARGETS).index)
+    kinds = table.kind.map({"fixed": "", "peak": " (peak)"}).fillna(" (authors' rule)")
+    table = table.assign(target=(100 * table.target).map("{:.4g} %".format) + kinds)
+    named = _named(table if verbose else table[fixed | peak], [])
+    return named.drop(columns=["kind", "n", "baseline_n"]).rename(columns=SHORT)

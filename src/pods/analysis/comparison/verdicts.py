@@ -1,0 +1,129 @@
+"""Say in one line per contrast what a comparison settles, and what weakens it.
+
+An arm is called higher only where Holm's p is at most 0.05. Otherwise the line says that nothing is
+settled, and never that the arms are equal.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pods.analysis.comparison.compare import Comparison
+from pods.analysis.outcomes import OUTCOMES, run_curves
+from pods.analysis.statistics import ALPHA
+from pods.analysis.tables import clock_text
+
+FEW_RUNS = 5
+NEAR = 0.2  # of the window: an evaluation no farther from its end can stand for the end
+RECORD = 0.9  # of the longest record: a shorter window leaves out too much of it
+Record = Any  # a row of a table, by attribute
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """Return a line for each contrast: what its runs settle about the outcomes."""
+    lines = []
+    for _, tests in comparison.contrasts.groupby(["series", "baseline"], sort=False):
+        first: Record
+        last: Record
+        first, last = tests.itertuples()  # one row per outcome
+        opposite = first.estimate * last.estimate < 0 and last.p_holm <= ALPHA
+        lines.append(
+            f"{first.series} vs {first.baseline}: {_status(first)} in {OUTCOMES[first.outcome]}, "
+            f"{_evidence(first)}; {OUTCOMES[last.outcome]} {_evidence(last)}"
+            f"{': settled the other way' if opposite else ''}"
+        )
+    return lines
+
+
+def _status(row: Record) -> str:
+    """Classify one test: HIGHER or LOWER if it is settled, else why it is not."""
+    if np.isnan(row.stderr):
+        return "not tested (an arm has one run)"
+    if np.isnan(row.p):
+        return "not tested (no spread between runs)"
+    if row.p > ALPHA:
+        return "no difference settled"
+    if row.p_holm > ALPHA:
+        return "only a hint, not settled after Holm,"
+    return "HIGHER" if row.estimate > 0 else "LOWER"
+
+
+def _evidence(row: Record) -> str:
+    """Give the difference of one outcome in points, with its t interval and Holm's p."""
+    difference = f"{100 * row.estimate:+.2f} points"
+    if np.isnan(row.p):
+        return difference
+    return f"{difference} [{100 * row.low:.2f}, {100 * row.high:.2f}], {_probability(row.p_holm)}"
+
+
+def _probability(p: float) -> str:
+    """Show p to two digits."""
+    return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
+
+
+def caveats(comparison: Comparison) -> Iterator[str]:
+    """Yield a sentence for each thing that weakens the comparison."""
+    study, tests, span = comparison.study, comparison.contrasts, comparison.window
+    tested = tests[tests.p.notna()]
+    if len(tested) and min(tested.n.min(), tested.baseline_n.min()) < FEW_RUNS:
+        yield f"Fewer than {FEW_RUNS} runs per arm cannot show whether a t interval is justified."
+    yield from _exact_tests(tests[tests.exact_p.notna()])
+    yield from _end_of_records(comparison)
+    if study.seeded and (tested.design == "unpaired").any():
+        yield "Arms that share fewer than two seeds are not paired."
+    if len(tests) > tests.outcome.nunique():
+        yield "Intervals are not adjusted for the number of contrasts or targets; p values are."
+    if span.start > 0:
+        yield f"Time before {clock_text(span.start)} is left out: a run has no evaluation there."
+    for title, lines in {
+        "Left out": comparison.left_out,
+        "Missing": study.missing,
+        "Inconsistent": study.inconsistencies,
+        "Note": [study.note] if study.note else [],
+    }.items():
+        yield from (f"{title}: {line}" for line in lines)
+
+
+def _exact_tests(tests: pd.DataFrame) -> Iterator[str]:
+    """Say where the exact test contradicts the t test, or cannot settle anything."""
+    row: Record
+    for row in tests.itertuples():
+        family = int((tests.outcome == row.outcome).sum())
+        if row.p_holm <= ALPHA < row.exact_p_holm and row.exact_smallest * family <= ALPHA:
+            yield (
+                f"The exact test does not confirm the {OUTCOMES[row.outcome]} of {row.series} "
+                f"vs {row.baseline} ({_probability(row.exact_p_holm)} after Holm)."
+            )
+    for row in tests.drop_duplicates("exact_smallest").itertuples():
+        smallest = row.exact_smallest * int((tests.outcome == row.outcome).sum())
+        if smallest > ALPHA:
+            yield (
+                f"With {row.n} and {row.baseline_n} runs, {row.design}, the exact test cannot "
+                f"settle anything: its smallest p after Holm is {min(smallest, 1):.2g}."
+            )
+
+
+def _end_of_records(comparison: Comparison) -> Iterator[str]:
+    """Say where the window does not end with evaluations, or long before the longest record."""
+    span = comparison.window
+    arms = [run_curves(comparison.study, series) for series in comparison.arms.series]
+    near = NEAR * (span.end - span.start)
+    far = [[c for c in arm if np.abs(c.seconds - span.end).min() > near] for arm in arms]
+    if any(far):
+        gaps = []
+        for curve in (curve for curves in far for curve in curves):
+            right = int(np.searchsorted(curve.seconds, span.end))
+            gaps.append(float(curve.seconds[right] - curve.seconds[right - 1]))
+        yield (
+            f"Runs of {', '.join(curves[0].series for curves in far if curves)} have no evaluation "
+            f"within {clock_text(near)} of the end, {clock_text(span.end)}: the accuracy there is "
+            f"interpolated between evaluations up to {clock_text(max(gaps))} apart."
+        )
+    last = max((curve for arm in arms for curve in arm), key=lambda curve: curve.seconds[-1])
+    if span.end - span.start < RECORD * (last.seconds[-1] - span.start):
+        yield (
+            f"Runs end at unequal times: the first at {clock_text(span.end)}, where the window "
+            f"ends, the last ({last.series}) at {clock_text(float(last.seconds[-1]))}."
+        )

@@ -1,0 +1,79 @@
+"""Write a study's tables and figures beside its runs."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pods.analysis.curves import run_counts
+from pods.analysis.study import Study, load
+from pods.analysis.tables import Tables, readable, tables, write
+from pods.runs.files import drop_temporaries
+
+
+def aggregate(
+    folder: Path, runs: Sequence[Path], allow_missing: bool = False, allow_mixed: bool = False
+) -> tuple[Study, Tables]:
+    """Load a study and write its curves, runs and summary into FOLDER/figures.
+
+    Raises:
+        ValueError: see `load`; nothing was written.
+    """
+    study = load(folder, runs, allow_missing, allow_mixed)
+    its_tables = tables(study)
+    write(its_tables, figures_folder(folder))
+    return study, its_tables
+
+
+def figures_folder(study: Path) -> Path:
+    """Make the folder of a study's tables and figures, without leftovers of killed processes."""
+    figures = study / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    drop_temporaries(figures)
+    return figures
+
+
+def summary_lines(study: Study, tables: Tables) -> Iterator[str]:
+    """Yield the summary for a screen, and everything that was left out."""
+    yield str(readable(tables.summary).to_string(index=False))
+    if study.note:
+        yield study.note
+    if study.missing:
+        complete = int(study.runs.complete.sum())
+        yield f"complete runs: {complete}; missing: {len(study.missing)}"
+        yield from study.missing
+        yield from run_counts(tables.curves)
+    yield from study.inconsistencies
+
+
+def draw(
+    folder: Path,
+    runs: Sequence[Path],
+    allow_missing: bool = False,
+    allow_mixed: bool = False,
+    overlay: tuple[Path, Sequence[Path]] | None = None,
+    details: bool = False,
+) -> Iterator[str]:
+    """Write the tables and the figures that the study supports; yield lines for the user.
+
+    Args:
+        folder: the study's folder.
+        runs: the folders of its runs.
+        allow_missing: leave out what is missing, and mark the figures.
+        allow_mixed: draw inconsistent runs, and mark the figures.
+        overlay: folder and runs of a study whose accuracy is drawn over this one's.
+        details: also draw the phases of a step and the other metrics.
+    """
+    study, its_tables = aggregate(folder, runs, allow_missing, allow_mixed)
+    over = None if overlay is None else load(*overlay, allow_missing, allow_mixed)
+    from pods.analysis import figures  # matplotlib is not needed for the tables
+
+    yield from summary_lines(study, its_tables)
+    chosen = [one for one in figures.drawings(study, its_tables) if details or not one.detail]
+    if over is not None:
+        from pods.analysis.overlay import overlaid
+
+        yield from filter(None, [over.note, *over.missing, *over.inconsistencies])
+        chosen.append(overlaid(study, over))
+    paths = [figures.write(drawing, study, folder / "figures") for drawing in chosen]
+    yield f"figure: {paths[0]} (PDF, SVG, CSV and JSON beside it)"
+    if paths[1:]:
+        yield f"also: {', '.join(path.stem for path in paths[1:])}"

@@ -1,0 +1,159 @@
+"""`pods evaluate`: make the records that a study's evaluations lack, with one job per run."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pods.config.schema import Config
+from pods.launch.backend import Job, Outcome
+from pods.launch.local_backend import local_backend
+from pods.runs.checkpoint import READ_ERRORS
+from pods.runs.evaluations import answered_questions, due_points, expected_points
+from pods.runs.files import read_lines, read_or_empty
+from pods.runs.history import clocks, evaluation_points
+from pods.runs.status import state_of
+from pods.runs.store import RunStore
+from pods.system.console import lossy_console
+from pods.system.errors import AGAIN, DONE, FAILED
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """The evaluations of a run that is not running."""
+
+    store: RunStore
+    config: Config
+    questions: Mapping[int, tuple[str, ...] | None]
+    """Questions that the evaluation of each step answers; None: it is incomplete or damaged."""
+    problem: str | None
+    """The gaps in the run's log, because of which some evaluation points may be unknown."""
+
+
+@lossy_console()
+def evaluate_missing(folders: Sequence[Path], jobs: int | None = None) -> int:
+    """Evaluate every evaluation point that lacks records, and print what was done.
+
+    Args:
+        folders: of the runs; a run that another process executes is left alone.
+        jobs: largest number of jobs at once; None: as in a sweep.
+
+    Returns:
+        The exit code: 0 nothing is missing any more; 1 something could not be evaluated; 75 the
+        same command has to run again, because it was stopped or another process executes a run.
+
+    Raises:
+        ValueError: `jobs` is less than 1.
+    """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"--jobs={jobs}: must be at least 1")
+    runs, codes = _read_all(folders)
+    todo = [
+        Job(run.store, run.config.on(1), steps) for run in runs if (steps := _missing(run, runs))
+    ]
+    if not todo:
+        readable = " that could be read" if FAILED in codes else ""
+        count = sum(len(run.questions) for run in runs)
+        print(f"{len(runs)} runs{readable}, {count} evaluations: nothing is missing")
+    for device in sorted({job.config.hardware.device for job in todo}):
+        outcome = _evaluate([job for job in todo if job.config.hardware.device == device], jobs)
+        codes += [_code(code, outcome.stopped) for code in outcome.exit_codes]
+        if outcome.stopped:
+            print("stopped on request; the same command resumes")
+            codes.append(AGAIN)
+            break
+    return FAILED if FAILED in codes else max(codes)
+
+
+def _read_all(folders: Sequence[Path]) -> tuple[list[Evaluations], list[int]]:
+    """Read the evaluations of runs that have begun; return them and an exit code per problem."""
+    runs, codes = [], [DONE]
+    for store in map(RunStore, folders):
+        name = f"{store.folder.parent.name}/{store.folder.name}"
+        try:
+            state = state_of(store)
+            if state == "running" or store.is_held():
+                print(f"{name}  held by another process; left alone")
+                codes.append(AGAIN)
+            elif state != "pending" or clocks(store):
+                runs.append(_read(store, state))
+                if runs[-1].problem:
+                    print(f"{name}  {runs[-1].problem}")
+                    codes.append(FAILED)
+        except READ_ERRORS as error:
+            print(f"{name}  cannot be read: {error}")
+            codes.append(FAILED)
+    return runs, codes
+
+
+def _read(store: RunStore, state: str) -> Evaluations:
+    """Read a run's log and evaluations.
+
+    Raises:
+        ValueError: the log is damaged.
+    """
+    config, log = store.config(), store.metrics_path.name
+    newest = max((clock["step"] for clock in clocks(store).values()), default=-1)
+    reached = max(newest, store.status().get("step", 0) if state == "done" else 0)
+    try:
+        lines = read_lines(store.metrics_path)
+        logged = lines[-1]["step"] if lines else 0
+        complete = state == "done" and logged >= reached
+        due = expected_points(config, lines) if complete else due_points(config, lines)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{log} is damaged: {error}") from error
+    if state != "done":  # later steps are made again when the run is resumed
+        due = {step: seconds for step, seconds in due.items() if step <= newest}
+    paths = {s: store.evaluation_path(s) for s in sorted({*due, *evaluation_points(store)})}
+    return Evaluations(
+        store,
+        config,
+        {
+            step: answered_questions(config, step, read_or_empty(path))
+            for step, path in paths.items()
+        },
+        f"{log} ends at step {logged}, but the run at step {reached}" if logged < reached else None,
+    )
+
+
+def _missing(run: Evaluations, runs: Sequence[Evaluations]) -> tuple[int, ...]:
+    """Return the steps whose evaluation is incomplete by itself or by comparison with similar runs.
+
+    Only the task and the tokenizer know how many questions there are, so the largest set that any
+    evaluation of a run with the same questions answers is taken for all.
+    """
+    similar = [
+        other for other in runs if _determines_questions(other) == _determines_questions(run)
+    ]
+    counts = Counter(names for other in similar for names in other.questions.values() if names)
+    expected = max(counts, key=lambda names: (len(names), counts[names]), default=None)
+    return tuple(
+        step for step, names in run.questions.items() if names is None or names != expected
+    )
+
+
+def _determines_questions(run: Evaluations) -> tuple[object, ...]:
+    config = run.config
+    longest = config.sampling.max_prompt_tokens
+    return config.task, config.model.name, longest, config.evaluation.questions
+
+
+def _evaluate(todo: Sequence[Job], jobs: int | None) -> Outcome:
+    """Execute evaluation jobs that use the same kind of device."""
+    launch = todo[0].config.launch
+    launch = replace(launch, jobs=jobs or launch.jobs)
+    todo = [replace(job, config=replace(job.config, launch=launch)) for job in todo]
+    backend = local_backend([job.config for job in todo])
+    print(
+        f"{sum(len(job.evaluate) for job in todo)} evaluations to make in {len(todo)} runs, "
+        f"{min(backend.at_once, len(todo))} at a time",
+        flush=True,
+    )
+    return backend.run(todo)
+
+
+def _code(exit_code: int, stopped: bool) -> int:
+    """Return what the exit code of a job means for the command."""
+    if exit_code == AGAIN or (stopped and exit_code not in (DONE, FAILED)):
+        return AGAIN
+    return DONE if exit_code == DONE else FAILED

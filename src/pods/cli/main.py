@@ -1,0 +1,264 @@
+"""Inspect, evaluate, compare, plan and clean up runs; `python src/run.py` trains them."""
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pods.cli import fetch, plan
+from pods.cli import study_verbs as verbs
+from pods.config.key import FILE_NAME
+from pods.config.parse import ConfigError
+from pods.runs.clean import clean
+from pods.runs.paths import pods_home
+from pods.runs.status import format_statuses, statuses
+from pods.runs.store import RunStore
+from pods.system.console import printable_console
+from pods.system.errors import BAD_INPUT, explain, print_error
+
+REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
+RELEASES = ("gsm8k", "math", "llama", "h100s", "a100s")
+MOVED = {"calibrate": "python experiments/benchmarks/calibrate.py"}
+WATCH_SECONDS = 2.0
+
+
+@printable_console()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code.
+
+    The codes are 0 for success, 1 if runs or the machine are not well, 2 for bad input, and 75 for
+    a temporary failure such as a full disk. No verb loads torch unless it needs a model.
+    """
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    if typed and typed[0] in MOVED:
+        print_error(f"`pods {typed[0]}` has moved: run {MOVED[typed[0]]}")
+        return BAD_INPUT
+    options = _parser().parse_args([argument for argument in typed if argument != "--debug"])
+    try:
+        _check_names(options)
+        return VERBS[options.verb](options)
+    except BrokenPipeError:  # `pods status | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except Exception as error:
+        return explain(error, "--debug" in typed)
+
+
+def _check_names(options: argparse.Namespace) -> None:
+    """Check that each name of a study is a file name, so that it leads to no other folder.
+
+    Raises:
+        ConfigError: a name is not allowed.
+    """
+    for option in ("study", "named", "overlay", "source"):
+        name = getattr(options, option, None)
+        if name is not None and not re.fullmatch(FILE_NAME.pattern, name):
+            raise ConfigError("study", name, f"must be {FILE_NAME.description}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Declare the verbs and their options."""
+    parser = argparse.ArgumentParser(
+        prog="pods",
+        description=__doc__,
+        epilog="--debug shows the traceback of an error.",
+    )
+    add = parser.add_subparsers(dest="verb", required=True, metavar="VERB").add_parser
+    runs_dir, study, figure = (argparse.ArgumentParser(add_help=False) for _ in range(3))
+    runs_dir.add_argument(
+        "--runs-dir", type=Path, default=Path("runs"), help="folder of all studies (default: runs)"
+    )
+    study.add_argument(
+        "study", nargs="?", default="default", help="name of the study (default: default)"
+    )
+    figure.add_argument(
+        "--allow-missing", action="store_true", help="accept studies with missing runs"
+    )
+    figure.add_argument(
+        "--allow-mixed", action="store_true", help="accept runs that are not comparable"
+    )
+    of_study, of_figure = [study, runs_dir], [study, runs_dir, figure]
+
+    status = add("status", parents=of_study, help="show one line per run")
+    status.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    status.add_argument("--watch", action="store_true", help="refresh until no run is running")
+    clean = add("clean", parents=of_study, help="list files that can be removed, or remove them")
+    clean.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        choices=REMOVABLE_STATES,
+        help="also select entire runs in this state, with all their results",
+    )
+    clean.add_argument("--yes", action="store_true", help="remove the files")
+    evaluate = add("evaluate", parents=of_study, help="redo missing or damaged evaluations")
+    evaluate.add_argument("--jobs", type=int, help="runs evaluated at once (default: as a sweep)")
+    add("aggregate", parents=of_figure, help="check a study, write curves and tables as CSV")
+    plot = add("plot", parents=of_figure, help="like aggregate, and draw the figures")
+    plot.add_argument(
+        "--overlay",
+        metavar="STUDY",
+        help="draw the accuracy of STUDY over this study's; if one is imported and both have it, "
+        "by the authors' grader",
+    )
+    plot.add_argument(
+        "--all",
+        action="store_true",
+        help="also draw format, length, reward, phases and the authors' grader",
+    )
+    _add_compare(add("compare", parents=[runs_dir, figure], help="compare arms statistically"))
+    plan.add_options(add("plan", parents=of_figure, help="predict the cost of steps and sweeps"))
+    add("report", parents=of_figure, help="write one HTML page about a study")
+    published = add("import-published", parents=[runs_dir], help="import the PODS authors' logs")
+    published.add_argument("folder", type=Path, help="folder with the logs")
+    published.add_argument("--study", default="published", help="study to create")
+    published.add_argument(
+        "--family", choices=RELEASES, help="release to import, if the folder has several"
+    )
+    published.add_argument("--dataset", help="test set (default: that of the training task)")
+    published.add_argument("--allow-missing", action="store_true", help="skip irregular runs")
+    sync = add("sync", parents=of_study, help="create W&B runs from the files of runs")
+    sync.add_argument("--offline", action="store_true", help="write folders for `wandb sync`")
+    sync.add_argument("--dashboard", action="store_true", help="also save a W&B view of the study")
+    get = add("fetch", help="download weights without a model hub, or the published logs")
+    get.add_argument("what", choices=[*fetch.MODELS, "published"], help="what to download")
+    doctor = add("doctor", help="check whether this machine is fit for a run")
+    doctor.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="overrides as for run.py")
+    return parser
+
+
+def _add_compare(compare: argparse.ArgumentParser) -> None:
+    compare.add_argument(
+        "arms",
+        nargs="*",
+        metavar="ARM",
+        help="arms to compare, the first with each other one (default: all with the GRPO arm)",
+    )
+    compare.add_argument("--study", default="default", help="name of the study (default: default)")
+    compare.add_argument(
+        "--target", type=float, action="append", help="accuracy whose time to reach is compared"
+    )
+    compare.add_argument(
+        "--verbose", action="store_true", help="also print bootstrap, exact tests and power"
+    )
+
+
+def _runs(options: argparse.Namespace) -> list[Path]:
+    """Return the run folders of a study.
+
+    Raises:
+        ValueError: it has none, or consists of imported logs.
+    """
+    folder, runs = verbs.study_of(options)
+    if not runs:
+        raise ValueError(f"study={options.study}: {folder} has imported logs, no runs")
+    return runs
+
+
+def _status(options: argparse.Namespace) -> int:
+    rows = statuses(_runs(options), memory=options.json)
+    if options.watch:
+        rows = _watch(options, rows)
+    print(json.dumps(rows, indent=1) if options.json else format_statuses(rows))
+    return 1 if any(row["state"] in ("failed", "lost") or row["error"] for row in rows) else 0
+
+
+def _watch(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Refresh the table until no run is running twice in a row, or until Ctrl-C.
+
+    A sweep's next job takes a moment to start.
+    """
+    from pods.launch.live_table import LiveTable
+
+    idle = 0
+    with LiveTable(len(rows)) as live_table, suppress(KeyboardInterrupt):
+        while idle < 2:
+            live_table.draw(format_statuses(rows))
+            time.sleep(WATCH_SECONDS)
+            rows = statuses(_runs(options), memory=options.json)
+            idle = 0 if any(row["state"] == "running" for row in rows) else idle + 1
+    return rows
+
+
+def _clean(options: argparse.Namespace) -> int:
+    folder = options.runs_dir / options.study
+    if not folder.is_dir():
+        _runs(options)  # says which studies there are
+    total = 0
+    for item in dict.fromkeys(clean(folder, options.state, dry_run=not options.yes)):
+        amount = "kept" if item.kept else f"{item.bytes / 1e6:.2f} MB"
+        print(f"{amount:>13}  {item.path}  ({item.why})")
+        total += item.bytes
+    size = f"{total / 1e6:.2f} MB"
+    print(f"removed: {size}" if options.yes else f"{size} can be removed; --yes removes it")
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from pods.cli.evaluate import evaluate_missing
+
+    return evaluate_missing(_runs(options), options.jobs)
+
+
+def _sync(options: argparse.Namespace) -> int:
+    from pods.runs.tracking.sync import sync
+
+    if options.offline and options.dashboard:
+        raise ValueError(
+            "--dashboard: needs the W&B server, so it cannot be combined with --offline"
+        )
+    runs = _runs(options)
+    for line in sync(runs, options.offline):
+        print(line)
+    if options.dashboard:
+        from pods.runs.tracking.dashboard import save
+
+        print(save(RunStore(runs[0]).config()))
+    return 0
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    if options.what == "published":
+        folder = pods_home() / "published"
+        fetch.published(folder)
+        print(f"published: {folder} (`pods import-published {folder} --family gsm8k`)")
+        return 0
+    folder = pods_home() / "models" / options.what
+    getattr(fetch, options.what)(folder)
+    print(f"{options.what}: {folder} (model={options.what} finds it there)")
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from pods.cli.doctor import doctor
+
+    return 0 if doctor(options.overrides) else 1
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "status": _status,
+    "clean": _clean,
+    "evaluate": _evaluate,
+    "aggregate": verbs.aggregate,
+    "plot": verbs.plot,
+    "compare": verbs.compare,
+    "plan": plan.plan,
+    "report": verbs.report,
+    "import-published": verbs.import_published,
+    "sync": _sync,
+    "fetch": _fetch,
+    "doctor": _doctor,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The verbs that read a finished study; each imports what it needs."""
+
+import json
+import os
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pods.runs.attempts import command
+from pods.runs.files import replace
+from pods.runs.store import run_folders
+
+if TYPE_CHECKING:
+    from pods.analysis.study import Study
+    from pods.analysis.tables import Tables
+
+
+def study_of(options: Namespace, name: str | None = None) -> tuple[Path, list[Path]]:
+    """Return the folder of a study and those of its runs, none where its logs were imported.
+
+    Raises:
+        ValueError: there is no such study.
+    """
+    name = name or options.study
+    folder = Path(options.runs_dir / name)
+    runs = run_folders(folder)
+    if not runs and not imported(folder):
+        folders = options.runs_dir.iterdir() if options.runs_dir.is_dir() else []
+        names = ", ".join(sorted(p.name for p in folders if run_folders(p) or imported(p)))
+        raise ValueError(f"study={name}: no runs in {folder}; studies there: {names or 'none'}")
+    return folder, runs
+
+
+def imported(folder: Path) -> bool:
+    """Return whether a study's folder holds imported logs."""
+    return (folder / "imported" / "import.json").is_file()
+
+
+def aggregate(options: Namespace) -> int:
+    """Write curves and tables as CSV."""
+    from pods.analysis.draw import summary_lines
+
+    folder, study, tables = _aggregated(options)
+    for line in summary_lines(study, tables):
+        print(line)
+    print(f"tables: {folder / 'figures'}")
+    return 0
+
+
+def plot(options: Namespace) -> int:
+    """Write tables and figures."""
+    from pods.analysis.draw import draw
+
+    over = study_of(options, options.overlay) if options.overlay else None
+    allowed = (options.allow_missing, options.allow_mixed)
+    for line in draw(*study_of(options), *allowed, over, options.all):
+        print(line)
+    return 0
+
+
+def compare(options: Namespace) -> int:
+    """Compare arms: verdicts, tables and caveats, also as CSV and JSON."""
+    from pods.analysis.comparison.compare import compare
+    from pods.analysis.comparison.formatting import as_json, csv_tables, format_comparison
+    from pods.analysis.draw import figures_folder
+    from pods.analysis.study import load
+
+    folder, runs = study_of(options)
+    study = load(folder, runs, options.allow_missing, options.allow_mixed)
+    comparison = compare(study, options.arms, options.target)
+    figures = figures_folder(folder)
+    for name, table in csv_tables(comparison).items():
+        replace(figures / name, table.to_csv(index=False, float_format="%.6g"))
+    about = {"command": command(), **as_json(comparison)}
+    replace(figures / "compare.json", json.dumps(about, indent=1, ensure_ascii=False))
+    print(format_comparison(comparison, options.verbose))
+    print(f"\ntables: {figures}/compare.*")
+    return 0
+
+
+def report(options: Namespace) -> int:
+    """Write one HTML page on a study."""
+    from pods.analysis.comparison.compare import compare
+    from pods.analysis.cost.plan import PlanRequest, plan
+    from pods.analysis.report import write_report
+
+    folder, study, tables = _aggregated(options)
+    several = study.runs[study.runs.complete].series.nunique() > 1
+    cost = plan(study, PlanRequest(slots=os.cpu_count() or 1)).lines
+    path = folder / "figures" / "report.html"
+    write_report(study, tables, compare(study) if several else None, "\n".join(cost), path)
+    print(f"report: {path}")
+    return 0
+
+
+def import_published(options: Namespace) -> int:
+    """Import the PODS authors' logs as a study."""
+    from pods.analysis.published.imports import write_import
+    from pods.analysis.published.release import read_published
+
+    published = read_published(options.folder, options.family, options.dataset)
+    folder = options.runs_dir / options.study
+    write_import(published, folder, options.allow_missing, command())
+    for line in published.meta["holes"]:
+        print(f"irregular: {line}")
+    for series, seconds in published.meta["seconds_per_step"].items():
+        print(f"{series}: {seconds:.2f} s/step")
+    print(
+        f"imported: {folder} (`pods plot {options.study}`, `pods compare --study {options.study}`)"
+    )
+    return 0
+
+
+def _aggregated(options: Namespace) -> "tuple[Path, Study, Tables]":
+    from pods.analysis.draw import aggregate
+
+    folder, runs = study_of(options)
+    return folder, *aggregate(folder, runs, options.allow_missing, options.allow_mixed)

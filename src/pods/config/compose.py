@@ -1,0 +1,53 @@
+"""Compose overrides such as `nm.n=32` into a config's plain values with Hydra."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pods.config.parse import unknown_key
+from pods.config.schema import CONF
+
+EXTRAS = {"pods_slurm": "slurm", "pods_ray": "ray"}
+"""The extra that each optional launcher needs."""
+
+
+def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """Compose `conf/` with overrides, as `run.py` would; nested plain values, interpolated.
+
+    Raises:
+        ValueError: an override is malformed or names what does not exist; one line, key=value
+            first.
+    """
+    try:
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            config = hydra.compose("config", list(overrides))
+            values = OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(one_line(error, overrides)) from error
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def one_line(error: Exception, overrides: Sequence[str]) -> str:
+    """Shorten a message of Hydra or OmegaConf to key, value and what is allowed."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = error.__cause__
+    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+        key = str(cause.full_key)
+        typed = next((override for override in overrides if override.startswith(f"{key}=")), key)
+        return f"{typed}: {unknown_key(key)}"
+    if "Could not find '" in lines[0] and "Config search path:" in lines:
+        name = lines[0].partition("Could not find ")[2].strip("'")
+        group, _, option = name.rpartition("/")
+        if group == "hydra/launcher" and option in EXTRAS:
+            extra = EXTRAS[option]
+            return f"launch={extra}: pip install 'pods-rl[{extra}]'"
+        options = [o for o in lines[1 : lines.index("Config search path:")] if " " not in o]
+        return f"{group}={option}: must be one of {', '.join(options)}"
+    if lines[0].startswith(("Ambiguous value", "Sweep parameters")):
+        return f"{lines[0].split(chr(39))[1]}: must be one value; `run.py -m` sweeps over several"
+    return " ".join(lines)

@@ -1,0 +1,183 @@
+"""The config keys of the method: n and m, rule, prompt selection, advantages, update."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pods.config.key import RULE, key
+
+RULE_NAMES = (
+    "max_variance",
+    "max_variance_aliased",
+    "max_reward",
+    "percentile",
+    "max_abs_advantage",
+    "balanced",
+    "random",
+    "all",
+)
+
+
+@dataclass
+class SamplerConfig:
+    """The down-sampling rule."""
+
+    rule: str = key(
+        f"rule that selects m of n rollouts: {', '.join(RULE_NAMES)}, or module:function for a "
+        "rule of your own",
+        form=RULE,
+    )
+
+
+@dataclass
+class NmConfig:
+    """The number of rollouts that are generated, and the number trained on."""
+
+    n: int = key("rollouts generated per group", low=1)
+    m: int = key("rollouts kept per group", low=1)
+    groups: int = key("groups per prompt, each selected and normalised independently", low=1)
+
+
+@dataclass
+class GresoConfig:
+    """GRESO's prompt filter, used if prompts.selector=greso."""
+
+    p_easy: float = key(
+        "initial chance that a problem is sampled again after an all-correct group; after z such "
+        "groups in a row, its z-th power",
+        above=0,
+        high=1,
+    )
+    p_hard: float = key(
+        "initial chance that a problem is sampled again after a group with no correct rollout; "
+        "after z such groups in a row, its z-th power",
+        above=0,
+        high=1,
+    )
+    p_step: float = key("amount by which p_easy and p_hard are adjusted at a time", low=0, high=1)
+    p_min: float = key("lower limit of p_easy and p_hard", above=0, high=1)
+    p_max: float = key("upper limit of p_easy and p_hard", above=0, high=1)
+    target_easy: float = key(
+        "share of all-correct groups at or above which p_easy is lowered", low=0, high=1
+    )
+    target_hard: float = key(
+        "share of groups with no correct rollout at or above which p_hard is lowered", low=0, high=1
+    )
+    adjust_after: int = key(
+        "groups between adjustments of p_easy and p_hard, over which shares are computed", low=1
+    )
+    explore: float = key("smallest chance that a problem is sampled again", low=0.001, high=1)
+
+
+@dataclass
+class MoppsConfig:
+    """MoPPS's prompt selection, used if prompts.selector=mopps."""
+
+    candidates: int = key("candidate problems per problem that is selected", low=1)
+    target: float = key("success rate that selected problems should be close to", low=0, high=1)
+    decay: float = key("weight of earlier observations at each update; 1 keeps all", low=0, high=1)
+
+
+@dataclass(kw_only=True)
+class PromptsConfig:
+    """Prompt selection, before any rollout is generated."""
+
+    selector: Literal["uniform", "greso", "mopps"] = key(
+        "how a step's problems are selected: all in random order (uniform), without those that "
+        "recently had no reward variance (greso), or by predicted success rate (mopps)"
+    )
+    greso: GresoConfig
+    mopps: MoppsConfig
+
+
+@dataclass
+class GroupFilterConfig:
+    """Treatment of groups without reward variance, which have no advantage and no gradient."""
+
+    name: Literal["none", "skip", "resample"] = key(
+        "groups without variance: train on them (none), leave them out (skip), or sample further "
+        "prompts until prompts_per_step groups have variance (resample)"
+    )
+    metric: Literal["reward", "correct"] = key(
+        "a group has no variance if all its rewards are equal (reward), or if its rollouts are all "
+        "correct or all wrong (correct)"
+    )
+    batch: int | None = key(
+        "prompts per sampling batch if group_filter=resample; null uses prompts_per_step", low=1
+    )
+    max_batches: int = key(
+        "largest number of sampling batches per step; then it trains on what it has", low=1
+    )
+    adaptive: bool = key(
+        "make a step's further batches only as large as seems needed, at most batch (GRESO)"
+    )
+    min_batch: int = key("smallest adaptive sampling batch, in prompts", low=1)
+    margin: float = key("oversampling factor for adaptive resampling", low=1)
+
+
+@dataclass
+class SamplingConfig:
+    """Sampling of training rollouts."""
+
+    temperature: float = key("sampling temperature of training rollouts", above=0)
+    max_prompt_tokens: int = key(
+        "longest prompt; problems with longer ones are dropped and counted", low=1
+    )
+    max_completion_tokens: int = key("length at which a completion is truncated", low=1)
+
+
+@dataclass
+class AdvantageConfig:
+    """Advantages (r - mean) / (std + eps)."""
+
+    over: Literal["selected", "full", "none"] = key(
+        "rewards that give mean and std: of the kept rollouts, of the full group, or none (the "
+        "advantage is the reward itself)"
+    )
+    ddof: int = key("1: sample std, as in the authors' code; 0: population std", low=0, high=1)
+    eps: float = key("number added to the std", low=0)
+
+
+@dataclass
+class UpdateConfig:
+    """The optimization of one step (AdamW)."""
+
+    lr: float = key("learning rate", above=0)
+    betas: list[float] = key("the two betas of AdamW")
+    weight_decay: float = key("decoupled weight decay of AdamW", low=0)
+    grad_clip: float = key("largest gradient norm; larger gradients are scaled down to it", above=0)
+    schedule: Literal["constant", "linear", "cosine"] = key("schedule of the learning rate")
+    warmup_steps: int = key("steps of linear learning rate warm-up", low=0)
+    schedule_steps: int | None = key("step at which a linear or cosine schedule ends", low=1)
+    epochs: int = key("passes over the rollouts of a step", low=1)
+    minibatches: int = key("optimizer updates per pass", low=1)
+    aggregation: Literal["sequence_mean", "token_mean", "dr_grpo"] = key(
+        "denominator of the loss, for M sequences o: 1/(M |o|), 1/tokens, or 1/(M max tokens)"
+    )
+    clip_low: float = key("PPO clip: ratios below 1 - clip_low are clipped", low=0, high=1)
+    clip_high: float = key(
+        "PPO clip: ratios above 1 + clip_high are clipped (DAPO raises it)", low=0
+    )
+    kl_beta: float = key(
+        "weight of the KL divergence from the initial policy; 0 skips the reference pass", low=0
+    )
+    micro_batch_tokens: int = key(
+        "tokens per forward pass, counting a prompt once and padding its completions to the "
+        "longest; affects memory, not the gradient",
+        low=1,
+    )
+    activation_checkpointing: bool = key(
+        "keep only each layer's input and recompute the layer in the backward pass: far less "
+        "memory, about a third more time"
+    )
+    importance: Literal["off", "token_truncate", "token_mask", "sequence_mask"] = key(
+        "per-token weight that corrects for the difference between engine and trainer log-probs: "
+        "none (off), the probability ratio truncated at the cap, or 0 if the token's or the "
+        "sequence's ratio exceeds the cap"
+    )
+    importance_cap: float = key("cap of the probability ratio in update.importance", above=0)
+    nonfinite_limit: int = key(
+        "consecutive steps with a NaN or infinite loss, gradient or reward after which the run "
+        "fails; such a step is never applied",
+        low=1,
+        operational=True,
+    )

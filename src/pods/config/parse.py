@@ -1,0 +1,187 @@
+"""Parse plain nested values into a typed `Config`; a bad value ends in one line that names its key.
+
+`python -m pods.config.parse` prints the table of all keys that `conf/README.md` shows.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
+
+from pods.config.key import Key
+from pods.config.schema import Config
+from pods.system.console import printable
+
+TYPE_NAMES: dict[Any, str] = {
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+    list[float]: "a list of numbers",
+    list[str]: "a list of strings",
+}
+LONGEST_VALUE = 80  # characters of a value in a message
+
+
+class ConfigError(ValueError):
+    """A key has a value that is not allowed."""
+
+    def __init__(self, key: str, value: object, allowed: str) -> None:
+        """Say `key=value: allowed`; a long value is truncated."""
+        text = "null" if value is None else printable(str(value))
+        if len(text) > LONGEST_VALUE:
+            text = f"{text[:LONGEST_VALUE]}..."
+        super().__init__(f"{key}={text}: {allowed}")
+
+
+@cache
+def leaves(cls: type = Config, prefix: str = "") -> Mapping[str, tuple[Any, Key]]:
+    """Map the dotted name of every key to its type and its `Key`."""
+    keys: dict[str, tuple[Any, Key]] = {}
+    for name, field in _fields(cls).items():
+        if "key" in field.metadata:
+            keys[prefix + name] = field.type, field.metadata["key"]
+        else:
+            keys |= leaves(field.type, f"{prefix}{name}.")  # type: ignore[arg-type]
+    return keys
+
+
+def parse(values: Mapping[str, Any]) -> Config:
+    """Make a config from plain nested values; keys at odds with each other are `checks.py`'s.
+
+    Raises:
+        ConfigError: a key is unknown or missing, or its value has a wrong type or is out of bounds.
+    """
+    config: Config = _section(Config, values, "")
+    return config
+
+
+def parse_key(name: str, value: object) -> Any:
+    """Parse the value of one top-level key as `parse` does: a leaf, or a section of `Config`.
+
+    Raises:
+        KeyError: there is no such key.
+        ConfigError: as `parse`.
+    """
+    return _value(_fields(Config)[name], value, name)
+
+
+def unknown_key(name: str) -> str:
+    """Say that a key does not exist, and which keys do or may have been meant.
+
+    >>> unknown_key("nm.typo"), unknown_key("sede")
+    ('no such key; nm has n, m, groups', 'no such key; did you mean seed?')
+    """
+    group = name.rpartition(".")[0] + "."
+    siblings = [known.removeprefix(group) for known in leaves() if known.startswith(group)]
+    if siblings:
+        return f"no such key; {group[:-1]} has {', '.join(siblings)}"
+    same = [known for known in leaves() if known.rpartition(".")[2] == name.rpartition(".")[2]]
+    near = same or difflib.get_close_matches(name, leaves(), n=1)
+    return f"no such key; did you mean {near[0]}?" if near else "no such key; see conf/README.md"
+
+
+def allowed(hint: Any, key: Key) -> str:
+    """Say which values a key allows.
+
+    >>> allowed(*leaves()["nm.n"])
+    'must be an integer >= 1'
+    >>> allowed(*leaves()["budget.train_seconds"])
+    'must be a number > 0, or null'
+    """
+    kind = _without_null(hint)
+    if get_origin(kind) is Literal:
+        text = f"one of {', '.join(get_args(kind))}"
+    else:
+        text = key.form.description if key.form else TYPE_NAMES[kind]
+    if math.isfinite(key.high) and math.isfinite(key.above):
+        text += f" > {key.above:g} and <= {key.high:g}"
+    elif math.isfinite(key.high):
+        text += f" from {key.low:g} to {key.high:g}"
+    elif math.isfinite(key.low):
+        text += f" >= {key.low:g}"
+    elif math.isfinite(key.above):
+        text += f" > {key.above:g}"
+    return f"must be {text}" + (", or null" if kind != hint else "")
+
+
+@cache
+def _fields(cls: type) -> Mapping[str, Field[Any]]:
+    return {field.name: field for field in fields(cls)}
+
+
+def _section(cls: Any, values: Any, prefix: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise ConfigError(prefix.rstrip("."), values, "must be a group of keys")
+    known = _fields(cls)
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"{prefix}{name}", values[name], unknown_key(f"{prefix}{name}"))
+    parsed = {}
+    for name, field in known.items():
+        if name in values:
+            parsed[name] = _value(field, values[name], prefix + name)
+        elif field.default is MISSING:
+            raise ConfigError(prefix + name, "", "missing (earlier versions did not have it)")
+    return cls(**parsed)
+
+
+def _value(field: Field[Any], value: Any, name: str) -> Any:
+    if "key" not in field.metadata:
+        return _section(field.type, value, f"{name}.")
+    kind, key = _without_null(field.type), field.metadata["key"]
+    if value is None and kind != field.type:
+        return None
+    if kind is float:
+        value = _as_float(value)
+    if kind == list[float] and isinstance(value, list):
+        value = [_as_float(number) for number in value]
+    if not _fits(value, kind, key):
+        raise ConfigError(name, value, allowed(field.type, key))
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and printable(text) != text:
+            raise ConfigError(name, value, "must have no control characters")
+    return value
+
+
+def _without_null(hint: Any) -> Any:
+    """Return `int` for `int | None`, and any other hint as it is."""
+    options = [option for option in get_args(hint) if option is not type(None)]
+    return options[0] if type(None) in get_args(hint) else hint
+
+
+def _as_float(value: Any) -> Any:
+    return float(value) if type(value) is int else value
+
+
+def _fits(value: Any, kind: Any, key: Key) -> bool:
+    """Tell whether a value has the type, form and bounds of its key."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(type(each) is get_args(kind)[0] for each in value)
+    if type(value) is not kind:
+        return False
+    if kind is str:
+        return key.form is None or re.fullmatch(key.form.pattern, value) is not None
+    finite: bool = -math.inf < value < math.inf
+    within: bool = key.low <= value <= key.high and value > key.above
+    return finite and within
+
+
+def reference() -> str:
+    """Return the table of all keys, one row per key."""
+    rows = ["| key | allowed | kind | meaning |", "| --- | --- | --- | --- |"]
+    for name, (hint, key) in leaves().items():
+        kind = "operational" if key.operational else "science"
+        values = allowed(hint, key).removeprefix("must be ")
+        meaning = key.meaning.replace("|", "\\|")
+        rows.append(f"| `{name}` | {values} | {kind} | {meaning} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(reference())

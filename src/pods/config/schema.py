@@ -1,0 +1,294 @@
+"""Every key of a run's config: its type, the values it allows and what it means.
+
+The keys of the method (`nm`, `sampler`, `prompts`, `update`, ...) are in `method_keys.py`. Values
+live in `conf/`; rules that bind several keys live in `checks.py`. A key is *science* (it can change
+what a run computes, so it is part of the run's identity) unless it is marked `operational`.
+Standard library only, because every command imports this module.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from pods.config.key import FILE_NAME, key
+from pods.config.method_keys import (
+    AdvantageConfig,
+    GroupFilterConfig,
+    NmConfig,
+    PromptsConfig,
+    SamplerConfig,
+    SamplingConfig,
+    UpdateConfig,
+)
+
+PACKAGE = Path(__file__).parents[1]
+CONF = next(path for path in (PACKAGE / "conf", PACKAGE.parents[1] / "conf") if path.is_dir())
+"""The folder of YAML files, in an installed wheel or in a checkout."""
+
+
+AnswerFormat = Literal["tag", "hash", "boxed", "chain"]
+
+
+@dataclass
+class TaskConfig:
+    """The problems to learn, and how answers are graded."""
+
+    name: Literal["chainsum", "gsm8k", "math"] = key("task to train on")
+    path: str | None = key(
+        "folder with train.jsonl and test.jsonl; null uses the hub (gsm8k, math)"
+    )
+    test_set: Literal["own", "gsm8k", "math500", "amc23"] = key(
+        "test set to evaluate on: the task's own, or GSM8K, MATH-500 or AMC 2023, each graded by "
+        "its own rules"
+    )
+    test_path: str | None = key(
+        "JSON lines file with the test set; null downloads it, or uses test.jsonl in task.path if "
+        "task.test_set=own"
+    )
+    train_size: int | None = key("number of training problems; null uses all", low=1)
+    test_size: int | None = key("number of test problems; null uses all", low=1)
+    few_shot: int = key("solved examples in the prompt, removed from the training problems", low=0)
+    malformed: Literal["fail", "drop"] = key(
+        "how to treat duplicate rows and rows without a question or a readable answer: fail, or "
+        "drop and count them"
+    )
+    answer_format: AnswerFormat = key(
+        "answer format that the prompt requests and the grader reads: <answer> tags as in the "
+        "paper, #### as in GSM8K, \\boxed{} as in Qwen and R1, or chainsum's own"
+    )
+    format_reward: Literal["additive", "when_wrong", "open_r1", "none"] = key(
+        "reward for the format, in addition to 1 for a correct answer: 0.1 format + 0.1 tags "
+        "always (additive) or only for wrong answers (when_wrong), 1 format + 1 tags as in the "
+        "8-GPU runs (open_r1; those runs also required correct answers to be LaTeX), or none"
+    )
+    grader: Literal["exact", "lenient"] = key(
+        "grader that decides the reward: ours (exact) or the PODS authors' (lenient); evaluations "
+        "on GSM8K record both verdicts"
+    )
+    lenient: Literal["release", "later"] = key(
+        "version of the authors' grader: as released with their GSM8K results, or the later one of "
+        "their Llama results"
+    )
+    workers: int | None = key(
+        "processes that grade MATH answers during generation; null uses all cores but one, at "
+        "most 8",
+        low=1,
+        operational=True,
+    )
+
+    def evaluated_on(self) -> str:
+        """Return the name of the test set: chainsum, gsm8k, math500 or amc23."""
+        own = "math500" if self.name == "math" else self.name
+        return own if self.test_set == "own" else self.test_set
+
+    def files(self) -> dict[str, Path | None]:
+        """Return the file of each split; None: on the hub, or generated (chainsum)."""
+        folder = None if self.path is None else Path(self.path)
+        test = folder / "test.jsonl" if folder and self.test_set == "own" else None
+        return {
+            "train": folder and folder / "train.jsonl",
+            "test": test if self.test_path is None else Path(self.test_path),
+        }
+
+
+@dataclass
+class LoraConfig:
+    """Low-rank adapters (PEFT), used if model.tuning=lora."""
+
+    r: int = key("rank of the LoRA adapters", low=1)
+    alpha: int = key("LoRA scale: the weights change by alpha / r * B A", low=1)
+    targets: list[str] = key("names of the linear layers that get an adapter")
+
+
+@dataclass(kw_only=True)
+class ModelConfig:
+    """The policy."""
+
+    name: str = key("label of the model in run folders", form=FILE_NAME)
+    path: str | None = key(
+        "folder with the weights; null uses what `pods fetch` stored, else the hub"
+    )
+    hub: str | None = key("name on the Hugging Face hub; null: the model ships with the package")
+    dtype: Literal["float32", "bfloat16"] = key("dtype of the policy's weights, frozen or trained")
+    tuning: Literal["lora", "full"] = key("train LoRA adapters or all weights")
+    lora: LoraConfig
+    few_shot: int = key("number of examples that this model needs to see the format", low=0)
+    answer_format: AnswerFormat = key(
+        "answer format that this model was trained on; tasks with several formats ask for it"
+    )
+
+
+@dataclass
+class EngineConfig:
+    """The engine that generates rollouts; the keys from `sync` to `min_kept` are for vLLM."""
+
+    name: Literal["transformers", "vllm"] = key("inference engine")
+    max_rows: int = key("largest number of sequences decoded at once", low=1)
+    evaluation_chunk: int | None = key(
+        "answers that an evaluation generates and writes at a time; an interrupted evaluation "
+        "resumes after the last chunk; null uses one chunk per checkpoint",
+        low=1,
+    )
+    dtype: Literal["float32", "bfloat16", "float16"] = key(
+        "dtype of the engine's own weights: vLLM's, or the full copy of sharded weights"
+    )
+    sync: Literal["merged", "adapter"] = key(
+        "how weights reach vLLM: merged into its weights, or as a separate adapter (needs "
+        "model.tuning=lora)"
+    )
+    kv_gb: float | None = key(
+        "GiB of memory for keys and values; null derives it from gpu_memory_utilization", above=0
+    )
+    gpu_memory_utilization: float = key(
+        "share of GPU memory for weights, keys and values if kv_gb is null", above=0, high=1
+    )
+    batch_invariant: bool = key(
+        "use vLLM's slower kernels whose log-probs do not depend on the batch (GPU only)"
+    )
+    min_kept: float = key(
+        "the run stops if rounding to engine.dtype in a merge keeps less than this fraction of "
+        "the policy's change, or more than 2 minus it; 0 disables the check",
+        low=0,
+        high=1,
+        operational=True,
+    )
+    gap_bound: float | None = key(
+        "mean |engine log-prob - trainer log-prob| of the kept tokens above which an alarm is "
+        "raised if the engine has its own weights; null uses 1e-4 if both are float32, else 0.05",
+        above=0,
+        operational=True,
+    )
+    gap_limit: int = key(
+        "consecutive steps above gap_bound after which the run fails", low=1, operational=True
+    )
+
+
+@dataclass
+class HardwareConfig:
+    """The devices of one run."""
+
+    name: str = key("label of the hardware", form=FILE_NAME, operational=True)
+    device: Literal["cpu", "cuda"] = key("device of the model")
+    threads: int = key("CPU threads per process, set before torch is loaded", low=1)
+    processes: int = key(
+        "processes per run, each on its own GPU; changes results only by rounding",
+        low=1,
+        operational=True,
+    )
+    shard: bool = key(
+        "if model.tuning=full, also shard weights, gradients and optimizer state over the "
+        "processes (FSDP2); the transformers engine then uses a full copy in engine.dtype"
+    )
+
+
+@dataclass
+class BudgetConfig:
+    """The end of training, whichever limit comes first."""
+
+    train_seconds: float | None = key("seconds of training clock; null sets no limit", above=0)
+    max_steps: int | None = key("number of steps; null sets no limit", low=0)
+
+
+@dataclass
+class EvaluationConfig:
+    """The evaluation of each checkpoint."""
+
+    repeats: int = key("independently sampled passes over the test questions", low=1)
+    questions: int | None = key("use the first N test questions in every run; null uses all", low=1)
+    temperature: float = key("sampling temperature of evaluations; 0 is greedy decoding", low=0)
+
+
+@dataclass
+class CheckpointConfig:
+    """The checkpoints that are saved and evaluated, besides step 0 and the end of the budget."""
+
+    every_steps: int | None = key("save a checkpoint every N steps; null disables", low=1)
+    every_train_seconds: float | None = key(
+        "save a checkpoint every N seconds of training clock; null disables", above=0
+    )
+
+
+@dataclass
+class TrackingConfig:
+    """The copy of a run's metrics in W&B."""
+
+    wandb: Literal["none", "offline", "online"] = key("W&B mode", operational=True)
+    project: str = key("W&B project", operational=True)
+    entity: str | None = key("W&B entity; null uses your default", operational=True)
+
+
+@dataclass
+class LaunchConfig:
+    """The execution of a sweep's jobs."""
+
+    on: Literal["local", "slurm", "ray"] = key("where a sweep's jobs run", operational=True)
+    jobs: int | None = key(
+        "jobs that run at once; null fits as many as there are GPUs (hardware.processes per job) "
+        "or cores (hardware.processes * hardware.threads per job), and all jobs on a cluster",
+        low=1,
+        operational=True,
+    )
+    fork_server: bool = key(
+        "on this machine, fork jobs from a process that has already imported their libraries; "
+        "jobs that use CUDA, vLLM or several processes always start fresh",
+        default=True,
+        operational=True,
+    )
+
+
+@dataclass(kw_only=True)
+class Config:
+    """The config of one run."""
+
+    seed: int = key("seed of prompt order, sampling, selection and adapter initialization", low=0)
+    study: str = key("folder of the runs to compare", form=FILE_NAME, operational=True)
+    arm: str | None = key(
+        "label of the run's curve; null uses the rule's name", form=FILE_NAME, operational=True
+    )
+    runs_dir: str = key("folder that holds all studies", operational=True)
+    retry: Literal["none", "failed"] = key("failed: rerun jobs that failed", operational=True)
+    allow_changed: bool = key(
+        "resume a run even if its frozen config, data, weights, rule, or a minor version of "
+        "torch, transformers, peft or vllm has changed; the run is marked as changed",
+        operational=True,
+    )
+    dry_run: bool = key("only list the jobs, what they need and cost", operational=True)
+    watchdog_seconds: float | None = key(
+        "seconds without a heartbeat after which a hanging job is ended, ready to be resumed "
+        "(four times as long during start-up); null disables",
+        above=0,
+        operational=True,
+    )
+    prompts_per_step: int = key("prompts per step", low=1)
+    rollouts_every_steps: int | None = key(
+        "save rollouts every N steps; null disables", low=1, operational=True
+    )
+    task: TaskConfig
+    model: ModelConfig
+    sampler: SamplerConfig
+    nm: NmConfig
+    prompts: PromptsConfig
+    group_filter: GroupFilterConfig
+    sampling: SamplingConfig
+    advantage: AdvantageConfig
+    update: UpdateConfig
+    engine: EngineConfig
+    hardware: HardwareConfig
+    budget: BudgetConfig
+    evaluation: EvaluationConfig
+    checkpoint: CheckpointConfig
+    tracking: TrackingConfig
+    launch: LaunchConfig
+
+    def on(self, processes: int) -> "Config":
+        """Return the same run on another number of processes."""
+        return replace(self, hardware=replace(self.hardware, processes=processes))
+
+    def decoded_in(self) -> str:
+        """Return the dtype of the weights that the engine decodes with."""
+        has_own_weights = self.engine.name == "vllm" or self.sharded()
+        return self.engine.dtype if has_own_weights else self.model.dtype
+
+    def sharded(self) -> bool:
+        """Tell whether the run shards its weights, on any number of processes."""
+        return self.hardware.shard and self.model.tuning == "full"

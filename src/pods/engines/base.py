@@ -1,0 +1,41 @@
+"""The protocol of an engine: everything that the training loop knows about one."""
+
+from typing import Protocol
+
+from pods.types import GenerationRequest, OnCompletion, Rollout
+
+
+class EngineFailed(RuntimeError):
+    """The engine broke down; the run is safe, and a new process can resume it."""
+
+
+class Engine(Protocol):
+    """Generates from the policy: token ids in, token ids and their log-probs out."""
+
+    def generate(
+        self, request: GenerationRequest, on_completion: OnCompletion | None = None
+    ) -> list[list[Rollout]]:
+        """Draw n completions of every prompt in one call.
+
+        Args:
+            request: the prompts, n, the sampling settings and one seed per prompt.
+            on_completion: called once for every completion, as soon as it is complete, so that slow
+                grading runs beside generation.
+
+        Returns:
+            One list of n rollouts per prompt, in the order of the prompts.
+
+        Raises:
+            EngineFailed: the engine broke down.
+        """
+        ...
+
+    def sync(self) -> float | None:
+        """Bring the policy's current weights into the engine; called whenever they have changed.
+
+        Returns:
+            The kept projection (`policy/export.py`): the fraction of the weights' change since the
+            start of training that survives rounding to the engine's dtype; None without rounding.
+            It does nothing where the engine shares the policy's weights.
+        """
+        ...

@@ -1,0 +1,237 @@
+"""The `transformers` engine: Hugging Face modelling code, sampling from the training weights.
+
+It has its own loop in place of `model.generate` for three reasons: every draw is a function of a
+prompt's seed (no global generator), the log-prob of each token comes out of the same pass, and
+finished sequences leave the batch. A prompt is encoded once for its n rollouts, and a beginning
+that all prompts share is encoded once for all of them.
+
+Shapes: R = sequences decoded together, P = distinct prompts among them, V = vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from pods.policy.policy import Policy
+from pods.types import GenerationRequest, OnCompletion, Prompt, Rollout
+
+MIN_SHARED_TOKENS = 32  # a shared beginning is encoded separately if it is at least this long
+SHRINK_BELOW = 0.75  # finished sequences leave once less than this share of the batch is active
+
+
+class TransformersEngine:
+    """Samples from the policy's own weights, or from its mirror if it has one."""
+
+    def __init__(self, policy: Policy, max_rows: int, check: Callable[[], None]) -> None:
+        """Decode at most `max_rows` sequences at a time; `check()` may raise between tokens."""
+        self.policy = policy
+        self.max_rows = max_rows
+        self.check = check
+        self.model = policy.causal_lm if policy.mirror is None else policy.mirror.model
+        self.stop_ids = torch.tensor(policy.stop_ids, device=policy.device)
+        self.pad_id = int(policy.tokenizer.pad_token_id or 0)
+
+    def sync(self) -> float | None:
+        """Refresh the policy's mirror, if it has one; otherwise the weights are shared."""
+        return None if self.policy.mirror is None else self.policy.mirror.refresh()
+
+    def generate(
+        self, request: GenerationRequest, on_completion: OnCompletion | None = None
+    ) -> list[list[Rollout]]:
+        """Draw n completions of every prompt; see `Engine.generate`."""
+        self.sync()  # costs nothing if it was called already; never sample from old weights
+        n, limit = request.n, request.sampling.max_completion_tokens
+        uniforms = torch.cat([_uniforms(seed, n, limit) for seed in request.seeds])  # (rows, limit)
+        rows = [index for index in range(len(request.prompts)) for _ in range(n)]
+        rollouts: list[Rollout] = []
+        for start in range(0, len(rows), self.max_rows):
+            chunk = slice(start, start + self.max_rows)
+            rollouts += self._decode(request, rows[chunk], uniforms[chunk], on_completion)
+        return [rollouts[i * n : (i + 1) * n] for i in range(len(request.prompts))]
+
+    @torch.inference_mode()
+    def _decode(
+        self,
+        request: GenerationRequest,
+        prompt_indices: Sequence[int],
+        uniforms: Tensor,
+        on_completion: OnCompletion | None,
+    ) -> list[Rollout]:
+        """Decode R sequences of the prompts at these indices (R,) of the request.
+
+        Each token is decided by one of the uniform numbers, (R, max_completion_tokens).
+        """
+        prompts = [request.prompts[index] for index in prompt_indices]
+        logits, cache, attention = self._prefill(prompts)
+        (count, limit), device = uniforms.shape, logits.device
+        uniforms = uniforms.to(device)
+        ids = torch.zeros((count, limit), dtype=torch.long, device=device)
+        logprobs = torch.zeros((count, limit), device=device)
+        lengths = torch.full((count,), limit, device=device)
+        stopped = torch.zeros(count, dtype=torch.bool, device=device)
+        rows = torch.arange(count, device=device)  # the sequences that are still in the batch
+        for t in range(limit):
+            self.check()
+            token, logprob = sample(logits, request.sampling.temperature, uniforms[rows, t])
+            ids[rows, t], logprobs[rows, t] = token, logprob
+            stops = torch.isin(token, self.stop_ids) & ~stopped[rows]
+            lengths[rows[stops]] = t + 1
+            stopped[rows] |= stops
+            last, active = t + 1 == limit, ~stopped[rows]
+            if on_completion is not None and (last or bool(stops.any())):
+                ended = rows[stops | active] if last else rows[stops]
+                completions = ids[ended, : t + 1].tolist()
+                for row, completion in zip(ended.tolist(), completions, strict=True):
+                    on_completion(prompt_indices[row], self._text(completion))
+            num_active = int(active.sum())
+            if num_active == 0 or last:
+                break
+            if num_active < SHRINK_BELOW * len(rows):
+                keep = active.nonzero()[:, 0]
+                cache.batch_select_indices(keep)
+                rows, token, attention = rows[keep], token[keep], attention[keep]
+            attention = torch.cat([attention, attention.new_ones(len(rows), 1)], dim=1)
+            logits = self._forward(token[:, None], attention, cache)
+        return self._rollouts(prompts, ids, logprobs, lengths, stopped)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.policy.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def _prefill(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Cache, Tensor]:
+        """Encode the P distinct prompts; return next-token logits (R, V), cache and mask (R, L).
+
+        What all prompts begin with (a system message, solved examples) is encoded once; the rest
+        is padded on the left.
+        """
+        distinct, device = list(dict.fromkeys(prompts)), self.policy.device
+        cache, shared = block_cache(), shared_prefix(distinct)
+        attention = torch.ones((1, shared), dtype=torch.long, device=device)
+        if shared:
+            self._forward(torch.tensor([distinct[0][:shared]], device=device), attention, cache)
+            cache.batch_select_indices(torch.zeros(len(distinct), dtype=torch.long, device=device))
+        width = max(map(len, distinct)) - shared
+        ids = torch.full((len(distinct), width), self.pad_id)
+        real = torch.zeros((len(distinct), width), dtype=torch.long)
+        for row, prompt in enumerate(distinct):
+            rest = prompt[shared:]
+            ids[row, width - len(rest) :] = torch.tensor(rest)
+            real[row, width - len(rest) :] = 1
+        attention = torch.cat([attention.expand(len(distinct), -1), real.to(device)], dim=1)
+        logits = self._forward(ids.to(device), attention, cache)
+        row_of = {prompt: row for row, prompt in enumerate(distinct)}
+        rows = torch.tensor([row_of[prompt] for prompt in prompts], device=device)
+        cache.batch_select_indices(rows)
+        return logits[rows], cache, attention[rows]
+
+    def _forward(self, ids: Tensor, attention: Tensor, cache: Cache) -> Tensor:
+        positions = (attention.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        output = self.model(
+            input_ids=ids,
+            attention_mask=attention,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1, : self.policy.vocabulary].float()  # type: ignore[no-any-return]
+
+    def _rollouts(
+        self,
+        prompts: Sequence[Prompt],
+        ids: Tensor,
+        logprobs: Tensor,
+        lengths: Tensor,
+        stopped: Tensor,
+    ) -> list[Rollout]:
+        """Cut R rows of ids and log-probs to their lengths, and decode their text."""
+        all_logprobs, cut = logprobs.cpu().numpy(), lengths.tolist()
+        completions = [tuple(row[:length]) for row, length in zip(ids.tolist(), cut, strict=True)]
+        texts = self.policy.tokenizer.batch_decode(completions, skip_special_tokens=True)
+        return [
+            Rollout(prompts[i], completion, all_logprobs[i, : cut[i]], texts[i], finished)
+            for i, (completion, finished) in enumerate(
+                zip(completions, stopped.tolist(), strict=True)
+            )
+        ]
+
+
+def sample(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw one token per row by inverting the cumulative distribution at a given uniform number.
+
+    Args:
+        logits: (R, V)
+        temperature: 0 takes the likeliest token; its log-prob is then that at temperature 1.
+        uniforms: (R,) in [0, 1).
+
+    Returns:
+        (R,) ids and (R,) log-probs.
+    """
+    logprobs = (logits / temperature if temperature > 0 else logits).log_softmax(-1)
+    if temperature == 0:
+        token = logprobs.argmax(-1)
+    else:
+        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
+        threshold = uniforms.double() * cumulative[:, -1]  # below the total, as float64 rounds
+        token = torch.searchsorted(cumulative, threshold[:, None], right=True)[:, 0]
+        token = token.clamp(max=logits.shape[-1] - 1)  # where logits are NaN, so is the log-prob
+    return token, logprobs.gather(1, token[:, None])[:, 0]
+
+
+def _uniforms(seed: int, n: int, limit: int) -> Tensor:
+    """Draw (n, limit) numbers in [0, 1), by NumPy: torch on a CPU uses 32 bits of a seed."""
+    return torch.from_numpy(np.random.default_rng(seed).random((n, limit)))
+
+
+def shared_prefix(prompts: Sequence[Prompt]) -> int:
+    """Count the first tokens that all prompts share, leaving one to each; 0 if they are too few."""
+    first, last = min(prompts), max(prompts)  # in lexicographic order these two differ earliest
+    same = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
+    )
+    shared = min(same, min(map(len, prompts)) - 1)
+    return shared if shared >= MIN_SHARED_TOKENS and len(prompts) > 1 else 0
+
+
+BLOCK = 128  # tokens that a full cache grows by: it is copied only once in so many tokens
+
+
+class BlockLayer(DynamicLayer):
+    """One layer's keys and values, (R, heads, tokens, width), as views of a larger buffer."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Append (R, heads, new, width) states; return all of them, as views."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys = key_states[:, :, :0]
+            self.values = value_states[:, :, :0]
+            self.buffers: tuple[Tensor, Tensor] | None = None
+        start, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
+        if self.buffers is None or end > self.buffers[0].shape[2]:
+            self.buffers = (_grown(self.keys, end), _grown(self.values, end))
+        for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
+            buffer[:, :, start:end] = states
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep, repeat or reorder sequences."""
+        super().batch_select_indices(indices)
+        self.buffers = None
+
+
+def block_cache() -> Cache:
+    """Create an empty cache for any model whose layers attend to all earlier tokens."""
+    return Cache(layer_class_to_replicate=BlockLayer)
+
+
+def _grown(states: Tensor, tokens: int) -> Tensor:
+    rows, heads, used, width = states.shape
+    buffer = states.new_empty((rows, heads, tokens + BLOCK, width))
+    buffer[:, :, :used] = states
+    return buffer

@@ -1,0 +1,188 @@
+"""The `vllm` engine: vLLM in this process, with its own copy of the weights that `sync` updates.
+
+vLLM runs without a server and without workers, so that weights are passed by reference and a step
+of the engine is a call that returns.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from vllm import SamplingParams
+from vllm.lora.request import LoRARequest
+from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
+
+from pods.config.schema import Config
+from pods.engines.base import EngineFailed
+from pods.engines.vllm_setup import start_vllm
+from pods.engines.vllm_sync import merge, swap_adapter, untrained_weights
+from pods.policy.policy import Policy
+from pods.seeding import derive
+from pods.types import GenerationRequest, OnCompletion, Rollout, Sampling
+
+
+@dataclass
+class PartialCompletion:
+    """A completion that vLLM is generating."""
+
+    prompt_index: int
+    """Index of the prompt in the request."""
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    stopped: bool = False
+    """Ended by a stop id, not by the length limit."""
+
+    def add(self, output: EngineCoreOutput) -> bool:
+        """Append the tokens of one step of the engine; return whether they were the last ones."""
+        if output.finish_reason not in (None, FinishReason.STOP, FinishReason.LENGTH):
+            raise RuntimeError(f"a request ended by {output.finish_reason}")
+        self.ids += output.new_token_ids
+        self.logprobs += output.new_logprobs.logprobs[:, 0].tolist()
+        self.stopped = output.finish_reason == FinishReason.STOP
+        return output.finish_reason is not None
+
+
+class VllmEngine:
+    """Samples from a copy of the policy's weights, and refuses to if the copy is out of date."""
+
+    def __init__(self, policy: Policy, config: Config, check: Callable[[], None]) -> None:
+        """Start the engine on the untrained weights; `check()` may raise between tokens.
+
+        Raises:
+            ValueError: vLLM cannot run this model, or has too little memory for it.
+        """
+        self.policy = policy
+        self.check = check
+        self.dtype = getattr(torch, config.engine.dtype)
+        self.on_cpu = policy.device.type == "cpu"
+        self.adapters = config.engine.sync == "adapter"
+        self.adapter: LoRARequest | None = None
+        self.calls = 0
+        self.start = untrained_weights(policy, config)
+        self.vllm = start_vllm(config)
+        padding = range(policy.vocabulary, policy.causal_lm.config.vocab_size)
+        self.bias = dict.fromkeys(padding, -100.0) or None  # ids that the tokenizer does not know
+        self.sync()
+        warm_up = GenerationRequest([(0,)], 2, Sampling(1.0, 2), [0])
+        self.generate(warm_up)  # the first call compiles and allocates
+
+    def sync(self) -> float | None:
+        """Bring the policy's present weights into the engine; see `Engine.sync`."""
+        kept = None
+        try:
+            if self.adapters:
+                self.adapter = swap_adapter(self.vllm, self.policy, self.dtype, self.adapter)
+            else:
+                kept = merge(self.vllm, self.policy, self.dtype, self.start)
+        except Exception as error:
+            raise EngineFailed(f"vLLM did not take new weights: {error!r}") from error
+        self.synced_version = self.policy.version
+        return kept
+
+    def generate(
+        self, request: GenerationRequest, on_completion: OnCompletion | None = None
+    ) -> list[list[Rollout]]:
+        """Draw n completions of every prompt; see `Engine.generate`.
+
+        The prefix cache starts empty, so that earlier calls do not change how requests are batched
+        and no key or value of older weights remains.
+
+        Raises:
+            EngineFailed: vLLM broke down.
+            RuntimeError: the policy has changed since the last sync.
+        """
+        if self.policy.version != self.synced_version:
+            raise RuntimeError("the policy has changed since vLLM was last synced with it")
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(derive(0, "call", *request.seeds))
+                completions = self._run(request, on_completion)
+        except Exception as error:
+            raise EngineFailed(f"vLLM broke down: {error!r}") from error
+        rollouts = [
+            Rollout(
+                request.prompts[completion.prompt_index],
+                tuple(completion.ids),
+                np.array(completion.logprobs, np.float32),
+                self._text(completion),
+                completion.stopped,
+            )
+            for completion in completions
+        ]
+        n = request.n
+        return [rollouts[i * n : (i + 1) * n] for i in range(len(request.prompts))]
+
+    def _text(self, completion: PartialCompletion) -> str:
+        return str(self.policy.tokenizer.decode(completion.ids, skip_special_tokens=True))
+
+    @torch.inference_mode()
+    def _run(
+        self, request: GenerationRequest, on_completion: OnCompletion | None
+    ) -> list[PartialCompletion]:
+        """Step the engine until everything is drawn; leave no request behind if anything raises.
+
+        This drives vLLM's core and not its front end, which makes text and streams: for a small
+        model that would take an eighth of the time.
+        """
+        core, completions = self.vllm.engine_core, dict[str, PartialCompletion]()
+        if not core.reset_prefix_cache():
+            raise RuntimeError("its prefix cache is in use")
+        try:
+            for core_request in self._core_requests(request):
+                index = len(completions) // request.n
+                completions[core_request.request_id] = PartialCompletion(index)
+                core.add_request(core_request)
+            unfinished = len(completions)
+            while unfinished:
+                self.check()
+                for output in core.get_output().outputs:
+                    completion = completions.get(output.request_id)  # None: of a cancelled call
+                    if completion is not None and completion.add(output):
+                        unfinished -= 1
+                        if on_completion is not None:
+                            on_completion(completion.prompt_index, self._text(completion))
+        except BaseException:
+            with suppress(Exception):  # a broken engine may refuse even this
+                core.abort_requests(list(completions))
+            raise
+        return list(completions.values())
+
+    def _core_requests(self, request: GenerationRequest) -> Iterator[EngineCoreRequest]:
+        """Yield n requests per prompt, split as vLLM itself does, under ids that are used once."""
+        self.calls += 1
+        for number, (prompt, seed) in enumerate(zip(request.prompts, request.seeds, strict=True)):
+            of_prompt = self.vllm.input_processor.process_inputs(
+                str(number),
+                {"prompt_token_ids": list(prompt)},
+                self.sampling_params(request.n, request.sampling, seed),
+                supported_tasks=self.vllm.get_supported_tasks(),
+                lora_request=self.adapter,
+            )
+            for i in range(request.n):
+                core_request = copy(of_prompt)
+                core_request.request_id = f"{self.calls}-{number}-{i}"
+                core_request.sampling_params = copy(of_prompt.sampling_params)
+                core_request.sampling_params.n = 1
+                if not self.on_cpu:
+                    core_request.sampling_params.seed = seed + i
+                yield core_request
+
+    def sampling_params(self, n: int, sampling: Sampling, seed: int) -> SamplingParams:
+        """Translate the sampling settings; on a GPU each request has a seed, on a CPU the call has.
+
+        On a CPU a request with a seed costs a call into torch for every token, and raises where its
+        prompt is prefilled in two parts, since torch's CPU generator cannot be set back.
+        """
+        return SamplingParams(
+            n=n,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_completion_tokens,
+            seed=None if self.on_cpu else seed,
+            stop_token_ids=self.policy.stop_ids,
+            logit_bias=self.bias,
+            logprobs=0,  # only of the token drawn
+            detokenize=False,
+        )

@@ -1,0 +1,117 @@
+"""The GPUs or cores of this machine, and how jobs share them."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pods.config.parse import ConfigError
+from pods.config.schema import Config
+from pods.system.machine import cores, gpus
+
+
+@dataclass
+class DevicePool:
+    """Devices that jobs take and return; each device belongs to one job at a time.
+
+    Jobs must ask in order: a job that has to wait also holds back all jobs behind it, so that small
+    jobs cannot starve a large one.
+    """
+
+    devices: Sequence[str]
+    jobs: int | None = None
+    """Largest number of jobs at once; None: as many as the devices allow."""
+    taken: list[tuple[str, ...]] = field(default_factory=list)
+    """The devices of each running job."""
+
+    def take(self, count: int) -> tuple[str, ...] | None:
+        """Take the first `count` free devices, or return None if the job has to wait.
+
+        Raises:
+            ValueError: the pool does not have that many devices.
+
+        >>> pool = DevicePool("0123")
+        >>> pool.take(1), pool.take(2), pool.take(2)
+        (('0',), ('1', '2'), None)
+        """
+        if not 1 <= count <= len(self.devices):
+            raise ValueError(f"a job needs {count} devices; the pool has {len(self.devices)}")
+        busy = {device for job in self.taken for device in job}
+        free = [device for device in self.devices if device not in busy]
+        if len(free) < count or len(self.taken) == self.jobs:
+            return None
+        self.taken.append(tuple(free[:count]))
+        return self.taken[-1]
+
+    def give_back(self, devices: tuple[str, ...]) -> None:
+        """Return a job's devices to the pool."""
+        self.taken.remove(devices)
+
+
+def check_gpus(config: Config, names: Sequence[str] | None = None) -> None:
+    """Check that this machine has the GPUs that a run needs.
+
+    Args:
+        config: of the run.
+        names: this machine's GPUs. None: look them up, but only for a run on several GPUs; for a
+            run on one GPU nvidia-smi may be missing where torch still finds a GPU.
+
+    Raises:
+        ConfigError: the machine has too few GPUs.
+    """
+    hardware = config.hardware
+    if hardware.device != "cuda":
+        return
+    if _visible() == []:
+        raise ConfigError("hardware.device", "cuda", "CUDA_VISIBLE_DEVICES is empty")
+    if names is None and hardware.processes == 1:
+        return
+    names = gpus() if names is None else names
+    if not names:
+        raise ConfigError("hardware", hardware.name, "needs a GPU; hardware=cpu runs anywhere")
+    if hardware.processes > len(names):
+        count = "1 GPU" if len(names) == 1 else f"{len(names)} GPUs"
+        why = f"needs one GPU per process; this machine has {count}"
+        raise ConfigError("hardware.processes", hardware.processes, why)
+
+
+def device_pool(configs: Sequence[Config]) -> DevicePool:
+    """Return the GPUs that this process may use, or its cores, for jobs of these configs.
+
+    Raises:
+        ConfigError: some jobs need GPUs and others do not.
+    """
+    kinds = sorted({config.hardware.device for config in configs})
+    if len(kinds) > 1:
+        raise ConfigError("hardware.device", ",".join(kinds), "must be the same in all jobs")
+    jobs = configs[0].launch.jobs
+    if kinds == ["cuda"]:
+        visible = _visible()
+        indices = [str(index) for index in range(len(gpus()))] if visible is None else visible
+        return DevicePool(indices or ["0"], jobs)
+    return DevicePool([str(core) for core in range(jobs or cores())], jobs)
+
+
+def devices_needed(config: Config, pool: DevicePool) -> int:
+    """Return how many devices of the pool a job takes, at most all of them.
+
+    On a CPU, `launch.jobs` gives each of that many jobs an equal share, whatever its threads.
+    """
+    hardware = config.hardware
+    if hardware.device == "cuda":
+        count = hardware.processes
+    else:
+        count = 1 if config.launch.jobs else hardware.threads * hardware.processes
+    return min(count, len(pool.devices))
+
+
+def max_concurrent(pool: DevicePool, configs: Sequence[Config]) -> int:
+    """Return the largest number of these jobs that can run at the same time."""
+    empty = DevicePool(pool.devices, pool.jobs)
+    counts = sorted(devices_needed(config, pool) for config in configs)
+    return sum(empty.take(count) is not None for count in counts)
+
+
+def _visible() -> list[str] | None:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, or None if it is not set."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if visible is None else [name for name in visible.split(",") if name]

@@ -1,0 +1,174 @@
+"""Advantages and the clipped policy-gradient loss of GRPO, on the rollouts that were kept.
+
+Sources: PODS, arXiv:2504.13818 (Algorithm 1, its loss L_PODS); clip-higher and the token mean are
+DAPO's (arXiv:2503.14476); the constant denominator is Dr. GRPO's (arXiv:2503.20783); truncated
+importance sampling is Yao et al.'s (2025, fengyao.notion.site/off-policy-rl).
+
+Shapes: n = rollouts of one prompt, m = kept of them, M = sequences of one optimizer update,
+R = sequences of one micro-batch, N = their completion tokens, end to end.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def advantages(
+    rewards: NDArray[np.float64],
+    kept: NDArray[np.intp],
+    *,
+    over: str,
+    ddof: int,
+    eps: float,
+) -> NDArray[np.float64]:
+    """Normalise the kept rewards: (r - mean) / (std + eps).
+
+    Args:
+        rewards: (n,) rewards of one group.
+        kept: (m,) indices into it.
+        over: `selected` takes mean and std over the kept (PODS, Algorithm 1 step 4); `full` over
+            the whole group (CPPO, Reinforce-Ada); `none` leaves the rewards as they are.
+        ddof: 1 is the sample standard deviation, as in the authors' code (torch's default).
+        eps: added to the std; the authors' is 1e-4.
+
+    Returns:
+        (m,) advantages; exactly 0 where all rewards of the pool are equal, unless `none`.
+
+    >>> advantages(np.array([1.0, 0.0]), np.array([0, 1]), over="selected", ddof=0, eps=0.0)
+    array([ 1., -1.])
+    """
+    if over == "none":
+        return rewards[kept]
+    pool = rewards[kept] if over == "selected" else rewards
+    if pool.min() == pool.max():
+        return np.zeros(len(kept))
+    return np.asarray((rewards[kept] - pool.mean()) / (pool.std(ddof=ddof) + eps))
+
+
+def token_weights(lengths: Tensor, aggregation: str, max_completion_tokens: int) -> Tensor:
+    """Return the weight of each token in the loss, fixed before the step is cut into micro-batches.
+
+    With these weights the loss is a plain sum over tokens, so no way of cutting the step into
+    micro-batches changes the gradient.
+
+    Args:
+        lengths: (M,) completion tokens of every sequence of the optimizer update.
+        aggregation: `sequence_mean` 1/(M |o_i|) (PODS, L_PODS); `token_mean` 1/sum |o_i| (DAPO);
+            `dr_grpo` 1/(M max_completion_tokens), the denominator alone; advantages stay divided by
+            the std, which Dr. GRPO drops too.
+
+    Returns:
+        (M,) weight of each token of sequence i.
+
+    >>> token_weights(torch.tensor([1, 3]), "sequence_mean", 8)
+    tensor([0.5000, 0.1667])
+    """
+    lengths = lengths.to(torch.float32)
+    if aggregation == "sequence_mean":
+        return 1.0 / (len(lengths) * lengths)
+    if aggregation == "token_mean":
+        return torch.ones_like(lengths) / lengths.sum()
+    return torch.ones_like(lengths) / (len(lengths) * max_completion_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """Corrects a micro-batch for an engine that samples from a slightly different policy."""
+
+    weights: Tensor
+    """(N,) factor of each token's surrogate."""
+    cut: Tensor
+    """(N,) true where the ratio was over the cap."""
+
+
+def importance_weights(
+    old: Tensor, engine: Tensor, lengths: Tensor, *, kind: str, cap: float
+) -> Importance:
+    """Weigh each token by rho = p_trainer / p_engine, bounded from above.
+
+    The kinds are those of TRL (grpo_trainer.py, vllm_importance_sampling_mode;
+    huggingface/trl#4530). A ratio that equals the cap is not over it. NaN stays NaN, so that the
+    loss shows it.
+
+    Args:
+        old: (N,) log-probs under the trainer before the first update of the step, detached.
+        engine: (N,) log-probs under what sampled the tokens.
+        lengths: (R,) completion tokens of each sequence.
+        kind: `off` 1; `token_truncate` min(rho_t, cap), truncated importance sampling;
+            `token_mask` rho_t, or 0 over the cap; `sequence_mask` the product of rho_t over the
+            sequence for each token of it, or 0 over the cap.
+        cap: the largest ratio that counts in full.
+
+    >>> old, engine = torch.tensor([0.5, 1.0]).log(), torch.tensor([0.5, 0.25]).log()
+    >>> importance_weights(old, engine, torch.tensor([2]), kind="token_truncate", cap=3.0).weights
+    tensor([1., 3.])
+    """
+    if kind == "off":
+        return Importance(torch.ones_like(old), torch.zeros_like(old, dtype=torch.bool))
+    log_ratio = old.to(torch.promote_types(old.dtype, torch.float32)) - engine
+    if kind == "sequence_mask":
+        sequences = torch.split(log_ratio, lengths.tolist())
+        log_ratio = torch.cat([part.sum().expand(len(part)) for part in sequences])
+    ratio = log_ratio.exp()  # infinite where it overflows: over any cap
+    cut = ratio > cap
+    if kind == "token_truncate":
+        return Importance(ratio.clamp(max=cap), cut)
+    return Importance(ratio.masked_fill(cut, 0.0), cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The loss of one micro-batch: a sum, to be added to those of the other micro-batches."""
+
+    total: Tensor
+    """() the objective, negated, with the KL term; carries the gradient."""
+    clipped: Tensor
+    """() number of tokens whose gradient the clip takes away."""
+    kl: Tensor
+    """() weighted KL estimate; 0 without a reference."""
+
+
+def policy_loss(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    weights: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    kl_beta: float = 0.0,
+    reference_logprobs: Tensor | None = None,
+    importance: Tensor | None = None,
+) -> Loss:
+    """Return PPO's clipped surrogate, L_PODS, less an optional KL penalty to a reference policy.
+
+    Per token min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A), rho = exp(logp - old), less
+    kl_beta * (exp(ref - logp) - (ref - logp) - 1), the low-variance KL estimate that GRPO uses
+    (PODS code, trainer/maxvargrpo_trainer.py:584-588 at 187f43b, which has no clip: deviation 2).
+
+    Args:
+        logprobs: (N,) of the micro-batch's completion tokens under the policy.
+        old_logprobs: (N,) under the policy before the first update of the step.
+        advantages: (N,) of each token's sequence.
+        weights: (N,) from `token_weights`, of each token's sequence.
+        clip_low, clip_high: the surrogate stops growing below 1 - clip_low, above 1 + clip_high.
+        kl_beta: weight of the KL term.
+        reference_logprobs: (N,) under the reference; required where kl_beta > 0.
+        importance: (N,) from `importance_weights`, of each token's surrogate and not of its KL
+            term; None leaves the loss as it is, bit for bit.
+    """
+    ratio = (logprobs - old_logprobs).exp()
+    bounded = ratio.clamp(1 - clip_low, 1 + clip_high)
+    surrogate = torch.minimum(ratio * advantages, bounded * advantages)
+    clipped = (bounded * advantages < ratio * advantages).sum()
+    if importance is not None:
+        surrogate = importance * surrogate
+    kl = torch.zeros((), device=logprobs.device)
+    if kl_beta > 0:
+        assert reference_logprobs is not None
+        gap = reference_logprobs - logprobs
+        kl = (weights * (gap.exp() - gap - 1)).sum()
+    return Loss(kl_beta * kl - (weights * surrogate).sum(), clipped, kl.detach())

@@ -1,0 +1,70 @@
+"""The order in which problems come up, and the records that prompt selectors exchange with it.
+
+Shapes: B = prompts that are asked for, P = problems in the train pool.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pods.seeding import derive
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOrder:
+    """An endless order of the train pool: a fresh permutation per epoch, fixed by the seed.
+
+    >>> order = PromptOrder(seed=0, pool=3)
+    >>> sorted(order.problem(position) for position in range(3, 6)), order.epoch(5)
+    ([0, 1, 2], 1)
+    """
+
+    seed: int
+    pool: int
+    """Number of problems in the train pool (P)."""
+
+    def problem(self, position: int) -> int:
+        """Return the index in the pool of the problem at a position, 0 for the first."""
+        epoch, within = divmod(position, self.pool)
+        return int(_permutation(self.seed, epoch, self.pool)[within])
+
+    def epoch(self, position: int) -> int:
+        """Return how many whole epochs come before a position."""
+        return position // self.pool
+
+    def rng(self, purpose: str, position: int) -> np.random.Generator:
+        """Make the random generator of a position, so that no generator state is ever saved."""
+        return np.random.default_rng(derive(self.seed, purpose, position))
+
+
+@lru_cache(maxsize=4)
+def _permutation(seed: int, epoch: int, pool: int) -> NDArray[np.intp]:
+    return np.random.default_rng(derive(seed, "prompt order", epoch)).permutation(pool)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPrompts:
+    """The problems that a selector takes."""
+
+    problems: Sequence[int]
+    """(B,) indices in the pool; fewer only where the pool has no more to offer."""
+    passed_over: int = 0
+    """Number of problems that came up and were not taken."""
+    saved_prompts: int = 0
+    """Number of skipped problems that a uniform selector would have sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The results of all rollouts of one prompt, over all its groups."""
+
+    problem: int
+    """Index in the pool."""
+    right: int
+    """Number of correct rollouts."""
+    rollouts: int
+    zero_variance: bool
+    """True where all rewards are equal."""

@@ -1,0 +1,86 @@
+"""Put LoRA adapters (PEFT's layers and files) on a model, computed in as few passes as possible.
+
+PEFT's own forward scales and adds each adapter's output in separate passes over arrays as wide as
+the layer, and its gradient does so again. Beside a small model's products these passes are not
+small; here both are part of a product.
+
+Shapes: N = tokens, I and O = a layer's inputs and outputs, r = rank.
+"""
+
+from types import MethodType
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import Linear as LoraLinear
+from torch import Tensor
+from torch.nn.functional import linear
+from transformers import PreTrainedModel
+
+from pods.config.schema import Config
+from pods.seeding import derive
+
+ADAPTER = "default"  # PEFT's name for the only one
+
+
+def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:
+    """Freeze the model and put float32 adapters on the target layers; B starts at 0."""
+    lora = config.model.lora
+    for path, layer in model.named_modules():
+        name = path.rpartition(".")[2]
+        if name in lora.targets and not isinstance(layer, torch.nn.Linear):
+            raise ValueError(f"model.lora.targets: {name} is not a linear layer")
+    settings = LoraConfig(
+        r=lora.r, lora_alpha=lora.alpha, target_modules=list(lora.targets), task_type="CAUSAL_LM"
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(derive(config.seed, "adapters"))
+        adapted = get_peft_model(model, settings)
+    assert isinstance(adapted, PeftModel)
+    if type(adapted.get_base_model().get_output_embeddings()) is not torch.nn.Linear:
+        raise ValueError(
+            "model.lora.targets: must not name the output layer, whose weight log-probs read"
+        )
+    for layer in adapted.modules():
+        if isinstance(layer, LoraLinear):
+            layer.forward = MethodType(_forward, layer)
+    return adapted.eval()
+
+
+def _forward(layer: LoraLinear, x: Tensor) -> Tensor:
+    """Compute PEFT's forward for one plain adapter without dropout, in the dtype of x."""
+    base = layer.get_base_layer()
+    if layer.disable_adapters:
+        return linear(x, base.weight, base.bias)
+    a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
+    flat = x.flatten(0, -2)
+    y = _Adapted.apply(flat, base.weight, base.bias, a, b, layer.scaling[ADAPTER])  # type: ignore[no-untyped-call]
+    return y.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
+
+
+class _Adapted(torch.autograd.Function):
+    """Compute y = x W^T + bias + s (x A^T) B^T, where W and bias are frozen.
+
+    Float32 adapters of a bfloat16 layer take part in its products as bfloat16, and their gradients
+    are float32 again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
+    ) -> Tensor:
+        """Map x (N, I) to y (N, O); A is (r, I), B is (O, r)."""
+        low = linear(x, a.to(x.dtype))
+        ctx.save_for_backward(x, weight, a, b, low)
+        ctx.scale = scale
+        return linear(x, weight, bias).addmm_(low, b.to(x.dtype).T, alpha=scale)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients in x, A and B of a gradient (N, O) in y."""
+        (g,) = gradients
+        x, weight, a, b, low = ctx.saved_tensors
+        of_low = g @ (b * ctx.scale).to(g.dtype)
+        of_x = (g @ weight).addmm_(of_low, a.to(g.dtype)) if ctx.needs_input_grad[0] else None
+        of_a, of_b = (of_low.T @ x).to(a.dtype), (g.T @ low).to(b.dtype) * ctx.scale
+        return of_x, None, None, of_a, of_b, None

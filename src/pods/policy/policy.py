@@ -1,0 +1,213 @@
+"""Load the policy: a causal language model, trained in full or through LoRA adapters (PEFT)."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors import safe_open
+from safetensors.torch import load_file
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from pods.config.schema import Config
+from pods.policy import attention
+from pods.policy.export import WeightMirror, copy_to_decode
+from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like, weights_version
+from pods.policy.lora import with_adapters
+from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
+from pods.runs.paths import weights_source
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A model in training with its tokenizer."""
+
+    model: PreTrainedModel | PeftModel
+    tokenizer: PreTrainedTokenizerBase
+    reference_model: PreTrainedModel | None
+    """The untrained model where a KL term needs it and there is no adapter to switch off."""
+    mirror: WeightMirror | None = None
+    """The second model that the transformers engine decodes from, if not from the policy's own."""
+
+    @property
+    def causal_lm(self) -> PreTrainedModel:
+        """The language model, with adapters inside it if there are any."""
+        model = self.model
+        return model.get_base_model() if isinstance(model, PeftModel) else model  # type: ignore[return-value]
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return torch.device(next(self.model.parameters()).device)
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of ids that the tokenizer knows; models pad their output layer beyond it."""
+        return min(len(self.tokenizer), int(self.causal_lm.config.vocab_size))
+
+    @property
+    def stop_ids(self) -> list[int]:
+        """The ids that end a completion."""
+        settings = self.causal_lm.generation_config
+        stops = settings.eos_token_id if settings is not None else None
+        stops = stops if isinstance(stops, list) else [stops]
+        return sorted({i for i in [*stops, self.tokenizer.eos_token_id] if i is not None})
+
+    @property
+    def version(self) -> int:
+        """A number that grows whenever a trained weight changes; see `fsdp.weights_version`."""
+        return weights_version(self.model)
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Recompute activations in backward passes, if the config enabled checkpointing at load."""
+        layers = [
+            layer
+            for layer in self.causal_lm.modules()
+            if isinstance(layer, GradientCheckpointingLayer) and layer.gradient_checkpointing
+        ]
+        for layer in layers:  # the layer's flag alone: modules inside it stay without dropout
+            layer.training = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+
+    @contextmanager
+    def reference(self) -> Iterator[PreTrainedModel]:
+        """Yield the policy as it was before training."""
+        if isinstance(self.model, PeftModel):
+            with self.model.disable_adapter():
+                yield self.causal_lm
+        else:
+            assert self.reference_model is not None
+            yield self.reference_model
+
+    def save(self, folder: Path, is_main: bool = True) -> None:
+        """Write the trained weights in the layout that PEFT or transformers loads.
+
+        If they are sharded, all processes must call this; only the main one writes.
+        """
+        if isinstance(self.model, PeftModel):
+            self.model.save_pretrained(folder, save_embedding_layers=False)
+            return
+        state = None
+        if is_sharded(self.model):
+            state = gather_on_host(dict(self.model.named_parameters()), keep=is_main)
+        if is_main:
+            self.model.save_pretrained(folder, state_dict=state)
+            self.tokenizer.save_pretrained(folder)
+
+    @torch.no_grad()
+    def restore(self, folder: Path) -> None:
+        """Read back what `save` wrote, one tensor at a time."""
+        if isinstance(self.model, PeftModel):
+            state = load_file(folder / "adapter_model.safetensors")
+            set_peft_model_state_dict(self.model, state)
+            if set(state) != set(get_peft_model_state_dict(self.model)):
+                raise ValueError(f"{folder}: its adapter does not have this model's layers")
+            return
+        missing = dict(self.model.named_parameters())
+        for path in sorted(folder.glob("*.safetensors")):
+            with safe_open(path, "pt") as file:
+                for name in missing.keys() & set(file.keys()):
+                    parameter = missing.pop(name)
+                    parameter.copy_(shard_like(file.get_tensor(name), parameter))
+        if missing:
+            raise ValueError(f"{folder} lacks {', '.join(missing)}")
+
+
+def load_tokenizer(config: Config) -> PreTrainedTokenizerBase:
+    """Load the tokenizer alone, to encode prompts before the model is loaded.
+
+    Raises:
+        ValueError: neither the disk nor the hub has it.
+    """
+    with _located_weights(config) as source:
+        return AutoTokenizer.from_pretrained(source)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _located_weights(config: Config) -> Iterator[str]:
+    """Yield the folder or hub name of the weights; say in one line how to get missing ones."""
+    source = weights_source(config.model)
+    try:
+        yield source
+    except OSError as error:
+        raise ValueError(
+            f"model={config.model.name}: cannot load {source}: set model.path=FOLDER, go online, "
+            f"or try `pods fetch {config.model.name}` ({str(error).splitlines()[0]})"
+        ) from error
+
+
+def load(
+    config: Config,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    process_group: ProcessGroup = SINGLE_PROCESS,
+) -> Policy:
+    """Load the model, and the tokenizer unless it is given; adapters start from the run's seed.
+
+    Raises:
+        ValueError: the weights are missing or of a kind that packing does not support, or the
+            device does not exist.
+    """
+    if config.hardware.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("hardware.device=cuda: torch sees no GPU here; hardware=cpu runs anywhere")
+    attention.register()
+    tokenizer = load_tokenizer(config) if tokenizer is None else tokenizer
+    with _located_weights(config) as source:
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=getattr(torch, config.model.dtype), attn_implementation=attention.NAME
+        )
+    _check_length(model, config)
+    _check_kind(model, config)
+    model.eval()
+    full = config.model.tuning == "full"
+    reference_model = copy.deepcopy(model) if full and config.update.kl_beta > 0 else None
+    copied = copy_to_decode(model, config, process_group)
+    for each in filter(None, (reference_model, model)):
+        if config.sharded() and process_group.size > 1:
+            shard(each, process_group)  # goes to the device layer by layer
+        else:
+            each.to(config.hardware.device)
+    trained = model if full else with_adapters(model, config)
+    mirror = None if copied is None else WeightMirror(copied, model, process_group)
+    if config.update.activation_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return Policy(trained, tokenizer, reference_model, mirror)
+
+
+def _check_kind(model: PreTrainedModel, config: Config) -> None:
+    """Refuse a model for which the packed update would silently be wrong."""
+    name, settings = f"model={config.model.name}", model.config
+    kinds = set(getattr(settings, "layer_types", None) or ["full_attention"])
+    window = None if "layer_types" in settings else getattr(settings, "sliding_window", None)
+    if kinds != {"full_attention"} or window is not None:
+        raise ValueError(
+            f"{name}: each layer must attend to all earlier tokens; this model has "
+            f"{', '.join(sorted(kinds))}, sliding window {window}"
+        )
+    head = model.get_output_embeddings()
+    if getattr(head, "bias", None) is not None:
+        raise ValueError(f"{name}: its output layer has a bias, which log-probs would ignore")
+
+
+def _check_length(model: PreTrainedModel, config: Config) -> None:
+    limit = model.config.max_position_embeddings
+    longest = config.sampling.max_prompt_tokens + config.sampling.max_completion_tokens
+    if longest > limit:
+        raise ValueError(
+            f"sampling.max_prompt_tokens + sampling.max_completion_tokens = {longest}: "
+            f"must be at most {limit}, the positions that model={config.model.name} has"
+        )

@@ -1,0 +1,26 @@
+"""Find the folder of the models that all runs of a user share."""
+
+import os
+from pathlib import Path
+
+from pods.config.schema import ModelConfig
+
+SHIPPED_MODELS = Path(__file__).parents[1] / "models"
+
+
+def pods_home() -> Path:
+    """Return the folder that `pods fetch` fills: `PODS_HOME`, or one in the user's cache."""
+    return Path(os.environ.get("PODS_HOME") or Path.home() / ".cache" / "pods")
+
+
+def weights_source(model: ModelConfig) -> str:
+    """Return the folder or the hub's name that a model's weights are loaded from.
+
+    In this order: the given folder, the package, what `pods fetch` has fetched, the hub.
+    """
+    if model.path is not None:
+        return model.path
+    if model.hub is None:
+        return str(SHIPPED_MODELS / model.name)
+    fetched = pods_home() / "models" / model.name
+    return str(fetched) if (fetched / "config.json").is_file() else model.hub

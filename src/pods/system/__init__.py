@@ -1,0 +1,5 @@
+"""The operating system: signals, the watchdog, the console, the machine, errors and exit codes.
+
+Nothing here knows what a run is; a run's own files and status live in `runs`. Start reading in
+`errors.py`, which defines the exit codes, and `signals.py`, by which every run can be stopped.
+"""

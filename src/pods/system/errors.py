@@ -1,0 +1,94 @@
+"""Exit codes, and which errors are the machine's, the user's or the run's own."""
+
+import errno
+import os
+import re
+import sys
+import traceback
+from pathlib import Path
+
+from pods.system.console import printable
+
+DONE, FAILED, BAD_INPUT, AGAIN = 0, 1, 2, 75
+"""Exit codes: success; a run failed; bad input; a temporary failure, after which the same command
+resumes."""
+RESUME = "run the same command again to resume from the newest checkpoint"
+FIX_AND_RESUME = "fix this, then run the same command again to resume"
+MACHINE_ERRNOS = frozenset(
+    getattr(errno, name)
+    for names in (
+        "ENOSPC EDQUOT EFBIG",  # the disk is full
+        "EIO EROFS ENXIO ENODEV",  # the disk failed or was removed
+        "ESTALE EREMOTEIO ENOLCK ETIMEDOUT ENOTCONN ECONNRESET",  # a network disk is gone
+        "EHOSTDOWN EHOSTUNREACH ENETDOWN ENETUNREACH",
+        "ENOMEM EAGAIN EMFILE ENFILE",  # no memory, or too many processes or open files
+    )
+    for name in names.split()
+)
+
+
+def errno_of(error: BaseException) -> int | None:
+    """Return the errno of an error; safetensors has it only in its text."""
+    if isinstance(error, OSError):
+        return error.errno
+    match = re.search(r"os error (\d+)", str(error))
+    return int(match[1]) if match else None
+
+
+def is_machine_error(error: BaseException, folder: Path | None = None) -> bool:
+    """Tell whether the machine caused an error, so that the same command can resume.
+
+    Args:
+        error: the error.
+        folder: folder of a run that has already started. A file in it that is no longer writable
+            is the machine's error; before the start it is bad input.
+    """
+    if isinstance(error, MemoryError):
+        return True
+    number = errno_of(error)
+    if number in (errno.EACCES, errno.EPERM) and isinstance(error, OSError):
+        path = error.filename
+        return folder is not None and path is not None and folder in Path(str(path)).parents
+    return number in MACHINE_ERRNOS
+
+
+def explain(error: Exception, debug: bool = False) -> int:
+    """Print an error that nothing has handled as one line, and return the exit code.
+
+    Args:
+        error: the error; the message of a `ValueError` already says what is wrong with the input.
+        debug: print the traceback first.
+    """
+    if debug:
+        print(printable("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+    from_system = isinstance(error, OSError) and error.errno is not None
+    if is_machine_error(error):
+        print_error(as_text(error) if from_system else as_short_text(error), FIX_AND_RESUME)
+        return AGAIN
+    if from_system or isinstance(error, ValueError):
+        print_error(as_text(error))
+        return BAD_INPUT
+    print_error(f"{as_short_text(error)} (--debug shows the traceback)")
+    return FAILED
+
+
+def print_error(text: str, advice: str = "") -> None:
+    """Print an error on stderr, with a second line of advice if there is any."""
+    print(f"error: {printable(text)}", *filter(None, [advice]), sep="\n", file=sys.stderr)
+
+
+def as_text(error: Exception) -> str:
+    """Return an error's message; one of the operating system names the file first."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
+    if error.errno == errno.EEXIST:  # a file is where a folder was to be created
+        text = os.strerror(errno.ENOTDIR)
+    else:
+        text = error.strerror or os.strerror(error.errno)
+    return text if error.filename is None else f"{error.filename}: {text}"
+
+
+def as_short_text(error: BaseException) -> str:
+    """Return an error's type and the first line of its message."""
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -1,0 +1,68 @@
+"""A thread that ends a process whose main thread hangs, and prints where it hangs."""
+
+import faulthandler
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from pods.system.signals import Stop
+
+POLL_SECONDS = 5.0
+LOADING_FACTOR = 4  # a download from a hub gives no heartbeat
+END_SECONDS = 5.0
+
+
+@contextmanager
+def watchdog(
+    stop: Stop,
+    limit: float | None,
+    on_heartbeat: Callable[[], None],
+    on_hang: Callable[[str], None],
+    exit_code: int,
+) -> Iterator[None]:
+    """Watch the main thread from another thread while the block runs.
+
+    Silence is counted in polls, not by a clock, so that a process that was suspended does not
+    count as one that hangs.
+
+    Args:
+        stop: counts the main thread's heartbeats.
+        limit: seconds without a heartbeat after which the process ends, longer while it loads;
+            None disables.
+        on_heartbeat: called at each poll with a new heartbeat, and while the process loads.
+        on_hang: called with a message before the process ends; it may itself hang.
+        exit_code: exit code of a process that hung.
+    """
+    ended = threading.Event()
+    poll = POLL_SECONDS if limit is None else min(POLL_SECONDS, limit / 4)
+
+    def watch() -> None:
+        last_heartbeat, silent = stop.heartbeats, 0.0
+        while not ended.wait(poll):
+            silent = silent + poll if stop.heartbeats == last_heartbeat else 0.0
+            if stop.loading or stop.heartbeats != last_heartbeat:
+                with suppress(OSError):  # a full disk does not end the watch
+                    on_heartbeat()
+            last_heartbeat = stop.heartbeats
+            if limit is not None and silent >= limit * (LOADING_FACTOR if stop.loading else 1):
+                _end(on_hang, silent, exit_code)
+
+    thread = threading.Thread(target=watch, name="watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(END_SECONDS)
+
+
+def _end(on_hang: Callable[[str], None], silent: float, exit_code: int) -> None:
+    message = f"no heartbeat for {silent:g} s: ended by the watchdog"
+    with suppress(OSError):  # by number: the hanging thread may hold the stream's lock
+        os.write(2, f"{message}; the stack of every thread:\n".encode())
+        faulthandler.dump_traceback(file=2, all_threads=True)
+    reporter = threading.Thread(target=on_hang, args=(message,), daemon=True)
+    reporter.start()  # in a thread, so that a hanging disk cannot keep the process alive
+    reporter.join(END_SECONDS)
+    os._exit(exit_code)

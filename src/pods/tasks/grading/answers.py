@@ -1,0 +1,144 @@
+r"""The closed answer of a completion, and the form around it.
+
+`task.answer_format` names one of three forms: `tag`, the papers' `<think> ... </think> <answer> ...
+</answer>`; `hash`, GSM8K's own last line `#### 18`; `boxed`, the `\boxed{18}` of Qwen and R1. No
+function here raises on any text, evaluates it as code, or takes more than linear time.
+"""
+
+import re
+
+JUNCTION = re.compile(r"</think>[ \n]?<answer>")
+EDGES = ("", " ", "\n")
+MARKS = {
+    "tag": ("<think>", "</think>", "<answer>", "</answer>"),
+    "hash": ("####",),
+    "boxed": ("\\boxed{",),
+}
+BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
+BOX_ENDS = " \n\t.*$)]\\"
+"""Characters that may follow a box and belong to it: closing maths, bold, a full stop."""
+MAX_BOX = 4096  # characters; a longer box is not an answer
+BEFORE_BOX = re.compile(r"(?:[-+^_/{0-9\u2212±×]|\\(?:cdot|times|pm|mp|div|sqrt|frac)) ?\Z")
+AFTER_BOX = re.compile(
+    r" ?(?:\^(?!\{?\\circ)|[_/!+0-9×]|[-\u2212] ?[0-9\\]|[.,][0-9]"
+    r"|\\(?:cdot|times|pm|mp|div|sqrt|frac|pi)|(?:hundred|thousand|[mb]illion|trillion|dozen)s?\b)"
+)
+"""Text that changes the number in a box that it touches: `-\\boxed{18}`, `\\boxed{18},000`."""
+STRICT_MARKS = ("<think>\n", "\n</think>\n", "\n<answer>\n", "\n</answer>")
+STRICT_END = re.compile(r"\n</answer>(?=\n|\Z)")
+
+
+def closed_answer(completion: str, answer_format: str) -> str | None:
+    r"""Return the text of the only answer, or None if there is none or more than one.
+
+    A thought is not an answer: if there is a `</think>`, only the text after it counts.
+
+    >>> closed_answer("<think>x</think><answer> 18 </answer>", "tag"), closed_answer("18", "tag")
+    (' 18 ', None)
+    >>> closed_answer("so\n#### 18", "hash"), closed_answer("it is \\boxed{\\frac{1}{2}}.", "boxed")
+    (' 18', '\\frac{1}{2}')
+    """
+    span = _answer_span(completion, answer_format)
+    return None if span is None else completion[slice(*span)]
+
+
+def well_formed(completion: str, answer_format: str) -> bool:
+    """Return whether the completion has the requested form and nothing beside it.
+
+    For tags that is the authors' `format_correct` (utils/data.py at 3fc107e), in linear time; like
+    their `$`, the end allows one more line break. The other forms end with their answer.
+    """
+    outside = _outside(completion, answer_format)
+    if answer_format != "tag" or outside is None:
+        return outside == ("", "")
+    return outside[0] in EDGES and outside[1].removesuffix("\n") in EDGES
+
+
+def form_score(completion: str, answer_format: str) -> float:
+    """Return 1 for the right form, less 0.01 for every character outside it.
+
+    Source: the authors' `format_score` (utils/data.py at 187f43b; at 3fc107e a tenth of it).
+    """
+    outside = _outside(completion, answer_format)
+    return 0.0 if outside is None else max(0.0, 1 - 0.01 * sum(map(len, outside)))
+
+
+def tag_score(completion: str, answer_format: str) -> float:
+    """Return the share of the form's marks that occur once (for tags the authors' `count_xml`)."""
+    marks = MARKS[answer_format]
+    return sum(completion.count(mark) == 1 for mark in marks) / len(marks)
+
+
+def strict_form(completion: str) -> bool:
+    r"""Return whether the text begins with think and answer block, each mark on its own line.
+
+    Source: open_r1/rewards.py `format_reward` at 3fc107e, whose expression
+    `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$` may end at any line's end.
+    """
+    if not completion.startswith("<think>\n"):
+        return False
+    middle = "\n</think>\n<answer>\n"
+    junction = completion.find(middle, len("<think>\n"))
+    return junction >= 0 and STRICT_END.search(completion, junction + len(middle)) is not None
+
+
+def strict_tag_score(completion: str) -> float:
+    """Return a quarter for each mark on a line of its own (`tag_count_reward`, same file)."""
+    return sum(completion.count(mark) == 1 for mark in STRICT_MARKS) / len(STRICT_MARKS)
+
+
+def _answer_span(completion: str, answer_format: str) -> tuple[int, int] | None:
+    """Return start and end of the only answer's text, after all thoughts."""
+    thought = completion.find("</think>") + 1
+    if completion.find("<think>", thought) >= 0 or completion.find("</think>", thought) >= 0:
+        return None  # the text ends in a thought, or has two
+    mark = {"tag": "<answer>", "hash": "####", "boxed": "\\boxed"}[answer_format]
+    start = completion.find(mark, thought)
+    if start < 0:
+        return None
+    read = {"tag": _block, "hash": _line, "boxed": _box}[answer_format]
+    span = read(completion, start + len(mark))
+    return None if span is None or completion.find(mark, span[1]) >= 0 else span
+
+
+def _block(text: str, start: int) -> tuple[int, int] | None:
+    """Return the span up to the closing tag, which must be the only one."""
+    end = text.find("</answer>", start)
+    first = text.find("</answer>", text.find("</think>") + 1)  # also before the answer
+    return (start, end) if end == first >= 0 and text.count("</answer>", end) == 1 else None
+
+
+def _line(text: str, start: int) -> tuple[int, int]:
+    end = text.find("\n", start)
+    return start, len(text) if end < 0 else end
+
+
+def _box(text: str, start: int) -> tuple[int, int] | None:
+    r"""Return the span of a box's content: braces are balanced, and `\{` and `\}` do not count."""
+    mark = start - len("\\boxed")
+    depth = 0
+    for match in BRACES.finditer(text, start, start + MAX_BOX):
+        if not depth and (match[0] != "{" or text[start : match.start()].strip()):
+            return None
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if not depth:
+            begin, end = text.find("{", start) + 1, match.start()
+            changed = BEFORE_BOX.search(text[max(0, mark - 16) : mark])
+            return None if changed or AFTER_BOX.match(text[end + 1 : end + 32]) else (begin, end)
+    return None
+
+
+def _outside(text: str, answer_format: str) -> tuple[str, str] | None:
+    """Return the text before and after the form, or None if the text has not that form.
+
+    With tags it is the longest think-and-answer form; the other forms have nothing before them.
+    """
+    if answer_format != "tag":
+        span = _answer_span(text, answer_format)
+        tail = None if span is None else text[span[1] + (answer_format == "boxed") :]
+        return None if tail is None else ("", tail.strip(BOX_ENDS))
+    start, end = text.find("<think>"), text.rfind("</answer>")
+    junction = JUNCTION.search(text, start + len("<think>")) if start >= 0 else None
+    if junction is None or junction.end() > end:
+        return None
+    return text[:start], text[end + len("</answer>") :]

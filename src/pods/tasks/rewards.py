@@ -1,0 +1,86 @@
+"""Grading of completions: the verdict on the answer, the form around it, and the reward.
+
+No grader raises on any text or evaluates it as code. A reward is a sum of parts, which the records
+keep apart.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from mathgrade import MathGrader, number
+from pods.config.schema import TaskConfig
+from pods.system.machine import cores
+from pods.tasks.grading import answers
+from pods.tasks.grading.lenient import lenient
+from pods.types import Grade, Grader, Parts
+
+MAX_WORKERS = 8
+
+
+def number_grader(config: TaskConfig) -> Grader:
+    """Create the grader for golds that are numbers."""
+
+    def verdict(answer: str, gold: str) -> str:
+        value = number(answer)
+        return "right" if value is not None and value == number(gold) else "wrong"
+
+    authors = partial(lenient, era=config.lenient)
+    rewarded = None if config.grader == "exact" else authors
+    return Grader(_grade_function(config, verdict, rewarded), lenient=authors)
+
+
+def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:
+    """Create the grader for golds in LaTeX; processes start with the first answer that needs one.
+
+    It calls `check` repeatedly while it waits for a process; `check` may raise.
+
+    Raises:
+        ValueError: math-verify is not installed.
+    """
+    grader = MathGrader(config.workers or min(MAX_WORKERS, max(1, cores() - 1)), check)
+
+    def prefetch(completion: str, gold: str) -> None:
+        answer = answers.closed_answer(completion, config.answer_format)
+        if answer is not None:
+            grader.prefetch(answer, gold)
+
+    return Grader(_grade_function(config, grader.verdict), prefetch)
+
+
+def reward_parts(config: TaskConfig, completion: str, right: bool) -> Parts:
+    """Return the parts of the reward: 1 if right, and what `task.format_reward` adds for the form.
+
+    Source: YixuanEvenXu/pods, utils/data.py: `when_wrong` at 3fc107e, the release that holds their
+    GSM8K results; `additive` at 187f43b, of their Llama results; `none` of their MATH results;
+    `open_r1`: open-r1's rewards.py at 3fc107e, of their 8-GPU runs, three parts of weight 1, where
+    an answer also had to be LaTeX, so that a bare right number earned nothing.
+    """
+    kind, form = config.format_reward, config.answer_format
+    if kind == "open_r1":
+        strict = float(answers.strict_form(completion))
+        return Parts(float(right), strict, answers.strict_tag_score(completion))
+    if kind == "additive" or (kind == "when_wrong" and not right):
+        score, tags = answers.form_score(completion, form), answers.tag_score(completion, form)
+        return Parts(float(right), 0.1 * score, 0.1 * tags)
+    return Parts(float(right))
+
+
+def _grade_function(
+    config: TaskConfig,
+    verdict: Callable[[str, str], str],
+    rewarded: Callable[[str, str], bool] | None = None,
+) -> Callable[[str, str], Grade]:
+    """Make `grade(completion, gold)` of `verdict(answer, gold)`, which sees the closed answer only.
+
+    If given, `rewarded(completion, gold)` decides the reward; the records keep the verdict.
+    """
+    form = config.answer_format
+
+    def grade(completion: str, gold: str) -> Grade:
+        answer = answers.closed_answer(completion, form)
+        result = "none" if answer is None else verdict(answer, gold)
+        right = result == "right" if rewarded is None else rewarded(completion, gold)
+        formatted = answers.well_formed(completion, form)
+        return Grade(result, formatted, reward_parts(config, completion, right))
+
+    return grade

@@ -1,0 +1,221 @@
+"""The training loop, a generator: generate, grade, select, update, yield. The caller writes files.
+
+Shapes: B = prompts per step, n = rollouts per group, m = rollouts kept.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pods.config.schema import Config
+from pods.engines.base import Engine
+from pods.method.group_filter import informative, next_batch
+from pods.method.grpo import advantages
+from pods.method.prompt_order import PromptOrder
+from pods.method.prompt_selection import Selector
+from pods.method.rules import Rule, keep
+from pods.policy.update import UpdateStats
+from pods.seeding import derive
+from pods.training.clock import TrainClock
+from pods.training.step import SampledBatch, SelectedGroup, Step, by_prompt, outcome
+from pods.types import GenerationRequest, Grade, Group, Prompt, Rollout, Sampling, Task
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLoop:
+    """Everything that a step needs, as arguments, so that tests can pass fakes."""
+
+    config: Config
+    task: Task
+    prompts: Sequence[Prompt]
+    """Token ids of each problem of the train pool."""
+    engine: Engine
+    """In a run the worker group of all processes, which implements this protocol."""
+    rule: Rule
+    update: Callable[[list[Rollout], NDArray[np.float64], int], UpdateStats]
+    """`update(rollouts, advantages, step)` applies a step's optimizer updates."""
+    clock: TrainClock
+
+    @property
+    def order(self) -> PromptOrder:
+        """The order in which problems come up."""
+        return PromptOrder(self.config.seed, len(self.task.train))
+
+    def steps(self, done: int, selector: Selector) -> Iterator[Step]:
+        """Yield the steps after step `done`, starting from its selector, until the budget ends."""
+        budget, number = self.config.budget, done
+        while (budget.max_steps is None or number < budget.max_steps) and (
+            budget.train_seconds is None or self.clock.train_seconds < budget.train_seconds
+        ):
+            number += 1
+            step = self.step(number, selector)
+            selector = step.selector
+            yield step
+
+    def step(self, number: int, selector: Selector) -> Step:
+        """Generate and grade n rollouts per group, keep m of each, update the policy, sync."""
+        config, clock = self.config, self.clock
+        batches = self.sample(number, selector)
+        groups = [group for batch in batches for group in batch.groups]
+        selector, nonfinite = batches[-1].selector, batches[-1].nonfinite
+        with clock.phase("select"):
+            prompts = by_prompt(groups, config.nm.groups)
+            if nonfinite is None:
+                selector = selector.observe(self.order, list(map(outcome, prompts)), config.prompts)
+                groups = self.choose_trained(prompts)
+            else:
+                groups = [replace(group, trained=False) for group in groups]
+        with clock.phase("update"):
+            trained = [group for group in groups if group.trained]
+            rollouts = [group.rollouts[i] for group in trained for i in group.kept]
+            stats = None
+            if rollouts:
+                try:
+                    kept_advantages = np.concatenate([group.advantages for group in trained])
+                    stats = self.update(rollouts, kept_advantages, number)
+                except FloatingPointError as error:
+                    nonfinite = str(error)
+        with clock.phase("sync"):
+            kept_projection = self.engine.sync()
+        seconds = clock.commit()
+        return Step(
+            number=number,
+            train_seconds=clock.train_seconds,
+            seconds=seconds,
+            groups=groups,
+            selector=selector,
+            epoch=self.order.epoch(selector.position - 1),
+            prompts=len(prompts),
+            passed_over=sum(batch.chosen.passed_over for batch in batches),
+            saved_prompts=sum(batch.chosen.saved_prompts for batch in batches),
+            batches=len(batches),
+            update=stats,
+            kept_projection=kept_projection,
+            nonfinite=nonfinite,
+        )
+
+    def choose_trained(self, prompts: list[Sequence[SelectedGroup]]) -> list[SelectedGroup]:
+        """Return all groups, and mark those that the update uses as trained.
+
+        Where the group filter resamples, B informative prompts are a full batch. Extra ones are
+        discarded although they were generated, as in DAPO.
+        """
+        resample = self.config.group_filter.name == "resample"
+        remaining = self.config.prompts_per_step if resample else len(prompts)
+        chosen = list[SelectedGroup]()
+        for groups in prompts:
+            use = remaining > 0 and any(group.trained for group in groups)
+            chosen += groups if use else [replace(group, trained=False) for group in groups]
+            remaining -= use
+        return chosen
+
+    def sample(self, number: int, selector: Selector) -> list[SampledBatch]:
+        """Sample one batch of prompts, or as many batches as a resampling group filter needs.
+
+        A batch with a value that is not finite is the last: the step will not be applied.
+        """
+        config = self.config
+        group_filter, wanted = config.group_filter, config.prompts_per_step
+        resample = group_filter.name == "resample"
+        size = (group_filter.batch or wanted) if resample else wanted
+        informative_prompts, first_group, batches = 0, 0, list[SampledBatch]()
+        while True:
+            batch = self.batch(number, first_group, size, selector)
+            batches.append(batch)
+            selector, first_group = batch.selector, first_group + len(batch.groups)
+            prompts = by_prompt(batch.groups, config.nm.groups)
+            num_informative = sum(any(group.trained for group in groups) for groups in prompts)
+            informative_prompts += num_informative
+            enough = informative_prompts >= wanted or len(batches) == group_filter.max_batches
+            if not resample or enough or batch.nonfinite is not None:
+                return batches
+            size = next_batch(
+                group_filter, wanted, informative_prompts, len(prompts), num_informative
+            )
+
+    def batch(self, number: int, first_group: int, size: int, selector: Selector) -> SampledBatch:
+        """Generate, grade and select for `size` prompts in one call of the engine.
+
+        `first_group` is the number of groups that earlier batches of the step hold.
+        """
+        config, clock = self.config, self.clock
+        with clock.phase("select"):
+            chosen, selector = selector.choose(self.order, size, config.prompts)
+            indices = [index for index in chosen.problems for _ in range(config.nm.groups)]
+            problems = [self.task.train[index] for index in indices]
+        with clock.phase("generate"):
+            request = GenerationRequest(
+                [self.prompts[index] for index in indices],
+                config.nm.n,
+                Sampling(config.sampling.temperature, config.sampling.max_completion_tokens),
+                [
+                    derive(config.seed, "rollouts", number, first_group + i)
+                    for i in range(len(indices))
+                ],
+            )
+            grader = self.task.train_grader
+            generated = self.engine.generate(request, grader.on_completion(problems))
+        with clock.phase("reward"):
+            graded = [
+                [grader.grade(rollout.text, problem.gold) for rollout in rollouts]
+                for problem, rollouts in zip(problems, generated, strict=True)
+            ]
+        with clock.phase("select"):
+            nonfinite = _describe_nonfinite(generated, graded)
+            groups = [
+                self.select(number, first_group + i, *parts, keep_rollouts=nonfinite is None)
+                for i, parts in enumerate(zip(indices, generated, graded, strict=True))
+            ]
+        return SampledBatch(groups, chosen, selector, nonfinite)
+
+    def select(
+        self,
+        number: int,
+        group_index: int,
+        problem_index: int,
+        rollouts: list[Rollout],
+        grades: list[Grade],
+        keep_rollouts: bool,
+    ) -> SelectedGroup:
+        """Keep m rollouts of one group, the `group_index`-th of the step, or none of them."""
+        config = self.config
+        group = Group(
+            np.array([grade.reward for grade in grades]),
+            np.array([grade.correct for grade in grades]),
+            np.array([len(rollout.completion_ids) for rollout in rollouts]),
+        )
+        kept, kept_advantages, trained = np.empty(0, np.intp), np.empty(0), False
+        if keep_rollouts:
+            rng = np.random.default_rng(derive(config.seed, "rule", number, group_index))
+            kept = keep(self.rule, group, config.nm.m, rng)
+            scale = config.advantage
+            kept_advantages = advantages(
+                group.rewards, kept, over=scale.over, ddof=scale.ddof, eps=scale.eps
+            )
+            trained = config.group_filter.name == "none" or informative(
+                group.rewards, group.correct, config.group_filter.metric
+            )
+        return SelectedGroup(
+            problem_index=problem_index,
+            problem=self.task.train[problem_index],
+            rollouts=rollouts,
+            grades=grades,
+            group=group,
+            kept=kept,
+            advantages=kept_advantages,
+            trained=trained,
+        )
+
+
+def _describe_nonfinite(
+    generated: Sequence[Sequence[Rollout]], graded: Sequence[Sequence[Grade]]
+) -> str | None:
+    """Describe the reward or log-prob of a batch that is NaN or infinite, if there is one."""
+    if not all(math.isfinite(grade.reward) for grades in graded for grade in grades):
+        return "a reward is NaN or infinite"
+    if not all(np.isfinite(r.logprobs).all() for rollouts in generated for r in rollouts):
+        return "a log-prob of the engine is NaN or infinite"
+    return None

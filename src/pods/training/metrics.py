@@ -1,0 +1,154 @@
+"""The record of a step: its line in metrics.jsonl, and the rows of its rollouts."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pods.training.step import SelectedGroup, Step, zero_variance
+
+
+def metrics(step: Step) -> dict[str, Any]:
+    """Return the step's line: means over all rollouts, `kept_*` over those that the rule kept.
+
+    `seconds/*` and `train_seconds` are measured; everything else is a function of the config.
+    """
+    line: dict[str, Any] = {
+        "step": step.number,
+        "nonfinite": step.nonfinite,
+        "train_seconds": step.train_seconds,
+        **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.items()},
+        "prompts": [group.problem.id for group in step.groups],
+        **_prompt_metrics(step),
+        **_rollout_metrics(step.groups),
+        **(_fields(step.update) if step.update is not None else {}),
+        "kept_projection": step.kept_projection,
+        "kept": [group.kept.tolist() for group in step.groups],
+    }
+    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
+    return {k: v if _finite(v) else None for k, v in plain.items()}
+
+
+def _prompt_metrics(step: Step) -> dict[str, Any]:
+    """Summarise what prompt selection and the group filter did, and the selector's parameters."""
+    groups = [group.group for group in step.groups]
+    rollouts = sum(len(group.rewards) for group in groups)
+    parameters = {k: v for k, v in _fields(step.selector).items() if isinstance(v, float)}
+    return {
+        "epoch": step.epoch,
+        "sampling_batches": step.batches,
+        "sampled_prompts": step.prompts,
+        "passed_over_prompts": step.passed_over,
+        "rollouts_saved": step.saved_prompts * rollouts // step.prompts,
+        "generated_rollouts": rollouts,
+        "trained_rollouts": sum(len(group.kept) for group in step.groups if group.trained),
+        "zero_variance_fraction": np.mean([zero_variance(group) for group in groups])
+        if all(np.isfinite(group.rewards).all() for group in groups)
+        else None,
+        "all_right_fraction": np.mean([group.correct.all() for group in groups]),
+        "none_right_fraction": np.mean([not group.correct.any() for group in groups]),
+        **{f"selector/{name}": value for name, value in parameters.items()},
+    }
+
+
+def _rollout_metrics(groups: list[SelectedGroup]) -> dict[str, Any]:
+    rewards = np.stack([group.group.rewards for group in groups])  # (groups, n)
+    lengths = np.stack([group.group.lengths for group in groups])
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    grades = [grade for group in groups for grade in group.grades]
+    verdicts = Counter(grade.verdict for grade in grades)
+    return {
+        "reward": rewards.mean(),
+        "reward_std": rewards.std(axis=1).mean(),
+        "correct": np.mean([group.group.correct for group in groups]),
+        "format": sum(grade.format for grade in grades) / len(grades),
+        "format_reward": sum(grade.parts.format for grade in grades) / len(grades),
+        "tags_reward": sum(grade.parts.tags for grade in grades) / len(grades),
+        "no_answer": verdicts["none"] / len(grades),
+        "timeouts": verdicts["timeout"],
+        "zero_variance_groups": sum(zero_variance(group.group) for group in groups),
+        "length": lengths.mean(),
+        "truncated": sum(not rollout.finished for rollout in rollouts) / len(rollouts),
+        "generated_tokens": lengths.sum(),
+        **(_kept_metrics(groups, rewards, lengths) if all(len(g.kept) for g in groups) else {}),
+    }
+
+
+def _kept_metrics(
+    groups: list[SelectedGroup], rewards: NDArray[np.float64], lengths: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Summarise what the rule kept; a step that ended before selection has none of these.
+
+    `kept_*` are over all groups, `kept_reward_variance` and `trained_*` over those trained on. The
+    other groups are `skipped_groups`: filtered, or informative beyond a full batch.
+    """
+    kept = np.stack([group.kept for group in groups])  # (groups, m)
+    kept_rewards = np.take_along_axis(rewards, kept, axis=1)
+    kept_lengths = np.take_along_axis(lengths, kept, axis=1)
+    trained = np.array([group.trained for group in groups])
+    return {
+        "kept_reward": kept_rewards.mean(),
+        "kept_reward_std": kept_rewards.std(axis=1).mean(),
+        "kept_reward_variance": kept_rewards[trained].var(axis=1).mean() if trained.any() else None,
+        "zero_variance_kept": int((kept_rewards.min(axis=1) == kept_rewards.max(axis=1)).sum()),
+        "skipped_groups": int((~trained).sum()),
+        "kept_length": kept_lengths.mean(),
+        "trained_tokens": int(kept_lengths[trained].sum()),
+    }
+
+
+def rollout_rows(step: Step) -> Iterator[dict[str, Any]]:
+    """Yield a row per rollout: problem, completion, grade, and the advantage if it was kept."""
+    for group_index, group in enumerate(step.groups):
+        kept_advantages = map(_json_number, group.advantages.tolist())
+        advantages = dict(zip(group.kept.tolist(), kept_advantages, strict=True))
+        for i, (rollout, grade) in enumerate(zip(group.rollouts, group.grades, strict=True)):
+            yield {
+                "problem": group.problem.id,
+                "group": group_index,
+                "question": group.problem.messages[-1]["content"],
+                "completion": rollout.text,
+                "reward": _json_number(grade.reward),
+                "verdict": grade.verdict,
+                "correct": grade.correct,
+                "format": grade.format,
+                **{
+                    f"reward/{name}": _json_number(part)
+                    for name, part in grade.parts._asdict().items()
+                },
+                "length": len(rollout.completion_ids),
+                "finished": rollout.finished,
+                "kept": i in advantages,
+                "trained": i in advantages and group.trained,
+                "advantage": advantages.get(i),
+            }
+
+
+def replay_rows(step: Step) -> Iterator[dict[str, Any]]:
+    """Yield the same rows with token ids and log-probs: all that an update of the step needs."""
+    rollouts = [rollout for group in step.groups for rollout in group.rollouts]
+    for row, rollout in zip(rollout_rows(step), rollouts, strict=True):
+        yield {
+            **row,
+            "prompt_ids": rollout.prompt_ids,
+            "completion_ids": rollout.completion_ids,
+            "logprobs": [_json_number(x) for x in rollout.logprobs.tolist()],
+        }
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """Return a record's fields without `asdict`'s copies: GRESO and MoPPS store every problem."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def _finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _json_number(value: float) -> float | str:
+    """Replace NaN and infinity, which JSON lacks, by their names."""
+    return value if _finite(value) else repr(value)

@@ -1,0 +1,100 @@
+"""Preflight: try the largest shapes of a run before it starts, so that it fails now if at all.
+
+Nothing of the run changes: no weight moves, no gradient is left, and no random number is drawn.
+vLLM is not tried, since it measures its own worst batch when it starts. Nor is the encoding of many
+prompts at a time, since the evaluation at step 0 follows at once.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from pods.config.schema import Config
+from pods.engines.base import Engine
+from pods.memory.plan import decoded_rows, worst_micro_batches
+from pods.policy.scoring import Context
+from pods.policy.update import update
+from pods.training.worker import Worker
+from pods.types import GenerationRequest, Prompt, Rollout, Sampling
+
+HOT = 100.0  # a temperature at which no policy ends all rollouts at their first token
+
+
+class DoesNotFit(ValueError):
+    """The machine lacks the memory for the run's largest shape."""
+
+
+class _Still(torch.optim.AdamW):
+    """An optimizer that moves no weight."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Leave the weights as they are."""
+
+
+def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
+    """Generate with the most rows and tokens, and run the largest micro-batch forward and back.
+
+    Args:
+        worker: its policy is not moved; all processes of a run must call this at once.
+        prompts: all prompts and questions of the run.
+
+    Raises:
+        DoesNotFit: generation or update ran out of memory.
+    """
+    config, longest = worker.config, max(prompts, key=len)
+    if config.engine.name == "transformers":
+        rows, _ = decoded_rows(config)
+        with _in_one_line(
+            f"decoding {rows} rows", f"lower engine.max_rows={config.engine.max_rows}"
+        ):
+            _decode_last(config, worker.engine, longest, rows)
+    worker.check()
+    settings = config.update
+    cure = f"lower update.micro_batch_tokens={settings.micro_batch_tokens}"
+    if not settings.activation_checkpointing:
+        cure += ", or set update.activation_checkpointing=true"
+    for shared, rows, length in worst_micro_batches(config, len(longest)):
+        tokens = f"{shared + rows * length:,} tokens"
+        with _in_one_line(f"an update's micro-batch of {tokens}", cure):
+            _update_largest(worker, longest[:shared], rows, length)
+
+
+def _decode_last(config: Config, engine: Engine, prompt: Prompt, rows: int) -> None:
+    """Decode the last token that a rollout may have, in all rows, after a prompt of that length."""
+    before = max(1, len(prompt) + config.sampling.max_completion_tokens - 2)
+    long_prompt = (prompt * (before // len(prompt) + 1))[:before]
+    engine.generate(GenerationRequest([long_prompt], rows, Sampling(HOT, 2), [config.seed]))
+
+
+def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> None:
+    """Run an update with advantages of 0, one micro-batch per process; no weight moves.
+
+    Memory is held for Adam's moments and for the copies that several updates per step need.
+    """
+    completion, logprobs = prompt[-1:] * length, np.zeros(length, np.float32)
+    config, policy, rows = worker.config, worker.policy, rows * worker.process_group.size
+    rollouts = [Rollout(prompt, completion, logprobs, "", False) for _ in range(rows)]
+    once = replace(config, update=replace(config.update, epochs=1, minibatches=1))
+    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    several = config.update.epochs * config.update.minibatches > 1
+    state = [torch.empty_like(p) for p in trained for _ in range(5 if several else 2)]
+    still = _Still(trained)
+    context = Context(policy, once, worker.process_group, worker.check)
+    update(context, still, rollouts, np.zeros(rows), 1)
+    del state
+
+
+@contextmanager
+def _in_one_line(what: str, cure: str) -> Iterator[None]:
+    """Turn running out of memory into one line that says what to change."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch's own: on a GPU a class, on a CPU a text
+        full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not full and "can't allocate memory" not in str(error):
+            raise
+        raise DoesNotFit(f"not enough memory for {what}: {cure}") from error

@@ -1,0 +1,150 @@
+"""The records that flow between the packages: frozen, and complete when they are made.
+
+A later fact (a reward, an advantage) is a new array beside a record, never a field filled in later.
+
+Shapes: n = rollouts of one prompt, m = rollouts kept, T = completion tokens of one rollout.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Message = Mapping[str, str]
+"""One chat turn: `role` and `content`."""
+Prompt = tuple[int, ...]
+"""Token ids of a prompt, rendered and tokenised."""
+OnCompletion = Callable[[int, str], None]
+"""`on_completion(index, completion)`: the index of the prompt in the request, and the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One question with its answer; the id is unique in its data set and stable across runs."""
+
+    id: str
+    messages: tuple[Message, ...]
+    gold: str
+
+
+VERDICTS = ("right", "wrong", "none", "refused", "timeout")
+"""Verdicts on an answer. none: the completion does not hold exactly one complete answer in the
+requested format; refused: the answer is too long, too deep or of a kind that is not graded;
+timeout: grading it took more work, time or memory than allowed."""
+
+
+class Parts(NamedTuple):
+    """The parts that a reward is the sum of."""
+
+    correct: float
+    format: float = 0.0
+    tags: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """The grade of one completion."""
+
+    verdict: str
+    """Verdict on the answer, whatever the form around it: one of VERDICTS."""
+    format: bool
+    """True where the completion has the form that the prompt asks for."""
+    parts: Parts
+    """Parts of the reward, kept apart so that a figure can show each."""
+
+    @property
+    def reward(self) -> float:
+        """The number that the policy is trained on."""
+        return sum(self.parts)
+
+    @property
+    def correct(self) -> bool:
+        """True where the answer is right."""
+        return self.verdict == "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Grader:
+    """The functions that grade the answers to one set of problems."""
+
+    grade: Callable[[str, str], Grade]
+    """`grade(completion, gold)` grades one completion; it never raises, whatever the text."""
+    prefetch: Callable[[str, str], None] | None = None
+    """`prefetch(completion, gold)` starts in the background the work that `grade` will ask for;
+    None where a verdict takes microseconds."""
+    lenient: Callable[[str, str], bool] | None = None
+    """`lenient(completion, gold)` is the PODS authors' verdict; None where they have none."""
+
+    def on_completion(self, problems: Sequence[Problem]) -> OnCompletion | None:
+        """Return a callback for an engine that generates for `problems`, or None if not needed."""
+        prefetch = self.prefetch
+        if prefetch is None:
+            return None
+        return lambda index, completion: prefetch(completion, problems[index].gold)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A train pool, a disjoint test set, and the graders of both."""
+
+    name: str
+    train: tuple[Problem, ...]
+    test: tuple[Problem, ...]
+    train_grader: Grader
+    test_grader: Grader
+    dropped: tuple[str, ...] = ()
+    """Rows of the data that were left out, each with its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One completion as token ids; nothing is ever tokenised twice."""
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    """(T,) sampled ids, T >= 1, the end-of-sequence id included where it was sampled."""
+    logprobs: NDArray[np.float32]
+    """(T,) log-probability of each id under the distribution that it was sampled from."""
+    text: str
+    finished: bool
+    """False where the length limit cut the completion off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The n rollouts of one prompt, as a down-sampling rule sees them."""
+
+    rewards: NDArray[np.float64]
+    """(n,) rewards."""
+    correct: NDArray[np.bool_]
+    """(n,) True where the answer is right."""
+    lengths: NDArray[np.int64]
+    """(n,) completion tokens."""
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only too."""
+        for array in (self.rewards, self.correct, self.lengths):
+            array.setflags(write=False)  # a rule that sorts in place must not change the rewards
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Settings of plain temperature sampling, whose log-probs are those of the policy."""
+
+    temperature: float
+    """Temperature; 0 is greedy decoding."""
+    max_completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One call of an engine: n completions of every prompt."""
+
+    prompts: Sequence[Prompt]
+    n: int
+    """Completions per prompt."""
+    sampling: Sampling
+    seeds: Sequence[int]
+    """One per prompt; the same request with the same seeds gives the same completions."""

@@ -1,0 +1,41 @@
+"""The page of code in experiments/minimal does what the harness does."""
+
+import importlib.util
+import itertools
+
+import pytest
+from compose import ROOT, composed
+
+from pods.launch import job
+from pods.method import rules
+from pods.runs.files import read_lines
+from pods.runs.freeze import freeze
+
+
+@pytest.fixture(scope="module")
+def page():
+    path = ROOT / "experiments" / "minimal" / "train.py"
+    spec = importlib.util.spec_from_file_location("minimal", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_its_steps_have_the_rewards_and_losses_of_a_run_of_the_harness(
+    page, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    config = composed(
+        "tracking=none", "nm.n=8", "nm.m=4", "budget.train_seconds=null", "budget.max_steps=3",
+        "evaluation.questions=4", "evaluation.repeats=1",
+    )  # fmt: skip
+    folder = freeze(config).folder
+    assert job.execute(folder) == 0
+    steps = list(itertools.islice(page.train(n=8, m=4, rule=rules.max_variance), 3))
+    seconds, rewards, losses = zip(*steps, strict=True)
+    lines = read_lines(folder / "metrics.jsonl")
+    assert list(rewards) == [line["reward"] for line in lines]
+    assert losses == pytest.approx([line["loss"] for line in lines], abs=1e-6)
+    assert 0 < seconds[0] < seconds[1] < seconds[2]
+    assert "step    0   accuracy 0." in capsys.readouterr().out
+    assert len((ROOT / "experiments/minimal/train.py").read_text().splitlines()) <= 150

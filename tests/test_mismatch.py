@@ -1,0 +1,78 @@
+"""When the engine's log-probs stop being the trainer's: the alarm, and the end of the run."""
+
+import dataclasses
+import math
+
+import pytest
+from compose import composed
+
+from pods.method.prompt_selection import Uniform
+from pods.policy.update import UpdateStats
+from pods.runs.files import append
+from pods.runs.history import logprob_gaps
+from pods.runs.store import RunStore
+from pods.training.mismatch import EngineMismatch, MismatchMonitor, make_monitor
+from pods.training.step import Step
+
+FIELDS = [field.name for field in dataclasses.fields(UpdateStats)]
+
+
+def monitor(min_kept=0.9):
+    return MismatchMonitor(bound=0.01, limit=3, min_kept=min_kept)
+
+
+def step(number, gap, kept=None):
+    stats = UpdateStats(**{**dict.fromkeys(FIELDS, 0.0), "logprob_gap_mean": gap})
+    nothing = None if gap is None else stats
+    return Step(
+        number=number, train_seconds=0.0, seconds={}, groups=[], selector=Uniform(), epoch=0,
+        prompts=1, passed_over=0, saved_prompts=0, batches=1, update=nothing, kept_projection=kept,
+    )  # fmt: skip
+
+
+def test_one_bad_step_is_an_alarm_and_three_in_a_row_are_the_end():
+    watch = monitor()
+    for number, gap in enumerate([0.0, 0.02, 0.02, 0.01, 0.02, 0.02], start=1):
+        assert (watch.check(step(number, gap)) is not None) == (gap > 0.01)
+    with pytest.raises(
+        EngineMismatch, match="step 7, like the 2 steps before it: the log-probs of engine"
+    ):
+        watch.check(step(7, 0.5))
+
+
+@pytest.mark.parametrize("gap", [None, float("nan")])
+def test_a_step_that_was_not_measured_neither_alarms_nor_clears_the_alarm(gap):
+    watch = monitor()
+    for number in range(1, 3):
+        assert watch.check(step(number, 0.5)) is not None
+    assert watch.check(step(3, gap)) is None
+    with pytest.raises(EngineMismatch):
+        watch.check(step(4, 0.5))
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.89, 1.11, 8.65])
+def test_a_merge_that_loses_or_enlarges_the_change_is_the_end(kept):
+    with pytest.raises(EngineMismatch, match=r"of its update"):
+        monitor().check(step(1, 0.0, kept))
+    monitor().check(step(1, 0.0, 0.9))
+    monitor().check(step(1, 0.0, 1.1))
+    monitor(min_kept=0.0).check(step(1, 0.0, kept))
+
+
+def test_a_resumed_run_remembers_its_alarms(tmp_path):
+    store = RunStore(tmp_path)
+    append(store.metrics_path, [{"logprob_gap_mean": g} for g in (0.5, 0.0, 0.5, None, 0.011)])
+    watch = monitor()
+    watch.resume(logprob_gaps(store))
+    assert watch.consecutive == 2
+
+
+def test_the_bound_is_that_of_the_coarser_dtype_and_of_engines_with_weights_of_their_own():
+    def bound(*words):
+        return make_monitor(composed("dry_run=true", *words)).bound
+
+    assert bound("engine=vllm") == 1e-4
+    assert bound("engine=vllm", "engine.dtype=bfloat16") == 0.05
+    assert bound("engine=vllm", "model.tuning=lora", "model.dtype=bfloat16") == 0.05
+    assert bound("engine=vllm", "engine.gap_bound=0.3") == 0.3
+    assert bound("engine=transformers") == math.inf
