@@ -138,9 +138,9 @@ def _row(
 
 
 def authors_grid(curves: Sequence[RunCurve], span: Window) -> Floats:
-    """Return (G,) times after 0: those of the evaluations if all runs share them, else 12 equal steps.
+    """Return (G,) times after 0: those of the evaluations if all runs share them, else equal steps.
 
-    The authors evaluated their one-GPU runs 12 times.
+    There are 12 steps then, as many as the authors' runs on one GPU have checkpoints.
     """
     measured = {tuple(c.seconds[(c.seconds > 0) & (c.seconds <= span.end)]) for c in curves}
     if len(measured) == 1 and measured != {()}:
@@ -150,9 +150,7 @@ def authors_grid(curves: Sequence[RunCurve], span: Window) -> Floats:
 
 def nearest(curves: Sequence[RunCurve], grid: Floats) -> Floats:
     """Return (S, G): each run's evaluation that is nearest to each time; the earlier of two."""
-    return np.stack(
-        [c.accuracy[np.abs(c.seconds - grid[:, None]).argmin(1)] for c in curves]
-    )
+    return np.stack([c.accuracy[np.abs(c.seconds - grid[:, None]).argmin(1)] for c in curves])
 
 
 def authors_rule(ours: Sequence[RunCurve], theirs: Sequence[RunCurve], grid: Floats) -> Row:

@@ -133,7 +133,8 @@ def write_import(
         command: the command that the user typed, for the record.
 
     Raises:
-        ValueError: something is irregular that is not so in the release, no run is left, or the study holds something else.
+        ValueError: something is irregular that is not so in the release, no run is left, or the
+            study holds something else.
     """
     runs, evaluations, meta = published
     if (lines := unexpected(meta["holes"])) and not allow_missing:

@@ -49,7 +49,9 @@ class LogFamily:
 FAMILIES = {
     "gsm8k": LogFamily("GSM8K", "gsm8k", "base-qwen.json", 30, 21600.0),
     "math": LogFamily("MATH", "math500", "base-qwen.json", 30, 21600.0),
-    "llama": LogFamily("Llama", "gsm8k", "base-llama.json", 10, 5400.0, " (their Llama figure: both_acc)"),
+    "llama": LogFamily(
+        "Llama", "gsm8k", "base-llama.json", 10, 5400.0, " (their Llama figure: both_acc)"
+    ),
 }
 
 

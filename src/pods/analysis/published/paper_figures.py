@@ -66,6 +66,7 @@ FIGURES = {
             **L40S,
             source="plot.py, setting 3",
             ratio=2.0,
+            digest="d42b2daf04183a77",
         ),
         PaperFigure(
             "math",
@@ -75,6 +76,7 @@ FIGURES = {
             **L40S,
             source="plot.py, setting 4",
             ratio=2.0,
+            digest="511a9fa617b1dbb9",
         ),
         PaperFigure(
             "llama",
@@ -86,6 +88,7 @@ FIGURES = {
             source="plot.py, setting 6",
             metric="both",
             ratio=3.0,
+            digest="c3cf79242397a6c2",
         ),
         PaperFigure(
             "n-scaling",
@@ -97,6 +100,7 @@ FIGURES = {
             ),
             **L40S,
             source="plot.py, setting 1",
+            digest="315a84da17ed76a6",
         ),
         PaperFigure(
             "m-scaling",
@@ -105,6 +109,7 @@ FIGURES = {
             tuple(PaperArm(f"M = {m}", "max_variance", 64, m) for m in (16, 8, 4, 2)),
             **L40S,
             source="plot.py, setting 2",
+            digest="21264f7bb2777837",
         ),
         PaperFigure(
             "rules",
@@ -117,6 +122,7 @@ FIGURES = {
             ),
             **L40S,
             source="plot.py, setting 5",
+            digest="870bcab93c565d07",
         ),
         PaperFigure(
             "h100s",
@@ -126,6 +132,7 @@ FIGURES = {
             **CLUSTER,
             source="plot-h100s.py",
             ratio=1.71,
+            digest="1f74323e406c9812",
         ),
         PaperFigure(
             "a100s",
@@ -135,6 +142,7 @@ FIGURES = {
             **CLUSTER,
             source="plot-a100s.py",
             ratio=1.75,
+            digest="d241bf53310b774a",
         ),
     )
 }
