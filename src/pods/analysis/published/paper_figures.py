@@ -53,8 +53,6 @@ GRPO = PaperArm("GRPO", "all", 16, 16)
 PODS = PaperArm("GRPO-PODS", "max_variance", 64, 16)
 GRPO_GA = PaperArm("GRPO-GA", "all", 32, 32)
 PODS_GA = PaperArm("GRPO-PODS", "max_variance_aliased", 128, 32)
-L40S = {"seconds": 21600.0, "interval": 1800.0}
-CLUSTER = {"seconds": 1800.0, "interval": 120.0}
 FIGURES = {
     figure.name: figure
     for figure in (
@@ -63,7 +61,8 @@ FIGURES = {
             "GSM8K, Qwen2.5-3B-Instruct, one L40S",
             "gsm8k",
             (GRPO, PODS),
-            **L40S,
+            seconds=21600.0,
+            interval=1800.0,
             source="plot.py, setting 3",
             ratio=2.0,
             digest="d42b2daf04183a77",
@@ -73,7 +72,8 @@ FIGURES = {
             "MATH, Qwen2.5-3B-Instruct, one L40S",
             "math",
             (PaperArm("GRPO", "all", 8, 8), PaperArm("GRPO-PODS", "max_variance", 32, 8)),
-            **L40S,
+            seconds=21600.0,
+            interval=1800.0,
             source="plot.py, setting 4",
             ratio=2.0,
             digest="511a9fa617b1dbb9",
@@ -98,7 +98,8 @@ FIGURES = {
                 PaperArm("N = 16", "all", 16, 16),
                 *(PaperArm(f"N = {n}", "max_variance", n, 16) for n in (32, 64, 128, 256)),
             ),
-            **L40S,
+            seconds=21600.0,
+            interval=1800.0,
             source="plot.py, setting 1",
             digest="315a84da17ed76a6",
         ),
@@ -107,7 +108,8 @@ FIGURES = {
             "m at n = 64, GSM8K, one L40S",
             "gsm8k",
             tuple(PaperArm(f"M = {m}", "max_variance", 64, m) for m in (16, 8, 4, 2)),
-            **L40S,
+            seconds=21600.0,
+            interval=1800.0,
             source="plot.py, setting 2",
             digest="21264f7bb2777837",
         ),
@@ -120,7 +122,8 @@ FIGURES = {
                 PaperArm("Max-Reward", "max_reward", 64, 16),
                 PaperArm("Random", "random", 64, 16),
             ),
-            **L40S,
+            seconds=21600.0,
+            interval=1800.0,
             source="plot.py, setting 5",
             digest="870bcab93c565d07",
         ),
@@ -129,7 +132,8 @@ FIGURES = {
             "GSM8K, Qwen2.5-3B-Instruct, 8 H100",
             "h100s",
             (GRPO_GA, PODS_GA),
-            **CLUSTER,
+            seconds=1800.0,
+            interval=120.0,
             source="plot-h100s.py",
             ratio=1.71,
             digest="1f74323e406c9812",
@@ -139,7 +143,8 @@ FIGURES = {
             "GSM8K, 7B model, 8 A100",
             "a100s",
             (GRPO_GA, PODS_GA),
-            **CLUSTER,
+            seconds=1800.0,
+            interval=120.0,
             source="plot-a100s.py",
             ratio=1.75,
             digest="d241bf53310b774a",

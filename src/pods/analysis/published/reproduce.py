@@ -113,16 +113,16 @@ def speed_up(made: Reproduction) -> dict[str, float]:
 
 def lines(figure: PaperFigure, made: Reproduction, whose: str) -> list[str]:
     """Say what the runs give: a table of the arms, and beside the paper's number the speed-ups."""
-    runs = run_table(made.study).groupby("series")
+    runs = run_table(made.study).set_index("series")
     end = clock_text(float(made.grid[-1]))
     rows = [
         {
             "arm": label,
             "curve": name,
             "runs": len(made.curves[label]),
-            "s/step": f"{runs.seconds_per_step.mean()[name]:.2f}",
-            f"% at {end}": _percent(runs.final_accuracy, name),
-            "% mean until then": _percent(runs.mean_accuracy, name),
+            "s/step": f"{runs.seconds_per_step[name].mean():.2f}",
+            f"% at {end}": _percent(runs.final_accuracy[name]),
+            "% mean until then": _percent(runs.mean_accuracy[name]),
         }
         for label, name in made.series.items()
     ]
@@ -151,8 +151,9 @@ def _against(figure: PaperFigure, made: Reproduction, whose: str) -> list[str]:
     ]
 
 
-def _percent(groups: "pd.core.groupby.SeriesGroupBy", name: str) -> str:
-    return f"{100 * groups.mean()[name]:.2f} ± {100 * groups.sem()[name]:.2f}"
+def _percent(values: pd.Series) -> str:
+    """Show the mean and standard error of one arm's runs."""
+    return f"{100 * values.mean():.2f} ± {100 * values.sem():.2f}"
 
 
 def drawing(figure: PaperFigure, made: Sequence[tuple[str, Reproduction]]) -> Drawing:
