@@ -46,7 +46,7 @@ class PaperFigure:
 
     def grid(self) -> Floats:
         """Return the (G,) times after 0 at which the curves are drawn."""
-        return np.arange(1, round(self.seconds / self.interval) + 1) * self.interval
+        return np.arange(1.0, round(self.seconds / self.interval) + 1) * self.interval
 
 
 GRPO = PaperArm("GRPO", "all", 16, 16)

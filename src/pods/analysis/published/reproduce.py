@@ -18,7 +18,7 @@ from pods.analysis.comparison.speedup import authors_rule, nearest
 from pods.analysis.figures import Drawing
 from pods.analysis.outcomes import RunCurve, run_curves
 from pods.analysis.published.paper_figures import PaperFigure
-from pods.analysis.statistics import Floats
+from pods.analysis.statistics import Floats, mean_and_stderr
 from pods.analysis.study import Study
 from pods.analysis.tables import clock_text, run_table
 from pods.analysis.view import View, choose
@@ -153,7 +153,8 @@ def _against(figure: PaperFigure, made: Reproduction, whose: str) -> list[str]:
 
 def _percent(values: pd.Series) -> str:
     """Show the mean and standard error of one arm's runs."""
-    return f"{100 * values.mean():.2f} ± {100 * values.sem():.2f}"
+    mean, stderr = mean_and_stderr(100 * values.to_numpy(float)[:, None])
+    return f"{mean[0]:.2f} ± {stderr[0]:.2f}"
 
 
 def drawing(figure: PaperFigure, made: Sequence[tuple[str, Reproduction]]) -> Drawing:
@@ -185,16 +186,15 @@ def _points(made: Reproduction) -> pd.DataFrame:
     """Make one row per arm and time of the grid: arm, series, seconds, mean, stderr, n."""
     rows = []
     for label, runs in made.curves.items():
-        values = nearest(runs, made.grid)
-        error = values.std(0, ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else 0 * values[0]
+        mean, stderr = mean_and_stderr(nearest(runs, made.grid))
         rows.append(
             pd.DataFrame(
                 {
                     "arm": label,
                     "series": made.series[label],
                     "seconds": made.grid,
-                    "mean": values.mean(0),
-                    "stderr": error,
+                    "mean": mean,
+                    "stderr": stderr,
                     "n": len(runs),
                 }
             )
