@@ -48,7 +48,7 @@ KINDS = {
         "model.tuning=lora", "budget.train_seconds=null", "budget.max_steps=7",
         "checkpoint.every_steps=2", "update.epochs=2", "update.minibatches=2",
         "update.kl_beta=0.1", "update.schedule=cosine", "update.schedule_steps=7",
-        "prompts=mopps", "prompts.mopps.candidates=4", "task.train_size=12",
+        "prompts=mopps", "prompts.mopps.candidates=4", "task.train_size=12", "nm.round=4",
     ),
     "seconds": (
         "model.tuning=lora", "sampler=random", "group_filter=skip", "budget.train_seconds=2.5",

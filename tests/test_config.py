@@ -68,7 +68,7 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "cppo": ("pods", {"sampler.rule": "max_abs_advantage", "advantage.baseline": "full"}),
     # arXiv:2510.04996: half correct and half wrong; r - mean over all rollouts
     "reinforce_ada": ("pods", {"sampler.rule": "balanced", "advantage.baseline": "full",
-                               "advantage.scale": "none"}),
+                               "advantage.scale": "none", "nm.round": 16}),
     # arXiv:2503.20783: GRPO without its std and without its division by a completion's length
     "dr_grpo": ("grpo", {"advantage.scale": "none", "update.aggregation": "dr_grpo"}),
     # arXiv:2402.14740: the others' mean; a completion is one action, so its tokens are summed
@@ -109,8 +109,13 @@ def test_every_arm_has_a_baseline():
 
 def test_arms_take_their_sizes_from_nm_in_any_order():
     for overrides in (("arm=grpo", "nm=n32_m16"), ("nm=n32_m16", "arm=grpo")):
-        assert vars(composed(*overrides).nm) == {"n": 16, "m": 16, "groups": 1}
-    assert vars(composed("arm=grpo_ga", "nm=n32_m16").nm) == {"n": 32, "m": 32, "groups": 1}
+        assert vars(composed(*overrides).nm) == {"n": 16, "m": 16, "groups": 1, "round": None}
+    assert vars(composed("arm=grpo_ga", "nm=n32_m16").nm) == {
+        "n": 32,
+        "m": 32,
+        "groups": 1,
+        "round": None,
+    }
 
 
 def test_the_papers_values_are_the_defaults_of_its_setting():

@@ -114,7 +114,10 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The n rollouts of one prompt, as a down-sampling rule sees them."""
+    """The n rollouts of one prompt, as a down-sampling rule sees them.
+
+    Where rollouts are sampled in rounds (`nm.round`), n differs from group to group.
+    """
 
     rewards: NDArray[np.float64]
     """(n,) rewards."""
@@ -122,6 +125,8 @@ class Group:
     """(n,) True where the answer is right."""
     lengths: NDArray[np.int64]
     """(n,) completion tokens."""
+    rollouts: Sequence[Rollout] = ()
+    """(n,) the rollouts themselves: texts, token ids, log-probs, and whether they were finished."""
 
     def __post_init__(self) -> None:
         """Make the arrays read-only too."""

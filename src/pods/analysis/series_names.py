@@ -15,7 +15,7 @@ LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains the
 ARM_KEYS = (
     *("advantage.baseline", "advantage.scale"),
     *("group_filter.adaptive", "group_filter.metric", "group_filter.name"),
-    *("nm.groups", "prompts.selector", "update.aggregation"),
+    *("nm.groups", "nm.round", "prompts.selector", "update.aggregation"),
 )
 """Keys that an arm may set. The arm's label implies them where they are as in the arm's file."""
 SEPARATOR = ", "

@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pods.config.method_keys import RULE_NAMES
+from pods.config.method_keys import RULE_NAMES, RULES_WITH_ROUNDS
 from pods.config.parse import ConfigError, parse
 from pods.config.schema import Config
 
@@ -102,14 +102,19 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
     yield "nm.m", nm.m <= nm.n, f"must be at most nm.n={nm.n}"
     keeps_all = f"must be nm.n={nm.n} where sampler.rule=all keeps all"
     yield "nm.m", rule != "all" or nm.m == nm.n, keeps_all
+    stops = rule in RULES_WITH_ROUNDS
     if ":" in rule:
         try:
-            import_function(rule)
+            stops = hasattr(import_function(rule), "enough")
         except ValueError as error:
             yield "sampler.rule", False, str(error)
     else:
         choices = f"must be one of {', '.join(RULE_NAMES)}, or module:function"
         yield "sampler.rule", rule in RULE_NAMES, choices
+    if nm.round is not None:
+        known = f"{' and '.join(RULES_WITH_ROUNDS)}, or a rule of your own with a function `enough`"
+        yield "nm.round", stops, f"must be null where sampler.rule={rule}: only {known} can stop"
+        yield "nm.round", nm.round <= nm.n, f"must be at most nm.n={nm.n}"
     if rule == "max_variance_aliased":
         few = f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, where sampler.rule={rule}"
         yield "nm.m", nm.m <= nm.n / 2 or nm.m == nm.n, few

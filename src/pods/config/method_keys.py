@@ -16,6 +16,9 @@ RULE_NAMES = (
     "all",
 )
 
+RULES_WITH_ROUNDS = ("max_variance", "balanced")
+"""Rules that say when a group has what they want; see `method.rules.enough`."""
+
 
 @dataclass
 class SamplerConfig:
@@ -35,6 +38,11 @@ class NmConfig:
     n: int = key("rollouts generated per group", low=1)
     m: int = key("rollouts kept per group", low=1)
     groups: int = key("groups per prompt, each selected and normalised independently", low=1)
+    round: int | None = key(
+        "rollouts sampled per group at a time, until it has what the rule wants or nm.n; null "
+        "samples all nm.n at once",
+        low=1,
+    )
 
 
 @dataclass
