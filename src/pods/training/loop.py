@@ -19,9 +19,10 @@ from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, keep
 from pods.policy.update import UpdateStats
 from pods.seeding import derive
+from pods.tasks.rewards import punish_overlong
 from pods.training.clock import TrainClock
 from pods.training.step import SampledBatch, SelectedGroup, Step, by_prompt, outcome
-from pods.types import GenerationRequest, Grade, Group, Prompt, Rollout, Sampling, Task
+from pods.types import GenerationRequest, Grade, Group, Problem, Prompt, Rollout, Sampling, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class TrainingLoop:
             generated = self.engine.generate(request, grader.on_completion(problems))
         with clock.phase("reward"):
             graded = [
-                [grader.grade(rollout.text, problem.gold) for rollout in rollouts]
+                [self.grade(rollout, problem) for rollout in rollouts]
                 for problem, rollouts in zip(problems, generated, strict=True)
             ]
         with clock.phase("select"):
@@ -170,6 +171,12 @@ class TrainingLoop:
                 for i, parts in enumerate(zip(indices, generated, graded, strict=True))
             ]
         return SampledBatch(groups, chosen, selector, nonfinite)
+
+    def grade(self, rollout: Rollout, problem: Problem) -> Grade:
+        """Grade one rollout."""
+        grade = self.task.train_grader.grade(rollout.text, problem.gold)
+        limit = self.config.sampling.max_completion_tokens
+        return punish_overlong(self.config.task, grade, len(rollout.completion_ids), limit)
 
     def select(
         self,
@@ -184,7 +191,7 @@ class TrainingLoop:
         config = self.config
         group = Group(
             np.array([grade.reward for grade in grades]),
-            np.array([grade.correct for grade in grades]),
+            np.array([grade.rewarded for grade in grades]),
             np.array([len(rollout.completion_ids) for rollout in rollouts]),
         )
         kept, kept_advantages, trained = np.empty(0, np.intp), np.empty(0), False

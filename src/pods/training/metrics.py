@@ -64,7 +64,7 @@ def _rollout_metrics(groups: list[SelectedGroup]) -> dict[str, Any]:
     return {
         "reward": rewards.mean(),
         "reward_std": rewards.std(axis=1).mean(),
-        "correct": np.mean([group.group.correct for group in groups]),
+        "correct": np.mean([grade.correct for grade in grades]),
         "format": sum(grade.format for grade in grades) / len(grades),
         "format_reward": sum(grade.parts.format for grade in grades) / len(grades),
         "tags_reward": sum(grade.parts.tags for grade in grades) / len(grades),
