@@ -57,8 +57,9 @@ def test_an_edited_science_key_is_refused_with_its_values(tmp_path):
 
 OPERATIONAL = {
     "study": "other", "arm": "pods", "reproduction": None, "runs_dir": None,
-    "retry": "failed", "allow_changed": True, "dry_run": None, "watchdog_seconds": 999.0, "rollouts_every_steps": None,
-    "task.workers": 1, "update.nonfinite_limit": 9, "hardware.name": "other", "hardware.processes": None,
+    "retry": "failed", "allow_changed": True, "dry_run": None, "watchdog_seconds": 999.0,
+    "rollouts_every_steps": None, "task.workers": 1,
+    "update.nonfinite_limit": 9, "hardware.name": "other", "hardware.processes": None,
     "engine.min_kept": 0.5, "engine.gap_bound": 0.5, "engine.gap_limit": 9,
     "tracking.wandb": None, "tracking.project": "other", "tracking.entity": "other",
     "launch.on": None, "launch.jobs": 1, "launch.fork_server": False,
