@@ -17,8 +17,8 @@
 #
 # This notebook draws the figure of a study, from its run folders or from the PODS authors' released
 # logs. Set `STUDY` (or the environment variable `PODS_STUDY`) to the study's folder:
-# `runs/quickstart` after `python src/run.py experiment=quickstart`, `runs/published` after
-# `pods import-published FOLDER`.
+# `runs/quickstart` after `python src/run.py experiment=quickstart`, `runs/published-gsm8k` after
+# `pods reproduce gsm8k FOLDER`.
 
 # %%
 # %matplotlib inline

@@ -12,7 +12,12 @@ from scipy import stats
 from pods.analysis.comparison.compare import compare
 from pods.analysis.comparison.contrasts import default_baseline, resolve
 from pods.analysis.comparison.formatting import as_json, csv_tables, format_comparison
-from pods.analysis.comparison.speedup import authors_rule, default_targets, speedups
+from pods.analysis.comparison.speedup import (
+    authors_grid,
+    authors_rule,
+    default_targets,
+    speedups,
+)
 from pods.analysis.comparison.verdicts import caveats, verdicts
 from pods.analysis.outcomes import (
     RunCurve,
@@ -224,14 +229,16 @@ def test_the_authors_rule_by_hand():
     # the baseline's mean peaks at 0.7, at 6 s; 99 %: 0.693. It is there at 6 s, the arm at 2 s
     ours = [curve([(0, 0.1), (2, 0.70), (4, 0.6), (6, 0.8)])]
     theirs = [curve([(0, 0.1), (2, 0.60), (4, 0.685), (6, 0.7)], "grpo 16→16")]
-    row = authors_rule(ours, theirs, Window(0, 6))
-    assert (row["kind"], row["ratio"]) == ("authors, measured grid", 3.0)
+    grid = authors_grid([*ours, *theirs], Window(0, 6))
+    row = authors_rule(ours, theirs, grid)
+    assert grid.tolist() == [2, 4, 6] and row["ratio"] == 3.0
     assert row["target"] == pytest.approx(0.693)
     apart = [curve([(0, 0.1), (2, 0.70), (4.5, 0.6), (6, 0.8)])]
-    row = authors_rule(apart, theirs, Window(0, 6))
-    assert row["kind"] == "authors, interpolated grid"
-    # steps of 0.1 s: the arm is there at 2 * 0.593 / 0.6 = 1.98 s, the baseline at 4 + 2 * 8 / 15
-    assert (row["seconds"], row["baseline_seconds"]) == pytest.approx((2.0, 5.1))
+    grid = authors_grid([*apart, *theirs], Window(0, 6))
+    assert grid == pytest.approx(np.arange(0.5, 6.1, 0.5))
+    # the evaluation at 2 s is the nearest one to 1.5 s, that at 6 s to 5.5 s; 1 s is as far from 0
+    row = authors_rule(apart, theirs, grid)
+    assert (row["seconds"], row["baseline_seconds"]) == (1.5, 5.5)
 
 
 def test_default_targets_are_above_the_start_and_reached():
@@ -621,16 +628,6 @@ def test_misses_have_a_bound_instead_of_a_ratio():
         "inf",
     ]  # 10 / 7.5 s
     assert lines["95"][:4] == ["inf", "0", "inf", "0"]
-
-
-def test_the_authors_rule_where_no_evaluation_lies_in_the_window():
-    # all runs but the first are evaluated at 0 and after its end alone
-    ours, theirs = [curve([(0, 0.1), (9, 1.0)])], [curve([(0, 0.1), (12, 0.7)], "grpo 16→16")]
-    row = authors_rule(ours, theirs, Window(0, 6))
-    assert row["kind"] == "authors, interpolated grid"
-    assert row["target"] == pytest.approx(0.99 * 0.4)
-    # 0.1 + t / 10 against 0.1 + t / 20: 2.96 and 5.92 s, in steps of 0.1 s
-    assert (row["seconds"], row["baseline_seconds"]) == pytest.approx((3.0, 6.0))
 
 
 def test_default_targets_on_the_first_line_of_both_arms_are_left_out():

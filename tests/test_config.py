@@ -66,9 +66,18 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "max_reward": ("pods", {"sampler.rule": "max_reward"}),
     "percentile": ("pods", {"sampler.rule": "percentile"}),
     # arXiv:2503.22342: the largest |advantages|, computed over all rollouts
-    "cppo": ("pods", {"sampler.rule": "max_abs_advantage", "advantage.over": "full"}),
-    # arXiv:2510.04996: half correct and half wrong; mean and std over all rollouts
-    "reinforce_ada": ("pods", {"sampler.rule": "balanced", "advantage.over": "full"}),
+    "cppo": ("pods", {"sampler.rule": "max_abs_advantage", "advantage.baseline": "full"}),
+    # arXiv:2510.04996: half correct and half wrong; r - mean over all rollouts
+    "reinforce_ada": ("pods", {"sampler.rule": "balanced", "advantage.baseline": "full",
+                               "advantage.scale": "none"}),
+    # arXiv:2503.20783: GRPO without its std and without its division by a completion's length
+    "dr_grpo": ("grpo", {"advantage.scale": "none", "update.aggregation": "dr_grpo"}),
+    # arXiv:2402.14740: the others' mean; a completion is one action, so its tokens are summed
+    "rloo": ("dr_grpo", {"advantage.baseline": "leave_one_out"}),
+    # the normalisation before the selection, and both without the std
+    "pods_full": ("pods", {"advantage.baseline": "full"}),
+    "pods_no_std": ("pods", {"advantage.scale": "none"}),
+    "pods_full_no_std": ("pods", {"advantage.baseline": "full", "advantage.scale": "none"}),
     # arXiv:2503.14476: resampled until there are enough groups with 0 < correct < n
     "dapo": ("grpo", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
     # arXiv:2506.02177, compared with DAPO: skips problems; equal rewards, adaptive batches
@@ -118,7 +127,8 @@ def test_the_papers_values_are_the_defaults_of_its_setting():
         "update.kl_beta": 0,
         "model.lora.r": 64,
         "model.lora.alpha": 64,
-        "advantage.over": "selected",
+        "advantage.baseline": "selected",
+        "advantage.scale": "std",
         "advantage.ddof": 1,
         "advantage.eps": 1e-4,
         "prompts_per_step": 1,
@@ -140,7 +150,8 @@ BAD = {
     "prompts.greso.adjust_after=0": "prompts.greso.adjust_after=0: must be an integer >= 1",
     "prompts.mopps.decay=1.5": "prompts.mopps.decay=1.5: must be a number from 0 to 1",
     "group_filter.metric=std": "group_filter.metric=std: must be one of reward, correct",
-    "advantage.over=half": "advantage.over=half: must be one of selected, full, none",
+    "advantage.baseline=half": "advantage.baseline=half: must be one of selected, full, leave_on",
+    "advantage.scale=half": "advantage.scale=half: must be one of std, none",
     "nm.m=65": "nm.m=65: must be at most nm.n=64",
     "nm.m=1": "nm.m=1: must be at least 2: one reward has no advantage",
     "sampler=all": "nm.m=16: must be nm.n=64 where sampler.rule=all keeps all",
@@ -189,6 +200,13 @@ def test_bad_input_is_named_with_its_value_and_what_is_allowed(override):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("override", ["advantage.over=full", "+advantage.over=none"])
+def test_a_key_of_earlier_versions_names_those_that_replace_it(override):
+    message = "^advantage.over=(full|none): is now advantage.baseline and advantage.scale: [^\n]*$"
+    with pytest.raises(ValueError, match=message):
+        composed(override)
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -219,8 +237,13 @@ def test_keys_of_a_task_that_are_at_odds_are_refused(overrides, message):
         (("group_filter=resample", "prompts_per_step=8", "group_filter.batch=2",
           "group_filter.max_batches=3"),
          "group_filter.max_batches=3: must give at least prompts_per_step=8 prompts"),
-        (("group_filter=skip", "nm.n=1", "nm.m=1", "advantage.over=none"),
+        (("group_filter=skip", "nm.n=1", "nm.m=1", "advantage.baseline=none",
+          "advantage.scale=none"),
          "nm.n=1: must be at least 2 where group_filter=skip: one rollout has no variance"),
+        (("arm=rloo", "nm.m=1"),
+         "nm.m=1: must be at least 2 where advantage.baseline=leave_one_out"),
+        (("nm.m=1", "advantage.baseline=none"), "nm.m=1: must be at least 2: one reward has no"),
+        (("arm=pods_full", "nm.n=1", "nm.m=1"), "nm.n=1: must be at least 2: one reward has no"),
         (("arm=mopps", "prompts_per_step=300"),
          "prompts_per_step=300: must be at most the problems to choose from, task.train_size=256"),
         (("nm.groups=2", "update.minibatches=65"),

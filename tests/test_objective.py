@@ -3,54 +3,136 @@
 import numpy as np
 import pytest
 import torch
+from compose import composed
 
 from pods.method.grpo import advantages, importance_weights, policy_loss, token_weights
+from pods.method.rules import find_rule, keep
+from pods.types import Group
 
 EVERYTHING = np.arange(4)
 
 
+def found(rewards, kept=EVERYTHING, *, baseline="selected", scale="std", ddof=1, eps=0.0):
+    return advantages(
+        np.array(rewards), np.array(kept), baseline=baseline, scale=scale, ddof=ddof, eps=eps
+    )
+
+
 def test_advantages_of_the_kept_with_both_stds():
-    rewards = np.array([0.0, 9.0, 1.0, 9.0])
-    kept = np.array([0, 2])  # mean 0.5; sample std sqrt(0.5), population std 0.5
-    sample = advantages(rewards, kept, over="selected", ddof=1, eps=0.0)
-    population = advantages(rewards, kept, over="selected", ddof=0, eps=0.0)
-    assert sample == pytest.approx([-np.sqrt(0.5), np.sqrt(0.5)])
-    assert population == pytest.approx([-1.0, 1.0])
+    rewards, kept = [0.0, 9.0, 1.0, 9.0], [0, 2]
+    # mean 0.5; sample std sqrt(0.5), population std 0.5
+    assert found(rewards, kept) == pytest.approx([-np.sqrt(0.5), np.sqrt(0.5)])
+    assert found(rewards, kept, ddof=0) == pytest.approx([-1.0, 1.0])
 
 
 def test_advantages_of_one_right_answer_of_four():
     # mean 0.25, sample std sqrt((3 / 16 + 9 / 16) / 3) = 0.5
-    found = advantages(np.array([0.0, 0.0, 1.0, 0.0]), EVERYTHING, over="selected", ddof=1, eps=0.0)
-    assert found.tolist() == [-0.5, -0.5, 1.5, -0.5]
+    assert found([0.0, 0.0, 1.0, 0.0]).tolist() == [-0.5, -0.5, 1.5, -0.5]
 
 
 def test_advantages_over_the_full_group_and_eps():
-    rewards = np.array([0.0, 1.0, 1.0, 0.0])  # mean 0.5, population std 0.5
-    found = advantages(rewards, np.array([1, 3]), over="full", ddof=0, eps=0.5)
-    assert found == pytest.approx([0.5, -0.5])
+    rewards = [0.0, 1.0, 1.0, 0.0]  # mean 0.5, population std 0.5
+    assert found(rewards, [1, 3], baseline="full", ddof=0, eps=0.5) == pytest.approx([0.5, -0.5])
 
 
-def test_equal_rewards_have_exactly_no_advantage():
-    rewards = np.full(3, 0.1)
-    assert rewards.mean() != 0.1  # in floating point, nor is the std 0
-    for over in ("selected", "full"):
-        found = advantages(rewards, np.arange(3), over=over, ddof=1, eps=1e-4)
-        assert found.tolist() == [0.0] * 3
+@pytest.mark.parametrize(
+    ("baseline", "centred", "std"),
+    [
+        # of the group (1, 0, 5, 2) the first, second and last are kept: mean 1, deviations 0, -1, 1
+        ("selected", [0.0, -1.0, 1.0], 1.0),
+        ("full", [-1.0, -2.0, 0.0], np.sqrt((1 + 4 + 9 + 0) / 3)),  # mean 2
+        ("leave_one_out", [1 - 2 / 2, 0 - 3 / 2, 2 - 1 / 2], 1.0),
+        ("none", [1.0, 0.0, 2.0], 1.0),
+    ],
+)
+def test_every_baseline_with_and_without_the_std(baseline, centred, std):
+    rewards, kept = [1.0, 0.0, 5.0, 2.0], [0, 1, 3]
+    plain = found(rewards, kept, baseline=baseline, scale="none", eps=0.25)  # eps has no part in it
+    assert plain == pytest.approx(centred)
+    scaled = found(rewards, kept, baseline=baseline, eps=0.25)
+    assert scaled == pytest.approx([value / (std + 0.25) for value in centred])
 
 
-def test_without_normalisation_the_advantage_is_the_reward():
+def test_leave_one_out_is_the_centred_reward_times_m_over_m_minus_1():
+    """As verl writes RLOO: r m / (m - 1) - mean m / (m - 1) (core_algos.py)."""
+    rewards = np.random.default_rng(0).normal(size=7)
+    expected = [reward * 7 / 6 - rewards.mean() * 7 / 6 for reward in rewards]
+    assert found(rewards, range(7), baseline="leave_one_out", scale="none") == pytest.approx(
+        expected
+    )
+
+
+@pytest.mark.parametrize("scale", ["std", "none"])
+@pytest.mark.parametrize("baseline", ["selected", "full", "leave_one_out", "none"])
+def test_equal_rewards_have_exactly_no_advantage(baseline, scale):
+    rewards = [0.1] * 3
+    assert np.mean(rewards) != 0.1  # in floating point, nor is the std 0
+    expected = 0.1 if baseline == scale == "none" else 0.0
+    values = found(rewards, range(3), baseline=baseline, scale=scale, eps=1e-4)
+    assert values.tolist() == [expected] * 3
+
+
+def test_equal_kept_rewards_of_an_unequal_group_have_an_advantage_over_the_full_group_only():
+    rewards, kept = [1.0, 1.0, 0.0, 0.0], [0, 1]
+    assert found(rewards, kept, baseline="full", scale="none").tolist() == [0.5, 0.5]
+    for baseline in ("selected", "leave_one_out"):
+        assert found(rewards, kept, baseline=baseline, scale="none").tolist() == [0.0, 0.0]
+
+
+def test_without_baseline_and_scale_the_advantage_is_the_reward():
     rewards = np.array([0.0, 1.0, 1.1])
     for kept in ([0, 2], [1, 1]):
-        found = advantages(rewards, np.array(kept), over="none", ddof=1, eps=1e-4)
-        assert found.tolist() == rewards[kept].tolist()
+        values = found(rewards, kept, baseline="none", scale="none", eps=1e-4)
+        assert values.tolist() == rewards[kept].tolist()
 
 
-def test_advantages_ignore_a_shift_of_the_rewards():
+@pytest.mark.parametrize("baseline", ["selected", "full", "leave_one_out"])
+def test_advantages_ignore_a_shift_of_the_rewards(baseline):
     rewards = np.array([0.3, -1.0, 2.0, 0.0])
-    settings = {"over": "selected", "ddof": 1, "eps": 1e-4}
-    assert advantages(rewards + 5, EVERYTHING, **settings) == pytest.approx(
-        advantages(rewards, EVERYTHING, **settings)
-    )
+    shifted = found(rewards + 5, baseline=baseline, eps=1e-4)
+    assert shifted == pytest.approx(found(rewards, baseline=baseline, eps=1e-4))
+
+
+ADA = [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]  # 2 of 8 right: mean 0.25
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rewards", "lengths", "gradients", "loss"),
+    [
+        # both right ones (2 and 5 tokens, advantage 0.75) and two wrong ones (4 tokens, -0.25)
+        (("arm=reinforce_ada", "nm.n=8", "nm.m=4"), ADA, [4, 2, 4, 4, 4, 4, 5, 4],
+         {2: -0.75 / (4 * 2), 5: -0.75 / (4 * 5), 4: 0.25 / (4 * 4)}, -(0.75 + 0.75 - 0.5) / 4),
+        # with the aggregation of its authors' script: 15 tokens
+        (("arm=reinforce_ada", "nm.n=8", "nm.m=4", "update.aggregation=token_mean"), ADA,
+         [4, 2, 4, 4, 4, 4, 5, 4],
+         {2: -0.75 / 15, 5: -0.75 / 15, 4: 0.25 / 15}, -(0.75 * 7 - 0.25 * 8) / 15),
+        # mean 0.25; the sum over tokens is divided by 4 sequences of at most 32 tokens
+        (("arm=dr_grpo", "nm.m=4"), [1.0, 0.0, 0.0, 0.0], [2, 4, 1, 5],
+         {2: -0.75 / 128, 4: 0.25 / 128, 1: 0.25 / 128, 5: 0.25 / 128},
+         -(0.75 * 2 - 0.25 * 10) / 128),
+        # the others' means are 1/6, 1/2, 1/3 and 1/2
+        (("arm=rloo", "nm.m=4"), [1.0, 0.0, 0.5, 0.0], [2, 4, 1, 5],
+         {2: -5 / 6 / 128, 4: 1 / 2 / 128, 1: -1 / 6 / 128, 5: 1 / 2 / 128},
+         -(5 / 6 * 2 - 1 / 2 * 4 + 1 / 6 - 1 / 2 * 5) / 128),
+    ],
+)  # fmt: skip
+def test_one_step_of_an_arm_by_hand(overrides, rewards, lengths, gradients, loss):
+    """Select, compare, weigh and derive; `gradients` are by a completion's number of tokens."""
+    config = composed(*overrides, "sampling.max_completion_tokens=32")
+    group = Group(np.array(rewards), np.array(rewards) == 1, np.array(lengths))
+    kept = keep(find_rule(config.sampler.rule), group, config.nm.m, np.random.default_rng(0))
+    scaled = advantages(group.rewards, kept, **vars(config.advantage))
+    tokens = torch.from_numpy(group.lengths[kept])
+    weights = token_weights(tokens, config.update.aggregation, 32)
+    logprobs = torch.full((int(tokens.sum()),), -1.0, dtype=torch.float64, requires_grad=True)
+    total = policy_loss(
+        logprobs, logprobs.detach(), torch.from_numpy(scaled).repeat_interleave(tokens),
+        weights.repeat_interleave(tokens), clip_low=0.2, clip_high=0.28,
+    ).total  # fmt: skip
+    total.backward()
+    assert total.item() == pytest.approx(loss, rel=1e-6)
+    expected = [gradients[length] for length in tokens.tolist() for _ in range(length)]
+    assert logprobs.grad.tolist() == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(

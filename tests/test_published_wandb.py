@@ -80,7 +80,8 @@ def test_an_export_by_hand(tmp_path, family):
         table = rows[rows.run == name]
         columns = table[["train_seconds", "step", "accuracy", "length"]].to_numpy().tolist()
         assert columns == [[t, s, a, tokens] for t, s, _, a, tokens in runs[name]]
-    by_hand = np.mean([runs[name][-1][0] / runs[name][-1][1] for name in NAMES[2:]])
+    at_the_end = [min(runs[name], key=lambda row: abs(row[0] - 1800)) for name in NAMES[2:]]
+    by_hand = np.mean([row[0] / row[1] for row in at_the_end])
     rate = meta["seconds_per_step"][f"{prefix} pods 128→32, groups=4"]
     assert rate == pytest.approx(by_hand)
     assert "does not compute max_variance" in meta["note"]

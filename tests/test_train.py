@@ -190,12 +190,15 @@ def test_the_line_of_a_whole_step_by_hand(monkeypatch):
 
 
 def test_advantages_are_normalised_as_the_config_says():
-    made, _ = loop("advantage.over=full", "advantage.ddof=0", "advantage.eps=0.5", "nm.m=3",
+    made, _ = loop("advantage.baseline=full", "advantage.ddof=0", "advantage.eps=0.5", "nm.m=3",
                    "prompts_per_step=5")  # fmt: skip
     for group in one(made, 1).groups:
         low, high = (-0.5, 0.5) if group.group.rewards.any() else (0.0, 0.0)  # 0.5 / (0.5 + 0.5)
         wanted = [high if reward else low for reward in group.group.rewards[group.kept]]
         assert group.advantages.tolist() == wanted and len(wanted) == 3
+    made, _ = loop("advantage.baseline=none", "advantage.scale=none")
+    for group in one(made, 1).groups:
+        assert group.advantages.tolist() == group.group.rewards[group.kept].tolist()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -21,6 +21,7 @@ from test_policy import (
     trained,
 )
 
+from pods.method.grpo import advantages
 from pods.policy import update
 from pods.policy.optimizer import make_optimizer
 from pods.seeding import derive
@@ -128,6 +129,52 @@ def test_the_loss_of_an_on_policy_update_by_hand(aggregation, loss):
     stats = run_update(config, policy, optimizer)
     assert stats.loss == pytest.approx(loss, rel=1e-5)
     assert (stats.kl, stats.clip_fraction) == (0.0, 0.0)
+
+
+GENERATED = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.25]  # the first six are kept
+
+
+def reinforce_ada(sums, lengths):
+    """The reward less the mean of all that were generated, averaged over the tokens of the step."""
+    mean = sum(GENERATED) / 8
+    return sum((GENERATED[i] - mean) * total for i, total in enumerate(sums)) / sum(lengths)
+
+
+def dr_grpo(sums, lengths):
+    """The reward less the mean; a completion's tokens are summed and divided by the most tokens."""
+    mean = sum(GENERATED[:6]) / 6
+    return sum((GENERATED[i] - mean) * total / 32 for i, total in enumerate(sums)) / 6
+
+
+def rloo(sums, lengths):
+    """The reward less the others' mean, times the log-prob of the completion; over 32, too."""
+    parts = []
+    for i, total in enumerate(sums):
+        others = [GENERATED[j] for j in range(6) if j != i]
+        parts.append((GENERATED[i] - sum(others) / 5) * total)
+    return sum(parts) / 6 / 32
+
+
+@pytest.mark.parametrize(
+    ("objective", "overrides"),
+    [(reinforce_ada, ("nm.n=8", "nm.m=6", "update.aggregation=token_mean")),
+     (dr_grpo, ("nm.m=6",)), (rloo, ("nm.m=6",))],
+)  # fmt: skip
+def test_the_gradient_of_an_update_is_that_of_the_arms_published_objective(objective, overrides):
+    """From rewards to the change of the weights, beside plain autograd in float64."""
+    config, policy = disturbed(
+        f"arm={objective.__name__}", *overrides, "update.micro_batch_tokens=20", "update.lr=1",
+        "update.grad_clip=1e9", "sampling.max_completion_tokens=32",
+    )  # fmt: skip
+    kept = rollouts(policy)
+    sums = [plain_logprobs(policy, rollout).sum() for rollout in kept]
+    ascent = torch.autograd.grad(objective(sums, LENGTHS), trained(policy))
+    before = flat(trained(policy))
+    rewards = np.array(GENERATED[: config.nm.n])
+    scaled = advantages(rewards, np.arange(6), **vars(config.advantage))
+    run_update(config, policy, torch.optim.SGD(trained(policy), lr=1.0), kept, advantages=scaled)
+    moved = flat(trained(policy)) - before
+    assert (moved - flat(ascent)).norm() < 1e-6 * flat(ascent).norm()
 
 
 def test_a_gradient_longer_than_the_clip_is_shortened_to_it_and_no_other():

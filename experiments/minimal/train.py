@@ -28,6 +28,7 @@ from pods.types import GenerationRequest, Group, Rollout, Sampling, Task
 
 PROMPTS_PER_STEP = 2
 SAMPLING = Sampling(temperature=1.0, max_completion_tokens=32)
+ADVANTAGE = {"baseline": "selected", "scale": "std", "ddof": 1, "eps": 1e-4}  # PODS, Algorithm 1
 
 
 def train(n: int, m: int, rule: Callable, seed: int = 0) -> Iterator[tuple[float, float, float]]:
@@ -54,7 +55,7 @@ def train(n: int, m: int, rule: Callable, seed: int = 0) -> Iterator[tuple[float
             # 2. grade them, 3. keep the m that the rule chooses, 4. normalise their rewards
             group = grade(task, problem, rollouts)
             kept = rule(group, m, np.random.default_rng(derive(seed, "rule", step, i)))
-            scaled = advantages(group.rewards, kept, over="selected", ddof=1, eps=1e-4)
+            scaled = advantages(group.rewards, kept, **ADVANTAGE)
             kept_rollouts += [rollouts[k] for k in kept]
             kept_advantages += [scaled]
             rewards += [group.rewards.mean()]

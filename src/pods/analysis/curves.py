@@ -26,13 +26,14 @@ def on_grid(times: Floats, values: Floats, grid: Floats) -> Floats:
 
 
 def time_grid(study: Study) -> Floats:
-    """Return (G,) training seconds from 0 to the end of the first complete run that ends.
+    """Return (G,) training seconds from 0 to the end of the first complete run, or of the window.
 
     Every point of a curve then averages the same runs, apart from incomplete ones.
     """
     last = study.evaluations.groupby("run").train_seconds.max()
     complete = last[last.index.isin(study.complete)]
-    return np.linspace(0.0, (complete if len(complete) else last).min(), GRID_POINTS)
+    end = (complete if len(complete) else last).min()
+    return np.linspace(0.0, min(end, study.until), GRID_POINTS)
 
 
 def curves(study: Study) -> pd.DataFrame:

@@ -6,6 +6,7 @@ a comparison are measured in the same window, which ends where the first of thei
 Shapes: P = evaluations of a run, S = runs, K = targets, G = grid points.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -60,14 +61,16 @@ def run_curves(study: Study, series: str) -> list[RunCurve]:
     return sorted(curves, key=lambda curve: (curve.seed, curve.run))
 
 
-def window(curves: Iterable[RunCurve]) -> Window:
-    """Span from the latest first evaluation (normally 0) to the earliest last evaluation.
+def window(curves: Iterable[RunCurve], until: float = math.inf) -> Window:
+    """Span from the latest first evaluation (normally 0) to the earliest last one, or to `until`.
 
     Raises:
-        ValueError: a run ends before another one's first evaluation.
+        ValueError: a run, or the window, ends before a run's first evaluation.
     """
     ends = [(curve.seconds[0], curve.seconds[-1]) for curve in curves]
-    start, end = max(first for first, _ in ends), min(last for _, last in ends)
+    start, end = max(first for first, _ in ends), min(until, *(last for _, last in ends))
+    if start > until:
+        raise ValueError(f"until={until:g}: must be after the first evaluations, at {start:g} s")
     if start > end:
         raise ValueError(
             f"the runs share no training time: one ends at {end:g} s, the first evaluation of "

@@ -13,8 +13,9 @@ from pods.config.schema import CONF, Config
 
 LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains them anyway
 ARM_KEYS = (
-    *("advantage.over", "group_filter.adaptive", "group_filter.metric", "group_filter.name"),
-    *("nm.groups", "prompts.selector"),
+    *("advantage.baseline", "advantage.scale"),
+    *("group_filter.adaptive", "group_filter.metric", "group_filter.name"),
+    *("nm.groups", "prompts.selector", "update.aggregation"),
 )
 """Keys that an arm may set. The arm's label implies them where they are as in the arm's file."""
 SEPARATOR = ", "

@@ -1,5 +1,6 @@
 """Load a study, from its run folders or from imported logs, as the tables that all verbs share."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from pods.analysis.completeness import problems, questions_of
 from pods.analysis.consistency import DATA_KEYS, budget_text, inconsistencies
-from pods.analysis.published.imports import read_import
+from pods.analysis.published.imports import read_import, unexpected
 from pods.analysis.rows import RunRows, run_rows
 from pods.analysis.run_reader import Row, Run, open_run
 from pods.analysis.series_names import series_names
@@ -56,6 +57,10 @@ class Study:
     """Equal seeds mean equal prompts and draws, so that runs may be paired."""
     note: str = ""
     """What a reader of imported logs has to know."""
+    metric: str = "accuracy"
+    """The measure that the column accuracy holds; see `pods.analysis.view`."""
+    until: float = math.inf
+    """End of the window of training seconds that is shown and compared."""
 
     @property
     def complete(self) -> set[str]:
@@ -153,10 +158,11 @@ def _imported(folder: Path, allow_missing: bool) -> Study:
     try:
         runs, evaluations, about = read_import(folder)
         missing = list(about["holes"])
+        refused = unexpected(missing)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder}/imported is damaged: {error}; import it again") from error
-    if missing and not allow_missing:
-        raise IncompleteStudy("\n".join(["irregular (--allow-missing leaves it out):", *missing]))
+    if refused and not allow_missing:
+        raise IncompleteStudy("\n".join(["irregular (--allow-missing leaves it out):", *refused]))
     return Study(
         name=folder.name,
         runs=runs,

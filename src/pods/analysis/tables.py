@@ -1,5 +1,6 @@
 """The tables of a study: its curves, one row per run, and one row per series."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,13 +55,13 @@ def run_table(study: Study) -> pd.DataFrame:
     complete = [curve for series in rows.series.unique() for curve in run_curves(study, series)]
     outcomes = {}
     if complete:
-        span = window(complete)
+        span = window(complete, study.until)
         outcomes = {
             curve.run: (span.end, mean_accuracy(curve, span), final_accuracy(curve, span))
             for curve in complete
         }
     rows[["seconds", *OUTCOMES]] = [outcomes.get(run, (np.nan,) * 3) for run in rows.run]
-    last = study.evaluations.sort_values("train_seconds", kind="stable").groupby("run").last()
+    last = at_the_end(study)
     names = [name for name in AT_THE_END if name in last]
     names += [name for name in UNANSWERED if name in last and last[name].any()]
     ends = last[names].assign(
@@ -68,6 +69,15 @@ def run_table(study: Study) -> pd.DataFrame:
     )
     phases = study.steps.groupby("run")[phase_columns(study.steps)].mean()
     return rows.join(ends, on="run").join(phases, on="run").reset_index(drop=True)
+
+
+def at_the_end(study: Study) -> pd.DataFrame:
+    """Return the evaluation of each run that is nearest to the end of the window, by run."""
+    rows = study.evaluations.sort_values("train_seconds", kind="stable")
+    if math.isinf(study.until):
+        return rows.groupby("run").last()
+    nearest = (rows.train_seconds - study.until).abs().groupby(rows.run).idxmin()
+    return rows.loc[nearest].set_index("run")
 
 
 def _rest(series: str, sizes: str) -> str:

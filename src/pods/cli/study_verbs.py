@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pods.runs.attempts import command
 from pods.runs.files import replace
+from pods.runs.paths import pods_home
 from pods.runs.store import run_folders
 
 if TYPE_CHECKING:
@@ -108,6 +109,39 @@ def import_published(options: Namespace) -> int:
     print(
         f"imported: {folder} (`pods plot {options.study}`, `pods compare --study {options.study}`)"
     )
+    return 0
+
+
+def reproduce(options: Namespace) -> int:
+    """Draw figures of the PODS paper from the authors' logs, beside the paper's numbers."""
+    from pods.analysis.draw import figures_folder
+    from pods.analysis.figures import write
+    from pods.analysis.published import reproduce as of_paper
+    from pods.analysis.published.imports import write_import
+    from pods.analysis.published.paper_figures import FIGURES
+    from pods.analysis.published.release import read_published
+    from pods.analysis.study import load
+
+    if options.name is None:
+        for figure in FIGURES.values():
+            arms = ", ".join(arm.label for arm in figure.arms)
+            number = "" if figure.ratio is None else f"; {figure.ratio:.2f} times as fast"
+            print(f"{figure.name:10} {figure.title}: {arms}{number}")
+        return 0
+    if options.name not in (*FIGURES, "all"):
+        raise ValueError(f"figure={options.name}: must be one of {', '.join(FIGURES)}, or all")
+    folder = options.folder or pods_home() / "published"
+    for figure in FIGURES.values() if options.name == "all" else [FIGURES[options.name]]:
+        study = options.runs_dir / f"published-{figure.family}"
+        write_import(read_published(folder, figure.family), study, command=command())
+        made = [("the authors' logs", of_paper.published(figure, load(study, [])))]
+        if options.study:
+            made += [(options.study, of_paper.own(figure, load(*study_of(options))))]
+        print(f"{figure.title} ({figure.source})")
+        for whose, one in made:
+            print(*of_paper.irregular(one.study), *of_paper.lines(figure, one, whose), sep="\n")
+        drawing = of_paper.drawing(figure, made)
+        print(f"figure: {write(drawing, made[0][1].study, figures_folder(study))}\n")
     return 0
 
 

@@ -124,7 +124,7 @@ def _reproduction_checks(config: Config) -> Iterator[Check]:
 
 
 def _rollout_checks(config: Config) -> Iterator[Check]:
-    nm, rule, over = config.nm, config.sampler.rule, config.advantage.over
+    nm, rule, advantage = config.nm, config.sampler.rule, config.advantage
     yield "nm.m", nm.m <= nm.n, f"must be at most nm.n={nm.n}"
     keeps_all = f"must be nm.n={nm.n} where sampler.rule=all keeps all"
     yield "nm.m", rule != "all" or nm.m == nm.n, keeps_all
@@ -139,8 +139,10 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
     if rule == "max_variance_aliased":
         few = f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, where sampler.rule={rule}"
         yield "nm.m", nm.m <= nm.n / 2 or nm.m == nm.n, few
-    if over != "none":
-        key, size = ("nm.m", nm.m) if over == "selected" else ("nm.n", nm.n)
+    if advantage.baseline == "leave_one_out":
+        yield "nm.m", nm.m >= 2, "must be at least 2 where advantage.baseline=leave_one_out"
+    if (advantage.baseline, advantage.scale) != ("none", "none"):
+        key, size = ("nm.n", nm.n) if advantage.baseline == "full" else ("nm.m", nm.m)
         yield key, size >= 2, "must be at least 2: one reward has no advantage"
     buffer, longest = config.task.overlong_tokens, config.sampling.max_completion_tokens
     shorter = f"must be at most sampling.max_completion_tokens={longest}"

@@ -127,11 +127,15 @@ class SamplingConfig:
 
 @dataclass
 class AdvantageConfig:
-    """Advantages (r - mean) / (std + eps)."""
+    """Advantages (r - baseline) / (std + eps)."""
 
-    over: Literal["selected", "full", "none"] = key(
-        "rewards that give mean and std: of the kept rollouts, of the full group, or none (the "
-        "advantage is the reward itself)"
+    baseline: Literal["selected", "full", "leave_one_out", "none"] = key(
+        "what is subtracted from a reward: the mean of the kept rollouts (selected), of the full "
+        "group (full), of the other kept rollouts (leave_one_out), or nothing (none)"
+    )
+    scale: Literal["std", "none"] = key(
+        "divide by the std of the kept rewards, or of the full group's where "
+        "advantage.baseline=full (std), or do not divide (none)"
     )
     ddof: int = key("1: sample std, as in the authors' code; 0: population std", low=0, high=1)
     eps: float = key("number added to the std", low=0)

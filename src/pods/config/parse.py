@@ -23,6 +23,11 @@ TYPE_NAMES: dict[Any, str] = {
     list[float]: "a list of numbers",
     list[str]: "a list of strings",
 }
+REPLACED = {
+    "advantage.over": "is now advantage.baseline and advantage.scale: selected and full are a "
+    "baseline with scale=std, none is baseline=none with scale=none",
+}
+"""Keys of earlier versions, and what says the same now."""
 LONGEST_VALUE = 80  # characters of a value in a message
 
 
@@ -70,11 +75,13 @@ def parse_key(name: str, value: object) -> Any:
 
 
 def unknown_key(name: str) -> str:
-    """Say that a key does not exist, and which keys do or may have been meant.
+    """Say that a key does not exist, and which keys do, replaced it or may have been meant.
 
     >>> unknown_key("nm.typo"), unknown_key("sede")
     ('no such key; nm has n, m, groups', 'no such key; did you mean seed?')
     """
+    if name in REPLACED:
+        return REPLACED[name]
     group = name.rpartition(".")[0] + "."
     siblings = [known.removeprefix(group) for known in leaves() if known.startswith(group)]
     if siblings:

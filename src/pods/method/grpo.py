@@ -20,32 +20,54 @@ def advantages(
     rewards: NDArray[np.float64],
     kept: NDArray[np.intp],
     *,
-    over: str,
+    baseline: str,
+    scale: str,
     ddof: int,
     eps: float,
 ) -> NDArray[np.float64]:
-    """Normalise the kept rewards: (r - mean) / (std + eps).
+    """Compare each kept reward with a baseline: (r - baseline), divided by (std + eps) or not.
+
+    The published estimators, as (baseline, scale):
+
+    - (selected, std): PODS, Algorithm 1 step 4; GRPO where n = m (arXiv:2402.03300);
+    - (full, std): CPPO (arXiv:2503.22342, grpo_trainer_gsm.py:870-930);
+    - (full, none): Reinforce-Ada (arXiv:2510.04996; RLHFlow/Reinforce-Ada@05be605,
+      scripts/run_reinforce_ada.sh: global_stat_est, not norm_adv_by_std_in_grpo;
+      verl/trainer/ppo/core_algos.py: compute_grpo_outcome_advantage);
+    - (selected, none): Dr. GRPO where n = m (arXiv:2503.20783; sail-sg/understand-r1-zero@dfca49d,
+      train_zero_math.py:293-307);
+    - (leave_one_out, none): RLOO where n = m (arXiv:2402.14740), m / (m - 1) times Dr. GRPO's;
+    - (none, none): REINFORCE without a baseline.
 
     Args:
         rewards: (n,) rewards of one group.
         kept: (m,) indices into it.
-        over: `selected` takes mean and std over the kept (PODS, Algorithm 1 step 4); `full` over
-            the whole group (CPPO, Reinforce-Ada); `none` leaves the rewards as they are.
+        baseline: `selected` the mean of the kept; `full` the mean of the whole group;
+            `leave_one_out` for each kept reward the mean of the other m - 1; `none` 0.
+        scale: `std` divides by the std, which is over the whole group for the baseline `full` and
+            over the kept for the others; `none` does not divide.
         ddof: 1 is the sample standard deviation, as in the authors' code (torch's default).
         eps: added to the std; the authors' is 1e-4.
 
     Returns:
-        (m,) advantages; exactly 0 where all rewards of the pool are equal, unless `none`.
+        (m,) advantages; exactly 0 where all rewards of the pool (the whole group for `full`, else
+        the kept) are equal, unless neither baseline nor scale is applied.
 
-    >>> advantages(np.array([1.0, 0.0]), np.array([0, 1]), over="selected", ddof=0, eps=0.0)
+    >>> rewards, kept = np.array([1.0, 0.0]), np.array([0, 1])
+    >>> advantages(rewards, kept, baseline="selected", scale="std", ddof=0, eps=0.0)
     array([ 1., -1.])
     """
-    if over == "none":
-        return rewards[kept]
-    pool = rewards[kept] if over == "selected" else rewards
-    if pool.min() == pool.max():
+    kept_rewards = rewards[kept]
+    if baseline == scale == "none":
+        return kept_rewards
+    pool = rewards if baseline == "full" else kept_rewards
+    if pool.min() == pool.max():  # in floating point the mean can differ from equal rewards
         return np.zeros(len(kept))
-    return np.asarray((rewards[kept] - pool.mean()) / (pool.std(ddof=ddof) + eps))
+    if baseline == "leave_one_out":
+        centred = kept_rewards - (pool.sum() - kept_rewards) / (len(pool) - 1)
+    else:
+        centred = kept_rewards - (0.0 if baseline == "none" else pool.mean())
+    return centred if scale == "none" else np.asarray(centred / (pool.std(ddof=ddof) + eps))
 
 
 def token_weights(lengths: Tensor, aggregation: str, max_completion_tokens: int) -> Tensor:
@@ -57,8 +79,8 @@ def token_weights(lengths: Tensor, aggregation: str, max_completion_tokens: int)
     Args:
         lengths: (M,) completion tokens of every sequence of the optimizer update.
         aggregation: `sequence_mean` 1/(M |o_i|) (PODS, L_PODS); `token_mean` 1/sum |o_i| (DAPO);
-            `dr_grpo` 1/(M max_completion_tokens), the denominator alone; advantages stay divided by
-            the std, which Dr. GRPO drops too.
+            `dr_grpo` 1/(M max_completion_tokens); Dr. GRPO's advantages are not divided by the std
+            either (`advantage.scale=none`).
 
     Returns:
         (M,) weight of each token of sequence i.

@@ -132,9 +132,9 @@ def max_abs_advantage(group: Group, m: int, rng: np.random.Generator) -> Indices
     """Keep the m largest |r - mean|: the largest |advantage| over the full group (CPPO).
 
     Lin et al., CPPO, arXiv:2503.22342 (src/open_r1/grpo_trainer_gsm.py:870-930); it goes with
-    `advantage.over=full`. There the smallest |advantage| of all prompts of a process are dropped
-    together and other prompts take their place; here each group keeps m. Among equals the earlier
-    rollout is kept.
+    `advantage.baseline=full`. There the smallest |advantage| of all prompts of a process are
+    dropped together and other prompts take their place; here each group keeps m. Among equals the
+    earlier rollout is kept.
 
     >>> rewards = np.array([0.0, 0.0, 1.0, 0.0])
     >>> group = Group(rewards, rewards >= 1, np.ones(4, dtype=np.int64))
@@ -149,9 +149,12 @@ def balanced(group: Group, m: int, rng: np.random.Generator) -> Indices:
     """Keep m/2 right and m/2 wrong rollouts, drawn uniformly; the other side fills what is missing.
 
     The selection of Reinforce-Ada's balanced variant (Xiong et al., arXiv:2510.04996), which goes
-    with `advantage.over=full`: its baseline is over all samples. Its rounds of sampling until a
-    prompt has m/2 of both are not here. For odd m one more is right than wrong. The abstract does
-    not say which of the right ones are kept; here they are drawn.
+    with `advantage.baseline=full advantage.scale=none`: r - mean over all samples. For odd m one
+    more is wrong (RLHFlow/Reinforce-Ada@05be605, verl/trainer/ppo/ray_trainer.py:1069-1089,
+    target_pos = m // 2); where one kind is short, the other fills up. Two things differ still: of
+    each kind the authors keep those that were generated first, while here they are drawn, which is
+    the same in distribution where all n are generated at once; and a sample is right for them if
+    its reward is above 0.7, here if its answer is.
 
     >>> rewards = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
     >>> group = Group(rewards, rewards >= 1, np.ones(5, dtype=np.int64))
@@ -161,7 +164,7 @@ def balanced(group: Group, m: int, rng: np.random.Generator) -> Indices:
     _checked(group, m)
     order = rng.permutation(len(group.correct))
     right, wrong = order[group.correct[order]], order[~group.correct[order]]
-    rights = int(np.clip((m + 1) // 2, m - len(wrong), len(right)))
+    rights = int(np.clip(m // 2, m - len(wrong), len(right)))
     return np.sort(np.concatenate([right[:rights], wrong[: m - rights]]))
 
 

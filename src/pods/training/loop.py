@@ -198,9 +198,14 @@ class TrainingLoop:
         if keep_rollouts:
             rng = np.random.default_rng(derive(config.seed, "rule", number, group_index))
             kept = keep(self.rule, group, config.nm.m, rng)
-            scale = config.advantage
+            how = config.advantage
             kept_advantages = advantages(
-                group.rewards, kept, over=scale.over, ddof=scale.ddof, eps=scale.eps
+                group.rewards,
+                kept,
+                baseline=how.baseline,
+                scale=how.scale,
+                ddof=how.ddof,
+                eps=how.eps,
             )
             trained = config.group_filter.name == "none" or informative(
                 group.rewards, group.correct, config.group_filter.metric

@@ -81,7 +81,7 @@ def compare(
         if not 0 < target <= 1:
             raise ValueError(f"target={target:g}: must be an accuracy above 0 and at most 1")
     curves, pairs, left_out = choose(study, arms or ())
-    span = outcomes.window(curve for arm in curves.values() for curve in arm)
+    span = outcomes.window((curve for arm in curves.values() for curve in arm), study.until)
     levels = default_targets(curves.values(), span) if targets is None else sorted({*targets})
     tests, speed, questions = [], [], []
     for arm, baseline in pairs:

@@ -34,7 +34,9 @@ def resolve(study: Study, word: str) -> str:
     runs, series = study.runs, list(dict.fromkeys(study.runs.series))
     if name in series:
         return name
-    fits = (runs.arm == name) | (runs.rule == name) | (runs.series.str.partition(",")[0] == name)
+    before_keys = runs.series.str.partition(",")[0]
+    fits = (runs.arm == name) | (runs.rule == name) | (before_keys == name)
+    fits |= before_keys.str.endswith(f" {name}")  # imported logs: GSM8K pods 64→16
     matches = list(dict.fromkeys(runs.series[fits]))
     if len(matches) != 1:
         fault = "is ambiguous" if matches else "is unknown"

@@ -140,7 +140,7 @@ def _targets(study: Study, expensive: Arm, cheaper: Arm) -> list[Row] | str:
     ]
     if min(map(len, arms)) < LEAST_RUNS:
         return f"an arm has fewer than {LEAST_RUNS} complete runs"
-    span = window(curve for arm in arms for curve in arm)
+    span = window((curve for arm in arms for curve in arm), study.until)
     paired = study.seeded and len({tuple(curve.seed for curve in arm) for arm in arms}) == 1
     draws = resamples([len(arm) for arm in arms[: 1 if paired else 2]], DRAWS, seed=0)
     levels = measured_targets(arms, default_targets(arms, span), span)

@@ -105,7 +105,7 @@ def plan(study: Study, request: PlanRequest) -> PlanReport:
     table = per_run(study.runs, study.steps, study.evaluations)
     reports = [
         _setting(name, runs, study.steps[study.steps.run.isin(runs.run)], request, study)
-        for name, runs in table.groupby(_settings(table), sort=False)
+        for name, runs in table.groupby(_settings(table, study.seeded), sort=False)
     ]
     names = dict.fromkeys(name for report in reports for name in report.tables)
     return PlanReport(
@@ -128,10 +128,17 @@ def plan_published(request: PlanRequest) -> PlanReport:
     return PlanReport([*report.lines, "", *notes], report.tables)
 
 
-def _settings(table: pd.DataFrame) -> pd.Series:
-    """Name each run's setting: its machine, and the keys of its series that change the cost."""
+def _settings(table: pd.DataFrame, counted: bool) -> pd.Series:
+    """Name each run's setting: its machine, and the keys of its series that change the cost.
+
+    Where tokens were not counted, as in imported logs, a rule that makes completions longer would
+    be taken for a cost of n: rules other than max_variance are settings of their own.
+    """
     machine = table.machine if "machine" in table else pd.Series("", table.index)
     others = table.series.map(_cost_keys)
+    if not counted:
+        same = table.rule.isin(["all", "max_variance", "max_variance_aliased"])
+        others = others.where(same, "rule=" + table.rule)
     return machine.where(others == "", machine + ", " + others)
 
 

@@ -82,6 +82,7 @@ def read_exports(folder: Path, family: str) -> Published:
         list(paths.values()),
         holes=holes,
         budget="40 min",
+        plotted_seconds=PLOTTED_SECONDS,
         note="logs of the PODS authors: seconds are W&B's eval/time, without evaluation; steps are "
         f"computed from W&B's _step; one sampled pass, a mean over {cluster.answers} answers (the "
         f"{QUESTIONS} questions, padded), right only in LaTeX or boxed form; no point at 0 s; rule "

@@ -40,14 +40,18 @@ class LogFamily:
     """Name of the file with the base model's evaluation."""
     minutes: int
     """Minutes between checkpoints."""
+    plotted_seconds: float
+    """End of the time axis of the authors' figures."""
     remark: str = ""
     """Addition to the note on the measured accuracy."""
 
 
 FAMILIES = {
-    "gsm8k": LogFamily("GSM8K", "gsm8k", "base-qwen.json", 30),
-    "math": LogFamily("MATH", "math500", "base-qwen.json", 30),
-    "llama": LogFamily("Llama", "gsm8k", "base-llama.json", 10, " (their Llama figure: both_acc)"),
+    "gsm8k": LogFamily("GSM8K", "gsm8k", "base-qwen.json", 30, 21600.0),
+    "math": LogFamily("MATH", "math500", "base-qwen.json", 30, 21600.0),
+    "llama": LogFamily(
+        "Llama", "gsm8k", "base-llama.json", 10, 5400.0, " (their Llama figure: both_acc)"
+    ),
 }
 
 
@@ -87,6 +91,7 @@ def read_logs(folder: Path, family: str, dataset: str | None = None) -> Publishe
         [folder / name for name in [*(match[0] for match in matches), of.base]],
         holes=[*faults, *_unexpected(folder), *_missing(matches)],
         budget=f"{CHECKPOINTS * of.minutes / 60:g} h (nominal)",
+        plotted_seconds=of.plotted_seconds,
         note=f"logs of the PODS authors: checkpoint times are nominal (k x {of.minutes} min), not "
         f"measured; accuracy is their ans_acc on {dataset}, which also takes the last number"
         f"{of.remark}; the point at 0 s is the base model, evaluated once and shared by all runs",

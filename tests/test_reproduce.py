@@ -1,0 +1,149 @@
+"""The paper's figures from the authors' logs, and from runs of one's own."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from studies import draw_in_one_format, write_run
+from test_published import GRPO, PODS, change, steps_of, write_base, write_setting
+from test_verbs import pods
+
+from pods.analysis.published import reproduce
+from pods.analysis.published.imports import write_import
+from pods.analysis.published.paper_figures import FIGURES
+from pods.analysis.published.release import read_published
+from pods.analysis.study import load
+from pods.analysis.view import View, choose
+
+GSM8K = FIGURES["gsm8k"]
+
+
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    draw_in_one_format(monkeypatch)
+
+
+@pytest.fixture
+def logs(tmp_path):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    write_setting(folder, GRPO, 240, ["gsm8k"])
+    write_setting(folder, PODS, 175, ["gsm8k"])
+    write_base(folder)
+    return folder
+
+
+def imported(folder, study, family="gsm8k"):
+    write_import(read_published(folder, family), study)
+    return load(study, [])
+
+
+def accept(monkeypatch, figure, study):
+    """Take these logs for the authors'."""
+    shown = choose(study, View(("pods", "grpo"), figure.metric, figure.seconds))
+    known = replace(figure, digest=reproduce.digest(shown))
+    monkeypatch.setitem(FIGURES, figure.name, known)
+    return known
+
+
+def test_curves_and_ratio_by_hand(logs, tmp_path, monkeypatch):
+    def level(setting, accuracies):
+        for path in logs.glob(f"{setting}-Run*.json"):
+
+            def edit(log):
+                for step, right in zip(steps_of(log), accuracies, strict=True):
+                    log[f"checkpoint-{step}"]["gsm8k"]["ans_acc"] = [right / 1319] * 5
+                    log[f"checkpoint-{step}"]["gsm8k"]["both_acc"] = [0.0] * 5
+
+            change(path, edit)
+
+    level(GRPO, [600, 700, 800, 900, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000])
+    level(PODS, [600, 989, 991, 900, 900, 900, 900, 900, 900, 900, 900, 1100])
+    study = imported(logs, tmp_path / "study")
+    made = reproduce.published(accept(monkeypatch, GSM8K, study), study)
+    row = reproduce.speed_up(made)
+    # 99 % of 1000: GRPO is there at 2 h 30 min, GRPO-PODS at 1 h 30 min, since 989 is not enough
+    assert (row["baseline_seconds"], row["seconds"]) == (9000, 5400)
+    assert row["ratio"] == pytest.approx(5 / 3)
+    text = "\n".join(reproduce.lines(GSM8K, made, "these"))
+    assert "the paper 2.00" in text and "by the authors' rule 1.67" in text
+    drawn = reproduce.drawing(GSM8K, [("these", made)])
+    points = drawn.table[drawn.table.arm == "GRPO-PODS"]
+    assert points.seconds.tolist() == [1800.0 * k for k in range(1, 13)]
+    assert points["mean"].iloc[-1] == pytest.approx(1100 / 1319) and points.n.tolist() == [10] * 12
+
+
+def test_an_eight_gpu_curve_takes_the_nearest_evaluation():
+    grid = FIGURES["h100s"].grid()
+    assert (grid[0], grid[-1], len(grid)) == (120, 1800, 15)
+    assert FIGURES["llama"].grid().tolist() == [600.0 * k for k in range(1, 10)]
+
+
+def test_own_runs_beside_the_published_ones(logs, tmp_path, monkeypatch, capsys):
+    for seed in (0, 1):
+        write_run(
+            tmp_path,
+            [(0, 0.0, 2), (1, 4.0, 4), (2, 12.0, 6)],
+            "study=own",
+            f"seed={seed}",
+            "arm=pods",
+        )
+        write_run(
+            tmp_path,
+            [(0, 0.0, 2), (1, 4.0, 3), (2, 12.0, 4)],
+            "study=own",
+            f"seed={seed}",
+            "arm=grpo",
+        )
+    accept(monkeypatch, GSM8K, imported(logs, tmp_path / "published-gsm8k"))
+    here = ("--runs-dir", tmp_path)
+    assert pods("reproduce", "gsm8k", logs, "--study", "own", *here) == 0
+    said = capsys.readouterr().out
+    assert "the authors' logs, by the authors' rule" in said and "own, by the authors' rule" in said
+    table = pd.read_csv(tmp_path / "published-gsm8k" / "figures" / "gsm8k.csv")
+    assert set(table.runs) == {"the authors' logs", "own"}
+    own = table[(table.runs == "own") & (table.arm == "GRPO-PODS")]
+    assert len(own) == 12 and own["mean"].iloc[-1] == pytest.approx(6 / 8)
+
+
+def test_the_list_and_bad_input(logs, tmp_path, capsys):
+    assert pods("reproduce") == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == list(FIGURES)
+    empty, here = tmp_path / "empty", ("--runs-dir", tmp_path)
+    empty.mkdir()
+    for words, part in (
+        (("fig1", logs), "figure=fig1: must be one of gsm8k, math, llama, n-scaling"),
+        (("gsm8k", empty), "contains no logs of the PODS authors"),
+        (("gsm8k", tmp_path / "none"), "no such folder"),
+        (("math", logs), "family=math: must be one of gsm8k"),
+        (("gsm8k", logs), "are not those of the authors' repository at 187f43b"),
+        (("rules", logs), "must have one curve of rule=max_reward n=64 m=16 (Max-Reward)"),
+    ):
+        assert pods("reproduce", *words, *here) == 2
+        error = capsys.readouterr().err
+        assert part in error and len(error.splitlines()) == 1
+
+
+@pytest.mark.realdata
+def test_the_papers_ratios(tmp_path):
+    """The paper's numbers, from all of the authors' logs by the rules of their scripts."""
+    folder, ratios, left_out = Path(os.environ["PODS_REALDATA"]) / "pods_release", {}, {}
+    studies = {
+        family: imported(folder, tmp_path / family, family)
+        for family in ("gsm8k", "math", "llama", "h100s", "a100s")
+    }
+    for name, figure in FIGURES.items():
+        made = reproduce.published(figure, studies[figure.family])
+        left_out[name] = len(reproduce.irregular(made.study))
+        if figure.ratio is not None:
+            ratios[name] = round(reproduce.speed_up(made)["ratio"], 2)
+    assert ratios == {"gsm8k": 2.0, "math": 2.0, "llama": 3.0, "h100s": 1.71, "a100s": 1.75}
+    assert left_out == dict.fromkeys(FIGURES, 0) | {"llama": 1, "m-scaling": 2, "a100s": 2}
+    steps = studies["h100s"].evaluations
+    nearest = steps.loc[(steps.train_seconds - 1800).abs().groupby(steps.run).idxmin()]
+    rates = (nearest.train_seconds / nearest.step).groupby(nearest.series).mean()
+    assert np.round(rates.tolist(), 1).tolist() == [78.8, 49.0]
