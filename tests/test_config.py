@@ -46,7 +46,8 @@ def test_every_option_of_every_group_composes(choice):
 def test_every_sampler_composes(rule):
     files = {path.stem for path in (ROOT / "conf/sampler").glob("*.yaml")}
     assert files == set(RULES)
-    assert composed(f"sampler={rule}", "nm=n16_m16").sampler.rule == rule
+    assert composed(f"sampler={rule}", f"nm=n16_m{16 if rule == 'all' else 4}").sampler.rule == rule
+    assert composed(f"sampler={rule}", "nm=n16_m16").sampler.rule == "all"  # which it then is
 
 
 def test_every_file_of_conf_says_what_it_is():
@@ -80,6 +81,9 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "pods_full_no_std": ("pods", {"advantage.baseline": "full", "advantage.scale": "none"}),
     # arXiv:2503.14476: resampled until there are enough groups with 0 < correct < n
     "dapo": ("grpo", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
+    "pods_dapo": ("pods", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
+    # as many rollouts as pods 64→16 on one prompt, 16 of each of four prompts (VAPO's contrast)
+    "grpo_wide": ("grpo", {"prompts_per_step": 4}),
     # arXiv:2506.02177, compared with DAPO: skips problems; equal rewards, adaptive batches
     "greso": ("dapo", {"prompts.selector": "greso", "group_filter.metric": "reward",
                        "group_filter.adaptive": True}),
@@ -393,8 +397,8 @@ def test_identity_depends_on_the_bytes_of_the_system_message(tmp_path):
 
 
 SYSTEM_FAULTS = {
-    None: "must be a text file (UTF-8); `pods fetch published` leaves the PODS authors' here",
-    b"\xff": "must be a text file (UTF-8); `pods fetch published` leaves the PODS authors' here",
+    None: "must be a text file in UTF-8 (`pods fetch published` leaves two)",
+    b"\xff": "must be a text file in UTF-8 (`pods fetch published` leaves two)",
     b" \n": "must have some text",
     b"a" * 65_537: "must be at most 65536 bytes",
     b"Solve {question}": "must have no {question}: the question follows it as a message of its own",

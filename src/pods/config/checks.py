@@ -38,6 +38,8 @@ def validate(values: Mapping[str, Any]) -> Config:
         ConfigError: the first key that is not allowed, or that is at odds with another one.
     """
     config = parse(values)
+    if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES:
+        config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
     checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
     checks += [_chainsum_checks if config.task.name == "chainsum" else _dataset_checks]
@@ -92,7 +94,7 @@ def _system_fault(file: Path) -> str | None:
             return f"must be at most {MAX_SYSTEM_BYTES} bytes"
         text = file.read_text("utf-8")
     except (OSError, ValueError):
-        return "must be a text file (UTF-8); `pods fetch published` leaves the PODS authors' here"
+        return "must be a text file in UTF-8 (`pods fetch published` leaves two)"
     if not text.strip():
         return "must have some text"
     if "{question}" in text:
