@@ -60,9 +60,10 @@ def loop(*overrides, seconds=0.5):
 
     updates = []
 
-    def update(rollouts, advantages, step):
+    def update(rollouts, advantages, sizes, step):
+        assert sum(sizes) == len(rollouts) and set(sizes) == {config.nm.m}
         updates.append((rollouts, advantages, step))
-        return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1e-4)
+        return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.5, 1e-4)
 
     config = composed("nm.n=4", "nm.m=2", "prompts_per_step=2", *overrides)
     made = TrainingLoop(
@@ -161,7 +162,7 @@ def test_the_line_of_a_whole_step_by_hand(monkeypatch):
     assert loop("prompts_per_step=3")[0].step(1, Uniform(2)).epoch == 0  # its last prompt's
     line = metrics(second)
     stats = ("loss", "grad_norm", "clip_fraction", "kl", "logprob_gap", "logprob_gap_mean",
-             "importance_mean", "importance_cut", "lr")  # fmt: skip
+             "importance_mean", "importance_cut", "entropy", "lr")  # fmt: skip
     assert_equal(line, {
         "step": 2, "nonfinite": None, "train_seconds": 14 / 32,
         "seconds/generate": 1 / 32, "seconds/reward": 1 / 32, "seconds/select": 3 / 32,
@@ -177,7 +178,7 @@ def test_the_line_of_a_whole_step_by_hand(monkeypatch):
         "kept": [[0, 1], [0, 3], [0, 3]], "kept_reward": 2 / 6, "kept_reward_std": 1 / 3,
         "kept_reward_variance": 1 / 6, "zero_variance_kept": 1, "skipped_groups": 0,
         "kept_length": 13 / 6, "trained_tokens": 13, "kept_projection": None,
-        **dict(zip(stats, (0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1e-4), strict=True)),
+        **dict(zip(stats, (0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.5, 1e-4), strict=True)),
     })  # fmt: skip
     assert line["train_seconds"] == 14 / 32
     rows = list(rollout_rows(second))

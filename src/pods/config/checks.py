@@ -191,9 +191,12 @@ def _update_checks(config: Config) -> Iterator[Check]:
         yield "update.schedule_steps", longer, f"must be more than {warmup}"
     exact = model.tuning == "lora" or model.dtype == "float32"
     yield "model.dtype", exact, "must be float32 where model.tuning=full, or updates vanish"
-    sequences = config.prompts_per_step * config.nm.groups * config.nm.m
-    most = f"must be at most prompts_per_step * nm.groups * nm.m = {sequences}"
-    yield "update.minibatches", update.minibatches <= sequences, most
+    groups = config.prompts_per_step * config.nm.groups
+    most = f"must be at most prompts_per_step * nm.groups = {groups}: groups stay whole"
+    yield "update.minibatches", update.minibatches <= groups, most
+    comparable = update.logprob_temperature == "sampling" or config.sampling.temperature == 1
+    off = "must be off where update.logprob_temperature=one: it compares two temperatures"
+    yield "update.importance", comparable or update.importance == "off", off
 
 
 def _vllm_checks(config: Config) -> Iterator[Check]:

@@ -36,8 +36,9 @@ class TrainingLoop:
     engine: Engine
     """In a run the worker group of all processes, which implements this protocol."""
     rule: Rule
-    update: Callable[[list[Rollout], NDArray[np.float64], int], UpdateStats]
-    """`update(rollouts, advantages, step)` applies a step's optimizer updates."""
+    update: Callable[[list[Rollout], NDArray[np.float64], list[int], int], UpdateStats]
+    """`update(rollouts, advantages, sizes, step)` applies a step's optimizer updates to groups of
+    these sizes."""
     clock: TrainClock
 
     @property
@@ -76,7 +77,8 @@ class TrainingLoop:
             if rollouts:
                 try:
                     kept_advantages = np.concatenate([group.advantages for group in trained])
-                    stats = self.update(rollouts, kept_advantages, number)
+                    sizes = [len(group.kept) for group in trained]
+                    stats = self.update(rollouts, kept_advantages, sizes, number)
                 except FloatingPointError as error:
                     nonfinite = str(error)
         with clock.phase("sync"):
