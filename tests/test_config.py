@@ -82,6 +82,11 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     # arXiv:2503.14476: resampled until there are enough groups with 0 < correct < n
     "dapo": ("grpo", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
     "pods_dapo": ("pods", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
+    # choices of the authors' code where ours differ
+    "pods_token_mean": ("pods", {"update.aggregation": "token_mean"}),
+    "pods_group_token_mean": ("pods", {"update.aggregation": "group_token_mean"}),
+    "pods_untempered": ("pods", {"update.logprob_temperature": "one"}),
+    "pods_warmup_from_zero": ("pods", {"update.warmup_from_zero": True}),
     # as many rollouts as pods 64→16 on one prompt, 16 of each of four prompts (VAPO's contrast)
     "grpo_wide": ("grpo", {"prompts_per_step": 4}),
     # arXiv:2506.02177, compared with DAPO: skips problems; equal rewards, adaptive batches
