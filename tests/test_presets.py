@@ -14,6 +14,7 @@ import yaml
 from compose import ROOT, composed
 from running import SHORT
 
+from pods.analysis.series_names import series_names
 from pods.config.checks import validate
 from pods.config.schema import Config
 from pods.launch import job
@@ -269,6 +270,24 @@ def test_faithful_presets_differ_from_ours_as_the_authors_code_does(preset):
     before, after = identity_keys(ours), identity_keys(faithful)
     assert {key: after[key] for key in after if after[key] != before[key]} == FAITHFUL[preset]
     assert faithful.reproduction == "faithful" and ours == first_seed(preset)[job]
+
+
+def names(*runs):
+    configs = [composed(*words, "dry_run=true") for words in runs]
+    return series_names([(config, identity(config)) for config in configs])
+
+
+def test_curves_of_the_two_modes_have_short_names_and_other_differences_are_named():
+    job = ("experiment=gsm8k_l40s", "arm=pods")
+    modes = ((*job, "reproduction=ours"), (*job, "reproduction=faithful"))
+    assert names(*modes) == ["pods 64→16", "pods faithful 64→16"]
+    words = ("task.grader=exact", "task.grader=lenient")
+    assert names(*((*mode, word) for mode in modes for word in words)) == [
+        f"pods{mode} 64→16, {word}" for mode in ("", " faithful") for word in words
+    ]
+    assert names(modes[1], (*job, "update.lr=1e-5")) == [
+        "pods faithful 64→16, update.lr=5e-06", "pods 64→16, update.lr=1e-05",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("preset", ["quickstart", "greso_math"])
