@@ -212,6 +212,15 @@ def test_a_minibatch_of_a_preset_has_the_published_number_of_prompts(preset, pro
         assert len({i // m for i in indices}) == prompts and len(indices) == prompts * m
 
 
+def test_a_group_of_which_nothing_was_kept_is_no_part_of_any_minibatch():
+    losses = []
+    for sizes in ([6, 0], [0, 6]):
+        config, policy = make("update.minibatches=2")
+        stats = run_update(config, policy, make_optimizer(policy, config.update), sizes=sizes)
+        losses.append(stats.loss)
+    assert losses[0] == losses[1] == pytest.approx(0.25 / 6, rel=1e-5)  # one update on all six
+
+
 def test_the_entropy_of_an_update_and_the_gradient_of_its_bonus():
     """Beside torch.distributions and autograd in float64, averaged like the surrogate."""
     config, policy = disturbed(

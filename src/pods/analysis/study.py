@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pods.analysis.completeness import problems, questions_of
 from pods.analysis.consistency import DATA_KEYS, budget_text, inconsistencies
-from pods.analysis.published.imports import read_import, unexpected
+from pods.analysis.published.imports import Published, read_import, unexpected
 from pods.analysis.rows import RunRows, run_rows
 from pods.analysis.run_reader import Row, Run, open_run
 from pods.analysis.series_names import series_names
@@ -156,25 +156,31 @@ def _refuse(
 def _imported(folder: Path, allow_missing: bool) -> Study:
     """Load a study that consists of other people's logs."""
     try:
-        runs, evaluations, about = read_import(folder)
-        missing = list(about["holes"])
-        refused = unexpected(missing)
+        study = imported(folder.name, read_import(folder))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder}/imported is damaged: {error}; import it again") from error
+    refused = unexpected(study.missing)
     if refused and not allow_missing:
         raise IncompleteStudy("\n".join(["irregular (--allow-missing leaves it out):", *refused]))
+    return study
+
+
+def imported(name: str, published: Published) -> Study:
+    """Make a study of other people's logs; its window ends where their figures do."""
+    runs, evaluations, about = published
     return Study(
-        name=folder.name,
+        name=name,
         runs=runs,
         evaluations=evaluations,
         steps=_frame([], [*KEY, "step"]),
         questions=_frame([], [*KEY, "question", "correct"]),
         machines=list(about["machines"]),
         budget=str(about["budget"]),
-        missing=missing,
+        missing=list(about["holes"]),
         inconsistencies=[],
         seeded=False,
         note=str(about["note"]),
+        until=float(about["plotted_seconds"]),
     )
 
 

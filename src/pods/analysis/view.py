@@ -1,6 +1,5 @@
 """A choice of what the figures and tables of a study show: arms, metric and window."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,8 +18,8 @@ class View:
     """Labels of arms, rules, or names of curves, as in `contrasts.resolve`; empty: all."""
     metric: str = "accuracy"
     """One of `METRICS`."""
-    until: float = math.inf
-    """End of the window, in seconds of training clock."""
+    until: float | None = None
+    """End of the window, in seconds of training clock; None: the study's own."""
 
 
 def choose(study: Study, view: View) -> Study:
@@ -35,10 +34,10 @@ def choose(study: Study, view: View) -> Study:
     present = [metric for metric in METRICS if metric in rows and rows[metric].notna().any()]
     if view.metric not in present:
         raise ValueError(f"metric={view.metric}: must be one of {', '.join(present)}")
-    times = rows.train_seconds[rows.train_seconds > 0]
-    if not (times <= view.until).any():
+    until, times = view.until or study.until, rows.train_seconds[rows.train_seconds > 0]
+    if not (times <= until).any():
         raise ValueError(
-            f"until={view.until:g}: must be at or after the first evaluation, at {times.min():g} s"
+            f"until={until:g}: must be at or after the first evaluation, at {times.min():g} s"
         )
     order = {name: index for index, name in enumerate(names)}
     by_arm = runs.series.map(order).sort_values(kind="stable").index
@@ -49,5 +48,5 @@ def choose(study: Study, view: View) -> Study:
         steps=study.steps[study.steps.run.isin(runs.run)],
         questions=study.questions[study.questions.run.isin(runs.run)],
         metric=view.metric,
-        until=view.until,
+        until=until,
     )

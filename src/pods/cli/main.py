@@ -127,14 +127,15 @@ def _parser() -> argparse.ArgumentParser:
     published.add_argument("--dataset", help="test set (default: that of the training task)")
     published.add_argument("--allow-missing", action="store_true", help="skip irregular runs")
     paper = add(
-        "reproduce", parents=[runs_dir], help="draw the PODS paper's figures from the authors' logs"
+        "reproduce",
+        parents=[runs_dir, figure],
+        help="draw the PODS paper's figures from the authors' logs",
     )
     paper.add_argument("name", nargs="?", help="figure, or all (default: list them)")
     paper.add_argument(
         "folder", nargs="?", type=Path, help="folder of the logs (default: what fetch stored)"
     )
     paper.add_argument("--study", help="study of your own runs to draw beside them")
-    paper.add_argument("--allow-missing", action="store_true", help="of the study: missing runs")
     sync = add("sync", parents=of_study, help="create W&B runs from the files of runs")
     sync.add_argument("--offline", action="store_true", help="write folders for `wandb sync`")
     sync.add_argument("--dashboard", action="store_true", help="also save a W&B view of the study")

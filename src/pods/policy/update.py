@@ -97,6 +97,7 @@ def update(
     results, tokens = [], [torch.empty((4, 0), dtype=torch.float64)]
     with rolled_back_on_error(optimizer, keep_copy=not on_policy):
         old_logprobs = None if on_policy else score_all(context, rollouts)
+        sizes = [size for size in sizes if size]  # a rule across groups may keep none of some
         groups = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
         data = TrainingBatch(rollouts, torch.from_numpy(advantages), old_logprobs, groups)
         for indices in minibatches(sizes, settings.minibatches, settings.epochs):
@@ -125,10 +126,11 @@ def _stats(
 def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[int]]:
     """Yield the indices of the rollouts that each optimizer update takes, epoch after epoch.
 
-    Groups stay whole and in the order of the batch, as verl's trainer cuts it (`shuffle: False`,
-    verl/workers/actor/dp_actor.py), so that the advantages of an update are centred and its
-    rollouts share their prompts. Numbers of groups differ by at most one; where a group filter left
-    fewer groups than `count`, each has an update.
+    Groups stay whole and in the order of the batch, as verl cuts it by prompts without shuffling
+    (verl/workers/actor/dp_actor.py, ppo_mini_batch_size), so that the advantages of an update are
+    centred and its rollouts share their prompts. On several GPUs verl cuts each rank's part, which
+    its balancing by length may have taken from any group. Where a group filter leaves fewer groups,
+    verl makes fewer updates; here each is on fewer groups, and there are at most as many as groups.
 
     >>> list(minibatches([2, 1, 2], 2, epochs=1))
     [[0, 1, 2], [3, 4]]
