@@ -36,6 +36,7 @@ def test_every_option_of_every_group_composes(choice):
     if package is not None:
         needs.module(package)
     extra = ["model=smollm2_135m"] if choice.startswith(("task=gsm8k", "task=math")) else []
+    extra += ["model=qwen2_5_3b", "task=gsm8k_release"] if "faithful" in choice else []
     extra.append("dry_run=true")  # vLLM may be missing
     extra += ["prompts_per_step=8"] if choice.endswith("x8") else []  # at least one per GPU
     assert isinstance(composed(choice, *extra), Config)
@@ -45,7 +46,8 @@ def test_every_option_of_every_group_composes(choice):
 def test_every_sampler_composes(rule):
     files = {path.stem for path in (ROOT / "conf/sampler").glob("*.yaml")}
     assert files == set(RULES)
-    assert composed(f"sampler={rule}", "nm=n16_m16").sampler.rule == rule
+    assert composed(f"sampler={rule}", f"nm=n16_m{16 if rule == 'all' else 4}").sampler.rule == rule
+    assert composed(f"sampler={rule}", "nm=n16_m16").sampler.rule == "all"  # which it then is
 
 
 def test_every_file_of_conf_says_what_it_is():
@@ -79,6 +81,14 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "pods_full_no_std": ("pods", {"advantage.baseline": "full", "advantage.scale": "none"}),
     # arXiv:2503.14476: resampled until there are enough groups with 0 < correct < n
     "dapo": ("grpo", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
+    "pods_dapo": ("pods", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
+    # choices of the authors' code where ours differ
+    "pods_token_mean": ("pods", {"update.aggregation": "token_mean"}),
+    "pods_group_token_mean": ("pods", {"update.aggregation": "group_token_mean"}),
+    "pods_untempered": ("pods", {"update.logprob_temperature": "one"}),
+    "pods_warmup_from_zero": ("pods", {"update.warmup_from_zero": True}),
+    # as many rollouts as pods 64→16 on one prompt, 16 of each of four prompts (VAPO's contrast)
+    "grpo_wide": ("grpo", {"prompts_per_step": 4}),
     # arXiv:2506.02177, compared with DAPO: skips problems; equal rewards, adaptive batches
     "greso": ("dapo", {"prompts.selector": "greso", "group_filter.metric": "reward",
                        "group_filter.adaptive": True}),
@@ -181,7 +191,10 @@ BAD = {
     "task.answer_format=tag": "task.answer_format=tag: must be chain for chainsum",
     "task.format_reward=additive": "task.format_reward=additive: must be none for chainsum",
     "task.grader=lenient": "task.grader=lenient: must be exact for chainsum",
-    "task.grader=loose": "must be one of exact, lenient",
+    "task.grader=loose": "must be one of exact, lenient, latex",
+    "task.system=nowhere": "task.system=nowhere: must be null: chainsum is generated",
+    "task.overlong_tokens=33": "must be at most sampling.max_completion_tokens=32",
+    "reproduction=faithful": "reproduction=faithful: must be ours for this task: only gsm8k,",
     "task.malformed=skip": "task.malformed=skip: must be one of fail, drop",
     "study=a/b": "study=a/b: must be letters, digits, dots, - or _",
     "task.train_size=1000000": "task.train_size=1000000: must be at most 100000 for chainsum",
@@ -274,6 +287,7 @@ def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
         (["task=math"], "task.name=math: math-verify is not installed: pip install"),
         (["task=gsm8k", "task.test_set=amc23"], "task.test_set=amc23: math-verify is not"),
         (["task=gsm8k", "task.test_set=math500"], "task.test_set=math500: math-verify is not"),
+        (["task=gsm8k", "task.grader=latex"], "task.grader=latex: math-verify is not"),
     ],
 )
 def test_math_verify_is_required_wherever_its_grader_is_needed(monkeypatch, overrides, message):
@@ -383,6 +397,36 @@ def test_identity_depends_on_the_test_set_and_the_bytes_of_its_file(tmp_path):
     ]
     assert prints[0] == prints[1] and len({own, hub, *prints}) == 4
     assert fingerprint(composed(*overrides, f"task.test_path={one}")) not in {own, *prints}
+
+
+def test_identity_depends_on_the_bytes_of_the_system_message(tmp_path):
+    one, same, other = (tmp_path / name for name in ("one.txt", "same.txt", "other.txt"))
+    for file, text in ((one, "a"), (same, "a"), (other, "b")):
+        file.write_text(text)
+    overrides = ("task=gsm8k", "model=smollm2_135m")
+    prints = [fingerprint(composed(*overrides, f"task.system={f}")) for f in (one, same, other)]
+    assert prints[0] == prints[1] and len({fingerprint(composed(*overrides)), *prints}) == 3
+
+
+SYSTEM_FAULTS = {
+    None: "must be a text file in UTF-8 (`pods fetch published` leaves two)",
+    b"\xff": "must be a text file in UTF-8 (`pods fetch published` leaves two)",
+    b" \n": "must have some text",
+    b"a" * 65_537: "must be at most 65536 bytes",
+    b"Solve {question}": "must have no {question}: the question follows it as a message of its own",
+}
+
+
+@pytest.mark.parametrize("content", SYSTEM_FAULTS, ids=lambda content: repr(content)[:12])
+def test_a_system_message_that_cannot_be_one_is_refused(tmp_path, content):
+    file = tmp_path / "x"
+    if content is not None:
+        file.write_bytes(content)
+    overrides = ("task=gsm8k", "model=smollm2_135m", f"task.system={file}")
+    with pytest.raises(ConfigError) as caught:
+        composed(*overrides)
+    assert str(caught.value) == f"task.system={file}: {SYSTEM_FAULTS[content]}"
+    assert composed(*overrides, "dry_run=true").task.system == str(file)
 
 
 def test_identity_depends_on_the_weights_and_not_on_their_folder(tmp_path):

@@ -184,8 +184,8 @@ def test_the_line_of_a_step_that_was_not_applied_has_no_numbers_that_json_lacks(
 ROW = {
     "problem": "a", "group": 0, "question": "a?", "completion": "a2", "reward": 0.0,
     "verdict": "none", "correct": False, "format": False, "reward/correct": 0.0,
-    "reward/format": 0.0, "reward/tags": 0.0, "length": 8, "finished": False, "kept": True,
-    "trained": True, "advantage": -0.5,
+    "reward/format": 0.0, "reward/tags": 0.0, "reward/overlong": 0.0, "length": 8,
+    "finished": False, "kept": True, "trained": True, "advantage": -0.5,
 }  # fmt: skip
 
 

@@ -113,6 +113,16 @@ def test_the_budget_is_checked_every_step_and_overrun_by_at_most_one():
     assert list(made.steps(3, Uniform())) == []
 
 
+def test_a_completion_that_is_almost_too_long_loses_reward():
+    """Completions of 1 to 4 tokens; the last two of four are punished, by up to 0.5."""
+    made, _ = loop("sampling.max_completion_tokens=4", "task.overlong_tokens=2",
+                   "task.overlong_penalty=0.5", "prompts_per_step=1")  # fmt: skip
+    [group] = dataclasses.replace(made, prompts=[(0,)] * 5).step(1, Uniform()).groups
+    assert group.group.rewards.tolist() == [0, 1, -0.25, 0.5]
+    assert group.group.correct.tolist() == [False, True, False, True]
+    assert [grade.parts.overlong for grade in group.grades] == [0, 0, -0.25, -0.5]
+
+
 def test_groups_without_variance_are_counted_and_can_be_skipped():
     made, updates = loop("group_filter=skip", "prompts_per_step=5")
     step = one(made, 1)

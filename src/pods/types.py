@@ -41,6 +41,8 @@ class Parts(NamedTuple):
     correct: float
     format: float = 0.0
     tags: float = 0.0
+    overlong: float = 0.0
+    """At most 0: what a completion loses by its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,11 @@ class Grade:
         """True where the answer is right."""
         return self.verdict == "right"
 
+    @property
+    def rewarded(self) -> bool:
+        """True where the answer is right by the grader that decides the reward."""
+        return self.parts.correct > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Grader:
@@ -75,7 +82,8 @@ class Grader:
     """`prefetch(completion, gold)` starts in the background the work that `grade` will ask for;
     None where a verdict takes microseconds."""
     lenient: Callable[[str, str], bool] | None = None
-    """`lenient(completion, gold)` is the PODS authors' verdict; None where they have none."""
+    """`lenient(completion, gold)` is the PODS authors' verdict (of their one-GPU runs, or where
+    `task.grader=latex` of their 8-GPU runs); None where they have none."""
 
     def on_completion(self, problems: Sequence[Problem]) -> OnCompletion | None:
         """Return a callback for an engine that generates for `problems`, or None if not needed."""
@@ -122,7 +130,7 @@ class Group:
     rewards: NDArray[np.float64]
     """(n,) rewards."""
     correct: NDArray[np.bool_]
-    """(n,) True where the answer is right."""
+    """(n,) True where the answer is right by the grader that decides the reward."""
     lengths: NDArray[np.int64]
     """(n,) completion tokens."""
     rollouts: Sequence[Rollout] = ()

@@ -23,6 +23,7 @@ VLLM = {
 }
 VLLM_MIN_TEMPERATURE = 0.01  # vLLM silently raises lower ones to this
 VLLM_MAX_RANK = 512
+MAX_SYSTEM_BYTES = 65_536
 GRADED_AS_MATH = ("math", "math500", "amc23")
 ON_THE_HUB = {"gsm8k": 1319, "math500": 500, "amc23": 40}
 """Number of test questions."""
@@ -37,7 +38,9 @@ def validate(values: Mapping[str, Any]) -> Config:
         ConfigError: the first key that is not allowed, or that is at odds with another one.
     """
     config = parse(values)
-    checks = [_rollout_checks, _selection_checks, _update_checks]
+    if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES:
+        config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
+    checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
     checks += [_chainsum_checks if config.task.name == "chainsum" else _dataset_checks]
     for key, holds, allowed in chain.from_iterable(check(config) for check in checks):
@@ -62,6 +65,8 @@ def missing_inputs(config: Config) -> list[ConfigError]:
         missing.append(
             ConfigError("task.test_path", task.test_path, "must be a file of JSON lines")
         )
+    if task.system is not None and (fault := _system_fault(Path(task.system))):
+        missing.append(ConfigError("task.system", task.system, fault))
     if not all(file.is_file() for file in files.values()):
         names = " and ".join(file.name for file in files.values())
         missing.append(ConfigError("task.path", task.path, f"must be a folder with {names}"))
@@ -71,6 +76,8 @@ def missing_inputs(config: Config) -> list[ConfigError]:
         )
     sets = {"task.name": task.name, "task.test_set": task.evaluated_on()}
     graded_as_math = [key for key, name in sets.items() if name in GRADED_AS_MATH]
+    if task.grader == "latex":
+        sets, graded_as_math = {"task.grader": "latex"}, ["task.grader"]
     if graded_as_math and find_spec("math_verify") is None:
         install = "math-verify is not installed: pip install 'pods-rl[math]'"
         missing.append(ConfigError(graded_as_math[0], sets[graded_as_math[0]], install))
@@ -78,6 +85,21 @@ def missing_inputs(config: Config) -> list[ConfigError]:
         install = f"vLLM is not installed: pip install {VLLM[config.hardware.device]}"
         missing.append(ConfigError("engine", "vllm", install))
     return missing
+
+
+def _system_fault(file: Path) -> str | None:
+    """Say what is wrong with a file that is to be the system message; None if nothing is."""
+    try:
+        if file.stat().st_size > MAX_SYSTEM_BYTES:
+            return f"must be at most {MAX_SYSTEM_BYTES} bytes"
+        text = file.read_text("utf-8")
+    except (OSError, ValueError):
+        return "must be a text file in UTF-8 (`pods fetch published` leaves two)"
+    if not text.strip():
+        return "must have some text"
+    if "{question}" in text:
+        return "must have no {question}: the question follows it as a message of its own"
+    return None
 
 
 def import_function(name: str) -> Any:
@@ -95,6 +117,12 @@ def import_function(name: str) -> Any:
     if not callable(imported):
         raise ValueError(f"cannot import it as module:function ({function} is not a function)")
     return imported
+
+
+def _reproduction_checks(config: Config) -> Iterator[Check]:
+    known = config.reproduction == "ours" or config.task.system is not None
+    published = "gsm8k, gsm8k_release, gsm8k_open_r1 and math_release"
+    yield "reproduction", known, f"must be ours for this task: only {published} have another"
 
 
 def _rollout_checks(config: Config) -> Iterator[Check]:
@@ -123,6 +151,9 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
     if (advantage.baseline, advantage.scale) != ("none", "none"):
         key, size = ("nm.n", nm.n) if advantage.baseline == "full" else ("nm.m", nm.m)
         yield key, size >= 2, "must be at least 2: one reward has no advantage"
+    buffer, longest = config.task.overlong_tokens, config.sampling.max_completion_tokens
+    shorter = f"must be at most sampling.max_completion_tokens={longest}"
+    yield "task.overlong_tokens", buffer is None or buffer <= longest, shorter
     limited = config.budget.train_seconds is not None or config.budget.max_steps is not None
     yield "budget.train_seconds", limited, "must be set where budget.max_steps is null"
     groups = config.prompts_per_step * nm.groups
@@ -196,7 +227,8 @@ def _chainsum_checks(config: Config) -> Iterator[Check]:
         size = getattr(task, key)
         fits = size is not None and size <= limit
         yield f"task.{key}", fits, f"must be at most {limit} for chainsum"
-    for key, only in {"path": None, "test_path": None, "test_set": "own"}.items():
+    places = {"path": None, "test_path": None, "system": None, "test_set": "own"}
+    for key, only in places.items():
         same = getattr(task, key) == only
         yield f"task.{key}", same, f"must be {only or 'null'}: chainsum is generated"
     grading = {"answer_format": "chain", "format_reward": "none", "grader": "exact"}
@@ -217,7 +249,7 @@ def _dataset_checks(config: Config) -> Iterator[Check]:
     known = task.answer_format != "chain"
     yield "task.answer_format", known, "must be tag, hash or boxed: chain is for chainsum only"
     if task.name == "math":
-        exact = "must be exact for math: the lenient grader supports only numeric answers"
+        exact = "must be exact for math: the others support only numeric answers"
         yield "task.grader", task.grader == "exact", exact
     if task.answer_format != "tag":
         other = "must be additive, when_wrong or none where task.answer_format"

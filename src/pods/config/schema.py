@@ -59,11 +59,12 @@ class TaskConfig:
     format_reward: Literal["additive", "when_wrong", "open_r1", "none"] = key(
         "reward for the format, in addition to 1 for a correct answer: 0.1 format + 0.1 tags "
         "always (additive) or only for wrong answers (when_wrong), 1 format + 1 tags as in the "
-        "8-GPU runs (open_r1; those runs also required correct answers to be LaTeX), or none"
+        "8-GPU runs (open_r1), or none"
     )
-    grader: Literal["exact", "lenient"] = key(
-        "grader that decides the reward: ours (exact) or the PODS authors' (lenient); evaluations "
-        "on GSM8K record both verdicts"
+    grader: Literal["exact", "lenient", "latex"] = key(
+        "grader that decides the reward: ours (exact), or one of the PODS authors' on GSM8K: of "
+        "their one-GPU runs (lenient) or of their 8-GPU runs, which needs an answer in LaTeX "
+        "(latex); evaluations on GSM8K record ours and theirs"
     )
     lenient: Literal["release", "later"] = key(
         "version of the authors' grader: as released with their GSM8K results, or the later one of "
@@ -74,6 +75,22 @@ class TaskConfig:
         "most 8",
         low=1,
         operational=True,
+    )
+    system: str | None = key(
+        "text file with the system message; null uses our own words, which follow "
+        "task.answer_format",
+        default=None,
+    )
+    overlong_tokens: int | None = key(
+        "number of last tokens before sampling.max_completion_tokens in which a completion is "
+        "punished, the more the longer it is (DAPO); null disables",
+        low=1,
+        default=None,
+    )
+    overlong_penalty: float = key(
+        "what the longest completion loses of its reward if task.overlong_tokens is set",
+        low=0,
+        default=1.0,
     )
 
     def evaluated_on(self) -> str:
@@ -244,6 +261,12 @@ class Config:
     study: str = key("folder of the runs to compare", form=FILE_NAME, operational=True)
     arm: str | None = key(
         "label of the run's curve; null uses the rule's name", form=FILE_NAME, operational=True
+    )
+    reproduction: Literal["ours", "faithful"] = key(
+        "label of the group reproduction=, which sets the keys in which a paper's code differs "
+        "from our own choices",
+        default="ours",
+        operational=True,
     )
     runs_dir: str = key("folder that holds all studies", operational=True)
     retry: Literal["none", "failed"] = key("failed: rerun jobs that failed", operational=True)

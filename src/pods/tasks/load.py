@@ -43,7 +43,7 @@ def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
 
 def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Grader]:
     """Create the graders of train pool and test set; both share the workers that grade MATH."""
-    numbers = number_grader(config)
+    numbers = number_grader(config, check)
     names = [str(config.name), config.evaluated_on()]
     if names == ["gsm8k", "gsm8k"]:
         return numbers, numbers

@@ -20,9 +20,10 @@ from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross, enough, is_across_groups, keep, keep_across
 from pods.policy.update import UpdateStats
 from pods.seeding import derive
+from pods.tasks.rewards import punish_overlong
 from pods.training.clock import TrainClock
 from pods.training.step import SampledBatch, SelectedGroup, Step, by_prompt, outcome
-from pods.types import GenerationRequest, Grade, Group, Prompt, Rollout, Sampling, Task
+from pods.types import GenerationRequest, Grade, Group, Problem, Prompt, Rollout, Sampling, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ class TrainingLoop:
             sampled, number_of_round = sampled + request.n, number_of_round + 1
             with clock.phase("reward"):
                 graded = [
-                    [grader.grade(rollout.text, problem.gold) for rollout in of_prompt]
+                    [self.grade(rollout, problem) for rollout in of_prompt]
                     for problem, of_prompt in zip(problems, generated, strict=True)
                 ]
                 for i, some, their_grades in zip(active, generated, graded, strict=True):
@@ -232,6 +233,12 @@ class TrainingLoop:
         """Return the seed of a group's rollouts in one round of a step."""
         later = (number_of_round,) if number_of_round else ()
         return derive(self.config.seed, "rollouts", number, group_index, *later)
+
+    def grade(self, rollout: Rollout, problem: Problem) -> Grade:
+        """Grade one rollout."""
+        grade = self.task.train_grader.grade(rollout.text, problem.gold)
+        limit = self.config.sampling.max_completion_tokens
+        return punish_overlong(self.config.task, grade, len(rollout.completion_ids), limit)
 
     def select(
         self,
@@ -273,7 +280,7 @@ def _group(rollouts: Sequence[Rollout], grades: Sequence[Grade]) -> Group:
     """Make a group as a rule sees it."""
     return Group(
         np.array([grade.reward for grade in grades]),
-        np.array([grade.correct for grade in grades]),
+        np.array([grade.rewarded for grade in grades]),
         np.array([len(rollout.completion_ids) for rollout in rollouts]),
         tuple(rollouts),
     )

@@ -63,7 +63,7 @@ def _rollout_metrics(groups: list[SelectedGroup]) -> dict[str, Any]:
     return {
         "reward": np.concatenate(rewards).mean(),
         "reward_std": np.mean([of_group.std() for of_group in rewards]),
-        "correct": np.mean(np.concatenate([group.group.correct for group in groups])),
+        "correct": np.mean([grade.correct for grade in grades]),
         "format": sum(grade.format for grade in grades) / len(grades),
         "format_reward": sum(grade.parts.format for grade in grades) / len(grades),
         "tags_reward": sum(grade.parts.tags for grade in grades) / len(grades),
