@@ -15,6 +15,7 @@ from pods.tasks.grading.lenient import lenient
 from pods.types import Grade, Grader, Parts
 
 MAX_WORKERS = 8
+MAX_GIVEN = 200
 
 
 def number_grader(config: TaskConfig) -> Grader:
@@ -26,7 +27,8 @@ def number_grader(config: TaskConfig) -> Grader:
 
     authors = partial(lenient, era=config.lenient)
     rewarded = None if config.grader == "exact" else authors
-    return Grader(_grade_function(config, verdict, rewarded), lenient=authors)
+    given = partial(_given, config.answer_format)
+    return Grader(_grade_function(config, verdict, rewarded), lenient=authors, given=given)
 
 
 def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:
@@ -44,7 +46,23 @@ def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) ->
         if answer is not None:
             grader.prefetch(answer, gold)
 
-    return Grader(_grade_function(config, grader.verdict), prefetch)
+    given = partial(_given, config.answer_format)
+    return Grader(_grade_function(config, grader.verdict), prefetch, given=given)
+
+
+def _given(form: str, completion: str) -> str | None:
+    """Return the closed answer for a vote: a number as a fraction, other text on one line.
+
+    Answers over MAX_GIVEN characters are cut off there.
+
+    >>> [_given("hash", f"#### {text}") for text in ("$1,200.50", r"x^2 + 1", " ")]
+    ['2401/2', 'x^2 + 1', '']
+    """
+    answer = answers.closed_answer(completion, form)
+    if answer is None:
+        return None
+    value = number(answer)
+    return " ".join(answer.split())[:MAX_GIVEN] if value is None else str(value)
 
 
 def reward_parts(config: TaskConfig, completion: str, right: bool) -> Parts:
