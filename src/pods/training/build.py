@@ -31,7 +31,7 @@ from pods.tasks.load import load as load_task
 from pods.tasks.prompts import ChatTokenizer, drop_long_prompts
 from pods.training.clock import Meter, TrainClock
 from pods.training.commands import CommandChannel
-from pods.training.evaluate import TestSet, evaluation_questions
+from pods.training.evaluate import AskedSet, evaluation_questions
 from pods.training.loop import TrainingLoop
 from pods.training.mismatch import make_monitor
 from pods.training.progress import Progress
@@ -56,7 +56,7 @@ class Data:
     """Token ids of each question of the evaluation."""
     facts: Mapping[str, Any]
     """Contents of data.json."""
-    further: Sequence[TestSet]
+    further: Sequence[AskedSet]
     further_facts: Sequence[Mapping[str, Any]]
     """Contents of the data.json of each further test set."""
 
@@ -159,7 +159,7 @@ def load_data(config: Config, check: Callable[[], None]) -> Data:
 
 def _load_sets(
     config: Config, task: Task, tokenizer: ChatTokenizer, check: Callable[[], None]
-) -> tuple[list[TestSet], list[dict[str, Any]]]:
+) -> tuple[list[AskedSet], list[dict[str, Any]]]:
     """Read the further test sets; return them, and the contents of their data.json.
 
     Raises:
@@ -169,7 +169,7 @@ def _load_sets(
     for name, further in load_further(config, task, check).items():
         asked = further.test[: config.evaluation.questions]
         test, questions, too_long = _fitting(name, asked, tokenizer, config)
-        test_sets.append(TestSet(name, replace(further, test=test), questions))
+        test_sets.append(AskedSet(name, replace(further, test=test), questions))
         facts.append({**data_record(test, too_long), "left_out": list(further.dropped)})
     return test_sets, facts
 

@@ -16,7 +16,7 @@ from pods.types import GenerationRequest, Grader, Problem, Prompt, Rollout, Samp
 
 
 @dataclass(frozen=True)
-class TestSet:
+class AskedSet:
     """The questions of one test set, as a run asks them."""
 
     name: str

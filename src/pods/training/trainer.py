@@ -43,7 +43,7 @@ from pods.runs.tracking.wandb_tracker import Tracker
 from pods.system.errors import as_short_text, is_machine_error
 from pods.system.signals import Preempted, Stop
 from pods.training.clock import Meter
-from pods.training.evaluate import TestSet, already_done, evaluate
+from pods.training.evaluate import AskedSet, already_done, evaluate
 from pods.training.loop import TrainingLoop
 from pods.training.metrics import metrics, replay_rows, rollout_rows
 from pods.training.mismatch import MismatchMonitor
@@ -70,7 +70,7 @@ class Trainer:
     """State of prompt selection after the last committed step."""
     questions: Sequence[Prompt]
     """Token ids of each question of the evaluation."""
-    further: Sequence[TestSet]
+    further: Sequence[AskedSet]
     """Test sets beside the task's own."""
     tracker: Tracker
     progress: Progress
@@ -265,9 +265,9 @@ class Trainer:
             with suppress(*checkpoint.READ_ERRORS):  # a damaged checkpoint is left as it is
                 checkpoint.remove_file(folder, OPTIMIZER)
 
-    def test_sets(self) -> dict[str, TestSet]:
+    def test_sets(self) -> dict[str, AskedSet]:
         """Return all test sets by name, the main one first."""
-        main = TestSet("", self.loop.task, self.questions)
+        main = AskedSet("", self.loop.task, self.questions)
         return {test_set.name: test_set for test_set in (main, *self.further)}
 
     def evaluate(self, step: int) -> None:
