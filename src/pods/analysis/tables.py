@@ -93,7 +93,8 @@ def _further(study: Study, last: pd.DataFrame) -> pd.DataFrame:
     for name in study.further_sets:
         on = study.on(name).set_index("run")
         on = on[on.step == last.step.reindex(on.index)]
-        shown = [column for column in on if column in ("accuracy", "lenient") or "@" in column]
+        columns = map(str, on)
+        shown = [each for each in columns if each in ("accuracy", "lenient") or "@" in each]
         rows = rows.join(on[shown].add_prefix(f"{name}/"))
     return rows
 
@@ -115,8 +116,8 @@ def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
     """
     complete = runs[runs.run.isin(study.complete)]
     names = [name for name in (*AT_THE_END, *UNANSWERED) if name in runs]
-    further = [name for name in runs if name.endswith("/accuracy")]
-    repeated = [name for name in runs if "@" in name or name.endswith("/lenient")]
+    further = [name for name in map(str, runs) if name.endswith("/accuracy")]
+    repeated = [name for name in map(str, runs) if "@" in name or name.endswith("/lenient")]
     rows = []
     for series in runs.series.unique():
         of_series = complete[complete.series == series]
