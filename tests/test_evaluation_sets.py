@@ -443,6 +443,16 @@ def test_a_finished_run_is_evaluated_on_a_further_test_set_byte_for_byte(runs, c
     assert recorded_changes(bare) == [] and bare.config().evaluation.sets == []
 
 
+def test_a_run_makes_lost_evaluations_on_further_sets_again_before_it_is_done(runs, copies):
+    some, _, _ = copies
+    some.evaluation_path(2, "gsm8k").unlink()
+    some.evaluation_path(4, "amc23").write_bytes(b"cut off")
+    some.set_status(state="preempted")
+    assert job.execute(some.folder) == job.DONE and some.status()["state"] == "done"
+    assert further_files(some) == further_files(runs[0])
+    assert science_of(some.folder) == science_of(runs[0].folder)
+
+
 def test_only_what_is_missing_on_a_set_is_evaluated(copies, monkeypatch, capsys):
     some, bare, sets = copies
     todo = []
