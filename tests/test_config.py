@@ -185,6 +185,10 @@ BAD = {
     "task.test_set=aime": "task.test_set=aime: must be one of own, gsm8k, math500, amc23",
     "model.answer_format=xml": "model.answer_format=xml: must be one of tag, hash, boxed, chain",
     "task.test_size=2000": "task.test_size=2000: must be at most 1024 for chainsum",
+    "evaluation.sets=[amc23,amc]": "['amc23', 'amc']: must be some of gsm8k, math500, amc23, aime",
+    "evaluation.sets=[amc23,amc23]": "['amc23', 'amc23']: must be some of gsm8k, math500",
+    "evaluation.sets=amc23": "evaluation.sets=amc23: must be a list of strings",
+    "evaluation.sets=[amc23]": "evaluation.sets=['amc23']: model=tiny knows only chainsum",
     "evaluation.questions=300": "must be at most task.test_size=256",
     "model.path=nowhere": "model.path=nowhere: must be a folder with config.json",
     "task=gsm8k": "task.name=gsm8k: model=tiny knows only chainsum",
@@ -204,6 +208,21 @@ BAD = {
     "sampler.rule=math:pi": "sampler.rule=math:pi: cannot import it as module:function",
     "model.lora=3": "model.lora=3: must be a group of keys",
 }
+
+
+def test_further_test_sets_without_a_file_are_named_beside_the_files_that_are_there(tmp_path):
+    words = ("evaluation.sets=[amc23,gsm8k]", f"evaluation.sets_path={tmp_path}")
+    needed = f"evaluation.sets_path={tmp_path}: must be a folder with amc23.jsonl and gsm8k.jsonl; "
+    with pytest.raises(ConfigError) as caught:
+        composed(*words)
+    assert str(caught.value) == f"{needed}it has no .jsonl file"
+    for name in ("amc23", "minerva"):
+        (tmp_path / f"{name}.jsonl").touch()
+    with pytest.raises(ConfigError, match=r"with gsm8k.jsonl; it has amc23.jsonl, minerva.jsonl$"):
+        composed(*words)
+    (tmp_path / "gsm8k.jsonl").touch()
+    assert composed(*words).evaluation.sets == ["amc23", "gsm8k"]
+    assert composed().evaluation.sets == [] != composed().evaluation.sets.append("amc23")
 
 
 @pytest.mark.parametrize("override", BAD)

@@ -84,6 +84,9 @@ class Grader:
     lenient: Callable[[str, str], bool] | None = None
     """`lenient(completion, gold)` is the PODS authors' verdict (of their one-GPU runs, or where
     `task.grader=latex` of their 8-GPU runs); None where they have none."""
+    given: Callable[[str], str | None] | None = None
+    """`given(completion)` is the closed answer in a form that is equal for equal spellings, or
+    None without one: what a majority vote counts. None where no further test set has the grader."""
 
     def on_completion(self, problems: Sequence[Problem]) -> OnCompletion | None:
         """Return a callback for an engine that generates for `problems`, or None if not needed."""

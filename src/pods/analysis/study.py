@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +61,26 @@ class Study:
     """The measure that the column accuracy holds; see `pods.analysis.view`."""
     until: float = math.inf
     """End of the window of training seconds that is shown and compared."""
+    further: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """One row per (run, further test set, checkpoint): test_set, the columns of `evaluations` and,
+    if there are several repeats R, pass@k and maj@R. Empty without further test sets."""
+
+    @property
+    def further_sets(self) -> list[str]:
+        """The names of the further test sets that any run was evaluated on."""
+        return [] if self.further.empty else sorted(set(self.further.test_set))
+
+    def on(self, test_set: str) -> pd.DataFrame:
+        """Return the evaluations on one further test set, with the columns of `evaluations`.
+
+        Raises:
+            ValueError: no run was evaluated on it; the message names those that are there.
+        """
+        if test_set not in self.further_sets:
+            there = ", ".join(self.further_sets) or "none"
+            raise ValueError(f"test set {test_set}: study {self.name} has no evaluation: {there}")
+        rows = self.further[self.further.test_set == test_set]
+        return rows.drop(columns="test_set").dropna(axis=1, how="all").reset_index(drop=True)
 
     @property
     def complete(self) -> set[str]:
@@ -96,7 +116,12 @@ def load(
     ]
     duplicates = _duplicates(runs, labels)
     missing += [*_missing_seeds(runs, series), *duplicates.values()]
-    missing += [str(problem) for of_run in found for problem in of_run]
+    missing += [
+        str(problem)
+        for run, of_run in zip(runs, found, strict=True)
+        for problem in of_run
+        if problem.test_set in ("", *run.config.evaluation.sets)
+    ]
     mixed = inconsistencies(runs, series, labels)
     _refuse(missing, mixed, allow_missing, allow_mixed)
     rows = [
@@ -118,6 +143,7 @@ def load(
         budget=", ".join(dict.fromkeys(budget_text(run.config) for run in runs)),
         missing=missing,
         inconsistencies=mixed,
+        further=pd.DataFrame([row for run in rows for row in run.further]),
     )
 
 
@@ -201,12 +227,17 @@ def _by_question(rows: Sequence[RunRows]) -> pd.DataFrame:
     )
 
 
-def _questions(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return the questions of each test set."""
+def _questions(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
+    """Return the questions of runs with equal data, by test set; the main one has no name."""
     same: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         same[_test_set(run)].append(run)
-    return {test_set: questions_of(some) for test_set, some in same.items()}
+    questions = {}
+    for data, some in same.items():
+        names = dict.fromkeys(name for run in some for name in run.further)
+        on = {name: questions_of([r for r in some if name in r.further], name) for name in names}
+        questions[data] = {"": questions_of(some), **on}
+    return questions
 
 
 def _test_set(run: Run) -> str:

@@ -100,8 +100,12 @@ def _parser() -> argparse.ArgumentParser:
         help="also select entire runs in this state, with all their results",
     )
     clean.add_argument("--yes", action="store_true", help="remove the files")
-    evaluate = add("evaluate", parents=of_study, help="redo missing or damaged evaluations")
+    evaluate = add("evaluate", parents=of_study, help="make missing or damaged evaluations")
     evaluate.add_argument("--jobs", type=int, help="runs evaluated at once (default: as a sweep)")
+    evaluate.add_argument("--on", metavar="SET", help="evaluate on this further test set instead")
+    evaluate.add_argument(
+        "--sets-path", metavar="FOLDER", help="folder with SET.jsonl (default: as configured)"
+    )
     add("aggregate", parents=of_figure, help="check a study, write curves and tables as CSV")
     plot = add("plot", parents=of_figure, help="like aggregate, and draw the figures")
     plot.add_argument(
@@ -216,7 +220,7 @@ def _clean(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     from pods.cli.evaluate import evaluate_missing
 
-    return evaluate_missing(_runs(options), options.jobs)
+    return evaluate_missing(_runs(options), options.jobs, options.on, options.sets_path)
 
 
 def _sync(options: argparse.Namespace) -> int:

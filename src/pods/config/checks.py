@@ -13,7 +13,7 @@ from typing import Any
 
 from pods.config.method_keys import RULE_NAMES, RULES_WITH_ROUNDS
 from pods.config.parse import ConfigError, parse
-from pods.config.schema import Config
+from pods.config.schema import Config, EvaluationConfig, ModelConfig
 
 CHAINSUM_TRAIN_LIMIT = 100_000  # there are 1.7 million chains
 CHAINSUM_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
@@ -24,9 +24,16 @@ VLLM = {
 VLLM_MIN_TEMPERATURE = 0.01  # vLLM silently raises lower ones to this
 VLLM_MAX_RANK = 512
 MAX_SYSTEM_BYTES = 65_536
-GRADED_AS_MATH = ("math", "math500", "amc23")
-ON_THE_HUB = {"gsm8k": 1319, "math500": 500, "amc23": 40}
-"""Number of test questions."""
+ON_THE_HUB = {
+    "gsm8k": 1319,
+    "math500": 500,
+    "amc23": 40,
+    "aime24": 30,
+    "minerva": 272,
+    "olympiad": 675,
+}
+"""Number of questions of each test set."""
+GRADED_AS_MATH = ("math", *(name for name in ON_THE_HUB if name != "gsm8k"))
 Check = tuple[str, bool, str]
 """A key, whether its value is allowed, and what is allowed."""
 
@@ -40,7 +47,7 @@ def validate(values: Mapping[str, Any]) -> Config:
     config = parse(values)
     if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
-    checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks]
+    checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, _set_checks]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
     checks += [_chainsum_checks if config.task.name == "chainsum" else _dataset_checks]
     for key, holds, allowed in chain.from_iterable(check(config) for check in checks):
@@ -74,13 +81,15 @@ def missing_inputs(config: Config) -> list[ConfigError]:
         missing.append(
             ConfigError("model.path", model.path, "must be a folder with config.json and weights")
         )
-    sets = {"task.name": task.name, "task.test_set": task.evaluated_on()}
-    graded_as_math = [key for key, name in sets.items() if name in GRADED_AS_MATH]
+    sets = [("task.name", task.name), ("task.test_set", task.evaluated_on())]
+    sets += [("evaluation.sets", name) for name in config.evaluation.sets]
+    missing += [*missing_sets(config.evaluation, "evaluation.sets_path")]
+    graded_as_math = [(key, name) for key, name in sets if name in GRADED_AS_MATH]
     if task.grader == "latex":
-        sets, graded_as_math = {"task.grader": "latex"}, ["task.grader"]
+        graded_as_math.append(("task.grader", "latex"))
     if graded_as_math and find_spec("math_verify") is None:
         install = "math-verify is not installed: pip install 'pods-rl[math]'"
-        missing.append(ConfigError(graded_as_math[0], sets[graded_as_math[0]], install))
+        missing.append(ConfigError(*graded_as_math[0], install))
     if config.engine.name == "vllm" and find_spec("vllm") is None:
         install = f"vLLM is not installed: pip install {VLLM[config.hardware.device]}"
         missing.append(ConfigError("engine", "vllm", install))
@@ -100,6 +109,26 @@ def _system_fault(file: Path) -> str | None:
     if "{question}" in text:
         return "must have no {question}: the question follows it as a message of its own"
     return None
+
+
+def missing_sets(evaluation: EvaluationConfig, key: str) -> Iterator[ConfigError]:
+    """Name the further test sets whose files are not there, and the files that are.
+
+    Args:
+        evaluation: names the sets and their folder.
+        key: the key or option that gave the folder.
+    """
+    lacking = [name for name in evaluation.sets if not _is_there(evaluation.set_file(name))]
+    if lacking:
+        needed = " and ".join(f"{name}.jsonl" for name in lacking)
+        there = sorted(path.name for path in Path(evaluation.sets_path or "").glob("*.jsonl"))
+        has = f"it has {', '.join(there)}" if there else "it has no .jsonl file"
+        yield ConfigError(key, evaluation.sets_path, f"must be a folder with {needed}; {has}")
+
+
+def _is_there(file: Path | None) -> bool:
+    """Return whether a file is there; None is on the hub, where nobody looks now."""
+    return file is None or file.is_file()
 
 
 def import_function(name: str) -> Any:
@@ -220,6 +249,21 @@ def _vllm_checks(config: Config) -> Iterator[Check]:
         yield "engine.batch_invariant", variable, "must be false where hardware.device=cpu"
 
 
+def _set_checks(config: Config) -> Iterator[Check]:
+    evaluation, model = config.evaluation, config.model
+    names = f"must be some of {', '.join(ON_THE_HUB)}, each once"
+    once = len(set(evaluation.sets)) == len(evaluation.sets)
+    yield "evaluation.sets", once and set(evaluation.sets) <= set(ON_THE_HUB), names
+    readable = not evaluation.sets or evaluation.sets_path is not None or _reads_text(model)
+    only = f"model={model.name} knows only chainsum; evaluation.sets_path=FOLDER may hold chains"
+    yield "evaluation.sets", readable, only
+
+
+def _reads_text(model: ModelConfig) -> bool:
+    """Return whether a model reads more than chains, as the one in the package does not."""
+    return model.path is not None or model.hub is not None
+
+
 def _chainsum_checks(config: Config) -> Iterator[Check]:
     task = config.task
     limits = {"train_size": CHAINSUM_TRAIN_LIMIT, "test_size": CHAINSUM_TEST_LIMIT}
@@ -238,8 +282,7 @@ def _chainsum_checks(config: Config) -> Iterator[Check]:
 
 def _dataset_checks(config: Config) -> Iterator[Check]:
     task, model = config.task, config.model
-    trained = model.path is not None or model.hub is not None
-    yield "task.name", trained, f"model={model.name} knows only chainsum"
+    yield "task.name", _reads_text(model), f"model={model.name} knows only chainsum"
     if task.files()["test"] is None:
         name = task.evaluated_on()
         for key in ("task.test_size", "evaluation.questions"):

@@ -37,9 +37,9 @@ class TaskConfig:
     path: str | None = key(
         "folder with train.jsonl and test.jsonl; null uses the hub (gsm8k, math)"
     )
-    test_set: Literal["own", "gsm8k", "math500", "amc23"] = key(
-        "test set to evaluate on: the task's own, or GSM8K, MATH-500 or AMC 2023, each graded by "
-        "its own rules"
+    test_set: Literal["own", "gsm8k", "math500", "amc23", "aime24", "minerva", "olympiad"] = key(
+        "test set to evaluate on: the task's own, or GSM8K, MATH-500, AMC 2023, AIME 2024, Minerva "
+        "or OlympiadBench, each graded by its own rules"
     )
     test_path: str | None = key(
         "JSON lines file with the test set; null downloads it, or uses test.jsonl in task.path if "
@@ -94,7 +94,7 @@ class TaskConfig:
     )
 
     def evaluated_on(self) -> str:
-        """Return the name of the test set: chainsum, gsm8k, math500 or amc23."""
+        """Return the name of the test set: chainsum, gsm8k, math500, amc23, ..."""
         own = "math500" if self.name == "math" else self.name
         return own if self.test_set == "own" else self.test_set
 
@@ -213,6 +213,21 @@ class EvaluationConfig:
     repeats: int = key("independently sampled passes over the test questions", low=1)
     questions: int | None = key("use the first N test questions in every run; null uses all", low=1)
     temperature: float = key("sampling temperature of evaluations; 0 is greedy decoding", low=0)
+    sets: list[str] = key(
+        "further test sets to evaluate each checkpoint on: gsm8k, math500, amc23, aime24, minerva, "
+        "olympiad; they change nothing else in a run",
+        default=[],
+        operational=True,
+    )
+    sets_path: str | None = key(
+        "folder with NAME.jsonl of each further test set; null downloads them",
+        default=None,
+        operational=True,
+    )
+
+    def set_file(self, name: str) -> Path | None:
+        """Return the file of a further test set; None: on the hub."""
+        return None if self.sets_path is None else Path(self.sets_path) / f"{name}.jsonl"
 
 
 @dataclass

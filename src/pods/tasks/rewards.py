@@ -17,6 +17,7 @@ from pods.types import Grade, Grader, Parts
 
 MAX_WORKERS = 8
 MAX_COMPLETIONS = 8192  # whose verdicts are kept: more than a step of the 8-GPU runs has
+MAX_GIVEN = 200
 
 
 def number_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:
@@ -30,16 +31,17 @@ def number_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) 
         value = number(answer)
         return "right" if value is not None and value == number(gold) else "wrong"
 
+    given = partial(_given, config.answer_format)
     if config.grader == "latex":
         latex = MathGrader(_workers(config), check, MAX_COMPLETIONS, open_r1.verdict_or_goal)
 
         def in_latex(completion: str, gold: str) -> bool:
             return latex.verdict(completion, gold) == "right"
 
-        return Grader(_grade_function(config, verdict, in_latex), latex.prefetch, in_latex)
+        return Grader(_grade_function(config, verdict, in_latex), latex.prefetch, in_latex, given)
     authors = partial(lenient, era=config.lenient)
     rewarded = None if config.grader == "exact" else authors
-    return Grader(_grade_function(config, verdict, rewarded), lenient=authors)
+    return Grader(_grade_function(config, verdict, rewarded), lenient=authors, given=given)
 
 
 def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:
@@ -57,7 +59,23 @@ def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) ->
         if answer is not None:
             grader.prefetch(answer, gold)
 
-    return Grader(_grade_function(config, grader.verdict), prefetch)
+    given = partial(_given, config.answer_format)
+    return Grader(_grade_function(config, grader.verdict), prefetch, given=given)
+
+
+def _given(form: str, completion: str) -> str | None:
+    """Return the closed answer for a vote: a number as a fraction, other text on one line.
+
+    Answers over MAX_GIVEN characters are cut off there.
+
+    >>> [_given("hash", f"#### {text}") for text in ("$1,200.50", r"x^2 + 1", " ")]
+    ['2401/2', 'x^2 + 1', '']
+    """
+    answer = answers.closed_answer(completion, form)
+    if answer is None:
+        return None
+    value = number(answer)
+    return " ".join(answer.split())[:MAX_GIVEN] if value is None else str(value)
 
 
 def _workers(config: TaskConfig) -> int:
