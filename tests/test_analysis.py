@@ -15,7 +15,7 @@ from pods.analysis import figures, plots
 from pods.analysis.curves import _step_means, curves, on_grid
 from pods.analysis.draw import draw
 from pods.analysis.run_reader import open_run
-from pods.analysis.series_names import ARM_KEYS, _implied, series_names
+from pods.analysis.series_names import ARM_KEYS, _implied, resolved, series_names
 from pods.analysis.study import IncompleteStudy, load
 from pods.analysis.tables import SHOWN, readable, tables
 from pods.cli.main import main
@@ -130,7 +130,7 @@ def test_an_arms_label_implies_what_hydra_composes(arm):
     values = compose([f"arm={arm}"])
     for key, value in _implied(arm).items():
         group, name = key.split(".")
-        assert values[group][name] == value
+        assert values[group][name] == resolved(value, {"nm.m": values["nm"]["m"]})
     assert set(_implied(arm)) == set(ARM_KEYS)
 
 

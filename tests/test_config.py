@@ -171,7 +171,7 @@ BAD = {
     "sampler=all": "nm.m=16: must be nm.n=64 where sampler.rule=all keeps all",
     "sampler.rule=best": "sampler.rule=best: must be one of max_variance",
     "+typo=1": "typo=1: no such key",
-    "+nm.typo=1": "nm.typo=1: no such key; nm has n, m, groups",
+    "+nm.typo=1": "nm.typo=1: no such key; nm has n, m, groups, round",
     "update.aggregation=sum": "must be one of sequence_mean, token_mean, group_token_mean, dr_grpo",
     "update.lr=nan": "update.lr=nan: must be a number > 0",
     "update.betas=[0.9]": "update.betas=[0.9]: must be two numbers in [0, 1)",

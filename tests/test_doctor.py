@@ -93,11 +93,12 @@ def test_an_engine_that_differs_from_the_trainer_fails(doctor):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("nm.typo=3", "nm.typo=3: no such key; nm has n, m, groups"),
+        ("nm.typo=3", "nm.typo=3: no such key; nm has n, m, groups, round"),
         ("nm.n=x", "nm.n=x: must be an integer >= 1"),
         (
             "task=typo",
-            "task=typo: must be one of chainsum, gsm8k, gsm8k_open_r1, gsm8k_release, math",
+            "task=typo: must be one of chainsum, gsm8k, gsm8k_open_r1, gsm8k_release, math, "
+            "math_release",
         ),
         ("nm.n=8,16", "nm.n=8,16: must be one value; `run.py -m` sweeps over several"),
     ],

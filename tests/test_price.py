@@ -151,7 +151,7 @@ def test_only_rules_that_the_authors_timed_have_a_published_time():
     arms = priced("rules", "l40s")
     known = {name: arm.step.seconds for name, arm in arms.items() if arm.steps > 0}
     assert known == {"pods 64→16": 10.12, "max_reward 64→16": 14.89, "random 64→16": 10.52}
-    assert len(arms) == 6
+    assert len(arms) == 7
     math_arms = priced("math_l40s", "l40s")
     assert [arm.step.seconds for arm in math_arms.values()] == [7.87, 10.12]
     config = composed("experiment=gsm8k_l40s", "nm.n=48", "dry_run=true")

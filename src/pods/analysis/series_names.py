@@ -41,11 +41,21 @@ def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
             identity for other, (_, identity) in curves.items() if labels[other] == labels[key]
         ]
         implied = _implied(arms[key]) if key in arms and {*varying} & {*ARM_KEYS} else {}
-        telling = {k for k in varying if k not in implied or implied[k] != identity.get(k)}
+        telling = {
+            k
+            for k in varying
+            if k not in implied or resolved(implied[k], identity) != identity.get(k)
+        }
         shown = sorted(telling | {*differing(same_label)})
         parts = [f"{k}={_short(identity.get(k))}" for k in shown]
         names[key] = SEPARATOR.join([labels[key], *parts])
     return [names[key] for key in keys]
+
+
+def resolved(value: object, identity: Mapping[str, Any]) -> object:
+    """Return a value of an arm's file, or of the key that it refers to, such as ${nm.m}."""
+    refers = isinstance(value, str) and value.startswith("${")
+    return identity.get(str(value)[2:-1]) if refers else value
 
 
 def _told_by_reproduction(curves: Sequence[tuple[Config, Mapping[str, Any]]]) -> Iterator[str]:

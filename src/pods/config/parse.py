@@ -78,7 +78,7 @@ def unknown_key(name: str) -> str:
     """Say that a key does not exist, and which keys do, replaced it or may have been meant.
 
     >>> unknown_key("nm.typo"), unknown_key("sede")
-    ('no such key; nm has n, m, groups', 'no such key; did you mean seed?')
+    ('no such key; nm has n, m, groups, round', 'no such key; did you mean seed?')
     """
     if name in REPLACED:
         return REPLACED[name]
