@@ -135,9 +135,8 @@ def _accuracy(study: Study, curve: pd.DataFrame, summary: pd.DataFrame) -> Figur
     plots.against_time(left, curve, study, plots.time_unit(curve.train_seconds.max())[0])
     plots.time_axis(left, curve.train_seconds.max(), study.machines)
     rows = study.evaluations
-    left.set_ylabel(
-        f"accuracy (mean of {rows.repeats.max()} passes over {rows.questions.max()} questions)"
-    )
+    passes = f"mean of {rows.repeats.max()} passes over {rows.questions.max()} questions"
+    left.set_ylabel(f"{plots.LABELS[study.metric]} ({passes})")
     if crowded:
         _legend_below(figure, left)
     else:

@@ -61,6 +61,8 @@ class Study:
     """The measure that the column accuracy holds; see `pods.analysis.view`."""
     until: float = math.inf
     """End of the window of training seconds that is shown and compared."""
+    baseline: str | None = None
+    """Name of the curve that the others are compared with; none: the GRPO arm."""
 
     @property
     def complete(self) -> set[str]:

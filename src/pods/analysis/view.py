@@ -1,6 +1,8 @@
 """A choice of what the figures and tables of a study show: arms, metric and window."""
 
+import hashlib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,15 +23,44 @@ class View:
     """One of `METRICS`."""
     until: float = math.inf
     """End of the window, in seconds of training clock."""
+    baseline: str | None = None
+    """The arm that the others are compared with; none: the GRPO arm."""
+
+    @property
+    def folder(self) -> str:
+        """The folder below `figures/` for this choice; the default choice has none, "".
+
+        It is the choice as typed; characters unfit for a file name become `-`, and a hash follows
+        then, or where the name is long, so that two choices have two folders.
+
+        >>> View().folder, View(("pods", "grpo"), "both", 60.0).folder
+        ('', 'arms=pods,grpo,metric=both,until=60')
+        """
+        parts = [f"arms={','.join(self.arms)}"] if self.arms else []
+        parts += [f"metric={self.metric}"] if self.metric != "accuracy" else []
+        parts += [] if math.isinf(self.until) else [f"until={self.until!r}".removesuffix(".0")]
+        parts += [] if self.baseline is None else [f"baseline={self.baseline}"]
+        typed = ",".join(parts)
+        name = re.sub(r"[^\w.,=-]", "-", typed)[:80]
+        unequal = f"-{hashlib.sha256(typed.encode()).hexdigest()[:8]}"
+        return name if name == typed else name + unequal
 
 
 def choose(study: Study, view: View) -> Study:
     """Return the study with only the chosen arms, the metric as its accuracy, and the window.
 
     Raises:
-        ValueError: the study has no such arm or metric, or no evaluation after 0 in the window.
+        ValueError: the study has no such arm or metric, or no evaluation after 0 in the window; an
+            arm is named twice; the baseline is not among the arms.
     """
+    if view == View():
+        return study  # in its own order, so that default tables keep their bytes
     names = [resolve(study, word) for word in view.arms] or list(study.runs.series.unique())
+    if len({*names}) < len(names):
+        raise ValueError(f"arms={','.join(view.arms)}: must be different ones, not one arm twice")
+    baseline = None if view.baseline is None else resolve(study, view.baseline)
+    if baseline is not None and baseline not in names:
+        raise ValueError(f"baseline={view.baseline}: must be among the arms {' | '.join(names)}")
     runs = study.runs[study.runs.series.isin(names)]
     rows = study.evaluations[study.evaluations.run.isin(runs.run)]
     present = [metric for metric in METRICS if metric in rows and rows[metric].notna().any()]
@@ -50,4 +81,5 @@ def choose(study: Study, view: View) -> Study:
         questions=study.questions[study.questions.run.isin(runs.run)],
         metric=view.metric,
         until=view.until,
+        baseline=baseline,
     )
