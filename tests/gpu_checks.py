@@ -87,7 +87,7 @@ def gradient(policy: Policy, config: Config, rollouts: list[Rollout]) -> Tensor:
     """The gradient of one on-policy update, flat, on the CPU; the weights do not move."""
     keep = Keep([p for p in policy.model.parameters() if p.requires_grad], lr=1.0)
     still = replace(config, update=replace(config.update, lr=1e-30))
-    update(Context(policy, still), keep, rollouts, SIGNS, 1)  # type: ignore[arg-type]
+    update(Context(policy, still), keep, rollouts, SIGNS, [len(rollouts)], 1)  # type: ignore[arg-type]
     return keep.gradient
 
 

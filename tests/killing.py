@@ -34,6 +34,7 @@ from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint
 from pods.runs.store import RunStore
+from pods.tasks.datasets import chainsum
 from pods.training.clock import Meter
 
 SMALL = ("tracking=none", "nm.n=8", "nm.m=4", "prompts_per_step=2", "rollouts_every_steps=2",
@@ -48,7 +49,7 @@ KINDS = {
         "model.tuning=lora", "budget.train_seconds=null", "budget.max_steps=7",
         "checkpoint.every_steps=2", "update.epochs=2", "update.minibatches=2",
         "update.kl_beta=0.1", "update.schedule=cosine", "update.schedule_steps=7",
-        "prompts=mopps", "prompts.mopps.candidates=4", "task.train_size=12",
+        "prompts=mopps", "prompts.mopps.candidates=4", "task.train_size=12", "nm.round=4",
     ),
     "seconds": (
         "model.tuning=lora", "sampler=random", "group_filter=skip", "budget.train_seconds=2.5",
@@ -173,7 +174,8 @@ def kill_and_resume(
         if stratum == "aggregation":
             finish(store)
         attempt = start_aggregation(store) if stratum == "aggregation" else start(store)
-        times = chance.randint(1, 3) if stratum in ("generate", "update") else 1
+        several = ("generate", "update", "evaluation")  # an evaluation is on three test sets
+        times = chance.randint(1, 3) if stratum in several else 1
         if attempt.wait_for(stratum, times):
             time.sleep(chance.random() * LASTS[stratum])
             if attempt.end(signal.SIGKILL) == -signal.SIGKILL:
@@ -183,6 +185,16 @@ def kill_and_resume(
     finish(store)
     code = start_aggregation(store).end()
     assert code == 0, f"aggregation ended with {code}"
+
+
+def further_sets(folder: Path) -> tuple[str, ...]:
+    """Write two further test sets of chains, and return the keys that evaluate on them."""
+    folder.mkdir(parents=True)
+    chains = chainsum.questions(0, 1024)[1][-6:]
+    for name, answer in (("gsm8k", "so #### {}"), ("amc23", "{}")):
+        rows = [{"question": q, "answer": answer.format(chainsum.solve(q)[-1])} for q in chains]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return "evaluation.sets=[gsm8k,amc23]", f"evaluation.sets_path={folder}"
 
 
 def finish(store: RunStore) -> None:
@@ -208,6 +220,8 @@ def kill(folder: Path, wanted_kills: int, seed: int, kinds: dict = KINDS) -> dic
     """SIGKILL in every phase, until there were enough."""
     chance, kills, wrong, runs = random.Random(seed), Counter(), [], 0
     kinds = dict(list(kinds.items())[: -(-wanted_kills // 3)])  # few kills take few runs
+    sets = further_sets(folder / "sets")
+    kinds = {kind: (*overrides, *sets) for kind, overrides in kinds.items()}
     expected = {kind: reference(folder / kind, more) for kind, more in kinds.items()}
     while kills.total() < wanted_kills or len(kills) < len(STRATA):
         kind = list(kinds)[runs % len(kinds)]

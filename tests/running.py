@@ -34,8 +34,8 @@ def science_of(folder: Path) -> tuple[list, dict[str, bytes]]:
         {k: v for k, v in line.items() if "seconds" not in k}
         for line in read_lines(folder / "metrics.jsonl")
     ]
-    names = ["evaluations/*", "rollouts/*", "checkpoints/*/policy/*", "checkpoints/*/*.safetensors",
-             "checkpoints/*/selection.json"]  # fmt: skip
+    names = ["evaluations/*.jsonl", "rollouts/*", "checkpoints/*/policy/*",
+             "checkpoints/*/*.safetensors", "checkpoints/*/selection.json"]  # fmt: skip
     files = sorted(path for name in names for path in folder.glob(name))
     return lines, {str(path.relative_to(folder)): path.read_bytes() for path in files}
 

@@ -10,8 +10,10 @@ from compose import composed
 
 from pods.cli.main import main
 from pods.runs import checkpoint
+from pods.runs.clean import clean
 from pods.runs.files import append, remove, size
 from pods.runs.freeze import freeze
+from pods.runs.history import roll_back
 from pods.runs.store import OPTIMIZER, RunStore
 
 
@@ -116,11 +118,32 @@ def test_a_run_may_be_a_link_but_nothing_in_it(places, monkeypatch):
         with pytest.raises(ValueError, match=f"{name} is a link to .*: only the whole run folder"):
             freeze(composed("seed=0", "tracking=none"))
         path.unlink()
+    (inside.folder / "evaluations").mkdir()
+    further = inside.folder / "evaluations" / "amc23"
+    link(further, other.folder)
+    with pytest.raises(ValueError, match=r"amc23 is a link to .*: only the whole run folder"):
+        freeze(composed("seed=0", "tracking=none"))
+    further.unlink()
     moved = inside.folder.rename(Path("elsewhere").absolute())
     inside.folder.symlink_to(moved)
     assert freeze(composed("seed=0", "tracking=none")).folder.resolve() == moved
     append(inside.metrics_path, [{"step": 1}])
     assert (moved / "metrics.jsonl").exists()
+
+
+def test_only_half_written_files_of_a_further_test_set_are_removed(tmp_path):
+    store = freeze(composed("seed=0", f"runs_dir={tmp_path}"))
+    folder = store.evaluation_path(2, "amc23").parent
+    folder.mkdir(parents=True)
+    for name in ("step-000002.jsonl", "data.json", "step-000004.jsonl.tmp", "data.json.tmp12"):
+        (folder / name).write_text("x")
+    store.set_status(state="done")
+    removed = [item.path.name for item in clean(tmp_path / "default", [], dry_run=False)]
+    assert sorted(removed) == ["data.json.tmp12", "step-000004.jsonl.tmp"]
+    assert sorted(path.name for path in folder.iterdir()) == ["data.json", "step-000002.jsonl"]
+    (folder / "step-000006.jsonl").write_text("x")
+    roll_back(store, 2, 0)  # to the checkpoint of step 2
+    assert sorted(path.name for path in folder.iterdir()) == ["data.json", "step-000002.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["..", "/", "../runs/default", "a/b", "", "x" * 101, "a\x1b[31m"])

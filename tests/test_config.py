@@ -36,6 +36,7 @@ def test_every_option_of_every_group_composes(choice):
     if package is not None:
         needs.module(package)
     extra = ["model=smollm2_135m"] if choice.startswith(("task=gsm8k", "task=math")) else []
+    extra += ["model=qwen2_5_3b", "task=gsm8k_release"] if "faithful" in choice else []
     extra.append("dry_run=true")  # vLLM may be missing
     extra += ["prompts_per_step=8"] if choice.endswith("x8") else []  # at least one per GPU
     assert isinstance(composed(choice, *extra), Config)
@@ -45,7 +46,8 @@ def test_every_option_of_every_group_composes(choice):
 def test_every_sampler_composes(rule):
     files = {path.stem for path in (ROOT / "conf/sampler").glob("*.yaml")}
     assert files == set(RULES)
-    assert composed(f"sampler={rule}", "nm=n16_m16").sampler.rule == rule
+    assert composed(f"sampler={rule}", f"nm=n16_m{16 if rule == 'all' else 4}").sampler.rule == rule
+    assert composed(f"sampler={rule}", "nm=n16_m16").sampler.rule == "all"  # which it then is
 
 
 def test_every_file_of_conf_says_what_it_is():
@@ -68,7 +70,7 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "cppo": ("pods", {"sampler.rule": "max_abs_advantage", "advantage.baseline": "full"}),
     # arXiv:2510.04996: half correct and half wrong; r - mean over all rollouts
     "reinforce_ada": ("pods", {"sampler.rule": "balanced", "advantage.baseline": "full",
-                               "advantage.scale": "none"}),
+                               "advantage.scale": "none", "nm.round": 16}),
     # arXiv:2503.20783: GRPO without its std and without its division by a completion's length
     "dr_grpo": ("grpo", {"advantage.scale": "none", "update.aggregation": "dr_grpo"}),
     # arXiv:2402.14740: the others' mean; a completion is one action, so its tokens are summed
@@ -79,6 +81,14 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "pods_full_no_std": ("pods", {"advantage.baseline": "full", "advantage.scale": "none"}),
     # arXiv:2503.14476: resampled until there are enough groups with 0 < correct < n
     "dapo": ("grpo", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
+    "pods_dapo": ("pods", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
+    # choices of the authors' code where ours differ
+    "pods_token_mean": ("pods", {"update.aggregation": "token_mean"}),
+    "pods_group_token_mean": ("pods", {"update.aggregation": "group_token_mean"}),
+    "pods_untempered": ("pods", {"update.logprob_temperature": "one"}),
+    "pods_warmup_from_zero": ("pods", {"update.warmup_from_zero": True}),
+    # as many rollouts as pods 64→16 on one prompt, 16 of each of four prompts (VAPO's contrast)
+    "grpo_wide": ("grpo", {"prompts_per_step": 4}),
     # arXiv:2506.02177, compared with DAPO: skips problems; equal rewards, adaptive batches
     "greso": ("dapo", {"prompts.selector": "greso", "group_filter.metric": "reward",
                        "group_filter.adaptive": True}),
@@ -109,8 +119,13 @@ def test_every_arm_has_a_baseline():
 
 def test_arms_take_their_sizes_from_nm_in_any_order():
     for overrides in (("arm=grpo", "nm=n32_m16"), ("nm=n32_m16", "arm=grpo")):
-        assert vars(composed(*overrides).nm) == {"n": 16, "m": 16, "groups": 1}
-    assert vars(composed("arm=grpo_ga", "nm=n32_m16").nm) == {"n": 32, "m": 32, "groups": 1}
+        assert vars(composed(*overrides).nm) == {"n": 16, "m": 16, "groups": 1, "round": None}
+    assert vars(composed("arm=grpo_ga", "nm=n32_m16").nm) == {
+        "n": 32,
+        "m": 32,
+        "groups": 1,
+        "round": None,
+    }
 
 
 def test_the_papers_values_are_the_defaults_of_its_setting():
@@ -157,11 +172,11 @@ BAD = {
     "sampler.rule=best": "sampler.rule=best: must be one of max_variance",
     "+typo=1": "typo=1: no such key",
     "+nm.typo=1": "nm.typo=1: no such key; nm has n, m, groups",
-    "update.aggregation=sum": "must be one of sequence_mean, token_mean, dr_grpo",
+    "update.aggregation=sum": "must be one of sequence_mean, token_mean, group_token_mean, dr_grpo",
     "update.lr=nan": "update.lr=nan: must be a number > 0",
     "update.betas=[0.9]": "update.betas=[0.9]: must be two numbers in [0, 1)",
     "update.schedule=cosine": "update.schedule_steps=null: must be more than",
-    "update.minibatches=33": "must be at most prompts_per_step * nm.groups * nm.m = 32",
+    "update.minibatches=3": "must be at most prompts_per_step * nm.groups = 2: groups stay whole",
     "sampling.temperature=0": "sampling.temperature=0.0: must be a number > 0",
     "budget.train_seconds=null": "must be set where budget.max_steps is null",
     "task.path=nowhere": "task.path=nowhere: must be null",
@@ -170,13 +185,20 @@ BAD = {
     "task.test_set=aime": "task.test_set=aime: must be one of own, gsm8k, math500, amc23",
     "model.answer_format=xml": "model.answer_format=xml: must be one of tag, hash, boxed, chain",
     "task.test_size=2000": "task.test_size=2000: must be at most 1024 for chainsum",
+    "evaluation.sets=[amc23,amc]": "['amc23', 'amc']: must be some of gsm8k, math500, amc23, aime",
+    "evaluation.sets=[amc23,amc23]": "['amc23', 'amc23']: must be some of gsm8k, math500",
+    "evaluation.sets=amc23": "evaluation.sets=amc23: must be a list of strings",
+    "evaluation.sets=[amc23]": "evaluation.sets=['amc23']: model=tiny knows only chainsum",
     "evaluation.questions=300": "must be at most task.test_size=256",
     "model.path=nowhere": "model.path=nowhere: must be a folder with config.json",
     "task=gsm8k": "task.name=gsm8k: model=tiny knows only chainsum",
     "task.answer_format=tag": "task.answer_format=tag: must be chain for chainsum",
     "task.format_reward=additive": "task.format_reward=additive: must be none for chainsum",
     "task.grader=lenient": "task.grader=lenient: must be exact for chainsum",
-    "task.grader=loose": "must be one of exact, lenient",
+    "task.grader=loose": "must be one of exact, lenient, latex",
+    "task.system=nowhere": "task.system=nowhere: must be null: chainsum is generated",
+    "task.overlong_tokens=33": "must be at most sampling.max_completion_tokens=32",
+    "reproduction=faithful": "reproduction=faithful: must be ours for this task: only gsm8k,",
     "task.malformed=skip": "task.malformed=skip: must be one of fail, drop",
     "study=a/b": "study=a/b: must be letters, digits, dots, - or _",
     "task.train_size=1000000": "task.train_size=1000000: must be at most 100000 for chainsum",
@@ -186,6 +208,21 @@ BAD = {
     "sampler.rule=math:pi": "sampler.rule=math:pi: cannot import it as module:function",
     "model.lora=3": "model.lora=3: must be a group of keys",
 }
+
+
+def test_further_test_sets_without_a_file_are_named_beside_the_files_that_are_there(tmp_path):
+    words = ("evaluation.sets=[amc23,gsm8k]", f"evaluation.sets_path={tmp_path}")
+    needed = f"evaluation.sets_path={tmp_path}: must be a folder with amc23.jsonl and gsm8k.jsonl; "
+    with pytest.raises(ConfigError) as caught:
+        composed(*words)
+    assert str(caught.value) == f"{needed}it has no .jsonl file"
+    for name in ("amc23", "minerva"):
+        (tmp_path / f"{name}.jsonl").touch()
+    with pytest.raises(ConfigError, match=r"with gsm8k.jsonl; it has amc23.jsonl, minerva.jsonl$"):
+        composed(*words)
+    (tmp_path / "gsm8k.jsonl").touch()
+    assert composed(*words).evaluation.sets == ["amc23", "gsm8k"]
+    assert composed().evaluation.sets == [] != composed().evaluation.sets.append("amc23")
 
 
 @pytest.mark.parametrize("override", BAD)
@@ -242,8 +279,10 @@ def test_keys_of_a_task_that_are_at_odds_are_refused(overrides, message):
         (("arm=pods_full", "nm.n=1", "nm.m=1"), "nm.n=1: must be at least 2: one reward has no"),
         (("arm=mopps", "prompts_per_step=300"),
          "prompts_per_step=300: must be at most the problems to choose from, task.train_size=256"),
-        (("nm.groups=2", "update.minibatches=65"),
-         "must be at most prompts_per_step * nm.groups * nm.m = 64"),
+        (("nm.groups=2", "update.minibatches=5"),
+         "must be at most prompts_per_step * nm.groups = 4"),
+        (("update.logprob_temperature=one", "sampling.temperature=0.7",
+          "update.importance=token_mask"), "update.importance=token_mask: must be off where"),
     ],
 )  # fmt: skip
 def test_keys_of_selection_that_are_at_odds_are_refused(overrides, message):
@@ -267,6 +306,7 @@ def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
         (["task=math"], "task.name=math: math-verify is not installed: pip install"),
         (["task=gsm8k", "task.test_set=amc23"], "task.test_set=amc23: math-verify is not"),
         (["task=gsm8k", "task.test_set=math500"], "task.test_set=math500: math-verify is not"),
+        (["task=gsm8k", "task.grader=latex"], "task.grader=latex: math-verify is not"),
     ],
 )
 def test_math_verify_is_required_wherever_its_grader_is_needed(monkeypatch, overrides, message):
@@ -376,6 +416,36 @@ def test_identity_depends_on_the_test_set_and_the_bytes_of_its_file(tmp_path):
     ]
     assert prints[0] == prints[1] and len({own, hub, *prints}) == 4
     assert fingerprint(composed(*overrides, f"task.test_path={one}")) not in {own, *prints}
+
+
+def test_identity_depends_on_the_bytes_of_the_system_message(tmp_path):
+    one, same, other = (tmp_path / name for name in ("one.txt", "same.txt", "other.txt"))
+    for file, text in ((one, "a"), (same, "a"), (other, "b")):
+        file.write_text(text)
+    overrides = ("task=gsm8k", "model=smollm2_135m")
+    prints = [fingerprint(composed(*overrides, f"task.system={f}")) for f in (one, same, other)]
+    assert prints[0] == prints[1] and len({fingerprint(composed(*overrides)), *prints}) == 3
+
+
+SYSTEM_FAULTS = {
+    None: "must be a text file in UTF-8 (`pods fetch published` leaves two)",
+    b"\xff": "must be a text file in UTF-8 (`pods fetch published` leaves two)",
+    b" \n": "must have some text",
+    b"a" * 65_537: "must be at most 65536 bytes",
+    b"Solve {question}": "must have no {question}: the question follows it as a message of its own",
+}
+
+
+@pytest.mark.parametrize("content", SYSTEM_FAULTS, ids=lambda content: repr(content)[:12])
+def test_a_system_message_that_cannot_be_one_is_refused(tmp_path, content):
+    file = tmp_path / "x"
+    if content is not None:
+        file.write_bytes(content)
+    overrides = ("task=gsm8k", "model=smollm2_135m", f"task.system={file}")
+    with pytest.raises(ConfigError) as caught:
+        composed(*overrides)
+    assert str(caught.value) == f"task.system={file}: {SYSTEM_FAULTS[content]}"
+    assert composed(*overrides, "dry_run=true").task.system == str(file)
 
 
 def test_identity_depends_on_the_weights_and_not_on_their_folder(tmp_path):

@@ -74,6 +74,19 @@ def test_gsm8k_is_read_from_a_folder(tmp_path):
     assert task.test[0].messages[-1]["content"] == "What is 1 thousand, test?"
 
 
+def test_a_system_message_of_ones_own_replaces_ours_to_the_last_line_break(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_bytes("\nBe brief.\r\n{what}\u00e9\n".encode())
+    folder = write(tmp_path, TRAIN, TEST)
+    task = load(config(folder, few_shot=1, system=str(file)))
+    ours = load(config(folder, few_shot=1))
+    for mine, other in zip(task.train + task.test, ours.train + ours.test, strict=True):
+        system = {"role": "system", "content": "\nBe brief.\r\n{what}\u00e9\n"}
+        assert mine.messages == (system, *other.messages[1:])
+    records = [data_record(one.test, ())["sha256"] for one in (task, ours)]
+    assert records[0] != records[1]
+
+
 def test_a_folder_needs_no_datasets_library_and_no_last_line_break(tmp_path):
     write(tmp_path, TRAIN, TEST)
     (tmp_path / "test.jsonl").write_bytes(b"\r\n".join(TEST))

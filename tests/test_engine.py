@@ -103,7 +103,7 @@ def test_greedy_solves_the_task_and_sampling_mostly_does_not():
 def test_logprobs_are_the_trainers(temperature):
     for rollout in (r for group in engine().generate(request(8, temperature)) for r in group):
         with torch.no_grad():
-            expected = logprobs.token_logprobs(
+            expected, _ = logprobs.token_logprobs(
                 POLICY.causal_lm, pack([rollout], [[0]]),
                 temperature=temperature, vocabulary=POLICY.vocabulary,
             )  # fmt: skip

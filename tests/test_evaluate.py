@@ -24,7 +24,7 @@ from pods.launch.backend import Outcome
 from pods.launch.evaluation import REPORT
 from pods.launch.subprocesses import Heartbeat, JobProcess
 from pods.runs.attempts import environments, new_attempt, recorded_changes, wall_seconds
-from pods.runs.evaluations import answered_questions, due, expected_points
+from pods.runs.evaluations import Point, answered_questions, due, expected_points
 from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
 from pods.runs.history import evaluation_points
@@ -70,7 +70,8 @@ def evaluated(store, *steps):
     attempt = store.folder / "reevaluations" / "000"
     shutil.rmtree(attempt, ignore_errors=True)
     attempt.mkdir(parents=True)
-    return job.execute(store.folder, attempt, evaluate=steps), read_lines(attempt / REPORT)
+    points = [Point(step) for step in steps]
+    return job.execute(store.folder, attempt, evaluate=points), read_lines(attempt / REPORT)
 
 
 # evaluation points
@@ -264,7 +265,7 @@ def test_a_missing_question_is_detected_if_other_evaluations_have_it(copied, mon
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:15]))
     todo = note_jobs(monkeypatch)
     assert evaluate_missing([copied.folder]) == job.DONE
-    assert [each.evaluate for each in todo] == [(0, 2, 3, 4)]
+    assert [each.evaluate for each in todo] == [tuple(map(Point, (0, 2, 3, 4)))]
 
 
 @pytest.mark.parametrize(
@@ -446,7 +447,7 @@ def test_without_its_log_or_status_a_run_has_the_points_of_its_checkpoints(
     copied.metrics_path.write_bytes(logged)
     (copied.folder / "status.json").unlink()
     assert evaluate_missing([copied.folder]) == job.DONE
-    assert [each.evaluate for each in todo] == [(4,)] * 4
+    assert [each.evaluate for each in todo] == [(Point(4),)] * 4
     shutil.rmtree(copied.checkpoints)
     capsys.readouterr()
     assert evaluate_missing([copied.folder]) == job.DONE

@@ -1,19 +1,31 @@
 """Training on one data set and evaluating on another: prompts, grades and changed data."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from compose import composed
+from rows import every
+from running import SHORT, run_here, science_of
 from test_data import config, problem, row, write
 
-from pods.runs.evaluations import EvaluationRecord
+from pods.analysis.study import IncompleteStudy
+from pods.analysis.study import load as load_study
+from pods.analysis.tables import readable, tables
+from pods.cli.main import main
+from pods.launch import job
+from pods.launch.backend import Outcome
+from pods.runs.attempts import new_attempt, recorded_changes
+from pods.runs.evaluations import EvaluationRecord, Point, is_evaluated
+from pods.runs.files import read_lines
 from pods.runs.freeze import Changed, check_unchanged, freeze
-from pods.seeding import evaluation_seed
-from pods.tasks.datasets import amc23
-from pods.tasks.load import load
+from pods.runs.store import RunStore
+from pods.seeding import evaluation_seed, evaluation_seeds
+from pods.tasks.datasets import aime24, amc23, minerva, olympiad
+from pods.tasks.load import load, load_further
 from pods.training.evaluate import already_done, evaluate, evaluation_questions
 from pods.types import Rollout, Sampling
 
@@ -246,3 +258,297 @@ def test_a_run_does_not_resume_with_another_test_file(folder, tmp_path):
     [change] = check_unchanged(store, replace(settings, allow_changed=True))
     assert change.startswith("data: ")
     assert freeze(settings).folder != store.folder
+
+
+# further test sets
+
+READ = [
+    (aime24, {"problem": "p", "answer": 204}, "204"),
+    (aime24, {"problem": "p", "answer": "025"}, "25"),
+    (aime24, {"problem": "p", "solution": r"so $\boxed{033}$."}, "33"),
+    (minerva, {"problem": "p", "solution": r"it is $\boxed{4.5e33} \mathrm{erg}$"}, "4.5e33"),
+    (minerva, {"question": "p", "answer": r"\arcsin(10/13)"}, r"\arcsin(10/13)"),
+    (olympiad, {"question": "p", "final_answer": ["$2$"], "unit": None}, "2"),
+    (olympiad, {"question": "p", "final_answer": ["$69$,$84$"]}, "69,84"),
+]
+REFUSED = [
+    (aime24, {"problem": "p", "answer": 0.5}, "the answer must be an integer, not '0.5'"),
+    (aime24, {"problem": "p"}, "`solution` is missing"),
+    (aime24, {"problem": "p", "solution": "no box"}, "the solution has no \\boxed{}"),
+    (minerva, {"problem": "p", "solution": "no box"}, "the solution has no \\boxed{}"),
+    (minerva, {"solution": r"\boxed{1}"}, "`question` is missing"),
+    (olympiad, {"question": "p", "final_answer": []}, "`final_answer` must be a list of one text"),
+    (olympiad, {"question": "p", "final_answer": [2]}, "`final_answer` must be text, not int"),
+    (olympiad, {"question": "p"}, "`final_answer` must be a list of one text"),
+]
+
+
+def test_rows_of_aime_minerva_and_olympiad_bench():
+    """The fields are those of QwenLM/Qwen2.5-Math, evaluation/data at a45202b, and of the hub."""
+
+    def read(dataset, fields, gold):
+        assert dataset.read_row(fields) == ("p", "", gold)
+
+    def refuse(dataset, fields, why):
+        with pytest.raises(ValueError) as error:
+            dataset.read_row(fields)
+        assert str(error.value) == why
+
+    every(READ, read)
+    every(REFUSED, refuse)
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "verdict"),
+    [
+        ("4.5e33", r"4.5 \times 10^{33}", "right"),
+        ("4.5e33", "4.5e33", "right"),
+        ("4.5e33", r"4.6 \times 10^{33}", "wrong"),
+        ("1e-5", "10^{-5}", "right"),
+        ("-1./3", r"-\frac13", "right"),
+        ("1.6", "1.61", "wrong"),  # no tolerance
+    ],
+)
+def test_numbers_of_minerva_may_be_given_as_mathematics(folder, text, given, verdict):
+    (folder / "sets").mkdir()
+    lines(folder / "sets", {"question": "p", "answer": text}, name="minerva.jsonl")
+    words = ("task=gsm8k", f"task.path={folder}", "model=smollm2_135m", "task.answer_format=tag")
+    keys = ("evaluation.sets=[minerva]", f"evaluation.sets_path={folder / 'sets'}")
+    settings = composed(*words, *keys)
+    task = load_further(settings, load(settings.task))["minerva"]
+    [problem] = task.test
+    answer = f"<answer>{given}</answer>"
+    assert task.test_grader.grade(answer, problem.gold).verdict == verdict
+
+
+def test_a_further_test_set_is_worded_like_the_task_and_graded_by_its_own_rules(folder, capsys):
+    sets = folder / "sets"
+    sets.mkdir()
+    trained = {"question": "What is  2 thousand, train?", "answer": 2000}
+    lines(sets, SIX, SIX, trained, {"question": "no answer"}, name="amc23.jsonl")
+    (sets / "gsm8k.jsonl").write_bytes(row(7, "test"))
+    lines(sets, {"question": "Which?", "final_answer": ["$1$, $2$"]}, name="olympiad.jsonl")
+    settings = composed(
+        "task=gsm8k", "model=smollm2_135m", f"task.path={folder}", "task.few_shot=1",
+        "evaluation.sets=[amc23,gsm8k,olympiad]", f"evaluation.sets_path={sets}",
+    )  # fmt: skip
+    task = load(settings.task)
+    further = load_further(settings, task)
+    assert list(further) == ["amc23", "gsm8k", "olympiad"]
+    [six] = further["amc23"].test
+    assert six.id == "amc23-00000" and six.gold == "6"
+    assert six.messages[:-1] == task.test[0].messages[:-1] and len(six.messages) == 4
+    why = [reason.partition(": ")[2] for reason in further["amc23"].dropped]
+    assert why == [
+        "repeats the question of row 1", "repeats the question of a training problem",
+        "`answer` is missing",
+    ]  # fmt: skip
+    assert "dropped 3 of 4 test rows: amc23.jsonl row 2: " in capsys.readouterr().out
+    numbers, maths = further["gsm8k"].test_grader, further["olympiad"].test_grader
+    assert numbers.lenient is not None and maths.lenient is None
+    form = {"tag": "<answer>%s</answer>", "hash": "#### %s", "boxed": r"\boxed{%s}"}
+    write = form[settings.task.answer_format]
+    assert numbers.grade(write % "$7,000.00", "7000").verdict == "right"
+    assert maths.grade(write % "2, 1", further["olympiad"].test[0].gold).verdict == "right"
+    assert [numbers.given(write % text) for text in ("$1,200.50", " x  y ")] == ["2401/2", "x y"]
+    assert maths.given("no answer") is None
+    lines(sets, trained, name="amc23.jsonl")
+    with pytest.raises(
+        ValueError, match=r"^evaluation.sets_path=.*: amc23.jsonl has no usable row"
+    ):
+        load_further(settings, task)
+
+
+def test_seeds_of_test_sets_differ_from_each_other():
+    seeds = [evaluation_seeds(3, 100, 1, 5, name) for name in ("", "amc23", "gsm8k")]
+    assert len({seed for of_set in seeds for seed in of_set}) == 15
+    assert seeds[1] == [evaluation_seed(3, 100, 1, q, "amc23") for q in range(5)]
+
+
+CHAINS = [("1+2+3?", 6), ("9-4+1?", 6), ("8+8-7?", 9), ("2-5+5-1?", 1), ("7+0+4?", 1)]
+SMALL = (*SHORT, "nm.n=8", "nm.m=4", "engine.max_rows=8", "evaluation.questions=4")
+
+
+def chains(folder: Path, name: str = "gsm8k") -> Path:
+    """Write chains as a further test set; evaluation.questions takes the first four."""
+    folder.mkdir(exist_ok=True)
+    answer = {"gsm8k": "so #### {}", "amc23": "{}"}[name]
+    rows = [{"question": text, "answer": answer.format(value)} for text, value in CHAINS]
+    lines(folder, *rows, name=f"{name}.jsonl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run with two further test sets, the same run with none, and the folder of the sets."""
+    folder = tmp_path_factory.mktemp("further")
+    sets = chains(chains(folder / "sets"), "amc23")
+    keys = ("evaluation.sets=[gsm8k,amc23]", f"evaluation.sets_path={sets}")
+    some = run_here(*SMALL, *keys, f"runs_dir={folder / 'some'}")
+    return some, run_here(*SMALL, f"runs_dir={folder / 'none'}"), sets
+
+
+@pytest.fixture
+def copies(runs, tmp_path):
+    """Copies of the two runs, to be changed, and the folder of the sets."""
+    made = [
+        RunStore(Path(shutil.copytree(store.folder, tmp_path / store.folder.relative_to(
+            store.folder.parents[4]
+        ))))
+        for store in runs[:2]
+    ]  # fmt: skip
+    return *made, runs[2]
+
+
+def further_files(store: RunStore) -> dict[str, bytes]:
+    folder = store.folder / "evaluations"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.glob("*/*")}
+
+
+def test_further_test_sets_change_nothing_else_of_a_run(runs):
+    some, none, _ = runs
+    assert some.folder.name == none.folder.name and science_of(some.folder) == science_of(
+        none.folder
+    )
+    assert some.data() == none.data() and further_files(none) == {}
+    assert some.status()["accuracy"] == none.status()["accuracy"]
+    for step in (0, 2, 4):
+        for name in ("gsm8k", "amc23"):
+            rows = read_lines(some.evaluation_path(step, name))
+            assert [row["question"] for row in rows] == [f"{name}-{q:05d}" for q in range(4)] * 2
+            assert is_evaluated(some, some.config(), step, 4, name)
+            for answer in rows:
+                right = str(CHAINS[int(answer["question"][-5:])][1])
+                assert answer["correct"] == (answer["answer"] == right)
+    assert some.set_data("gsm8k")["problems"] == 4
+    assert some.set_data("gsm8k")["sha256"] != some.set_data("amc23")["sha256"]
+
+
+def on(store: RunStore, sets: Path, *points: Point) -> int:
+    attempt = new_attempt(store, "reevaluations")
+    return job.execute(store.folder, attempt, evaluate=points, sets_path=str(sets))
+
+
+def test_a_finished_run_is_evaluated_on_a_further_test_set_byte_for_byte(runs, copies):
+    """In part from what an evaluation that was killed has left; its own evaluations stay."""
+    _, bare, sets = copies
+    before, whole = science_of(bare.folder), further_files(runs[0])
+    path = bare.evaluation_path(2, "amc23")
+    path.parent.mkdir()
+    text = whole["amc23/step-000002.jsonl"]
+    path.with_name(f"{path.name}.tmp").write_bytes(text[: len(text) // 2])
+    points = [Point(step, name) for step in (0, 2, 4) for name in ("gsm8k", "amc23")]
+    assert on(bare, sets, *points) == job.DONE
+    assert further_files(bare) == whole and science_of(bare.folder) == before
+    assert recorded_changes(bare) == [] and bare.config().evaluation.sets == []
+
+
+def test_a_run_makes_lost_evaluations_on_further_sets_again_before_it_is_done(runs, copies):
+    some, _, _ = copies
+    some.evaluation_path(2, "gsm8k").unlink()
+    some.evaluation_path(4, "amc23").write_bytes(b"cut off")
+    some.set_status(state="preempted")
+    assert job.execute(some.folder) == job.DONE and some.status()["state"] == "done"
+    assert further_files(some) == further_files(runs[0])
+    assert science_of(some.folder) == science_of(runs[0].folder)
+
+
+def test_only_what_is_missing_on_a_set_is_evaluated(copies, monkeypatch, capsys):
+    some, bare, sets = copies
+    todo = []
+
+    def note(jobs, at_once):
+        todo.extend(jobs)
+        return Outcome(stopped=False, exit_codes=[job.DONE])
+
+    monkeypatch.setattr("pods.cli.evaluate._evaluate", note)
+    gone = [some.evaluation_path(2, "gsm8k"), bare.evaluation_path(4)]
+    for path in gone:
+        path.unlink()
+    verb = ["evaluate", "--runs-dir"]
+    for words, store, points in (
+        ([], some, {Point(2, "gsm8k")}),
+        ([], bare, {Point(4)}),
+        (["--on", "gsm8k"], some, {Point(2, "gsm8k")}),
+        (["--on", "gsm8k", "--sets-path", str(sets)], bare, {Point(s, "gsm8k") for s in (0, 2, 4)}),
+    ):
+        todo.clear()
+        assert main([*verb, str(store.folder.parents[3]), *words]) == 0
+        [made] = todo
+        assert set(made.evaluate) == points, words
+    assert main([*verb, str(some.folder.parents[3]), "--on", "amc23"]) == 0
+    assert capsys.readouterr().out == "1 runs, 3 evaluations: nothing is missing\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--on aime", "--on=aime: must be one of gsm8k, math500, amc23, aime24, minerva, olympiad"),
+        ("--on math500 --sets-path SETS",
+         "--sets-path=SETS: must be a folder with math500.jsonl; it has amc23.jsonl, gsm8k.jsonl"),
+        ("--on math500 --sets-path nowhere",
+         "--sets-path=nowhere: must be a folder with math500.jsonl; it has no .jsonl file"),
+    ],
+)  # fmt: skip
+def test_an_unknown_set_or_absent_data_are_one_line(copies, words, line, capsys):
+    _, bare, sets = copies
+    words = words.replace("SETS", str(sets)).split()
+    assert main(["evaluate", "--runs-dir", str(bare.folder.parents[3]), *words]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"error: {line.replace('SETS', str(sets))}\n")
+
+
+def test_other_questions_of_the_same_name_are_refused(copies, tmp_path, capsys):
+    _, bare, sets = copies
+    assert on(bare, sets, Point(0, "gsm8k")) == job.DONE
+    other = tmp_path / "other"
+    other.mkdir()
+    lines(other, {"question": "3+3+3?", "answer": "#### 9"}, name="gsm8k.jsonl")
+    assert on(bare, other, Point(2, "gsm8k")) == job.FAILED
+    [report] = (bare.folder / "reevaluations").glob("002/points.jsonl")
+    [failed] = read_lines(report)
+    assert "gsm8k has 1 questions with SHA-256 " in failed["error"]
+    assert "remove that folder to evaluate on these" in failed["error"]
+
+
+def test_prompts_that_are_too_long_are_one_line_before_the_model_is_loaded(tmp_path, capsys):
+    sets = tmp_path / "sets"
+    sets.mkdir()
+    lines(sets, {"question": "1+1+" * 20 + "1?", "answer": 1}, name="amc23.jsonl")
+    keys = ("evaluation.sets=[amc23]", f"evaluation.sets_path={sets}")
+    store = freeze(composed(*SMALL, *keys, f"runs_dir={tmp_path / 'runs'}"))
+    assert job.execute(store.folder) == job.FAILED
+    error = store.status()["error"]
+    assert error == "ValueError: sampling.max_prompt_tokens=32: none of the 1 amc23 prompts fits"
+    assert not store.checkpoints.exists() and not store.data_path.exists()
+
+
+def test_tables_have_each_set_and_miss_only_what_the_config_asks_for(copies):
+    some, bare, sets = copies
+    study = load_study(some.folder.parents[2], [some.folder])
+    assert study.further_sets == ["amc23", "gsm8k"]
+    found, shown = study.on("gsm8k"), tables(study).summary.iloc[0]
+    assert found.step.tolist() == [0, 2, 4]
+    rows = read_lines(some.evaluation_path(4, "gsm8k"))
+    right = [[row["correct"] for row in rows[q::4]] for q in range(4)]
+    assert found.accuracy.iloc[-1] == sum(map(sum, right)) / 8 == shown["gsm8k/accuracy"]
+    assert found["pass@2"].iloc[-1] == sum(map(any, right)) / 4 == shown["gsm8k/pass@2"]
+    votes = [row["answer"] is not None for row in rows]
+    assert all(votes)  # then a vote of two is a tie or unanimous, and its mean is the accuracy
+    assert found["maj@2"].iloc[-1] == found.accuracy.iloc[-1]
+    assert {"pass@2", "gsm8k", "gsm8k pass@2", "amc23 maj@2"} <= set(
+        readable(tables(study).summary)
+    )
+    with pytest.raises(
+        ValueError, match=r"^test set math500: study .* has no evaluation: amc23, g"
+    ):
+        study.on("math500")
+    some.evaluation_path(2, "gsm8k").unlink()
+    with pytest.raises(IncompleteStudy, match=r"step 2 on gsm8k: no evaluation$"):
+        load_study(some.folder.parents[2], [some.folder])
+    study = load_study(some.folder.parents[2], [some.folder], allow_missing=True)
+    assert study.runs.complete.tolist() == [True] and study.on("gsm8k").step.tolist() == [0, 4]
+    assert on(bare, sets, Point(2, "gsm8k")) == job.DONE
+    study = load_study(bare.folder.parents[2], [bare.folder])
+    assert study.missing == [] and study.on("gsm8k").step.tolist() == [2]
+    assert "gsm8k" not in readable(tables(study).summary)  # nothing at the end of the run

@@ -5,7 +5,9 @@ import subprocess
 import pytest
 
 from pods.cli import fetch
-from pods.cli.fetch import COMMIT, published
+from pods.cli.fetch import CODE, COMMIT, RECIPE, published
+
+PYTHON = 'import re\nSYSTEM_PROMPT_BASE = "no"\nSYSTEM_PROMPT_INSTRUCT = \\\n"""\nGo.\nÄ\n"""\n'
 
 
 def git(folder, *words):
@@ -25,6 +27,9 @@ def origin(tmp_path):
     git(folder, "config", "uploadpack.allowAnySHA1InWant", "true")
     (folder / "LICENSE").write_text("a licence\n")
     (folder / "train.py").write_text("print(1)\n")
+    for file, text in ((CODE, PYTHON), (RECIPE, 'system_prompt: "a\\n<think>"\nbeta: 0.0\n')):
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text(text)
     (folder / "results" / "a.json").write_bytes(b"{}\r\n")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "-m", "one")
@@ -48,6 +53,8 @@ def test_only_the_logs_of_the_pinned_commit_are_fetched(origin, tmp_path):
         published(home / "published", *origin)
         assert contents(home) == {
             "published/LICENSE": b"a licence\n",
+            "published/prompts/instruct.txt": "\nGo.\nÄ\n".encode(),
+            "published/prompts/open_r1.txt": b"a\n<think>",
             "published/results/a.json": b"{}\r\n",
         }
 
@@ -72,6 +79,13 @@ def test_a_failed_fetch_leaves_nothing_new_and_says_what_to_do(
         published(home / "published", url, commit)
     assert "\n" not in str(caught.value)
     assert contents(home) == before and [path.name for path in home.iterdir()] == ["published"]
+
+
+def test_a_release_without_a_system_message_leaves_nothing(origin, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch, "CODE", "train.py")
+    with pytest.raises(ValueError, match=r"train\.py has no system message$"):
+        published(tmp_path / "published", *origin)
+    assert not (tmp_path / "published").exists()
 
 
 def test_a_branch_is_refused(origin, tmp_path):

@@ -22,7 +22,7 @@ OTHER = {
     type(None): lambda v: 7,
 }  # fmt: skip
 SCIENCE = [name for name, (_, key) in leaves().items() if not key.operational]
-PLACES = {"task.path", "task.test_path", "model.path", "model.hub"}
+PLACES = {"task.path", "task.test_path", "task.system", "model.path", "model.hub"}
 
 
 def edit(store: RunStore, name: str, change) -> None:
@@ -56,11 +56,13 @@ def test_an_edited_science_key_is_refused_with_its_values(tmp_path):
 
 
 OPERATIONAL = {
-    "study": "other", "arm": "pods", "runs_dir": None, "retry": "failed", "allow_changed": True,
-    "dry_run": None, "watchdog_seconds": 999.0, "rollouts_every_steps": None, "task.workers": 1,
+    "study": "other", "arm": "pods", "reproduction": None, "runs_dir": None,
+    "retry": "failed", "allow_changed": True, "dry_run": None, "watchdog_seconds": 999.0,
+    "rollouts_every_steps": None, "task.workers": 1,
     "update.nonfinite_limit": 9, "hardware.name": "other", "hardware.processes": None,
     "engine.min_kept": 0.5, "engine.gap_bound": 0.5, "engine.gap_limit": 9,
     "tracking.wandb": None, "tracking.project": "other", "tracking.entity": "other",
+    "evaluation.sets": None, "evaluation.sets_path": None,
     "launch.on": None, "launch.jobs": 1, "launch.fork_server": False,
 }  # fmt: skip
 """Another value for each operational key; None: it cannot differ in such a run, since it decides
@@ -102,6 +104,18 @@ def test_data_that_were_edited_are_refused(tmp_path):
     assert check_unchanged(store, config) == []
     (data / "test.jsonl").write_text('{"question": "q", "answer": "#### 2"}\n')
     with pytest.raises(Changed, match=r"data: \['.*'\] -> \['.*'\]"):
+        check_unchanged(store, config)
+
+
+def test_a_system_message_that_was_edited_is_refused(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text("a")
+    config = composed("task=gsm8k", "model=smollm2_135m", f"task.system={file}",
+                      f"runs_dir={tmp_path}")  # fmt: skip
+    store = freeze(config)
+    assert check_unchanged(store, config) == []
+    file.write_text("b")
+    with pytest.raises(Changed, match=r"system message: .* -> "):
         check_unchanged(store, config)
 
 

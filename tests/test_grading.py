@@ -9,6 +9,7 @@ import time
 from functools import cache
 from pathlib import Path
 
+import needs
 import pytest
 from compose import composed
 from hypothesis import given
@@ -24,7 +25,7 @@ from pods.tasks.grading.answers import (
     well_formed,
 )
 from pods.tasks.grading.lenient import lenient
-from pods.tasks.rewards import number_grader
+from pods.tasks.rewards import number_grader, punish_overlong
 from pods.types import Parts
 
 GOOD = "<think>\n6 * 3\n</think>\n<answer>\n18\n</answer>"
@@ -141,12 +142,67 @@ def test_the_parts_of_each_reward(format_reward, right, wrong, bare):
     # bare has no think block: not the form, and two of four tags, none on a line of its own
     def parts(completion, gold):
         graded = grade(completion, gold, format_reward=format_reward)
-        assert graded.reward == pytest.approx(sum(graded.parts))
-        return graded.parts
+        assert graded.reward == pytest.approx(sum(graded.parts)) and graded.parts.overlong == 0
+        return graded.parts[:3]
 
     assert parts(GOOD, "18") == pytest.approx(right)
     assert parts(GOOD, "19") == pytest.approx(wrong)
     assert parts("<answer>18</answer>", "18") == pytest.approx(bare)
+
+
+@pytest.mark.parametrize(
+    ("length", "loses"), [(1, 0), (16_384, 0), (17_408, 0.25), (18_432, 0.5), (20_480, 1)]
+)
+def test_a_completion_that_is_almost_too_long_loses_what_dapo_says(length, loses):
+    """arXiv:2503.14476, section 3.4: 16,384 tokens are free, and the next 4,096 are punished."""
+    graded = grade(GOOD, "18", format_reward="none")
+    buffer = task(overlong_tokens=4096, overlong_penalty=1.0)
+    punished = punish_overlong(buffer, graded, length, limit=20_480)
+    assert punished == dataclasses.replace(graded, parts=Parts(1.0, overlong=-loses))
+    assert punished.reward == 1 - loses and punished.rewarded
+    third = dataclasses.replace(buffer, overlong_penalty=0.3)
+    assert punish_overlong(third, graded, length, 20_480).reward == pytest.approx(1 - 0.3 * loses)
+    assert punish_overlong(task(), graded, length, 20_480) is graded
+
+
+LATEX = [  # whether open-r1's reward accepts it for 18: it wants LaTeX, in a box or after "answer"
+    (GOOD, False),
+    ("18", False),
+    ("It is 18, [18], or so.", False),
+    ("so $18$", False),
+    ("<answer>$18</answer>", False),
+    ("\\boxed{17}", False),
+    ("\\boxed{18}, no, \\boxed{17}", False),
+    ("\\boxed{18}", True),
+    ("so $\\boxed{18}$ apples", True),
+    ("the answer is $18$.", True),
+    ("<answer>\n\\(18\\)\n</answer>", True),
+    ("<answer>\\frac{36}{2}</answer>", True),
+    ("answer: $x=18$", True),
+    ("\\boxed{18 \\text{ apples}}", True),
+]
+
+
+@cache
+def latex_grader():
+    needs.module("math_verify")
+    return number_grader(task(grader="latex", format_reward="none", workers=1))
+
+
+@pytest.mark.parametrize(("completion", "right"), LATEX)
+def test_only_latex_is_rewarded_by_the_verdict_of_the_runs_on_eight_gpus(completion, right):
+    grader = latex_grader()
+    graded = grader.grade(completion, "18")
+    assert (graded.reward, graded.rewarded) == (float(right), right)
+    assert graded.verdict == grade(completion, "18").verdict  # ours stays in the record
+    assert grader.lenient(completion, "18") is right
+
+
+def test_the_latex_verdict_never_raises_and_ends():
+    grade_one = latex_grader().grade
+    for text in ("answer $" + "{" * 3000, "\\boxed{" * 500, "answer $9^{9^{9^{9}}}$", "$" * 200_000,
+                 "answer $\\int_0^1 x$", "\\boxed{\ud800}", ""):  # fmt: skip
+        assert grade_one(text, "18").reward == 0
 
 
 def test_two_texts_that_are_not_numbers_are_not_equal():

@@ -38,7 +38,7 @@ def study(tmp_path_factory) -> Path:
 
 def named(run: Path, questions: list[str]) -> str:
     """Everything that is wrong with one run."""
-    return "\n".join(map(str, problems(open_run(run), "run", questions)))
+    return "\n".join(map(str, problems(open_run(run), "run", {"": questions})))
 
 
 def test_a_complete_study_has_no_problem(study):

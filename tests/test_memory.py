@@ -110,7 +110,7 @@ def test_the_plan_of_an_update_matches_what_torch_keeps(tuning):
         Rollout(PROMPT, (3,) * 32, np.zeros(32, np.float32), "", True) for _ in range(count)
     ]
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        update(Context(policy, config), optimizer, rollouts, np.ones(count), 1)
+        update(Context(policy, config), optimizer, rollouts, np.ones(count), [count], 1)
     # the heap of a CPU was seen to hold up to 1.75 times as much
     assert 1.0 <= held["activations"] / 1.75 / sum(saved.values()) <= 1.1
     gradients = sum(p.nbytes for p in trained_weights(optimizer))

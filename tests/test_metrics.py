@@ -16,7 +16,7 @@ from pods.types import Grade, Group, Parts, Problem, Rollout
 
 STATS = UpdateStats(
     loss=0.5, grad_norm=1.5, clip_fraction=0.25, kl=0.125, logprob_gap=0.0625,
-    logprob_gap_mean=0.03125, importance_mean=0.875, importance_cut=0.75, lr=0.001,
+    logprob_gap_mean=0.03125, importance_mean=0.875, importance_cut=0.75, entropy=0.375, lr=0.001,
 )  # fmt: skip
 UNIFORM = Uniform(8)
 SECONDS = {"generate": 2.0, "reward": 0.25, "select": 0.125, "update": 1.0, "sync": 0.5}
@@ -111,6 +111,7 @@ LINE = {
     "logprob_gap_mean": 0.03125,
     "importance_mean": 0.875,
     "importance_cut": 0.75,
+    "entropy": 0.375,
     "lr": 0.001,
     "kept_projection": 0.96875,
     "kept": [[0, 2], [0, 1], [0, 2], [2, 3], [0, 3]],
@@ -183,8 +184,8 @@ def test_the_line_of_a_step_that_was_not_applied_has_no_numbers_that_json_lacks(
 ROW = {
     "problem": "a", "group": 0, "question": "a?", "completion": "a2", "reward": 0.0,
     "verdict": "none", "correct": False, "format": False, "reward/correct": 0.0,
-    "reward/format": 0.0, "reward/tags": 0.0, "length": 8, "finished": False, "kept": True,
-    "trained": True, "advantage": -0.5,
+    "reward/format": 0.0, "reward/tags": 0.0, "reward/overlong": 0.0, "length": 8,
+    "finished": False, "kept": True, "trained": True, "advantage": -0.5,
 }  # fmt: skip
 
 

@@ -114,7 +114,7 @@ def replayed(kept) -> str:
     optimizer = make_optimizer(policy, config.update)
     restore_optimizer(optimizer, kept / "optimizer.safetensors")
     with pytest.raises(FloatingPointError) as caught:
-        update(Context(policy, config), optimizer, rollouts, advantages, 6)
+        update(Context(policy, config), optimizer, rollouts, advantages, [len(rollouts)], 6)
     return str(caught.value)
 
 

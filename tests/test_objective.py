@@ -123,7 +123,7 @@ def test_one_step_of_an_arm_by_hand(overrides, rewards, lengths, gradients, loss
     kept = keep(find_rule(config.sampler.rule), group, config.nm.m, np.random.default_rng(0))
     scaled = advantages(group.rewards, kept, **vars(config.advantage))
     tokens = torch.from_numpy(group.lengths[kept])
-    weights = token_weights(tokens, config.update.aggregation, 32)
+    weights = token_weights(tokens, torch.zeros_like(tokens), config.update.aggregation, 32)
     logprobs = torch.full((int(tokens.sum()),), -1.0, dtype=torch.float64, requires_grad=True)
     total = policy_loss(
         logprobs, logprobs.detach(), torch.from_numpy(scaled).repeat_interleave(tokens),
@@ -138,16 +138,29 @@ def test_one_step_of_an_arm_by_hand(overrides, rewards, lengths, gradients, loss
 @pytest.mark.parametrize(
     ("aggregation", "expected"),
     [
-        ("sequence_mean", [1 / 2 / 1, 1 / 2 / 3]),
-        ("token_mean", [1 / 4, 1 / 4]),
-        ("dr_grpo", [1 / 2 / 8, 1 / 2 / 8]),
+        ("sequence_mean", [1 / 3 / 1, 1 / 3 / 3, 1 / 3 / 4]),
+        ("token_mean", [1 / 8, 1 / 8, 1 / 8]),
+        ("group_token_mean", [1 / 2 / 4, 1 / 2 / 4, 1 / 2 / 4]),
+        ("dr_grpo", [1 / 3 / 8, 1 / 3 / 8, 1 / 3 / 8]),
     ],
 )
 def test_token_weights(aggregation, expected):
-    assert token_weights(torch.tensor([1, 3]), aggregation, 8).tolist() == pytest.approx(expected)
+    assert token_weights(
+        torch.tensor([1, 3, 4]), torch.tensor([5, 5, 9]), aggregation, 8
+    ).tolist() == pytest.approx(expected)
 
 
-def loss_and_gradient(ratio, advantage, low=0.2, high=0.2):
+def test_a_group_token_mean_is_the_mean_of_the_groups_token_means():
+    """As torch averages each group's tokens by itself: 1 and 3 tokens, 2 and 2, 5."""
+    lengths, groups = torch.tensor([1, 2, 3, 2, 5]), torch.tensor([7, 9, 7, 9, 8])
+    terms = torch.randn(13, generator=torch.Generator().manual_seed(0))
+    weights = token_weights(lengths, groups, "group_token_mean", 8).repeat_interleave(lengths)
+    of_token = groups.repeat_interleave(lengths)
+    means = [terms[of_token == group].mean() for group in (7, 8, 9)]
+    assert (weights * terms).sum().item() == pytest.approx(torch.stack(means).mean().item())
+
+
+def loss_and_gradient(ratio, advantage, low=0.2, high=0.2, dual=None):
     logprob = torch.tensor([np.log(ratio)], dtype=torch.float64, requires_grad=True)
     loss = policy_loss(
         logprob,
@@ -156,6 +169,7 @@ def loss_and_gradient(ratio, advantage, low=0.2, high=0.2):
         torch.ones(1, dtype=torch.float64),
         clip_low=low,
         clip_high=high,
+        dual_clip=dual,
     )
     loss.total.backward()
     return loss.total.item(), logprob.grad.item(), loss.clipped.item()
@@ -176,6 +190,32 @@ def loss_and_gradient(ratio, advantage, low=0.2, high=0.2):
 def test_clipped_loss_and_its_gradient(ratio, advantage, high, loss, gradient, clipped):
     found = loss_and_gradient(ratio, advantage, high=high)
     assert found == (pytest.approx(loss), pytest.approx(gradient, abs=1e-12), clipped)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "gradient", "clipped"),
+    [
+        (2.9, -2.0, 5.8, 5.8, 0),  # below the bound of 3 |A|
+        (4.0, -2.0, 6.0, 0.0, 1),  # held at 3 |A|
+        (4.0, 2.0, -2.4, 0.0, 1),  # a good one has only PPO's own clip
+        (0.5, -2.0, 1.6, 0.0, 1),
+    ],
+)
+def test_dual_clip_bounds_the_loss_of_a_bad_completion(ratio, advantage, loss, gradient, clipped):
+    found = loss_and_gradient(ratio, advantage, dual=3.0)
+    assert found == (pytest.approx(loss), pytest.approx(gradient, abs=1e-12), clipped)
+
+
+def test_the_entropy_bonus_is_weighted_like_the_surrogate():
+    entropy = torch.tensor([0.5, 1.5], requires_grad=True)
+    zeros, weights = torch.zeros(2), torch.tensor([0.25, 0.75])
+    loss = policy_loss(
+        zeros, zeros, zeros, weights, clip_low=0.2, clip_high=0.2,
+        entropy_beta=0.1, entropy=entropy,
+    )  # fmt: skip
+    loss.total.backward()
+    assert loss.total.item() == pytest.approx(-0.1 * (0.25 * 0.5 + 0.75 * 1.5))
+    assert entropy.grad.tolist() == pytest.approx([-0.025, -0.075])
 
 
 def test_kl_term():

@@ -58,10 +58,17 @@ def plain(policy, rollout, temperature):
     return torch.stack([logprobs[t - 1, ids[0, t]] for t in range(start, ids.shape[1])])
 
 
+def plain_entropy(policy, rollout, temperature):
+    """The entropy before each token of one sequence, by torch.distributions on all logits."""
+    ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
+    logits = policy(ids).logits[0, len(rollout.prompt_ids) - 1 : -1, :VOCABULARY] / temperature
+    return torch.distributions.Categorical(logits=logits).entropy()
+
+
 def gradients(policy, value):
     """The gradient of a function of the log-probs that has a different slope at each."""
     policy.zero_grad()
-    (value * torch.linspace(-1, 2, len(value))).sum().backward()
+    (value * torch.linspace(-1, 2, len(value))).sum().backward(retain_graph=True)
     return {name: p.grad for name, p in policy.named_parameters() if p.requires_grad}
 
 
@@ -75,8 +82,12 @@ def test_packed_and_chunked_equals_each_sequence_alone(
     monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", chunk)
     monkeypatch.setattr(attention, "PADDING", padding)
     policy = model(dtype, frozen)
-    packed = logprobs.token_logprobs(
-        policy, pack(rollouts(), BY_PROMPT), temperature=0.7, vocabulary=VOCABULARY
+    packed, entropy = logprobs.token_logprobs(
+        policy,
+        pack(rollouts(), BY_PROMPT),
+        temperature=0.7,
+        vocabulary=VOCABULARY,
+        entropy_gradient=True,
     )
     policy.config._attn_implementation = "sdpa"
     expected = torch.cat([plain(policy, rollout, 0.7) for rollout in rollouts()])
@@ -84,12 +95,17 @@ def test_packed_and_chunked_equals_each_sequence_alone(
     assert torch.allclose(
         packed, expected, rtol=0, atol=bound * expected.detach().abs().max().item()
     )
-    mine, theirs = gradients(policy, packed), gradients(policy, expected)
-    largest = max(float(gradient.abs().max()) for gradient in theirs.values())
-    assert largest > 1
-    for name, gradient in theirs.items():
-        assert torch.allclose(mine[name], gradient, rtol=0, atol=bound * largest), name
-    assert ("lm_head.weight" in mine) != frozen
+    entropies = torch.cat([plain_entropy(policy, rollout, 0.7) for rollout in rollouts()])
+    assert torch.allclose(entropy, entropies, rtol=0, atol=10 * bound)
+    factor = torch.linspace(0.5, 2, len(entropy), dtype=dtype)
+    both = packed + factor * entropy, expected + factor * entropies
+    for one, other in ((packed, expected), (factor * entropy, factor * entropies), both):
+        mine, theirs = gradients(policy, one), gradients(policy, other)
+        largest = max(float(gradient.abs().max()) for gradient in theirs.values())
+        assert largest > 1
+        for name, gradient in theirs.items():
+            assert torch.allclose(mine[name], gradient, rtol=0, atol=bound * largest), name
+        assert ("lm_head.weight" in mine) != frozen
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -103,7 +119,7 @@ def test_no_array_of_all_tokens_and_all_ids_is_made(frozen, monkeypatch):
     policy, batch = model(torch.float32, frozen), pack(rollouts(), BY_PROMPT)
     logprobs.token_logprobs(
         policy, batch, temperature=1.0, vocabulary=VOCABULARY
-    ).sum().backward()  # fmt: skip
+    ).logprobs.sum().backward()  # fmt: skip
     assert max(rows) == 2
     assert sum(rows) == len(batch.targets) * (1 if frozen else 2)  # frozen: logits made only once
 

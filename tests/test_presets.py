@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,22 @@ import yaml
 from compose import ROOT, composed
 from running import SHORT
 
+from pods.analysis.series_names import series_names
 from pods.config.checks import validate
 from pods.config.schema import Config
 from pods.launch import job
 from pods.method.rules import RULES
 from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
-from pods.runs.identity import fingerprint, identity
+from pods.runs.identity import fingerprint, identity, identity_keys
 
 pytestmark = pytest.mark.xdist_group("presets")  # the two files compose the same jobs
 PRESETS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
 FOLDERS = {path.name for path in (ROOT / "experiments").iterdir() if path.is_dir()}
 PUBLISHED = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/published.csv"))
 LOSS = ("aggregation", "clip_low", "clip_high", "kl_beta", "schedule", "warmup_steps",
-        "schedule_steps")  # fmt: skip
+        "schedule_steps", "warmup_from_zero", "dual_clip", "entropy_beta",
+        "logprob_temperature")  # fmt: skip
 
 
 def jobs(preset: str) -> Iterator[tuple[str, ...]]:
@@ -54,8 +57,21 @@ def published(preset: str) -> list[list[str]]:
     return table(ROOT / "experiments" / preset / "published.csv")
 
 
+CELLS_HEADER, *PUBLISHED_CELLS = table(ROOT / "tests/published_presets.csv")
 SIZED = [preset for preset in PUBLISHED if {"arm", "m"} & {*published(preset)[0]}]
 PARTLY = ("rules", "gsm8k_h100x8", "gsm8k_a100x8")  # some of their arms are unpublished
+
+
+@pytest.fixture(autouse=True, scope="module")
+def prompts(tmp_path_factory):
+    """Put files where `pods fetch published` leaves the authors' system messages."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "published/prompts").mkdir(parents=True)
+    for name in ("instruct.txt", "open_r1.txt"):
+        (home / "published/prompts" / name).write_text(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PODS_HOME", str(home))
+        yield
 
 
 @cache
@@ -114,10 +130,16 @@ def test_the_arms_of_every_preset_train(tmp_path, monkeypatch):
         assert [line["step"] for line in read_lines(folder / "metrics.jsonl")] == [1, 2]
 
 
-@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"gsm8k_smollm2_cpu"}))
+SMOLLM2 = {"gsm8k_smollm2_cpu", "deviations_smollm2"}  # they set format and lengths for it
+SHORTER = ("sampling.max_prompt_tokens=32", "sampling.max_completion_tokens=32")
+TRIED = {"mopps_math": SHORTER, "dapo_math": ("task.overlong_tokens=null",)}
+"""What else some presets need on the embedded task, because they set lengths themselves."""
+
+
+@pytest.mark.parametrize("preset", sorted(set(PRESETS) - SMOLLM2))
 def test_a_preset_can_be_tried_on_the_embedded_task(preset):
-    """Only gsm8k_smollm2_cpu also needs `sampling.max_completion_tokens=32`."""
     overrides = ("model=tiny", "task=chainsum", "hardware=cpu", "engine=transformers")
+    overrides += TRIED.get(preset, ())
     config = composed(f"experiment={preset}", *overrides, *next(jobs(preset)))
     assert (config.model.name, config.task.name, config.hardware.device) == (
         "tiny", "chainsum", "cpu",
@@ -147,7 +169,9 @@ def test_on_one_gpu_a_step_is_one_group_of_one_prompt():
     """The authors' trainer takes a step after each prompt."""
     for preset in PRESETS:
         if preset.endswith(("_l40s", "_l40s_v1", "_scaling", "rules")):
-            assert sizes(preset, "prompts", "groups") == {("1", "1")}, preset
+            wide = {("grpo_wide", "4", "1")} if preset == "rules" else set()
+            found = sizes(preset, "arm", "prompts", "groups")
+            assert {size[1:] for size in found - wide} == {("1", "1")} and wide <= found, preset
 
 
 # the authors' names of their runs: p prompts per step, ga groups of n per prompt, m of n kept
@@ -198,6 +222,85 @@ def test_the_runs_that_ablations_share_are_the_same_runs():
         for preset in ("gsm8k_l40s", "n_scaling", "m_scaling", "rules")
     }  # fmt: skip
     assert len(set.union(*pods.values())) == 1 and all(pods.values())
+    grpo = {
+        fingerprint(identity(config))
+        for preset in ("gsm8k_l40s", "n_scaling")
+        for config in first_seed(preset).values()
+        if (config.nm.n, config.nm.m) == (16, 16)
+    }
+    assert len(grpo) == 1  # 16→16 is GRPO, whatever rule keeps all
+
+
+CELLS = [dict(zip(CELLS_HEADER, cell, strict=True)) for cell in PUBLISHED_CELLS]
+
+
+@pytest.mark.parametrize("preset", sorted({cell["preset"] for cell in CELLS}))
+def test_a_preset_has_the_values_of_the_authors_files(preset):
+    """published_presets.csv names file and line of each value."""
+    differing, compared = [], 0
+    for cell in (cell for cell in CELLS if cell["preset"] == preset):
+        for config in first_seed(preset).values():
+            if cell["arm"] in ("", config.arm):
+                ours, theirs = attrgetter(cell["key"])(config), yaml.safe_load(cell["value"])
+                differing += [] if ours == theirs else [(cell, ours)]
+                compared += 1
+    assert differing == [] and compared >= 8
+
+
+UNTEMPERED = {"update.logprob_temperature": "one"}
+LENIENT = {"task.grader": "lenient", **UNTEMPERED}
+LATEX = {"task.grader": "latex", "update.aggregation": "group_token_mean",
+         "update.warmup_from_zero": True}  # fmt: skip
+FAITHFUL = {  # what differs from reproduction=ours, besides the system message
+    "gsm8k_l40s": LENIENT, "gsm8k_l40s_v1": LENIENT, "rules": LENIENT, "n_scaling": LENIENT,
+    "m_scaling": LENIENT, "llama_l40s": LENIENT, "math_l40s": UNTEMPERED,
+    "gsm8k_h100x8": LATEX, "gsm8k_a100x8": LATEX,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("preset", FAITHFUL)
+def test_faithful_presets_differ_from_ours_as_the_authors_code_does(preset):
+    [job, *_] = first_seed(preset)
+    ours, faithful = (
+        composed(f"experiment={preset}", *job, f"reproduction={mode}", "dry_run=true")
+        for mode in ("ours", "faithful")
+    )
+    file = "open_r1.txt" if preset.endswith("x8") else "instruct.txt"
+    assert faithful.task.system.endswith(f"/published/prompts/{file}")
+    before, after = identity_keys(ours), identity_keys(faithful)
+    assert {key: after[key] for key in after if after[key] != before[key]} == FAITHFUL[preset]
+    assert faithful.reproduction == "faithful" and ours == first_seed(preset)[job]
+
+
+def names(*runs):
+    configs = [composed(*words, "dry_run=true") for words in runs]
+    return series_names([(config, identity(config)) for config in configs])
+
+
+def test_curves_of_the_two_modes_have_short_names_and_other_differences_are_named():
+    job = ("experiment=gsm8k_l40s", "arm=pods")
+    modes = ((*job, "reproduction=ours"), (*job, "reproduction=faithful"))
+    assert names(*modes) == ["pods 64→16", "pods faithful 64→16"]
+    words = ("task.grader=exact", "task.grader=lenient")
+    assert names(*((*mode, word) for mode in modes for word in words)) == [
+        f"pods{mode} 64→16, {word}" for mode in ("", " faithful") for word in words
+    ]
+    assert names(modes[1], (*job, "update.lr=1e-5")) == [
+        "pods faithful 64→16, update.lr=5e-06", "pods 64→16, update.lr=1e-05",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("preset", ["quickstart", "greso_math"])
+def test_presets_of_other_papers_have_no_faithful_form_of_the_pods_authors(preset):
+    with pytest.raises(ValueError, match=r"^reproduction=faithful: must be ours for this task"):
+        composed(f"experiment={preset}", "reproduction=faithful", "dry_run=true")
+
+
+def test_every_published_value_has_a_source_at_a_commit():
+    assert {cell["source"].partition(":")[0] for cell in CELLS} == {
+        "pods", "greso", "mopps", "verl", "arXiv",
+    }  # fmt: skip
+    assert {"mopps_math", "greso_math", "dapo_math"} < {cell["preset"] for cell in CELLS}
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -247,6 +247,8 @@ def test_no_published_step_is_below_its_lower_bound(preset):
 def test_answers_of_an_evaluation():
     assert evaluated_answers(composed("experiment=gsm8k_l40s", "dry_run=true")) == 6595
     assert evaluated_answers(composed("evaluation.questions=7", "evaluation.repeats=2")) == 14
+    further = ("evaluation.sets=[amc23,aime24]", "evaluation.questions=35")  # 35, 35 and 30
+    assert evaluated_answers(composed("experiment=gsm8k_l40s", "dry_run=true", *further)) == 500
 
 
 def test_the_report_names_its_sources_and_what_is_not_known():

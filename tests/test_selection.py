@@ -368,6 +368,22 @@ def test_the_group_filter_goes_by_the_metric_of_the_config(metric, trained):
     assert sum(group.trained for group in step.groups) == trained == 2 * len(updates)
 
 
+def test_what_is_right_in_training_is_what_the_reward_says(monkeypatch):
+    """Where the authors' verdict gives the reward, our stricter one does not decide the rest."""
+    from test_train import TASK, loop
+
+    monkeypatch.setattr(prompt_order, "_permutation", Order())
+    grader = Grader(lambda text, gold: Grade("none", True, Parts(float(text))))
+    loose = replace(TASK, train_grader=grader)
+    made, _ = loop("group_filter=skip", "group_filter.metric=correct", "prompts=mopps",
+                   "prompts.mopps.candidates=1", "prompts_per_step=2")  # fmt: skip
+    step = replace(made, task=loose).step(1, start(made.config.prompts))
+    assert {group.problem_index: group.trained for group in step.groups} == {0: True, 1: False}
+    assert step.selector.posteriors == {"0": (3.0, 3.0), "1": (1.0, 5.0)}  # 2 of 4, and 0 of 4
+    line = metrics(step)
+    assert (line["correct"], line["reward"], line["none_right_fraction"]) == (0.0, 0.25, 0.5)
+
+
 def test_greso_starts_from_the_chances_of_the_config():
     words = ("prompts=greso", "prompts.greso.p_easy=0.25", "prompts.greso.p_hard=0.75")
     assert start(composed(*words).prompts) == Greso(p_easy=0.25, p_hard=0.75)

@@ -37,7 +37,7 @@ BY_HAND = ("-m", "torch.distributed.run", "--standalone")
 SCRIPT = Path(__file__).with_name("several.py")
 STEPS = ("budget.train_seconds=null", "budget.max_steps=5", "update.micro_batch_tokens=300",
          "nm.n=16", "nm.m=8")  # fmt: skip
-OFF_POLICY = ("update.epochs=2", "update.minibatches=3", "update.kl_beta=0.1")
+OFF_POLICY = ("update.epochs=2", "update.minibatches=2", "update.kl_beta=0.1")
 WAYS = {
     "all weights": (2, (), 1e-5),
     "all weights of four": (4, ("prompts_per_step=4",), 1e-5),
@@ -350,10 +350,10 @@ if os.environ.get("RANK") == "1":
 
     update = Worker.update
 
-    def broken(worker, rollouts, advantages, step):
+    def broken(worker, rollouts, advantages, sizes, step):
         if step == 2:
             raise MemoryError("injected")
-        return update(worker, rollouts, advantages, step)
+        return update(worker, rollouts, advantages, sizes, step)
 
     Worker.update = broken
 """

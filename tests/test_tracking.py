@@ -180,16 +180,43 @@ def test_rows_by_hand():
     fields = ("correct", "format", "length", "verdict")
     answers = [(True, True, 3, "right"), (False, True, 6, "timeout"), (False, False, 9, "none")]
     found = [dict(zip(fields, answer, strict=True), lenient=None) for answer in answers]
-    row = evaluation_row(4, 2.5, found)
+    row = evaluation_row(4, 2.5, found, {})
     means = {
         "step": 4, "train_seconds": 2.5, "eval/accuracy": 1 / 3, "eval/format": 2 / 3,
         "eval/length": 6.0, "eval/timeouts": 1 / 3,
     }  # fmt: skip
     assert row.position == 9 and row.values == means
     graded = [{**record, "lenient": k < 2} for k, record in enumerate(found)]
-    assert evaluation_row(4, 2.5, graded).values == {**means, "eval/lenient": 2 / 3}
+    assert evaluation_row(4, 2.5, graded, {}).values == {**means, "eval/lenient": 2 / 3}
     whole = [{**record, "correct": True, "verdict": "right"} for record in graded]
-    assert evaluation_row(4, 2.5, whole).values["eval/timeouts"] == 0  # always there
+    assert evaluation_row(4, 2.5, whole, {}).values["eval/timeouts"] == 0  # always there
+    assert evaluation_row(4, 2.5, found, {"amc23": whole[:1] + found[1:]}).values == {
+        **means, "eval/amc23/accuracy": 1 / 3
+    }  # fmt: skip
+
+
+def test_an_evaluation_waits_for_the_further_test_sets_that_are_asked_for(tmp_path):
+    """Whatever else is there is sent too; answers with the seeds of another set do not count."""
+    (tmp_path / "amc23.jsonl").touch()
+    store = start(tmp_path, "evaluation.sets=[amc23]", f"evaluation.sets_path={tmp_path}")
+    train(store, 1, 4)
+    for name, wrong, steps in (("amc23", "", (0, 2)), ("gsm8k", "", (2,)), ("amc23", "x", (4,))):
+        for step in steps:
+            path = store.evaluation_path(step, name)
+            path.parent.mkdir(exist_ok=True)
+            append(path, [
+                {**row, "seed": evaluation_seed(0, step, row["repeat"], k % 4, name + wrong),
+                 "answer": None}
+                for k, row in enumerate(read_lines(store.evaluation_path(step)))
+            ])  # fmt: skip
+    store.set_status(state="done", step=4)
+    history = read_history(store.config(), store)
+    assert history.gaps == {9: "the evaluation of step 4 is not complete"}
+    found = {row.position: row.values for row in history.rows if row.position % 2}
+    assert found[1]["eval/amc23/accuracy"] == 1 / 8 and "eval/gsm8k/accuracy" not in found[1]
+    assert found[5]["eval/amc23/accuracy"] == found[5]["eval/gsm8k/accuracy"] == 2 / 8
+    rows, gap = history.after(0)
+    assert [row.position for row in rows] == [1, 2, 4, 5, 6, 8] and gap == history.gaps[9]
 
 
 def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):

@@ -60,9 +60,10 @@ def loop(*overrides, seconds=0.5):
 
     updates = []
 
-    def update(rollouts, advantages, step):
+    def update(rollouts, advantages, sizes, step):
+        assert sum(sizes) == len(rollouts) and set(sizes) == {config.nm.m}
         updates.append((rollouts, advantages, step))
-        return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1e-4)
+        return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.5, 1e-4)
 
     config = composed("nm.n=4", "nm.m=2", "prompts_per_step=2", *overrides)
     made = TrainingLoop(
@@ -112,6 +113,16 @@ def test_the_budget_is_checked_every_step_and_overrun_by_at_most_one():
     assert list(made.steps(3, Uniform())) == []
 
 
+def test_a_completion_that_is_almost_too_long_loses_reward():
+    """Completions of 1 to 4 tokens; the last two of four are punished, by up to 0.5."""
+    made, _ = loop("sampling.max_completion_tokens=4", "task.overlong_tokens=2",
+                   "task.overlong_penalty=0.5", "prompts_per_step=1")  # fmt: skip
+    [group] = dataclasses.replace(made, prompts=[(0,)] * 5).step(1, Uniform()).groups
+    assert group.group.rewards.tolist() == [0, 1, -0.25, 0.5]
+    assert group.group.correct.tolist() == [False, True, False, True]
+    assert [grade.parts.overlong for grade in group.grades] == [0, 0, -0.25, -0.5]
+
+
 def test_groups_without_variance_are_counted_and_can_be_skipped():
     made, updates = loop("group_filter=skip", "prompts_per_step=5")
     step = one(made, 1)
@@ -151,7 +162,7 @@ def test_the_line_of_a_whole_step_by_hand(monkeypatch):
     assert loop("prompts_per_step=3")[0].step(1, Uniform(2)).epoch == 0  # its last prompt's
     line = metrics(second)
     stats = ("loss", "grad_norm", "clip_fraction", "kl", "logprob_gap", "logprob_gap_mean",
-             "importance_mean", "importance_cut", "lr")  # fmt: skip
+             "importance_mean", "importance_cut", "entropy", "lr")  # fmt: skip
     assert_equal(line, {
         "step": 2, "nonfinite": None, "train_seconds": 14 / 32,
         "seconds/generate": 1 / 32, "seconds/reward": 1 / 32, "seconds/select": 3 / 32,
@@ -167,7 +178,7 @@ def test_the_line_of_a_whole_step_by_hand(monkeypatch):
         "kept": [[0, 1], [0, 3], [0, 3]], "kept_reward": 2 / 6, "kept_reward_std": 1 / 3,
         "kept_reward_variance": 1 / 6, "zero_variance_kept": 1, "skipped_groups": 0,
         "kept_length": 13 / 6, "trained_tokens": 13, "kept_projection": None,
-        **dict(zip(stats, (0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1e-4), strict=True)),
+        **dict(zip(stats, (0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.5, 1e-4), strict=True)),
     })  # fmt: skip
     assert line["train_seconds"] == 14 / 32
     rows = list(rollout_rows(second))

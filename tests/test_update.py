@@ -1,13 +1,13 @@
 """The direction and the statistics of an update, compared with the same in plain torch."""
 
 import copy
-from dataclasses import asdict, replace
-from itertools import chain
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from compose import composed
 from precision import to_double
 from test_policy import (
     ADVANTAGES,
@@ -20,11 +20,11 @@ from test_policy import (
     run_update,
     trained,
 )
+from transformers import get_scheduler
 
 from pods.method.grpo import advantages
 from pods.policy import update
-from pods.policy.optimizer import make_optimizer
-from pods.seeding import derive
+from pods.policy.optimizer import learning_rate, make_optimizer
 
 LENGTHS = [len(completion) for _, completion in TEXTS]  # each character is a token
 
@@ -75,14 +75,6 @@ def plain_update(policy, optimizer, kept, minibatches, *, beta, low, high, clip,
     return results, torch.cat(old)
 
 
-def shuffled(config, step):
-    """Two epochs of two minibatches of three, as the seed draws them."""
-    for epoch in range(2):
-        order = np.arange(len(TEXTS))
-        np.random.default_rng(derive(config.seed, "minibatches", step, epoch)).shuffle(order)
-        yield from (order[:3], order[3:])
-
-
 def test_two_steps_of_training_equal_plain_torch():
     config, policy = disturbed(
         "update.epochs=2", "update.minibatches=2", "update.clip_low=0.1", "update.clip_high=0.3",
@@ -95,10 +87,10 @@ def test_two_steps_of_training_equal_plain_torch():
     mine = make_optimizer(policy, config.update)
     theirs = torch.optim.AdamW(other.model.parameters(), lr=1.0, betas=(0.5, 0.6), weight_decay=0.3)
     for step, lr in ((1, 0.002), (2, 0.004)):  # a quarter and a half of the warm-up
-        stats = run_update(config, policy, mine, kept, step=step)
+        stats = run_update(config, policy, mine, kept, step=step, sizes=[2, 1, 3])
         theirs.param_groups[0]["lr"] = lr
         updates, old = plain_update(
-            other, theirs, kept, shuffled(config, step),
+            other, theirs, kept, 2 * [(0, 1, 2), (3, 4, 5)],
             beta=0.5, low=0.1, high=0.3, clip=0.1, temperature=0.7,
         )  # fmt: skip
         loss, norm, clipped, kl = np.mean(updates, axis=0)
@@ -107,7 +99,7 @@ def test_two_steps_of_training_equal_plain_torch():
             "loss": loss, "grad_norm": norm, "clip_fraction": clipped, "kl": kl,
             # the engine's log-probs are 0 in these rollouts
             "logprob_gap": old.abs().max().item(), "logprob_gap_mean": old.abs().mean().item(),
-            "importance_mean": 1.0, "importance_cut": 0.0, "lr": lr,
+            "importance_mean": 1.0, "importance_cut": 0.0, "entropy": stats.entropy, "lr": lr,
         }, rel=1e-5)  # fmt: skip
         moved, expected = (flat(one.model.parameters()) - before for one in (policy, other))
         assert (moved - expected).norm() < 1e-4 * expected.norm()
@@ -202,18 +194,83 @@ def test_an_update_has_the_learning_rate_of_its_own_step():
         assert moved == pytest.approx(0.01 * lr, rel=1e-3)  # the gradient is clipped to 0.01
 
 
-def test_minibatches_are_shuffled_by_seed_step_and_epoch_and_hold_each_rollout_once_per_epoch():
-    config, _ = make("update.epochs=3", "update.minibatches=4")
-    orders = []
-    for seed in (0, 1):
-        for step in (1, 2):
-            parts = list(update._minibatches(replace(config, seed=seed), 30, step))
-            assert [len(part) for part in parts] == [8, 8, 7, 7] * 3
-            epochs = [list(chain(*parts[i : i + 4])) for i in (0, 4, 8)]
-            assert all(sorted(epoch) == list(range(30)) for epoch in epochs)
-            orders += map(tuple, epochs)
-    assert len(set(orders)) == 12
-    one = replace(config, update=replace(config.update, minibatches=1))
-    assert list(update._minibatches(one, 5, 1)) == [[0, 1, 2, 3, 4]] * 3
-    more = replace(config, update=replace(config.update, minibatches=9, epochs=1))
-    assert sorted(update._minibatches(more, 3, 1)) == [[0], [1], [2]]  # none is empty
+def test_minibatches_are_whole_groups_in_the_order_of_the_batch():
+    parts = list(update.minibatches([3, 1, 2, 4, 1], 2, epochs=2))
+    assert parts == 2 * [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
+    assert list(update.minibatches([2, 2], 3, epochs=1)) == [[0, 1], [2, 3]]  # none is empty
+
+
+@pytest.mark.parametrize(
+    ("preset", "prompts"), [("dapo_math", 32), ("greso_math", 64), ("mopps_math", 128)]
+)
+def test_a_minibatch_of_a_preset_has_the_published_number_of_prompts(preset, prompts):
+    """ppo_mini_batch_size in the scripts: DAPO at 03150d4, GRESO at b277843, MoPPS at a883f51."""
+    config = composed(f"experiment={preset}", "engine=transformers")
+    m, settings = config.nm.m, config.update
+    sizes = [m] * config.prompts_per_step
+    for indices in update.minibatches(sizes, settings.minibatches, settings.epochs):
+        assert len({i // m for i in indices}) == prompts and len(indices) == prompts * m
+
+
+def test_a_group_of_which_nothing_was_kept_is_no_part_of_any_minibatch():
+    losses = []
+    for sizes in ([6, 0], [0, 6]):
+        config, policy = make("update.minibatches=2")
+        stats = run_update(config, policy, make_optimizer(policy, config.update), sizes=sizes)
+        losses.append(stats.loss)
+    assert losses[0] == losses[1] == pytest.approx(0.25 / 6, rel=1e-5)  # one update on all six
+
+
+def test_the_entropy_of_an_update_and_the_gradient_of_its_bonus():
+    """Beside torch.distributions and autograd in float64, averaged like the surrogate."""
+    config, policy = disturbed(
+        "update.entropy_beta=0.3", "update.lr=1", "update.grad_clip=1e9",
+        "sampling.temperature=0.7", "update.micro_batch_tokens=20",
+    )  # fmt: skip
+    entropies = []
+    for rollout in rollouts(policy):
+        ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
+        logits = policy.causal_lm(ids).logits[0, len(rollout.prompt_ids) - 1 : -1] / 0.7
+        entropies.append(torch.distributions.Categorical(logits=logits).entropy())
+    bonus = 0.3 * sum(entropy.mean() for entropy in entropies) / len(entropies)
+    ascent = flat(torch.autograd.grad(bonus, trained(policy)))
+    before = flat(trained(policy))
+    stats = run_update(
+        config, policy, torch.optim.SGD(trained(policy), lr=1.0), advantages=np.zeros(6)
+    )
+    moved = flat(trained(policy)) - before
+    assert (moved - ascent).norm() < 1e-6 * ascent.norm()
+    assert stats.entropy == pytest.approx(torch.cat(entropies).mean().item())
+    assert stats.loss == pytest.approx(-bonus.item())
+
+
+def test_untempered_logprobs_are_those_at_temperature_1():
+    config, policy = disturbed(
+        "update.logprob_temperature=one", "sampling.temperature=0.7", "update.lr=1",
+        "update.grad_clip=1e9",
+    )  # fmt: skip
+    objective = sum(
+        advantage * plain_logprobs(policy, rollout).mean() / 6
+        for advantage, rollout in zip(ADVANTAGES, rollouts(policy), strict=True)
+    )
+    ascent = flat(torch.autograd.grad(objective, trained(policy)))
+    before = flat(trained(policy))
+    stats = run_update(config, policy, torch.optim.SGD(trained(policy), lr=1.0))
+    moved = flat(trained(policy)) - before
+    assert (moved - ascent).norm() < 1e-6 * ascent.norm()
+    assert np.isnan(stats.logprob_gap_mean)  # the engine's are of another distribution
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_a_warm_up_from_zero_is_that_of_transformers(schedule):
+    config, _ = make(
+        "update.lr=0.5", "update.warmup_steps=3", "update.warmup_from_zero=true",
+        f"update.schedule={schedule}", "update.schedule_steps=9",
+    )  # fmt: skip
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+    name = "constant_with_warmup" if schedule == "constant" else schedule
+    theirs = get_scheduler(name, optimizer, num_warmup_steps=3, num_training_steps=9)
+    for step in range(1, 10):
+        assert learning_rate(config.update, step) == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()

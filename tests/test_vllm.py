@@ -84,7 +84,7 @@ def gaps(policy, groups, temperature):
     each = []
     for rollout in [rollout for group in groups for rollout in group]:
         with torch.no_grad():
-            expected = token_logprobs(
+            expected, _ = token_logprobs(
                 policy.causal_lm, pack([rollout], [[0]]),
                 temperature=temperature, vocabulary=policy.vocabulary,
             )  # fmt: skip

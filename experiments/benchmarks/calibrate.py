@@ -91,6 +91,7 @@ def measure(config: Config) -> Row:
             optimizer,
             rollouts,
             rng.choice((-1.0, 1.0), len(rollouts)),
+            [config.nm.m] * (len(rollouts) // config.nm.m),
             step,
         )
         engine.sync()

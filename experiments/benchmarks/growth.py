@@ -84,7 +84,7 @@ def measure(
             advantages = np.where(np.arange(m) % 2, 1.0, -1.0)
             with clock.phase("update"):
                 context = Context(policy, replace(config, sampling=limit))
-                update(context, optimizer, rollouts[:m], advantages, 1)
+                update(context, optimizer, rollouts[:m], advantages, [m], 1)
             phases.append(clock.commit())
     return [
         Cell(*size, *(tuple(row[phase] for row in rows[1:]) for phase in PHASES))

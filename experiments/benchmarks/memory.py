@@ -91,7 +91,8 @@ def _ours(model: LlamaForCausalLM, ids: Tensor) -> Tensor:
         for row in ids
     ]
     batch = pack(rollouts, [range(len(rollouts))])
-    return token_logprobs(model, batch, temperature=0.9, vocabulary=model.config.vocab_size)
+    scores = token_logprobs(model, batch, temperature=0.9, vocabulary=model.config.vocab_size)
+    return scores.logprobs
 
 
 def _plain(model: LlamaForCausalLM, ids: Tensor) -> Tensor:

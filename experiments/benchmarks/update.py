@@ -117,7 +117,7 @@ def measure(
     bare = Bare.from_rollouts(rollouts, policy.device)
 
     def ours() -> None:
-        update(Context(policy, config), optimizer, rollouts, advantages, 1)
+        update(Context(policy, config), optimizer, rollouts, advantages, [len(rollouts)], 1)
 
     def theirs() -> None:
         bare.run(policy, config.update.micro_batch_tokens)

@@ -87,12 +87,12 @@ def update(
     indices_of_prompt: dict[tuple[int, ...], list[int]] = {}
     for i, rollout in enumerate(rollouts):
         indices_of_prompt.setdefault(rollout.prompt_ids, []).append(i)
-    batch = pack(
-        rollouts, list(indices_of_prompt.values())
-    )  # each prompt once, its completions after it
+    # each prompt once, its completions after it
+    batch = pack(rollouts, list(indices_of_prompt.values()))
     lengths = torch.tensor(batch.lengths)
-    weights = token_weights(lengths, "sequence_mean", SAMPLING.max_completion_tokens)
-    logprobs = token_logprobs(
+    groups = torch.zeros_like(lengths)  # they make no difference to a mean over sequences
+    weights = token_weights(lengths, groups, "sequence_mean", SAMPLING.max_completion_tokens)
+    logprobs, _ = token_logprobs(
         policy.causal_lm, batch, temperature=SAMPLING.temperature, vocabulary=policy.vocabulary
     )
     loss = policy_loss(

@@ -23,6 +23,7 @@ class MathGrader:
         workers: int = 1,
         check: Callable[[], None] = lambda: None,
         cache_size: int = CACHE_SIZE,
+        decide: Callable[[str, str], str | list[object]] | None = None,
     ) -> None:
         """Create the grader; processes start and sympy is loaded when an answer first needs them.
 
@@ -31,6 +32,7 @@ class MathGrader:
             check: called repeatedly while `verdict` waits for a process; it may raise to stop
                 waiting.
             cache_size: number of verdicts to keep; the least recently used are dropped.
+            decide: returns a verdict or the goal that is left for a process; None: the exact rules.
 
         Raises:
             ValueError: math-verify is not installed.
@@ -40,6 +42,7 @@ class MathGrader:
         self.pool = WorkerPool(workers)
         self.check = check
         self.cache_size = cache_size
+        self.decide = decide
         self.cache: OrderedDict[tuple[str, str], str | Future[str]] = OrderedDict()
         self.lock = threading.Lock()
 
@@ -90,7 +93,7 @@ class MathGrader:
             if key in self.cache:
                 self.cache.move_to_end(key)
                 return self.cache[key]
-            decided = verdict_or_goal(answer, gold)
+            decided = (self.decide or verdict_or_goal)(answer, gold)
             if decided == "refused":
                 return "refused"  # not cached: the text may be large
             result = decided if isinstance(decided, str) else self.pool.submit(decided)

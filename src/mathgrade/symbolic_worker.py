@@ -4,7 +4,7 @@
 and forks for every goal, so that each starts from the same state, and a child that takes too much
 time, memory or work can be killed. Work is counted, so that a goal ends in the same verdict on
 every machine; the time limits are for single steps that the count does not see. A goal is a list as
-in `latex/goals.py`; nothing else ever reaches a parser.
+in `latex/goals.py` or `open_r1.py`; nothing else ever reaches a parser.
 """
 
 import ctypes

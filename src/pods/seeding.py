@@ -21,12 +21,17 @@ def derive(seed: int, purpose: str, *counters: int) -> int:
     return int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], "big") >> 1
 
 
-def evaluation_seed(seed: int, step: int, repeat: int, question: int) -> int:
-    """Return the seed of one answer: to a question, by its index in the test set, in one repeat."""
-    return derive(seed, "evaluation", step, repeat, question)
+def evaluation_seed(seed: int, step: int, repeat: int, question: int, test_set: str = "") -> int:
+    """Return the seed of one answer: to a question, by its index in the test set, in one repeat.
+
+    A further test set is named, so that its seeds differ from those of the others.
+    """
+    return derive(seed, _purpose(test_set), step, repeat, question)
 
 
-def evaluation_seeds(seed: int, step: int, repeat: int, questions: int) -> list[int]:
+def evaluation_seeds(
+    seed: int, step: int, repeat: int, questions: int, test_set: str = ""
+) -> list[int]:
     """Return the seeds of one repeat's answers, five times as fast as one by one.
 
     A study has a million of them.
@@ -34,10 +39,14 @@ def evaluation_seeds(seed: int, step: int, repeat: int, questions: int) -> list[
     >>> evaluation_seeds(3, 100, 1, 2) == [evaluation_seed(3, 100, 1, q) for q in range(2)]
     True
     """
-    where = f"{seed}/evaluation/{step}/{repeat}/".encode()
+    where = f"{seed}/{_purpose(test_set)}/{step}/{repeat}/".encode()
     sha256 = hashlib.sha256
     digests = b"".join([sha256(where + index).digest() for index in _indices(questions)])
     return [start >> 1 for (start,) in struct.iter_unpack(">Q24x", digests)]
+
+
+def _purpose(test_set: str) -> str:
+    return f"evaluation/{test_set}" if test_set else "evaluation"
 
 
 @cache

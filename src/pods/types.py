@@ -41,6 +41,8 @@ class Parts(NamedTuple):
     correct: float
     format: float = 0.0
     tags: float = 0.0
+    overlong: float = 0.0
+    """At most 0: what a completion loses by its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,11 @@ class Grade:
         """True where the answer is right."""
         return self.verdict == "right"
 
+    @property
+    def rewarded(self) -> bool:
+        """True where the answer is right by the grader that decides the reward."""
+        return self.parts.correct > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Grader:
@@ -75,7 +82,11 @@ class Grader:
     """`prefetch(completion, gold)` starts in the background the work that `grade` will ask for;
     None where a verdict takes microseconds."""
     lenient: Callable[[str, str], bool] | None = None
-    """`lenient(completion, gold)` is the PODS authors' verdict; None where they have none."""
+    """`lenient(completion, gold)` is the PODS authors' verdict (of their one-GPU runs, or where
+    `task.grader=latex` of their 8-GPU runs); None where they have none."""
+    given: Callable[[str], str | None] | None = None
+    """`given(completion)` is the closed answer in a form that is equal for equal spellings, or
+    None without one: what a majority vote counts. None where no further test set has the grader."""
 
     def on_completion(self, problems: Sequence[Problem]) -> OnCompletion | None:
         """Return a callback for an engine that generates for `problems`, or None if not needed."""
@@ -114,14 +125,19 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The n rollouts of one prompt, as a down-sampling rule sees them."""
+    """The n rollouts of one prompt, as a down-sampling rule sees them.
+
+    Where rollouts are sampled in rounds (`nm.round`), n differs from group to group.
+    """
 
     rewards: NDArray[np.float64]
     """(n,) rewards."""
     correct: NDArray[np.bool_]
-    """(n,) True where the answer is right."""
+    """(n,) True where the answer is right by the grader that decides the reward."""
     lengths: NDArray[np.int64]
     """(n,) completion tokens."""
+    rollouts: Sequence[Rollout] = ()
+    """(n,) the rollouts themselves: texts, token ids, log-probs, and whether they were finished."""
 
     def __post_init__(self) -> None:
         """Make the arrays read-only too."""

@@ -6,7 +6,7 @@ A problem is something missing, duplicated, cut off, unexpected or contradictory
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -30,18 +30,25 @@ class Problem:
     """The evaluation that cannot be used because of it; None: it concerns the whole run."""
     unusable: bool = False
     """Nothing of the run can be used, because its clock or its identity is in doubt."""
+    test_set: str = ""
+    """Name of a further test set: the problem is of that evaluation alone."""
 
     def __str__(self) -> str:
         """Format the problem as one line."""
         return f"{self.label}: {self.message}"
 
 
-def questions_of(runs: Sequence[Run]) -> list[str]:
+def questions_of(runs: Sequence[Run], test_set: str = "") -> list[str]:
     """List the questions that at least half of the evaluations answer, in test set order.
 
     Not those of all evaluations: one damaged record must not put the blame on all others.
+
+    Args:
+        runs: whose data are equal.
+        test_set: name of a further test set; empty: the main one.
     """
-    answered = [records.question for run in runs for records in run.records.values()]
+    records = [run.further[test_set].records if test_set else run.records for run in runs]
+    answered = [evaluation.question for of_run in records for evaluation in of_run.values()]
     if not answered:
         return []
     # the evaluations of a run mostly share one list
@@ -55,21 +62,26 @@ def questions_of(runs: Sequence[Run]) -> list[str]:
     return [question for question in known if 2 * count[question] >= len(answered)]
 
 
-def problems(run: Run, label: str, questions: Sequence[str]) -> Iterator[Problem]:
-    """Name everything that keeps a run from being complete.
+def problems(run: Run, label: str, questions: Mapping[str, Sequence[str]]) -> Iterator[Problem]:
+    """Name everything that keeps a run from being complete, and each test set of it.
 
     Args:
         run: an opened run.
         label: its series and seed.
-        questions: what each of its evaluations has to answer.
+        questions: what each of its evaluations has to answer, by test set; the main one has no
+            name.
     """
     if run.state != "done":
         yield Problem(label, f"run is {run.state} ({run.store.folder})")
     for message in (*run.contradictions, *_log_problems(run)):
         yield Problem(label, message, unusable=True)
     for step in sorted({*run.points, *run.records, *run.unreadable}):
-        for message in _evaluation_problems(run, step, questions):
+        for message in _evaluation_problems(run, step, questions[""]):
             yield Problem(f"{label} step {step}", message, step)
+    for name, further in run.further.items():
+        for step in sorted({*run.points, *further.records, *further.unreadable}):
+            for message in _record_problems(run, step, questions[name], name):
+                yield Problem(f"{label} step {step} on {name}", message, step, test_set=name)
     if run.state == "done":
         for name in sorted(_unexpected_checkpoints(run)):
             yield Problem(label, f"checkpoint {name} belongs to no evaluation point")
@@ -106,19 +118,25 @@ def _log_problems(run: Run) -> Iterator[str]:
 
 def _evaluation_problems(run: Run, step: int, questions: Sequence[str]) -> Iterator[str]:
     """Check one evaluation and the checkpoint that it belongs to."""
+    checkpoint = _checkpoint_problem(run, step) if step in run.points else None
+    if checkpoint:
+        yield checkpoint
+    yield from _record_problems(run, step, questions, "")
+
+
+def _record_problems(run: Run, step: int, questions: Sequence[str], test_set: str) -> Iterator[str]:
+    """Check the records of one evaluation."""
     if step not in run.points:
         yield "evaluated, but it is no evaluation point"
         return
-    checkpoint = _checkpoint_problem(run, step)
-    if checkpoint:
-        yield checkpoint
-    if step not in run.records:
-        yield run.unreadable.get(step, "no evaluation")
+    evaluations = run.further[test_set] if test_set else run
+    if step not in evaluations.records:
+        yield evaluations.unreadable.get(step, "no evaluation")
         return
-    records, repeats = run.records[step], run.config.evaluation.repeats
+    records, repeats = evaluations.records[step], run.config.evaluation.repeats
     in_order = np.repeat(np.arange(repeats), len(questions))
     if records.question == [*questions] * repeats and (records.repeat == in_order).all():
-        yield from _wrong_seeds(records, repeats, run.config.seed, step)
+        yield from _wrong_seeds(records, repeats, run.config.seed, step, test_set)
         if records.truncated:
             yield "a line after the last record is cut off"
         return
@@ -152,12 +170,14 @@ def _clock_problem(run: Run, step: int, clock: Row) -> str | None:
     return None
 
 
-def _wrong_seeds(records: Records, repeats: int, seed: int, step: int) -> Iterator[str]:
+def _wrong_seeds(
+    records: Records, repeats: int, seed: int, step: int, test_set: str
+) -> Iterator[str]:
     """Find answers whose seeds show that they are of another run, step, repeat or question."""
     size = len(records.question) // repeats
     for repeat in range(repeats):
         seeds = records.seed[repeat * size : (repeat + 1) * size]
-        expected = evaluation_seeds(seed, step, repeat, size)
+        expected = evaluation_seeds(seed, step, repeat, size, test_set)
         if seeds != expected:
             count = sum(one != other for one, other in zip(seeds, expected, strict=True))
             yield f"repeat {repeat} has {count} answers of another run, step, repeat or question"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pods.analysis.completeness import Problem
 from pods.analysis.consistency import machine_of
+from pods.analysis.repeats import majority, pass_at_k, sizes
 from pods.analysis.run_reader import VERDICT_CODES, Records, Row, Run
 from pods.analysis.series_names import ARM_KEYS, SEPARATOR, rule_of
 from pods.runs.attempts import wall_seconds
@@ -21,6 +22,8 @@ class RunRows:
     """The row of the run itself."""
     evaluations: list[Row]
     steps: list[Row]
+    further: list[Row]
+    """The rows of evaluations on further test sets."""
     questions: list[str]
     """The questions of the last evaluation."""
     correct: NDArray[np.float64]
@@ -30,16 +33,24 @@ class RunRows:
 def run_rows(run: Run, series: str, problems: Sequence[Problem]) -> RunRows:
     """Make the rows of a run without the evaluations and steps that have a problem."""
     key: Row = {"series": series, "seed": run.config.seed, "run": run.store.folder.name}
-    damaged = {problem.step for problem in problems}
+    damaged = {(problem.test_set, problem.step) for problem in problems}
     trusted = not any(problem.unusable for problem in problems)
-    usable = [step for step in sorted(run.points) if trusted and step not in damaged]
+    usable = [step for step in sorted(run.points) if trusted and ("", step) not in damaged]
     last = max(run.points)
     questions, correct = _by_question(run.records[last]) if last in usable else ([], np.zeros(0))
     return RunRows(
-        about=key | _about(run, complete=not problems),
+        about=key | _about(run, complete=all(problem.test_set for problem in problems)),
         evaluations=[
             {**key, "step": step, "train_seconds": run.points[step], **_means(run.records[step])}
             for step in usable
+        ],
+        further=[
+            {**key, "test_set": name, "step": step, "train_seconds": run.points[step]}
+            | _means(further.records[step])
+            | _of_repeats(further.records[step])
+            for name, further in run.further.items()
+            for step in sorted(run.points)
+            if trusted and (name, step) not in damaged
         ],
         steps=[key | _numbers(line) for line in run.lines] if trusted else [],
         questions=questions,
@@ -87,6 +98,17 @@ def _means(records: Records) -> Row:
         "repeats": repeats,
         "questions": len(records.question) // repeats,
     }
+
+
+def _of_repeats(records: Records) -> Row:
+    """Return pass@k and, as maj@R, the majority vote of an evaluation on a further test set."""
+    repeats = _repeats(records)
+    if repeats == 1:
+        return {}
+    correct = records.correct.reshape(repeats, -1)
+    answers = np.reshape(np.array(records.answer, object), correct.shape).tolist()
+    passes = {f"pass@{k}": pass_at_k(correct.sum(0), repeats, k) for k in sizes(repeats)}
+    return {**passes, f"maj@{repeats}": majority(correct, answers)}
 
 
 def _repeats(records: Records) -> int:

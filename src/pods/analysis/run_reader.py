@@ -14,7 +14,7 @@ from pods.runs.attempts import environments, recorded_changes
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.evaluations import due_points, expected_points, record_columns
 from pods.runs.files import read_or_empty
-from pods.runs.history import evaluated_steps
+from pods.runs.history import evaluated_steps, further_sets
 from pods.runs.identity import fingerprint, identity_keys
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
@@ -40,6 +40,18 @@ class Records:
     seed: list[int]
     truncated: bool
     """The file ends with an incomplete line."""
+    answer: list[str | None] | None
+    """The given answers, which only the records of further test sets have."""
+
+
+@dataclass(frozen=True)
+class Further:
+    """The evaluations of a run on one further test set."""
+
+    records: dict[int, Records]
+    """The records of each evaluation, by step."""
+    unreadable: dict[int, str]
+    """Why the records of an evaluation cannot be read, by step."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,8 @@ class Run:
     """The records of each evaluation, by step."""
     unreadable: dict[int, str]
     """Why the records of an evaluation cannot be read, by step."""
+    further: dict[str, Further]
+    """The same on further test sets: those that the config asks for, and those that are there."""
     attempts: list[Row]
     """Machine and versions of each process that worked on the run."""
     contradictions: list[str]
@@ -90,15 +104,9 @@ def open_run(folder: Path) -> Run:
         raise ValueError(
             f"{folder.parent.name}/{folder.name} cannot be read: {type(error).__name__}: {error}"
         ) from error
-    records: dict[int, Records] = {}
-    unreadable: dict[int, str] = {}
-    questions: list[str] = []
-    for evaluated in evaluated_steps(store):
-        try:
-            records[evaluated] = _read_records(store.evaluation_path(evaluated), questions)
-            questions = records[evaluated].question
-        except ValueError as error:
-            unreadable[evaluated] = str(error)
+    records, unreadable = _read_evaluations(store, "")
+    names = dict.fromkeys([*config.evaluation.sets, *further_sets(store)])
+    further = {name: Further(*_read_evaluations(store, name)) for name in names}
     if seed != config.seed:
         contradictions.append(f"identity.json has seed {seed}, config.yaml has {config.seed}")
     return Run(
@@ -111,10 +119,24 @@ def open_run(folder: Path) -> Run:
         points=points,
         records=records,
         unreadable=unreadable,
+        further=further,
         attempts=attempts,
         contradictions=contradictions,
         changes=changes,
     )
+
+
+def _read_evaluations(store: RunStore, test_set: str) -> tuple[dict[int, Records], dict[int, str]]:
+    """Read a run's evaluations on one test set; return records, and why others cannot be read."""
+    records, unreadable, questions = dict[int, Records](), dict[int, str](), list[str]()
+    for step in evaluated_steps(store, test_set):
+        try:
+            path = store.evaluation_path(step, test_set)
+            records[step] = _read_records(path, questions, test_set)
+            questions = records[step].question
+        except ValueError as error:
+            unreadable[step] = str(error)
+    return records, unreadable
 
 
 def _contradictions(store: RunStore, config: Config, identity: dict[str, Any]) -> list[str]:
@@ -148,12 +170,13 @@ def _read_rows(content: bytes, name: str) -> list[Row]:
         raise ValueError(f"{name} is damaged") from None
 
 
-def _read_records(path: Path, questions: list[str]) -> Records:
+def _read_records(path: Path, questions: list[str], test_set: str) -> Records:
     """Read the records of one evaluation.
 
     Args:
         path: the file.
         questions: those of another evaluation of the run, whose list is shared if it is equal.
+        test_set: name of a further test set; empty: the main one.
 
     Raises:
         ValueError: a line is damaged or no record; the message names it.
@@ -161,21 +184,20 @@ def _read_records(path: Path, questions: list[str]) -> Records:
     content = read_or_empty(path)
     rows = _read_rows(content, path.name)
     try:
-        return _columns(rows, questions, truncated=not content.endswith(b"\n"))
+        columns = record_columns(rows, test_set)
+        return _columns(columns, questions, truncated=not content.endswith(b"\n"))
     except ValueError as error:
         raise ValueError(f"{path.name} {error}") from error
     except OverflowError as error:
         raise ValueError(f"{path.name} is damaged ({error})") from error
 
 
-def _columns(rows: list[Row], questions: list[str], truncated: bool) -> Records:
-    """Turn records into columns.
+def _columns(columns: dict[str, list[Any]], questions: list[str], truncated: bool) -> Records:
+    """Turn the columns of records into arrays.
 
     Raises:
-        ValueError: a line is not a record; the message names it.
         OverflowError: a number is too large.
     """
-    columns = record_columns(rows)
     names = columns["question"]
     return Records(
         repeat=np.array(columns["repeat"], np.int64),
@@ -184,11 +206,12 @@ def _columns(rows: list[Row], questions: list[str], truncated: bool) -> Records:
         format=_booleans(columns["format"]),
         lenient=None if {None}.issuperset(columns["lenient"]) else _booleans(columns["lenient"]),
         verdict=np.fromiter(
-            map(VERDICT_CODES.__getitem__, columns["verdict"]), np.uint8, len(rows)
+            map(VERDICT_CODES.__getitem__, columns["verdict"]), np.uint8, len(names)
         ),
         length=np.array(columns["length"], np.int64),
         seed=columns["seed"],
         truncated=truncated,
+        answer=columns.get("answer"),
     )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,9 +15,10 @@ LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains the
 ARM_KEYS = (
     *("advantage.baseline", "advantage.scale"),
     *("group_filter.adaptive", "group_filter.metric", "group_filter.name"),
-    *("nm.groups", "prompts.selector", "update.aggregation"),
+    *("nm.groups", "nm.round", "prompts.selector", "update.aggregation"),
 )
 """Keys that an arm may set. The arm's label implies them where they are as in the arm's file."""
+SYSTEM = "system message"  # of the identity: the hash of task.system
 SEPARATOR = ", "
 LONGEST = 40  # characters of a value
 
@@ -32,7 +33,8 @@ def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
     arms = {key: config.arm for key, (config, _) in zip(keys, runs, strict=True) if config.arm}
     curves = dict(zip(keys, runs, strict=True))
     labels = {key: label(config, arms.get(key)) for key, (config, _) in curves.items()}
-    varying = [k for k in differing([i for _, i in curves.values()]) if k not in LABEL_KEYS]
+    hidden = {*LABEL_KEYS, *_told_by_reproduction(list(curves.values()))}
+    varying = [k for k in differing([i for _, i in curves.values()]) if k not in hidden]
     names = {}
     for key, (_, identity) in curves.items():
         same_label = [
@@ -44,6 +46,30 @@ def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
         parts = [f"{k}={_short(identity.get(k))}" for k in shown]
         names[key] = SEPARATOR.join([labels[key], *parts])
     return [names[key] for key in keys]
+
+
+def _told_by_reproduction(curves: Sequence[tuple[Config, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield the keys that differ because `reproduction` does, as the curves' labels say.
+
+    Curves with the same label agree on such a key, and in `faithful` ones it is as in its files.
+    """
+    modes = {config.reproduction for config, _ in curves}
+    for key, values in _reproduced().items() if len(modes) > 1 else ():
+        found = {(config.reproduction, str(identity.get(key))) for config, identity in curves}
+        faithful = {value for mode, value in found if mode != "ours"}
+        if len(found) == len(modes) and (faithful <= values or key == SYSTEM):
+            yield key
+
+
+@cache
+def _reproduced() -> dict[str, set[str]]:
+    """Return the values that each key has in the files of `reproduction`."""
+    values: dict[str, set[str]] = {SYSTEM: set()}
+    for path in (CONF / "reproduction/settings").glob("*.yaml"):
+        for group, keys in yaml.safe_load(path.read_text()).items():
+            for key, value in keys.items() if isinstance(keys, dict) else ():
+                values.setdefault(f"{group}.{key}", set()).add(str(value))
+    return values
 
 
 @cache
@@ -84,7 +110,8 @@ def _short(value: object) -> str:
 
 def label(config: Config, arm: str | None) -> str:
     """Return the short name of a curve, which other differing keys may follow."""
-    return f"{arm or config.sampler.rule} {config.nm.n}→{config.nm.m}"
+    mode = "" if config.reproduction == "ours" else f" {config.reproduction}"
+    return f"{arm or config.sampler.rule}{mode} {config.nm.n}→{config.nm.m}"
 
 
 def differing(identities: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pods.analysis.completeness import problems, questions_of
 from pods.analysis.consistency import DATA_KEYS, budget_text, inconsistencies
-from pods.analysis.published.imports import read_import, unexpected
+from pods.analysis.published.imports import Published, read_import, unexpected
 from pods.analysis.rows import RunRows, run_rows
 from pods.analysis.run_reader import Row, Run, open_run
 from pods.analysis.series_names import series_names
@@ -63,6 +63,26 @@ class Study:
     """End of the window of training seconds that is shown and compared."""
     baseline: str | None = None
     """Name of the curve that the others are compared with; none: the GRPO arm."""
+    further: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """One row per (run, further test set, checkpoint): test_set, the columns of `evaluations` and,
+    if there are several repeats R, pass@k and maj@R. Empty without further test sets."""
+
+    @property
+    def further_sets(self) -> list[str]:
+        """The names of the further test sets that any run was evaluated on."""
+        return [] if self.further.empty else sorted(set(self.further.test_set))
+
+    def on(self, test_set: str) -> pd.DataFrame:
+        """Return the evaluations on one further test set, with the columns of `evaluations`.
+
+        Raises:
+            ValueError: no run was evaluated on it; the message names those that are there.
+        """
+        if test_set not in self.further_sets:
+            there = ", ".join(self.further_sets) or "none"
+            raise ValueError(f"test set {test_set}: study {self.name} has no evaluation: {there}")
+        rows = self.further[self.further.test_set == test_set]
+        return rows.drop(columns="test_set").dropna(axis=1, how="all").reset_index(drop=True)
 
     @property
     def complete(self) -> set[str]:
@@ -98,7 +118,12 @@ def load(
     ]
     duplicates = _duplicates(runs, labels)
     missing += [*_missing_seeds(runs, series), *duplicates.values()]
-    missing += [str(problem) for of_run in found for problem in of_run]
+    missing += [
+        str(problem)
+        for run, of_run in zip(runs, found, strict=True)
+        for problem in of_run
+        if problem.test_set in ("", *run.config.evaluation.sets)
+    ]
     mixed = inconsistencies(runs, series, labels)
     _refuse(missing, mixed, allow_missing, allow_mixed)
     rows = [
@@ -120,6 +145,7 @@ def load(
         budget=", ".join(dict.fromkeys(budget_text(run.config) for run in runs)),
         missing=missing,
         inconsistencies=mixed,
+        further=pd.DataFrame([row for run in rows for row in run.further]),
     )
 
 
@@ -158,25 +184,31 @@ def _refuse(
 def _imported(folder: Path, allow_missing: bool) -> Study:
     """Load a study that consists of other people's logs."""
     try:
-        runs, evaluations, about = read_import(folder)
-        missing = list(about["holes"])
-        refused = unexpected(missing)
+        study = imported(folder.name, read_import(folder))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder}/imported is damaged: {error}; import it again") from error
+    refused = unexpected(study.missing)
     if refused and not allow_missing:
         raise IncompleteStudy("\n".join(["irregular (--allow-missing leaves it out):", *refused]))
+    return study
+
+
+def imported(name: str, published: Published) -> Study:
+    """Make a study of other people's logs; its window ends where their figures do."""
+    runs, evaluations, about = published
     return Study(
-        name=folder.name,
+        name=name,
         runs=runs,
         evaluations=evaluations,
         steps=_frame([], [*KEY, "step"]),
         questions=_frame([], [*KEY, "question", "correct"]),
         machines=list(about["machines"]),
         budget=str(about["budget"]),
-        missing=missing,
+        missing=list(about["holes"]),
         inconsistencies=[],
         seeded=False,
         note=str(about["note"]),
+        until=float(about["plotted_seconds"]),
     )
 
 
@@ -197,12 +229,17 @@ def _by_question(rows: Sequence[RunRows]) -> pd.DataFrame:
     )
 
 
-def _questions(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return the questions of each test set."""
+def _questions(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
+    """Return the questions of runs with equal data, by test set; the main one has no name."""
     same: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         same[_test_set(run)].append(run)
-    return {test_set: questions_of(some) for test_set, some in same.items()}
+    questions = {}
+    for data, some in same.items():
+        names = dict.fromkeys(name for run in some for name in run.further)
+        on = {name: questions_of([r for r in some if name in r.further], name) for name in names}
+        questions[data] = {"": questions_of(some), **on}
+    return questions
 
 
 def _test_set(run: Run) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from pods.analysis.curves import curves, phase_columns
 from pods.analysis.outcomes import OUTCOMES, final_accuracy, mean_accuracy, run_curves, window
+from pods.analysis.repeats import pass_at_k, sizes
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.statistics import spread
 from pods.analysis.study import Study
@@ -45,8 +46,9 @@ def run_table(study: Study) -> pd.DataFrame:
         run, series, seed, arm, rule, n, m; rest (what else distinguishes the series: the keys in
         its name and those that an arm may set); seconds (the end of the shared time),
         final_accuracy, mean_accuracy; from the run's last evaluation lenient (if graded so),
-        format, both, length, no_answer and timeouts (if there are any); steps, seconds_per_step,
-        and mean seconds per step by phase.
+        format, both, length, no_answer and timeouts (if there are any), pass@k, and NAME/accuracy,
+        NAME/lenient, NAME/pass@k and NAME/maj@R on further test sets; steps, seconds_per_step, and
+        mean seconds per step by phase.
     """
     rows = study.runs[["run", "series", "seed", "arm", "rule", "n", "m"]].copy()
     rows["rest"] = [_rest(str(row.series), f"{row.n}→{row.m}") for row in rows.itertuples()]
@@ -64,8 +66,13 @@ def run_table(study: Study) -> pd.DataFrame:
     last = at_the_end(study)
     names = [name for name in AT_THE_END if name in last]
     names += [name for name in UNANSWERED if name in last and last[name].any()]
-    ends = last[names].assign(
-        steps=last.step, seconds_per_step=last.train_seconds / last.step.where(last.step > 0)
+    ends = (
+        last[names]
+        .join(_of_repeats(study, last))
+        .join(_further(study, last))
+        .assign(
+            steps=last.step, seconds_per_step=last.train_seconds / last.step.where(last.step > 0)
+        )
     )
     phases = study.steps.groupby("run")[phase_columns(study.steps)].mean()
     return rows.join(ends, on="run").join(phases, on="run").reset_index(drop=True)
@@ -80,6 +87,28 @@ def at_the_end(study: Study) -> pd.DataFrame:
     return rows.loc[nearest].set_index("run")
 
 
+def _of_repeats(study: Study, last: pd.DataFrame) -> pd.DataFrame:
+    """Return pass@k on the main test set in each run's last evaluation, by run."""
+    rows = {}
+    for run, of_run in study.questions.groupby("run"):
+        repeats = int(last.repeats[run])
+        right = (of_run.correct * repeats).round().to_numpy(int)
+        rows[run] = {f"pass@{k}": pass_at_k(right, repeats, k) for k in sizes(repeats)}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _further(study: Study, last: pd.DataFrame) -> pd.DataFrame:
+    """Return the outcomes on further test sets in each run's last evaluation, by run."""
+    rows = pd.DataFrame(index=last.index)
+    for name in study.further_sets:
+        on = study.on(name).set_index("run")
+        on = on[on.step == last.step.reindex(on.index)]
+        columns = map(str, on)
+        shown = [each for each in columns if each in ("accuracy", "lenient") or "@" in each]
+        rows = rows.join(on[shown].add_prefix(f"{name}/"))
+    return rows
+
+
 def _rest(series: str, sizes: str) -> str:
     """Return what a series' name says besides arm and sizes: before them and after a comma."""
     before, _, after = series.partition(sizes)
@@ -91,19 +120,24 @@ def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         series, n (complete runs), seconds; of final_accuracy (at that time) and mean_accuracy
-        (until then) mean, stderr, low and high (95 % t interval) and iqm; means of the other
+        (until then), and of NAME/accuracy on further test sets (in the last evaluation), mean,
+        stderr, low and high (95 % t interval) and iqm; means of the other
         columns of `run_table` from the last evaluation, of steps, seconds_per_step and each phase.
     """
     complete = runs[runs.run.isin(study.complete)]
     names = [name for name in (*AT_THE_END, *UNANSWERED) if name in runs]
+    further = [name for name in map(str, runs) if name.endswith("/accuracy")]
+    repeated = [name for name in map(str, runs) if "@" in name or name.endswith("/lenient")]
     rows = []
     for series in runs.series.unique():
         of_series = complete[complete.series == series]
         row: dict[str, object] = {"series": series, "n": len(of_series)}
         row["seconds"] = runs.seconds.max()
-        for name in OUTCOMES:
+        for name in (*OUTCOMES, *further):
             row |= spread(name, of_series[name].to_numpy(float))
         means = [*names, "steps", "seconds_per_step", *phase_columns(runs)]
+        # a mean over some of the runs would not be that of the series
+        row |= {name: of_series[name].mean(skipna=False) for name in repeated}
         rows.append(row | {name: of_series[name].mean() for name in means})
     return pd.DataFrame(rows)
 
@@ -124,21 +158,40 @@ def clock_text(seconds: float) -> str:
     return duration(seconds) if seconds >= 120 else f"{seconds:.3g} s"
 
 
+def _repeated(table: pd.DataFrame) -> dict[str, str]:
+    """Return titles and columns of each test set's accuracy, pass@k for the largest k, and maj@k.
+
+    The accuracy on the main test set is not among them: it is an outcome.
+
+    >>> names = ["pass@2", "pass@4", "amc23/accuracy", "amc23/pass@2", "amc23/maj@2"]
+    >>> list(_repeated(pd.DataFrame({name: [0.5] for name in names})))
+    ['pass@4', 'amc23', 'amc23 maj@2', 'amc23 pass@2']
+    """
+    last: dict[tuple[str, str], str] = {}
+    for name in map(str, table):
+        test_set, _, measure = name.rpartition("/")
+        if table[name].notna().any() and ("@" in measure or (test_set and measure == "accuracy")):
+            last[test_set, measure.partition("@")[0]] = name
+    names = [last[key] for key in sorted(last)]
+    return {name.removesuffix("/accuracy").replace("/", " "): name for name in names}
+
+
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """Format the summary for a reader: mean ± stderr, milliseconds where steps are short.
 
-    Unlike accuracy, the shares accepted by the authors' grader, without an answer and timed out are
-    those of each run's last evaluation.
+    Unlike accuracy, the shares accepted by the authors' grader, without an answer and timed out,
+    pass@k and everything on further test sets are those of each run's last evaluation.
     """
 
     def pair(row: pd.Series, name: str) -> str:
-        error = row[f"{name}_stderr"]
+        error = row.get(f"{name}_stderr")
         return f"{row[name]:.3f}" + ("" if pd.isna(error) else f" ± {error:.3f}")
 
     slow = table.seconds_per_step.max() >= 2
     factor, unit, digits = (1.0, "s", 2) if slow else (1000.0, "ms", 1)
     end = clock_text(table.seconds.max())
     phases = phase_columns(table)
+    repeated = _repeated(table)
     rows = [
         {
             "series": row.series,
@@ -149,6 +202,10 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
                 title: "" if pd.isna(row[name]) else f"{row[name]:.3f}"
                 for name, title in SHOWN.items()
                 if name in table
+            },
+            **{
+                title: "" if pd.isna(row[name]) else pair(row, name)
+                for title, name in repeated.items()
             },
             "steps": f"{row.steps:.0f}",
             f"{unit}/step": f"{factor * row.seconds_per_step:.{digits}f}",

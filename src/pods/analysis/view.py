@@ -1,7 +1,6 @@
 """A choice of what the figures and tables of a study show: arms, metric and window."""
 
 import hashlib
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +20,8 @@ class View:
     """Labels of arms, rules, or names of curves, as in `contrasts.resolve`; empty: all."""
     metric: str = "accuracy"
     """One of `METRICS`."""
-    until: float = math.inf
-    """End of the window, in seconds of training clock."""
+    until: float | None = None
+    """End of the window, in seconds of training clock; None: the study's own."""
     baseline: str | None = None
     """The arm that the others are compared with; none: the GRPO arm."""
 
@@ -38,7 +37,7 @@ class View:
         """
         parts = [f"arms={','.join(self.arms)}"] if self.arms else []
         parts += [f"metric={self.metric}"] if self.metric != "accuracy" else []
-        parts += [] if math.isinf(self.until) else [f"until={self.until!r}".removesuffix(".0")]
+        parts += [] if self.until is None else [f"until={self.until!r}".removesuffix(".0")]
         parts += [] if self.baseline is None else [f"baseline={self.baseline}"]
         typed = ",".join(parts)
         name = re.sub(r"[^\w.,=-]", "-", typed)[:80]
@@ -66,11 +65,12 @@ def choose(study: Study, view: View) -> Study:
     present = [metric for metric in METRICS if metric in rows and rows[metric].notna().any()]
     if view.metric not in present:
         raise ValueError(f"metric={view.metric}: must be one of {', '.join(present)}")
-    times = rows.train_seconds[rows.train_seconds > 0]
-    if not (times <= view.until).any():
+    until, times = view.until or study.until, rows.train_seconds[rows.train_seconds > 0]
+    if not (times <= until).any():
         raise ValueError(
-            f"until={view.until:g}: must be at or after the first evaluation, at {times.min():g} s"
+            f"until={until:g}: must be at or after the first evaluation, at {times.min():g} s"
         )
+    further = study.further
     order = {name: index for index, name in enumerate(names)}
     by_arm = runs.series.map(order).sort_values(kind="stable").index
     return replace(
@@ -79,7 +79,8 @@ def choose(study: Study, view: View) -> Study:
         evaluations=rows.assign(accuracy=rows[view.metric]),
         steps=study.steps[study.steps.run.isin(runs.run)],
         questions=study.questions[study.questions.run.isin(runs.run)],
+        further=further if further.empty else further[further.run.isin(runs.run)],
         metric=view.metric,
-        until=view.until,
+        until=until,
         baseline=baseline,
     )

@@ -1,15 +1,20 @@
-"""`pods evaluate`: make the records that a study's evaluations lack, with one job per run."""
+"""`pods evaluate`: make the records that a study's evaluations lack, with one job per run.
+
+Without `--on` those are of the main test set and of the further ones that a run's config asks for.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pods.config.checks import ON_THE_HUB, missing_sets
+from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.launch.backend import Job, Outcome
 from pods.launch.local_backend import local_backend
 from pods.runs.checkpoint import READ_ERRORS
-from pods.runs.evaluations import answered_questions, due_points, expected_points
+from pods.runs.evaluations import Point, answered_questions, due_points, expected_points
 from pods.runs.files import read_lines, read_or_empty
 from pods.runs.history import clocks, evaluation_points
 from pods.runs.status import state_of
@@ -24,33 +29,47 @@ class Evaluations:
 
     store: RunStore
     config: Config
-    questions: Mapping[int, tuple[str, ...] | None]
-    """Questions that the evaluation of each step answers; None: it is incomplete or damaged."""
+    questions: Mapping[Point, tuple[str, ...] | None]
+    """Questions that each evaluation answers; None: it is incomplete or damaged."""
     problem: str | None
     """The gaps in the run's log, because of which some evaluation points may be unknown."""
 
 
 @lossy_console()
-def evaluate_missing(folders: Sequence[Path], jobs: int | None = None) -> int:
+def evaluate_missing(
+    folders: Sequence[Path],
+    jobs: int | None = None,
+    on: str | None = None,
+    sets_path: str | None = None,
+) -> int:
     """Evaluate every evaluation point that lacks records, and print what was done.
 
     Args:
         folders: of the runs; a run that another process executes is left alone.
         jobs: largest number of jobs at once; None: as in a sweep.
+        on: a further test set to evaluate on, also where no config asks for it.
+        sets_path: folder with the data of further test sets; None: that of the run's config.
 
     Returns:
         The exit code: 0 nothing is missing any more; 1 something could not be evaluated; 75 the
         same command has to run again, because it was stopped or another process executes a run.
 
     Raises:
-        ValueError: `jobs` is less than 1.
+        ValueError: `jobs` is less than 1, or a test set is unknown or its data are not there.
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"--jobs={jobs}: must be at least 1")
-    runs, codes = _read_all(folders)
+    if on is not None and on not in ON_THE_HUB:
+        raise ConfigError("--on", on, f"must be one of {', '.join(ON_THE_HUB)}")
+    runs, codes = _read_all(folders, on)
     todo = [
-        Job(run.store, run.config.on(1), steps) for run in runs if (steps := _missing(run, runs))
+        Job(run.store, _config(run.config, points, sets_path), points)
+        for run in runs
+        if (points := _missing(run, runs))
     ]
+    for job in todo:
+        for absent in missing_sets(job.config.evaluation, "--sets-path"):
+            raise absent
     if not todo:
         readable = " that could be read" if FAILED in codes else ""
         count = sum(len(run.questions) for run in runs)
@@ -65,7 +84,15 @@ def evaluate_missing(folders: Sequence[Path], jobs: int | None = None) -> int:
     return FAILED if FAILED in codes else max(codes)
 
 
-def _read_all(folders: Sequence[Path]) -> tuple[list[Evaluations], list[int]]:
+def _config(config: Config, points: Sequence[Point], sets_path: str | None) -> Config:
+    """Return the config of a job that completes evaluations."""
+    sets = sorted({point.test_set for point in points} - {""})
+    place = sets_path or config.evaluation.sets_path
+    evaluation = replace(config.evaluation, sets=sets, sets_path=place)
+    return replace(config.on(1), evaluation=evaluation)
+
+
+def _read_all(folders: Sequence[Path], on: str | None) -> tuple[list[Evaluations], list[int]]:
     """Read the evaluations of runs that have begun; return them and an exit code per problem."""
     runs, codes = [], [DONE]
     for store in map(RunStore, folders):
@@ -76,7 +103,7 @@ def _read_all(folders: Sequence[Path]) -> tuple[list[Evaluations], list[int]]:
                 print(f"{name}  held by another process; left alone")
                 codes.append(AGAIN)
             elif state != "pending" or clocks(store):
-                runs.append(_read(store, state))
+                runs.append(_read(store, state, on))
                 if runs[-1].problem:
                     print(f"{name}  {runs[-1].problem}")
                     codes.append(FAILED)
@@ -86,8 +113,8 @@ def _read_all(folders: Sequence[Path]) -> tuple[list[Evaluations], list[int]]:
     return runs, codes
 
 
-def _read(store: RunStore, state: str) -> Evaluations:
-    """Read a run's log and evaluations.
+def _read(store: RunStore, state: str, on: str | None) -> Evaluations:
+    """Read a run's log and evaluations, on one further test set if it is named.
 
     Raises:
         ValueError: the log is damaged.
@@ -104,20 +131,24 @@ def _read(store: RunStore, state: str) -> Evaluations:
         raise ValueError(f"{log} is damaged: {error}") from error
     if state != "done":  # later steps are made again when the run is resumed
         due = {step: seconds for step, seconds in due.items() if step <= newest}
-    paths = {s: store.evaluation_path(s) for s in sorted({*due, *evaluation_points(store)})}
+    names = ["", *config.evaluation.sets] if on is None else [on]
+    steps = sorted({*due, *evaluation_points(store)})
+    points = [Point(step, name) for step in steps for name in names]
     return Evaluations(
         store,
         config,
         {
-            step: answered_questions(config, step, read_or_empty(path))
-            for step, path in paths.items()
+            point: answered_questions(
+                config, point.step, read_or_empty(store.evaluation_path(*point)), point.test_set
+            )
+            for point in points
         },
         f"{log} ends at step {logged}, but the run at step {reached}" if logged < reached else None,
     )
 
 
-def _missing(run: Evaluations, runs: Sequence[Evaluations]) -> tuple[int, ...]:
-    """Return the steps whose evaluation is incomplete by itself or by comparison with similar runs.
+def _missing(run: Evaluations, runs: Sequence[Evaluations]) -> tuple[Point, ...]:
+    """Return the evaluations that are incomplete by themselves or beside those of similar runs.
 
     Only the task and the tokenizer know how many questions there are, so the largest set that any
     evaluation of a run with the same questions answers is taken for all.
@@ -125,10 +156,20 @@ def _missing(run: Evaluations, runs: Sequence[Evaluations]) -> tuple[int, ...]:
     similar = [
         other for other in runs if _determines_questions(other) == _determines_questions(run)
     ]
-    counts = Counter(names for other in similar for names in other.questions.values() if names)
-    expected = max(counts, key=lambda names: (len(names), counts[names]), default=None)
+    counts = Counter(
+        (point.test_set, names)
+        for other in similar
+        for point, names in other.questions.items()
+        if names
+    )
+    expected = {
+        test_set: names
+        for (test_set, names), _ in sorted(counts.items(), key=lambda one: (len(one[0][1]), one[1]))
+    }  # the largest is the last of its test set
     return tuple(
-        step for step, names in run.questions.items() if names is None or names != expected
+        point
+        for point, names in run.questions.items()
+        if names is None or names != expected[point.test_set]
     )
 
 

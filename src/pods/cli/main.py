@@ -101,8 +101,12 @@ def _parser() -> argparse.ArgumentParser:
         help="also select entire runs in this state, with all their results",
     )
     clean.add_argument("--yes", action="store_true", help="remove the files")
-    evaluate = add("evaluate", parents=of_study, help="redo missing or damaged evaluations")
+    evaluate = add("evaluate", parents=of_study, help="make missing or damaged evaluations")
     evaluate.add_argument("--jobs", type=int, help="runs evaluated at once (default: as a sweep)")
+    evaluate.add_argument("--on", metavar="SET", help="evaluate on this further test set instead")
+    evaluate.add_argument(
+        "--sets-path", metavar="FOLDER", help="folder with SET.jsonl (default: as configured)"
+    )
     add(
         "aggregate",
         parents=[*of_figure, view],
@@ -134,14 +138,15 @@ def _parser() -> argparse.ArgumentParser:
     published.add_argument("--dataset", help="test set (default: that of the training task)")
     published.add_argument("--allow-missing", action="store_true", help="skip irregular runs")
     paper = add(
-        "reproduce", parents=[runs_dir], help="draw the PODS paper's figures from the authors' logs"
+        "reproduce",
+        parents=[runs_dir, figure],
+        help="draw the PODS paper's figures from the authors' logs",
     )
     paper.add_argument("name", nargs="?", help="figure, or all (default: list them)")
     paper.add_argument(
         "folder", nargs="?", type=Path, help="folder of the logs (default: what fetch stored)"
     )
     paper.add_argument("--study", help="study of your own runs to draw beside them")
-    paper.add_argument("--allow-missing", action="store_true", help="of the study: missing runs")
     sync = add("sync", parents=of_study, help="create W&B runs from the files of runs")
     sync.add_argument("--offline", action="store_true", help="write folders for `wandb sync`")
     sync.add_argument("--dashboard", action="store_true", help="also save a W&B view of the study")
@@ -234,7 +239,7 @@ def _clean(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     from pods.cli.evaluate import evaluate_missing
 
-    return evaluate_missing(_runs(options), options.jobs)
+    return evaluate_missing(_runs(options), options.jobs, options.on, options.sets_path)
 
 
 def _sync(options: argparse.Namespace) -> int:

@@ -90,7 +90,7 @@ def _update(policy: Policy, config: Config, rollouts: Sequence[Rollout]) -> str:
     optimizer = make_optimizer(policy, config.update)
     advantages = np.where(np.arange(len(rollouts)) % 2, 1.0, -1.0)
     stats, seconds = timed(
-        lambda: update(Context(policy, config), optimizer, rollouts, advantages, 1)
+        lambda: update(Context(policy, config), optimizer, rollouts, advantages, [len(rollouts)], 1)
     )
     return f"gradient norm {stats.grad_norm:.2g}: {seconds:.1f} s"
 

@@ -130,9 +130,10 @@ def reproduce(options: Namespace) -> int:
     from pods.analysis.draw import figures_folder
     from pods.analysis.figures import write
     from pods.analysis.published import reproduce as of_paper
-    from pods.analysis.published.imports import write_import
+    from pods.analysis.published.imports import unexpected, write_import
     from pods.analysis.published.paper_figures import FIGURES
     from pods.analysis.published.release import read_published
+    from pods.analysis.study import imported as imported_study
     from pods.analysis.study import load
 
     if options.name is None:
@@ -144,12 +145,18 @@ def reproduce(options: Namespace) -> int:
     if options.name not in (*FIGURES, "all"):
         raise ValueError(f"figure={options.name}: must be one of {', '.join(FIGURES)}, or all")
     folder = options.folder or pods_home() / "published"
+    if options.folder is None and not folder.is_dir():
+        raise ValueError(f"{folder}: no logs there; run pods fetch published, or name their folder")
     for figure in FIGURES.values() if options.name == "all" else [FIGURES[options.name]]:
+        logs = read_published(folder, figure.family)
+        if odd := unexpected(logs.meta["holes"]):
+            raise ValueError(f"{folder}: {odd[0]} ({len(odd)} such files or runs)")
         study = options.runs_dir / f"published-{figure.family}"
-        write_import(read_published(folder, figure.family), study, command=command())
-        made = [("the authors' logs", of_paper.published(figure, load(study, [])))]
+        made = [("the authors' logs", of_paper.published(figure, imported_study(study.name, logs)))]
         if options.study:
-            made += [(options.study, of_paper.own(figure, load(*study_of(options))))]
+            missing_too = (options.allow_missing, options.allow_mixed)
+            made += [(options.study, of_paper.own(figure, load(*study_of(options), *missing_too)))]
+        write_import(logs, study, command=command())
         print(f"{figure.title} ({figure.source})")
         for whose, one in made:
             print(*of_paper.irregular(one.study), *of_paper.lines(figure, one, whose), sep="\n")

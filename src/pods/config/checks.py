@@ -11,9 +11,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pods.config.method_keys import RULE_NAMES
+from pods.config.method_keys import RULE_NAMES, RULES_WITH_ROUNDS
 from pods.config.parse import ConfigError, parse
-from pods.config.schema import Config
+from pods.config.schema import Config, EvaluationConfig, ModelConfig
 
 CHAINSUM_TRAIN_LIMIT = 100_000  # there are 1.7 million chains
 CHAINSUM_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
@@ -23,9 +23,17 @@ VLLM = {
 }
 VLLM_MIN_TEMPERATURE = 0.01  # vLLM silently raises lower ones to this
 VLLM_MAX_RANK = 512
-GRADED_AS_MATH = ("math", "math500", "amc23")
-ON_THE_HUB = {"gsm8k": 1319, "math500": 500, "amc23": 40}
-"""Number of test questions."""
+MAX_SYSTEM_BYTES = 65_536
+ON_THE_HUB = {
+    "gsm8k": 1319,
+    "math500": 500,
+    "amc23": 40,
+    "aime24": 30,
+    "minerva": 272,
+    "olympiad": 675,
+}
+"""Number of questions of each test set."""
+GRADED_AS_MATH = ("math", *(name for name in ON_THE_HUB if name != "gsm8k"))
 Check = tuple[str, bool, str]
 """A key, whether its value is allowed, and what is allowed."""
 
@@ -37,7 +45,9 @@ def validate(values: Mapping[str, Any]) -> Config:
         ConfigError: the first key that is not allowed, or that is at odds with another one.
     """
     config = parse(values)
-    checks = [_rollout_checks, _selection_checks, _update_checks]
+    if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES:
+        config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
+    checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, _set_checks]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
     checks += [_chainsum_checks if config.task.name == "chainsum" else _dataset_checks]
     for key, holds, allowed in chain.from_iterable(check(config) for check in checks):
@@ -62,6 +72,8 @@ def missing_inputs(config: Config) -> list[ConfigError]:
         missing.append(
             ConfigError("task.test_path", task.test_path, "must be a file of JSON lines")
         )
+    if task.system is not None and (fault := _system_fault(Path(task.system))):
+        missing.append(ConfigError("task.system", task.system, fault))
     if not all(file.is_file() for file in files.values()):
         names = " and ".join(file.name for file in files.values())
         missing.append(ConfigError("task.path", task.path, f"must be a folder with {names}"))
@@ -69,15 +81,54 @@ def missing_inputs(config: Config) -> list[ConfigError]:
         missing.append(
             ConfigError("model.path", model.path, "must be a folder with config.json and weights")
         )
-    sets = {"task.name": task.name, "task.test_set": task.evaluated_on()}
-    graded_as_math = [key for key, name in sets.items() if name in GRADED_AS_MATH]
+    sets = [("task.name", task.name), ("task.test_set", task.evaluated_on())]
+    sets += [("evaluation.sets", name) for name in config.evaluation.sets]
+    missing += [*missing_sets(config.evaluation, "evaluation.sets_path")]
+    graded_as_math = [(key, name) for key, name in sets if name in GRADED_AS_MATH]
+    if task.grader == "latex":
+        graded_as_math.append(("task.grader", "latex"))
     if graded_as_math and find_spec("math_verify") is None:
         install = "math-verify is not installed: pip install 'pods-rl[math]'"
-        missing.append(ConfigError(graded_as_math[0], sets[graded_as_math[0]], install))
+        missing.append(ConfigError(*graded_as_math[0], install))
     if config.engine.name == "vllm" and find_spec("vllm") is None:
         install = f"vLLM is not installed: pip install {VLLM[config.hardware.device]}"
         missing.append(ConfigError("engine", "vllm", install))
     return missing
+
+
+def _system_fault(file: Path) -> str | None:
+    """Say what is wrong with a file that is to be the system message; None if nothing is."""
+    try:
+        if file.stat().st_size > MAX_SYSTEM_BYTES:
+            return f"must be at most {MAX_SYSTEM_BYTES} bytes"
+        text = file.read_text("utf-8")
+    except (OSError, ValueError):
+        return "must be a text file in UTF-8 (`pods fetch published` leaves two)"
+    if not text.strip():
+        return "must have some text"
+    if "{question}" in text:
+        return "must have no {question}: the question follows it as a message of its own"
+    return None
+
+
+def missing_sets(evaluation: EvaluationConfig, key: str) -> Iterator[ConfigError]:
+    """Name the further test sets whose files are not there, and the files that are.
+
+    Args:
+        evaluation: names the sets and their folder.
+        key: the key or option that gave the folder.
+    """
+    lacking = [name for name in evaluation.sets if not _is_there(evaluation.set_file(name))]
+    if lacking:
+        needed = " and ".join(f"{name}.jsonl" for name in lacking)
+        there = sorted(path.name for path in Path(evaluation.sets_path or "").glob("*.jsonl"))
+        has = f"it has {', '.join(there)}" if there else "it has no .jsonl file"
+        yield ConfigError(key, evaluation.sets_path, f"must be a folder with {needed}; {has}")
+
+
+def _is_there(file: Path | None) -> bool:
+    """Return whether a file is there; None is on the hub, where nobody looks now."""
+    return file is None or file.is_file()
 
 
 def import_function(name: str) -> Any:
@@ -97,19 +148,30 @@ def import_function(name: str) -> Any:
     return imported
 
 
+def _reproduction_checks(config: Config) -> Iterator[Check]:
+    known = config.reproduction == "ours" or config.task.system is not None
+    published = "gsm8k, gsm8k_release, gsm8k_open_r1 and math_release"
+    yield "reproduction", known, f"must be ours for this task: only {published} have another"
+
+
 def _rollout_checks(config: Config) -> Iterator[Check]:
     nm, rule, advantage = config.nm, config.sampler.rule, config.advantage
     yield "nm.m", nm.m <= nm.n, f"must be at most nm.n={nm.n}"
     keeps_all = f"must be nm.n={nm.n} where sampler.rule=all keeps all"
     yield "nm.m", rule != "all" or nm.m == nm.n, keeps_all
+    stops = rule in RULES_WITH_ROUNDS
     if ":" in rule:
         try:
-            import_function(rule)
+            stops = hasattr(import_function(rule), "enough")
         except ValueError as error:
             yield "sampler.rule", False, str(error)
     else:
         choices = f"must be one of {', '.join(RULE_NAMES)}, or module:function"
         yield "sampler.rule", rule in RULE_NAMES, choices
+    if nm.round is not None:
+        known = f"{' and '.join(RULES_WITH_ROUNDS)}, or a rule of your own with a function `enough`"
+        yield "nm.round", stops, f"must be null where sampler.rule={rule}: only {known} can stop"
+        yield "nm.round", nm.round <= nm.n, f"must be at most nm.n={nm.n}"
     if rule == "max_variance_aliased":
         few = f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, where sampler.rule={rule}"
         yield "nm.m", nm.m <= nm.n / 2 or nm.m == nm.n, few
@@ -118,6 +180,9 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
     if (advantage.baseline, advantage.scale) != ("none", "none"):
         key, size = ("nm.n", nm.n) if advantage.baseline == "full" else ("nm.m", nm.m)
         yield key, size >= 2, "must be at least 2: one reward has no advantage"
+    buffer, longest = config.task.overlong_tokens, config.sampling.max_completion_tokens
+    shorter = f"must be at most sampling.max_completion_tokens={longest}"
+    yield "task.overlong_tokens", buffer is None or buffer <= longest, shorter
     limited = config.budget.train_seconds is not None or config.budget.max_steps is not None
     yield "budget.train_seconds", limited, "must be set where budget.max_steps is null"
     groups = config.prompts_per_step * nm.groups
@@ -160,9 +225,12 @@ def _update_checks(config: Config) -> Iterator[Check]:
         yield "update.schedule_steps", longer, f"must be more than {warmup}"
     exact = model.tuning == "lora" or model.dtype == "float32"
     yield "model.dtype", exact, "must be float32 where model.tuning=full, or updates vanish"
-    sequences = config.prompts_per_step * config.nm.groups * config.nm.m
-    most = f"must be at most prompts_per_step * nm.groups * nm.m = {sequences}"
-    yield "update.minibatches", update.minibatches <= sequences, most
+    groups = config.prompts_per_step * config.nm.groups
+    most = f"must be at most prompts_per_step * nm.groups = {groups}: groups stay whole"
+    yield "update.minibatches", update.minibatches <= groups, most
+    comparable = update.logprob_temperature == "sampling" or config.sampling.temperature == 1
+    off = "must be off where update.logprob_temperature=one: it compares two temperatures"
+    yield "update.importance", comparable or update.importance == "off", off
 
 
 def _vllm_checks(config: Config) -> Iterator[Check]:
@@ -181,6 +249,21 @@ def _vllm_checks(config: Config) -> Iterator[Check]:
         yield "engine.batch_invariant", variable, "must be false where hardware.device=cpu"
 
 
+def _set_checks(config: Config) -> Iterator[Check]:
+    evaluation, model = config.evaluation, config.model
+    names = f"must be some of {', '.join(ON_THE_HUB)}, each once"
+    once = len(set(evaluation.sets)) == len(evaluation.sets)
+    yield "evaluation.sets", once and set(evaluation.sets) <= set(ON_THE_HUB), names
+    readable = not evaluation.sets or evaluation.sets_path is not None or _reads_text(model)
+    only = f"model={model.name} knows only chainsum; evaluation.sets_path=FOLDER may hold chains"
+    yield "evaluation.sets", readable, only
+
+
+def _reads_text(model: ModelConfig) -> bool:
+    """Return whether a model reads more than chains, as the one in the package does not."""
+    return model.path is not None or model.hub is not None
+
+
 def _chainsum_checks(config: Config) -> Iterator[Check]:
     task = config.task
     limits = {"train_size": CHAINSUM_TRAIN_LIMIT, "test_size": CHAINSUM_TEST_LIMIT}
@@ -188,7 +271,8 @@ def _chainsum_checks(config: Config) -> Iterator[Check]:
         size = getattr(task, key)
         fits = size is not None and size <= limit
         yield f"task.{key}", fits, f"must be at most {limit} for chainsum"
-    for key, only in {"path": None, "test_path": None, "test_set": "own"}.items():
+    places = {"path": None, "test_path": None, "system": None, "test_set": "own"}
+    for key, only in places.items():
         same = getattr(task, key) == only
         yield f"task.{key}", same, f"must be {only or 'null'}: chainsum is generated"
     grading = {"answer_format": "chain", "format_reward": "none", "grader": "exact"}
@@ -198,8 +282,7 @@ def _chainsum_checks(config: Config) -> Iterator[Check]:
 
 def _dataset_checks(config: Config) -> Iterator[Check]:
     task, model = config.task, config.model
-    trained = model.path is not None or model.hub is not None
-    yield "task.name", trained, f"model={model.name} knows only chainsum"
+    yield "task.name", _reads_text(model), f"model={model.name} knows only chainsum"
     if task.files()["test"] is None:
         name = task.evaluated_on()
         for key in ("task.test_size", "evaluation.questions"):
@@ -209,7 +292,7 @@ def _dataset_checks(config: Config) -> Iterator[Check]:
     known = task.answer_format != "chain"
     yield "task.answer_format", known, "must be tag, hash or boxed: chain is for chainsum only"
     if task.name == "math":
-        exact = "must be exact for math: the lenient grader supports only numeric answers"
+        exact = "must be exact for math: the others support only numeric answers"
         yield "task.grader", task.grader == "exact", exact
     if task.answer_format != "tag":
         other = "must be additive, when_wrong or none where task.answer_format"

@@ -44,4 +44,7 @@ def key(meaning: str, *, default: Any = MISSING, **bounds: Any) -> Any:
     A default is only for keys that frozen configs of earlier versions lack. A dataclass with
     sections after keys must be `kw_only`, because type checkers see a default in each key.
     """
-    return field(default=default, metadata={"key": Key(meaning, **bounds)})
+    metadata = {"key": Key(meaning, **bounds)}
+    if isinstance(default, list):  # which no two configs may share
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)

@@ -16,6 +16,9 @@ RULE_NAMES = (
     "all",
 )
 
+RULES_WITH_ROUNDS = ("max_variance", "balanced")
+"""Rules that say when a group has what they want; see `method.rules.enough`."""
+
 
 @dataclass
 class SamplerConfig:
@@ -35,6 +38,11 @@ class NmConfig:
     n: int = key("rollouts generated per group", low=1)
     m: int = key("rollouts kept per group", low=1)
     groups: int = key("groups per prompt, each selected and normalised independently", low=1)
+    round: int | None = key(
+        "rollouts sampled per group at a time, until it has what the rule wants or nm.n; null "
+        "samples all nm.n at once",
+        low=1,
+    )
 
 
 @dataclass
@@ -151,15 +159,29 @@ class UpdateConfig:
     grad_clip: float = key("largest gradient norm; larger gradients are scaled down to it", above=0)
     schedule: Literal["constant", "linear", "cosine"] = key("schedule of the learning rate")
     warmup_steps: int = key("steps of linear learning rate warm-up", low=0)
+    warmup_from_zero: bool = key(
+        "begin the warm-up at 0, as transformers does, instead of lr / warmup_steps"
+    )
     schedule_steps: int | None = key("step at which a linear or cosine schedule ends", low=1)
     epochs: int = key("passes over the rollouts of a step", low=1)
-    minibatches: int = key("optimizer updates per pass", low=1)
-    aggregation: Literal["sequence_mean", "token_mean", "dr_grpo"] = key(
-        "denominator of the loss, for M sequences o: 1/(M |o|), 1/tokens, or 1/(M max tokens)"
+    minibatches: int = key(
+        "optimizer updates per pass, each on as many whole groups, in the order of the batch", low=1
+    )
+    aggregation: Literal["sequence_mean", "token_mean", "group_token_mean", "dr_grpo"] = key(
+        "denominator of the loss, for M sequences o in G groups: 1/(M |o|), 1/tokens, "
+        "1/(G tokens of the group), or 1/(M max tokens)"
     )
     clip_low: float = key("PPO clip: ratios below 1 - clip_low are clipped", low=0, high=1)
     clip_high: float = key(
         "PPO clip: ratios above 1 + clip_high are clipped (DAPO raises it)", low=0
+    )
+    dual_clip: float | None = key(
+        "a loss with a negative advantage A is at most dual_clip |A|; null sets no limit", above=1
+    )
+    entropy_beta: float = key("weight of the entropy bonus", low=0)
+    logprob_temperature: Literal["sampling", "one"] = key(
+        "temperature of the trainer's log-probs: that of the sampling, or 1 as in the PODS "
+        "authors' one-GPU code (engine and trainer are then not compared)"
     )
     kl_beta: float = key(
         "weight of the KL divergence from the initial policy; 0 skips the reference pass", low=0

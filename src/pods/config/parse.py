@@ -131,7 +131,7 @@ def _section(cls: Any, values: Any, prefix: str) -> Any:
     for name, field in known.items():
         if name in values:
             parsed[name] = _value(field, values[name], prefix + name)
-        elif field.default is MISSING:
+        elif field.default is MISSING and field.default_factory is MISSING:
             raise ConfigError(prefix + name, "", "missing (earlier versions did not have it)")
     return cls(**parsed)
 

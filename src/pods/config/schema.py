@@ -37,9 +37,9 @@ class TaskConfig:
     path: str | None = key(
         "folder with train.jsonl and test.jsonl; null uses the hub (gsm8k, math)"
     )
-    test_set: Literal["own", "gsm8k", "math500", "amc23"] = key(
-        "test set to evaluate on: the task's own, or GSM8K, MATH-500 or AMC 2023, each graded by "
-        "its own rules"
+    test_set: Literal["own", "gsm8k", "math500", "amc23", "aime24", "minerva", "olympiad"] = key(
+        "test set to evaluate on: the task's own, or GSM8K, MATH-500, AMC 2023, AIME 2024, Minerva "
+        "or OlympiadBench, each graded by its own rules"
     )
     test_path: str | None = key(
         "JSON lines file with the test set; null downloads it, or uses test.jsonl in task.path if "
@@ -59,11 +59,12 @@ class TaskConfig:
     format_reward: Literal["additive", "when_wrong", "open_r1", "none"] = key(
         "reward for the format, in addition to 1 for a correct answer: 0.1 format + 0.1 tags "
         "always (additive) or only for wrong answers (when_wrong), 1 format + 1 tags as in the "
-        "8-GPU runs (open_r1; those runs also required correct answers to be LaTeX), or none"
+        "8-GPU runs (open_r1), or none"
     )
-    grader: Literal["exact", "lenient"] = key(
-        "grader that decides the reward: ours (exact) or the PODS authors' (lenient); evaluations "
-        "on GSM8K record both verdicts"
+    grader: Literal["exact", "lenient", "latex"] = key(
+        "grader that decides the reward: ours (exact), or one of the PODS authors' on GSM8K: of "
+        "their one-GPU runs (lenient) or of their 8-GPU runs, which needs an answer in LaTeX "
+        "(latex); evaluations on GSM8K record ours and theirs"
     )
     lenient: Literal["release", "later"] = key(
         "version of the authors' grader: as released with their GSM8K results, or the later one of "
@@ -75,9 +76,25 @@ class TaskConfig:
         low=1,
         operational=True,
     )
+    system: str | None = key(
+        "text file with the system message; null uses our own words, which follow "
+        "task.answer_format",
+        default=None,
+    )
+    overlong_tokens: int | None = key(
+        "number of last tokens before sampling.max_completion_tokens in which a completion is "
+        "punished, the more the longer it is (DAPO); null disables",
+        low=1,
+        default=None,
+    )
+    overlong_penalty: float = key(
+        "what the longest completion loses of its reward if task.overlong_tokens is set",
+        low=0,
+        default=1.0,
+    )
 
     def evaluated_on(self) -> str:
-        """Return the name of the test set: chainsum, gsm8k, math500 or amc23."""
+        """Return the name of the test set: chainsum, gsm8k, math500, amc23, ..."""
         own = "math500" if self.name == "math" else self.name
         return own if self.test_set == "own" else self.test_set
 
@@ -196,6 +213,21 @@ class EvaluationConfig:
     repeats: int = key("independently sampled passes over the test questions", low=1)
     questions: int | None = key("use the first N test questions in every run; null uses all", low=1)
     temperature: float = key("sampling temperature of evaluations; 0 is greedy decoding", low=0)
+    sets: list[str] = key(
+        "further test sets to evaluate each checkpoint on: gsm8k, math500, amc23, aime24, minerva, "
+        "olympiad; they change nothing else in a run",
+        default=[],
+        operational=True,
+    )
+    sets_path: str | None = key(
+        "folder with NAME.jsonl of each further test set; null downloads them",
+        default=None,
+        operational=True,
+    )
+
+    def set_file(self, name: str) -> Path | None:
+        """Return the file of a further test set; None: on the hub."""
+        return None if self.sets_path is None else Path(self.sets_path) / f"{name}.jsonl"
 
 
 @dataclass
@@ -244,6 +276,12 @@ class Config:
     study: str = key("folder of the runs to compare", form=FILE_NAME, operational=True)
     arm: str | None = key(
         "label of the run's curve; null uses the rule's name", form=FILE_NAME, operational=True
+    )
+    reproduction: Literal["ours", "faithful"] = key(
+        "label of the group reproduction=, which sets the keys in which a paper's code differs "
+        "from our own choices",
+        default="ours",
+        operational=True,
     )
     runs_dir: str = key("folder that holds all studies", operational=True)
     retry: Literal["none", "failed"] = key("failed: rerun jobs that failed", operational=True)

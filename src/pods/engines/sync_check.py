@@ -69,7 +69,7 @@ def _logprobs(policy: Policy, rollout: Rollout) -> NDArray[np.float32]:
     """Compute the log-probs of the rollout's tokens, (T,), under the policy at temperature 1."""
     batch = pack([rollout], [[0]])
     with torch.no_grad():
-        logprobs = forward_logprobs(
+        scores = forward_logprobs(
             policy.causal_lm, batch, temperature=1.0, vocabulary=policy.vocabulary
         )
-    return logprobs.float().cpu().numpy()
+    return scores.logprobs.float().cpu().numpy()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pods.config.schema import Config
+from pods.runs.evaluations import Point
 from pods.runs.store import RunStore
 
 
@@ -14,8 +15,8 @@ class Job:
     store: RunStore
     config: Config
     """The run's frozen config."""
-    evaluate: tuple[int, ...] = ()
-    """Steps of the checkpoints to evaluate instead of training the run."""
+    evaluate: tuple[Point, ...] = ()
+    """Evaluations to complete instead of training the run."""
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pods.config.schema import Config
 from pods.runs.attempts import record_changes
-from pods.runs.evaluations import answered_questions, is_record
+from pods.runs.evaluations import Point, answered_questions, is_record
 from pods.runs.files import (
     append,
     fsync,
@@ -78,61 +78,68 @@ def note_new_machine(
 
 
 def evaluate_checkpoints(
-    trainer: "Trainer", steps: Sequence[int], attempt: Path, machine: str | None
+    trainer: "Trainer", points: Sequence[Point], attempt: Path, machine: str | None
 ) -> bool:
-    """Complete the evaluations of some checkpoints, and return whether all of them could be.
+    """Complete some evaluations, and return whether all of them could be.
 
     Args:
         trainer: of the run.
-        steps: of the checkpoints; a missing or damaged one is reported and left as it is.
+        points: the evaluations; a missing or damaged checkpoint is reported and left as it is.
         attempt: folder for the report.
         machine: name of this machine if the run never ran on one like it.
     """
     complete = True
-    for step in steps:
+    for point in points:
         trainer.stop.check()
-        folder = trainer.store.checkpoint(step)
+        folder = trainer.store.checkpoint(point.step)
         problem = (
             checkpoint_fault(trainer.store, folder)
             if folder.is_dir()
             else "its checkpoint is missing"
         )
         if problem is None:
-            _evaluate(trainer, step, attempt, machine)
+            _evaluate(trainer, point, attempt, machine)
         else:
-            report(attempt, step=step, error=f"cannot be evaluated: {problem}")
+            report(attempt, **_named(point), error=f"cannot be evaluated: {problem}")
             complete = False
     return complete
 
 
-def _evaluate(trainer: "Trainer", step: int, attempt: Path, machine: str | None) -> None:
+def _named(point: Point) -> dict[str, Any]:
+    """Return the fields of a report's row that name an evaluation; the main set has no name."""
+    return {"step": point.step, **({"test_set": point.test_set} if point.test_set else {})}
+
+
+def _evaluate(trainer: "Trainer", point: Point, attempt: Path, machine: str | None) -> None:
     """Complete an evaluation in a temporary file, so that an interruption loses no record."""
+    step, name = point
+    test_set = trainer.test_sets()[name]
     started, store, config = time.perf_counter(), trainer.store, trainer.config
     trainer.workers.load_policy(store.checkpoint(step))
     trainer.loop.engine.sync()
-    path = store.evaluation_path(step)
+    path = store.evaluation_path(step, name)
     temporary = path.with_name(f"{path.name}.tmp")  # only the holder of the run's lock writes it
-    path.parent.mkdir(exist_ok=True)
-    records, total = _records(path), len(trainer.questions) * config.evaluation.repeats
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records, total = _records(path, name), len(test_set.questions) * config.evaluation.repeats
     incomplete = (
-        len(records) != total or answered_questions(config, step, read_or_empty(path)) is None
+        len(records) != total or answered_questions(config, step, read_or_empty(path), name) is None
     )
-    if machine is not None and incomplete:
+    if machine is not None and incomplete and not name:
         record_changes(store, [f"evaluation of step {step} made again on {machine}"])
-    longer = max((records, _records(temporary)), key=len)
+    longer = max((records, _records(temporary, name)), key=len)
     replace(temporary, "".join(map(json_line, longer)))
-    added = trainer.complete_evaluation(step, temporary)
+    added = trainer.complete_evaluation(step, temporary, name)
     temporary.replace(path)
     fsync(path.parent)
     rows = read_lines(path)
     accuracy = sum(row["correct"] for row in rows) / len(rows)
     seconds = round(time.perf_counter() - started, 3)
-    report(attempt, step=step, accuracy=accuracy, made=added, seconds=seconds)
+    report(attempt, **_named(point), accuracy=accuracy, made=added, seconds=seconds)
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
+def _records(path: Path, test_set: str) -> list[dict[str, Any]]:
     """Return the records of a file up to its first invalid line."""
-    return list(takewhile(is_record, read_until_damage(path)))
+    return list(takewhile(lambda row: is_record(row, test_set), read_until_damage(path)))
 
 
 def summary(store: RunStore, attempt: Path, cause_of_death: str | None) -> str:
@@ -155,4 +162,5 @@ def _line(row: Mapping[str, Any]) -> str:
     if "accuracy" not in row:
         return f"{step}{row.get('error') or row['note']}"
     added = f"{row['made']} records added" if row["made"] else "no record was missing"
-    return f"{step}accuracy {row['accuracy']:.3f}  {row['seconds']:.1f} s  ({added})"
+    on = f" on {row['test_set']}" if "test_set" in row else ""
+    return f"{step}accuracy{on} {row['accuracy']:.3f}  {row['seconds']:.1f} s  ({added})"

@@ -1,8 +1,9 @@
 """The main program of a job's process: execute one run from its frozen config.
 
-    python -m pods.launch.job RUN_FOLDER [ATTEMPT_FOLDER] [--evaluate STEP...]
+    python -m pods.launch.job RUN_FOLDER [ATTEMPT_FOLDER] [--evaluate STEP:[SET]...]
 
-With `--evaluate` it completes the evaluations of these checkpoints instead (`evaluation.py`).
+With `--evaluate` it completes the evaluations of these checkpoints instead (`evaluation.py`), on
+the main test set or a further one, whose data may be in `--sets-path FOLDER`.
 
 Exit codes: 0 done; 1 failed; 75 temporary failure (interrupted, locked, disk full, engine hung or
 crashed): the same command resumes the run. If a run uses several processes, this one starts them
@@ -18,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 from pods.config.schema import Config
 from pods.launch import evaluation, local_processes
 from pods.launch.failures import classify, short_text
+from pods.runs import files
 from pods.runs.attempts import (
     environment,
     environments,
@@ -33,7 +35,7 @@ from pods.runs.attempts import (
     record_changes,
     working_tree_changes,
 )
-from pods.runs.files import replace
+from pods.runs.evaluations import Point
 from pods.runs.freeze import check_unchanged
 from pods.runs.lock import RunLock
 from pods.runs.status import state_of
@@ -68,7 +70,8 @@ def execute(
     folder: Path,
     attempt: Path | None = None,
     now: Callable[[], float] = time.perf_counter,
-    evaluate: Sequence[int] = (),
+    evaluate: Sequence[Point] = (),
+    sets_path: str | None = None,
 ) -> int:
     """Execute a run's frozen config, and return the exit code; errors of the run are not raised.
 
@@ -76,9 +79,10 @@ def execute(
         folder: of the run.
         attempt: folder for this attempt's environment; None: make one.
         now: returns the training clock's seconds.
-        evaluate: steps of checkpoints to evaluate instead of training; needs `attempt`.
+        evaluate: evaluations to complete instead of training; needs `attempt`.
+        sets_path: folder with the data of further test sets to evaluate on.
     """
-    execution = _Execution(RunStore(folder), attempt, now, evaluate)
+    execution = _Execution(RunStore(folder), attempt, now, evaluate, sets_path)
     several = local_processes.rank() is None and local_processes.count(execution.store) > 1
     return execution.start_processes() if several and not evaluate else execution.run()
 
@@ -90,7 +94,8 @@ class _Execution:
     store: RunStore
     attempt: Path | None
     now: Callable[[], float]
-    evaluate: Sequence[int]
+    evaluate: Sequence[Point]
+    sets_path: str | None
     machine: str | None = None
     """In an evaluation: name of this machine if the run never ran on one like it."""
     tracker: Tracker = field(default_factory=NoTracker)
@@ -140,7 +145,7 @@ class _Execution:
             OSError: the disk refuses to be written.
         """
         config = self.store.config()
-        config = config.on(1) if self.evaluate else local_processes.as_started(config)
+        config = self.evaluated(config) if self.evaluate else local_processes.as_started(config)
         changes, before = check_unchanged(self.store, config), environments(self.store)
         current = environment()
         if not self.evaluate:
@@ -151,10 +156,12 @@ class _Execution:
         self.attempt = self.attempt or new_attempt(self.store)
         record_changes(self.store, changes)
         set_threads(config.hardware.threads)
-        replace(self.attempt / "environment.json", json.dumps(current, indent=1), durable=True)
-        replace(self.attempt / "git.diff", working_tree_changes())
+        text = json.dumps(current, indent=1)
+        files.replace(self.attempt / "environment.json", text, durable=True)
+        files.replace(self.attempt / "git.diff", working_tree_changes())
         if self.evaluate:
-            self.machine = evaluation.note_new_machine(config, before, current, self.attempt)
+            if not all(point.test_set for point in self.evaluate):  # figures are of the main one
+                self.machine = evaluation.note_new_machine(config, before, current, self.attempt)
         else:
             self.store.set_status(
                 state="running",
@@ -164,6 +171,12 @@ class _Execution:
                 exit_code=None,
             )
         return config
+
+    def evaluated(self, config: Config) -> Config:
+        """Return the config that completes evaluations: one process, and only their test sets."""
+        sets = sorted({point.test_set for point in self.evaluate} - {""})
+        evaluation = replace(config.evaluation, sets=sets, sets_path=self.sets_path)
+        return replace(config.on(1), evaluation=evaluation)
 
     def work(self, config: Config, lock: RunLock, stop: Stop) -> int:
         """Train or evaluate, record how that ended, and return the exit code."""
@@ -178,7 +191,9 @@ class _Execution:
                 with meter.phase("rehearsal"), stop.while_loading():
                     from pods.training.preflight import preflight
 
-                    preflight(trainer.workers.worker, [*trainer.loop.prompts, *trainer.questions])
+                    sets = trainer.test_sets().values()
+                    asked = [prompt for test_set in sets for prompt in test_set.questions]
+                    preflight(trainer.workers.worker, [*trainer.loop.prompts, *asked])
             started = True
             with closing(trainer.progress), trainer.workers.release_on_exit():
                 if not self.evaluate:
@@ -216,7 +231,7 @@ class _Execution:
     def report(self, meter: Meter) -> None:
         """Write seconds and memory of each phase into a training attempt's folder."""
         if not self.evaluate:
-            replace(self.folder / "phases.json", meter.text())
+            files.replace(self.folder / "phases.json", meter.text())
 
     @property
     def folder(self) -> Path:
@@ -253,7 +268,12 @@ class _Execution:
         return code
 
 
-def main(folder: Path, attempt: Path | None = None, evaluate: Sequence[int] = ()) -> int:
+def main(
+    folder: Path,
+    attempt: Path | None = None,
+    evaluate: Sequence[Point] = (),
+    sets_path: str | None = None,
+) -> int:
     """Be the process of a job, or one of the processes of a run that uses several."""
     rank = local_processes.rank()
     if rank:
@@ -263,18 +283,25 @@ def main(folder: Path, attempt: Path | None = None, evaluate: Sequence[int] = ()
     if attempt is not None:  # several processes may hang where SIGTERM is not heard
         end_with_parent(signal.SIGTERM if rank is None else signal.SIGKILL)
     if rank is None or attempt is None:
-        return execute(folder, attempt, evaluate=evaluate)
+        return execute(folder, attempt, evaluate=evaluate, sets_path=sets_path)
     local_processes.record_main(attempt, None)
     code = execute(folder, attempt)
     local_processes.record_main(attempt, code)
     return DONE  # another code would make the launcher end the other ranks in their work
 
 
+def _point(text: str) -> Point:
+    """Parse `STEP:` or `STEP:SET`."""
+    step, _, test_set = text.partition(":")
+    return Point(int(step), test_set)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m pods.launch.job")
     parser.add_argument("folder", type=Path)
     parser.add_argument("attempt", type=Path, nargs="?")
-    parser.add_argument("--evaluate", type=int, nargs="+", default=(), metavar="STEP")
+    parser.add_argument("--evaluate", type=_point, nargs="+", default=(), metavar="STEP:[SET]")
+    parser.add_argument("--sets-path", metavar="FOLDER")
     code = main(**vars(parser.parse_args()))
     if local_processes.rank() is not None:
         local_processes.exit_immediately(code)

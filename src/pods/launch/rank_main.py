@@ -69,5 +69,5 @@ def _load(config: Config) -> "tuple[Worker, CommandChannel]":
     commands = CommandChannel(process_group)
     data = load_data(config, commands.heartbeat)
     worker = build_worker(config, data, commands.heartbeat, process_group)
-    preflight(worker, [*data.prompts, *data.questions])
+    preflight(worker, data.all_prompts())
     return worker, commands

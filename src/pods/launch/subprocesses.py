@@ -88,7 +88,9 @@ def start_job(
     attempt = new_attempt(store, "reevaluations" if job.evaluate else "attempts")
     arguments = ["pods.launch.job", str(store.folder), str(attempt)]
     if job.evaluate:
-        arguments += ["--evaluate", *map(str, job.evaluate)]
+        arguments += ["--evaluate", *(f"{point.step}:{point.test_set}" for point in job.evaluate)]
+        sets_path = job.config.evaluation.sets_path
+        arguments += [] if sets_path is None else ["--sets-path", sets_path]
     environment = _environment(job.config, devices)
     with (attempt / "console.log").open("wb") as console:
         process: subprocess.Popen[bytes] | ForkedProcess

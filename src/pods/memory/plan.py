@@ -159,7 +159,8 @@ def decoded_rows(config: Config) -> tuple[int, int]:
     """Return the most sequences that the engine decodes at once, and their different prompts."""
     limit, evaluation = config.engine.max_rows, config.evaluation
     training = min(limit, config.prompts_per_step * config.nm.groups * config.nm.n)
-    questions = evaluation.questions or config.task.test_size or limit
+    size = limit if evaluation.sets else config.task.test_size or limit
+    questions = evaluation.questions or size
     chunk = min(config.engine.evaluation_chunk or limit, questions * evaluation.repeats)
     evaluated = min(limit, chunk)
     prompts = max(min(training, config.prompts_per_step), min(evaluated, questions))

@@ -70,7 +70,9 @@ def advantages(
     return centred if scale == "none" else np.asarray(centred / (pool.std(ddof=ddof) + eps))
 
 
-def token_weights(lengths: Tensor, aggregation: str, max_completion_tokens: int) -> Tensor:
+def token_weights(
+    lengths: Tensor, groups: Tensor, aggregation: str, max_completion_tokens: int
+) -> Tensor:
     """Return the weight of each token in the loss, fixed before the step is cut into micro-batches.
 
     With these weights the loss is a plain sum over tokens, so no way of cutting the step into
@@ -78,17 +80,24 @@ def token_weights(lengths: Tensor, aggregation: str, max_completion_tokens: int)
 
     Args:
         lengths: (M,) completion tokens of every sequence of the optimizer update.
+        groups: (M,) index of each sequence's group.
         aggregation: `sequence_mean` 1/(M |o_i|) (PODS, L_PODS); `token_mean` 1/sum |o_i| (DAPO);
+            `group_token_mean` 1/(G sum |o_j|), j in the group, of G groups (the PODS authors' code
+            for 8 GPUs: loss_type bnpo on micro-batches of one group each, which are averaged);
             `dr_grpo` 1/(M max_completion_tokens); Dr. GRPO's advantages are not divided by the std
             either (`advantage.scale=none`).
 
     Returns:
         (M,) weight of each token of sequence i.
 
-    >>> token_weights(torch.tensor([1, 3]), "sequence_mean", 8)
+    >>> token_weights(torch.tensor([1, 3]), torch.tensor([0, 0]), "sequence_mean", 8)
     tensor([0.5000, 0.1667])
     """
     lengths = lengths.to(torch.float32)
+    if aggregation == "group_token_mean":
+        names, members = torch.unique(groups, return_inverse=True)
+        tokens = torch.zeros(len(names)).index_add_(0, members, lengths)
+        return 1.0 / (len(names) * tokens[members])
     if aggregation == "sequence_mean":
         return 1.0 / (len(lengths) * lengths)
     if aggregation == "token_mean":
@@ -161,11 +170,14 @@ def policy_loss(
     *,
     clip_low: float,
     clip_high: float,
+    dual_clip: float | None = None,
     kl_beta: float = 0.0,
     reference_logprobs: Tensor | None = None,
     importance: Tensor | None = None,
+    entropy_beta: float = 0.0,
+    entropy: Tensor | None = None,
 ) -> Loss:
-    """Return PPO's clipped surrogate, L_PODS, less an optional KL penalty to a reference policy.
+    """Return PPO's clipped surrogate, L_PODS, with an optional KL penalty and entropy bonus.
 
     Per token min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A), rho = exp(logp - old), less
     kl_beta * (exp(ref - logp) - (ref - logp) - 1), the low-variance KL estimate that GRPO uses
@@ -177,15 +189,24 @@ def policy_loss(
         advantages: (N,) of each token's sequence.
         weights: (N,) from `token_weights`, of each token's sequence.
         clip_low, clip_high: the surrogate stops growing below 1 - clip_low, above 1 + clip_high.
+        dual_clip: a surrogate with A < 0 is at least dual_clip * A, so that a large ratio cannot
+            make the loss arbitrarily large (Ye et al., arXiv:1912.09729, eq. 5).
         kl_beta: weight of the KL term.
         reference_logprobs: (N,) under the reference; required where kl_beta > 0.
         importance: (N,) from `importance_weights`, of each token's surrogate and not of its KL
             term; None leaves the loss as it is, bit for bit.
+        entropy_beta: weight of the entropy, which is added to the objective and averaged like the
+            surrogate (as in verl, workers/actor/dp_actor.py, entropy_coeff).
+        entropy: (N,) nats; required where entropy_beta > 0.
     """
     ratio = (logprobs - old_logprobs).exp()
     bounded = ratio.clamp(1 - clip_low, 1 + clip_high)
     surrogate = torch.minimum(ratio * advantages, bounded * advantages)
-    clipped = (bounded * advantages < ratio * advantages).sum()
+    clipped = bounded * advantages < ratio * advantages
+    if dual_clip is not None:
+        least = dual_clip * advantages
+        clipped |= (advantages < 0) & (surrogate < least)
+        surrogate = torch.where(advantages < 0, torch.maximum(surrogate, least), surrogate)
     if importance is not None:
         surrogate = importance * surrogate
     kl = torch.zeros((), device=logprobs.device)
@@ -193,4 +214,8 @@ def policy_loss(
         assert reference_logprobs is not None
         gap = reference_logprobs - logprobs
         kl = (weights * (gap.exp() - gap - 1)).sum()
-    return Loss(kl_beta * kl - (weights * surrogate).sum(), clipped, kl.detach())
+    total = kl_beta * kl - (weights * surrogate).sum()
+    if entropy_beta > 0:
+        assert entropy is not None
+        total = total - entropy_beta * (weights * entropy).sum()
+    return Loss(total, clipped.sum(), kl.detach())

@@ -30,7 +30,7 @@ class Mopps:
         """Thompson sampling: draw a rate for each candidate, take those nearest the target.
 
         The next `candidates * prompts` problems of the order are the candidates (rho B), each once;
-        those not taken do not come up again in the epoch (mopps.py:26-60 at 46700e6, its strategy
+        those not taken do not come up again in the epoch (mopps.py:26-60 at a883f51, its strategy
         `topk`). None of them saves rollouts: a uniform selector would not have come to as many.
         """
         end = self.position + config.mopps.candidates * prompts

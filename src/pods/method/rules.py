@@ -1,12 +1,13 @@
 """Down-sampling rules: which m of a prompt's n rollouts the policy is trained on.
 
-A rule sees the rewards, correctness and lengths of one group, never its text or tokens.
+A rule sees one group: rewards, correctness, lengths, and the rollouts with their text, tokens and
+log-probs. A rule that is marked with `across_groups` sees all groups of a step at once.
 
-Shapes: n = rollouts generated for one prompt, m = rollouts kept. Every rule returns m distinct
-indices in ascending order, so that with m = n each of them is GRPO.
+Shapes: n = rollouts generated for one prompt, m = rollouts kept, G = groups of a step. Every rule
+here returns m distinct indices in ascending order, so that with m = n each of them is GRPO.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,6 +185,9 @@ def _centred(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 Rule = Callable[[Group, int, np.random.Generator], Indices]
+RuleAcross = Callable[[Sequence[Group], int, np.random.Generator], Sequence[Indices]]
+"""`rule(groups, m, rng)` returns the indices to keep of each group: at most G m in all, and of one
+group any number, also none."""
 
 RULES: dict[str, Rule] = {
     "max_variance": max_variance,
@@ -197,7 +201,46 @@ RULES: dict[str, Rule] = {
 }
 
 
-def find_rule(name: str) -> Rule:
+def across_groups(rule: RuleAcross) -> RuleAcross:
+    """Mark a rule that chooses from all groups of a step at once, those that are trained on.
+
+    >>> @across_groups
+    ... def right(groups, m, rng):  # all right rollouts of the step, at most G m of them
+    ...     left = iter(range(m * len(groups)))
+    ...     return [[i for i, _ in zip(np.flatnonzero(g.correct), left)] for g in groups]
+    """
+    rule.is_across_groups = True  # type: ignore[attr-defined]
+    return rule
+
+
+def is_across_groups(rule: Rule | RuleAcross) -> bool:
+    """Return whether a rule is marked with `across_groups`."""
+    return getattr(rule, "is_across_groups", False)
+
+
+def enough(rule: Rule | RuleAcross, group: Group, m: int) -> bool:
+    """Return whether sampling in rounds can stop: the group has what the rule wants of it.
+
+    `balanced` wants its m/2 right and m/2 wrong rollouts (Reinforce-Ada, arXiv:2510.04996;
+    verl/trainer/ppo/ray_trainer.py:1087-1097 at 05be605). `max_variance` wants m/2 rollouts with
+    the lowest reward of the group and m/2 with a higher, the highest one: no further reward in
+    that range gives a larger variance. A rule of one's own says it by a function
+    `rule.enough(group, m)`.
+    """
+    if len(group.rewards) < m:
+        return False
+    half = m // 2
+    if rule is balanced:
+        right = int(group.correct.sum())
+        return right >= half and len(group.correct) - right >= m - half
+    if rule is max_variance:
+        lowest, highest = group.rewards.min(), group.rewards.max()
+        ends = (group.rewards == lowest).sum(), (group.rewards == highest).sum()
+        return bool(lowest < highest and min(ends) >= half)
+    return bool(rule.enough(group, m))  # type: ignore[union-attr]
+
+
+def find_rule(name: str) -> Rule | RuleAcross:
     """Return the rule called `name`, or the function `module:function` from outside the package.
 
     Raises:
@@ -207,7 +250,7 @@ def find_rule(name: str) -> Rule:
         if name not in RULES:
             raise ValueError(f"must be one of {', '.join(RULES)}, or module:function")
         return RULES[name]
-    rule: Rule = import_function(name)
+    rule: Rule | RuleAcross = import_function(name)
     return rule
 
 
@@ -218,8 +261,36 @@ def keep(rule: Rule, group: Group, m: int, rng: np.random.Generator) -> Indices:
         ValueError: the rule did not return m distinct indices of the group's rollouts.
     """
     kept = np.asarray(rule(group, m, rng))
-    good = kept.shape == (m,) and np.issubdtype(kept.dtype, np.integer)
-    if not good or len(np.unique(kept)) != m or kept.min() < 0 or kept.max() >= len(group.rewards):
+    if len(kept) != m or not _are_indices(kept, len(group.rewards)):
         name = getattr(rule, "__name__", rule)
         raise ValueError(f"rule {name} must return {m} distinct indices, got {kept.tolist()}")
     return np.sort(kept).astype(np.intp)
+
+
+def keep_across(
+    rule: RuleAcross, groups: Sequence[Group], m: int, rng: np.random.Generator
+) -> list[Indices]:
+    """Apply a rule across groups and check its result.
+
+    Raises:
+        ValueError: it did not return distinct indices of each group, from 1 to G m in all.
+    """
+    kept = [np.asarray(indices, dtype=None if len(indices) else np.intp)
+            for indices in rule(groups, m, rng)]  # fmt: skip
+    sizes = [len(group.rewards) for group in groups]
+    good = len(kept) == len(groups) and all(map(_are_indices, kept, sizes))
+    if not good or not 1 <= sum(map(len, kept)) <= m * len(groups):
+        name = getattr(rule, "__name__", rule)
+        raise ValueError(
+            f"rule {name} must return distinct indices of each of {len(groups)} groups, from 1 to "
+            f"{m * len(groups)} in all, got {[indices.tolist() for indices in kept]}"
+        )
+    return [np.sort(indices).astype(np.intp) for indices in kept]
+
+
+def _are_indices(kept: NDArray[np.generic], n: int) -> bool:
+    """Return whether these are distinct indices of n rollouts, or none at all."""
+    if kept.ndim != 1 or not np.issubdtype(kept.dtype, np.integer):
+        return False
+    values = kept.tolist()
+    return len(set(values)) == len(values) and all(0 <= value < n for value in values)

@@ -5,6 +5,7 @@ computed with, forward and back, and resharded afterwards; gradients are summed 
 """
 
 from collections.abc import Mapping
+from functools import partial
 from types import MethodType
 
 import torch
@@ -13,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
-from pods.policy.logprobs import token_logprobs
+from pods.policy.logprobs import TokenScores, token_logprobs
 from pods.policy.packing import MicroBatch
 from pods.policy.process_group import ProcessGroup
 
@@ -34,15 +35,23 @@ def shard(model: PreTrainedModel, process_group: ProcessGroup) -> None:
 
 
 def forward_logprobs(
-    model: PreTrainedModel, batch: MicroBatch, *, temperature: float, vocabulary: int
-) -> Tensor:
+    model: PreTrainedModel,
+    batch: MicroBatch,
+    *,
+    temperature: float,
+    vocabulary: int,
+    entropy_gradient: bool = False,
+) -> TokenScores:
     """Call `token_logprobs`; if the model is sharded, all processes must do so at once."""
-    if not isinstance(model, FSDPModule):
-        return token_logprobs(model, batch, temperature=temperature, vocabulary=vocabulary)
-    scores = getattr(model, METHOD)(batch, temperature=temperature, vocabulary=vocabulary)
-    if not torch.is_grad_enabled():  # else the backward pass reshards it
-        model.reshard()
-    return scores  # type: ignore[no-any-return]
+    method = partial(token_logprobs, model)
+    if isinstance(model, FSDPModule):
+        method = getattr(model, METHOD)
+    scores = method(
+        batch, temperature=temperature, vocabulary=vocabulary, entropy_gradient=entropy_gradient
+    )
+    if isinstance(model, FSDPModule) and not torch.is_grad_enabled():
+        model.reshard()  # otherwise the backward pass does
+    return scores
 
 
 def is_sharded(model: object) -> bool:

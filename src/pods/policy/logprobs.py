@@ -1,10 +1,12 @@
-"""Log-probs of completion tokens, without a [tokens, vocabulary] array for a whole micro-batch.
+"""Log-probs of completion tokens and the entropy of the policy at each of them.
+
+No [tokens, vocabulary] array exists for a whole micro-batch.
 
 Shapes: N = tokens of a micro-batch, C = completion tokens among them, H = width of the states,
 V = vocabulary.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,19 +21,31 @@ UNUSED_MASK = torch.full((1, 1, 1, 1), torch.nan)
 """Keeps transformers from building a mask of (N, N). Nothing reads it: NaN would show if it did."""
 
 
+class TokenScores(NamedTuple):
+    """What the policy says of each completion token, sequence by sequence, in float32 at least."""
+
+    logprobs: Tensor
+    """(C,) log-probability; its gradient flows to the model."""
+    entropy: Tensor
+    """(C,) entropy in nats of the distribution that the log-probability is of."""
+
+
 def token_logprobs(
-    model: PreTrainedModel, batch: MicroBatch, *, temperature: float, vocabulary: int
-) -> Tensor:
-    """Score completion tokens under softmax(logits / temperature), the distribution sampled from.
+    model: PreTrainedModel,
+    batch: MicroBatch,
+    *,
+    temperature: float,
+    vocabulary: int,
+    entropy_gradient: bool = False,
+) -> TokenScores:
+    """Score completion tokens under softmax(logits / temperature).
 
     Args:
         model: a causal language model whose attention is `attention.NAME`.
         batch: on any device; it is scored on the model's.
-        temperature: of the sampling, > 0.
+        temperature: > 0; that of the sampling for the distribution sampled from.
         vocabulary: ids from here on are padding of the output layer and have probability 0.
-
-    Returns:
-        (C,) sequence by sequence, in float32 at least; the gradient flows to the model.
+        entropy_gradient: let the gradient of the entropy flow to the model too.
     """
     head = model.get_output_embeddings().weight
     ids, positions, previous, targets = (
@@ -45,53 +59,82 @@ def token_logprobs(
         layout=layout_of(batch, head.device),
     ).last_hidden_state[0]
     states = embedding(previous, hidden)  # not indexing, whose gradient is slow on a CPU
-    return _Logprobs.apply(states, head, targets, temperature, vocabulary)  # type: ignore[no-any-return, no-untyped-call]
+    scores = _Scores.apply(states, head, targets, temperature, vocabulary, entropy_gradient)  # type: ignore[no-untyped-call]
+    return TokenScores(*scores)
 
 
-class _Logprobs(torch.autograd.Function):
+class _Scores(torch.autograd.Function):
     """Compute log softmax(states W^T / temperature) at the targets, a chunk of tokens at a time.
 
-    The gradient in a token's state is g (W_y - sum_v p_v W_v) / temperature, linear in the incoming
-    gradient g: all else is known when the token is scored. So where W is frozen, that factor is
+    With p the softmax and H its entropy, the gradients in a token's state are
+    g (W_y - sum_v p_v W_v) / temperature of the log-prob and
+    -h sum_v p_v (log p_v + H) W_v / temperature of the entropy, linear in the incoming gradients g
+    and h: all else is known when the token is scored. So where W is frozen, those factors are
     computed in the forward pass, (C, H), and no logits are made twice; where W is trained they are,
     for its gradient.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, head: Tensor, targets: Tensor, temperature: float, vocabulary: int
-    ) -> Tensor:
-        """Return the log-probs (C,) of states (C, H)."""
+        ctx: Any,
+        states: Tensor,
+        head: Tensor,
+        targets: Tensor,
+        temperature: float,
+        vocabulary: int,
+        entropy_gradient: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the log-probs (C,) and entropies (C,) of states (C, H)."""
         weight = head[:vocabulary]
         frozen = ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]
-        scores, slopes = [], []
+        scores, entropies, slopes, entropy_slopes = [], [], [], []
         for chunk, target in _chunks(vocabulary, states, targets):
-            logits = _logits(chunk, weight, temperature)
-            total = logits.logsumexp(1, keepdim=True)
-            scores.append((logits.gather(1, target[:, None]) - total)[:, 0])
+            logs = _logits(chunk, weight, temperature)
+            logs -= logs.logsumexp(1, keepdim=True)
+            scores.append(logs.gather(1, target[:, None])[:, 0])
+            p = logs.exp()
+            entropies.append(-torch.linalg.vecdot(p, logs))
+            if frozen and entropy_gradient:
+                slope = _entropy_slope(p, logs, entropies[-1], temperature)
+                entropy_slopes.append(slope.to(weight.dtype) @ weight)
             if frozen:
-                slopes.append(_slope(logits, total, target, temperature).to(weight.dtype) @ weight)
-        saved = torch.cat(slopes) if frozen else states
-        ctx.save_for_backward(saved, head, targets)
+                slopes.append(_slope(p, target, temperature).to(weight.dtype) @ weight)
+        saved = [torch.cat(slopes)] if frozen else [states]
+        saved += [torch.cat(entropy_slopes)] if entropy_slopes else []
+        ctx.save_for_backward(head, targets, *saved)
         ctx.frozen, ctx.temperature, ctx.vocabulary = frozen, temperature, vocabulary
-        return torch.cat(scores)
+        ctx.entropy_gradient = entropy_gradient
+        entropy = torch.cat(entropies)
+        if not entropy_gradient:
+            ctx.mark_non_differentiable(entropy)
+        return torch.cat(scores), entropy
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients in the states, and in the head where it is trained."""
-        (gradient,) = gradients
-        saved, head, targets = ctx.saved_tensors
+        head, targets, saved, *others = ctx.saved_tensors
+        gradients = gradients if ctx.entropy_gradient else gradients[:1]
         if ctx.frozen:
-            return (gradient[:, None] * saved).to(saved.dtype), None, None, None, None
+            factors = zip(gradients, (saved, *others), strict=True)
+            in_states = sum(g[:, None] * factor for g, factor in factors)
+            return in_states.to(saved.dtype), None, None, None, None, None  # type: ignore[union-attr]
         weight = head[: ctx.vocabulary]
-        in_head, in_states = torch.zeros_like(head), []
-        for chunk, target, g in _chunks(ctx.vocabulary, saved, targets, gradient):
-            logits = _logits(chunk, weight, ctx.temperature)
-            slope = _slope(logits, logits.logsumexp(1, keepdim=True), target, ctx.temperature)
-            slope = slope.mul_(g[:, None]).to(weight.dtype)
-            in_states.append(slope @ weight)
+        in_head, parts = torch.zeros_like(head), []
+        for chunk, target, *g in _chunks(ctx.vocabulary, saved, targets, *gradients):
+            logs = _logits(chunk, weight, ctx.temperature)
+            logs -= logs.logsumexp(1, keepdim=True)
+            p = logs.exp()
+            of_entropy = None
+            if ctx.entropy_gradient:
+                entropy = -torch.linalg.vecdot(p, logs)
+                of_entropy = _entropy_slope(p, logs, entropy, ctx.temperature).mul_(g[1][:, None])
+            slope = _slope(p, target, ctx.temperature).mul_(g[0][:, None])
+            if of_entropy is not None:
+                slope += of_entropy
+            slope = slope.to(weight.dtype)
+            parts.append(slope @ weight)
             in_head[: ctx.vocabulary].addmm_(slope.T, chunk)
-        return torch.cat(in_states), in_head, None, None, None
+        return torch.cat(parts), in_head, None, None, None, None
 
 
 def _chunks(vocabulary: int, *tensors: Tensor) -> Any:
@@ -104,8 +147,13 @@ def _logits(states: Tensor, weight: Tensor, temperature: float) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).div_(temperature)
 
 
-def _slope(logits: Tensor, total: Tensor, targets: Tensor, temperature: float) -> Tensor:
-    """Turn logits into the log-probs' gradient in them: (1 at the target - p) / temperature."""
-    slope = logits.sub_(total).exp_().neg_()
-    slope.scatter_add_(1, targets[:, None], torch.ones_like(total))
+def _slope(p: Tensor, targets: Tensor, temperature: float) -> Tensor:
+    """Turn probabilities into the log-probs' gradient in the logits: (1 at the target - p) / T."""
+    slope = p.neg_()
+    slope.scatter_add_(1, targets[:, None], torch.ones_like(slope[:, :1]))
     return slope.div_(temperature)
+
+
+def _entropy_slope(p: Tensor, logs: Tensor, entropy: Tensor, temperature: float) -> Tensor:
+    """Return the entropy's gradient in the logits: -p (log p + H) / T."""
+    return (logs + entropy[:, None]).mul_(p).div_(-temperature)

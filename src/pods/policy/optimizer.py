@@ -88,9 +88,12 @@ def restore_optimizer(optimizer: torch.optim.AdamW, path: Path) -> None:
 
 
 def learning_rate(update: UpdateConfig, step: int) -> float:
-    """Return the rate of step 1, 2, ...: linear warm-up, then constant, linear or cosine to 0."""
+    """Return the rate of step 1, 2, ...: linear warm-up, then constant, linear or cosine to 0.
+
+    The warm-up begins at lr / warmup_steps, or at 0 as transformers' schedules do.
+    """
     if step <= update.warmup_steps:
-        return update.lr * step / update.warmup_steps
+        return update.lr * (step - update.warmup_from_zero) / update.warmup_steps
     if update.schedule == "constant":
         return update.lr
     assert update.schedule_steps is not None

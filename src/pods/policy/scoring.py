@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from pods.config.schema import Config
 from pods.policy.fsdp import forward_logprobs, is_sharded
+from pods.policy.logprobs import TokenScores
 from pods.policy.packing import MicroBatch, pack, plan_micro_batches, split_among_processes
 from pods.policy.policy import Policy
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
@@ -30,15 +31,17 @@ class Context:
     """Called on the main process between micro-batches; it may raise to stop the work."""
 
 
-def score(context: Context, batch: MicroBatch, model: PreTrainedModel | None = None) -> Tensor:
-    """Compute the log-probs of a micro-batch, (C,), under the policy or another model."""
-    policy = context.policy
+def score(context: Context, batch: MicroBatch, model: PreTrainedModel | None = None) -> TokenScores:
+    """Score the tokens of a micro-batch, (C,), under the policy or another model."""
+    policy, update = context.policy, context.config.update
+    sampled = update.logprob_temperature == "sampling"
     with policy.recomputing():
         return forward_logprobs(
             policy.causal_lm if model is None else model,
             batch,
-            temperature=context.config.sampling.temperature,
+            temperature=context.config.sampling.temperature if sampled else 1.0,
             vocabulary=policy.vocabulary,
+            entropy_gradient=update.entropy_beta > 0 and model is None,
         )
 
 
@@ -53,7 +56,7 @@ def score_all(context: Context, rollouts: Sequence[Rollout]) -> list[Tensor]:
         for batch, counts in rounds(context, rollouts, range(len(rollouts))):
             context.process_group.check(context.check)
             if batch is not None:
-                pieces = score(context, batch).split(batch.lengths)
+                pieces = score(context, batch).logprobs.split(batch.lengths)
                 if counts:
                     scores |= zip(batch.indices, pieces, strict=True)
     scores = context.process_group.all_gather(scores)

@@ -1,6 +1,7 @@
 """One step's update: the kept rollouts and their advantages move the weights.
 
-Shapes: C = completion tokens of a micro-batch, end to end; T = completion tokens of one rollout.
+Shapes: C = completion tokens of a micro-batch, end to end; T = completion tokens of one rollout;
+G = groups of the step, each the kept rollouts of one prompt.
 """
 
 import math
@@ -19,7 +20,6 @@ from pods.policy.optimizer import learning_rate, rolled_back_on_error, trained_w
 from pods.policy.packing import MicroBatch
 from pods.policy.process_group import ProcessGroup
 from pods.policy.scoring import Context, rounds, score, score_all
-from pods.seeding import derive
 from pods.types import Rollout
 
 
@@ -43,6 +43,9 @@ class UpdateStats:
     """Mean over all tokens of the importance weight; 1 where the correction is off."""
     importance_cut: float
     """Share of the tokens whose importance weight was capped or set to 0."""
+    entropy: float
+    """Entropy of the policy, mean over all tokens, in nats; of the distribution that log-probs are
+    of (`update.logprob_temperature`)."""
     lr: float
     """Learning rate of the step."""
 
@@ -56,6 +59,8 @@ class TrainingBatch:
     """One per rollout."""
     old_logprobs: list[Tensor] | None
     """(T,) log-probs of each rollout before the first update; None where that is the only one."""
+    groups: Tensor
+    """Index of each rollout's group."""
 
 
 def update(
@@ -63,6 +68,7 @@ def update(
     optimizer: torch.optim.AdamW,
     rollouts: Sequence[Rollout],
     advantages: NDArray[np.float64],
+    sizes: Sequence[int],
     step: int,
 ) -> UpdateStats:
     """Make `epochs` x `minibatches` optimizer updates on a step's kept rollouts: all, or none.
@@ -76,7 +82,8 @@ def update(
         optimizer: of the policy; its state moves too.
         rollouts: the kept sequences of all prompts of the step, the same on all processes.
         advantages: one per rollout.
-        step: 1 for the first step; decides the learning rate and the shuffling.
+        sizes: (G,) rollouts of each group, which lie side by side.
+        step: 1 for the first step; decides the learning rate.
 
     Raises:
         FloatingPointError: a loss or a gradient is NaN or infinite; nothing has moved.
@@ -87,11 +94,13 @@ def update(
     for parameters in optimizer.param_groups:
         parameters["lr"] = lr
     on_policy = settings.epochs * settings.minibatches == 1
-    results, tokens = [], [torch.empty((3, 0), dtype=torch.float64)]
+    results, tokens = [], [torch.empty((4, 0), dtype=torch.float64)]
     with rolled_back_on_error(optimizer, keep_copy=not on_policy):
         old_logprobs = None if on_policy else score_all(context, rollouts)
-        data = TrainingBatch(rollouts, torch.from_numpy(advantages), old_logprobs)
-        for indices in _minibatches(context.config, len(rollouts), step):
+        sizes = [size for size in sizes if size]  # a rule across groups may keep none of some
+        groups = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
+        data = TrainingBatch(rollouts, torch.from_numpy(advantages), old_logprobs, groups)
+        for indices in minibatches(sizes, settings.minibatches, settings.epochs):
             result, token_stats = _optimizer_update(context, optimizer, data, indices)
             results.append(result)
             tokens += token_stats
@@ -107,20 +116,30 @@ def _stats(
     """Average over the optimizer updates and over their tokens, which recur every epoch."""
     loss, grad_norm, clip_fraction, kl = np.mean(results, axis=0).tolist()
     *sums, count = process_group.all_sum([*tokens.sum(1).tolist(), tokens.shape[1]])
-    gap, importance, cut = (total / count for total in sums)
+    gap, importance, cut, entropy = (total / count for total in sums)
     largest = process_group.all_max(tokens[0].max().item() if tokens.numel() else 0.0)
-    return UpdateStats(loss, grad_norm, clip_fraction, kl, largest, gap, importance, cut, lr)
+    return UpdateStats(
+        loss, grad_norm, clip_fraction, kl, largest, gap, importance, cut, entropy, lr
+    )
 
 
-def _minibatches(config: Config, count: int, step: int) -> Iterator[list[int]]:
-    """Yield the indices of the rollouts that each optimizer update takes, epoch after epoch."""
-    for epoch in range(config.update.epochs):
-        order = np.arange(count)
-        if config.update.minibatches > 1:
-            np.random.default_rng(derive(config.seed, "minibatches", step, epoch)).shuffle(order)
-        yield from (
-            part.tolist() for part in np.array_split(order, config.update.minibatches) if len(part)
-        )
+def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[int]]:
+    """Yield the indices of the rollouts that each optimizer update takes, epoch after epoch.
+
+    Groups stay whole and in the order of the batch, as verl cuts it by prompts without shuffling
+    (verl/workers/actor/dp_actor.py, ppo_mini_batch_size), so that the advantages of an update are
+    centred and its rollouts share their prompts. On several GPUs verl cuts each rank's part, which
+    its balancing by length may have taken from any group. Where a group filter leaves fewer groups,
+    verl makes fewer updates; here each is on fewer groups, and there are at most as many as groups.
+
+    >>> list(minibatches([2, 1, 2], 2, epochs=1))
+    [[0, 1, 2], [3, 4]]
+    """
+    ends = np.cumsum([0, *sizes])
+    for _ in range(epochs):
+        for groups in np.array_split(np.arange(len(sizes)), count):
+            if len(groups):
+                yield list(range(ends[groups[0]], ends[groups[-1] + 1]))
 
 
 def _optimizer_update(
@@ -139,7 +158,10 @@ def _optimizer_update(
     lengths = torch.tensor([len(data.rollouts[i].completion_ids) for i in indices])
     weights = torch.zeros(len(data.rollouts))
     weights[indices] = token_weights(
-        lengths, config.update.aggregation, config.sampling.max_completion_tokens
+        lengths,
+        data.groups[indices],
+        config.update.aggregation,
+        config.sampling.max_completion_tokens,
     )
     sums, tokens = np.zeros(3), []
     for batch, counts in rounds(context, data.rollouts, indices):
@@ -170,12 +192,12 @@ def _batch_loss(
     """Compute a micro-batch's loss, corrected for the gap between engine and trainer log-probs.
 
     Returns:
-        The loss; and on the CPU, (3, C): |log-prob of the engine - of the trainer| of each token,
-        its importance weight, and 1 where that was cut.
+        The loss; and on the CPU, (4, C): |log-prob of the engine - of the trainer| of each token,
+        its importance weight, 1 where that was cut, and the policy's entropy.
     """
     policy, settings = context.policy, context.config.update
     device, lengths = policy.device, torch.tensor(batch.lengths)
-    logprobs = score(context, batch)
+    logprobs, entropy = score(context, batch)
     old = logprobs.detach()
     if data.old_logprobs is not None:
         old = torch.cat([data.old_logprobs[i] for i in batch.indices])
@@ -187,7 +209,7 @@ def _batch_loss(
     reference = None
     if settings.kl_beta > 0:
         with torch.no_grad(), policy.reference() as model:
-            reference = score(context, batch, model)
+            reference = score(context, batch, model).logprobs
     loss = policy_loss(
         logprobs,
         old,
@@ -195,10 +217,22 @@ def _batch_loss(
         weights[batch.indices].repeat_interleave(lengths).to(device),
         clip_low=settings.clip_low,
         clip_high=settings.clip_high,
+        dual_clip=settings.dual_clip,
         kl_beta=settings.kl_beta,
         reference_logprobs=reference,
         importance=None if settings.importance == "off" else importance.weights,
+        entropy_beta=settings.entropy_beta,
+        entropy=entropy,
     )
     gap = (old - engine).abs()
+    if not _same_distribution(context.config):
+        gap = torch.full_like(gap, torch.nan)
     # float64, so that means over tokens are the same whatever the micro-batches
-    return loss, torch.stack([gap, importance.weights, importance.cut]).double().cpu()
+    return loss, torch.stack(
+        [gap, importance.weights, importance.cut, entropy.detach()]
+    ).double().cpu()
+
+
+def _same_distribution(config: Config) -> bool:
+    """Return whether the trainer's log-probs are of the distribution that the engine samples."""
+    return config.update.logprob_temperature == "sampling" or config.sampling.temperature == 1

@@ -1,7 +1,9 @@
 """Evaluations of a run: the steps that are evaluated, and the one schema of the records.
 
 A file evaluations/step-*.jsonl holds one record per line: R repeats, each with every question in
-the order of the test set.
+the order of the test set. Those of a further test set are in a folder of its name,
+evaluations/NAME/step-*.jsonl, and have the given answer as well. Everywhere in this package the
+main test set, the task's own, is the one without a name.
 """
 
 import json
@@ -9,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from pods.config.schema import CheckpointConfig, Config
 from pods.runs.files import Altered, read_lines, read_or_empty
@@ -43,33 +45,56 @@ class EvaluationRecord:
     """Seed that the answer was sampled with."""
 
 
-TYPES: Mapping[str, tuple[type, ...]] = {
-    name: get_args(hint) or (hint,) for name, hint in get_type_hints(EvaluationRecord).items()
-}
+@dataclass(frozen=True, slots=True)
+class FurtherRecord(EvaluationRecord):
+    """One question of a further test set, answered once."""
+
+    answer: str | None
+    """The given answer as `Grader.given` writes it; None: there is no closed answer."""
+
+
+def _types(record: type) -> Mapping[str, tuple[type, ...]]:
+    return {name: get_args(hint) or (hint,) for name, hint in get_type_hints(record).items()}
+
+
+TYPES, FURTHER_TYPES = _types(EvaluationRecord), _types(FurtherRecord)
 """The allowed types of each field of a record, in the order in which a line has them."""
 FIELDS = tuple(TYPES)
 LATER = ["lenient", "verdict"]  # fields that the first version's records did not have
 
 
-def is_record(row: Any) -> bool:
+class Point(NamedTuple):
+    """One evaluation: of the checkpoint of a step, on a test set."""
+
+    step: int
+    test_set: str = ""
+    """Name of a further test set; empty: the main one."""
+
+
+def types_of(test_set: str) -> Mapping[str, tuple[type, ...]]:
+    """Return the fields of a test set's records, with their allowed types."""
+    return FURTHER_TYPES if test_set else TYPES
+
+
+def is_record(row: Any, test_set: str = "") -> bool:
     """Say whether the content of a line is a record as this package writes it."""
-    return record_error(row) is None and tuple(row) == FIELDS
+    return record_error(row, test_set) is None and tuple(row) == tuple(types_of(test_set))
 
 
-def record_error(row: Any) -> str | None:
+def record_error(row: Any, test_set: str = "") -> str | None:
     """Say why the content of a line is not a record; None if it is one, in any order of fields."""
     if not isinstance(row, dict):
         return " is not a record"
-    error = None
-    missing = [name for name in FIELDS if name not in row]
-    other = [name for name in FIELDS if name in row and type(row[name]) not in TYPES[name]]
+    error, fields = None, types_of(test_set)
+    missing = [name for name in fields if name not in row]
+    other = [name for name in fields if name in row and type(row[name]) not in fields[name]]
     if missing:
         old = ": the run was made by an older version" if missing == LATER else ""
         error = f" has no {', '.join(missing)}{old}"
     elif other:
         name = other[0]
         error = (
-            f": {name}={row[name]}: must be {' or '.join(kind.__name__ for kind in TYPES[name])}"
+            f": {name}={row[name]}: must be {' or '.join(kind.__name__ for kind in fields[name])}"
         )
     elif row["verdict"] not in VERDICTS:
         error = f": verdict={row['verdict']}: must be one of {', '.join(VERDICTS)}"
@@ -80,7 +105,7 @@ def record_error(row: Any) -> str | None:
     return error
 
 
-def record_columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
+def record_columns(rows: Sequence[Any], test_set: str = "") -> dict[str, list[Any]]:
     """Check the records of one evaluation and return their values by field.
 
     A field of all records is checked at once, since a study has millions of records.
@@ -88,11 +113,12 @@ def record_columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
     Raises:
         ValueError: a line is not a record, or `lenient` is null in some lines only; names the line.
     """
+    fields = types_of(test_set)
     with suppress(KeyError, TypeError):
-        columns = {name: [row[name] for row in rows] for name in FIELDS}
+        columns = {name: [row[name] for row in rows] for name in fields}
         types = {name: set(map(type, column)) for name, column in columns.items()}
         if (
-            all(types[name].issubset(allowed) for name, allowed in TYPES.items())
+            all(types[name].issubset(allowed) for name, allowed in fields.items())
             and len(types["lenient"]) <= 1
             and set(columns["verdict"]).issubset(VERDICTS)
             and [verdict == "right" for verdict in columns["verdict"]] == columns["correct"]
@@ -100,7 +126,7 @@ def record_columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
         ):
             return columns
     for number, row in enumerate(rows, 1):
-        error = record_error(row)
+        error = record_error(row, test_set)
         if error is None and type(row["lenient"]) is not type(rows[0]["lenient"]):
             error = f": lenient={row['lenient']}, but {rows[0]['lenient']} in line 1"
         if error is not None:
@@ -108,7 +134,9 @@ def record_columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
     raise AssertionError("both checks are of the same conditions")
 
 
-def answered_questions(config: Config, step: int, content: bytes) -> tuple[str, ...] | None:
+def answered_questions(
+    config: Config, step: int, content: bytes, test_set: str = ""
+) -> tuple[str, ...] | None:
     """Return the questions that an evaluation's file answers; None if the file is not complete.
 
     A complete file has every question R times, in order, each with the seed of its run, step,
@@ -118,7 +146,7 @@ def answered_questions(config: Config, step: int, content: bytes) -> tuple[str, 
     *lines, rest = content.split(b"\n")
     try:
         rows = json.loads(b"[" + b",".join(lines) + b"]")  # three times as fast as line by line
-        columns = record_columns(rows)
+        columns = record_columns(rows, test_set)
     except (ValueError, RecursionError):
         return None
     repeats = config.evaluation.repeats
@@ -132,19 +160,23 @@ def answered_questions(config: Config, step: int, content: bytes) -> tuple[str, 
         "seed": [
             seed
             for repeat in range(repeats)
-            for seed in evaluation_seeds(config.seed, step, repeat, size)
+            for seed in evaluation_seeds(config.seed, step, repeat, size, test_set)
         ],
     }
     if any(columns[name] != values for name, values in expected.items()):
         return None
-    if len(set(questions)) != size or any(tuple(row) != FIELDS for row in rows):
+    fields = tuple(types_of(test_set))
+    if len(set(questions)) != size or any(tuple(row) != fields for row in rows):
         return None
     return tuple(questions)
 
 
-def is_evaluated(store: RunStore, config: Config, step: int, questions: int) -> bool:
+def is_evaluated(
+    store: RunStore, config: Config, step: int, questions: int, test_set: str = ""
+) -> bool:
     """Say whether a step has a complete evaluation with this number of questions."""
-    answered = answered_questions(config, step, read_or_empty(store.evaluation_path(step)))
+    content = read_or_empty(store.evaluation_path(step, test_set))
+    answered = answered_questions(config, step, content, test_set)
     return answered is not None and len(answered) == questions
 
 
@@ -193,8 +225,16 @@ REREAD_BYTES = 2**26
 """Limit of a full check; larger files are checked by size, since their commit read the content."""
 
 
-def check_complete(store: RunStore, config: Config, last: int, questions: int) -> None:
+def check_complete(
+    store: RunStore, config: Config, last: int, questions: Mapping[str, int]
+) -> None:
     """Read a run's files back up to its last step, before its status says `done`.
+
+    Args:
+        store: of the run.
+        config: of the run.
+        last: the last step.
+        questions: how many each test set has; the main one has no name.
 
     Raises:
         Altered: something is missing or damaged. Of the checkpoints only the last can be restored.
@@ -217,5 +257,6 @@ def check_complete(store: RunStore, config: Config, last: int, questions: int) -
         fault = checkpoint_fault(store, folder, REREAD_BYTES)
         if fault is not None:
             raise Altered(f"{folder}: {fault}", recoverable=step == last)
-        if not is_evaluated(store, config, step, questions):
-            raise Altered(f"{store.evaluation_path(step)} is not complete")
+        for test_set, number in questions.items():
+            if not is_evaluated(store, config, step, number, test_set):
+                raise Altered(f"{store.evaluation_path(step, test_set)} is not complete")

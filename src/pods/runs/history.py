@@ -22,6 +22,8 @@ ABANDONED = (
     "nonfinite/*.tmp",
     "evaluations/*.tmp",
     "evaluations/*.tmp[0-9]*",
+    "evaluations/*/*.tmp",
+    "evaluations/*/*.tmp[0-9]*",
 )
 
 
@@ -89,9 +91,15 @@ def evaluation_points(store: RunStore) -> dict[int, float]:
     return {clock["step"]: clock["train_seconds"] for clock in points if clock["evaluation"]}
 
 
-def evaluated_steps(store: RunStore) -> set[int]:
-    """Return the steps that have a file of evaluation records."""
-    paths = store.folder.glob(f"evaluations/{STEP}.jsonl")
+def further_sets(store: RunStore) -> list[str]:
+    """Return the names of the further test sets that any checkpoint was evaluated on."""
+    paths = store.folder.glob(f"evaluations/*/{STEP}.jsonl")
+    return sorted({path.parent.name for path in paths if not path.parent.is_symlink()})
+
+
+def evaluated_steps(store: RunStore, test_set: str = "") -> set[int]:
+    """Return the steps that have a file of evaluation records on a test set."""
+    paths = (store.folder / "evaluations" / test_set).glob(f"{STEP}.jsonl")
     return {int(path.stem[5:]) for path in paths if path.is_file()}
 
 
@@ -123,7 +131,7 @@ def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:
         os.truncate(store.metrics_path, metrics_bytes)
     else:  # something else, such as a pipe, which would block whoever opens it
         store.metrics_path.unlink(missing_ok=True)
-    for folder in ("checkpoints", "evaluations", "rollouts", "nonfinite"):
-        for path in (store.folder / folder).glob(f"{STEP}*"):
+    for folder in ("checkpoints", "evaluations", "evaluations/*", "rollouts", "nonfinite"):
+        for path in store.folder.glob(f"{folder}/{STEP}*"):
             if path.suffix != DAMAGED_SUFFIX and int(path.name[5:11]) > step:
                 remove(path)

@@ -15,8 +15,8 @@ from pods.config.schema import Config
 from pods.runs.files import sha256
 from pods.runs.paths import weights_source
 
-LOCATIONS = ("task.path", "task.test_path", "model.path", "model.hub")
-"""Keys of data and weights, which count by their content and not by where they lie."""
+LOCATIONS = ("task.path", "task.test_path", "task.system", "model.path", "model.hub")
+"""Keys of data, prompt and weights, which count by their content and not by where they lie."""
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # and tokenizers
 VERSION = 3  # increase it when a key's meaning changes, so that old runs are not taken for new ones
 
@@ -24,12 +24,14 @@ VERSION = 3  # increase it when a key's meaning changes, so that old runs are no
 def identity(config: Config) -> dict[str, Any]:
     """Return everything that can change what a run computes: science keys, data, weights, rule.
 
-    Data and weights in a folder count by their bytes, those of a hub by their name.
+    Data, weights and a system message in files count by their bytes, those of a hub by their name.
     """
     content: dict[str, Any] = {"version": VERSION, **identity_keys(config)}
     files = config.task.files().values()
     if any(files):
         content["data"] = [file and digest(file) for file in files]  # train, test
+    if config.task.system is not None:
+        content["system message"] = digest(Path(config.task.system))
     source = Path(weights_source(config.model))
     parts = sorted(path for path in source.glob("*") if path.suffix in MODEL_FILES)
     content["weights"] = [digest(part) for part in parts] if source.is_dir() else str(source)

@@ -109,9 +109,16 @@ class RunStore:
         """Return the folder of one checkpoint."""
         return self.checkpoints / f"step-{step:06d}"
 
-    def evaluation_path(self, step: int) -> Path:
-        """Return the file of one evaluation, one JSON line per repeat and question."""
-        return self.folder / "evaluations" / f"step-{step:06d}.jsonl"
+    def evaluation_path(self, step: int, test_set: str = "") -> Path:
+        """Return the file of one evaluation, one JSON line per repeat and question.
+
+        Those of a further test set are in a folder of its name.
+        """
+        return self.folder / "evaluations" / test_set / f"step-{step:06d}.jsonl"
+
+    def set_data_path(self, test_set: str) -> Path:
+        """Return the file that says which questions a further test set has."""
+        return self.folder / "evaluations" / test_set / "data.json"
 
     def nonfinite(self, step: int) -> Path:
         """Return the folder that keeps a step which was not applied, for replay."""
@@ -125,8 +132,8 @@ class RunStore:
         Raises:
             ValueError: something in it is a link.
         """
-        for name in NEVER_LINKS:
-            path = self.folder / name
+        further = [path for path in self.folder.glob("evaluations/*") if path.suffix != ".jsonl"]
+        for path in [*(self.folder / name for name in NEVER_LINKS), *further]:
             if path.is_symlink():
                 raise ValueError(
                     f"{path} is a link to {path.readlink()}: only the whole run folder, or one "
@@ -193,6 +200,24 @@ class RunStore:
     def write_data(self, content: Mapping[str, Any]) -> None:
         """Write what data the run uses."""
         replace(self.data_path, json.dumps(content, indent=1), durable=True)
+
+    def set_data(self, test_set: str) -> dict[str, Any] | None:
+        """Return which questions a further test set has; None before they were first loaded.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        required: Mapping[str, Types] = {"problems": (int,), "sha256": (str,)}
+        try:
+            return read_object(self.set_data_path(test_set), required, limit=LARGE)
+        except FileNotFoundError:
+            return None
+
+    def write_set_data(self, test_set: str, content: Mapping[str, Any]) -> None:
+        """Write which questions a further test set has."""
+        path = self.set_data_path(test_set)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, json.dumps(content, indent=1), durable=True)
 
     def status(self) -> dict[str, Any]:
         """Return `state` and, once the run has started, pid, heartbeat, step, error and others.

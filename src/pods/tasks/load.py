@@ -7,11 +7,20 @@ that the run trains on, and graded by the rules of that set.
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from pods.config.schema import TaskConfig
-from pods.tasks.datasets import amc23, chainsum, gsm8k, hendrycks_math
-from pods.tasks.datasets.splits import read_splits
+from pods.config.schema import Config, TaskConfig
+from pods.tasks.datasets import (
+    aime24,
+    amc23,
+    chainsum,
+    gsm8k,
+    hendrycks_math,
+    minerva,
+    olympiad,
+)
+from pods.tasks.datasets.splits import read_set, read_splits
 from pods.tasks.prompts import make_problems
 from pods.tasks.rewards import math_grader, number_grader
 from pods.types import Grader, Problem, Task
@@ -20,7 +29,14 @@ TRAIN_SETS = {
     "gsm8k": (gsm8k.TRAIN, gsm8k.WORDING),
     "math": (hendrycks_math.TRAIN, hendrycks_math.WORDING),
 }
-TEST_SETS = {"gsm8k": gsm8k.TEST, "math500": hendrycks_math.TEST, "amc23": amc23.TEST}
+TEST_SETS = {
+    "gsm8k": gsm8k.TEST,
+    "math500": hendrycks_math.TEST,
+    "amc23": amc23.TEST,
+    "aime24": aime24.TEST,
+    "minerva": minerva.TEST,
+    "olympiad": olympiad.TEST,
+}
 
 
 def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
@@ -41,9 +57,40 @@ def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
     return Task(config.name, *problems, *_graders(config, check), dropped)
 
 
+def load_further(
+    config: Config, task: Task, check: Callable[[], None] = lambda: None
+) -> dict[str, Task]:
+    """Load the further test sets that the config names: for each the task with that test set.
+
+    Raises:
+        ValueError: the data cannot be read, or have no usable row.
+    """
+    evaluation, made = config.evaluation, dict[str, Task]()
+    trained = [problem.messages[-1]["content"] for problem in task.train]
+    head = task.test[0].messages[:-1]  # the wording of the task: the same for all its problems
+    maths = None
+    for name in evaluation.sets:
+        key = f"evaluation.sets_path={evaluation.sets_path or 'null'}"
+        split = read_set(evaluation.set_file(name), TEST_SETS[name], key, trained)
+        problems = tuple(
+            Problem(
+                f"{name}-{row.index:05d}",
+                (*head, {"role": "user", "content": row.question}),
+                row.gold,
+            )
+            for row in split.rows
+        )
+        if name == "gsm8k":
+            grader = number_grader(config.task)
+        else:
+            grader = maths = maths or math_grader(config.task, check)  # they share the workers
+        made[name] = replace(task, test=problems, test_grader=grader, dropped=split.malformed)
+    return made
+
+
 def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Grader]:
     """Create the graders of train pool and test set; both share the workers that grade MATH."""
-    numbers = number_grader(config)
+    numbers = number_grader(config, check)
     names = [str(config.name), config.evaluated_on()]
     if names == ["gsm8k", "gsm8k"]:
         return numbers, numbers

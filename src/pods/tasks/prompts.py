@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from pods.config.schema import TaskConfig
@@ -73,8 +74,7 @@ def make_problems(
             f"task.few_shot={config.few_shot}: must be less than {len(train.rows)}, "
             f"the number of usable rows in {train.location}"
         )
-    system = SYSTEM_PROMPTS[config.answer_format].format(how=wording.how, what=wording.what)
-    head: list[Message] = [{"role": "system", "content": system}]
+    head: list[Message] = [{"role": "system", "content": system_message(config, wording)}]
     for row in train.rows[: config.few_shot]:
         reply = REPLIES[config.answer_format].format(
             reasoning=wording.reasoning(row.solution), answer=row.answer
@@ -91,6 +91,13 @@ def make_problems(
         tuple(problem("train", row) for row in pool[: config.train_size]),
         tuple(problem("test", row) for row in test.rows[: config.test_size]),
     )
+
+
+def system_message(config: TaskConfig, wording: Wording) -> str:
+    """Return the text of `task.system`, to the last line break, or our own words."""
+    if config.system is not None:
+        return Path(config.system).read_bytes().decode()
+    return SYSTEM_PROMPTS[config.answer_format].format(how=wording.how, what=wording.what)
 
 
 def prompt_ids(problem: Problem, tokenizer: ChatTokenizer) -> tuple[int, ...]:

@@ -5,9 +5,10 @@ keep apart.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
-from mathgrade import MathGrader, number
+from mathgrade import MathGrader, number, open_r1
 from pods.config.schema import TaskConfig
 from pods.system.machine import cores
 from pods.tasks.grading import answers
@@ -15,18 +16,32 @@ from pods.tasks.grading.lenient import lenient
 from pods.types import Grade, Grader, Parts
 
 MAX_WORKERS = 8
+MAX_COMPLETIONS = 8192  # whose verdicts are kept: more than a step of the 8-GPU runs has
+MAX_GIVEN = 200
 
 
-def number_grader(config: TaskConfig) -> Grader:
-    """Create the grader for golds that are numbers."""
+def number_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:
+    """Create the grader for golds that are numbers; `check` is as in `math_grader`.
+
+    Raises:
+        ValueError: math-verify is not installed, and `task.grader=latex` needs it.
+    """
 
     def verdict(answer: str, gold: str) -> str:
         value = number(answer)
         return "right" if value is not None and value == number(gold) else "wrong"
 
+    given = partial(_given, config.answer_format)
+    if config.grader == "latex":
+        latex = MathGrader(_workers(config), check, MAX_COMPLETIONS, open_r1.verdict_or_goal)
+
+        def in_latex(completion: str, gold: str) -> bool:
+            return latex.verdict(completion, gold) == "right"
+
+        return Grader(_grade_function(config, verdict, in_latex), latex.prefetch, in_latex, given)
     authors = partial(lenient, era=config.lenient)
     rewarded = None if config.grader == "exact" else authors
-    return Grader(_grade_function(config, verdict, rewarded), lenient=authors)
+    return Grader(_grade_function(config, verdict, rewarded), lenient=authors, given=given)
 
 
 def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:
@@ -37,14 +52,49 @@ def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) ->
     Raises:
         ValueError: math-verify is not installed.
     """
-    grader = MathGrader(config.workers or min(MAX_WORKERS, max(1, cores() - 1)), check)
+    grader = MathGrader(_workers(config), check)
 
     def prefetch(completion: str, gold: str) -> None:
         answer = answers.closed_answer(completion, config.answer_format)
         if answer is not None:
             grader.prefetch(answer, gold)
 
-    return Grader(_grade_function(config, grader.verdict), prefetch)
+    given = partial(_given, config.answer_format)
+    return Grader(_grade_function(config, grader.verdict), prefetch, given=given)
+
+
+def _given(form: str, completion: str) -> str | None:
+    """Return the closed answer for a vote: a number as a fraction, other text on one line.
+
+    Answers over MAX_GIVEN characters are cut off there.
+
+    >>> [_given("hash", f"#### {text}") for text in ("$1,200.50", r"x^2 + 1", " ")]
+    ['2401/2', 'x^2 + 1', '']
+    """
+    answer = answers.closed_answer(completion, form)
+    if answer is None:
+        return None
+    value = number(answer)
+    return " ".join(answer.split())[:MAX_GIVEN] if value is None else str(value)
+
+
+def _workers(config: TaskConfig) -> int:
+    return config.workers or min(MAX_WORKERS, max(1, cores() - 1))
+
+
+def punish_overlong(config: TaskConfig, grade: Grade, length: int, limit: int) -> Grade:
+    """Return a grade whose reward has lost what a completion of `length` tokens loses.
+
+    DAPO's soft overlong punishment (arXiv:2503.14476, eq. 13), in verl's reward manager (`dapo.py`
+    at 03150d4) times a factor: nothing up to limit - buffer tokens, then linearly more up to
+    `task.overlong_penalty` at the limit, where buffer = `task.overlong_tokens`.
+    """
+    buffer = config.overlong_tokens
+    if buffer is None:
+        return grade
+    excess = max(0, length - (limit - buffer))
+    overlong = -config.overlong_penalty * excess / buffer
+    return replace(grade, parts=grade.parts._replace(overlong=overlong))
 
 
 def reward_parts(config: TaskConfig, completion: str, right: bool) -> Parts:
@@ -52,8 +102,7 @@ def reward_parts(config: TaskConfig, completion: str, right: bool) -> Parts:
 
     Source: YixuanEvenXu/pods, utils/data.py: `when_wrong` at 3fc107e, the release that holds their
     GSM8K results; `additive` at 187f43b, of their Llama results; `none` of their MATH results;
-    `open_r1`: open-r1's rewards.py at 3fc107e, of their 8-GPU runs, three parts of weight 1, where
-    an answer also had to be LaTeX, so that a bare right number earned nothing.
+    `open_r1`: open-r1's rewards.py at 3fc107e, of their 8-GPU runs, three parts of weight 1.
     """
     kind, form = config.format_reward, config.answer_format
     if kind == "open_r1":

@@ -26,12 +26,12 @@ from pods.runs.lock import RunLock
 from pods.runs.store import RunStore
 from pods.runs.tracking.wandb_tracker import Tracker
 from pods.system.signals import Stop
-from pods.tasks.load import data_record
+from pods.tasks.load import data_record, load_further
 from pods.tasks.load import load as load_task
 from pods.tasks.prompts import ChatTokenizer, drop_long_prompts
 from pods.training.clock import Meter, TrainClock
 from pods.training.commands import CommandChannel
-from pods.training.evaluate import evaluation_questions
+from pods.training.evaluate import AskedSet, evaluation_questions
 from pods.training.loop import TrainingLoop
 from pods.training.mismatch import make_monitor
 from pods.training.progress import Progress
@@ -56,6 +56,14 @@ class Data:
     """Token ids of each question of the evaluation."""
     facts: Mapping[str, Any]
     """Contents of data.json."""
+    further: Sequence[AskedSet]
+    further_facts: Sequence[Mapping[str, Any]]
+    """Contents of the data.json of each further test set."""
+
+    def all_prompts(self) -> list[Prompt]:
+        """Return the prompts of the train pool and of all test sets."""
+        further = [prompt for test_set in self.further for prompt in test_set.questions]
+        return [*self.prompts, *self.questions, *further]
 
 
 def build_trainer(
@@ -88,6 +96,8 @@ def build_trainer(
     """
     data = load_data(config, stop.check)
     check_data(store, data.facts, config.allow_changed)
+    for test_set, facts in zip(data.further, data.further_facts, strict=True):
+        check_set_data(store, test_set.name, facts)
     worker = build_worker(config, data, stop.check, process_group)
     on_gpu = worker.policy.device.type == "cuda"
     if on_gpu:
@@ -110,6 +120,7 @@ def build_trainer(
         loop=loop,
         selector=selection.start(config.prompts),
         questions=data.questions,
+        further=data.further,
         tracker=tracker,
         progress=Progress(config.budget),
         stop=stop,
@@ -133,13 +144,34 @@ def load_data(config: Config, check: Callable[[], None]) -> Data:
     test, questions, long_test = _fitting(
         "test", evaluation_questions(config, task), tokenizer, config
     )
-    print(f"memory: {refuse_unless_it_fits(config, lengths([*prompts, *questions]))}", flush=True)
+    task = replace(task, train=train, test=test)
+    further, further_facts = _load_sets(config, task, tokenizer, check)
     facts = {
         "train": data_record(train, long_train),
         "test": data_record(test, long_test),
         "left_out": list(task.dropped),
     }
-    return Data(replace(task, train=train, test=test), tokenizer, prompts, questions, facts)
+    data = Data(task, tokenizer, prompts, questions, facts, further, further_facts)
+    fits = refuse_unless_it_fits(config, lengths(data.all_prompts()))
+    print(f"memory: {fits}", flush=True)
+    return data
+
+
+def _load_sets(
+    config: Config, task: Task, tokenizer: ChatTokenizer, check: Callable[[], None]
+) -> tuple[list[AskedSet], list[dict[str, Any]]]:
+    """Read the further test sets; return them, and the contents of their data.json.
+
+    Raises:
+        ValueError: the data of one are missing, or none of its questions can be asked.
+    """
+    test_sets, facts = [], []
+    for name, further in load_further(config, task, check).items():
+        asked = further.test[: config.evaluation.questions]
+        test, questions, too_long = _fitting(name, asked, tokenizer, config)
+        test_sets.append(AskedSet(name, replace(further, test=test), questions))
+        facts.append({**data_record(test, too_long), "left_out": list(further.dropped)})
+    return test_sets, facts
 
 
 def build_worker(
@@ -200,6 +232,23 @@ def check_data(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -
     record_changes(store, changes)
     if begun is None:
         store.write_data(facts)
+
+
+def check_set_data(store: RunStore, test_set: str, facts: Mapping[str, Any]) -> None:
+    """Record the data of a further test set; check that they are those of its evaluations so far.
+
+    Raises:
+        ValueError: they are others.
+    """
+    begun, path = store.set_data(test_set), store.set_data_path(test_set)
+    if begun is None:
+        store.write_set_data(test_set, facts)
+    elif any(begun[name] != facts[name] for name in ("problems", "sha256")):
+        raise ValueError(
+            f"evaluation.sets: {test_set} has {facts['problems']} questions with SHA-256 "
+            f"{facts['sha256'][:10]}, but {path} says {begun['problems']} with "
+            f"{begun['sha256'][:10]}; remove that folder to evaluate on these"
+        )
 
 
 def pinned(store: RunStore) -> bool:

@@ -6,6 +6,7 @@ Shapes: B = prompts per step, n = rollouts per group, m = rollouts kept.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,13 @@ from pods.method.group_filter import informative, next_batch
 from pods.method.grpo import advantages
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import Selector
-from pods.method.rules import Rule, keep
+from pods.method.rules import Rule, RuleAcross, enough, is_across_groups, keep, keep_across
 from pods.policy.update import UpdateStats
 from pods.seeding import derive
+from pods.tasks.rewards import punish_overlong
 from pods.training.clock import TrainClock
 from pods.training.step import SampledBatch, SelectedGroup, Step, by_prompt, outcome
-from pods.types import GenerationRequest, Grade, Group, Prompt, Rollout, Sampling, Task
+from pods.types import GenerationRequest, Grade, Group, Problem, Prompt, Rollout, Sampling, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,10 @@ class TrainingLoop:
     """Token ids of each problem of the train pool."""
     engine: Engine
     """In a run the worker group of all processes, which implements this protocol."""
-    rule: Rule
-    update: Callable[[list[Rollout], NDArray[np.float64], int], UpdateStats]
-    """`update(rollouts, advantages, step)` applies a step's optimizer updates."""
+    rule: Rule | RuleAcross
+    update: Callable[[list[Rollout], NDArray[np.float64], list[int], int], UpdateStats]
+    """`update(rollouts, advantages, sizes, step)` applies a step's optimizer updates to groups of
+    these sizes."""
     clock: TrainClock
 
     @property
@@ -66,16 +69,19 @@ class TrainingLoop:
             if nonfinite is None:
                 selector = selector.observe(self.order, list(map(outcome, prompts)), config.prompts)
                 groups = self.choose_trained(prompts)
+                if is_across_groups(self.rule):
+                    groups = self.select_across(number, groups)
             else:
                 groups = [replace(group, trained=False) for group in groups]
         with clock.phase("update"):
-            trained = [group for group in groups if group.trained]
+            trained = [group for group in groups if group.trained and len(group.kept)]
             rollouts = [group.rollouts[i] for group in trained for i in group.kept]
             stats = None
             if rollouts:
                 try:
                     kept_advantages = np.concatenate([group.advantages for group in trained])
-                    stats = self.update(rollouts, kept_advantages, number)
+                    sizes = [len(group.kept) for group in trained]
+                    stats = self.update(rollouts, kept_advantages, sizes, number)
                 except FloatingPointError as error:
                     nonfinite = str(error)
         with clock.phase("sync"):
@@ -112,6 +118,33 @@ class TrainingLoop:
             remaining -= use
         return chosen
 
+    def select_across(self, number: int, groups: list[SelectedGroup]) -> list[SelectedGroup]:
+        """Let a rule across groups choose from those that are trained on."""
+        trained = [group for group in groups if group.trained]
+        if not trained:
+            return groups
+        rng = np.random.default_rng(derive(self.config.seed, "rule", number))
+        rule = cast(RuleAcross, self.rule)
+        kept = iter(keep_across(rule, [g.group for g in trained], self.config.nm.m, rng))
+        return [self._keep(group, next(kept)) if group.trained else group for group in groups]
+
+    def _keep(self, group: SelectedGroup, kept: NDArray[np.intp]) -> SelectedGroup:
+        return replace(group, kept=kept, advantages=self.advantages(group.group, kept))
+
+    def advantages(self, group: Group, kept: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Compute the advantages of a group's kept rollouts as the config says."""
+        advantage = self.config.advantage
+        if not len(kept):
+            return np.empty(0)
+        return advantages(
+            group.rewards,
+            kept,
+            baseline=advantage.baseline,
+            scale=advantage.scale,
+            ddof=advantage.ddof,
+            eps=advantage.eps,
+        )
+
     def sample(self, number: int, selector: Selector) -> list[SampledBatch]:
         """Sample one batch of prompts, or as many batches as a resampling group filter needs.
 
@@ -137,7 +170,7 @@ class TrainingLoop:
             )
 
     def batch(self, number: int, first_group: int, size: int, selector: Selector) -> SampledBatch:
-        """Generate, grade and select for `size` prompts in one call of the engine.
+        """Generate, grade and select for `size` prompts.
 
         `first_group` is the number of groups that earlier batches of the step hold.
         """
@@ -145,31 +178,67 @@ class TrainingLoop:
         with clock.phase("select"):
             chosen, selector = selector.choose(self.order, size, config.prompts)
             indices = [index for index in chosen.problems for _ in range(config.nm.groups)]
-            problems = [self.task.train[index] for index in indices]
-        with clock.phase("generate"):
-            request = GenerationRequest(
-                [self.prompts[index] for index in indices],
-                config.nm.n,
-                Sampling(config.sampling.temperature, config.sampling.max_completion_tokens),
-                [
-                    derive(config.seed, "rollouts", number, first_group + i)
-                    for i in range(len(indices))
-                ],
-            )
-            grader = self.task.train_grader
-            generated = self.engine.generate(request, grader.on_completion(problems))
-        with clock.phase("reward"):
-            graded = [
-                [grader.grade(rollout.text, problem.gold) for rollout in rollouts]
-                for problem, rollouts in zip(problems, generated, strict=True)
-            ]
+        rollouts, grades, nonfinite = self.sample_rounds(number, first_group, indices)
         with clock.phase("select"):
-            nonfinite = _describe_nonfinite(generated, graded)
             groups = [
                 self.select(number, first_group + i, *parts, keep_rollouts=nonfinite is None)
-                for i, parts in enumerate(zip(indices, generated, graded, strict=True))
+                for i, parts in enumerate(zip(indices, rollouts, grades, strict=True))
             ]
         return SampledBatch(groups, chosen, selector, nonfinite)
+
+    def sample_rounds(
+        self, number: int, first_group: int, indices: Sequence[int]
+    ) -> tuple[list[list[Rollout]], list[list[Grade]], str | None]:
+        """Generate and grade rollouts of each group, in one round or until each has enough.
+
+        Args:
+            number: of the step.
+            first_group: number of groups of earlier batches of the step.
+            indices: problem of each group.
+
+        Returns:
+            Rollouts and grades of each group, and what was NaN or infinite; no round follows then.
+        """
+        config, clock, grader = self.config, self.clock, self.task.train_grader
+        rollouts: list[list[Rollout]] = [[] for _ in indices]
+        grades: list[list[Grade]] = [[] for _ in indices]
+        active, sampled, number_of_round = list(range(len(indices))), 0, 0
+        while True:
+            problems = [self.task.train[indices[i]] for i in active]
+            with clock.phase("generate"):
+                request = GenerationRequest(
+                    [self.prompts[indices[i]] for i in active],
+                    min(config.nm.round or config.nm.n, config.nm.n - sampled),
+                    Sampling(config.sampling.temperature, config.sampling.max_completion_tokens),
+                    [self.rollout_seed(number, first_group + i, number_of_round) for i in active],
+                )
+                generated = self.engine.generate(request, grader.on_completion(problems))
+            sampled, number_of_round = sampled + request.n, number_of_round + 1
+            with clock.phase("reward"):
+                graded = [
+                    [self.grade(rollout, problem) for rollout in of_prompt]
+                    for problem, of_prompt in zip(problems, generated, strict=True)
+                ]
+                for i, some, their_grades in zip(active, generated, graded, strict=True):
+                    rollouts[i] += some
+                    grades[i] += their_grades
+                nonfinite = _describe_nonfinite(generated, graded)
+                if nonfinite is None and sampled < config.nm.n:
+                    groups = {i: _group(rollouts[i], grades[i]) for i in active}
+                    active = [i for i in active if not enough(self.rule, groups[i], config.nm.m)]
+            if nonfinite is not None or sampled == config.nm.n or not active:
+                return rollouts, grades, nonfinite
+
+    def rollout_seed(self, number: int, group_index: int, number_of_round: int) -> int:
+        """Return the seed of a group's rollouts in one round of a step."""
+        later = (number_of_round,) if number_of_round else ()
+        return derive(self.config.seed, "rollouts", number, group_index, *later)
+
+    def grade(self, rollout: Rollout, problem: Problem) -> Grade:
+        """Grade one rollout."""
+        grade = self.task.train_grader.grade(rollout.text, problem.gold)
+        limit = self.config.sampling.max_completion_tokens
+        return punish_overlong(self.config.task, grade, len(rollout.completion_ids), limit)
 
     def select(
         self,
@@ -180,26 +249,18 @@ class TrainingLoop:
         grades: list[Grade],
         keep_rollouts: bool,
     ) -> SelectedGroup:
-        """Keep m rollouts of one group, the `group_index`-th of the step, or none of them."""
+        """Keep m rollouts of one group, the `group_index`-th of the step, or none of them.
+
+        A rule across groups chooses later, in `select_across`.
+        """
         config = self.config
-        group = Group(
-            np.array([grade.reward for grade in grades]),
-            np.array([grade.correct for grade in grades]),
-            np.array([len(rollout.completion_ids) for rollout in rollouts]),
-        )
+        group = _group(rollouts, grades)
         kept, kept_advantages, trained = np.empty(0, np.intp), np.empty(0), False
-        if keep_rollouts:
+        if keep_rollouts and not is_across_groups(self.rule):
             rng = np.random.default_rng(derive(config.seed, "rule", number, group_index))
-            kept = keep(self.rule, group, config.nm.m, rng)
-            how = config.advantage
-            kept_advantages = advantages(
-                group.rewards,
-                kept,
-                baseline=how.baseline,
-                scale=how.scale,
-                ddof=how.ddof,
-                eps=how.eps,
-            )
+            kept = keep(cast(Rule, self.rule), group, config.nm.m, rng)
+            kept_advantages = self.advantages(group, kept)
+        if keep_rollouts:
             trained = config.group_filter.name == "none" or informative(
                 group.rewards, group.correct, config.group_filter.metric
             )
@@ -213,6 +274,16 @@ class TrainingLoop:
             advantages=kept_advantages,
             trained=trained,
         )
+
+
+def _group(rollouts: Sequence[Rollout], grades: Sequence[Grade]) -> Group:
+    """Make a group as a rule sees it."""
+    return Group(
+        np.array([grade.reward for grade in grades]),
+        np.array([grade.rewarded for grade in grades]),
+        np.array([len(rollout.completion_ids) for rollout in rollouts]),
+        tuple(rollouts),
+    )
 
 
 def _describe_nonfinite(

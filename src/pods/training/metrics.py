@@ -7,7 +7,6 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pods.training.step import SelectedGroup, Step, zero_variance
 
@@ -56,15 +55,15 @@ def _prompt_metrics(step: Step) -> dict[str, Any]:
 
 
 def _rollout_metrics(groups: list[SelectedGroup]) -> dict[str, Any]:
-    rewards = np.stack([group.group.rewards for group in groups])  # (groups, n)
-    lengths = np.stack([group.group.lengths for group in groups])
+    rewards = [group.group.rewards for group in groups]  # (n,) each
+    lengths = np.concatenate([group.group.lengths for group in groups])
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     grades = [grade for group in groups for grade in group.grades]
     verdicts = Counter(grade.verdict for grade in grades)
     return {
-        "reward": rewards.mean(),
-        "reward_std": rewards.std(axis=1).mean(),
-        "correct": np.mean([group.group.correct for group in groups]),
+        "reward": np.concatenate(rewards).mean(),
+        "reward_std": np.mean([of_group.std() for of_group in rewards]),
+        "correct": np.mean([grade.correct for grade in grades]),
         "format": sum(grade.format for grade in grades) / len(grades),
         "format_reward": sum(grade.parts.format for grade in grades) / len(grades),
         "tags_reward": sum(grade.parts.tags for grade in grades) / len(grades),
@@ -74,30 +73,31 @@ def _rollout_metrics(groups: list[SelectedGroup]) -> dict[str, Any]:
         "length": lengths.mean(),
         "truncated": sum(not rollout.finished for rollout in rollouts) / len(rollouts),
         "generated_tokens": lengths.sum(),
-        **(_kept_metrics(groups, rewards, lengths) if all(len(g.kept) for g in groups) else {}),
+        **_kept_metrics([group for group in groups if len(group.kept)], len(groups)),
     }
 
 
-def _kept_metrics(
-    groups: list[SelectedGroup], rewards: NDArray[np.float64], lengths: NDArray[np.int64]
-) -> dict[str, Any]:
+def _kept_metrics(groups: list[SelectedGroup], selected_from: int) -> dict[str, Any]:
     """Summarise what the rule kept; a step that ended before selection has none of these.
 
-    `kept_*` are over all groups, `kept_reward_variance` and `trained_*` over those trained on. The
-    other groups are `skipped_groups`: filtered, or informative beyond a full batch.
+    `kept_*` are over all groups of which something was kept, `kept_reward_variance` and `trained_*`
+    over those trained on. The other groups are `skipped_groups`: filtered, informative beyond a
+    full batch, or left out by a rule across groups.
     """
-    kept = np.stack([group.kept for group in groups])  # (groups, m)
-    kept_rewards = np.take_along_axis(rewards, kept, axis=1)
-    kept_lengths = np.take_along_axis(lengths, kept, axis=1)
-    trained = np.array([group.trained for group in groups])
+    if not groups:
+        return {}
+    kept_rewards = [group.group.rewards[group.kept] for group in groups]  # (m,) each
+    kept_lengths = [group.group.lengths[group.kept] for group in groups]
+    trained = [i for i, group in enumerate(groups) if group.trained]
+    variances = [kept_rewards[i].var() for i in trained]
     return {
-        "kept_reward": kept_rewards.mean(),
-        "kept_reward_std": kept_rewards.std(axis=1).mean(),
-        "kept_reward_variance": kept_rewards[trained].var(axis=1).mean() if trained.any() else None,
-        "zero_variance_kept": int((kept_rewards.min(axis=1) == kept_rewards.max(axis=1)).sum()),
-        "skipped_groups": int((~trained).sum()),
-        "kept_length": kept_lengths.mean(),
-        "trained_tokens": int(kept_lengths[trained].sum()),
+        "kept_reward": np.concatenate(kept_rewards).mean(),
+        "kept_reward_std": np.mean([rewards.std() for rewards in kept_rewards]),
+        "kept_reward_variance": np.mean(variances) if variances else None,
+        "zero_variance_kept": sum(int(kept.min() == kept.max()) for kept in kept_rewards),
+        "skipped_groups": selected_from - len(trained),
+        "kept_length": np.concatenate(kept_lengths).mean(),
+        "trained_tokens": sum(int(kept_lengths[i].sum()) for i in trained),
     }
 
 

@@ -84,7 +84,7 @@ def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> N
     state = [torch.empty_like(p) for p in trained for _ in range(5 if several else 2)]
     still = _Still(trained)
     context = Context(policy, once, worker.process_group, worker.check)
-    update(context, still, rollouts, np.zeros(rows), 1)
+    update(context, still, rollouts, np.zeros(rows), [rows], 1)
     del state
 
 

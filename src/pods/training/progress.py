@@ -58,11 +58,14 @@ class Progress:
         """Show that an evaluation is running."""
         self.draw(f"evaluating step {step}")
 
-    def evaluated(self, step: int, train_seconds: float, accuracy: float, seconds: float) -> None:
-        """Print the result of an evaluation."""
-        self.accuracy = f"{accuracy:.3f}"
+    def evaluated(
+        self, step: int, train_seconds: float, accuracy: float, seconds: float, test_set: str = ""
+    ) -> None:
+        """Print the result of an evaluation; a further test set is named."""
+        self.accuracy = self.accuracy if test_set else f"{accuracy:.3f}"
+        where = f" on {test_set}" if test_set else ""
         self.print(
-            f"step {step:>6}  train {train_seconds:8.1f} s  accuracy {accuracy:.3f}  "
+            f"step {step:>6}  train {train_seconds:8.1f} s  accuracy{where} {accuracy:.3f}  "
             f"(evaluated in {seconds:.1f} s)"
         )
 

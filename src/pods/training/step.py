@@ -1,6 +1,6 @@
 """The records of one training step, from one group of rollouts to the whole step.
 
-Shapes: n = rollouts per group, m = rollouts kept.
+Shapes: n = rollouts of a group, at most nm.n; m = rollouts kept.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class SelectedGroup:
     grades: list[Grade]
     group: Group
     kept: NDArray[np.intp]
-    """(m,) indices into the rollouts."""
+    """(m,) indices into the rollouts; of a rule across groups any number, also none."""
     advantages: NDArray[np.float64]
     """(m,) advantages of the kept rollouts."""
     trained: bool
@@ -36,7 +36,7 @@ class SelectedGroup:
 
 @dataclass(frozen=True, slots=True)
 class SampledBatch:
-    """The groups that were generated in one call of the engine."""
+    """The groups of the prompts that were chosen together."""
 
     groups: list[SelectedGroup]
     chosen: ChosenPrompts
@@ -69,7 +69,7 @@ class Step:
     saved_prompts: int
     """Number of skipped problems that a uniform selector would have sampled."""
     batches: int
-    """Calls of the engine: more than one only where the group filter resamples."""
+    """Batches of prompts: more than one only where the group filter resamples."""
     update: UpdateStats | None
     """None where no group was left to train on, or the step was not applied."""
     kept_projection: float | None = None

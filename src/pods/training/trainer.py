@@ -43,7 +43,7 @@ from pods.runs.tracking.wandb_tracker import Tracker
 from pods.system.errors import as_short_text, is_machine_error
 from pods.system.signals import Preempted, Stop
 from pods.training.clock import Meter
-from pods.training.evaluate import already_done, evaluate
+from pods.training.evaluate import AskedSet, already_done, evaluate
 from pods.training.loop import TrainingLoop
 from pods.training.metrics import metrics, replay_rows, rollout_rows
 from pods.training.mismatch import MismatchMonitor
@@ -70,6 +70,8 @@ class Trainer:
     """State of prompt selection after the last committed step."""
     questions: Sequence[Prompt]
     """Token ids of each question of the evaluation."""
+    further: Sequence[AskedSet]
+    """Test sets beside the task's own."""
     tracker: Tracker
     progress: Progress
     stop: Stop
@@ -263,22 +265,33 @@ class Trainer:
             with suppress(*checkpoint.READ_ERRORS):  # a damaged checkpoint is left as it is
                 checkpoint.remove_file(folder, OPTIMIZER)
 
+    def test_sets(self) -> dict[str, AskedSet]:
+        """Return all test sets by name, the main one first."""
+        main = AskedSet("", self.loop.task, self.questions)
+        return {test_set.name: test_set for test_set in (main, *self.further)}
+
     def evaluate(self, step: int) -> None:
         """Evaluate the policy of `step`, resuming an evaluation that was cut off."""
-        started = time.perf_counter()
-        new_records = self.complete_evaluation(step, self.store.evaluation_path(step))
         clock = self.loop.clock.train_seconds
-        records = read_lines(self.store.evaluation_path(step))
-        accuracy = sum(record["correct"] for record in records) / len(records)
-        self.store.set_status(accuracy=accuracy)
+        for name in self.test_sets():
+            started, path = time.perf_counter(), self.store.evaluation_path(step, name)
+            new_records = self.complete_evaluation(step, path, name)
+            records = read_lines(path)
+            accuracy = sum(record["correct"] for record in records) / len(records)
+            if not name:
+                self.store.set_status(accuracy=accuracy)
+            if new_records:
+                seconds = time.perf_counter() - started
+                self.progress.evaluated(step, clock, accuracy, seconds, name)
         self.tracker.update()
-        if new_records:
-            self.progress.evaluated(step, clock, accuracy, time.perf_counter() - started)
 
     def redo_lost_evaluations(self) -> None:
         """Repeat the evaluations that were lost during the run; training is over by now."""
         for step in evaluation_points(self.store):
-            if not is_evaluated(self.store, self.config, step, len(self.questions)):
+            if not all(
+                is_evaluated(self.store, self.config, step, len(test_set.questions), name)
+                for name, test_set in self.test_sets().items()
+            ):
                 self.workers.load_policy(self.store.checkpoint(step))
                 self.loop.engine.sync()
                 self.evaluate(step)
@@ -291,22 +304,29 @@ class Trainer:
         """
         self.lock.check_held()
         check_size(self.store.metrics_path, self.metrics_bytes)
-        check_complete(self.store, self.config, last, len(self.questions))
+        questions = {name: len(each.questions) for name, each in self.test_sets().items()}
+        check_complete(self.store, self.config, last, questions)
 
-    def complete_evaluation(self, step: int, path: Path) -> int:
+    def complete_evaluation(self, step: int, path: Path, name: str = "") -> int:
         """Add the missing records of `step`, with the policy as it is; return how many.
 
         Records after the valid ones (duplicates, damaged or unexpected lines) are cut off first.
+
+        Args:
+            step: of the policy.
+            path: file of the records.
+            name: of a further test set; empty: the main one.
         """
-        task, engine = self.loop.task, self.loop.engine
-        total = len(self.questions) * self.config.evaluation.repeats
+        test_set, config, engine = self.test_sets()[name], self.config, self.loop.engine
+        task, questions = test_set.task, test_set.questions
+        total = len(questions) * config.evaluation.repeats
         records = read_until_damage(path)
-        done = already_done(self.config, task, step, records)
+        done = already_done(config, task, step, records, name)
         content = path.read_bytes() if records else b""
-        if done != total or answered_questions(self.config, step, content) is None:
+        if done != total or answered_questions(config, step, content, name) is None:
             with self.meter.phase("evaluation"):
                 truncate_to(path, done)
-                for chunk in evaluate(self.config, task, self.questions, engine, step, done):
+                for chunk in evaluate(config, task, questions, engine, step, done, name):
                     self.lock.check_held()
                     append(path, map(asdict, chunk))
                     self.progress.evaluating(step)

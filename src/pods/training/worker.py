@@ -52,11 +52,15 @@ class Worker:
         return self.engine.sync()
 
     def update(
-        self, rollouts: list[Rollout], advantages: NDArray[np.float64], step: int
+        self,
+        rollouts: list[Rollout],
+        advantages: NDArray[np.float64],
+        sizes: list[int],
+        step: int,
     ) -> UpdateStats:
         """Take part in an update of the policy; see `pods.policy.update`."""
         context = Context(self.policy, self.config, self.process_group, self.check)
-        return update(context, self.optimizer, rollouts, advantages, step)
+        return update(context, self.optimizer, rollouts, advantages, sizes, step)
 
     def nonfinite(self) -> str | None:
         """Return which of this process's weights and moments are NaN or infinite, or None."""

@@ -58,10 +58,14 @@ class WorkerGroup:
         return self._call_all(Worker.sync)[0]
 
     def update(
-        self, rollouts: list[Rollout], advantages: NDArray[np.float64], step: int
+        self,
+        rollouts: list[Rollout],
+        advantages: NDArray[np.float64],
+        sizes: list[int],
+        step: int,
     ) -> UpdateStats:
         """Move the weights on all processes, which stay equal; see `pods.policy.update`."""
-        return self._call_all(Worker.update, rollouts, advantages, step)[0]
+        return self._call_all(Worker.update, rollouts, advantages, sizes, step)[0]
 
     def nonfinite(self) -> str | None:
         """Return what of weights and optimizer state is NaN or infinite; None if nothing is."""

@@ -22,6 +22,7 @@ from pods.analysis.cost.model import cost_model, per_run, residuals
 from pods.analysis.cost.schedule import Job, simulate
 from pods.analysis.cost.step_time import ONE_GPU, published
 from pods.analysis.study import Study
+from pods.analysis.tables import at_the_end
 from pods.config.schema import BudgetConfig
 
 PUBLISHED_NM = ((16, 16), (64, 16), (64, 64))
@@ -102,7 +103,7 @@ def plan(study: Study, request: PlanRequest) -> PlanReport:
         ValueError: the request is invalid.
     """
     request.check()
-    table = per_run(study.runs, study.steps, study.evaluations)
+    table = per_run(study.runs, study.steps, at_the_end(study).reset_index())
     reports = [
         _setting(name, runs, study.steps[study.steps.run.isin(runs.run)], request, study)
         for name, runs in table.groupby(_settings(table, study.seeded), sort=False)

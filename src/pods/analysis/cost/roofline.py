@@ -75,10 +75,14 @@ def evaluation_bound(config: Config, shape: Shape, gpu: Gpu, tokens: float) -> f
 
 
 def evaluated_answers(config: Config) -> int | None:
-    """Return the number of answers per evaluation; None where a file decides it."""
+    """Return the answers per checkpoint, on all test sets; None where a file decides it."""
     task = config.task
     questions = config.evaluation.questions or task.test_size or ON_THE_HUB.get(task.evaluated_on())
-    return questions and questions * config.evaluation.repeats
+    if questions is None:
+        return None
+    limit, sets = config.evaluation.questions, config.evaluation.sets
+    further = [min(limit or ON_THE_HUB[name], ON_THE_HUB[name]) for name in sets]
+    return (questions + sum(further)) * config.evaluation.repeats
 
 
 def generation_bound(config: Config, shape: Shape, gpu: Gpu, rows: int, tokens: float) -> float:

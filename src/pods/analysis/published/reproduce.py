@@ -121,8 +121,8 @@ def lines(figure: PaperFigure, made: Reproduction, whose: str) -> list[str]:
             "curve": name,
             "runs": len(made.curves[label]),
             "s/step": f"{runs.seconds_per_step[name].mean():.2f}",
-            f"% at {end}": _percent(runs.final_accuracy[name]),
-            "% mean until then": _percent(runs.mean_accuracy[name]),
+            f"% at {end}": _percent(nearest(made.curves[label], made.grid)[:, -1]),
+            "% mean until then": _percent(runs.mean_accuracy[[name]].to_numpy(float)),
         }
         for label, name in made.series.items()
     ]
@@ -151,9 +151,9 @@ def _against(figure: PaperFigure, made: Reproduction, whose: str) -> list[str]:
     ]
 
 
-def _percent(values: pd.Series) -> str:
+def _percent(values: Floats) -> str:
     """Show the mean and standard error of one arm's runs."""
-    mean, stderr = mean_and_stderr(100 * values.to_numpy(float)[:, None])
+    mean, stderr = mean_and_stderr(100 * values[:, None])
     return f"{mean[0]:.2f} ± {stderr[0]:.2f}"
 
 

@@ -11,7 +11,7 @@ from pods.config.schema import Config
 from pods.runs.attempts import environments, peak_bytes
 from pods.runs.evaluations import answered_questions, due_points, expected_points
 from pods.runs.files import read_lines, read_or_empty
-from pods.runs.history import clocks, evaluated_steps
+from pods.runs.history import clocks, evaluated_steps, further_sets
 from pods.runs.store import RunStore
 
 Record = Mapping[str, Any]
@@ -58,12 +58,21 @@ def read_history(config: Config, store: RunStore, first: int = 0, settled: bool 
     checkpoints = list(clocks(store).values())
     newest = max((clock["step"] for clock in checkpoints), default=-1)
     lines, last_step, damage = _read_log(store, first // 2)
-    evaluations = _read_evaluations(config, store, first)
+    evaluations = _read_evaluations(config, store, first, "")
+    further = {
+        name: _read_evaluations(config, store, first, name)
+        for name in dict.fromkeys([*config.evaluation.sets, *further_sets(store)])
+    }
     points = {c["step"]: c["train_seconds"] for c in checkpoints if c["evaluation"]}
     seconds = {0: 0.0, **{line["step"]: line["train_seconds"] for line in lines}, **points}
     rows = [training_row(line) for line in lines]
     rows += [
-        evaluation_row(step, seconds[step], records)
+        evaluation_row(
+            step,
+            seconds[step],
+            records,
+            {name: of_set[step] for name, of_set in further.items() if step in of_set},
+        )
         for step, records in evaluations.items()
         if step in seconds
     ]
@@ -72,9 +81,10 @@ def read_history(config: Config, store: RunStore, first: int = 0, settled: bool 
     done = not settled and store.status()["state"] == "done"  # else the last one may yet come
     end = math.inf if done else max((row.position for row in rows), default=-1)
     due = expected_points(config, lines) if done else due_points(config, lines)
+    complete = set(evaluations).intersection(*(further[name] for name in config.evaluation.sets))
     gaps = {
         2 * step + 1: f"the evaluation of step {step} is not complete"
-        for step in sorted({*points, *due, *evaluated_steps(store)} - set(evaluations))
+        for step in sorted({*points, *due, *evaluated_steps(store)} - complete)
         if first <= 2 * step + 1 < end
     }
     if newest > last_step or (damage and not settled):
@@ -89,13 +99,19 @@ def training_row(line: Record) -> Row:
     return Row(2 * line["step"], numbers)
 
 
-def evaluation_row(step: int, train_seconds: float, records: Sequence[Record]) -> Row:
-    """Return the means over the records of one evaluation.
+def evaluation_row(
+    step: int,
+    train_seconds: float,
+    records: Sequence[Record],
+    further: Mapping[str, Sequence[Record]],
+) -> Row:
+    """Return the means over the records of one evaluation, and the accuracies on further test sets.
 
     Args:
         step: of the checkpoint.
         train_seconds: the training clock after that step.
         records: one per repeat and question.
+        further: the same for further test sets, by name.
     """
     means = {
         "eval/accuracy": fmean(record["correct"] for record in records),
@@ -105,6 +121,8 @@ def evaluation_row(step: int, train_seconds: float, records: Sequence[Record]) -
     }
     if records[0]["lenient"] is not None:  # the test set has the PODS authors' grader
         means["eval/lenient"] = fmean(record["lenient"] for record in records)
+    for name, of_set in further.items():
+        means[f"eval/{name}/accuracy"] = fmean(record["correct"] for record in of_set)
     return Row(2 * step + 1, {"step": step, "train_seconds": train_seconds, **means})
 
 
@@ -132,12 +150,14 @@ def _read_log(store: RunStore, first: int) -> tuple[list[dict[str, Any]], int, s
 
 
 def _read_evaluations(
-    config: Config, store: RunStore, first: int
+    config: Config, store: RunStore, first: int, test_set: str
 ) -> dict[int, list[dict[str, Any]]]:
-    """Return the records of each complete evaluation by step; all have the same questions."""
-    steps = sorted(step for step in evaluated_steps(store) if 2 * step + 1 >= first)
-    paths = {step: store.evaluation_path(step) for step in steps}
-    questions = {s: answered_questions(config, s, read_or_empty(p)) for s, p in paths.items()}
+    """Return a test set's records of each complete evaluation; all have the same questions."""
+    steps = sorted(step for step in evaluated_steps(store, test_set) if 2 * step + 1 >= first)
+    paths = {step: store.evaluation_path(step, test_set) for step in steps}
+    questions = {
+        s: answered_questions(config, s, read_or_empty(p), test_set) for s, p in paths.items()
+    }
     most = max(filter(None, questions.values()), key=len, default=None)
     return {s: read_lines(path) for s, path in paths.items() if most and questions[s] == most}
 

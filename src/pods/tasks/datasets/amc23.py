@@ -12,7 +12,15 @@ from pods.tasks.datasets.splits import Source
 
 def read_row(fields: Fields) -> tuple[str, str, str]:
     """Return question, no solution and the answer of a row; the answer must be an integer."""
-    question = text_field(fields, "question")
+    return text_field(fields, "question"), "", integer(fields)
+
+
+def integer(fields: Fields) -> str:
+    """Return the answer of a row, a number or text, as an integer.
+
+    Raises:
+        ValueError: it is none.
+    """
     answer = fields.get("answer")
     if not isinstance(answer, int | float) or isinstance(answer, bool):
         answer = text_field(fields, "answer")
@@ -22,7 +30,7 @@ def read_row(fields: Fields) -> tuple[str, str, str]:
         value = math.nan
     if not value.is_integer():
         raise ValueError(f"the answer must be an integer, not {str(answer)[:40]!r}")
-    return question, "", str(int(value))
+    return str(int(value))
 
 
 TEST = Source("zwhe99/amc23", "test", read_row)

@@ -85,17 +85,41 @@ def read_splits(
     return train, test
 
 
+def read_set(file: Path | None, source: Source, key: str, trained: Sequence[str]) -> Split:
+    """Read a further test set without malformed rows, which never end a run: it needs none of them.
+
+    Args:
+        file: JSON lines; None: the source on the hub.
+        source: how to read a row.
+        key: the config's key and value that say where the set is.
+        trained: the training questions, which the set must not repeat.
+
+    Raises:
+        ValueError: there are no data, or no usable row.
+    """
+    repeated = {_normalise(question): "a training problem" for question in trained}
+    split = _read_rows(file, source, key, "a folder with a file of JSON lines per set", repeated)
+    _check_rows("test", split, None, 0)
+    return split
+
+
 def _read(config: TaskConfig, name: str, source: Source, tested: Mapping[str, str]) -> Split:
     """Read one split; `tested` names the row of each question that it must not repeat."""
-    file = config.files()[name]
-    location = f"{source.dataset} {source.split}" if file is None else file.name
     in_folder = name == "train" or (config.test_set == "own" and config.test_path is None)
     key, value = ("path", config.path) if in_folder else ("test_path", config.test_path)
     key = f"task.{key}={'null' if value is None else value}"
+    needed = "a folder with train.jsonl and test.jsonl" if in_folder else "a file of JSON lines"
+    return _read_rows(config.files()[name], source, key, needed, tested)
+
+
+def _read_rows(
+    file: Path | None, source: Source, key: str, needed: str, tested: Mapping[str, str]
+) -> Split:
+    """Read the rows of a file or, without one, of the hub; messages say what is needed instead."""
+    location = f"{source.dataset} {source.split}" if file is None else file.name
     try:
         lines = _hub_rows(source) if file is None else _file_lines(file)
     except (OSError, ValueError) as error:
-        needed = "a folder with train.jsonl and test.jsonl" if in_folder else "a file of JSON lines"
         raise ValueError(f"{key}: cannot read {location} ({error}); give {needed}") from error
     first, rows, malformed = dict(tested), [], []
     for index, line in enumerate(lines):

@@ -1,7 +1,8 @@
 r"""The closed answer of a completion, and the form around it.
 
-`task.answer_format` names one of three forms: `tag`, the papers' `<think> ... </think> <answer> ...
-</answer>`; `hash`, GSM8K's own last line `#### 18`; `boxed`, the `\boxed{18}` of Qwen and R1. No
+`task.answer_format` names the form: `tag`, the papers' `<think> ... </think> <answer> ...
+</answer>`; `hash`, GSM8K's own last line `#### 18`; `boxed`, the `\boxed{18}` of Qwen and R1. With
+`chain`, chainsum's `#5`, a further test set is graded (chainsum grades its own questions). No
 function here raises on any text, evaluates it as code, or takes more than linear time.
 """
 
@@ -13,6 +14,7 @@ MARKS = {
     "tag": ("<think>", "</think>", "<answer>", "</answer>"),
     "hash": ("####",),
     "boxed": ("\\boxed{",),
+    "chain": ("#",),
 }
 BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 BOX_ENDS = " \n\t.*$)]\\"
@@ -92,11 +94,11 @@ def _answer_span(completion: str, answer_format: str) -> tuple[int, int] | None:
     thought = completion.find("</think>") + 1
     if completion.find("<think>", thought) >= 0 or completion.find("</think>", thought) >= 0:
         return None  # the text ends in a thought, or has two
-    mark = {"tag": "<answer>", "hash": "####", "boxed": "\\boxed"}[answer_format]
+    mark = {"tag": "<answer>", "hash": "####", "boxed": "\\boxed", "chain": "#"}[answer_format]
     start = completion.find(mark, thought)
     if start < 0:
         return None
-    read = {"tag": _block, "hash": _line, "boxed": _box}[answer_format]
+    read = {"tag": _block, "hash": _line, "boxed": _box, "chain": _line}[answer_format]
     span = read(completion, start + len(mark))
     return None if span is None or completion.find(mark, span[1]) >= 0 else span
 
