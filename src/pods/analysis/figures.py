@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from pods.analysis import plots
 from pods.analysis.curves import STEP_METRICS, phase_columns
+from pods.analysis.differences import differences
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
 from pods.analysis.tables import Tables, clock_text
@@ -37,6 +38,8 @@ class Drawing:
     """The same data run by run."""
     detail: bool = False
     """The figure is drawn only on request, since it is not what the study is about."""
+    differences: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Differences to the baseline, if they are drawn."""
     over: Study | None = None
     """Another study that is drawn in the figure."""
 
@@ -46,12 +49,15 @@ def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
     curve, evaluations = tables.curves, study.evaluations
     about = f"{study.budget} per run; mean over runs ± 1 standard error, thin lines: single runs"
     accuracy = curve[curve.metric == "accuracy"]
+    to_baseline = differences(study)
+    below = "" if to_baseline.empty else "; below, differences to the baseline, 95 % t interval"
     yield Drawing(
         "accuracy_vs_time",
-        f"Accuracy against training time, and the time of a step. {about}.",
-        partial(_accuracy, study, accuracy, tables.summary),
+        f"Accuracy against training time, and the time of a step. {about}{below}.",
+        partial(_accuracy, study, accuracy, tables.summary, to_baseline),
         accuracy,
         evaluations,
+        differences=to_baseline,
     )
     phases = phase_columns(tables.summary)
     yield Drawing(
@@ -97,7 +103,10 @@ def write(drawing: Drawing, study: Study, folder: Path) -> Path:
     """Write a figure as PNG, PDF and SVG, its data as CSV, and its origin as JSON."""
     stem = folder / drawing.name
     plots.save(drawing.draw(), stem)
-    for suffix, table in ((".csv", drawing.table), (".runs.csv", drawing.runs)):
+    tables = {".csv": drawing.table, ".runs.csv": drawing.runs}
+    if len(drawing.differences):
+        tables[".differences.csv"] = drawing.differences
+    for suffix, table in tables.items():
         replace(folder / f"{drawing.name}{suffix}", table.to_csv(index=False, float_format="%.6g"))
     about = {"figure": drawing.name, "caption": drawing.caption, **provenance(study)}
     if drawing.over is not None:
@@ -129,11 +138,18 @@ def title(study: Study) -> str:
     return SEPARATOR.join([f"{study.name}: {study.budget} per run", *marks])
 
 
-def _accuracy(study: Study, curve: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    crowded = len(summary) > CROWDED
-    figure, (left, right) = plots.panels(2, 11, 5.2 if crowded else 4.2, widths=(1.7, 1))
-    plots.against_time(left, curve, study, plots.time_unit(curve.train_seconds.max())[0])
-    plots.time_axis(left, curve.train_seconds.max(), study.machines)
+def _accuracy(
+    study: Study, curve: pd.DataFrame, summary: pd.DataFrame, to_baseline: pd.DataFrame
+) -> Figure:
+    crowded, more = len(summary) > CROWDED, len(to_baseline) > 0
+    height = (5.2 if crowded else 4.2) + (1.8 if more else 0.0)
+    figure, (left, right) = plots.panels(2, 11, height, widths=(1.7, 1))
+    unit, _ = plots.time_unit(curve.train_seconds.max())
+    plots.against_time(left, curve, study, unit)
+    lowest = plots.below(left, 0.35) if more else left
+    if more:
+        plots.differences(lowest, to_baseline, list(curve.series.unique()), unit)
+    plots.time_axis(lowest, curve.train_seconds.max(), study.machines)
     rows = study.evaluations
     passes = f"mean of {rows.repeats.max()} passes over {rows.questions.max()} questions"
     left.set_ylabel(f"{plots.LABELS[study.metric]} ({passes})")

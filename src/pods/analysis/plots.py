@@ -108,6 +108,27 @@ def time_axis(axes: Axes, seconds: float, machines: Sequence[str]) -> None:
     axes.set_xlim(0, seconds / size or 1.0)
 
 
+def differences(axes: Axes, table: pd.DataFrame, order: Sequence[str], unit: float) -> None:
+    """Draw the difference of each arm to the baseline with its 95 % t interval, in points.
+
+    Args:
+        axes: what to draw on.
+        table: see `pods.analysis.differences.differences`; at least one row.
+        order: the series in the order of the legend, which gives the colours.
+        unit: seconds of the time axis' unit.
+    """
+    axes.axhline(0, color="#000000", linewidth=0.7)
+    for series, points in table.groupby("series", sort=False):
+        index, times = list(order).index(str(series)), points.train_seconds / unit
+        look = style(index)
+        low, high = 100 * points.low, 100 * points.high
+        axes.fill_between(times, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        every = (index % MARKER_EVERY, MARKER_EVERY)
+        axes.plot(times, 100 * points.estimate, **look, markersize=4, markevery=every)
+    axes.set_ylabel(f"points above {table.baseline.iloc[0]}\n(95 % t interval)")
+    axes.grid(visible=True, alpha=0.25)
+
+
 def seconds_per_step(axes: Axes, summary: pd.DataFrame) -> None:
     """Draw the mean seconds per step of each series, stacked by phase."""
     left = pd.Series(0.0, index=summary.index)
@@ -175,6 +196,19 @@ def panels(
     matplotlib.rc("font", size=9)
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, count, squeeze=False, width_ratios=widths)[0])
+
+
+def below(axes: Axes, share: float) -> Axes:
+    """Make a panel below another one, with the same x axis, from this share of its height."""
+    whole = axes.get_subplotspec()
+    assert whole is not None  # `panels` made the axes
+    upper, lower = whole.subgridspec(2, 1, height_ratios=(1 - share, share))
+    axes.set_subplotspec(upper)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    panel: Axes = figure.add_subplot(lower, sharex=axes)
+    axes.tick_params(labelbottom=False)
+    return panel
 
 
 def save(figure: Figure, stem: Path) -> None:
