@@ -10,7 +10,10 @@ from studies import B, draw_in_one_format, write_run
 
 from pods.analysis.differences import differences
 from pods.analysis.draw import draw
+from pods.analysis.figures import drawings
+from pods.analysis.plots import fallen
 from pods.analysis.study import load
+from pods.analysis.tables import tables
 from pods.analysis.view import View, choose
 from pods.runs.store import run_folders
 
@@ -52,3 +55,35 @@ def test_the_differences_are_written_beside_the_figure(study, tmp_path, monkeypa
     written = pd.read_csv(tmp_path / "s/figures/accuracy_vs_time.differences.csv")
     assert {name.split()[0] for name in written.series} == {"pods"}  # random has one run
     assert written.estimate.iloc[-1] == pytest.approx(9 / 24)
+
+
+@pytest.mark.parametrize(
+    ("ends", "name"),
+    [
+        ((0.8, 0.7, 0.1), "c"),  # the others span 0.2 of 0.7
+        ((0.8, 0.7, 0.39), "c"),  # 0.2 of 0.41
+        ((0.8, 0.7, 0.41), None),  # 0.2 of 0.39: more than half
+        ((0.7, 0.65, 1.0), None),  # an arm above the others is not cut off
+        ((0.8, 0.1, 0.1), None),  # two have fallen
+        ((0.6, 0.6, 0.1), None),  # the others are one line, which spans no axis
+    ],
+)
+def test_one_fallen_arm_does_not_set_the_axis(ends, name):
+    rows = [(arm, mean) for arm, end in zip("abc", ends, strict=True) for mean in (0.6, end)]
+    assert fallen(pd.DataFrame(rows, columns=["series", "mean"])) == name
+    assert fallen(pd.DataFrame(rows[2:], columns=["series", "mean"])) is None  # two arms
+
+
+def test_the_axes_are_those_of_the_others_and_name_the_fallen_arm(tmp_path):
+    """Of 100 answers: grpo 60 to 70, pods 60 to 80, max_reward 60 to 10, in both seeds."""
+    for seed in range(2):
+        for arm, right in (("grpo", 70), ("pods", 80), ("max_reward", 10)):
+            points, made = [(0, 0.0, 60), (2, 10.0, right)], ("study=s", "task.test_size=50")
+            write_run(tmp_path, points, *made, f"arm={arm}", f"seed={seed}", questions=50)
+    study = load(tmp_path / "s", run_folders(tmp_path / "s"))
+    left, _, below = next(drawings(study, tables(study))).draw().axes
+    assert left.get_ylim() == pytest.approx((0.59, 0.81))  # a margin of 5 % of 0.6 to 0.8
+    assert below.get_ylim() == pytest.approx((-0.5, 10.5))  # pods is 0 to 10 points above
+    assert [text.get_text() for text in left.texts] == [
+        "max_reward 64→16 falls to 0.1, below this axis"
+    ]

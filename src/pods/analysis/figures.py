@@ -146,9 +146,11 @@ def _accuracy(
     figure, (left, right) = plots.panels(2, 11, height, widths=(1.7, 1))
     unit, _ = plots.time_unit(curve.train_seconds.max())
     plots.against_time(left, curve, study, unit)
+    plots.cut_fallen(left, curve, study)
     lowest = plots.below(left, 0.35) if more else left
     if more:
-        plots.differences(lowest, to_baseline, list(curve.series.unique()), unit)
+        order, cut = list(curve.series.unique()), plots.fallen(curve)
+        plots.differences(lowest, to_baseline, order, unit, cut)
     plots.time_axis(lowest, curve.train_seconds.max(), study.machines)
     rows = study.evaluations
     passes = f"mean of {rows.repeats.max()} passes over {rows.questions.max()} questions"

@@ -101,6 +101,61 @@ def _run_lines(study: Study, metric: str, series: str, unit: float) -> list[Any]
     return [points[run] for run in indices_by_run(rows).values()]
 
 
+def fallen(curve: pd.DataFrame) -> str | None:
+    """Name the one arm that may not set the lower end of the axis for all; None: there is none.
+
+    It is the arm without which the mean curves of the others, at least two, span less than half
+    of what all span, if that is because it falls below them. An arm above the others is what a
+    reader looks for and never cut off; two fallen arms are no exception.
+
+    Args:
+        curve: rows of one metric.
+
+    >>> means = {"pods": (0.6, 0.8), "grpo": (0.6, 0.7), "max_reward": (0.6, 0.1)}
+    >>> rows = [(arm, mean) for arm, both in means.items() for mean in both]
+    >>> fallen(pd.DataFrame(rows, columns=["series", "mean"]))  # 0.2 < half of 0.7
+    'max_reward'
+    """
+    ends = curve.groupby("series", sort=False)["mean"].agg(["min", "max"]).dropna()
+    if len(ends) < 3:
+        return None
+    lowest = str(ends["min"].idxmin())
+    others = ends.drop(lowest)
+    top, bottom = others["max"].max(), others["min"].min()
+    whole = max(top, ends["max"].max()) - ends["min"].min()
+    return lowest if 0 < top - bottom < 0.5 * whole else None
+
+
+def cut_below(axes: Axes, low: float, high: float) -> None:
+    """End an axis a margin below and above the values of the arms that set it."""
+    margin = matplotlib.rcParams["axes.ymargin"] * (high - low)
+    axes.set_ylim(low - margin, high + margin)
+
+
+def cut_fallen(axes: Axes, curve: pd.DataFrame, study: Study) -> None:
+    """Let the other arms set the axis of accuracy, and name the arm that leaves it; see `fallen`.
+
+    The means with their standard errors and the single runs of all others stay in view.
+    """
+    name, metric = fallen(curve), str(curve.metric.iloc[0])
+    if name is None:
+        return
+    others = curve[curve.series != name]
+    lines = [_run_lines(study, metric, str(series), 1.0) for series in others.series.unique()]
+    single = [line[:, 1] for of_series in lines for line in of_series]
+    error = others.stderr.fillna(0)
+    shown = pd.concat([others["mean"] - error, others["mean"] + error, *map(pd.Series, single)])
+    cut_below(axes, shown.min(), shown.max())
+    least = curve["mean"][curve.series == name].min()
+    axes.text(
+        *(0.01, 0.02),
+        f"{name} falls to {least:.3g}, below this axis",
+        color=style(list(curve.series.unique()).index(name))["color"],
+        transform=axes.transAxes,
+        fontsize=8,
+    )
+
+
 def time_axis(axes: Axes, seconds: float, machines: Sequence[str]) -> None:
     """Label the axis of training time."""
     size, symbol = time_unit(seconds)
@@ -108,7 +163,9 @@ def time_axis(axes: Axes, seconds: float, machines: Sequence[str]) -> None:
     axes.set_xlim(0, seconds / size or 1.0)
 
 
-def differences(axes: Axes, table: pd.DataFrame, order: Sequence[str], unit: float) -> None:
+def differences(
+    axes: Axes, table: pd.DataFrame, order: Sequence[str], unit: float, cut: str | None
+) -> None:
     """Draw the difference of each arm to the baseline with its 95 % t interval, in points.
 
     Args:
@@ -116,6 +173,7 @@ def differences(axes: Axes, table: pd.DataFrame, order: Sequence[str], unit: flo
         table: see `pods.analysis.differences.differences`; at least one row.
         order: the series in the order of the legend, which gives the colours.
         unit: seconds of the time axis' unit.
+        cut: the arm that does not set the axis; see `fallen`.
     """
     axes.axhline(0, color="#000000", linewidth=0.7)
     for series, points in table.groupby("series", sort=False):
@@ -125,6 +183,9 @@ def differences(axes: Axes, table: pd.DataFrame, order: Sequence[str], unit: flo
         axes.fill_between(times, low, high, color=look["color"], alpha=0.2, linewidth=0)
         every = (index % MARKER_EVERY, MARKER_EVERY)
         axes.plot(times, 100 * points.estimate, **look, markersize=4, markevery=every)
+    shown = 100 * table.loc[table.series != cut, ["estimate", "low", "high"]]
+    if 0 < len(shown) < len(table):
+        cut_below(axes, min(0.0, shown.min().min()), max(0.0, shown.max().max()))
     axes.set_ylabel(f"points above {table.baseline.iloc[0]}\n(95 % t interval)")
     axes.grid(visible=True, alpha=0.25)
 
