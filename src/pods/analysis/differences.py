@@ -18,8 +18,8 @@ def differences(study: Study) -> pd.DataFrame:
 
     Returns:
         One row per (arm, grid point), for arms that have two runs as the baseline has: series,
-        baseline, design, n, baseline_n, train_seconds, estimate (arm - baseline, a fraction), low
-        and high (95 % t interval; NaN without spread). No row without a baseline.
+        baseline, design, n, baseline_n, train_seconds (or the chosen x), estimate (arm - baseline,
+        a fraction), low and high (95 % t interval; NaN without spread). No row without a baseline.
     """
     baseline, grid = default_baseline(study), time_grid(study)
     theirs = [] if baseline is None else run_curves(study, baseline)
@@ -34,7 +34,7 @@ def differences(study: Study) -> pd.DataFrame:
             for at, a, b in zip(grid, one.T, other.T, strict=True):
                 test = t_test(a - b) if contrast.paired else t_test(a, b)
                 rows.append((*about, at, test.estimate, test.low, test.high))
-    names = ["series", "baseline", "design", "n", "baseline_n", "train_seconds"]
+    names = ["series", "baseline", "design", "n", "baseline_n", study.x]
     return pd.DataFrame(rows, columns=[*names, "estimate", "low", "high"])
 
 

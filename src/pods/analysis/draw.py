@@ -43,14 +43,14 @@ def figures_folder(study: Path, view: View = DEFAULT) -> Path:
 
 def summary_lines(study: Study, tables: Tables) -> Iterator[str]:
     """Yield the summary for a screen, and everything that was left out."""
-    yield str(readable(tables.summary).to_string(index=False))
+    yield str(readable(tables.summary, study.x).to_string(index=False))
     if study.note:
         yield study.note
     if study.missing:
         complete = int(study.runs.complete.sum())
         yield f"complete runs: {complete}; missing: {len(study.missing)}"
         yield from study.missing
-        yield from run_counts(tables.curves)
+        yield from run_counts(tables.curves, study.x)
     yield from study.inconsistencies
 
 
@@ -72,7 +72,7 @@ def draw(
         allow_mixed: draw inconsistent runs, and mark the figures.
         overlay: folder and runs of a study whose accuracy is drawn over this one's.
         details: also draw the phases of a step and the other metrics.
-        view: arms, metric, window and baseline; an overlay has no choice.
+        view: arms, metric, x, window and baseline; an overlay has no choice.
     """
     study, its_tables = aggregate(folder, runs, allow_missing, allow_mixed, view)
     over = None if overlay is None else load(*overlay, allow_missing, allow_mixed)

@@ -16,7 +16,8 @@ from pods.analysis.curves import STEP_METRICS, phase_columns
 from pods.analysis.differences import differences
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
-from pods.analysis.tables import Tables, clock_text
+from pods.analysis.tables import Tables, end_text
+from pods.analysis.view import SHARES
 from pods.runs.attempts import command
 from pods.runs.files import replace
 
@@ -51,9 +52,10 @@ def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
     accuracy = curve[curve.metric == "accuracy"]
     to_baseline = differences(study)
     below = "" if to_baseline.empty else "; below, differences to the baseline, 95 % t interval"
+    over = plots.X_LABELS.get(study.x, "training time")
     yield Drawing(
-        "accuracy_vs_time",
-        f"Accuracy against training time, and the time of a step. {about}{below}.",
+        f"accuracy_vs_{'time' if study.x == 'train_seconds' else study.x}",
+        f"Accuracy against {over}, and the time of a step. {about}{below}.",
         partial(_accuracy, study, accuracy, tables.summary, to_baseline),
         accuracy,
         evaluations,
@@ -144,16 +146,20 @@ def _accuracy(
     crowded, more = len(summary) > CROWDED, len(to_baseline) > 0
     height = (5.2 if crowded else 4.2) + (1.8 if more else 0.0)
     figure, (left, right) = plots.panels(2, 11, height, widths=(1.7, 1))
-    unit, _ = plots.time_unit(curve.train_seconds.max())
+    end = float(curve[study.x].max())
+    unit = plots.x_unit(study, end)
     plots.against_time(left, curve, study, unit)
     plots.cut_fallen(left, curve, study)
     lowest = plots.below(left, 0.35) if more else left
     if more:
         order, cut = list(curve.series.unique()), plots.fallen(curve)
-        plots.differences(lowest, to_baseline, order, unit, cut)
-    plots.time_axis(lowest, curve.train_seconds.max(), study.machines)
+        x = (to_baseline[study.x] / unit).to_numpy()
+        plots.differences(lowest, to_baseline, x, order, cut, study.metric in SHARES)
+    plots.x_axis(lowest, study, end)
     rows = study.evaluations
     passes = f"mean of {rows.repeats.max()} passes over {rows.questions.max()} questions"
+    if study.metric == "reward":
+        passes = "mean over the steps since the evaluation before"
     left.set_ylabel(f"{plots.LABELS[study.metric]} ({passes})")
     if crowded:
         _legend_below(figure, left)
@@ -174,10 +180,10 @@ def _phases(study: Study, summary: pd.DataFrame) -> Figure:
 def _metrics(study: Study, curve: pd.DataFrame) -> Figure:
     metrics = list(curve.metric.unique())
     figure, panels = plots.panels(len(metrics), 3.4 * len(metrics), 3.6)
-    unit, _ = plots.time_unit(curve.train_seconds.max())
+    end = float(curve[study.x].max())
     for axes, metric in zip(panels, metrics, strict=True):
-        plots.against_time(axes, curve[curve.metric == metric], study, unit)
-        plots.time_axis(axes, curve.train_seconds.max(), study.machines)
+        plots.against_time(axes, curve[curve.metric == metric], study, plots.x_unit(study, end))
+        plots.x_axis(axes, study, end)
         axes.set_ylabel(plots.LABELS[metric])
     _legend_below(figure, panels[0])
     figure.suptitle(title(study))
@@ -194,7 +200,7 @@ def _legend_below(figure: Figure, axes: Axes) -> None:
 def _outcomes(study: Study, name: str, caption: str, family: pd.DataFrame, by: str) -> Drawing:
     """Make a figure of finished runs side by side: final and mean accuracy, and step time."""
     labels = {
-        "final_accuracy": f"accuracy at {clock_text(family.seconds.max())}",
+        "final_accuracy": f"accuracy at {end_text(family, study.x)}",
         "mean_accuracy": "mean accuracy until then",
         "seconds_per_step": "seconds per step",
     }

@@ -31,7 +31,7 @@ class RunCurve:
     series: str
     seed: int
     seconds: Floats
-    """(P,) training seconds."""
+    """(P,) training seconds, or what the study was chosen to be drawn over."""
     steps: Floats
     """(P,) optimizer steps."""
     accuracy: Floats
@@ -51,8 +51,8 @@ def run_curves(study: Study, series: str) -> list[RunCurve]:
     rows = study.evaluations[
         (study.evaluations.series == series) & study.evaluations.run.isin(study.complete)
     ]
-    rows = rows.sort_values(["train_seconds", "step"])
-    columns = [rows[name].to_numpy(float) for name in ("train_seconds", "step", "accuracy")]
+    rows = rows.sort_values([study.x, "step"])
+    columns = [rows[name].to_numpy(float) for name in (study.x, "step", "accuracy")]
     seeds = rows.seed.to_numpy()
     curves = [
         RunCurve(run, series, int(seeds[indices[0]]), *(column[indices] for column in columns))
@@ -70,7 +70,7 @@ def window(curves: Iterable[RunCurve], until: float = math.inf) -> Window:
     ends = [(curve.seconds[0], curve.seconds[-1]) for curve in curves]
     start, end = max(first for first, _ in ends), min(until, *(last for _, last in ends))
     if start > until:
-        raise ValueError(f"until={until:g}: must be after the first evaluations, at {start:g} s")
+        raise ValueError(f"until={until:g}: must be after the first evaluations, at {start:g}")
     if start > end:
         raise ValueError(
             f"the runs share no training time: one ends at {end:g} s, the first evaluation of "

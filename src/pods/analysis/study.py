@@ -59,8 +59,10 @@ class Study:
     """What a reader of imported logs has to know."""
     metric: str = "accuracy"
     """The measure that the column accuracy holds; see `pods.analysis.view`."""
+    x: str = "train_seconds"
+    """The column of `evaluations` and `steps` that curves are drawn over; see the same module."""
     until: float = math.inf
-    """End of the window of training seconds that is shown and compared."""
+    """End of the window that is shown and compared, in the unit of x."""
     baseline: str | None = None
     """Name of the curve that the others are compared with; none: the GRPO arm."""
     further: pd.DataFrame = field(default_factory=pd.DataFrame)

@@ -163,8 +163,14 @@ def _view_options() -> argparse.ArgumentParser:
     view.add_argument(
         "--arms", dest="chosen_arms", metavar="A,B,...", help="arms to show (default: all)"
     )
-    view.add_argument("--metric", help="accuracy, lenient (authors' grader), format or both")
-    view.add_argument("--until", type=float, metavar="SECONDS", help="end of the training clock")
+    view.add_argument(
+        "--metric", help="accuracy, lenient (authors' grader), format, both, length or reward"
+    )
+    view.add_argument(
+        "--x",
+        help="draw over train_seconds, steps, rollouts, generated_tokens or trained_tokens",
+    )
+    view.add_argument("--until", type=float, metavar="END", help="end of the window, in units of x")
     view.add_argument("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
     return view
 

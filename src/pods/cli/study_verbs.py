@@ -69,10 +69,14 @@ def compare(options: Namespace) -> int:
     from pods.analysis.comparison.formatting import as_json, csv_tables, format_comparison
     from pods.analysis.draw import figures_folder
     from pods.analysis.study import load
-    from pods.analysis.view import choose
+    from pods.analysis.view import METRICS, SHARES, choose
 
     folder, runs = study_of(options)
     view = view_of(options)
+    if view.x != "train_seconds":
+        raise ValueError(f"x={view.x}: only for plot and aggregate; compare measures train_seconds")
+    if view.metric in METRICS and view.metric not in SHARES:
+        raise ValueError(f"metric={view.metric}: must be a share here: {', '.join(SHARES)}")
     if options.arms and (view.arms or view.baseline):
         raise ValueError(
             f"arms={' '.join(options.arms)}: must be given once, as words (the first with each "
@@ -180,6 +184,6 @@ def view_of(options: Namespace) -> "View":
 
     typed = getattr(options, "chosen_arms", None)
     arms = () if typed is None else tuple(word.strip() for word in typed.split(","))
-    names = ("metric", "until", "baseline")
+    names = ("metric", "x", "until", "baseline")
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
     return View(arms, **given)
