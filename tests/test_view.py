@@ -43,7 +43,13 @@ def test_a_choice_has_its_own_folder(study, capsys):
     assert main(["aggregate", "s", *where, "--arms", "pods,grpo", "--until", "4"]) == 0
     assert "figures/arms=pods,grpo,until=4" in capsys.readouterr().out
     assert main(["compare", "--study", "s", *where, "--metric", "both"]) == 0
+    shown = capsys.readouterr().out
+    assert "in mean share correct and in the format" in shown
+    assert "\nshare correct and in the format in percent from 0 s to 10 s" in shown
+    assert "accuracy" not in shown.replace("mean_accuracy", "").replace("final_accuracy", "")
     assert (study / "s/figures/metric=both/compare.csv").is_file()
+    assert main(["aggregate", "s", *where, "--metric", "both"]) == 0
+    assert "share correct and in the format at 10 s" in capsys.readouterr().out
     after = {path.name: path.read_bytes() for path in (study / "s/figures").glob("*.csv")}
     assert before == after
 

@@ -43,7 +43,7 @@ def figures_folder(study: Path, view: View = DEFAULT) -> Path:
 
 def summary_lines(study: Study, tables: Tables) -> Iterator[str]:
     """Yield the summary for a screen, and everything that was left out."""
-    yield str(readable(tables.summary, study.x).to_string(index=False))
+    yield str(readable(tables.summary, study.x, study.metric).to_string(index=False))
     if study.note:
         yield study.note
     if study.missing:

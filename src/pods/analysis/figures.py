@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from pods.analysis import plots
 from pods.analysis.curves import STEP_METRICS, phase_columns
 from pods.analysis.differences import differences
+from pods.analysis.outcomes import MEASURES
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
 from pods.analysis.tables import Tables, end_text
@@ -53,9 +54,10 @@ def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
     to_baseline = differences(study)
     below = "" if to_baseline.empty else "; below, differences to the baseline, 95 % t interval"
     over = plots.X_LABELS.get(study.x, "training time")
+    label = MEASURES[study.metric]
     yield Drawing(
         f"accuracy_vs_{'time' if study.x == 'train_seconds' else study.x}",
-        f"Accuracy against {over}, and the time of a step. {about}{below}.",
+        f"{label[0].upper()}{label[1:]} against {over}, and the time of a step. {about}{below}.",
         partial(_accuracy, study, accuracy, tables.summary, to_baseline),
         accuracy,
         evaluations,
@@ -200,8 +202,8 @@ def _legend_below(figure: Figure, axes: Axes) -> None:
 def _outcomes(study: Study, name: str, caption: str, family: pd.DataFrame, by: str) -> Drawing:
     """Make a figure of finished runs side by side: final and mean accuracy, and step time."""
     labels = {
-        "final_accuracy": f"accuracy at {end_text(family, study.x)}",
-        "mean_accuracy": "mean accuracy until then",
+        "final_accuracy": f"{MEASURES[study.metric]} at {end_text(family, study.x)}",
+        "mean_accuracy": f"mean {MEASURES[study.metric]} until then",
         "seconds_per_step": "seconds per step",
     }
     table = family.groupby(by)[list(labels)].agg(["mean", "sem", "count"]).reset_index()

@@ -20,6 +20,14 @@ OUTCOMES = {  # functions of this module and their titles; the first outcome is 
     "mean_accuracy": "mean accuracy",
     "final_accuracy": "final accuracy",
 }
+MEASURES = {  # what a text says for accuracy where another metric takes its place
+    "accuracy": "accuracy",
+    "lenient": "accuracy by the authors' grader",
+    "format": "share in the format",
+    "both": "share correct and in the format",
+    "length": "completion tokens",
+    "reward": "training reward",
+}
 ROUNDING = 1e-12  # an accuracy this far below a target has reached it
 
 
@@ -44,6 +52,15 @@ class Window:
 
     start: float
     end: float
+
+
+def title_of(outcome: str, metric: str) -> str:
+    """Return the title of an outcome of a metric.
+
+    >>> title_of("mean_accuracy", "both")
+    'mean share correct and in the format'
+    """
+    return OUTCOMES[outcome].replace("accuracy", MEASURES[metric])
 
 
 def run_curves(study: Study, series: str) -> list[RunCurve]:

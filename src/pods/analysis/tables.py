@@ -8,7 +8,14 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.curves import curves, phase_columns
-from pods.analysis.outcomes import OUTCOMES, final_accuracy, mean_accuracy, run_curves, window
+from pods.analysis.outcomes import (
+    MEASURES,
+    OUTCOMES,
+    final_accuracy,
+    mean_accuracy,
+    run_curves,
+    window,
+)
 from pods.analysis.repeats import pass_at_k, sizes
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.statistics import spread
@@ -188,7 +195,9 @@ def _repeated(table: pd.DataFrame) -> dict[str, str]:
     return {name.removesuffix("/accuracy").replace("/", " "): name for name in names}
 
 
-def readable(table: pd.DataFrame, x: str = "train_seconds") -> pd.DataFrame:
+def readable(
+    table: pd.DataFrame, x: str = "train_seconds", metric: str = "accuracy"
+) -> pd.DataFrame:
     """Format the summary for a reader: mean ± stderr, milliseconds where steps are short.
 
     Unlike accuracy, the shares accepted by the authors' grader, without an answer and timed out,
@@ -208,7 +217,7 @@ def readable(table: pd.DataFrame, x: str = "train_seconds") -> pd.DataFrame:
         {
             "series": row.series,
             "n": f"{row.n}",
-            f"accuracy at {end}": pair(row, "final_accuracy"),
+            f"{MEASURES[metric]} at {end}": pair(row, "final_accuracy"),
             "mean until then": pair(row, "mean_accuracy"),
             **{
                 title: "" if pd.isna(row[name]) else f"{row[name]:.3f}"

@@ -89,8 +89,6 @@ def compare(options: Namespace) -> int:
         replace(figures / name, table.to_csv(index=False, float_format="%.6g"))
     about = {"command": command(), **as_json(comparison)}
     replace(figures / "compare.json", json.dumps(about, indent=1, ensure_ascii=False))
-    if view.metric != "accuracy":
-        print(f"accuracy stands for metric={view.metric} below")
     print(format_comparison(comparison, options.verbose))
     print(f"\ntables: {figures}/compare.*")
     return 0
