@@ -161,7 +161,7 @@ def _accuracy(
     rows = study.evaluations
     passes = f"mean of {rows.repeats.max()} passes over {rows.questions.max()} questions"
     if study.metric == "reward":
-        passes = "mean over the steps since the evaluation before"
+        passes = "mean since the last evaluation"
     left.set_ylabel(f"{plots.LABELS[study.metric]} ({passes})")
     if crowded:
         _legend_below(figure, left)
