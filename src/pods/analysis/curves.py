@@ -26,11 +26,13 @@ def on_grid(times: Floats, values: Floats, grid: Floats) -> Floats:
 
 
 def time_grid(study: Study) -> Floats:
-    """Return (G,) training seconds from 0 to the end of the first complete run, or of the window.
+    """Return the (G,) points from 0 to the end of the first complete run, or of the window.
+
+    They are training seconds, or what the study was chosen to be drawn over.
 
     Every point of a curve then averages the same runs, apart from incomplete ones.
     """
-    last = study.evaluations.groupby("run").train_seconds.max()
+    last = study.evaluations.groupby("run")[study.x].max()
     complete = last[last.index.isin(study.complete)]
     end = (complete if len(complete) else last).min()
     return np.linspace(0.0, min(end, study.until), GRID_POINTS)
@@ -42,28 +44,29 @@ def curves(study: Study) -> pd.DataFrame:
     Repeats have been averaged within each run, so the error is over runs alone.
 
     Returns:
-        One row per (metric, series, grid point): metric, series, train_seconds, mean, stderr, t_low
-        and t_high (95 % t interval), iqm (interquartile mean), n (runs).
+        One row per (metric, series, grid point): metric, series, train_seconds (or the chosen x),
+        mean, stderr, t_low and t_high (95 % t interval), iqm (interquartile mean), n (runs).
     """
     grid = time_grid(study)
-    return pd.concat([_average(grid, *part) for part in _values(study, grid)], ignore_index=True)
+    parts = [_average(grid, study.x, *part) for part in _values(study, grid)]
+    return pd.concat(parts, ignore_index=True)
 
 
 def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
     """Yield metric, series and the (S, G) values of its runs."""
-    ordered = study.evaluations.sort_values("train_seconds", kind="stable")
+    ordered = study.evaluations.sort_values(study.x, kind="stable")
     names = study.evaluations.series.unique()
     evaluations = {series: ordered[ordered.series == series] for series in names}
     indices = {series: indices_by_run(rows) for series, rows in evaluations.items()}
     for metric in [metric for metric in EVALUATED if metric in ordered]:
         for series, rows in evaluations.items():
             if rows[metric].notna().any():
-                times, values = rows.train_seconds.to_numpy(), rows[metric].to_numpy()
+                times, values = rows[study.x].to_numpy(float), rows[metric].to_numpy()
                 runs = [on_grid(times[run], values[run], grid) for run in indices[series].values()]
                 yield metric, series, np.stack(runs)
     metrics = [metric for metric in STEP_METRICS if metric in study.steps]
     steps = {
-        str(series): _step_means(rows, metrics, grid)
+        str(series): _step_means(rows, metrics, grid, study.x)
         for series, rows in study.steps.groupby("series", sort=False)
     }
     for metric in metrics:
@@ -71,12 +74,14 @@ def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
             yield metric, series, means[metric]
 
 
-def _step_means(steps: pd.DataFrame, metrics: Sequence[str], grid: Floats) -> dict[str, Floats]:
+def _step_means(
+    steps: pd.DataFrame, metrics: Sequence[str], grid: Floats, x: str = "train_seconds"
+) -> dict[str, Floats]:
     """Average (S, G) values of each metric over a run's steps since the previous grid point.
 
     Where no step ended, the value is that of the step in progress; after the last step it is NaN.
     """
-    index = np.searchsorted(grid, steps.train_seconds.to_numpy())
+    index = np.searchsorted(grid, steps[x].to_numpy())
     means = steps[list(metrics)].groupby([steps.run.to_numpy(), index]).mean()
     return {
         metric: means[metric]
@@ -88,7 +93,7 @@ def _step_means(steps: pd.DataFrame, metrics: Sequence[str], grid: Floats) -> di
     }
 
 
-def _average(grid: Floats, metric: str, series: str, values: Floats) -> pd.DataFrame:
+def _average(grid: Floats, x: str, metric: str, series: str, values: Floats) -> pd.DataFrame:
     mean, stderr = mean_and_stderr(values)
     count = (~np.isnan(values)).sum(0)
     half = t_half_width(stderr, count)
@@ -96,7 +101,7 @@ def _average(grid: Floats, metric: str, series: str, values: Floats) -> pd.DataF
         {
             "metric": metric,
             "series": series,
-            "train_seconds": grid,
+            x: grid,
             "mean": mean,
             "stderr": stderr,
             "t_low": mean - half,
@@ -107,11 +112,12 @@ def _average(grid: Floats, metric: str, series: str, values: Floats) -> pd.DataF
     )
 
 
-def run_counts(curve: pd.DataFrame) -> Iterator[str]:
+def run_counts(curve: pd.DataFrame, x: str = "train_seconds") -> Iterator[str]:
     """Describe how many runs the accuracy of each series averages, and until when."""
     for series, points in curve[curve.metric == "accuracy"].groupby("series", sort=False):
         ends = points[points.n != points.n.shift(-1)]
-        steps = [f"{row.n} until {row.train_seconds:.4g} s" for row in ends.itertuples()]
+        unit = "s" if x == "train_seconds" else x
+        steps = [f"{n} until {at:.4g} {unit}" for n, at in zip(ends.n, ends[x], strict=True)]
         yield f"n of {series}: {', '.join(steps)}"
 
 

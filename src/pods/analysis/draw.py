@@ -6,26 +6,36 @@ from pathlib import Path
 from pods.analysis.curves import run_counts
 from pods.analysis.study import Study, load
 from pods.analysis.tables import Tables, readable, tables, write
+from pods.analysis.view import View, choose
 from pods.runs.files import drop_temporaries
+
+DEFAULT = View()
 
 
 def aggregate(
-    folder: Path, runs: Sequence[Path], allow_missing: bool = False, allow_mixed: bool = False
+    folder: Path,
+    runs: Sequence[Path],
+    allow_missing: bool = False,
+    allow_mixed: bool = False,
+    view: View = DEFAULT,
 ) -> tuple[Study, Tables]:
-    """Load a study and write its curves, runs and summary into FOLDER/figures.
+    """Load a study and write its curves, runs and summary below FOLDER/figures.
 
     Raises:
-        ValueError: see `load`; nothing was written.
+        ValueError: see `load` and `choose`; nothing was written.
     """
-    study = load(folder, runs, allow_missing, allow_mixed)
+    study = choose(load(folder, runs, allow_missing, allow_mixed), view)
     its_tables = tables(study)
-    write(its_tables, figures_folder(folder))
+    write(its_tables, figures_folder(folder, view))
     return study, its_tables
 
 
-def figures_folder(study: Path) -> Path:
-    """Make the folder of a study's tables and figures, without leftovers of killed processes."""
-    figures = study / "figures"
+def figures_folder(study: Path, view: View = DEFAULT) -> Path:
+    """Make the folder of a study's tables and figures, without leftovers of killed processes.
+
+    A choice has a folder of its own, `View.folder`, and overwrites no default figure.
+    """
+    figures = study / "figures" / view.folder
     figures.mkdir(parents=True, exist_ok=True)
     drop_temporaries(figures)
     return figures
@@ -33,14 +43,14 @@ def figures_folder(study: Path) -> Path:
 
 def summary_lines(study: Study, tables: Tables) -> Iterator[str]:
     """Yield the summary for a screen, and everything that was left out."""
-    yield str(readable(tables.summary).to_string(index=False))
+    yield str(readable(tables.summary, study.x, study.metric).to_string(index=False))
     if study.note:
         yield study.note
     if study.missing:
         complete = int(study.runs.complete.sum())
         yield f"complete runs: {complete}; missing: {len(study.missing)}"
         yield from study.missing
-        yield from run_counts(tables.curves)
+        yield from run_counts(tables.curves, study.x)
     yield from study.inconsistencies
 
 
@@ -51,6 +61,7 @@ def draw(
     allow_mixed: bool = False,
     overlay: tuple[Path, Sequence[Path]] | None = None,
     details: bool = False,
+    view: View = DEFAULT,
 ) -> Iterator[str]:
     """Write the tables and the figures that the study supports; yield lines for the user.
 
@@ -61,8 +72,9 @@ def draw(
         allow_mixed: draw inconsistent runs, and mark the figures.
         overlay: folder and runs of a study whose accuracy is drawn over this one's.
         details: also draw the phases of a step and the other metrics.
+        view: arms, metric, x, window and baseline; an overlay has no choice.
     """
-    study, its_tables = aggregate(folder, runs, allow_missing, allow_mixed)
+    study, its_tables = aggregate(folder, runs, allow_missing, allow_mixed, view)
     over = None if overlay is None else load(*overlay, allow_missing, allow_mixed)
     from pods.analysis import figures  # matplotlib is not needed for the tables
 
@@ -73,7 +85,7 @@ def draw(
 
         yield from filter(None, [over.note, *over.missing, *over.inconsistencies])
         chosen.append(overlaid(study, over))
-    paths = [figures.write(drawing, study, folder / "figures") for drawing in chosen]
+    paths = [figures.write(drawing, study, figures_folder(folder, view)) for drawing in chosen]
     yield f"figure: {paths[0]} (PDF, SVG, CSV and JSON beside it)"
     if paths[1:]:
         yield f"also: {', '.join(path.stem for path in paths[1:])}"

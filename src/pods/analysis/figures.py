@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,12 @@ from matplotlib.figure import Figure
 
 from pods.analysis import plots
 from pods.analysis.curves import STEP_METRICS, phase_columns
+from pods.analysis.differences import differences
+from pods.analysis.outcomes import MEASURES
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
-from pods.analysis.tables import Tables, clock_text
+from pods.analysis.tables import Tables, end_text
+from pods.analysis.view import SHARES
 from pods.runs.attempts import command
 from pods.runs.files import replace
 
@@ -37,6 +40,8 @@ class Drawing:
     """The same data run by run."""
     detail: bool = False
     """The figure is drawn only on request, since it is not what the study is about."""
+    differences: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Differences to the baseline, if they are drawn."""
     over: Study | None = None
     """Another study that is drawn in the figure."""
 
@@ -46,12 +51,17 @@ def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
     curve, evaluations = tables.curves, study.evaluations
     about = f"{study.budget} per run; mean over runs ± 1 standard error, thin lines: single runs"
     accuracy = curve[curve.metric == "accuracy"]
+    to_baseline = differences(study)
+    below = "" if to_baseline.empty else "; below, differences to the baseline, 95 % t interval"
+    over = plots.X_LABELS.get(study.x, "training time")
+    label = MEASURES[study.metric]
     yield Drawing(
-        "accuracy_vs_time",
-        f"Accuracy against training time, and the time of a step. {about}.",
-        partial(_accuracy, study, accuracy, tables.summary),
+        f"accuracy_vs_{'time' if study.x == 'train_seconds' else study.x}",
+        f"{label[0].upper()}{label[1:]} against {over}, and the time of a step. {about}{below}.",
+        partial(_accuracy, study, accuracy, tables.summary, to_baseline),
         accuracy,
         evaluations,
+        differences=to_baseline,
     )
     phases = phase_columns(tables.summary)
     yield Drawing(
@@ -97,7 +107,10 @@ def write(drawing: Drawing, study: Study, folder: Path) -> Path:
     """Write a figure as PNG, PDF and SVG, its data as CSV, and its origin as JSON."""
     stem = folder / drawing.name
     plots.save(drawing.draw(), stem)
-    for suffix, table in ((".csv", drawing.table), (".runs.csv", drawing.runs)):
+    tables = {".csv": drawing.table, ".runs.csv": drawing.runs}
+    if len(drawing.differences):
+        tables[".differences.csv"] = drawing.differences
+    for suffix, table in tables.items():
         replace(folder / f"{drawing.name}{suffix}", table.to_csv(index=False, float_format="%.6g"))
     about = {"figure": drawing.name, "caption": drawing.caption, **provenance(study)}
     if drawing.over is not None:
@@ -129,15 +142,27 @@ def title(study: Study) -> str:
     return SEPARATOR.join([f"{study.name}: {study.budget} per run", *marks])
 
 
-def _accuracy(study: Study, curve: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    crowded = len(summary) > CROWDED
-    figure, (left, right) = plots.panels(2, 11, 5.2 if crowded else 4.2, widths=(1.7, 1))
-    plots.against_time(left, curve, study, plots.time_unit(curve.train_seconds.max())[0])
-    plots.time_axis(left, curve.train_seconds.max(), study.machines)
+def _accuracy(
+    study: Study, curve: pd.DataFrame, summary: pd.DataFrame, to_baseline: pd.DataFrame
+) -> Figure:
+    crowded, more = len(summary) > CROWDED, len(to_baseline) > 0
+    height = (5.2 if crowded else 4.2) + (1.8 if more else 0.0)
+    figure, (left, right) = plots.panels(2, 11, height, widths=(1.7, 1))
+    end = float(curve[study.x].max())
+    unit = plots.x_unit(study, end)
+    plots.against_time(left, curve, study, unit)
+    plots.cut_fallen(left, curve, study)
+    lowest = plots.below(left, 0.35) if more else left
+    if more:
+        order, cut = list(curve.series.unique()), plots.fallen(curve)
+        x = (to_baseline[study.x] / unit).to_numpy()
+        plots.differences(lowest, to_baseline, x, order, cut, study.metric in SHARES)
+    plots.x_axis(lowest, study, end)
     rows = study.evaluations
-    left.set_ylabel(
-        f"accuracy (mean of {rows.repeats.max()} passes over {rows.questions.max()} questions)"
-    )
+    passes = f"mean of {rows.repeats.max()} passes over {rows.questions.max()} questions"
+    if study.metric == "reward":
+        passes = "mean since the last evaluation"
+    left.set_ylabel(f"{plots.LABELS[study.metric]} ({passes})")
     if crowded:
         _legend_below(figure, left)
     else:
@@ -157,10 +182,10 @@ def _phases(study: Study, summary: pd.DataFrame) -> Figure:
 def _metrics(study: Study, curve: pd.DataFrame) -> Figure:
     metrics = list(curve.metric.unique())
     figure, panels = plots.panels(len(metrics), 3.4 * len(metrics), 3.6)
-    unit, _ = plots.time_unit(curve.train_seconds.max())
+    end = float(curve[study.x].max())
     for axes, metric in zip(panels, metrics, strict=True):
-        plots.against_time(axes, curve[curve.metric == metric], study, unit)
-        plots.time_axis(axes, curve.train_seconds.max(), study.machines)
+        plots.against_time(axes, curve[curve.metric == metric], study, plots.x_unit(study, end))
+        plots.x_axis(axes, study, end)
         axes.set_ylabel(plots.LABELS[metric])
     _legend_below(figure, panels[0])
     figure.suptitle(title(study))
@@ -177,8 +202,8 @@ def _legend_below(figure: Figure, axes: Axes) -> None:
 def _outcomes(study: Study, name: str, caption: str, family: pd.DataFrame, by: str) -> Drawing:
     """Make a figure of finished runs side by side: final and mean accuracy, and step time."""
     labels = {
-        "final_accuracy": f"accuracy at {clock_text(family.seconds.max())}",
-        "mean_accuracy": "mean accuracy until then",
+        "final_accuracy": f"{MEASURES[study.metric]} at {end_text(family, study.x)}",
+        "mean_accuracy": f"mean {MEASURES[study.metric]} until then",
         "seconds_per_step": "seconds per step",
     }
     table = family.groupby(by)[list(labels)].agg(["mean", "sem", "count"]).reset_index()

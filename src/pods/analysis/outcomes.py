@@ -20,6 +20,14 @@ OUTCOMES = {  # functions of this module and their titles; the first outcome is 
     "mean_accuracy": "mean accuracy",
     "final_accuracy": "final accuracy",
 }
+MEASURES = {  # what a text says for accuracy where another metric takes its place
+    "accuracy": "accuracy",
+    "lenient": "accuracy by the authors' grader",
+    "format": "share in the format",
+    "both": "share correct and in the format",
+    "length": "completion tokens",
+    "reward": "training reward",
+}
 ROUNDING = 1e-12  # an accuracy this far below a target has reached it
 
 
@@ -31,7 +39,7 @@ class RunCurve:
     series: str
     seed: int
     seconds: Floats
-    """(P,) training seconds."""
+    """(P,) training seconds, or what the study was chosen to be drawn over."""
     steps: Floats
     """(P,) optimizer steps."""
     accuracy: Floats
@@ -46,13 +54,22 @@ class Window:
     end: float
 
 
+def title_of(outcome: str, metric: str) -> str:
+    """Return the title of an outcome of a metric.
+
+    >>> title_of("mean_accuracy", "both")
+    'mean share correct and in the format'
+    """
+    return OUTCOMES[outcome].replace("accuracy", MEASURES[metric])
+
+
 def run_curves(study: Study, series: str) -> list[RunCurve]:
     """Return the curves of the complete runs of a series, by seed."""
     rows = study.evaluations[
         (study.evaluations.series == series) & study.evaluations.run.isin(study.complete)
     ]
-    rows = rows.sort_values(["train_seconds", "step"])
-    columns = [rows[name].to_numpy(float) for name in ("train_seconds", "step", "accuracy")]
+    rows = rows.sort_values([study.x, "step"])
+    columns = [rows[name].to_numpy(float) for name in (study.x, "step", "accuracy")]
     seeds = rows.seed.to_numpy()
     curves = [
         RunCurve(run, series, int(seeds[indices[0]]), *(column[indices] for column in columns))
@@ -70,7 +87,7 @@ def window(curves: Iterable[RunCurve], until: float = math.inf) -> Window:
     ends = [(curve.seconds[0], curve.seconds[-1]) for curve in curves]
     start, end = max(first for first, _ in ends), min(until, *(last for _, last in ends))
     if start > until:
-        raise ValueError(f"until={until:g}: must be after the first evaluations, at {start:g} s")
+        raise ValueError(f"until={until:g}: must be after the first evaluations, at {start:g}")
     if start > end:
         raise ValueError(
             f"the runs share no training time: one ends at {end:g} s, the first evaluation of "

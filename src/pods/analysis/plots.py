@@ -12,6 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from pods.analysis.curves import phase_columns
+from pods.analysis.statistics import Floats
 from pods.analysis.study import Study, indices_by_run
 from pods.runs.files import replace
 
@@ -40,6 +41,12 @@ LABELS = {
     "generated_rollouts": "rollouts generated per step",
     "rollouts_saved": "rollouts saved per step",
 }
+X_LABELS = {
+    "steps": "steps",
+    "rollouts": "rollouts generated",
+    "generated_tokens": "tokens generated",
+    "trained_tokens": "tokens trained on",
+}
 METADATA = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "Producer": None},
@@ -67,13 +74,13 @@ def against_time(
         axes: what to draw on.
         curve: rows of one metric.
         study: the study of the curve; imported logs are dashed.
-        unit: seconds of the time axis' unit.
+        unit: seconds of the time axis' unit; 1 for an axis of something else.
         first: index in the legend of the first series.
     """
     metric = str(curve.metric.iloc[0])
     dash = "-" if study.seeded else "--"
     for index, (series, points) in enumerate(curve.groupby("series", sort=False), first):
-        look, times = style(index), points.train_seconds / unit
+        look, times = style(index), points[study.x] / unit
         lines = _run_lines(study, metric, str(series), unit)
         thin = {"alpha": 0.18, "linewidth": 0.7, "linestyle": dash, "color": look["color"]}
         axes.add_collection(LineCollection(lines, **thin))
@@ -96,9 +103,79 @@ def _run_lines(study: Study, metric: str, series: str, unit: float) -> list[Any]
     if metric not in study.evaluations:
         return []
     rows = study.evaluations[study.evaluations.series == series]
-    rows = rows.assign(time=rows.train_seconds / unit).sort_values("time", kind="stable")
+    rows = rows.assign(time=rows[study.x] / unit).sort_values("time", kind="stable")
     points = rows[["time", metric]].to_numpy()
     return [points[run] for run in indices_by_run(rows).values()]
+
+
+def fallen(curve: pd.DataFrame) -> str | None:
+    """Name the one arm that may not set the lower end of the axis for all; None: there is none.
+
+    It is the arm without which the mean curves of the others, at least two, span less than half
+    of what all span, if that is because it falls below them. An arm above the others is what a
+    reader looks for and never cut off; two fallen arms are no exception.
+
+    Args:
+        curve: rows of one metric.
+
+    >>> means = {"pods": (0.6, 0.8), "grpo": (0.6, 0.7), "max_reward": (0.6, 0.1)}
+    >>> rows = [(arm, mean) for arm, both in means.items() for mean in both]
+    >>> fallen(pd.DataFrame(rows, columns=["series", "mean"]))  # 0.2 < half of 0.7
+    'max_reward'
+    """
+    ends = curve.groupby("series", sort=False)["mean"].agg(["min", "max"]).dropna()
+    if len(ends) < 3:
+        return None
+    lowest = str(ends["min"].idxmin())
+    others = ends.drop(lowest)
+    top, bottom = others["max"].max(), others["min"].min()
+    whole = max(top, ends["max"].max()) - ends["min"].min()
+    return lowest if 0 < top - bottom < 0.5 * whole else None
+
+
+def cut_below(axes: Axes, low: float, high: float) -> None:
+    """End an axis a margin below and above the values of the arms that set it."""
+    margin = matplotlib.rcParams["axes.ymargin"] * (high - low)
+    axes.set_ylim(low - margin, high + margin)
+
+
+def cut_fallen(axes: Axes, curve: pd.DataFrame, study: Study) -> None:
+    """Let the other arms set the axis of accuracy, and name the arm that leaves it; see `fallen`.
+
+    The means with their standard errors and the single runs of all others stay in view.
+    """
+    name, metric = fallen(curve), str(curve.metric.iloc[0])
+    if name is None:
+        return
+    others = curve[curve.series != name]
+    lines = [_run_lines(study, metric, str(series), 1.0) for series in others.series.unique()]
+    single = [line[:, 1] for of_series in lines for line in of_series]
+    error = others.stderr.fillna(0)
+    shown = pd.concat([others["mean"] - error, others["mean"] + error, *map(pd.Series, single)])
+    cut_below(axes, shown.min(), shown.max())
+    least = curve["mean"][curve.series == name].min()
+    axes.text(
+        *(0.01, 0.98),
+        f"{name} falls to {least:.3g}, below this axis",
+        color=style(list(curve.series.unique()).index(name))["color"],
+        transform=axes.transAxes,
+        va="top",
+        fontsize=8,
+    )
+
+
+def x_unit(study: Study, end: float) -> float:
+    """Return the seconds of the time axis' unit; 1 where x is no time."""
+    return time_unit(end)[0] if study.x == "train_seconds" else 1.0
+
+
+def x_axis(axes: Axes, study: Study, end: float) -> None:
+    """Label the axis that curves are drawn over, from 0 to this end."""
+    if study.x == "train_seconds":
+        time_axis(axes, end, study.machines)
+    else:
+        axes.set_xlabel(X_LABELS[study.x])
+        axes.set_xlim(0, end or 1.0)
 
 
 def time_axis(axes: Axes, seconds: float, machines: Sequence[str]) -> None:
@@ -106,6 +183,37 @@ def time_axis(axes: Axes, seconds: float, machines: Sequence[str]) -> None:
     size, symbol = time_unit(seconds)
     axes.set_xlabel(f"training time on {', '.join(machines)} ({symbol})")
     axes.set_xlim(0, seconds / size or 1.0)
+
+
+def differences(
+    axes: Axes, table: pd.DataFrame, x: Floats, order: Sequence[str], cut: str | None, shares: bool
+) -> None:
+    """Draw the difference of each arm to the baseline with its 95 % t interval.
+
+    Args:
+        axes: what to draw on.
+        table: see `pods.analysis.differences.differences`; at least one row.
+        x: its positions on the axis.
+        order: the series in the order of the legend, which gives the colours.
+        cut: the arm that does not set the axis; see `fallen`.
+        shares: the measure is a share, whose differences are shown in points.
+    """
+    factor = 100 if shares else 1
+    axes.axhline(0, color="#000000", linewidth=0.7)
+    for series, points in table.groupby("series", sort=False):
+        index, times = list(order).index(str(series)), x[points.index]
+        look = style(index)
+        low, high = factor * points.low, factor * points.high
+        axes.fill_between(times, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        every = (index % MARKER_EVERY, MARKER_EVERY)
+        axes.plot(times, factor * points.estimate, **look, markersize=4, markevery=every)
+    shown = factor * table.loc[table.series != cut, ["estimate", "low", "high"]]
+    if 0 < len(shown) < len(table):
+        cut_below(axes, min(0.0, shown.min().min()), max(0.0, shown.max().max()))
+    axes.set_ylabel(
+        f"{'points above' if shares else 'above'} {table.baseline.iloc[0]}\n(95 % t interval)"
+    )
+    axes.grid(visible=True, alpha=0.25)
 
 
 def seconds_per_step(axes: Axes, summary: pd.DataFrame) -> None:
@@ -175,6 +283,19 @@ def panels(
     matplotlib.rc("font", size=9)
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, count, squeeze=False, width_ratios=widths)[0])
+
+
+def below(axes: Axes, share: float) -> Axes:
+    """Make a panel below another one, with the same x axis, from this share of its height."""
+    whole = axes.get_subplotspec()
+    assert whole is not None  # `panels` made the axes
+    halves = whole.subgridspec(2, 1, height_ratios=(1 - share, share))
+    axes.set_subplotspec(halves[0])
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    panel: Axes = figure.add_subplot(halves[1], sharex=axes)
+    axes.tick_params(labelbottom=False)
+    return panel
 
 
 def save(figure: Figure, stem: Path) -> None:

@@ -59,8 +59,12 @@ class Study:
     """What a reader of imported logs has to know."""
     metric: str = "accuracy"
     """The measure that the column accuracy holds; see `pods.analysis.view`."""
+    x: str = "train_seconds"
+    """The column of `evaluations` and `steps` that curves are drawn over; see the same module."""
     until: float = math.inf
-    """End of the window of training seconds that is shown and compared."""
+    """End of the window that is shown and compared, in the unit of x."""
+    baseline: str | None = None
+    """Name of the curve that the others are compared with; none: the GRPO arm."""
     further: pd.DataFrame = field(default_factory=pd.DataFrame)
     """One row per (run, further test set, checkpoint): test_set, the columns of `evaluations` and,
     if there are several repeats R, pass@k and maj@R. Empty without further test sets."""

@@ -8,7 +8,14 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.curves import curves, phase_columns
-from pods.analysis.outcomes import OUTCOMES, final_accuracy, mean_accuracy, run_curves, window
+from pods.analysis.outcomes import (
+    MEASURES,
+    OUTCOMES,
+    final_accuracy,
+    mean_accuracy,
+    run_curves,
+    window,
+)
 from pods.analysis.repeats import pass_at_k, sizes
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.statistics import spread
@@ -44,7 +51,8 @@ def run_table(study: Study) -> pd.DataFrame:
 
     Returns:
         run, series, seed, arm, rule, n, m; rest (what else distinguishes the series: the keys in
-        its name and those that an arm may set); seconds (the end of the shared time),
+        its name and those that an arm may set); seconds (the end of the shared time; end_steps and
+        so on if another x is chosen),
         final_accuracy, mean_accuracy; from the run's last evaluation lenient (if graded so),
         format, both, length, no_answer and timeouts (if there are any), pass@k, and NAME/accuracy,
         NAME/lenient, NAME/pass@k and NAME/maj@R on further test sets; steps, seconds_per_step, and
@@ -62,7 +70,7 @@ def run_table(study: Study) -> pd.DataFrame:
             curve.run: (span.end, mean_accuracy(curve, span), final_accuracy(curve, span))
             for curve in complete
         }
-    rows[["seconds", *OUTCOMES]] = [outcomes.get(run, (np.nan,) * 3) for run in rows.run]
+    rows[[end_column(study.x), *OUTCOMES]] = [outcomes.get(run, (np.nan,) * 3) for run in rows.run]
     last = at_the_end(study)
     names = [name for name in AT_THE_END if name in last]
     names += [name for name in UNANSWERED if name in last and last[name].any()]
@@ -83,7 +91,7 @@ def at_the_end(study: Study) -> pd.DataFrame:
     rows = study.evaluations.sort_values("train_seconds", kind="stable")
     if math.isinf(study.until):
         return rows.groupby("run").last()
-    nearest = (rows.train_seconds - study.until).abs().groupby(rows.run).idxmin()
+    nearest = (rows[study.x] - study.until).abs().groupby(rows.run).idxmin()
     return rows.loc[nearest].set_index("run")
 
 
@@ -132,7 +140,7 @@ def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
     for series in runs.series.unique():
         of_series = complete[complete.series == series]
         row: dict[str, object] = {"series": series, "n": len(of_series)}
-        row["seconds"] = runs.seconds.max()
+        row[end_column(study.x)] = runs[end_column(study.x)].max()
         for name in (*OUTCOMES, *further):
             row |= spread(name, of_series[name].to_numpy(float))
         means = [*names, "steps", "seconds_per_step", *phase_columns(runs)]
@@ -147,6 +155,17 @@ def write(tables: Tables, folder: Path) -> None:
     for name in ("curves", "runs", "summary"):
         table = getattr(tables, name)
         replace(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+
+
+def end_column(x: str) -> str:
+    """Return the column with the end of what all complete runs share."""
+    return "seconds" if x == "train_seconds" else f"end_{x}"
+
+
+def end_text(table: pd.DataFrame, x: str) -> str:
+    """Show the end of what all complete runs share: 6 h 00 min, or 4,800 rollouts."""
+    end = float(table[end_column(x)].max())
+    return clock_text(end) if x == "train_seconds" else f"{end:,.0f} {x.replace('_', ' ')}"
 
 
 def clock_text(seconds: float) -> str:
@@ -176,7 +195,9 @@ def _repeated(table: pd.DataFrame) -> dict[str, str]:
     return {name.removesuffix("/accuracy").replace("/", " "): name for name in names}
 
 
-def readable(table: pd.DataFrame) -> pd.DataFrame:
+def readable(
+    table: pd.DataFrame, x: str = "train_seconds", metric: str = "accuracy"
+) -> pd.DataFrame:
     """Format the summary for a reader: mean ± stderr, milliseconds where steps are short.
 
     Unlike accuracy, the shares accepted by the authors' grader, without an answer and timed out,
@@ -189,14 +210,14 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
     slow = table.seconds_per_step.max() >= 2
     factor, unit, digits = (1.0, "s", 2) if slow else (1000.0, "ms", 1)
-    end = clock_text(table.seconds.max())
+    end = end_text(table, x)
     phases = phase_columns(table)
     repeated = _repeated(table)
     rows = [
         {
             "series": row.series,
             "n": f"{row.n}",
-            f"accuracy at {end}": pair(row, "final_accuracy"),
+            f"{MEASURES[metric]} at {end}": pair(row, "final_accuracy"),
             "mean until then": pair(row, "mean_accuracy"),
             **{
                 title: "" if pd.isna(row[name]) else f"{row[name]:.3f}"

@@ -1,13 +1,29 @@
-"""A choice of what the figures and tables of a study show: arms, metric and window."""
+"""A choice of what the figures and tables of a study show: arms, metric, x and window."""
 
+import hashlib
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import pandas as pd
 
 from pods.analysis.comparison.contrasts import resolve
 from pods.analysis.study import Study
 
-METRICS = ("accuracy", "lenient", "format", "both")
+SHARES = ("accuracy", "lenient", "format", "both")
 """Shares of the answers that can take the place of the accuracy; see `Study.evaluations`."""
+METRICS = (*SHARES, "length", "reward")
+"""What figures can show: also the mean number of tokens of the answers, and the training reward,
+its mean over the steps since the evaluation before, which the evaluation at step 0 does not have.
+"""
+SUMMED = {
+    "rollouts": "generated_rollouts",
+    "generated_tokens": "generated_tokens",
+    "trained_tokens": "trained_tokens",
+}
+"""What curves can be drawn over besides train_seconds and steps: sums of columns of `Study.steps`
+over all steps until an evaluation, which is always made at the end of a step."""
 
 
 @dataclass(frozen=True)
@@ -19,34 +35,126 @@ class View:
     metric: str = "accuracy"
     """One of `METRICS`."""
     until: float | None = None
-    """End of the window, in seconds of training clock; None: the study's own."""
+    """End of the window, in the unit of x; None: the study's own, which is in seconds."""
+    baseline: str | None = None
+    """The arm that the others are compared with; none: the GRPO arm."""
+    x: str = "train_seconds"
+    """What curves are drawn over: train_seconds, steps, or one of `SUMMED`."""
+
+    @property
+    def folder(self) -> str:
+        """The folder below `figures/` for this choice; the default choice has none, "".
+
+        It is the choice as typed; characters unfit for a file name become `-`, and a hash follows
+        then, or where the name is long, so that two choices have two folders.
+
+        >>> View().folder, View(("pods", "grpo"), "both", 60.0).folder
+        ('', 'arms=pods,grpo,metric=both,until=60')
+        """
+        parts = [f"arms={','.join(self.arms)}"] if self.arms else []
+        parts += [f"metric={self.metric}"] if self.metric != "accuracy" else []
+        parts += [f"x={self.x}"] if self.x != "train_seconds" else []
+        parts += [] if self.until is None else [f"until={self.until!r}".removesuffix(".0")]
+        parts += [] if self.baseline is None else [f"baseline={self.baseline}"]
+        typed = ",".join(parts)
+        name = re.sub(r"[^\w.,=-]", "-", typed)[:80]
+        unequal = f"-{hashlib.sha256(typed.encode()).hexdigest()[:8]}"
+        return name if name == typed else name + unequal
 
 
 def choose(study: Study, view: View) -> Study:
-    """Return the study with only the chosen arms, the metric as its accuracy, and the window.
+    """Return the study with only the chosen arms, the metric as its accuracy, x and the window.
 
     Raises:
-        ValueError: the study has no such arm or metric, or no evaluation after 0 in the window.
+        ValueError: the study has no such arm, metric or x, or no evaluation after 0 in the window;
+            an arm is named twice; the baseline is not among the arms.
     """
+    if view == View():
+        return study  # in its own order, so that default tables keep their bytes
     names = [resolve(study, word) for word in view.arms] or list(study.runs.series.unique())
+    if len({*names}) < len(names):
+        raise ValueError(f"arms={','.join(view.arms)}: must be different ones, not one arm twice")
+    baseline = None if view.baseline is None else resolve(study, view.baseline)
+    if baseline is not None and baseline not in names:
+        raise ValueError(f"baseline={view.baseline}: must be among the arms {' | '.join(names)}")
     runs = study.runs[study.runs.series.isin(names)]
     rows = study.evaluations[study.evaluations.run.isin(runs.run)]
+    steps = study.steps[study.steps.run.isin(runs.run)]
+    rows = rows.assign(reward=_reward(rows, steps)) if "reward" in steps else rows
     present = [metric for metric in METRICS if metric in rows and rows[metric].notna().any()]
     if view.metric not in present:
         raise ValueError(f"metric={view.metric}: must be one of {', '.join(present)}")
-    until, times = view.until or study.until, rows.train_seconds[rows.train_seconds > 0]
-    if not (times <= until).any():
+    rows = rows.assign(accuracy=rows[view.metric])
+    if view.metric == "reward":
+        rows = rows.dropna(subset="accuracy")
+    rows = rows.drop(columns="reward", errors="ignore")
+    if view.x != "train_seconds":
+        rows, steps = _over(view.x, rows, steps)
+    own = study.until if view.x == "train_seconds" else math.inf
+    until, at = own if view.until is None else view.until, rows[view.x][rows[view.x] > 0]
+    if not (at <= until).any():
+        unit = "s" if view.x == "train_seconds" else view.x
         raise ValueError(
-            f"until={until:g}: must be at or after the first evaluation, at {times.min():g} s"
+            f"until={until:g}: must be at or after the first evaluation, at {at.min():g} {unit}"
         )
+    further = study.further
     order = {name: index for index, name in enumerate(names)}
     by_arm = runs.series.map(order).sort_values(kind="stable").index
     return replace(
         study,
         runs=runs.loc[by_arm],
-        evaluations=rows.assign(accuracy=rows[view.metric]),
-        steps=study.steps[study.steps.run.isin(runs.run)],
+        evaluations=rows,
+        steps=steps,
         questions=study.questions[study.questions.run.isin(runs.run)],
+        further=further if further.empty else further[further.run.isin(runs.run)],
         metric=view.metric,
+        x=view.x,
         until=until,
+        baseline=baseline,
     )
+
+
+def _over(x: str, rows: pd.DataFrame, steps: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Add the column x to evaluations and steps.
+
+    Raises:
+        ValueError: it is not recorded at each evaluation; the message names what is.
+    """
+    totals = {"steps": steps.step}
+    totals |= {name: _total(steps, of) for name, of in SUMMED.items() if of in steps}
+    at = {"steps": rows.step}
+    at |= {
+        name: _at_evaluations(total, rows, steps)
+        for name, total in totals.items()
+        if name in SUMMED
+    }
+    present = ["train_seconds", *(name for name, values in at.items() if values.notna().all())]
+    if x not in present:
+        raise ValueError(f"x={x}: must be one of {', '.join(present)}")
+    return rows.assign(**{x: at[x]}), steps.assign(**{x: totals[x]})
+
+
+def _reward(rows: pd.DataFrame, steps: pd.DataFrame) -> "pd.Series[float]":
+    """Average the training reward over a run's steps since the evaluation before; NaN at step 0."""
+    ordered = rows.sort_values("step", kind="stable")
+    total = _at_evaluations(_total(steps, "reward"), ordered, steps)
+    gained, made = total.groupby(ordered.run).diff(), ordered.groupby("run").step.diff()
+    return (gained / made).reindex(rows.index)
+
+
+def _total(steps: pd.DataFrame, column: str) -> "pd.Series[float]":
+    """Sum a column over a run's steps up to each one; NaN after a step that is not in the log."""
+    ordered = steps.sort_values("step", kind="stable")
+    runs = ordered.groupby("run")
+    total, count = runs[column].cumsum(), runs.cumcount() + 1
+    return total.where(count == ordered.step).reindex(steps.index)
+
+
+def _at_evaluations(
+    total: "pd.Series[float]", rows: pd.DataFrame, steps: pd.DataFrame
+) -> "pd.Series[float]":
+    """Look up sums at the step of each evaluation; 0 before the first step."""
+    known = dict(zip(zip(steps.run, steps.step, strict=True), total, strict=True))
+    keys = zip(rows.run, rows.step, strict=True)
+    values = [0.0 if step == 0 else known.get((run, step), math.nan) for run, step in keys]
+    return pd.Series(values, rows.index, float)

@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     figure.add_argument(
         "--allow-mixed", action="store_true", help="accept runs that are not comparable"
     )
+    view = _view_options()
     of_study, of_figure = [study, runs_dir], [study, runs_dir, figure]
 
     status = add("status", parents=of_study, help="show one line per run")
@@ -106,8 +107,12 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument(
         "--sets-path", metavar="FOLDER", help="folder with SET.jsonl (default: as configured)"
     )
-    add("aggregate", parents=of_figure, help="check a study, write curves and tables as CSV")
-    plot = add("plot", parents=of_figure, help="like aggregate, and draw the figures")
+    add(
+        "aggregate",
+        parents=[*of_figure, view],
+        help="check a study, write curves and tables as CSV",
+    )
+    plot = add("plot", parents=[*of_figure, view], help="like aggregate, and draw the figures")
     plot.add_argument(
         "--overlay",
         metavar="STUDY",
@@ -119,7 +124,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also draw format, length, reward, phases and the authors' grader",
     )
-    _add_compare(add("compare", parents=[runs_dir, figure], help="compare arms statistically"))
+    _add_compare(
+        add("compare", parents=[runs_dir, figure, view], help="compare arms statistically")
+    )
     plan.add_options(add("plan", parents=of_figure, help="predict the cost of steps and sweeps"))
     add("report", parents=of_figure, help="write one HTML page about a study")
     published = add("import-published", parents=[runs_dir], help="import the PODS authors' logs")
@@ -148,6 +155,24 @@ def _parser() -> argparse.ArgumentParser:
     doctor = add("doctor", help="check whether this machine is fit for a run")
     doctor.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="overrides as for run.py")
     return parser
+
+
+def _view_options() -> argparse.ArgumentParser:
+    """Declare the choice of what figures and tables show; see `pods.analysis.view`."""
+    view = argparse.ArgumentParser(add_help=False)
+    view.add_argument(
+        "--arms", dest="chosen_arms", metavar="A,B,...", help="arms to show (default: all)"
+    )
+    view.add_argument(
+        "--metric", help="accuracy, lenient (authors' grader), format, both, length or reward"
+    )
+    view.add_argument(
+        "--x",
+        help="draw over train_seconds, steps, rollouts, generated_tokens or trained_tokens",
+    )
+    view.add_argument("--until", type=float, metavar="END", help="end of the window, in units of x")
+    view.add_argument("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
+    return view
 
 
 def _add_compare(compare: argparse.ArgumentParser) -> None:

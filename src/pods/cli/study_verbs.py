@@ -14,6 +14,7 @@ from pods.runs.store import run_folders
 if TYPE_CHECKING:
     from pods.analysis.study import Study
     from pods.analysis.tables import Tables
+    from pods.analysis.view import View
 
 
 def study_of(options: Namespace, name: str | None = None) -> tuple[Path, list[Path]]:
@@ -44,7 +45,7 @@ def aggregate(options: Namespace) -> int:
     folder, study, tables = _aggregated(options)
     for line in summary_lines(study, tables):
         print(line)
-    print(f"tables: {folder / 'figures'}")
+    print(f"tables: {folder / 'figures' / view_of(options).folder}")
     return 0
 
 
@@ -52,9 +53,12 @@ def plot(options: Namespace) -> int:
     """Write tables and figures."""
     from pods.analysis.draw import draw
 
+    view = view_of(options)
+    if options.overlay and view.folder:
+        raise ValueError("--overlay: draws all arms; cannot be combined with a choice of them")
     over = study_of(options, options.overlay) if options.overlay else None
     allowed = (options.allow_missing, options.allow_mixed)
-    for line in draw(*study_of(options), *allowed, over, options.all):
+    for line in draw(*study_of(options), *allowed, over, options.all, view):
         print(line)
     return 0
 
@@ -65,11 +69,22 @@ def compare(options: Namespace) -> int:
     from pods.analysis.comparison.formatting import as_json, csv_tables, format_comparison
     from pods.analysis.draw import figures_folder
     from pods.analysis.study import load
+    from pods.analysis.view import METRICS, SHARES, choose
 
     folder, runs = study_of(options)
-    study = load(folder, runs, options.allow_missing, options.allow_mixed)
+    view = view_of(options)
+    if view.x != "train_seconds":
+        raise ValueError(f"x={view.x}: only for plot and aggregate; compare measures train_seconds")
+    if view.metric in METRICS and view.metric not in SHARES:
+        raise ValueError(f"metric={view.metric}: must be a share here: {', '.join(SHARES)}")
+    if options.arms and (view.arms or view.baseline):
+        raise ValueError(
+            f"arms={' '.join(options.arms)}: must be given once, as words (the first with each "
+            "other one) or by --arms and --baseline"
+        )
+    study = choose(load(folder, runs, options.allow_missing, options.allow_mixed), view)
     comparison = compare(study, options.arms, options.target)
-    figures = figures_folder(folder)
+    figures = figures_folder(folder, view)
     for name, table in csv_tables(comparison).items():
         replace(figures / name, table.to_csv(index=False, float_format="%.6g"))
     about = {"command": command(), **as_json(comparison)}
@@ -156,4 +171,17 @@ def _aggregated(options: Namespace) -> "tuple[Path, Study, Tables]":
     from pods.analysis.draw import aggregate
 
     folder, runs = study_of(options)
-    return folder, *aggregate(folder, runs, options.allow_missing, options.allow_mixed)
+    return folder, *aggregate(
+        folder, runs, options.allow_missing, options.allow_mixed, view_of(options)
+    )
+
+
+def view_of(options: Namespace) -> "View":
+    """Return the choice that was typed; `report` has none."""
+    from pods.analysis.view import View
+
+    typed = getattr(options, "chosen_arms", None)
+    arms = () if typed is None else tuple(word.strip() for word in typed.split(","))
+    names = ("metric", "x", "until", "baseline")
+    given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
+    return View(arms, **given)

@@ -45,7 +45,9 @@ def resolve(study: Study, word: str) -> str:
 
 
 def default_baseline(study: Study) -> str | None:
-    """Return the GRPO arm: the only curve labelled `grpo`, else the only one with n = m."""
+    """Return the chosen baseline; else the only curve labelled `grpo`, or with n = m."""
+    if study.baseline is not None:
+        return study.baseline
     runs = study.runs[study.runs.complete]
     for fits in (runs.arm == "grpo", (runs.rule == "all") & (runs.n == runs.m)):
         names = runs.series[fits].unique()
@@ -84,7 +86,8 @@ def choose(
         for series, seed, run in study.runs[["series", "seed", "run"]].itertuples(index=False)
         if series in curves and run not in used
     ]
-    empty = [name for name in names if not curves[name]]
+    needed = names or [name for name in curves if name == study.baseline]
+    empty = [name for name in needed if not curves[name]]
     if empty:
         raise ValueError(f"arm {empty[0]!r} has no complete run")
     arms = {name: runs for name, runs in curves.items() if runs}

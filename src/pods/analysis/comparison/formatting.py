@@ -7,7 +7,7 @@ import pandas as pd
 
 from pods.analysis.comparison.compare import Comparison
 from pods.analysis.comparison.verdicts import caveats, verdicts
-from pods.analysis.outcomes import OUTCOMES
+from pods.analysis.outcomes import MEASURES, OUTCOMES
 from pods.analysis.statistics import ALPHA, MOST_RUNS
 from pods.analysis.tables import clock_text
 
@@ -92,7 +92,8 @@ def format_tables(comparison: Comparison, verbose: bool = False) -> str:
     study, span = comparison.study, comparison.window
     tests = _named(comparison.contrasts, PERCENT)
     tables = {
-        f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\naccuracy in percent "
+        f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
+        f"{MEASURES[study.metric]} in percent "
         f"from {clock_text(span.start)} to {clock_text(span.end)} of training clock: mean over "
         "runs, stderr, 95 % t interval, interquartile mean": _arms(comparison.arms),
         "differences in points: estimate, 95 % t interval, p of the t test (paired over seeds, or "

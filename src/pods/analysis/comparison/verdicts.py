@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.comparison.compare import Comparison
-from pods.analysis.outcomes import OUTCOMES, run_curves
+from pods.analysis.outcomes import MEASURES, run_curves, title_of
 from pods.analysis.statistics import ALPHA
 from pods.analysis.tables import clock_text
 
@@ -23,15 +23,16 @@ Record = Any  # a row of a table, by attribute
 
 def verdicts(comparison: Comparison) -> list[str]:
     """Return a line for each contrast: what its runs settle about the outcomes."""
-    lines = []
+    lines, metric = [], comparison.study.metric
     for _, tests in comparison.contrasts.groupby(["series", "baseline"], sort=False):
         first: Record
         last: Record
         first, last = tests.itertuples()  # one row per outcome
         opposite = first.estimate * last.estimate < 0 and last.p_holm <= ALPHA
         lines.append(
-            f"{first.series} vs {first.baseline}: {_status(first)} in {OUTCOMES[first.outcome]}, "
-            f"{_evidence(first)}; {OUTCOMES[last.outcome]} {_evidence(last)}"
+            f"{first.series} vs {first.baseline}: {_status(first)} in "
+            f"{title_of(first.outcome, metric)}, {_evidence(first)}; "
+            f"{title_of(last.outcome, metric)} {_evidence(last)}"
             f"{': settled the other way' if opposite else ''}"
         )
     return lines
@@ -69,7 +70,7 @@ def caveats(comparison: Comparison) -> Iterator[str]:
     tested = tests[tests.p.notna()]
     if len(tested) and min(tested.n.min(), tested.baseline_n.min()) < FEW_RUNS:
         yield f"Fewer than {FEW_RUNS} runs per arm cannot show whether a t interval is justified."
-    yield from _exact_tests(tests[tests.exact_p.notna()])
+    yield from _exact_tests(tests[tests.exact_p.notna()], study.metric)
     yield from _end_of_records(comparison)
     if study.seeded and (tested.design == "unpaired").any():
         yield "Arms that share fewer than two seeds are not paired."
@@ -86,15 +87,15 @@ def caveats(comparison: Comparison) -> Iterator[str]:
         yield from (f"{title}: {line}" for line in lines)
 
 
-def _exact_tests(tests: pd.DataFrame) -> Iterator[str]:
+def _exact_tests(tests: pd.DataFrame, metric: str) -> Iterator[str]:
     """Say where the exact test contradicts the t test, or cannot settle anything."""
     row: Record
     for row in tests.itertuples():
         family = int((tests.outcome == row.outcome).sum())
         if row.p_holm <= ALPHA < row.exact_p_holm and row.exact_smallest * family <= ALPHA:
             yield (
-                f"The exact test does not confirm the {OUTCOMES[row.outcome]} of {row.series} "
-                f"vs {row.baseline} ({_probability(row.exact_p_holm)} after Holm)."
+                f"The exact test does not confirm the {title_of(row.outcome, metric)} of "
+                f"{row.series} vs {row.baseline} ({_probability(row.exact_p_holm)} after Holm)."
             )
     for row in tests.drop_duplicates("exact_smallest").itertuples():
         smallest = row.exact_smallest * int((tests.outcome == row.outcome).sum())
@@ -118,8 +119,9 @@ def _end_of_records(comparison: Comparison) -> Iterator[str]:
             gaps.append(float(curve.seconds[right] - curve.seconds[right - 1]))
         yield (
             f"Runs of {', '.join(curves[0].series for curves in far if curves)} have no evaluation "
-            f"within {clock_text(near)} of the end, {clock_text(span.end)}: the accuracy there is "
-            f"interpolated between evaluations up to {clock_text(max(gaps))} apart."
+            f"within {clock_text(near)} of the end, {clock_text(span.end)}: the "
+            f"{MEASURES[comparison.study.metric]} there is interpolated "
+            f"between evaluations up to {clock_text(max(gaps))} apart."
         )
     last = max((curve for arm in arms for curve in arm), key=lambda curve: curve.seconds[-1])
     if span.end - span.start < RECORD * (last.seconds[-1] - span.start):
