@@ -203,6 +203,7 @@ BAD = {
     "study=a/b": "study=a/b: must be letters, digits, dots, - or _",
     "task.train_size=1000000": "task.train_size=1000000: must be at most 100000 for chainsum",
     "model.dtype=bfloat16": "model.dtype=bfloat16: must be float32 where model.tuning=full",
+    "update.optimizer=adam": "update.optimizer=adam: must be one of adamw, adamw_8bit",
     "update.lr=inf": "update.lr=inf: must be a number > 0",
     "advantage.ddof=2": "advantage.ddof=2: must be an integer from 0 to 1",
     "sampler.rule=math:pi": "sampler.rule=math:pi: cannot import it as module:function",

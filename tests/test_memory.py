@@ -17,7 +17,15 @@ from pods.engines import transformers_engine
 from pods.engines.transformers_engine import TransformersEngine
 from pods.memory import fit, plan
 from pods.memory.plan import Lengths, make_plan, worst_micro_batches
-from pods.memory.shape import GIB, NotPlanned, Shape, host_memory, read_shape, trained_parameters
+from pods.memory.shape import (
+    GIB,
+    NotPlanned,
+    Shape,
+    held_weights,
+    host_memory,
+    read_shape,
+    trained_parameters,
+)
 from pods.policy import logprobs
 from pods.policy.optimizer import make_optimizer, trained_weights
 from pods.policy.packing import pack, plan_micro_batches
@@ -263,6 +271,15 @@ def test_each_process_loads_the_full_model_into_the_hosts_memory(settings, copie
     config = composed(*SHARDED, "hardware.processes=8", "hardware.shard=true", *settings)
     size = 4 * 494_032_768
     assert host_memory(config, FULL_QWEN) == (8 * copies * size, 2 * size)  # saved: two moments
+
+
+def test_8_bit_moments_take_a_byte_and_a_share_of_their_blocks_scale():
+    """Bytes per trained number: adapter 4, gradient 4, and two moments of 4 or 1 + 4/256."""
+    by_hand = {"adamw": 4 + 4 + 2 * 4, "adamw_8bit": 4 + 4 + 2 * (1 + 4 / 256)}
+    for optimizer, each in by_hand.items():
+        config = composed(*ON_GPU, "model.tuning=lora", f"update.optimizer={optimizer}")
+        held = held_weights(config, QWEN, 80 * GIB)
+        assert held["trained state"] == int(each * 35_192_832)
 
 
 @pytest.mark.parametrize(

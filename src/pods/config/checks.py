@@ -90,6 +90,9 @@ def missing_inputs(config: Config) -> list[ConfigError]:
     if graded_as_math and find_spec("math_verify") is None:
         install = "math-verify is not installed: pip install 'pods-rl[math]'"
         missing.append(ConfigError(*graded_as_math[0], install))
+    if config.update.optimizer == "adamw_8bit" and find_spec("bitsandbytes") is None:
+        install = "bitsandbytes is not installed: pip install 'pods-rl[quantized]'"
+        missing.append(ConfigError("update.optimizer", "adamw_8bit", install))
     if config.engine.name == "vllm" and find_spec("vllm") is None:
         install = f"vLLM is not installed: pip install {VLLM[config.hardware.device]}"
         missing.append(ConfigError("engine", "vllm", install))
@@ -217,6 +220,8 @@ def _update_checks(config: Config) -> Iterator[Check]:
     update, model = config.update, config.model
     betas = len(update.betas) == 2 and all(0 <= beta < 1 for beta in update.betas)
     yield "update.betas", betas, "must be two numbers in [0, 1)"
+    whole = update.optimizer == "adamw" or not config.sharded()
+    yield "update.optimizer", whole, "must be adamw where hardware.shard=true"
     if update.schedule != "constant":
         warmup = (
             f"update.warmup_steps={update.warmup_steps} where update.schedule={update.schedule}"

@@ -153,6 +153,9 @@ class AdvantageConfig:
 class UpdateConfig:
     """The optimization of one step (AdamW)."""
 
+    optimizer: Literal["adamw", "adamw_8bit"] = key(
+        "AdamW with 32-bit moments, or bitsandbytes' with 8-bit ones (made for GPUs)"
+    )
     lr: float = key("learning rate", above=0)
     betas: list[float] = key("the two betas of AdamW")
     weight_decay: float = key("decoupled weight decay of AdamW", low=0)

@@ -147,6 +147,7 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 VLLM = int(1.0 * GIB)  # its libraries and own activations
 GATHERED_LAYERS = 2  # at one time: the one at work, and the next
 MOMENTS = 2  # of Adam
+MOMENT_BYTES = {"adamw": 4, "adamw_8bit": 1 + 4 / 256}  # with one float32 scale per 256 numbers
 
 
 def held_weights(config: Config, shape: Shape, device_memory: int) -> dict[str, int]:
@@ -187,9 +188,10 @@ def _trained_state(config: Config, shape: Shape) -> int:
     """Count float32 adapters, gradients, both moments, and the copies that a step can restore."""
     update, full = config.update, config.model.tuning == "full"
     several = update.epochs * update.minibatches > 1  # then weights and moments are copied
-    copies = (0 if full else 1) + (1 + MOMENTS) + (1 + MOMENTS if several else 0)
+    moments = int(MOMENTS * MOMENT_BYTES[update.optimizer] * shape.trained)
+    copies = (0 if full else 1) + 1 + (1 if several else 0)
     reference = shape.parameters if full and update.kl_beta > 0 else 0
-    return 4 * (shape.trained * copies + reference)
+    return 4 * (shape.trained * copies + reference) + moments * (2 if several else 1)
 
 
 def _vllm(config: Config, shape: Shape, device_memory: int) -> int:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -16,11 +17,23 @@ from pods.policy.fsdp import gather_on_host, local_shard, shard_like
 from pods.policy.policy import Policy
 
 
-def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.AdamW:
-    """Create AdamW over the weights that are trained."""
+def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.Optimizer:
+    """Create AdamW over the weights that are trained.
+
+    With 8-bit moments (Dettmers et al. 2022) a weight of fewer than 4096 numbers keeps 32-bit ones.
+    """
     beta1, beta2 = update.betas
+    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    if update.optimizer == "adamw_8bit":
+        from bitsandbytes.optim import AdamW8bit
+
+        optimizer: torch.optim.Optimizer = AdamW8bit(
+            trained, lr=update.lr, betas=(beta1, beta2), weight_decay=update.weight_decay
+        )
+        optimizer.register_step_post_hook(_count_step)
+        return optimizer
     return torch.optim.AdamW(
-        [p for p in policy.model.parameters() if p.requires_grad],
+        trained,
         lr=update.lr,
         betas=(beta1, beta2),
         weight_decay=update.weight_decay,
@@ -28,13 +41,18 @@ def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.AdamW:
     )
 
 
-def trained_weights(optimizer: torch.optim.AdamW) -> list[Tensor]:
+def _count_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Let `Policy.version` grow, since bitsandbytes writes to weights without torch noticing."""
+    torch.autograd.graph.increment_version(trained_weights(optimizer))
+
+
+def trained_weights(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """List the parameters that the optimizer moves."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 @contextmanager
-def rolled_back_on_error(optimizer: torch.optim.AdamW, keep_copy: bool) -> Iterator[None]:
+def rolled_back_on_error(optimizer: torch.optim.Optimizer, keep_copy: bool) -> Iterator[None]:
     """Restore weights and optimizer state if the block raises, and drop the gradients.
 
     `keep_copy`, of both, is needed where the block makes more than one update.
@@ -53,37 +71,42 @@ def rolled_back_on_error(optimizer: torch.optim.AdamW, keep_copy: bool) -> Itera
         raise
 
 
-def nonfinite(optimizer: torch.optim.AdamW) -> str | None:
+def nonfinite(optimizer: torch.optim.Optimizer) -> str | None:
     """Describe NaN or infinity in this process's weights and Adam's state; None without any."""
     weights = trained_weights(optimizer)
-    states = [t for entry in optimizer.state.values() for t in entry.values()]
+    entries = optimizer.state.values()
+    states = [t for entry in entries for t in entry.values() if isinstance(t, Tensor)]
     for name, tensors in (("a weight", weights), ("the optimizer's state", states)):
         if not all(bool(torch.isfinite(local_shard(tensor)).all()) for tensor in tensors):
             return f"{name} is NaN or infinite"
     return None
 
 
-def save_optimizer(optimizer: torch.optim.AdamW, path: Path, is_main: bool = True) -> None:
+def save_optimizer(optimizer: torch.optim.Optimizer, path: Path, is_main: bool = True) -> None:
     """Write Adam's moments and step counts as safetensors, named `index.name`.
 
     If the state is sharded, all processes must call this; only the main one writes.
     """
-    state = optimizer.state_dict()["state"]
-    tensors = {f"{i}.{name}": t for i, entry in state.items() for name, t in entry.items()}
+    tensors = {
+        f"{i}.{name}": torch.as_tensor(value)  # a step count may be an int
+        for i, parameter in enumerate(trained_weights(optimizer))
+        for name, value in optimizer.state.get(parameter, {}).items()
+    }
     tensors = gather_on_host(tensors, keep=is_main)
     if is_main:
         save_file(tensors, path)
 
 
-def restore_optimizer(optimizer: torch.optim.AdamW, path: Path) -> None:
+def restore_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Read back what `save_optimizer` wrote."""
-    state: dict[int, dict[str, Tensor]] = {}
+    state: dict[int, dict[str, Tensor | int]] = {}
     parameters = trained_weights(optimizer)
     with safe_open(path, "pt") as file:
         for key in file.keys():  # noqa: SIM118  (not a dict)
             index, _, name = key.partition(".")
             tensor = shard_like(file.get_tensor(key), parameters[int(index)])
-            state.setdefault(int(index), {})[name] = tensor
+            is_int = tensor.dtype == torch.int64
+            state.setdefault(int(index), {})[name] = int(tensor) if is_int else tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 

@@ -65,7 +65,7 @@ class TrainingBatch:
 
 def update(
     context: Context,
-    optimizer: torch.optim.AdamW,
+    optimizer: torch.optim.Optimizer,
     rollouts: Sequence[Rollout],
     advantages: NDArray[np.float64],
     sizes: Sequence[int],
@@ -143,7 +143,7 @@ def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[
 
 
 def _optimizer_update(
-    context: Context, optimizer: torch.optim.AdamW, data: TrainingBatch, indices: list[int]
+    context: Context, optimizer: torch.optim.Optimizer, data: TrainingBatch, indices: list[int]
 ) -> tuple[tuple[float, float, float, float], list[Tensor]]:
     """Make one AdamW step on some of the rollouts, of which each process takes a share.
 

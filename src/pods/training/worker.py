@@ -25,7 +25,7 @@ class Worker:
 
     config: Config
     policy: Policy
-    optimizer: torch.optim.AdamW
+    optimizer: torch.optim.Optimizer
     engine: Engine
     process_group: ProcessGroup
     check: Callable[[], None]
