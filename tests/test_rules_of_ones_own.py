@@ -125,11 +125,11 @@ def made_selector():
 
 
 @pytest.mark.parametrize(
-    "kept", [[[0], [4]], [[0, 0], []], [[0]], [[0, 1, 2], [0, 1]], [[], []], [[0.5], []]]
+    "kept", [[[0], [4]], [[0, 0], []], [[0]], [[0, 1, 2], [0, 1]], None, [None, [0]], [[0.5], []]]
 )
 def test_what_a_rule_across_groups_must_not_return(kept):
     groups = [Group(np.zeros(4), np.zeros(4, bool), np.ones(4, int))] * 2
-    message = "must return distinct indices of each of 2 groups, from 1 to 4 in all"
+    message = "must return distinct indices of each of 2 groups, at most 4 in all"
     with pytest.raises(ValueError, match=message):
         keep_across(lambda groups, m, rng: kept, groups, 2, np.random.default_rng(0))
 
@@ -148,6 +148,8 @@ def test_when_a_group_has_enough():
     assert enough(max_variance, group(0, 0.5, 1, 1, 0), 4)
     assert not enough(max_variance, group(1, 1, 1, 1), 4)
     assert enough(max_variance, group(0, 1, 1), 3) and enough(max_variance, group(0, 0, 1), 3)
+    # a third 1.2 would give a larger variance than 0.1 does
+    assert not enough(max_variance, group(0, 0, 1.2, 1.2, 0.1), 5)
 
 
 class Scripted(FakeEngine):

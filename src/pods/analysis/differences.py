@@ -26,7 +26,8 @@ def differences(study: Study) -> pd.DataFrame:
     rows = []
     for series in study.runs.series.unique():
         ours = run_curves(study, series)
-        if series != baseline and min(len(ours), len(theirs)) > 1:
+        measured = all(np.isfinite(run.accuracy).any() for run in (*ours, *theirs))
+        if series != baseline and min(len(ours), len(theirs)) > 1 and measured:
             contrast = contrast_of(ours, theirs, study.seeded)
             design = "paired" if contrast.paired else "unpaired"
             about = (series, baseline, design, len(contrast.ours), len(contrast.theirs))

@@ -96,8 +96,13 @@ def at_the_end(study: Study) -> pd.DataFrame:
 
 
 def _of_repeats(study: Study, last: pd.DataFrame) -> pd.DataFrame:
-    """Return pass@k on the main test set in each run's last evaluation, by run."""
-    rows = {}
+    """Return pass@k on the main test set in each run's last evaluation, by run.
+
+    It is known of the last evaluation alone, so a window that ends before has none.
+    """
+    rows: dict[object, dict[str, float]] = {}
+    if not math.isinf(study.until):
+        return pd.DataFrame(index=last.index)
     for run, of_run in study.questions.groupby("run"):
         repeats = int(last.repeats[run])
         right = (of_run.correct * repeats).round().to_numpy(int)

@@ -92,7 +92,7 @@ def choose(study: Study, view: View) -> Study:
         rows, steps = _over(view.x, rows, steps)
     own = study.until if view.x == "train_seconds" else math.inf
     until, at = own if view.until is None else view.until, rows[view.x][rows[view.x] > 0]
-    if not (at <= until).any():
+    if len(at) and not (at <= until).any():
         unit = "s" if view.x == "train_seconds" else view.x
         raise ValueError(
             f"until={until:g}: must be at or after the first evaluation, at {at.min():g} {unit}"

@@ -34,6 +34,13 @@ ON_THE_HUB = {
 }
 """Number of questions of each test set."""
 GRADED_AS_MATH = ("math", *(name for name in ON_THE_HUB if name != "gsm8k"))
+AGGREGATION_OF_ARM = {
+    "dr_grpo": "dr_grpo",
+    "rloo": "dr_grpo",
+    "pods_token_mean": "token_mean",
+    "pods_group_token_mean": "group_token_mean",
+}
+"""Arms whose curve would not be what its label says if a preset set another aggregation."""
 Check = tuple[str, bool, str]
 """A key, whether its value is allowed, and what is allowed."""
 
@@ -47,6 +54,7 @@ def validate(values: Mapping[str, Any]) -> Config:
     config = parse(values)
     if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
+        config.nm.round = None
     checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, _set_checks]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
     checks += [_chainsum_checks if config.task.name == "chainsum" else _dataset_checks]
@@ -154,7 +162,11 @@ def import_function(name: str) -> Any:
 def _reproduction_checks(config: Config) -> Iterator[Check]:
     known = config.reproduction == "ours" or config.task.system is not None
     published = "gsm8k, gsm8k_release, gsm8k_open_r1 and math_release"
-    yield "reproduction", known, f"must be ours for this task: only {published} have another"
+    yield (
+        "reproduction",
+        known,
+        f"must be ours without task.system and for other tasks than {published}",
+    )
 
 
 def _rollout_checks(config: Config) -> Iterator[Check]:
@@ -228,6 +240,8 @@ def _update_checks(config: Config) -> Iterator[Check]:
         )
         longer = (update.schedule_steps or 0) > update.warmup_steps
         yield "update.schedule_steps", longer, f"must be more than {warmup}"
+    own = AGGREGATION_OF_ARM.get(config.arm or "", update.aggregation)
+    yield "update.aggregation", update.aggregation == own, f"must be {own} where arm={config.arm}"
     exact = model.tuning == "lora" or model.dtype == "float32"
     yield "model.dtype", exact, "must be float32 where model.tuning=full, or updates vanish"
     groups = config.prompts_per_step * config.nm.groups

@@ -222,9 +222,10 @@ def enough(rule: Rule | RuleAcross, group: Group, m: int) -> bool:
     """Return whether sampling in rounds can stop: the group has what the rule wants of it.
 
     `balanced` wants its m/2 right and m/2 wrong rollouts (Reinforce-Ada, arXiv:2510.04996;
-    verl/trainer/ppo/ray_trainer.py:1087-1097 at 05be605). `max_variance` wants m/2 rollouts with
-    the lowest reward of the group and m/2 with a higher, the highest one: no further reward in
-    that range gives a larger variance. A rule of one's own says it by a function
+    verl/trainer/ppo/ray_trainer.py:1087-1097 at 05be605). `max_variance` wants m rollouts of
+    which half have the lowest and half the highest reward of the group (with odd m, one more of
+    either): no further reward in that range gives a larger variance. A rule of one's own says it by
+    a function
     `rule.enough(group, m)`.
     """
     if len(group.rewards) < m:
@@ -236,7 +237,7 @@ def enough(rule: Rule | RuleAcross, group: Group, m: int) -> bool:
     if rule is max_variance:
         lowest, highest = group.rewards.min(), group.rewards.max()
         ends = (group.rewards == lowest).sum(), (group.rewards == highest).sum()
-        return bool(lowest < highest and min(ends) >= half)
+        return bool(lowest < highest and min(ends) >= half and sum(ends) >= m)
     return bool(rule.enough(group, m))  # type: ignore[union-attr]
 
 
@@ -261,7 +262,7 @@ def keep(rule: Rule, group: Group, m: int, rng: np.random.Generator) -> Indices:
         ValueError: the rule did not return m distinct indices of the group's rollouts.
     """
     kept = np.asarray(rule(group, m, rng))
-    if len(kept) != m or not _are_indices(kept, len(group.rewards)):
+    if kept.shape != (m,) or not _are_indices(kept, len(group.rewards)):
         name = getattr(rule, "__name__", rule)
         raise ValueError(f"rule {name} must return {m} distinct indices, got {kept.tolist()}")
     return np.sort(kept).astype(np.intp)
@@ -273,17 +274,21 @@ def keep_across(
     """Apply a rule across groups and check its result.
 
     Raises:
-        ValueError: it did not return distinct indices of each group, from 1 to G m in all.
+        ValueError: it did not return distinct indices of each group, at most G m in all.
     """
-    kept = [np.asarray(indices, dtype=None if len(indices) else np.intp)
-            for indices in rule(groups, m, rng)]  # fmt: skip
+    returned = rule(groups, m, rng)
+    try:
+        kept = [np.array([*indices], dtype=None if len(indices) else np.intp)
+                for indices in returned]  # fmt: skip
+    except TypeError:
+        kept = []
     sizes = [len(group.rewards) for group in groups]
     good = len(kept) == len(groups) and all(map(_are_indices, kept, sizes))
-    if not good or not 1 <= sum(map(len, kept)) <= m * len(groups):
+    if not good or sum(map(len, kept)) > m * len(groups):
         name = getattr(rule, "__name__", rule)
         raise ValueError(
-            f"rule {name} must return distinct indices of each of {len(groups)} groups, from 1 to "
-            f"{m * len(groups)} in all, got {[indices.tolist() for indices in kept]}"
+            f"rule {name} must return distinct indices of each of {len(groups)} groups, at most "
+            f"{m * len(groups)} in all, got {returned}"
         )
     return [np.sort(indices).astype(np.intp) for indices in kept]
 

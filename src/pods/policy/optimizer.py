@@ -88,7 +88,8 @@ def save_optimizer(optimizer: torch.optim.Optimizer, path: Path, is_main: bool =
     If the state is sharded, all processes must call this; only the main one writes.
     """
     tensors = {
-        f"{i}.{name}": torch.as_tensor(value)  # a step count may be an int
+        # a step count may be an int; bitsandbytes' tables are one tensor for all weights
+        f"{i}.{name}": value.clone() if isinstance(value, Tensor) else torch.tensor(value)
         for i, parameter in enumerate(trained_weights(optimizer))
         for name, value in optimizer.state.get(parameter, {}).items()
     }

@@ -67,9 +67,15 @@ def own(figure: PaperFigure, study: Study) -> Reproduction:
     Raises:
         ValueError: the study lacks an arm.
     """
-    metric = "lenient" if figure.metric == "accuracy" and "lenient" in study.evaluations else None
-    end = float(study.evaluations.groupby("run").train_seconds.max().min())
-    return _reproduction(figure, study, end, metric or figure.metric)
+    rows, arms = study.evaluations, figure.arms
+    by_authors = "lenient" in rows and rows.lenient.notna().all()
+    metric = "lenient" if figure.metric == "accuracy" and by_authors else figure.metric
+    sizes = {(arm.rule, arm.n, arm.m) for arm in arms}
+    runs = study.runs[study.runs.complete]
+    keys = zip(runs.rule, runs.n, runs.m, strict=True)
+    shown = rows[rows.run.isin(runs.run[[key in sizes for key in keys]])]
+    end = float(shown.groupby("run").train_seconds.max().min())
+    return _reproduction(figure, study, end, metric)
 
 
 def _reproduction(figure: PaperFigure, study: Study, seconds: float, metric: str) -> Reproduction:
@@ -87,6 +93,8 @@ def _reproduction(figure: PaperFigure, study: Study, seconds: float, metric: str
         series[arm.label] = str(names[0])
     shown = choose(study, View(tuple(series.values()), metric, seconds))
     curves = {label: run_curves(shown, name) for label, name in series.items()}
+    if empty := [label for label, runs in curves.items() if not runs]:
+        raise ValueError(f"{figure.name}: {empty[0]} has no complete run in study {study.name}")
     return Reproduction(shown, series, curves, figure.grid() / figure.seconds * seconds)
 
 
