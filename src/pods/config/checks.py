@@ -165,7 +165,7 @@ def _reproduction_checks(config: Config) -> Iterator[Check]:
     yield (
         "reproduction",
         known,
-        f"must be ours without task.system and for other tasks than {published}",
+        f"must be ours for this task, or without task.system: only {published} have another",
     )
 
 
