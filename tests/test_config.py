@@ -198,7 +198,7 @@ BAD = {
     "task.grader=loose": "must be one of exact, lenient, latex",
     "task.system=nowhere": "task.system=nowhere: must be null: chainsum is generated",
     "task.overlong_tokens=33": "must be at most sampling.max_completion_tokens=32",
-    "reproduction=faithful": "reproduction=faithful: must be ours for this task, or without task.sys",
+    "reproduction=faithful": "reproduction=faithful: must be ours for this task, or without",
     "task.malformed=skip": "task.malformed=skip: must be one of fail, drop",
     "study=a/b": "study=a/b: must be letters, digits, dots, - or _",
     "task.train_size=1000000": "task.train_size=1000000: must be at most 100000 for chainsum",
