@@ -10,7 +10,10 @@ from compose import composed
 from precision import to_double
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from pods.config.parse import ConfigError
 from pods.policy import update
+from pods.policy.export import merged_weights
+from pods.policy.lora import rounded_to_nf4
 from pods.policy.optimizer import (
     learning_rate,
     make_optimizer,
@@ -438,3 +441,55 @@ def test_a_model_that_packing_would_get_wrong_is_refused(kind, changes, message,
     source.tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=message):
         load(composed(f"model.path={tmp_path}"))
+
+
+def test_base_weights_rounded_to_nf4_give_what_a_qlora_layer_gives():
+    """bitsandbytes' own layer restores its weights in each pass; all ways out have them rounded."""
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    overrides = ("model.tuning=lora", "model.lora.targets=[q_proj,down_proj]")
+    plain = load(composed(*overrides)).causal_lm
+    policy = load(composed(*overrides, "model.quantization=nf4"))
+    layer = policy.causal_lm.model.layers[1].mlp.down_proj
+    weight = plain.model.layers[1].mlp.down_proj.get_base_layer().weight.detach()
+    theirs = bitsandbytes.nn.Linear4bit(
+        weight.shape[1], weight.shape[0], False, torch.float32, quant_type="nf4"
+    )
+    rounded = bitsandbytes.nn.Params4bit(weight, requires_grad=False, quant_type="nf4")
+    theirs.weight = rounded.to("cpu")
+    x = torch.randn(5, weight.shape[1], generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(layer(x), theirs(x))
+    assert not torch.allclose(layer(x), x @ weight.T, atol=1e-3)
+    exported = {name: w for name, w, _ in merged_weights(policy.model, torch.float32, {})}
+    assert policy.mirror.refresh() is None
+    for name, mirrored in policy.mirror.model.named_parameters():
+        start = plain.get_parameter(name) if "_proj" not in name else None
+        if name.endswith(("q_proj.weight", "down_proj.weight")):
+            path = name.removesuffix(".weight")
+            base = policy.causal_lm.get_submodule(path).get_base_layer().weight
+            assert torch.equal(mirrored, base) and torch.equal(exported[name], base)
+        elif start is not None:
+            assert torch.equal(mirrored, start)
+
+
+def test_nf4_has_the_sixteen_values_of_qloras_table():
+    """Each of 64 numbers in [-1, 1] takes the nearest of the values in appendix E."""
+    pytest.importorskip("bitsandbytes")
+    below = [-1, -0.69619, -0.52507, -0.39492, -0.28444, -0.18477, -0.09105]
+    above = [0.07958, 0.16093, 0.24611, 0.33792, 0.44071, 0.56262, 0.72296, 1]
+    values = torch.tensor([*below, 0, *above])
+    block = torch.linspace(-1, 1, 64)
+    nearest = values[(block[:, None] - values).abs().argmin(1)]
+    expected = nearest.repeat(64, 1)
+    torch.testing.assert_close(rounded_to_nf4(block.repeat(64, 1)), expected, atol=1e-4, rtol=0)
+
+
+def test_quantization_needs_adapters_that_are_merged():
+    for overrides, line in (
+        (["model.tuning=full"], "model.quantization=nf4: must be none where model.tuning=full"),
+        (
+            ["model.tuning=lora", "engine=vllm", "engine.sync=adapter"],
+            "engine.sync=adapter: must be merged where model.quantization=nf4",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            composed("model.quantization=nf4", *overrides, "dry_run=true")

@@ -98,9 +98,10 @@ def missing_inputs(config: Config) -> list[ConfigError]:
     if graded_as_math and find_spec("math_verify") is None:
         install = "math-verify is not installed: pip install 'pods-rl[math]'"
         missing.append(ConfigError(*graded_as_math[0], install))
-    if config.update.optimizer == "adamw_8bit" and find_spec("bitsandbytes") is None:
-        install = "bitsandbytes is not installed: pip install 'pods-rl[quantized]'"
-        missing.append(ConfigError("update.optimizer", "adamw_8bit", install))
+    for key, value in (("update.optimizer", "adamw_8bit"), ("model.quantization", "nf4")):
+        if attrgetter(key)(config) == value and find_spec("bitsandbytes") is None:
+            install = "bitsandbytes is not installed: pip install 'pods-rl[quantized]'"
+            missing.append(ConfigError(key, value, install))
     if config.engine.name == "vllm" and find_spec("vllm") is None:
         install = f"vLLM is not installed: pip install {VLLM[config.hardware.device]}"
         missing.append(ConfigError("engine", "vllm", install))
@@ -242,6 +243,12 @@ def _update_checks(config: Config) -> Iterator[Check]:
         yield "update.schedule_steps", longer, f"must be more than {warmup}"
     own = AGGREGATION_OF_ARM.get(config.arm or "", update.aggregation)
     yield "update.aggregation", update.aggregation == own, f"must be {own} where arm={config.arm}"
+    if model.quantization != "none":
+        frozen = model.tuning == "lora"
+        yield "model.quantization", frozen, "must be none where model.tuning=full"
+        merged = config.engine.name == "transformers" or config.engine.sync == "merged"
+        rounded = "where model.quantization=nf4: vLLM's own weights are not rounded"
+        yield "engine.sync", merged, f"must be merged {rounded}"
     exact = model.tuning == "lora" or model.dtype == "float32"
     yield "model.dtype", exact, "must be float32 where model.tuning=full, or updates vanish"
     groups = config.prompts_per_step * config.nm.groups

@@ -129,6 +129,10 @@ class ModelConfig:
     dtype: Literal["float32", "bfloat16"] = key("dtype of the policy's weights, frozen or trained")
     tuning: Literal["lora", "full"] = key("train LoRA adapters or all weights")
     lora: LoraConfig
+    quantization: Literal["none", "nf4"] = key(
+        "round the frozen weights under the adapters to 4 bits (nf4, as QLoRA; with bitsandbytes), "
+        "or do not; they are stored in model.dtype either way, so no memory is saved"
+    )
     few_shot: int = key("number of examples that this model needs to see the format", low=0)
     answer_format: AnswerFormat = key(
         "answer format that this model was trained on; tasks with several formats ask for it"

@@ -16,6 +16,7 @@ import torch
 from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.memory.plan import decoded_rows, worst_micro_batches
+from pods.memory.shape import MOMENTS
 from pods.policy.scoring import Context
 from pods.policy.update import update
 from pods.training.worker import Worker
@@ -81,7 +82,10 @@ def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> N
     once = replace(config, update=replace(config.update, epochs=1, minibatches=1))
     trained = [p for p in policy.model.parameters() if p.requires_grad]
     several = config.update.epochs * config.update.minibatches > 1
-    state = [torch.empty_like(p) for p in trained for _ in range(5 if several else 2)]
+    moments = torch.uint8 if config.update.optimizer == "adamw_8bit" else torch.float32
+    state = [torch.empty_like(p, dtype=moments) for p in trained for _ in range(MOMENTS)]
+    if several:  # then a step can restore weights and moments
+        state += [each.detach().clone() for each in (*trained, *state)]
     still = _Still(trained)
     context = Context(policy, once, worker.process_group, worker.check)
     update(context, still, rollouts, np.zeros(rows), [rows], 1)
