@@ -98,7 +98,7 @@ def test_the_window_is_what_all_records_cover():
     assert window([long, short]) == Window(0.0, 9.0)
     assert window([long, short, late]) == Window(1.0, 9.0)
     with pytest.raises(
-        ValueError, match="one ends at 9 s, the first evaluation of another one is at 20 s"
+        ValueError, match="one ends at 9, the first evaluation of another one is at 20"
     ):
         window([short, curve([(20, 0), (30, 1)])])
 

@@ -117,8 +117,19 @@ def test_the_figure_over_steps_says_so(study, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "figures/x=steps/accuracy_vs_steps" in shown
     assert "accuracy at 2 steps" in shown
-    assert main(["compare", "--study", "s", "--runs-dir", str(study), "--x", "steps"]) == 2
-    assert "x=steps: only for plot and aggregate" in capsys.readouterr().err
+
+
+def test_arms_are_compared_over_steps(study, capsys):
+    """By hand: (0.25, 0.75, 1) at steps 0, 1, 2 has a mean of 0.6875, and (0, 0.5) one of 0.25."""
+    loaded = load(study / "s", run_folders(study / "s"))
+    result = compare(choose(loaded, View(("pods", "grpo"), x="steps")))
+    assert result.arms.mean_accuracy.tolist() == [0.6875, 0.25]
+    peak = result.speedups.query("kind == 'peak'").iloc[0]  # 99 % of 0.5
+    assert [peak.steps, peak.baseline_steps] == pytest.approx([0.49, 1.98])
+    assert main(["compare", "--study", "s", "--runs-dir", str(study), "--x", "steps"]) == 0
+    shown = capsys.readouterr().out
+    assert "accuracy in percent from 0 steps to 2 steps: mean" in shown
+    assert "median steps to a target" in shown
 
 
 def test_the_training_reward_is_the_mean_of_the_steps_since_the_last_evaluation(study):

@@ -48,7 +48,7 @@ class RunCurve:
 
 @dataclass(frozen=True)
 class Window:
-    """Training seconds that the records of all compared runs cover."""
+    """Training seconds, or amounts of the chosen x, that the records of all compared runs cover."""
 
     start: float
     end: float
@@ -90,8 +90,8 @@ def window(curves: Iterable[RunCurve], until: float = math.inf) -> Window:
         raise ValueError(f"until={until:g}: must be after the first evaluations, at {start:g}")
     if start > end:
         raise ValueError(
-            f"the runs share no training time: one ends at {end:g} s, the first evaluation of "
-            f"another one is at {start:g} s"
+            f"the runs share no training time: one ends at {end:g}, the first evaluation of "
+            f"another one is at {start:g}"
         )
     return Window(float(start), float(end))
 

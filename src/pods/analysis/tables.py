@@ -169,8 +169,16 @@ def end_column(x: str) -> str:
 
 def end_text(table: pd.DataFrame, x: str) -> str:
     """Show the end of what all complete runs share: 6 h 00 min, or 4,800 rollouts."""
-    end = float(table[end_column(x)].max())
-    return clock_text(end) if x == "train_seconds" else f"{end:,.0f} {x.replace('_', ' ')}"
+    return amount(float(table[end_column(x)].max()), x)
+
+
+def amount(value: float, x: str) -> str:
+    """Show an amount of what curves are drawn over.
+
+    >>> amount(2.5, "train_seconds"), amount(4800.0, "generated_tokens")
+    ('2.5 s', '4,800 generated tokens')
+    """
+    return clock_text(value) if x == "train_seconds" else f"{value:,.0f} {x.replace('_', ' ')}"
 
 
 def clock_text(seconds: float) -> str:

@@ -3,12 +3,13 @@
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from pods.analysis.comparison.contrasts import resolve
+from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
 
 SHARES = ("accuracy", "lenient", "format", "both")
@@ -71,7 +72,8 @@ def choose(study: Study, view: View) -> Study:
     """
     if view == View():
         return study  # in its own order, so that default tables keep their bytes
-    names = [resolve(study, word) for word in view.arms] or list(study.runs.series.unique())
+    words = _rejoined(view.arms, set(study.runs.series))
+    names = [resolve(study, word) for word in words] or list(study.runs.series.unique())
     if len({*names}) < len(names):
         raise ValueError(f"arms={','.join(view.arms)}: must be different ones, not one arm twice")
     baseline = None if view.baseline is None else resolve(study, view.baseline)
@@ -112,6 +114,20 @@ def choose(study: Study, view: View) -> Study:
         until=until,
         baseline=baseline,
     )
+
+
+def _rejoined(words: Sequence[str], names: Collection[str]) -> Iterator[str]:
+    """Put names of curves together again that were split where they have a comma.
+
+    >>> list(_rejoined(["grpo", "pods 4->2", "seed=1"], {"pods 4→2, seed=1", "grpo 2→2"}))
+    ['grpo', 'pods 4→2, seed=1']
+    """
+    rest = list(words)
+    while rest:
+        joined = [SEPARATOR.join(rest[:k]).replace("->", "→") for k in range(len(rest), 1, -1)]
+        name = next((name for name in joined if name in names), rest[0])
+        yield name
+        del rest[: len(name.split(SEPARATOR))]
 
 
 def _over(x: str, rows: pd.DataFrame, steps: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -168,7 +168,7 @@ def _view_options() -> argparse.ArgumentParser:
     )
     view.add_argument(
         "--x",
-        help="draw over train_seconds, steps, rollouts, generated_tokens or trained_tokens",
+        help="measure over train_seconds, steps, rollouts, generated_tokens or trained_tokens",
     )
     view.add_argument("--until", type=float, metavar="END", help="end of the window, in units of x")
     view.add_argument("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")

@@ -73,8 +73,6 @@ def compare(options: Namespace) -> int:
 
     folder, runs = study_of(options)
     view = view_of(options)
-    if view.x != "train_seconds":
-        raise ValueError(f"x={view.x}: only for plot and aggregate; compare measures train_seconds")
     if view.metric in METRICS and view.metric not in SHARES:
         raise ValueError(f"metric={view.metric}: must be a share here: {', '.join(SHARES)}")
     if options.arms and (view.arms or view.baseline):

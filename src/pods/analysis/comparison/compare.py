@@ -37,7 +37,7 @@ class Comparison:
 
     study: Study
     window: Window
-    """The training time in which outcomes are measured."""
+    """The training time, or span of the chosen x, in which outcomes are measured."""
     arms: pd.DataFrame
     """One row per arm: series, n, left_out, and mean, stderr, 95 % t interval and interquartile
     mean of each outcome over its runs; plain_mean: the mean of the evaluations after time 0."""
@@ -45,7 +45,7 @@ class Comparison:
     """One row per (contrast, outcome), see `_tests`; p_holm and exact_p_holm are adjusted within
     the outcome."""
     speedups: pd.DataFrame
-    """One row per (contrast, target), see `speedup.speedups`."""
+    """One row per (contrast, target), see `speedup.speedups`; its seconds are named as `unit`."""
     questions: pd.DataFrame
     """One row per contrast, see `question_differences`."""
     left_out: list[str]
@@ -56,6 +56,11 @@ class Comparison:
     """Number of bootstrap resamples."""
     seed: int
     """Seed of the resampling."""
+
+    @property
+    def unit(self) -> str:
+        """What the window and the way to a target are measured in: seconds, or the chosen x."""
+        return _unit(self.study)
 
 
 def compare(
@@ -101,13 +106,19 @@ def compare(
         window=span,
         arms=_arm_table(study, curves, span),
         contrasts=_adjusted(pd.DataFrame(tests)),
-        speedups=pd.DataFrame(speed),
+        speedups=pd.DataFrame(speed).rename(
+            columns={"seconds": _unit(study), "baseline_seconds": f"baseline_{_unit(study)}"}
+        ),
         questions=pd.DataFrame(questions),
         left_out=left_out,
         given_targets=targets is not None,
         draws=draws,
         seed=seed,
     )
+
+
+def _unit(study: Study) -> str:
+    return "seconds" if study.x == "train_seconds" else study.x
 
 
 def _tests(

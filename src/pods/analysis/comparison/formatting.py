@@ -9,7 +9,7 @@ from pods.analysis.comparison.compare import Comparison
 from pods.analysis.comparison.verdicts import caveats, verdicts
 from pods.analysis.outcomes import MEASURES, OUTCOMES
 from pods.analysis.statistics import ALPHA, MOST_RUNS
-from pods.analysis.tables import clock_text
+from pods.analysis.tables import amount
 
 TABLES = ("arms", "contrasts", "speedups", "questions")
 PERCENT = ["estimate", "low", "high", "bootstrap_low", "bootstrap_high", "detectable"]
@@ -18,7 +18,7 @@ DETAILS = [
     *("bootstrap_low", "bootstrap_high", "higher", "exact_p", "exact_p_holm"),
     *("detectable", "runs_needed"),
 ]
-SHORT = {"baseline_seconds": "baseline", "baseline_reached": "reached", "steps_ratio": "in steps"}
+SHORT = {"baseline_reached": "reached", "steps_ratio": "in steps"}
 SHOWN_TARGETS = 3
 
 
@@ -34,14 +34,14 @@ def csv_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return all tables with their settings; NaN becomes null, and infinity a word."""
-    study = comparison.study
+    study, unit = comparison.study, comparison.unit
     return {
         "study": study.name,
         "budget": study.budget,
         "machines": study.machines,
         "settings": {
             "alpha": ALPHA,
-            "window_seconds": [comparison.window.start, comparison.window.end],
+            f"window_{unit}": [comparison.window.start, comparison.window.end],
             "primary_outcome": next(iter(OUTCOMES)),
             "bootstrap_draws": comparison.draws,
             "bootstrap_seed": comparison.seed,
@@ -50,7 +50,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         },
         **{
             name: [
-                {key: _value(key, value) for key, value in row.items()}
+                {key: _value(key, value, unit) for key, value in row.items()}
                 for row in getattr(comparison, name).to_dict("records")
             ]
             for name in TABLES
@@ -64,7 +64,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _value(key: Any, value: Any) -> Any:
+def _value(key: Any, value: Any, unit: str) -> Any:
     plain = value.item() if isinstance(value, np.generic) else value
     if not isinstance(plain, float) or np.isfinite(plain):
         return plain
@@ -72,7 +72,7 @@ def _value(key: Any, value: Any) -> Any:
         return None
     if key == "runs_needed":
         return f"more than {MOST_RUNS}"
-    return "not reached" if str(key).endswith("seconds") else "infinite"
+    return "not reached" if key in (unit, f"baseline_{unit}") else "infinite"
 
 
 def format_comparison(comparison: Comparison, verbose: bool = False) -> str:
@@ -90,12 +90,13 @@ def format_tables(comparison: Comparison, verbose: bool = False) -> str:
         verbose: add bootstrap, exact tests, power, questions and the PODS authors' speed-up.
     """
     study, span = comparison.study, comparison.window
+    measured_in = " of training clock" if study.x == "train_seconds" else ""
     tests = _named(comparison.contrasts, PERCENT)
     tables = {
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
         f"{MEASURES[study.metric]} in percent "
-        f"from {clock_text(span.start)} to {clock_text(span.end)} of training clock: mean over "
-        "runs, stderr, 95 % t interval, interquartile mean": _arms(comparison.arms),
+        f"from {amount(span.start, study.x)} to {amount(span.end, study.x)}{measured_in}: mean "
+        "over runs, stderr, 95 % t interval, interquartile mean": _arms(comparison.arms),
         "differences in points: estimate, 95 % t interval, p of the t test (paired over seeds, or "
         "Welch's)": tests[["design", "n", "baseline_n", "estimate", "low", "high", "p", "p_holm"]],
     }
@@ -107,9 +108,9 @@ def format_tables(comparison: Comparison, verbose: bool = False) -> str:
         ] = tests[DETAILS]
     if len(comparison.speedups):
         tables[
-            "median seconds to a target (inf: missed by half of the runs), runs that reach it, how "
-            "many times as fast;\nbound: what is certain of the ratio; peak: 99 % of the "
-            "baseline's peak"
+            f"median {comparison.unit.replace('_', ' ')} to a target (inf: missed by half of the "
+            "runs), runs that reach it, how many times as fast;\nbound: what is certain of the "
+            "ratio; peak: 99 % of the baseline's peak"
         ] = _speedups(comparison, verbose)
     if verbose and len(comparison.questions):
         tables[
@@ -157,4 +158,5 @@ def _speedups(comparison: Comparison, verbose: bool) -> pd.DataFrame:
     kinds = table.kind.map({"fixed": "", "peak": " (peak)"}).fillna(" (authors' rule)")
     table = table.assign(target=(100 * table.target).map("{:.4g} %".format) + kinds)
     named = _named(table if verbose else table[fixed | peak], [])
-    return named.drop(columns=["kind", "n", "baseline_n"]).rename(columns=SHORT)
+    short = {f"baseline_{comparison.unit}": "baseline", **SHORT}
+    return named.drop(columns=["kind", "n", "baseline_n"]).rename(columns=short)

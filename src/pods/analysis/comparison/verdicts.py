@@ -13,7 +13,7 @@ import pandas as pd
 from pods.analysis.comparison.compare import Comparison
 from pods.analysis.outcomes import MEASURES, run_curves, title_of
 from pods.analysis.statistics import ALPHA
-from pods.analysis.tables import clock_text
+from pods.analysis.tables import amount
 
 FEW_RUNS = 5
 NEAR = 0.2  # of the window: an evaluation no farther from its end can stand for the end
@@ -77,7 +77,8 @@ def caveats(comparison: Comparison) -> Iterator[str]:
     if len(tests) > tests.outcome.nunique():
         yield "Intervals are not adjusted for the number of contrasts or targets; p values are."
     if span.start > 0:
-        yield f"Time before {clock_text(span.start)} is left out: a run has no evaluation there."
+        start = amount(span.start, study.x)
+        yield f"What is before {start} is left out: a run has no evaluation there."
     for title, lines in {
         "Left out": comparison.left_out,
         "Missing": study.missing,
@@ -108,7 +109,7 @@ def _exact_tests(tests: pd.DataFrame, metric: str) -> Iterator[str]:
 
 def _end_of_records(comparison: Comparison) -> Iterator[str]:
     """Say where the window does not end with evaluations, or long before the longest record."""
-    span = comparison.window
+    span, x = comparison.window, comparison.study.x
     arms = [run_curves(comparison.study, series) for series in comparison.arms.series]
     near = NEAR * (span.end - span.start)
     far = [[c for c in arm if np.abs(c.seconds - span.end).min() > near] for arm in arms]
@@ -119,13 +120,13 @@ def _end_of_records(comparison: Comparison) -> Iterator[str]:
             gaps.append(float(curve.seconds[right] - curve.seconds[right - 1]))
         yield (
             f"Runs of {', '.join(curves[0].series for curves in far if curves)} have no evaluation "
-            f"within {clock_text(near)} of the end, {clock_text(span.end)}: the "
+            f"within {amount(near, x)} of the end, {amount(span.end, x)}: the "
             f"{MEASURES[comparison.study.metric]} there is interpolated "
-            f"between evaluations up to {clock_text(max(gaps))} apart."
+            f"between evaluations up to {amount(max(gaps), x)} apart."
         )
     last = max((curve for arm in arms for curve in arm), key=lambda curve: curve.seconds[-1])
     if span.end - span.start < RECORD * (last.seconds[-1] - span.start):
         yield (
-            f"Runs end at unequal times: the first at {clock_text(span.end)}, where the window "
-            f"ends, the last ({last.series}) at {clock_text(float(last.seconds[-1]))}."
+            f"Runs end at unequal times: the first at {amount(span.end, x)}, where the window "
+            f"ends, the last ({last.series}) at {amount(float(last.seconds[-1]), x)}."
         )
