@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from compose import composed
 from studies import A, B, draw_in_one_format, write_run
 
@@ -15,7 +16,7 @@ from pods.analysis import figures, plots
 from pods.analysis.curves import _step_means, curves, on_grid
 from pods.analysis.draw import draw
 from pods.analysis.run_reader import open_run
-from pods.analysis.series_names import ARM_KEYS, _implied, resolved, series_names
+from pods.analysis.series_names import ARM_KEYS, LABEL_KEYS, _implied, resolved, series_names
 from pods.analysis.study import IncompleteStudy, load
 from pods.analysis.tables import SHOWN, readable, tables
 from pods.cli.main import main
@@ -132,6 +133,9 @@ def test_an_arms_label_implies_what_hydra_composes(arm):
         group, name = key.split(".")
         assert values[group][name] == resolved(value, {"nm.m": values["nm"]["m"]})
     assert set(_implied(arm)) == set(ARM_KEYS)
+    groups = yaml.safe_load((CONF / f"arm/{arm}.yaml").read_text()).items()
+    own = {f"{group}.{name}" for group, keys in groups if isinstance(keys, dict) for name in keys}
+    assert own <= {*ARM_KEYS, *LABEL_KEYS}
 
 
 def test_a_seed_that_one_series_lacks_is_missing(tmp_path):
