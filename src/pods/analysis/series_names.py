@@ -16,7 +16,7 @@ ARM_KEYS = (
     *("advantage.baseline", "advantage.scale"),
     *("group_filter.adaptive", "group_filter.metric", "group_filter.name"),
     *("nm.groups", "nm.round", "prompts.selector", "update.aggregation"),
-    *("update.logprob_temperature", "update.warmup_from_zero"),
+    *("update.logprob_temperature", "update.optimizer", "update.warmup_from_zero"),
 )
 """Keys that an arm may set. The arm's label implies them where they are as in the arm's file."""
 SYSTEM = "system message"  # of the identity: the hash of task.system
