@@ -498,6 +498,16 @@ def test_an_unknown_set_or_absent_data_are_one_line(copies, words, line, capsys)
     assert (shown.out, shown.err) == ("", f"error: {line.replace('SETS', str(sets))}\n")
 
 
+def test_an_evaluation_that_cannot_start_is_refused_before_its_job(copies, monkeypatch, capsys):
+    _, bare, sets = copies
+    verb = ["evaluate", "--runs-dir", str(bare.folder.parents[3]), "--on"]
+    assert main([*verb, "gsm8k"]) == 2
+    assert "evaluation.sets=['gsm8k']: model=tiny knows only chainsum" in capsys.readouterr().err
+    monkeypatch.setattr("pods.config.checks.find_spec", lambda _: None)
+    assert main([*verb, "amc23", "--sets-path", str(sets)]) == 2
+    assert "evaluation.sets=amc23: math-verify is not installed" in capsys.readouterr().err
+
+
 def test_other_questions_of_the_same_name_are_refused(copies, tmp_path, capsys):
     _, bare, sets = copies
     assert on(bare, sets, Point(0, "gsm8k")) == job.DONE

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pods.config.checks import ON_THE_HUB, missing_sets
+from pods.config.checks import ON_THE_HUB, missing_packages, missing_sets, set_checks
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.launch.backend import Job, Outcome
@@ -68,8 +68,7 @@ def evaluate_missing(
         if (points := _missing(run, runs))
     ]
     for job in todo:
-        for absent in missing_sets(job.config.evaluation, "--sets-path"):
-            raise absent
+        _refuse_what_cannot_start(job.config)
     if not todo:
         readable = " that could be read" if FAILED in codes else ""
         count = sum(len(run.questions) for run in runs)
@@ -82,6 +81,15 @@ def evaluate_missing(
             codes.append(AGAIN)
             break
     return FAILED if FAILED in codes else max(codes)
+
+
+def _refuse_what_cannot_start(config: Config) -> None:
+    """Raise a ConfigError if test sets or packages are missing, or the model cannot read them."""
+    for key, holds, allowed in set_checks(config):
+        if not holds:
+            raise ConfigError(key, config.evaluation.sets, allowed)
+    for absent in (*missing_sets(config.evaluation, "--sets-path"), *missing_packages(config)):
+        raise absent
 
 
 def _config(config: Config, points: Sequence[Point], sets_path: str | None) -> Config:

@@ -55,7 +55,7 @@ def validate(values: Mapping[str, Any]) -> Config:
     if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
         config.nm.round = None
-    checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, _set_checks]
+    checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, set_checks]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
     checks += [_chainsum_checks if config.task.name == "chainsum" else _dataset_checks]
     for key, holds, allowed in chain.from_iterable(check(config) for check in checks):
@@ -89,9 +89,15 @@ def missing_inputs(config: Config) -> list[ConfigError]:
         missing.append(
             ConfigError("model.path", model.path, "must be a folder with config.json and weights")
         )
+    missing += [*missing_sets(config.evaluation, "evaluation.sets_path")]
+    return missing + missing_packages(config)
+
+
+def missing_packages(config: Config) -> list[ConfigError]:
+    """List the optional packages that the config needs and this environment lacks."""
+    task, missing = config.task, []
     sets = [("task.name", task.name), ("task.test_set", task.evaluated_on())]
     sets += [("evaluation.sets", name) for name in config.evaluation.sets]
-    missing += [*missing_sets(config.evaluation, "evaluation.sets_path")]
     graded_as_math = [(key, name) for key, name in sets if name in GRADED_AS_MATH]
     if task.grader == "latex":
         graded_as_math.append(("task.grader", "latex"))
@@ -254,9 +260,9 @@ def _update_checks(config: Config) -> Iterator[Check]:
     groups = config.prompts_per_step * config.nm.groups
     most = f"must be at most prompts_per_step * nm.groups = {groups}: groups stay whole"
     yield "update.minibatches", update.minibatches <= groups, most
-    comparable = update.logprob_temperature == "sampling" or config.sampling.temperature == 1
+    comparable = config.scores_what_is_sampled() or update.importance == "off"
     off = "must be off where update.logprob_temperature=one: it compares two temperatures"
-    yield "update.importance", comparable or update.importance == "off", off
+    yield "update.importance", comparable, off
 
 
 def _vllm_checks(config: Config) -> Iterator[Check]:
@@ -275,7 +281,8 @@ def _vllm_checks(config: Config) -> Iterator[Check]:
         yield "engine.batch_invariant", variable, "must be false where hardware.device=cpu"
 
 
-def _set_checks(config: Config) -> Iterator[Check]:
+def set_checks(config: Config) -> Iterator[Check]:
+    """Yield what holds of the further test sets."""
     evaluation, model = config.evaluation, config.model
     names = f"must be some of {', '.join(ON_THE_HUB)}, each once"
     once = len(set(evaluation.sets)) == len(evaluation.sets)
