@@ -68,7 +68,8 @@ def load_further(
     evaluation, made = config.evaluation, dict[str, Task]()
     trained = [problem.messages[-1]["content"] for problem in task.train]
     head = task.test[0].messages[:-1]  # the wording of the task: the same for all its problems
-    maths = None
+    own = {config.task.name: task.train_grader, config.task.evaluated_on(): task.test_grader}
+    maths = next((of for name, of in own.items() if name not in ("gsm8k", "chainsum")), None)
     for name in evaluation.sets:
         key = f"evaluation.sets_path={evaluation.sets_path or 'null'}"
         split = read_set(evaluation.set_file(name), TEST_SETS[name], key, trained)
@@ -81,7 +82,7 @@ def load_further(
             for row in split.rows
         )
         if name == "gsm8k":
-            grader = number_grader(config.task)
+            grader = number_grader(config.task, check)
         else:
             grader = maths = maths or math_grader(config.task, check)  # they share the workers
         made[name] = replace(task, test=problems, test_grader=grader, dropped=split.malformed)
