@@ -331,6 +331,13 @@ class Config:
         has_own_weights = self.engine.name == "vllm" or self.sharded()
         return self.engine.dtype if has_own_weights else self.model.dtype
 
+    def scores_what_is_sampled(self) -> bool:
+        """Return whether the trainer's log-probs are of the distribution that the engine samples.
+
+        They are not where only the engine divides the logits by the temperature.
+        """
+        return self.update.logprob_temperature == "sampling" or self.sampling.temperature == 1
+
     def sharded(self) -> bool:
         """Tell whether the run shards its weights, on any number of processes."""
         return self.hardware.shard and self.model.tuning == "full"

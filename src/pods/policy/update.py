@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pods.config.schema import Config
 from pods.method.grpo import Loss, importance_weights, policy_loss, token_weights
 from pods.policy.fsdp import full_tensor, is_sharded
 from pods.policy.optimizer import learning_rate, rolled_back_on_error, trained_weights
@@ -225,14 +224,9 @@ def _batch_loss(
         entropy=entropy,
     )
     gap = (old - engine).abs()
-    if not _same_distribution(context.config):
+    if not context.config.scores_what_is_sampled():
         gap = torch.full_like(gap, torch.nan)
     # float64, so that means over tokens are the same whatever the micro-batches
     return loss, torch.stack(
         [gap, importance.weights, importance.cut, entropy.detach()]
     ).double().cpu()
-
-
-def _same_distribution(config: Config) -> bool:
-    """Return whether the trainer's log-probs are of the distribution that the engine samples."""
-    return config.update.logprob_temperature == "sampling" or config.sampling.temperature == 1

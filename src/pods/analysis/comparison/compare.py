@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis import outcomes
-from pods.analysis.comparison.contrasts import Contrast, choose, contrast_of
+from pods.analysis.comparison.contrasts import Contrast, choose_contrasts, contrast_of
 from pods.analysis.comparison.speedup import default_targets, measured_targets, speedups
 from pods.analysis.outcomes import OUTCOMES, ROUNDING, RunCurve, Window
 from pods.analysis.resampling import (
@@ -74,18 +74,19 @@ def compare(
 
     Args:
         study: a loaded study.
-        arms: labels of arms, rules, or names of curves ("pods", "pods 64->16"); see `choose`.
+        arms: labels of arms, rules, or names of curves ("pods", "pods 64->16"); see
+            `choose_contrasts`.
         targets: accuracies to time; default: those of `default_targets` that are measured.
         draws: number of bootstrap resamples.
         seed: of the bootstrap; the draws of a contrast do not depend on other contrasts.
 
     Raises:
-        ValueError: see `choose`; or a target is no accuracy.
+        ValueError: see `choose_contrasts`; or a target is no accuracy.
     """
     for target in targets or ():
         if not 0 < target <= 1:
             raise ValueError(f"target={target:g}: must be an accuracy above 0 and at most 1")
-    curves, pairs, left_out = choose(study, arms or ())
+    curves, pairs, left_out = choose_contrasts(study, arms or ())
     span = outcomes.window((curve for arm in curves.values() for curve in arm), study.until)
     levels = default_targets(curves.values(), span) if targets is None else sorted({*targets})
     tests, speed, questions = [], [], []

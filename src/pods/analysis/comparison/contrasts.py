@@ -56,7 +56,7 @@ def default_baseline(study: Study) -> str | None:
     return None
 
 
-def choose(
+def choose_contrasts(
     study: Study, words: Sequence[str]
 ) -> tuple[dict[str, list[RunCurve]], list[tuple[str, str]], list[str]]:
     """Choose the arms, and the pairs of them that are compared.
