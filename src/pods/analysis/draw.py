@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pods.analysis.curves import run_counts
 from pods.analysis.study import Study, load
 from pods.analysis.tables import Tables, readable, tables, write
 from pods.analysis.view import View, choose
 from pods.runs.files import drop_temporaries
+
+if TYPE_CHECKING:
+    from pods.analysis.look import Look
 
 DEFAULT = View()
 
@@ -62,6 +66,7 @@ def draw(
     overlay: tuple[Path, Sequence[Path]] | None = None,
     details: bool = False,
     view: View = DEFAULT,
+    styled: tuple["Look", Path | None] | None = None,
 ) -> Iterator[str]:
     """Write the tables and the figures that the study supports; yield lines for the user.
 
@@ -73,12 +78,24 @@ def draw(
         overlay: folder and runs of a study whose accuracy is drawn over this one's.
         details: also draw the phases of a step and the other metrics.
         view: arms, metric, x, window and baseline; an overlay has no choice.
+        styled: draw only the accuracy, with this look, into this file; without a file it goes
+            beside the study's figures as `styled`, in all formats.
     """
     study, its_tables = aggregate(folder, runs, allow_missing, allow_mixed, view)
     over = None if overlay is None else load(*overlay, allow_missing, allow_mixed)
     from pods.analysis import figures  # matplotlib is not needed for the tables
 
     yield from summary_lines(study, its_tables)
+    if styled is not None:
+        look, out = styled
+        stem = figures_folder(folder, view) / "styled"
+        paths = (
+            [stem.with_suffix(end) for end in (".pdf", ".png", ".svg")] if out is None else [out]
+        )
+        drawing = figures.accuracy(study, its_tables, look)
+        figures.write_styled(drawing, study, paths, look)
+        yield f"figure: {', '.join(map(str, paths))} (JSON beside it)\ncaption: {drawing.caption}"
+        return
     chosen = [one for one in figures.drawings(study, its_tables) if details or not one.detail]
     if over is not None:
         from pods.analysis.overlay import overlaid

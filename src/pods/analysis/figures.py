@@ -1,7 +1,7 @@
 """The figures that a study supports: accuracy against time, phases of a step, n, m and rules."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,14 @@ from matplotlib.figure import Figure
 from pods.analysis import plots
 from pods.analysis.curves import STEP_METRICS, phase_columns
 from pods.analysis.differences import differences
+from pods.analysis.look import DEFAULT, Look
 from pods.analysis.outcomes import MEASURES
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
 from pods.analysis.tables import Tables, end_text
-from pods.analysis.view import SHARES
 from pods.runs.attempts import command
 from pods.runs.files import replace
 
-LEGEND = "mean over n runs ± 1 stderr; thin: single runs"
 CROWDED = 6  # more series than this have their legend below the curves
 SCALING = 3  # values of n or m that a scaling figure needs
 
@@ -48,21 +47,8 @@ class Drawing:
 
 def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
     """Yield every figure for which the study has the runs."""
-    curve, evaluations = tables.curves, study.evaluations
-    about = f"{study.budget} per run; mean over runs ± 1 standard error, thin lines: single runs"
-    accuracy = curve[curve.metric == "accuracy"]
-    to_baseline = differences(study)
-    below = "" if to_baseline.empty else "; below, differences to the baseline, 95 % t interval"
-    over = plots.X_LABELS.get(study.x, "training time")
-    label = MEASURES[study.metric]
-    yield Drawing(
-        f"accuracy_vs_{'time' if study.x == 'train_seconds' else study.x}",
-        f"{label[0].upper()}{label[1:]} against {over}, and the time of a step. {about}{below}.",
-        partial(_accuracy, study, accuracy, tables.summary, to_baseline),
-        accuracy,
-        evaluations,
-        differences=to_baseline,
-    )
+    curve, evaluations, about = tables.curves, study.evaluations, _about(study)
+    yield accuracy(study, tables)
     phases = phase_columns(tables.summary)
     yield Drawing(
         "seconds_per_step",
@@ -106,17 +92,35 @@ def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
 def write(drawing: Drawing, study: Study, folder: Path) -> Path:
     """Write a figure as PNG, PDF and SVG, its data as CSV, and its origin as JSON."""
     stem = folder / drawing.name
-    plots.save(drawing.draw(), stem)
+    plots.save(drawing.draw(), [stem.with_suffix(suffix) for suffix in plots.METADATA])
     tables = {".csv": drawing.table, ".runs.csv": drawing.runs}
     if len(drawing.differences):
         tables[".differences.csv"] = drawing.differences
     for suffix, table in tables.items():
         replace(folder / f"{drawing.name}{suffix}", table.to_csv(index=False, float_format="%.6g"))
+    _write_origin(drawing, study, stem.with_suffix(".json"))
+    return stem.with_suffix(".png")
+
+
+def write_styled(drawing: Drawing, study: Study, paths: Sequence[Path], look: Look) -> None:
+    """Write a figure that looks as chosen to some files, and its origin as JSON beside the first.
+
+    Raises:
+        ValueError: a file's format is unknown, or the style file cannot be read.
+    """
+    for path in paths:
+        if path.suffix not in plots.METADATA:
+            raise ValueError(f"out={path}: must end in {', '.join(plots.METADATA)}")
+    with look.styled():
+        plots.save(drawing.draw(), paths)
+    _write_origin(drawing, study, paths[0].with_suffix(".json"))
+
+
+def _write_origin(drawing: Drawing, study: Study, path: Path) -> None:
     about = {"figure": drawing.name, "caption": drawing.caption, **provenance(study)}
     if drawing.over is not None:
         about["overlay"] = provenance(drawing.over)
-    replace(stem.with_suffix(".json"), json.dumps(about, indent=1, ensure_ascii=False))
-    return stem.with_suffix(".png")
+    replace(path, json.dumps(about, indent=1, ensure_ascii=False))
 
 
 def provenance(study: Study) -> dict[str, Any]:
@@ -142,34 +146,92 @@ def title(study: Study) -> str:
     return SEPARATOR.join([f"{study.name}: {study.budget} per run", *marks])
 
 
+def accuracy(study: Study, tables: Tables, look: Look = DEFAULT) -> Drawing:
+    """Make the figure of accuracy against time (or the chosen metric and x)."""
+    curve = tables.curves[tables.curves.metric == "accuracy"]
+    to_baseline = differences(study)
+    if look.panel == "differences" and to_baseline.empty:
+        raise ValueError("panel=differences: needs a baseline and two arms of two runs or more")
+    return Drawing(
+        f"accuracy_vs_{'time' if study.x == 'train_seconds' else study.x}",
+        _caption(study, look, len(to_baseline) > 0),
+        partial(_accuracy, study, curve, tables.summary, to_baseline, look),
+        curve,
+        study.evaluations,
+        differences=to_baseline,
+    )
+
+
+def _caption(study: Study, look: Look, to_baseline: bool) -> str:
+    """Describe the panels of the figure of the accuracy, and its runs."""
+    over, label = plots.X_LABELS.get(study.x, "training time"), MEASURES[study.metric]
+    above = "differences to the baseline, 95 % t interval"
+    if look.panel == "differences":
+        return f"{label[0].upper()}{label[1:]} against {over}: {above}. {study.budget} per run."
+    if look.panel == "time":
+        return f"Time of a step, mean over all steps. {study.budget} per run."
+    where = f" Measured on {', '.join(study.machines)}." if look.small else ""
+    if look.panel == "accuracy":
+        return f"{label[0].upper()}{label[1:]} against {over}. {_about(study, look)}.{where}"
+    below = f"; below, {above}" if to_baseline else ""
+    return (
+        f"{label[0].upper()}{label[1:]} against {over}, and the time of a step. "
+        f"{_about(study, look)}{below}."
+    )
+
+
+def _about(study: Study, look: Look = DEFAULT) -> str:
+    return f"{study.budget} per run; mean over runs{look.error}, thin lines: single runs"
+
+
 def _accuracy(
-    study: Study, curve: pd.DataFrame, summary: pd.DataFrame, to_baseline: pd.DataFrame
+    study: Study, curve: pd.DataFrame, summary: pd.DataFrame, to_baseline: pd.DataFrame, look: Look
 ) -> Figure:
-    crowded, more = len(summary) > CROWDED, len(to_baseline) > 0
-    height = (5.2 if crowded else 4.2) + (1.8 if more else 0.0)
-    figure, (left, right) = plots.panels(2, 11, height, widths=(1.7, 1))
+    every = look.panel == "all"
+    crowded, more = len(summary) > CROWDED, every and len(to_baseline) > 0
+    height = ((5.2 if crowded else 4.2) + (1.8 if more else 0.0)) if every else 0.68 * look.inches
+    size = None if look.style else look.size
+    figure, [left, *rest] = plots.panels(
+        1 + every, look.inches, height, (1.7, 1) if every else None, size
+    )
     end = float(curve[study.x].max())
     unit = plots.x_unit(study, end)
-    plots.against_time(left, curve, study, unit)
-    plots.cut_fallen(left, curve, study)
     lowest = plots.below(left, 0.35) if more else left
-    if more:
+    if look.panel in ("all", "accuracy"):
+        _curves(left, study, curve, unit, look)
+        if crowded:
+            _legend_below(figure, left, look)
+        else:
+            left.legend(title=None if look.small else look.legend, loc="lower right")
+    if more or look.panel == "differences":
         order, cut = list(curve.series.unique()), plots.fallen(curve)
-        x = (to_baseline[study.x] / unit).to_numpy()
-        plots.differences(lowest, to_baseline, x, order, cut, study.metric in SHARES)
-    plots.x_axis(lowest, study, end)
-    rows = study.evaluations
-    passes = f"mean of {rows.repeats.max()} passes over {rows.questions.max()} questions"
-    if study.metric == "reward":
-        passes = "mean since the last evaluation"
-    left.set_ylabel(f"{plots.LABELS[study.metric]} ({passes})")
-    if crowded:
-        _legend_below(figure, left)
+        plots.differences(lowest, to_baseline, study, unit, order, cut)
+        if not every:
+            lowest.legend(loc="best")
+    if look.panel == "time":
+        plots.seconds_per_step(left, summary)
     else:
-        left.legend(title=LEGEND, loc="lower right")
-    plots.seconds_per_step(right, summary)
-    figure.suptitle(title(study))
+        plots.x_axis(lowest, study, end, look.small)
+        if look.xlim is not None:
+            lowest.set_xlim(look.xlim)
+    if every:
+        plots.seconds_per_step(rest[0], summary)
+    figure.suptitle(title(study) if look.title is None else look.title)
     return figure
+
+
+def _curves(axes: Axes, study: Study, curve: pd.DataFrame, unit: float, look: Look) -> None:
+    """Draw the curves of the accuracy with their axis."""
+    plots.against_time(axes, curve, study, unit, band=look.band)
+    if look.ylim is None:
+        plots.cut_fallen(axes, curve, study)
+    else:
+        axes.set_ylim(look.ylim)
+    rows = study.evaluations
+    passes = f" (mean of {rows.repeats.max()} passes over {rows.questions.max()} questions)"
+    if study.metric == "reward":
+        passes = " (mean since the last evaluation)"
+    axes.set_ylabel(f"{plots.LABELS[study.metric]}{'' if look.small else passes}")
 
 
 def _phases(study: Study, summary: pd.DataFrame) -> Figure:
@@ -192,10 +254,13 @@ def _metrics(study: Study, curve: pd.DataFrame) -> Figure:
     return figure
 
 
-def _legend_below(figure: Figure, axes: Axes) -> None:
+def _legend_below(figure: Figure, axes: Axes, look: Look = DEFAULT) -> None:
     """Draw one legend for all panels, where it covers no curve."""
     figure.legend(
-        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, title=LEGEND
+        *axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=max(1, int(look.inches / 2.75)),
+        title=None if look.small else look.legend,
     )
 
 

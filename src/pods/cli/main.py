@@ -124,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also draw format, length, reward, phases and the authors' grader",
     )
+    _add_look(plot)
     _add_compare(
         add("compare", parents=[runs_dir, figure, view], help="compare arms statistically")
     )
@@ -172,7 +173,33 @@ def _view_options() -> argparse.ArgumentParser:
     )
     view.add_argument("--until", type=float, metavar="END", help="end of the window, in units of x")
     view.add_argument("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
+    view.add_argument(
+        *("--label", "--labels"),
+        dest="labels",
+        action="append",
+        metavar="ARM=TEXT",
+        help="another name for an arm (may be repeated)",
+    )
     return view
+
+
+def _add_look(plot: argparse.ArgumentParser) -> None:
+    """Declare how one figure is drawn for a paper or a talk; see `pods.analysis.look`."""
+    look = plot.add_argument_group("one figure of the accuracy, as chosen here")
+    look.add_argument(
+        "--paper", action="store_true", help="one column: 3.25 in, 8 pt, the curves alone, no title"
+    )
+    look.add_argument("--panel", help="all, accuracy, differences or time (default: all)")
+    look.add_argument("--width", type=float, metavar="INCHES")
+    look.add_argument("--xlim", metavar="LOW,HIGH", help="ends of the x axis, in its unit")
+    look.add_argument("--ylim", metavar="LOW,HIGH", help="ends of the accuracy's axis")
+    look.add_argument("--band", help="se, t95 or none (default: se)")
+    look.add_argument("--title", help="title of the figure")
+    look.add_argument("--no-title", dest="title", action="store_const", const="")
+    look.add_argument("--style", type=Path, metavar="FILE", help="matplotlib style file")
+    look.add_argument(
+        "--out", type=Path, metavar="FILE", help="file.pdf, .png or .svg (default: styled.* in all)"
+    )
 
 
 def _add_compare(compare: argparse.ArgumentParser) -> None:

@@ -1,5 +1,6 @@
 """The verbs that read a finished study; each imports what it needs."""
 
+import dataclasses
 import json
 import os
 from argparse import Namespace
@@ -12,6 +13,7 @@ from pods.runs.paths import pods_home
 from pods.runs.store import run_folders
 
 if TYPE_CHECKING:
+    from pods.analysis.look import Look
     from pods.analysis.study import Study
     from pods.analysis.tables import Tables
     from pods.analysis.view import View
@@ -58,7 +60,10 @@ def plot(options: Namespace) -> int:
         raise ValueError("--overlay: draws all arms; cannot be combined with a choice of them")
     over = study_of(options, options.overlay) if options.overlay else None
     allowed = (options.allow_missing, options.allow_mixed)
-    for line in draw(*study_of(options), *allowed, over, options.all, view):
+    styled = _styled(options)
+    if styled and (over or options.all):
+        raise ValueError("--overlay and --all: cannot be combined with the look of one figure")
+    for line in draw(*study_of(options), *allowed, over, options.all, view, styled):
         print(line)
     return 0
 
@@ -182,4 +187,31 @@ def view_of(options: Namespace) -> "View":
     arms = () if typed is None else tuple(word.strip() for word in typed.split(","))
     names = ("metric", "x", "until", "baseline")
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
-    return View(arms, **given)
+    pairs = [typed.partition("=") for typed in getattr(options, "labels", None) or ()]
+    if without := [arm for arm, sign, _ in pairs if not sign]:
+        raise ValueError(f"label={without[0]}: must be ARM=TEXT")
+    return View(arms, **given, labels={arm: label for arm, _, label in pairs})
+
+
+def _styled(options: Namespace) -> "tuple[Look, Path | None] | None":
+    """Return the look that was typed and the file for it; None if none was."""
+    names = ("panel", "width", "band", "title", "style")
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    given |= {
+        name: _limits(name, typed)
+        for name in ("xlim", "ylim")
+        if (typed := getattr(options, name)) is not None
+    }
+    if not given and not options.paper and options.out is None:
+        return None
+    from pods.analysis.look import DEFAULT, PAPER
+
+    return dataclasses.replace(PAPER if options.paper else DEFAULT, **given), options.out
+
+
+def _limits(name: str, typed: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, typed.split(","))
+    except ValueError:
+        raise ValueError(f"{name}={typed}: must be LOW,HIGH, two numbers") from None
+    return low, high
