@@ -10,7 +10,10 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-import hydra
+try:
+    import hydra
+except ModuleNotFoundError:
+    sys.exit(f"error: {sys.executable} lacks this project: activate its environment, or install it")
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -75,7 +78,9 @@ def fail(message: str, code: int) -> NoReturn:
 def main() -> None:
     """Run Hydra, and report an error as one line; with --debug, print its traceback first."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
-    sys.argv[:] = [word for word in sys.argv if word != "--debug"]
+    words = [word for word in sys.argv[1:] if word != "--debug"]
+    sweep = [word for word in words if word in ("-m", "--multirun")]  # in any place, as users type
+    sys.argv[1:] = sweep + [word for word in words if word not in sweep]
     prepare_console()
     try:
         train()

@@ -210,6 +210,9 @@ BAD = [
      "max_reward, max_variance, max_variance_aliased, percentile, random"),
     (["experiment=nope"], f"experiment=nope: must be one of {', '.join(PRESETS)}"),
     (["seed=0,1"], "seed=0,1: must be one value; `run.py -m` sweeps over several"),
+    (["learning_rate=1"], "learning_rate=1: no such key; did you mean update.lr?"),
+    (["pods"], "pods: must be KEY=VALUE, in quotes where the shell reads it otherwise"),
+    (["seed=0,y", "-m"], "seed=y: must be an integer >= 0"),
     (["-m", "seed=0,x"], "seed=x: must be an integer >= 0"),
 ]  # fmt: skip
 

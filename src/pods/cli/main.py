@@ -1,4 +1,7 @@
-"""Inspect, evaluate, compare, plan and clean up runs; `python src/run.py` trains them."""
+"""Train, inspect, evaluate, compare, plan and clean up runs.
+
+`pods run` is `python src/run.py`, and `pods sweep` the same with -m.
+"""
 
 import argparse
 import json
@@ -9,12 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pods.cli import fetch, plan
 from pods.cli import study_verbs as verbs
 from pods.config.key import FILE_NAME
 from pods.config.parse import ConfigError
+from pods.config.schema import CONF
 from pods.runs.clean import clean
 from pods.runs.paths import pods_home
 from pods.runs.status import format_statuses, statuses
@@ -25,6 +29,7 @@ from pods.system.errors import BAD_INPUT, explain, print_error
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 RELEASES = ("gsm8k", "math", "llama", "h100s", "a100s")
 MOVED = {"calibrate": "python experiments/benchmarks/calibrate.py"}
+TRAINING: dict[str, list[str]] = {"run": [], "sweep": ["-m"]}
 WATCH_SECONDS = 2.0
 
 
@@ -39,8 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if typed and typed[0] in MOVED:
         print_error(f"`pods {typed[0]}` has moved: run {MOVED[typed[0]]}")
         return BAD_INPUT
+    if typed and typed[0] in TRAINING:
+        _train(typed)
     options = _parser().parse_args([argument for argument in typed if argument != "--debug"])
     try:
+        _take_folder(options)
         _check_names(options)
         return VERBS[options.verb](options)
     except BrokenPipeError:  # `pods status | head`
@@ -51,6 +59,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         return explain(error, "--debug" in typed)
+
+
+def _train(typed: Sequence[str]) -> NoReturn:
+    """Become `run.py`, which stands beside `conf/` in a clone and in an installed package."""
+    file = next(
+        path for path in (CONF.parent / "src/run.py", CONF.parent / "run.py") if path.is_file()
+    )
+    os.execv(sys.executable, [sys.executable, str(file), *TRAINING[typed[0]], *typed[1:]])
+
+
+def _take_folder(options: argparse.Namespace) -> None:
+    """Let a study be named by its folder too, as the shell completes it."""
+    folder = Path(getattr(options, "study", None) or "")
+    if len(folder.parts) > 1 and folder.is_dir():
+        options.runs_dir, options.study = folder.parent, folder.name
 
 
 def _check_names(options: argparse.Namespace) -> None:
@@ -89,6 +112,8 @@ def _parser() -> argparse.ArgumentParser:
     view = _view_options()
     of_study, of_figure = [study, runs_dir], [study, runs_dir, figure]
 
+    add("run", help="train one run, or a study with experiment=NAME; takes KEY=VALUE")
+    add("sweep", help="train several runs: nm.m=4,8 'seed=range(8)'")
     status = add("status", parents=of_study, help="show one line per run")
     status.add_argument("--json", action="store_true", help="print JSON instead of a table")
     status.add_argument("--watch", action="store_true", help="refresh until no run is running")

@@ -31,7 +31,8 @@ def study_of(options: Namespace, name: str | None = None) -> tuple[Path, list[Pa
     if not runs and not imported(folder):
         folders = options.runs_dir.iterdir() if options.runs_dir.is_dir() else []
         names = ", ".join(sorted(p.name for p in folders if run_folders(p) or imported(p)))
-        raise ValueError(f"study={name}: no runs in {folder}; studies there: {names or 'none'}")
+        where = folder if folder.is_absolute() else f"{folder} of {Path.cwd()}"
+        raise ValueError(f"study={name}: no runs in {where}; studies there: {names or 'none'}")
     return folder, runs
 
 
