@@ -315,7 +315,7 @@ def outcome_by(axes: Axes, table: pd.DataFrame, by: str, name: str, label: str) 
         capsize=3,
         label=f"mean ± 1 stderr over runs, n={_range(groups.count(), '-')}",
     )
-    names = [str(value) for value in values]
+    names = [str(value).rpartition(":")[2] for value in values]  # of a rule, the function
     tilt = 0 if sum(map(len, names)) < 40 else 30  # characters that fit beside each other
     axes.set_xticks(range(len(values)), names, rotation=tilt, ha="right" if tilt else "center")
     axes.set_xlim(-0.5, len(values) - 0.5)

@@ -64,7 +64,7 @@ def _about(run: Run, complete: bool) -> Row:
     attempt: Row = run.attempts[-1] if run.attempts else {}
     versions = {name: v for name, v in attempt.get("packages", {}).items() if v}
     return {
-        "arm": config.arm or config.sampler.rule,
+        "arm": config.arm_name(),
         "rule": rule_of(config),
         "n": config.nm.n,
         "m": config.nm.m,

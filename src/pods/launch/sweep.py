@@ -6,7 +6,7 @@ stopped has equally many seeds of every arm, and no job can take down another.
 
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from pods.launch.job import has_work_left
 from pods.launch.subprocesses import Heartbeat
 from pods.runs.freeze import freeze
 from pods.runs.history import clocks
+from pods.runs.identity import identity_keys
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.system.console import lossy_console, printable
@@ -25,6 +26,7 @@ from pods.system.signals import stop_on_signals
 LAST_LINES = 5
 TAIL_BYTES = 16 * 1024
 POLL_SECONDS = 0.5
+LONGEST_VALUE = 16  # last characters of a value that a job's name shows
 
 
 class SweepFailed(Exception):
@@ -44,7 +46,12 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
         SweepFailed: some jobs failed or were stopped; the others are done.
     """
     seed_major = sorted(configs, key=lambda config: config.seed)  # stable
-    by_folder = {store.folder: Job(store, c) for c in seed_major if (store := freeze(c))}
+    varied = varied_values(seed_major)
+    by_folder = {
+        store.folder: Job(store, config, varied=values)
+        for config, values in zip(seed_major, varied, strict=True)
+        if (store := freeze(config))
+    }
     jobs = list(by_folder.values())
     states = Counter(state_of(job.store) for job in jobs)
     at_once = min(backend.at_once, len(jobs))
@@ -63,6 +70,27 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
         messages += [_stopped_line(jobs)] if stopped else []
         raise SweepFailed("\n".join(messages), FAILED if failed and not stopped else AGAIN)
     _draw(jobs)
+
+
+def varied_values(configs: Sequence[Config]) -> list[str]:
+    """Say for each config in which science keys it differs from others with its arm, n and m.
+
+    Without the seed, which a job's name has; keys by their last part, and long values cut.
+    """
+    alike = defaultdict[tuple[str, int, int], list[dict[str, str]]](list)
+    keys = []
+    for config in configs:
+        values = {k: str(v) for k, v in identity_keys(config).items() if k != "seed"}
+        keys.append((values, alike[config.arm_name(), config.nm.n, config.nm.m]))
+        keys[-1][1].append(values)
+    return [
+        " ".join(
+            f"{name.rpartition('.')[2]}={value[-LONGEST_VALUE:]}"
+            for name, value in values.items()
+            if any(other[name] != value for other in others)
+        )
+        for values, others in keys
+    ]
 
 
 def _run_all(jobs: Sequence[Job], backend: Backend) -> bool:
