@@ -1,10 +1,12 @@
 """Write a study's tables and figures beside its runs."""
 
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pods.analysis.curves import run_counts
+from pods.analysis.curves import phase_columns, run_counts
 from pods.analysis.study import Study, load
 from pods.analysis.tables import Tables, readable, tables, write
 from pods.analysis.view import View, choose
@@ -46,8 +48,17 @@ def figures_folder(study: Path, view: View = DEFAULT) -> Path:
 
 
 def summary_lines(study: Study, tables: Tables) -> Iterator[str]:
-    """Yield the summary for a screen, and everything that was left out."""
-    yield str(readable(tables.summary, study.x, study.metric).to_string(index=False))
+    """Yield the summary for a screen, and everything that was left out.
+
+    On a terminal that is too narrow for all columns the phases of a step are left out; summary.csv
+    has them.
+    """
+    shown = readable(tables.summary, study.x, study.metric)
+    text = str(shown.to_string(index=False))
+    if sys.stdout.isatty() and shutil.get_terminal_size().columns <= text.index("\n"):
+        phases = [name.removeprefix("seconds/") for name in phase_columns(tables.summary)]
+        text = str(shown.drop(columns=phases).to_string(index=False))
+    yield text
     if study.note:
         yield study.note
     if study.missing:

@@ -9,7 +9,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from pods.analysis.series_names import differing
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job
 from pods.launch.job import has_work_left
@@ -77,19 +79,15 @@ def varied_values(configs: Sequence[Config]) -> list[str]:
 
     Without the seed, which a job's name has; keys by their last part, and long values cut.
     """
-    alike = defaultdict[tuple[str, int, int], list[dict[str, str]]](list)
-    keys = []
-    for config in configs:
-        values = {k: str(v) for k, v in identity_keys(config).items() if k != "seed"}
-        keys.append((values, alike[config.arm_name(), config.nm.n, config.nm.m]))
-        keys[-1][1].append(values)
+    arms = [(config.arm_name(), config.nm.n, config.nm.m) for config in configs]
+    values = [{**identity_keys(config), "seed": None} for config in configs]
+    alike = defaultdict[tuple[str, int, int], list[dict[str, Any]]](list)
+    for arm, of_config in zip(arms, values, strict=True):
+        alike[arm].append(of_config)
+    keys = {arm: differing(of_arm) for arm, of_arm in alike.items()}
     return [
-        " ".join(
-            f"{name.rpartition('.')[2]}={value[-LONGEST_VALUE:]}"
-            for name, value in values.items()
-            if any(other[name] != value for other in others)
-        )
-        for values, others in keys
+        " ".join(f"{k.rpartition('.')[2]}={str(of[k])[-LONGEST_VALUE:]}" for k in keys[arm])
+        for arm, of in zip(arms, values, strict=True)
     ]
 
 
