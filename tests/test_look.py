@@ -110,6 +110,13 @@ def test_the_file_is_the_one_that_was_named(study, tmp_path, capsys, monkeypatch
     assert "accuracy_vs_time.svg" not in before
 
 
+def test_the_caption_of_a_figure_without_title_says_what_is_missing(study):
+    gone = next((study / "s").glob("*/*/seed1-*/evaluations/step-000002.jsonl"))
+    gone.unlink()
+    found = load(study / "s", allow_missing=True)
+    assert accuracy(found, tables(found), PAPER).caption.endswith("INCOMPLETE: 1 missing")
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

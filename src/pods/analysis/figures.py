@@ -141,9 +141,12 @@ def provenance(study: Study) -> dict[str, Any]:
 
 def title(study: Study) -> str:
     """Return the title of a figure, which marks missing and inconsistent runs."""
+    return SEPARATOR.join([f"{study.name}: {study.budget} per run", *_marks(study)])
+
+
+def _marks(study: Study) -> list[str]:
     marks = [f"INCOMPLETE: {len(study.missing)} missing"] if study.missing else []
-    marks += ["MIXED"] if study.inconsistencies else []
-    return SEPARATOR.join([f"{study.name}: {study.budget} per run", *marks])
+    return marks + (["MIXED"] if study.inconsistencies else [])
 
 
 def accuracy(study: Study, tables: Tables, look: Look = DEFAULT) -> Drawing:
@@ -154,7 +157,7 @@ def accuracy(study: Study, tables: Tables, look: Look = DEFAULT) -> Drawing:
         raise ValueError("panel=differences: needs a baseline and two arms of two runs or more")
     return Drawing(
         f"accuracy_vs_{'time' if study.x == 'train_seconds' else study.x}",
-        _caption(study, look, len(to_baseline) > 0),
+        " ".join([_caption(study, look, len(to_baseline) > 0), *_marks(study)]),
         partial(_accuracy, study, curve, tables.summary, to_baseline, look),
         curve,
         study.evaluations,
