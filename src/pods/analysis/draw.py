@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pods.analysis.curves import run_counts
+from pods.analysis.noise import slow_runs
 from pods.analysis.study import Study, load
 from pods.analysis.tables import Tables, readable, tables, write
 from pods.analysis.view import View, choose
@@ -52,6 +53,7 @@ def summary_lines(study: Study, tables: Tables) -> Iterator[str]:
         yield from study.missing
         yield from run_counts(tables.curves, study.x)
     yield from study.inconsistencies
+    yield from slow_runs(study).values()
 
 
 def draw(
