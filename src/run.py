@@ -27,6 +27,7 @@ from pods.launch.sweep import SweepFailed
 from pods.runs.freeze import freeze
 from pods.system.console import prepare_console
 from pods.system.errors import AGAIN, BAD_INPUT, DONE, FAILED, explain, print_error
+from pods.system.load import warn_if_busy
 
 DEBUG = "--debug" in sys.argv
 
@@ -62,6 +63,7 @@ def _train(config: Config) -> None:
             + ("" if accuracy is None else f": accuracy {accuracy:.3f}")
         )
         return
+    warn_if_busy()
     code = job.execute(store.folder)
     if code != DONE:
         sys.exit(code)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pods.analysis.curves import phase_columns, run_counts
+from pods.analysis.noise import slow_runs
 from pods.analysis.study import Study, load
 from pods.analysis.tables import Tables, readable, tables, write
 from pods.analysis.view import View, choose
@@ -67,6 +68,7 @@ def summary_lines(study: Study, tables: Tables) -> Iterator[str]:
         yield from study.missing
         yield from run_counts(tables.curves, study.x)
     yield from study.inconsistencies
+    yield from slow_runs(study).values()
 
 
 def draw(

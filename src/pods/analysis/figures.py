@@ -15,6 +15,7 @@ from pods.analysis import plots
 from pods.analysis.curves import STEP_METRICS, phase_columns
 from pods.analysis.differences import differences
 from pods.analysis.look import DEFAULT, Look
+from pods.analysis.noise import slow_runs
 from pods.analysis.outcomes import MEASURES
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
@@ -23,6 +24,8 @@ from pods.runs.attempts import command
 from pods.runs.files import replace
 
 CROWDED = 6  # more series than this have their legend below the curves
+PASSING = ("folder", "wall_seconds", "load", "cores", "steal", "others")
+"""Columns of runs that say where and when they ran, and are left out of a figure's record."""
 SCALING = 3  # values of n or m that a scaling figure needs
 
 
@@ -125,7 +128,7 @@ def _write_origin(drawing: Drawing, study: Study, path: Path) -> None:
 
 def provenance(study: Study) -> dict[str, Any]:
     """Record where numbers come from: command, runs with hash and versions, what was left out."""
-    columns = [c for c in study.runs.columns if c not in ("folder", "wall_seconds")]
+    columns = [c for c in study.runs.columns if c not in PASSING]
     runs = study.runs[columns].astype(object).where(study.runs[columns].notna(), None)
     return {
         "study": study.name,
@@ -135,6 +138,7 @@ def provenance(study: Study) -> dict[str, Any]:
         "note": study.note,
         "missing": study.missing,
         "mixed": study.inconsistencies,
+        "noise": list(slow_runs(study).values()),
         "runs": runs.to_dict("records"),
     }
 

@@ -13,6 +13,7 @@ from pods.analysis import figures, plots
 from pods.analysis.comparison.compare import Comparison
 from pods.analysis.comparison.formatting import format_tables
 from pods.analysis.comparison.verdicts import caveats, verdicts
+from pods.analysis.noise import slow_runs
 from pods.analysis.outcomes import OUTCOMES
 from pods.analysis.rollouts import examples, read_rollouts, rollout_steps
 from pods.analysis.series_names import differing
@@ -48,7 +49,7 @@ def write_report(
         verdicts=verdicts(comparison)
         if comparison
         else ["There is only one series, so there is nothing to compare."],
-        caveats=list(caveats(comparison)) if comparison else [],
+        caveats=list(caveats(comparison)) if comparison else list(slow_runs(study).values()),
         comparison=format_tables(comparison, verbose=True) if comparison else "",
         figures=[
             _inline(drawing)

@@ -23,6 +23,7 @@ from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.system.console import lossy_console, printable
 from pods.system.errors import AGAIN, FAILED, FIX_AND_RESUME, as_text, is_machine_error
+from pods.system.load import warn_if_busy
 from pods.system.signals import stop_on_signals
 
 LAST_LINES = 5
@@ -63,6 +64,8 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
         print(f"{states['failed']} failed earlier; retry=failed runs them again")
     if states["running"]:
         print(f"{states['running']} already running")
+    if jobs[0].config.launch.on == "local" and states["done"] < len(jobs):
+        warn_if_busy(own_jobs=states["running"])
     stopped = _run_all(jobs, backend)
     not_done = [job for job in jobs if job.store.status()["state"] != "done"]
     print(f"{len(jobs) - len(not_done)} of {len(jobs)} jobs done")
