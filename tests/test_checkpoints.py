@@ -1,7 +1,9 @@
 """What a user does with a checkpoint outside of its run: take it away, and ask it."""
 
+import io
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from pods.config.compose import overrides
 from pods.runs.identity import identity_keys
 from pods.runs.paths import weights_source
 from pods.runs.store import RunStore
+from pods.tasks.load import load, load_opening, training_grader
 
 IDS = torch.arange(60)[None] % 19
 SMALL = ("budget.max_steps=2", "budget.train_seconds=null", "checkpoint.every_steps=1", "nm.n=8",
@@ -141,14 +144,9 @@ def test_merged_bfloat16_weights_are_rounded_once(tmp_path):
     assert torch.equal(model.model.layers[1].mlp.up_proj.weight, expected)
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        ("arm=dapo", "task=gsm8k", "model=qwen2_5_3b", "hardware=cpu", "seed=7"),
-        ("arm=pods_full", "nm=n32_m8", "update.betas=[0.8,0.9]", "model.lora.targets=[q_proj]"),
-    ],
-)
-def test_the_overrides_of_a_config_make_it_again(typed):
+def test_the_overrides_of_a_config_make_it_again():
+    typed = ("arm=dapo", "task=gsm8k", "model=qwen2_5_3b", "hardware=cpu", "seed=7",
+             "update.betas=[0.8,0.9]", "model.lora.targets=[q_proj]")  # fmt: skip
     config = composed(*typed, "dry_run=true")
     again = composed(*overrides(config), "dry_run=true")
     assert identity_keys(again) == identity_keys(config)
@@ -180,3 +178,93 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
     assert pods(runs_dir, "export", damaged, out) == 0  # the one before
     told = capsys.readouterr()
     assert "step-000002 is damaged" in told.err and "step-000001" in told.out
+
+
+def greedy(policy, question: str) -> str:
+    """Answer by transformers' own loop."""
+    tokenizer = policy.tokenizer
+    ids = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt",
+        return_dict=True,
+    )  # fmt: skip
+    out = policy.model.generate(**ids, do_sample=False, max_new_tokens=32)
+    return tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_greedy_answers_are_those_of_transformers_own_loop(kind, runs_dir, request, capsys):
+    store = request.getfixturevalue(kind)
+    before = files(store.folder)
+    policy = load_policy(store.config(), store.checkpoint(2), "cpu")
+    for typed in ("7+8-4+1", "3 - 5 + 9?"):
+        expected = greedy(policy, typed.replace(" ", "").removesuffix("?") + "?")
+        asked = ("--temperature", 0, "-n", 2, "--max-tokens", 32)
+        assert pods(runs_dir, "generate", store.folder, typed, *asked) == 0
+        [first, answer, second, again] = capsys.readouterr().out.splitlines()
+        assert (answer, again) == (expected, expected)
+        assert first.startswith("[1/2] ") and second.startswith("[2/2] ")
+    assert files(store.folder) == before
+
+
+def test_sampled_answers_follow_seed_and_temperature(full, runs_dir, capsys):
+    said = []
+    for more in ([], ["--seed", 1], ["--temperature", 0.5], ["--temperature", 3]):
+        assert pods(runs_dir, "generate", "whole", "7+8-4+1", "--step", 0, *more) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[2] and len({*said}) == 3  # evaluations have 0.5
+
+
+def test_lines_of_stdin_are_answered_with_their_grades(full, runs_dir, capsys, monkeypatch):
+    lines = "7+8-4+1\t2\n\nhello\n7+8-4+1\t3\n1+2+3\t44\n9-9+1\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    asked = ("-i", "--temperature", 0, "--step", 0)
+    assert pods(runs_dir, "generate", "whole", *asked) == 0
+    told = capsys.readouterr()
+    answer = "7+8=5;5-4=1;1+1=2;#2"  # greedy decoding is right before training
+    assert told.out.splitlines()[:5] == [
+        "[1/1] finished after 21 tokens, right", answer,
+        "[1/1] finished after 21 tokens, wrong", answer, "[1/1] finished after 15 tokens",
+    ]  # fmt: skip
+    errors = [line for line in told.err.splitlines() if line.startswith("error")]
+    assert "lacks characters" in errors[0]
+    assert errors[1:] == ["error: --gold=44: must be an answer that task=chainsum has"]
+    assert pods(runs_dir, "generate", "whole", "7+8-4+1", "--max-tokens", 3) == 0
+    assert capsys.readouterr().out.startswith("[1/1] cut off after 3 tokens\n")
+
+
+def test_what_cannot_be_asked_is_one_line(full, runs_dir, capsys):
+    for arguments, message in (
+        (["whole"], "QUESTION=null: must be given, or -i to read stdin"),
+        (["whole", "1+1", "-i"], "QUESTION=1+1: must be given, or -i"),
+        (["whole", "-i", "--gold", "2"], "--gold=2: must follow its question after a tab with -i"),
+        (["whole", "1+1", "-n", 0], "-n=0: must be at least 1"),
+        (["whole", "1+1", "--temperature", -1], "--temperature=-1.0: must be at least 0"),
+        (["whole", "1+1", "--max-tokens", 0], "--max-tokens=0: must be at least 1"),
+        (["whole", "1+1", "--seed", -1], "--seed=-1: must be at least 0"),
+        (["whole", "1+1", "--gold", "two"], "--gold=two: must be an answer that task=chainsum"),
+        (["nobody", "1+1"], "run=nobody: must be a run's folder or name"),
+        (["whole", "1+1", "--step", 7], "--step=7: must be last or a step with a checkpoint"),
+    ):
+        assert pods(runs_dir, "generate", *arguments) == 2
+        assert message in capsys.readouterr().err
+    assert pods(runs_dir, "generate", "whole", "1+1", "--max-tokens", 125) == 2  # of 128
+    assert "must be at most 124, the model's positions after 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shots", [0, 1])
+def test_a_typed_question_stands_behind_the_messages_of_training(shots, tmp_path):
+    rows = [{"question": f"What is {i} and 1?", "answer": f"Add.\n#### {i + 1}"} for i in range(6)]
+    for name, part in (("train", rows[:3]), ("test", rows[3:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    config = composed("task=gsm8k", "model=qwen2_5_3b", "hardware=cpu", f"task.few_shot={shots}",
+                      f"task.path={tmp_path}", "dry_run=true").task  # fmt: skip
+    problem = load(config).train[0]
+    assert load_opening(config) == problem.messages[:-1]
+    grader = training_grader(config)
+    assert grader.grade("<answer>1,005.0</answer>", "1005").verdict == "right"
+    shutil.rmtree(tmp_path)
+    if shots:
+        with pytest.raises(ValueError, match=r"task\.few_shot=1: needs the data: task\.path="):
+            load_opening(config)
+    else:
+        assert load_opening(config) == problem.messages[:-1]

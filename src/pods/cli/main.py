@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pods.cli import export, fetch, plan
+from pods.cli import export, fetch, generate, plan
 from pods.cli import study_verbs as verbs
 from pods.config.key import FILE_NAME
 from pods.config.parse import ConfigError
@@ -150,6 +150,9 @@ def _parser() -> argparse.ArgumentParser:
     sync = add("sync", parents=of_study, help="create W&B runs from the files of runs")
     sync.add_argument("--offline", action="store_true", help="write folders for `wandb sync`")
     sync.add_argument("--dashboard", action="store_true", help="also save a W&B view of the study")
+    generate.add_options(
+        add("generate", parents=[runs_dir], help="ask a checkpoint a question, as training asks")
+    )
     export.add_options(
         add("export", parents=[runs_dir], help="write a checkpoint as a folder for transformers")
     )
@@ -298,6 +301,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "import-published": verbs.import_published,
     "reproduce": verbs.reproduce,
     "sync": _sync,
+    "generate": generate.generate,
     "export": export.export,
     "fetch": _fetch,
     "doctor": _doctor,
