@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pods.cli import fetch, plan
+from pods.cli import export, fetch, generate, plan
 from pods.cli import study_verbs as verbs
 from pods.config.key import FILE_NAME
 from pods.config.parse import ConfigError
@@ -176,6 +176,12 @@ def _parser() -> argparse.ArgumentParser:
     sync = add("sync", parents=of_study, help="create W&B runs from the files of runs")
     sync.add_argument("--offline", action="store_true", help="write folders for `wandb sync`")
     sync.add_argument("--dashboard", action="store_true", help="also save a W&B view of the study")
+    generate.add_options(
+        add("generate", parents=[runs_dir], help="ask a checkpoint a question, as training asks")
+    )
+    export.add_options(
+        add("export", parents=[runs_dir], help="write a checkpoint as a folder for transformers")
+    )
     get = add("fetch", help="download weights without a model hub, or the published logs")
     get.add_argument("what", choices=[*fetch.MODELS, "published"], help="what to download")
     doctor = add("doctor", help="check whether this machine is fit for a run")
@@ -347,6 +353,8 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "import-published": verbs.import_published,
     "reproduce": verbs.reproduce,
     "sync": _sync,
+    "generate": generate.generate,
+    "export": export.export,
     "fetch": _fetch,
     "doctor": _doctor,
 }

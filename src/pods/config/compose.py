@@ -1,6 +1,9 @@
 """Compose overrides such as `nm.n=32` into a config's plain values with Hydra."""
 
+import json
+import re
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import hydra
@@ -8,8 +11,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods.config.parse import unknown_key
-from pods.config.schema import CONF
+from pods.config.parse import leaves, parse, unknown_key
+from pods.config.schema import CONF, Config
 
 EXTRAS = {"pods_slurm": "slurm", "pods_ray": "ray"}
 """The extra that each optional launcher needs."""
@@ -30,6 +33,28 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
         raise ValueError(one_line(error, overrides)) from error
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
+
+
+def overrides(config: Config) -> list[str]:
+    """Return the overrides of science keys that make a config out of the defaults."""
+    default, changed = parse(compose([])), []
+    for name, (_, key) in leaves().items():
+        value = attrgetter(name)(config)
+        if not key.operational and value != attrgetter(name)(default):
+            changed.append(f"{name}={_typed(value)}")
+    return changed
+
+
+def _typed(value: object) -> str:
+    """Write a value in Hydra's grammar.
+
+    >>> [_typed(value) for value in (None, False, 1e-4, [0.9, 0.99], "max_variance", "a, b")]
+    ['null', 'false', '0.0001', '[0.9,0.99]', 'max_variance', '"a, b"']
+    """
+    if isinstance(value, list):
+        return f"[{','.join(map(_typed, value))}]"
+    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z_/][\w./:-]*", value)
+    return str(value) if plain else json.dumps(value, ensure_ascii=False)
 
 
 def one_line(error: Exception, overrides: Sequence[str]) -> str:

@@ -178,6 +178,20 @@ def _merged(layer: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return rounded, rounding_products(before, change, rounded)
 
 
+@torch.no_grad()
+def merge_adapters(model: PeftModel) -> PreTrainedModel:
+    """Merge the adapters into the weights, rounded once, and return the plain model.
+
+    It is made of the given one, which has no adapters any more and cannot be trained further.
+    """
+    base = model.get_base_model()
+    for name, weight, _ in merged_weights(model, base.dtype, {}):
+        layer = base.get_submodule(name.removesuffix(".weight"))
+        if isinstance(layer, LoraLayer):
+            layer.get_base_layer().weight.copy_(weight)
+    return model.unload()  # type: ignore[no-any-return]
+
+
 def save_adapter(model: PeftModel, folder: Path, dtype: torch.dtype) -> None:
     """Write the adapter in PEFT's layout, its weights in an engine's dtype."""
     state = get_peft_model_state_dict(model)

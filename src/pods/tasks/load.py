@@ -21,9 +21,9 @@ from pods.tasks.datasets import (
     olympiad,
 )
 from pods.tasks.datasets.splits import read_set, read_splits
-from pods.tasks.prompts import make_problems
+from pods.tasks.prompts import make_problems, opening
 from pods.tasks.rewards import math_grader, number_grader
-from pods.types import Grader, Problem, Task
+from pods.types import Grader, Message, Problem, Task
 
 TRAIN_SETS = {
     "gsm8k": (gsm8k.TRAIN, gsm8k.WORDING),
@@ -98,6 +98,31 @@ def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Gra
     maths = math_grader(config, check)
     train, test = (numbers if name == "gsm8k" else maths for name in names)
     return train, test
+
+
+def load_opening(config: TaskConfig) -> tuple[Message, ...]:
+    """Return the messages before each question; reads no data unless they hold solved examples.
+
+    Raises:
+        ValueError: there are to be examples, and the data cannot be read.
+    """
+    if config.name != "chainsum" and not config.few_shot:
+        return opening(config, TRAIN_SETS[config.name][1], ())
+    try:
+        return load(config).train[0].messages[:-1]
+    except ValueError as error:
+        raise ValueError(f"task.few_shot={config.few_shot}: needs the data: {error}") from error
+
+
+def training_grader(config: TaskConfig) -> Grader:
+    """Return the grader of the train pool, without reading data.
+
+    Raises:
+        ValueError: math-verify is not installed, and the task needs it.
+    """
+    if config.name == "chainsum":
+        return Grader(chainsum.grade)
+    return _graders(replace(config, test_set="own"), lambda: None)[0]
 
 
 def data_record(problems: Sequence[Problem], too_long: Sequence[str]) -> dict[str, Any]:

@@ -74,13 +74,7 @@ def make_problems(
             f"task.few_shot={config.few_shot}: must be less than {len(train.rows)}, "
             f"the number of usable rows in {train.location}"
         )
-    head: list[Message] = [{"role": "system", "content": system_message(config, wording)}]
-    for row in train.rows[: config.few_shot]:
-        reply = REPLIES[config.answer_format].format(
-            reasoning=wording.reasoning(row.solution), answer=row.answer
-        )
-        head.append({"role": "user", "content": row.question})
-        head.append({"role": "assistant", "content": reply})
+    head = opening(config, wording, train.rows[: config.few_shot])
 
     def problem(split: str, row: Row) -> Problem:
         messages = (*head, {"role": "user", "content": row.question})
@@ -91,6 +85,18 @@ def make_problems(
         tuple(problem("train", row) for row in pool[: config.train_size]),
         tuple(problem("test", row) for row in test.rows[: config.test_size]),
     )
+
+
+def opening(config: TaskConfig, wording: Wording, examples: Sequence[Row]) -> tuple[Message, ...]:
+    """Return the messages before each question: the system message and solved examples."""
+    head: list[Message] = [{"role": "system", "content": system_message(config, wording)}]
+    for row in examples:
+        reply = REPLIES[config.answer_format].format(
+            reasoning=wording.reasoning(row.solution), answer=row.answer
+        )
+        head.append({"role": "user", "content": row.question})
+        head.append({"role": "assistant", "content": reply})
+    return tuple(head)
 
 
 def system_message(config: TaskConfig, wording: Wording) -> str:

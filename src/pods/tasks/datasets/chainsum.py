@@ -41,6 +41,15 @@ def solve(question: str, slip: float = 0.0, rng: np.random.Generator | None = No
     return f"{steps}#{total}"
 
 
+def typed(question: str) -> str:
+    """Return a question as the task writes it; people leave out its end, and add spaces.
+
+    >>> typed("7 + 8"), typed("7+8-4?")
+    ('7+8?', '7+8-4?')
+    """
+    return "".join(question.split()).removesuffix("?") + "?"
+
+
 def grade(completion: str, gold: str) -> Grade:
     """Grade a completion: it has to end in `#` and the right digit; the reward is 0 or 1."""
     answer = ANSWER.search(completion)

@@ -1,0 +1,270 @@
+"""What a user does with a checkpoint outside of its run: take it away, and ask it."""
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from compose import composed
+from peft import PeftModel
+from running import run_here
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pods.cli.checkpoints import load_policy
+from pods.cli.main import main
+from pods.config.compose import overrides
+from pods.runs.identity import identity_keys
+from pods.runs.paths import weights_source
+from pods.runs.store import RunStore
+from pods.tasks.load import load, load_opening, training_grader
+
+IDS = torch.arange(60)[None] % 19
+SMALL = ("budget.max_steps=2", "budget.train_seconds=null", "checkpoint.every_steps=1", "nm.n=8",
+         "nm.m=4", "evaluation.questions=4", "evaluation.repeats=3", "evaluation.temperature=0.5",
+         "update.lr=0.01", "tracking=none")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs_dir(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def full(runs_dir) -> RunStore:
+    return run_here(f"runs_dir={runs_dir}", "study=whole", *SMALL)
+
+
+@pytest.fixture(scope="module")
+def lora(runs_dir) -> RunStore:
+    return run_here(f"runs_dir={runs_dir}", "study=low", "arm=pods", "model.tuning=lora", *SMALL)
+
+
+def pods(runs_dir: Path, *arguments: object) -> int:
+    return main([str(argument) for argument in (*arguments, "--runs-dir", runs_dir)])
+
+
+def files(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+
+
+def policy_logits(store: RunStore, step: int) -> torch.Tensor:
+    policy = load_policy(store.config(), store.checkpoint(step), "cpu")
+    with torch.no_grad():
+        return policy.causal_lm(IDS).logits
+
+
+def plain_logits(model) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(IDS).logits
+
+
+def base(store: RunStore):
+    source = weights_source(store.config().model)
+    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+
+
+def test_whole_weights_are_exported_with_card_and_config(full, runs_dir, tmp_path, capsys):
+    before, out = files(full.folder), tmp_path / "deep" / "out"
+    assert pods(runs_dir, "export", full.folder, out) == 0
+    assert capsys.readouterr().out == f"weights of {full.checkpoint(2)}: {out}\n"
+    assert files(full.folder) == before
+    logits = plain_logits(AutoModelForCausalLM.from_pretrained(out))
+    assert torch.allclose(logits, policy_logits(full, 2), atol=1e-4)
+    assert not torch.allclose(logits, plain_logits(base(full)), atol=0.1)
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "1+2?"}], tokenize=False)
+    assert (out / "config.yaml").read_bytes() == full.config_path.read_bytes()
+    card = (out / "README.md").read_text()
+    right = sum(json.loads(line)["correct"] for line in full.evaluation_path(2).open())
+    assert f"{right / 12:.4f}: {right} of 12 answers are right (4 questions, 3 times" in card
+    seconds = full.clock(full.checkpoint(2))["train_seconds"]
+    for row in ("| arm | max_variance (rule max_variance) |", "→ trained on | 8 → 4 |",
+                "| steps | 2 |", f"| training seconds | {seconds:.1f} |"):  # fmt: skip
+        assert row in card
+    about = yaml.safe_load(card.split("---")[1])
+    assert about["library_name"] == "transformers" and "base_model" not in about
+    assert list(tmp_path.glob("deep/*")) == [out]  # no temporary folder is left
+
+
+def test_merged_weights_are_those_of_the_policy_and_of_peft(lora, runs_dir, tmp_path):
+    out, before = tmp_path / "out", files(lora.folder)
+    assert pods(runs_dir, "export", "pods 8->4 seed 0", out, "--merge", "--step", 1) == 0
+    assert files(lora.folder) == before
+    model = AutoModelForCausalLM.from_pretrained(out)
+    adapted = PeftModel.from_pretrained(base(lora), lora.checkpoint(1) / "policy")
+    assert torch.allclose(plain_logits(model), policy_logits(lora, 1), atol=1e-4)
+    merged = adapted.merge_and_unload()
+    assert torch.allclose(plain_logits(model), plain_logits(merged), atol=1e-4)
+    assert not torch.allclose(plain_logits(model), plain_logits(base(lora)), atol=0.01)
+    names = {name for name, _ in model.named_parameters()}
+    assert names == {name for name, _ in base(lora).named_parameters()}
+    assert model.generation_config.eos_token_id == 1
+    assert "merged into these weights" in (out / "README.md").read_text()
+    assert AutoTokenizer.from_pretrained(out).chat_template
+
+
+def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
+    out = tmp_path / "out"
+    values = yaml.safe_load(lora.config_path.read_text())
+    assert pods(runs_dir, "export", "low", out) == 0
+    adapted = PeftModel.from_pretrained(base(lora), out)
+    assert torch.allclose(plain_logits(adapted), policy_logits(lora, 2), atol=1e-4)
+    assert AutoTokenizer.from_pretrained(out).chat_template
+    card = (out / "README.md").read_text()
+    assert "AutoPeftModelForCausalLM" in card and "LoRA adapters of rank 8" in card
+    copy = shutil.copytree(lora.folder, tmp_path / lora.folder.name)
+    values["model"] |= {"hub": "someone/model", "path": weights_source(lora.config().model),
+                        "quantization": "nf4"}  # fmt: skip
+    (copy / "config.yaml").write_text(yaml.safe_dump(values))
+    assert pods(runs_dir, "export", copy, tmp_path / "hub") == 0
+    settings = json.loads((tmp_path / "hub" / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == "someone/model"
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert yaml.safe_load(card.split("---")[1])["base_model"] == "someone/model"
+    assert "rounded to 4 bits" in card
+
+
+def test_merged_bfloat16_weights_are_rounded_once(tmp_path):
+    """As W + s B A in float32, rounded; PEFT rounds the product first."""
+    from pods.policy.export import merge_adapters
+    from pods.policy.policy import load
+
+    policy = load(composed("model.tuning=lora", "model.dtype=bfloat16", "model.lora.alpha=24"))
+    layer = policy.causal_lm.model.layers[1].mlp.up_proj
+    a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    with torch.no_grad():
+        b.normal_(generator=torch.Generator().manual_seed(0))
+        expected = (layer.base_layer.weight.float() + 3 * (b @ a)).bfloat16()
+    model = merge_adapters(policy.model)
+    assert torch.equal(model.model.layers[1].mlp.up_proj.weight, expected)
+
+
+def test_the_overrides_of_a_config_make_it_again():
+    typed = ("arm=dapo", "task=gsm8k", "model=qwen2_5_3b", "hardware=cpu", "seed=7",
+             "update.betas=[0.8,0.9]", "model.lora.targets=[q_proj]")  # fmt: skip
+    config = composed(*typed, "dry_run=true")
+    again = composed(*overrides(config), "dry_run=true")
+    assert identity_keys(again) == identity_keys(config)
+
+
+def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
+    full, lora, runs_dir, tmp_path, capsys
+):
+    out = tmp_path / "out"
+    damaged = shutil.copytree(full.folder, tmp_path / full.folder.name)
+    weights = damaged / "checkpoints" / "step-000002" / "policy" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    for arguments, message in (
+        (["nobody", out], "run=nobody: must be a run's folder or name; studies in"),
+        (["seed0", out], "run=seed0: must name one run, not"),
+        (
+            ["whole", out, "--step", 9],
+            "--step=9: must be last or a step with a checkpoint: 0, 1",
+        ),
+        (["whole", out, "--step", "first"], "--step=first: must be last or a step"),
+        (["whole", tmp_path], "must not exist; nothing is overwritten"),
+        (["whole", full.folder / "out"], "must not be in the run's folder"),
+        ([damaged, out, "--step", 2], "--step=2: that checkpoint is damaged: policy/model"),
+    ):
+        assert pods(runs_dir, "export", *arguments) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert message in line
+        assert not out.exists()
+    assert pods(runs_dir, "export", damaged, out) == 0  # the one before
+    told = capsys.readouterr()
+    assert "step-000002 is damaged" in told.err and "step-000001" in told.out
+
+
+def greedy(policy, question: str) -> str:
+    """Answer by transformers' own loop."""
+    tokenizer = policy.tokenizer
+    ids = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt",
+        return_dict=True,
+    )  # fmt: skip
+    out = policy.model.generate(**ids, do_sample=False, max_new_tokens=32)
+    return tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_greedy_answers_are_those_of_transformers_own_loop(kind, runs_dir, request, capsys):
+    store = request.getfixturevalue(kind)
+    before = files(store.folder)
+    policy = load_policy(store.config(), store.checkpoint(2), "cpu")
+    for typed in ("7+8-4+1", "3 - 5 + 9?"):
+        expected = greedy(policy, typed.replace(" ", "").removesuffix("?") + "?")
+        asked = ("--temperature", 0, "-n", 2, "--max-tokens", 32)
+        assert pods(runs_dir, "generate", store.folder, typed, *asked) == 0
+        [first, answer, second, again] = capsys.readouterr().out.splitlines()
+        assert (answer, again) == (expected, expected)
+        assert first.startswith("[1/2] ") and second.startswith("[2/2] ")
+    assert files(store.folder) == before
+
+
+def test_sampled_answers_follow_seed_and_temperature(full, runs_dir, capsys):
+    said = []
+    for more in ([], ["--seed", 1], ["--temperature", 0.5], ["--temperature", 3]):
+        assert pods(runs_dir, "generate", "whole", "7+8-4+1", "--step", 0, *more) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[2] and len({*said}) == 3  # evaluations have 0.5
+
+
+def test_lines_of_stdin_are_answered_with_their_grades(full, runs_dir, capsys, monkeypatch):
+    lines = "7+8-4+1\t2\n\nhello\n7+8-4+1\t3\n1+2+3\t44\n9-9+1\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    asked = ("-i", "--temperature", 0, "--step", 0)
+    assert pods(runs_dir, "generate", "whole", *asked) == 0
+    told = capsys.readouterr()
+    answer = "7+8=5;5-4=1;1+1=2;#2"  # greedy decoding is right before training
+    assert told.out.splitlines()[:5] == [
+        "[1/1] finished after 21 tokens, right", answer,
+        "[1/1] finished after 21 tokens, wrong", answer, "[1/1] finished after 15 tokens",
+    ]  # fmt: skip
+    errors = [line for line in told.err.splitlines() if line.startswith("error")]
+    assert "lacks characters" in errors[0]
+    assert errors[1:] == ["error: --gold=44: must be an answer that task=chainsum has"]
+    assert pods(runs_dir, "generate", "whole", "7+8-4+1", "--max-tokens", 3) == 0
+    assert capsys.readouterr().out.startswith("[1/1] cut off after 3 tokens\n")
+
+
+def test_what_cannot_be_asked_is_one_line(full, runs_dir, capsys):
+    for arguments, message in (
+        (["whole"], "QUESTION=null: must be given, or -i to read stdin"),
+        (["whole", "1+1", "-i"], "QUESTION=1+1: must be given, or -i"),
+        (["whole", "-i", "--gold", "2"], "--gold=2: must follow its question after a tab with -i"),
+        (["whole", "1+1", "-n", 0], "-n=0: must be at least 1"),
+        (["whole", "1+1", "--temperature", -1], "--temperature=-1.0: must be at least 0"),
+        (["whole", "1+1", "--max-tokens", 0], "--max-tokens=0: must be at least 1"),
+        (["whole", "1+1", "--seed", -1], "--seed=-1: must be at least 0"),
+        (["whole", "1+1", "--gold", "two"], "--gold=two: must be an answer that task=chainsum"),
+        (["nobody", "1+1"], "run=nobody: must be a run's folder or name"),
+        (["whole", "1+1", "--step", 7], "--step=7: must be last or a step with a checkpoint"),
+    ):
+        assert pods(runs_dir, "generate", *arguments) == 2
+        assert message in capsys.readouterr().err
+    assert pods(runs_dir, "generate", "whole", "1+1", "--max-tokens", 125) == 2  # of 128
+    assert "must be at most 124, the model's positions after 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shots", [0, 1])
+def test_a_typed_question_stands_behind_the_messages_of_training(shots, tmp_path):
+    rows = [{"question": f"What is {i} and 1?", "answer": f"Add.\n#### {i + 1}"} for i in range(6)]
+    for name, part in (("train", rows[:3]), ("test", rows[3:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    config = composed("task=gsm8k", "model=qwen2_5_3b", "hardware=cpu", f"task.few_shot={shots}",
+                      f"task.path={tmp_path}", "dry_run=true").task  # fmt: skip
+    problem = load(config).train[0]
+    assert load_opening(config) == problem.messages[:-1]
+    grader = training_grader(config)
+    assert grader.grade("<answer>1,005.0</answer>", "1005").verdict == "right"
+    shutil.rmtree(tmp_path)
+    if shots:
+        with pytest.raises(ValueError, match=r"task\.few_shot=1: needs the data: task\.path="):
+            load_opening(config)
+    else:
+        assert load_opening(config) == problem.messages[:-1]
