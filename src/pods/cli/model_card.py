@@ -42,7 +42,7 @@ def model_card(store: RunStore, checkpoint: Path, merged: bool) -> str:
         "tags": ["pods-rl", "reinforcement-learning"],
     }
     step, seconds = clock["step"], clock["train_seconds"]
-    arm = config.arm or config.sampler.rule
+    arm = config.arm_name()
     rows = {
         "arm": f"{arm} (rule {config.sampler.rule})",
         "rollouts per prompt → trained on": f"{config.nm.n} → {config.nm.m}",
