@@ -422,3 +422,22 @@ def test_prompts_count_every_group_of_a_step(tmp_path):
     keys = ("prompts_per_step=3", "nm.groups=4", "nm=n16_m16")
     [row] = load(tmp_path / "default", [write_run(tmp_path, A, *keys).folder]).runs.itertuples()
     assert row.prompts == 12
+
+
+def test_runs_with_other_system_messages_have_other_prompts_and_are_comparable(tmp_path):
+    """The hash of the data is of whole prompts, so it differs wherever the message does."""
+    files = [tmp_path / name for name in ("one.txt", "other.txt")]
+    for seed, file in enumerate(files):
+        file.write_text(f"Message {seed}.")
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "test"):
+        (data / f"{split}.jsonl").write_text('{"question": "q", "answer": "#### 1"}\n')
+    for seed in range(2):
+        for file in files:
+            keys = ("task=gsm8k", "model=smollm2_135m", f"task.path={data}", f"task.system={file}")
+            store = write_run(tmp_path, A, *keys, "study=s", f"seed={seed}")
+            record = {"problems": 1, "sha256": file.stem * 20, "too_long": []}
+            store.write_data({"train": record, "test": record})
+    study = load(tmp_path / "s", run_folders(tmp_path / "s"))
+    assert study.runs.series.nunique() == 2 and study.inconsistencies == []

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pods.analysis.run_reader import Run
-from pods.analysis.series_names import SEPARATOR, label
+from pods.analysis.series_names import SEPARATOR, SYSTEM, label
 from pods.config.schema import Config
 from pods.runs.attempts import DECISIVE
 
 DATA_KEYS = (
     *("task.name", "task.test_set", "task.train_size", "task.test_size", "task.few_shot"),
     *("task.malformed", "task.answer_format", "model.name", "weights"),
-    *("evaluation.questions", "sampling.max_prompt_tokens"),
+    *("evaluation.questions", "sampling.max_prompt_tokens", SYSTEM),
 )
 """Keys that decide which problems a run is given, and how their prompts are written."""
 Sides = dict[str, list[str]]  # the labels of the runs that have each value

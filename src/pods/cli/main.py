@@ -166,24 +166,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     plan.add_options(add("plan", parents=of_figure, help="predict the cost of steps and sweeps"))
     add("report", parents=of_figure, help="write one HTML page about a study")
-    published = add("import-published", parents=[runs_dir], help="import the PODS authors' logs")
-    published.add_argument("folder", type=Path, help="folder with the logs")
-    published.add_argument("--study", default="published", help="study to create")
-    published.add_argument(
-        "--family", choices=RELEASES, help="release to import, if the folder has several"
+    _add_published(
+        add("import-published", parents=[runs_dir], help="import the PODS authors' logs"),
+        add(
+            "reproduce",
+            parents=[runs_dir, figure],
+            help="draw the PODS paper's figures from the authors' logs",
+        ),
     )
-    published.add_argument("--dataset", help="test set (default: that of the training task)")
-    published.add_argument("--allow-missing", action="store_true", help="skip irregular runs")
-    paper = add(
-        "reproduce",
-        parents=[runs_dir, figure],
-        help="draw the PODS paper's figures from the authors' logs",
-    )
-    paper.add_argument("name", nargs="?", help="figure, or all (default: list them)")
-    paper.add_argument(
-        "folder", nargs="?", type=Path, help="folder of the logs (default: what fetch stored)"
-    )
-    paper.add_argument("--study", help="study of your own runs to draw beside them")
     sync = add("sync", parents=of_study, help="create W&B runs from the files of runs")
     sync.add_argument("--offline", action="store_true", help="write folders for `wandb sync`")
     sync.add_argument("--dashboard", action="store_true", help="also save a W&B view of the study")
@@ -198,6 +188,22 @@ def _parser() -> argparse.ArgumentParser:
     doctor = add("doctor", help="check whether this machine is fit for a run")
     doctor.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="overrides as for run.py")
     return parser
+
+
+def _add_published(published: argparse.ArgumentParser, paper: argparse.ArgumentParser) -> None:
+    """Declare the options of the verbs that read the authors' logs."""
+    published.add_argument("folder", type=Path, help="folder with the logs")
+    published.add_argument("--study", default="published", help="study to create")
+    published.add_argument(
+        "--family", choices=RELEASES, help="release to import, if the folder has several"
+    )
+    published.add_argument("--dataset", help="test set (default: that of the training task)")
+    published.add_argument("--allow-missing", action="store_true", help="skip irregular runs")
+    paper.add_argument("name", nargs="?", help="figure, or all (default: list them)")
+    paper.add_argument(
+        "folder", nargs="?", type=Path, help="folder of the logs (default: what fetch stored)"
+    )
+    paper.add_argument("--study", help="study of your own runs to draw beside them")
 
 
 def _view_options(baseline: bool = True) -> argparse.ArgumentParser:
