@@ -13,6 +13,7 @@ from pathlib import Path
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job
 from pods.launch.job import has_work_left
+from pods.launch.noisy import restart_noisy
 from pods.launch.subprocesses import Heartbeat
 from pods.runs.freeze import freeze
 from pods.runs.history import clocks
@@ -47,6 +48,7 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
     seed_major = sorted(configs, key=lambda config: config.seed)  # stable
     by_folder = {store.folder: Job(store, c) for c in seed_major if (store := freeze(c))}
     jobs = list(by_folder.values())
+    restart_noisy(jobs)
     states = Counter(state_of(job.store) for job in jobs)
     at_once = min(backend.at_once, len(jobs))
     print(f"{len(jobs)} jobs, {states['done']} already done, {at_once} at a time", flush=True)
