@@ -49,6 +49,11 @@ def _train(config: Config) -> None:
         return
     if config.launch.on != "local":
         fail(f"launch={config.launch.on}: only for sweeps; -m makes this run one", BAD_INPUT)
+    if config.retry == "noisy":
+        fail(
+            "retry=noisy: only for sweeps, whose runs can be compared",
+            BAD_INPUT,
+        )
     check_gpus(config)
     store = freeze(config)
     if not job.has_work_left(store, config.retry):

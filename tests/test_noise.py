@@ -4,13 +4,17 @@ import json
 import os
 
 import pytest
-from studies import write_run
+from compose import composed
+from studies import BASE, write_run
 
 from pods.analysis.comparison.compare import compare
 from pods.analysis.comparison.verdicts import caveats
 from pods.analysis.draw import aggregate, summary_lines
 from pods.analysis.noise import slow_runs
 from pods.analysis.study import load
+from pods.launch.backend import Backend, Outcome
+from pods.launch.dry_run import show
+from pods.launch.sweep import SweepFailed, run
 from pods.runs.store import run_folders
 from pods.system import load as machine
 from pods.system.load import CpuTimes, cpu_times, machine_load, warn_if_busy
@@ -118,6 +122,32 @@ def test_the_verbs_say_it(write, tmp_path, study):
     assert line in summary_lines(*aggregate(folder, run_folders(folder)))
     assert f"Measured times: {line}" in caveats(compare(study(), ["max_variance", "all"]))
     assert not any("Measured" in said for said in caveats(compare(study(), ["random", "all"])))
+
+
+def test_noisy_runs_are_run_again_from_the_start_and_kept(write, tmp_path, capsys):
+    for seed, seconds in enumerate((2.0, 2.0, 4.0)):
+        write(seed, [seconds] * 4)
+    keys = (f"runs_dir={tmp_path}", *BASE, *PODS, "checkpoint.every_steps=1", "retry=noisy",
+            "checkpoint.every_train_seconds=null", "budget.train_seconds=null",
+            "budget.max_steps=4")  # fmt: skip
+    configs = [composed(*keys, f"seed={seed}") for seed in range(3)]
+    [slow] = tmp_path.glob("default/*/*/seed2-*")
+    log = (slow / "metrics.jsonl").read_bytes()
+    assert "1 of 3 jobs to run" in "\n".join(show(configs))
+    asked = []
+    backend = Backend(1, "", lambda jobs: asked.extend(jobs) or Outcome(stopped=False))
+    with pytest.raises(SweepFailed):  # this backend ends no run
+        run(configs, backend)
+    assert [job.store.folder for job in asked] == [slow]
+    assert not (slow / "metrics.jsonl").exists() and not (slow / "checkpoints").exists()
+    kept = tmp_path.joinpath("default", "superseded", *slow.parts[-3:-1], f"{slow.name}-1")
+    assert (kept / "metrics.jsonl").read_bytes() == log
+    assert len(run_folders(tmp_path / "default")) == 3
+    line = "max_variance 64→16 seed 2: a step took 2.0 times as long as in seed 0"
+    assert f"again: {line} (kept: {kept})\n" in capsys.readouterr().out
+    with pytest.raises(SweepFailed):  # nothing that was done is noisy any more
+        run(configs, backend)
+    assert [job.store.folder for job in asked] == [slow, slow] and not kept.with_name("-2").exists()
 
 
 def test_the_load_of_an_attempt_by_hand(monkeypatch):

@@ -288,7 +288,11 @@ class Config:
         operational=True,
     )
     runs_dir: str = key("folder that holds all studies", operational=True)
-    retry: Literal["none", "failed"] = key("failed: rerun jobs that failed", operational=True)
+    retry: Literal["none", "failed", "noisy"] = key(
+        "failed: rerun jobs that failed; noisy: run again, from the start, the finished runs of a "
+        "sweep that a busy machine slowed down",
+        operational=True,
+    )
     allow_changed: bool = key(
         "resume a run even if its frozen config, data, weights, rule, or a minor version of "
         "torch, transformers, peft or vllm has changed; the run is marked as changed",

@@ -8,7 +8,7 @@ import json
 import math
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -18,6 +18,7 @@ from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.launch.devices import check_gpus, device_pool, max_concurrent
 from pods.launch.job import has_work_left
+from pods.launch.noisy import noisy_runs
 from pods.memory.fit import describe_largest
 from pods.memory.shape import trained_parameters
 from pods.runs.attempts import wall_seconds
@@ -73,7 +74,8 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
     else:
         at_once = configs[0].launch.jobs or len(configs)
     finished = _finished(configs)
-    jobs = [_plan(config, finished) for config in sorted(configs, key=lambda c: c.seed)]
+    noisy = noisy_runs(configs[0])
+    jobs = [_plan(config, finished, noisy) for config in sorted(configs, key=lambda c: c.seed)]
     header = ("arm", "n→m", "seed", "id", "state", "time", "disk")
     yield table(header, [job.row() for job in jobs])
     starting = [job for job in jobs if job.starts]
@@ -95,7 +97,7 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
     yield "dry run: no job was started"
 
 
-def _plan(config: Config, finished: Costs) -> PlannedJob:
+def _plan(config: Config, finished: Costs, noisy: Collection[Path]) -> PlannedJob:
     seconds, needed = _lower_bounds(config)
     try:
         content = identity(config)
@@ -104,11 +106,12 @@ def _plan(config: Config, finished: Costs) -> PlannedJob:
     store = RunStore(run_folder(config, content))
     frozen = store.config_path.exists()
     state = state_of(store) if frozen else "pending"
-    starts = has_work_left(store, config.retry) and state != "running"
+    again = store.folder in noisy
+    starts = again or (has_work_left(store, config.retry) and state != "running")
     similar = finished.get(_series(content), [])
     if similar:
         seconds, needed = median(s for s, _ in similar), median(b for _, b in similar)
-    trained = store.status().get("train_seconds", 0.0) if frozen else 0.0
+    trained = store.status().get("train_seconds", 0.0) if frozen and not again else 0.0
     left = max(0.0, seconds - trained)
     return PlannedJob(config, fingerprint(content), state, starts, left, needed, bool(similar))
 

@@ -15,6 +15,7 @@ from pods.analysis.series_names import differing
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job
 from pods.launch.job import has_work_left
+from pods.launch.noisy import restart_noisy
 from pods.launch.subprocesses import Heartbeat
 from pods.runs.freeze import freeze
 from pods.runs.history import clocks
@@ -56,6 +57,7 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
         if (store := freeze(config))
     }
     jobs = list(by_folder.values())
+    restart_noisy(jobs)
     states = Counter(state_of(job.store) for job in jobs)
     at_once = min(backend.at_once, len(jobs))
     print(f"{len(jobs)} jobs, {states['done']} already done, {at_once} at a time", flush=True)
