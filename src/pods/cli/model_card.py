@@ -95,7 +95,7 @@ def _accuracies(store: RunStore, config: Config, step: int) -> Iterator[tuple[st
         yield (
             label,
             f"{sum(right) / len(right):.4f}: {sum(right):,} of {len(right):,} answers are right "
-            f"({len(questions):,} questions, {config.evaluation.repeats} times, temperature "
+            f"({len(questions):,} questions × {config.evaluation.repeats}, temperature "
             f"{config.evaluation.temperature:g})",
         )
 
@@ -121,7 +121,7 @@ def _weights(config: Config, merged: bool) -> Iterator[str]:
     elif merged:
         yield (
             f"{base}, trained with reinforcement learning through LoRA adapters of rank "
-            f"{model.lora.r}, which are merged into these weights and rounded to {model.dtype}."
+            f"{model.lora.r}, which are merged into these weights in {model.dtype}."
         )
     else:
         yield (
