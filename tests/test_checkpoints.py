@@ -127,12 +127,13 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     values["model"] |= {"hub": "someone/model", "path": weights_source(lora.config().model),
                         "quantization": "nf4"}  # fmt: skip
     (copy / "config.yaml").write_text(yaml.safe_dump(values))
+    (copy / "evaluations" / "step-000002.jsonl").unlink()
     assert pods(runs_dir, "export", copy, tmp_path / "hub") == 0
     settings = json.loads((tmp_path / "hub" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == "someone/model"
     card = (tmp_path / "hub" / "README.md").read_text()
     assert yaml.safe_load(card.split("---")[1])["base_model"] == "someone/model"
-    assert "rounded to 4 bits" in card
+    assert "rounded to 4 bits" in card and "| not evaluated, or not completely |" in card
 
 
 def test_merged_bfloat16_weights_are_rounded_once():
