@@ -27,12 +27,11 @@ from pathlib import Path
 
 from IPython.display import display
 
+from pods.analysis import load
 from pods.analysis.comparison.compare import compare
 from pods.analysis.comparison.formatting import format_comparison
 from pods.analysis.figures import drawings
-from pods.analysis.study import load
 from pods.analysis.tables import tables
-from pods.runs.store import run_folders
 
 STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
 
@@ -41,7 +40,7 @@ STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
 # each problem; with `allow_missing=True` it leaves out what is missing.
 
 # %%
-study = load(STUDY, run_folders(STUDY))
+study = load(STUDY)
 study_tables = tables(study)
 display(study_tables.summary)
 

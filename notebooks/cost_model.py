@@ -22,12 +22,11 @@
 import os
 from pathlib import Path
 
+from pods.analysis import load
 from pods.analysis.cost.plan import PlanRequest, plan, plan_published
-from pods.analysis.study import load
-from pods.runs.store import run_folders
 
 STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
-study = load(STUDY, run_folders(STUDY), allow_missing=True, allow_mixed=True)
+study = load(STUDY, allow_missing=True, allow_mixed=True)
 report = plan(study, PlanRequest(nm=((16, 16), (64, 16), (64, 64), (32, 8))))
 print(*report.lines, sep="\n")
 

@@ -10,7 +10,10 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-import hydra
+try:
+    import hydra
+except ModuleNotFoundError:
+    sys.exit(f"error: {sys.executable} lacks this project: activate its environment, or install it")
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -24,6 +27,7 @@ from pods.launch.sweep import SweepFailed
 from pods.runs.freeze import freeze
 from pods.system.console import prepare_console
 from pods.system.errors import AGAIN, BAD_INPUT, DONE, FAILED, explain, print_error
+from pods.system.load import warn_if_busy
 
 DEBUG = "--debug" in sys.argv
 
@@ -59,6 +63,7 @@ def _train(config: Config) -> None:
             + ("" if accuracy is None else f": accuracy {accuracy:.3f}")
         )
         return
+    warn_if_busy()
     code = job.execute(store.folder)
     if code != DONE:
         sys.exit(code)
@@ -75,7 +80,9 @@ def fail(message: str, code: int) -> NoReturn:
 def main() -> None:
     """Run Hydra, and report an error as one line; with --debug, print its traceback first."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
-    sys.argv[:] = [word for word in sys.argv if word != "--debug"]
+    words = [word for word in sys.argv[1:] if word != "--debug"]
+    sweep = [word for word in words if word in ("-m", "--multirun")]  # in any place, as users type
+    sys.argv[1:] = sweep + [word for word in words if word not in sweep]
     prepare_console()
     try:
         train()

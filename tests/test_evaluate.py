@@ -474,7 +474,11 @@ def test_the_verb_takes_a_study_and_says_which_there_are(copied, monkeypatch, ca
     assert main(["evaluate"]) == 0
     assert capsys.readouterr().out == "1 runs, 5 evaluations: nothing is missing\n"
     for words, message in (
-        (["nope"], "study=nope: no runs in runs/nope; studies there: default"),
+        (
+            ["nope"],
+            f"study=nope: no runs in runs/nope of {copied.folder.parents[4]}; "
+            "studies there: default",
+        ),
         (["--jobs", "0"], "--jobs=0: must be at least 1"),
     ):
         assert main(["evaluate", *words]) == 2

@@ -20,6 +20,7 @@ STATS = UpdateStats(
 )  # fmt: skip
 UNIFORM = Uniform(8)
 SECONDS = {"generate": 2.0, "reward": 0.25, "select": 0.125, "update": 1.0, "sync": 0.5}
+CPU_SECONDS = {"generate": 1.5, "reward": 0.0625, "select": 0.125, "update": 1.75, "sync": 0.25}
 
 
 def selected(name, grades, lengths, unfinished, kept, trained=True):
@@ -71,6 +72,11 @@ LINE = {
     "seconds/select": 0.125,
     "seconds/update": 1.0,
     "seconds/sync": 0.5,
+    "cpu_seconds/generate": 1.5,
+    "cpu_seconds/reward": 0.0625,
+    "cpu_seconds/select": 0.125,
+    "cpu_seconds/update": 1.75,
+    "cpu_seconds/sync": 0.25,
     "prompts": ["a", "b", "c", "d", "e"],
     "epoch": 3,
     "sampling_batches": 2,
@@ -123,6 +129,7 @@ def step(groups, stats, selector=UNIFORM, prompts=5, saved_prompts=4, kept=None,
         number=7,
         train_seconds=12.5,
         seconds=SECONDS,
+        cpu_seconds=CPU_SECONDS,
         groups=groups,
         selector=selector,
         epoch=3,
@@ -171,6 +178,7 @@ def test_the_line_of_a_step_that_was_not_applied_has_no_numbers_that_json_lacks(
     assert_equal(line, {
         "step": 7, "nonfinite": "a reward is NaN", "train_seconds": 12.5,
         **{f"seconds/{phase}": seconds for phase, seconds in SECONDS.items()},
+        **{f"cpu_seconds/{phase}": seconds for phase, seconds in CPU_SECONDS.items()},
         "prompts": ["a"], "epoch": 3, "sampling_batches": 2, "sampled_prompts": 1,
         "passed_over_prompts": 9, "rollouts_saved": 0, "generated_rollouts": 4,
         "trained_rollouts": 0, "zero_variance_fraction": None, "all_right_fraction": 0.0,

@@ -59,7 +59,8 @@ def test_a_run_leaves_the_files_that_the_readme_lists(workdir):
         assert set(phases) == {
             f"seconds/{p}" for p in ("generate", "reward", "select", "update", "sync")
         }
-        assert line["grad_norm"] > 0
+        assert set(line) >= {key.replace("seconds/", "cpu_seconds/") for key in phases}
+        assert line["cpu_seconds/generate"] > 0 and line["grad_norm"] > 0
     assert lines[-1]["train_seconds"] == pytest.approx(
         sum(v for line in lines for k, v in line.items() if k.startswith("seconds/"))
     )
@@ -77,6 +78,8 @@ def test_a_run_leaves_the_files_that_the_readme_lists(workdir):
     assert len(rows) == 128 and sum(row["kept"] for row in rows) == 32
     environment = json.loads((folder / "attempts" / "001" / "environment.json").read_text())
     assert environment["packages"]["torch"] and environment["cpu"]
+    load = json.loads((folder / "attempts" / "001" / "load.json").read_text())
+    assert load["load_end"] >= 0 and 0 <= load["others"] <= 1 and 0 <= load["steal"] <= 1
     again = start_forked(workdir, *SHORT)
     output, _ = again.communicate(timeout=60)
     assert again.returncode == 0 and "is already done" in output
@@ -210,6 +213,9 @@ BAD = [
      "max_reward, max_variance, max_variance_aliased, percentile, random"),
     (["experiment=nope"], f"experiment=nope: must be one of {', '.join(PRESETS)}"),
     (["seed=0,1"], "seed=0,1: must be one value; `run.py -m` sweeps over several"),
+    (["learning_rate=1"], "learning_rate=1: no such key; did you mean update.lr?"),
+    (["pods"], "pods: must be KEY=VALUE, in quotes where the shell reads it otherwise"),
+    (["seed=0,y", "-m"], "seed=y: must be an integer >= 0"),
     (["-m", "seed=0,x"], "seed=x: must be an integer >= 0"),
 ]  # fmt: skip
 

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,14 +58,33 @@ def test_only_phases_of_committed_steps_are_training_time():
     with clock.phase("update"):
         pass
     assert clock.train_seconds == 10.0  # nothing is committed yet
-    assert clock.commit() == {**dict.fromkeys(PHASES, 0.0), "generate": 1.0, "update": 2.0}
+    assert clock.commit().wall == {**dict.fromkeys(PHASES, 0.0), "generate": 1.0, "update": 2.0}
     assert clock.train_seconds == 13.0
-    assert sum(clock.commit().values()) == 0.0
+    assert sum(clock.commit().wall.values()) == 0.0
     for name in PHASES:
         with clock.phase(name):
             pass
-    assert clock.commit() == dict.fromkeys(PHASES, 1.0)
+    assert clock.commit() == (dict.fromkeys(PHASES, 1.0), {})  # no CPU seconds under this clock
     assert clock.train_seconds == 18.0 and len(PHASES) == 5
+
+
+def test_cpu_seconds_are_those_that_the_process_worked_and_not_those_that_it_waited():
+    clock = TrainClock(now=ticking(), cpu_now=ticking(0.25))
+    for name in ("generate", "update", "generate"):
+        with clock.phase(name):
+            pass
+    assert clock.commit().cpu == {**dict.fromkeys(PHASES, 0.0), "generate": 0.5, "update": 0.25}
+    assert sum(clock.commit().cpu.values()) == 0.0
+
+    real = TrainClock()
+    with real.phase("generate"):
+        time.sleep(0.05)
+    with real.phase("update"):
+        end = time.process_time() + 0.02
+        while time.process_time() < end:
+            pass
+    wall, cpu = real.commit()
+    assert wall["generate"] >= 0.05 and cpu["generate"] < 0.02 <= cpu["update"]
 
 
 def test_the_device_is_synchronised_at_both_ends_of_a_phase():

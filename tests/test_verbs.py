@@ -4,12 +4,15 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from compose import ROOT
 from studies import A, B, draw_in_one_format, write_rollouts, write_run
 from test_published import GRPO, PODS, release  # noqa: F401  (a fixture)
 
@@ -80,6 +83,34 @@ def test_bad_input_ends_in_one_line(runs_dir, arguments, message, capsys):
     assert pods(*arguments, "--runs-dir", runs_dir) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
+
+
+def test_a_study_may_be_named_by_its_folder(runs_dir, capsys):
+    assert pods("status", "default", "--runs-dir", runs_dir) == 0
+    by_name = capsys.readouterr().out
+    assert pods("status", f"{runs_dir}/default/") == 0
+    assert capsys.readouterr().out == by_name
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        (["run", "seed=x"], "seed=x: must be an integer >= 0"),
+        (["run", "seed=0,1"], "seed=0,1: must be one value; `run.py -m` sweeps over several"),
+        (["sweep", "seed=0,x"], "seed=x: must be an integer >= 0"),
+    ],
+)
+def test_run_and_sweep_are_run_py(typed, line, tmp_path):
+    program = [sys.executable, "-m", "pods.cli.main", *typed]
+    result = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (2, f"error: {line}\n")
+
+
+def test_another_python_is_told_what_it_lacks(tmp_path):
+    program = [sys.executable, "-S", str(ROOT / "src/run.py")]
+    result = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "lacks this project: activate its environment, or install it\n" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_verb_that_has_moved_names_its_new_command(capsys):

@@ -5,7 +5,8 @@ from matplotlib.figure import Figure
 
 from pods.analysis import plots
 from pods.analysis.curves import curves
-from pods.analysis.figures import LEGEND, Drawing, title
+from pods.analysis.figures import Drawing, title
+from pods.analysis.look import DEFAULT
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
 from pods.analysis.tables import clock_text
@@ -43,7 +44,7 @@ def overlaid(study: Study, over: Study) -> Drawing:
         )
         axes.set_xlim(0, 1 if shares else max(ends) / unit)
         axes.set_ylabel(label.replace(", ", ",\n", 1))
-        axes.legend(title=LEGEND, loc="lower right")
+        axes.legend(title=DEFAULT.legend, loc="lower right")
         figure.suptitle("\n".join([title(study), title(over)]))
         return figure
 

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from pods.analysis.curves import phase_columns
+from pods.analysis.look import Band
 from pods.analysis.statistics import Floats
 from pods.analysis.study import Study, indices_by_run
+from pods.analysis.view import SHARES
 from pods.runs.files import replace
 
 COLOURS = (
@@ -21,7 +24,9 @@ COLOURS = (
     *("#000000", "#F0E442", "#882255", "#999933", "#332288", "#999999"),
 )
 MARKERS = "osD^vP*<>Xp"  # one fewer than colours, so that pairs repeat only after 132 series
-MARKER_EVERY = 10
+MOST_MARKERS = 12  # per curve
+FONT_SIZE = 9.0
+LONGEST_NAME = 40  # characters of a curve's name in a legend
 PHASE_COLOURS = {  # light, so that a phase is not taken for a curve
     "generate": "#56B4E9",
     "reward": "#F0E442",
@@ -41,6 +46,7 @@ LABELS = {
     "generated_rollouts": "rollouts generated per step",
     "rollouts_saved": "rollouts saved per step",
 }
+SIZES = {"n": "rollouts generated per prompt, n", "m": "rollouts trained on, m"}
 X_LABELS = {
     "steps": "steps",
     "rollouts": "rollouts generated",
@@ -66,9 +72,14 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def against_time(
-    axes: Axes, curve: pd.DataFrame, study: Study, unit: float, first: int = 0
+    axes: Axes,
+    curve: pd.DataFrame,
+    study: Study,
+    unit: float,
+    first: int = 0,
+    band: Band = "se",
 ) -> None:
-    """Draw one metric of each series over time: mean, one standard error, and a line per run.
+    """Draw one metric of each series over time: mean, error, and a line per run.
 
     Args:
         axes: what to draw on.
@@ -76,6 +87,7 @@ def against_time(
         study: the study of the curve; imported logs are dashed.
         unit: seconds of the time axis' unit; 1 for an axis of something else.
         first: index in the legend of the first series.
+        band: what is shaded around the mean.
     """
     metric = str(curve.metric.iloc[0])
     dash = "-" if study.seeded else "--"
@@ -84,18 +96,55 @@ def against_time(
         lines = _run_lines(study, metric, str(series), unit)
         thin = {"alpha": 0.18, "linewidth": 0.7, "linestyle": dash, "color": look["color"]}
         axes.add_collection(LineCollection(lines, **thin))
-        low, high = points["mean"] - points.stderr, points["mean"] + points.stderr
-        axes.fill_between(times, low, high, color=look["color"], alpha=0.25, linewidth=0)
-        axes.plot(
-            times,
-            points["mean"],
-            **look,
-            markersize=4,
-            linestyle=dash,
-            markevery=(index % MARKER_EVERY, MARKER_EVERY),
-            label=f"{series}  (n={_range(points.n, ' to ')})",
-        )
+        if band != "none":
+            low, high = points["mean"] - points.stderr, points["mean"] + points.stderr
+            low, high = (low, high) if band == "se" else (points.t_low, points.t_high)
+            axes.fill_between(times, low, high, color=look["color"], alpha=0.25, linewidth=0)
+        label = f"{shortened(str(series))}  (n={_range(points.n, ' to ')})"
+        marks = measured(study, metric, str(series)) / unit
+        _marked_line(axes, times, points["mean"], marks, {**look, "linestyle": dash}, label)
     axes.grid(visible=True, alpha=0.25)
+
+
+def _marked_line(
+    axes: Axes, x: Any, y: Any, marks: Floats, look: dict[str, Any], label: str | None = None
+) -> None:
+    """Draw a line with markers at some x; both have one entry in the legend."""
+    axes.plot(x, y, **{**look, "marker": ""})
+    heights = np.interp(marks, x, y, left=np.nan, right=np.nan)
+    axes.plot(marks, heights, **{**look, "linestyle": ""}, markersize=4)
+    axes.plot([], [], **look, markersize=4, label=label)
+
+
+def measured(study: Study, metric: str, series: str) -> Floats:
+    """Return where a curve gets its markers: where its runs were evaluated, in the study's x.
+
+    That is the mean over runs of the k-th evaluation's x, for each k that all complete runs have,
+    or every second or third of them where there are many. Metrics of steps have no markers.
+
+    Returns:
+        (K,) positions, K at most `MOST_MARKERS`.
+    """
+    rows = study.evaluations[study.evaluations.series == series]
+    if metric not in rows:
+        return np.empty(0)
+    complete = rows[rows.run.isin(study.complete)]
+    rows = complete if len(complete) else rows
+    runs = [np.sort(at.to_numpy(float)) for _, at in rows.groupby("run")[study.x]]
+    count = min(map(len, runs))
+    mean: Floats = np.mean([at[:count] for at in runs], 0)
+    return mean[:: -(-count // MOST_MARKERS)]
+
+
+def shortened(name: str) -> str:
+    """Cut a long name of a curve in the middle; captions and tables have the whole.
+
+    >>> shortened("pods 64→16, update.logprob_temperature=sampling, seed=1")
+    'pods 64→16, update.logp…sampling, seed=1'
+    """
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME // 2 + 3]}…{name[-(LONGEST_NAME // 2 - 4) :]}"
 
 
 def _run_lines(study: Study, metric: str, series: str, unit: float) -> list[Any]:
@@ -169,10 +218,10 @@ def x_unit(study: Study, end: float) -> float:
     return time_unit(end)[0] if study.x == "train_seconds" else 1.0
 
 
-def x_axis(axes: Axes, study: Study, end: float) -> None:
-    """Label the axis that curves are drawn over, from 0 to this end."""
+def x_axis(axes: Axes, study: Study, end: float, small: bool = False) -> None:
+    """Label the axis that curves are drawn over, from 0 to this end; a small one in few words."""
     if study.x == "train_seconds":
-        time_axis(axes, end, study.machines)
+        time_axis(axes, end, () if small else study.machines)
     else:
         axes.set_xlabel(X_LABELS[study.x])
         axes.set_xlim(0, end or 1.0)
@@ -181,37 +230,45 @@ def x_axis(axes: Axes, study: Study, end: float) -> None:
 def time_axis(axes: Axes, seconds: float, machines: Sequence[str]) -> None:
     """Label the axis of training time."""
     size, symbol = time_unit(seconds)
-    axes.set_xlabel(f"training time on {', '.join(machines)} ({symbol})")
+    where = f" on {', '.join(machines)}" if machines else ""
+    axes.set_xlabel(f"training time{where} ({symbol})")
     axes.set_xlim(0, seconds / size or 1.0)
 
 
 def differences(
-    axes: Axes, table: pd.DataFrame, x: Floats, order: Sequence[str], cut: str | None, shares: bool
+    axes: Axes,
+    table: pd.DataFrame,
+    study: Study,
+    unit: float,
+    order: Sequence[str],
+    cut: str | None,
 ) -> None:
     """Draw the difference of each arm to the baseline with its 95 % t interval.
 
     Args:
         axes: what to draw on.
         table: see `pods.analysis.differences.differences`; at least one row.
-        x: its positions on the axis.
+        study: the study of the table; differences of a share are shown in points.
+        unit: as in `against_time`.
         order: the series in the order of the legend, which gives the colours.
         cut: the arm that does not set the axis; see `fallen`.
-        shares: the measure is a share, whose differences are shown in points.
     """
+    shares = study.metric in SHARES
     factor = 100 if shares else 1
     axes.axhline(0, color="#000000", linewidth=0.7)
     for series, points in table.groupby("series", sort=False):
-        index, times = list(order).index(str(series)), x[points.index]
-        look = style(index)
+        look, times = style(list(order).index(str(series))), points[study.x] / unit
         low, high = factor * points.low, factor * points.high
         axes.fill_between(times, low, high, color=look["color"], alpha=0.2, linewidth=0)
-        every = (index % MARKER_EVERY, MARKER_EVERY)
-        axes.plot(times, factor * points.estimate, **look, markersize=4, markevery=every)
+        marks = measured(study, "accuracy", str(series)) / unit
+        name = shortened(str(series))
+        _marked_line(axes, times, factor * points.estimate, marks, look, name)
     shown = factor * table.loc[table.series != cut, ["estimate", "low", "high"]]
     if 0 < len(shown) < len(table):
         cut_below(axes, min(0.0, shown.min().min()), max(0.0, shown.max().max()))
     axes.set_ylabel(
-        f"{'points above' if shares else 'above'} {table.baseline.iloc[0]}\n(95 % t interval)"
+        f"{'points above' if shares else 'above'} {shortened(table.baseline.iloc[0])}\n"
+        "(95 % t interval)"
     )
     axes.grid(visible=True, alpha=0.25)
 
@@ -234,37 +291,46 @@ def seconds_per_step(axes: Axes, summary: pd.DataFrame) -> None:
     axes.grid(axis="x", alpha=0.25)
 
 
-def outcome_by(axes: Axes, table: pd.DataFrame, by: str, name: str, label: str) -> None:
+def outcome_by(
+    axes: Axes, table: pd.DataFrame, by: str, name: str, label: str, line: str | None = None
+) -> None:
     """Draw one outcome of finished runs against n, m or the rule: a dot per run, mean ± stderr.
 
     Args:
         axes: what to draw on.
-        table: one row per run, with the columns `by` and `name`.
+        table: one row per run, with the columns `by`, `name` and `line`.
         by: the column that is varied.
         name: the column of the outcome.
         label: its title, with the unit.
+        line: the column whose values make a line each; None: there is one line.
     """
     values = sorted(table[by].unique())
-    for index, value in enumerate(values):
-        runs = table.loc[table[by] == value, name]
-        axes.scatter([index] * len(runs), runs, s=12, alpha=0.35, color=COLOURS[0], linewidths=0)
-    groups = table.groupby(by)[name]
-    axes.errorbar(
-        range(len(values)),
-        groups.mean().loc[values],
-        yerr=groups.sem().loc[values].fillna(0),
-        color=COLOURS[0],
-        marker="o",
-        linestyle="-" if by in ("n", "m") else "none",
-        capsize=3,
-        label=f"mean ± 1 stderr over runs, n={_range(groups.count(), '-')}",
+    lines = (
+        [("", table)] if line is None else [(f"{line} = {v}, ", t) for v, t in table.groupby(line)]
     )
-    names = [str(value) for value in values]
+    for index, (which, runs) in enumerate(lines):
+        beside = 0.06 * (index - (len(lines) - 1) / 2)  # so that no line hides another one's error
+        at = runs[by].map(values.index) + beside
+        colour = style(index)["color"]
+        axes.scatter(at, runs[name], s=12, alpha=0.35, color=colour, linewidths=0)
+        groups = runs.groupby(by)[name]
+        counts = groups.count()
+        axes.errorbar(
+            [values.index(value) + beside for value in counts.index],
+            groups.mean(),
+            yerr=groups.sem().fillna(0),
+            **style(index),
+            linestyle="-" if by in SIZES else "none",
+            capsize=3,
+            label=f"{which}mean ± 1 stderr over {_range(counts, '-')} runs"
+            if counts.max() > 1
+            else f"{which}one run each",
+        )
+    names = [str(value).rpartition(":")[2] for value in values]  # of a rule, the function
     tilt = 0 if sum(map(len, names)) < 40 else 30  # characters that fit beside each other
     axes.set_xticks(range(len(values)), names, rotation=tilt, ha="right" if tilt else "center")
     axes.set_xlim(-0.5, len(values) - 0.5)
-    titles = {"n": "rollouts generated per prompt, n", "m": "rollouts trained on, m"}
-    axes.set_xlabel(titles.get(by, "down-sampling rule"))
+    axes.set_xlabel(SIZES.get(by, "down-sampling rule"))
     axes.set_ylabel(label)
     axes.grid(visible=True, alpha=0.25)
 
@@ -275,12 +341,20 @@ def _range(counts: "pd.Series[int]", to: str) -> str:
 
 
 def panels(
-    count: int, width: float, height: float, widths: Sequence[float] | None = None
+    count: int,
+    width: float,
+    height: float,
+    widths: Sequence[float] | None = None,
+    size: float | None = FONT_SIZE,
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure with `count` axes in a row; sizes in inches, relative `widths`."""
+    """Make a figure with `count` axes in a row; sizes in inches, relative `widths`.
+
+    The font has this size in points; None: that of the current style.
+    """
     matplotlib.rc("pdf", fonttype=42)  # text stays text
     matplotlib.rc("svg", hashsalt="pods")  # equal figures, equal bytes
-    matplotlib.rc("font", size=9)
+    if size is not None:
+        matplotlib.rc("font", size=size)
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, count, squeeze=False, width_ratios=widths)[0])
 
@@ -298,11 +372,12 @@ def below(axes: Axes, share: float) -> Axes:
     return panel
 
 
-def save(figure: Figure, stem: Path) -> None:
-    """Write PNG, PDF and SVG, each atomically; the same figure gives the same bytes."""
+def save(figure: Figure, paths: Sequence[Path]) -> None:
+    """Write PNG, PDF or SVG files, each atomically; the same figure gives the same bytes."""
     figure.draw_without_rendering()  # lay it out once, not once per format
     figure.set_layout_engine("none")
-    for suffix, metadata in METADATA.items():
-        content = BytesIO()
-        figure.savefig(content, format=suffix[1:], dpi=150, metadata=metadata)
-        replace(stem.with_suffix(suffix), content.getvalue())
+    for path in paths:
+        content, dpi = BytesIO(), 150 if figure.get_figwidth() > 5 else 300
+        form, metadata = path.suffix[1:], METADATA[path.suffix]
+        figure.savefig(content, format=form, dpi=dpi, metadata=metadata)
+        replace(path, content.getvalue())

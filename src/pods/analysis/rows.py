@@ -11,7 +11,7 @@ from pods.analysis.consistency import machine_of
 from pods.analysis.repeats import majority, pass_at_k, sizes
 from pods.analysis.run_reader import VERDICT_CODES, Records, Row, Run
 from pods.analysis.series_names import ARM_KEYS, SEPARATOR, rule_of
-from pods.runs.attempts import wall_seconds
+from pods.runs.attempts import loads, wall_seconds
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _about(run: Run, complete: bool) -> Row:
     attempt: Row = run.attempts[-1] if run.attempts else {}
     versions = {name: v for name, v in attempt.get("packages", {}).items() if v}
     return {
-        "arm": config.arm or config.sampler.rule,
+        "arm": config.arm_name(),
         "rule": rule_of(config),
         "n": config.nm.n,
         "m": config.nm.m,
@@ -77,11 +77,22 @@ def _about(run: Run, complete: bool) -> Row:
         "max_steps": config.budget.max_steps,
         "wall_seconds": wall_seconds(run.store) or None,
         "machine": machine_of(attempt, config),
+        "device": config.hardware.device,
+        **_load(run),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "commit": attempt.get("commit"),
         "changes": "; ".join(run.changes),
         "folder": str(run.store.folder),
     }
+
+
+def _load(run: Run) -> Row:
+    """Say how busy the machine was in the last attempt, as far as that was recorded."""
+    recorded = loads(run.store)
+    load = recorded[-1] if recorded else {}
+    average = load.get("load_start") if load.get("load_end") is None else load["load_end"]
+    named = {"load": average, **{name: load.get(name) for name in ("cores", "steal", "others")}}
+    return {name: np.nan if value is None else value for name, value in named.items()}
 
 
 def _means(records: Records) -> Row:

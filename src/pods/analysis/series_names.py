@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from pods.config.schema import CONF, Config
+from pods.runs.identity import RULE_SOURCE
 
 LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains them anyway
 ARM_KEYS = (
@@ -34,7 +35,7 @@ def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
     arms = {key: config.arm for key, (config, _) in zip(keys, runs, strict=True) if config.arm}
     curves = dict(zip(keys, runs, strict=True))
     labels = {key: label(config, arms.get(key)) for key, (config, _) in curves.items()}
-    hidden = {*LABEL_KEYS, *_told_by_reproduction(list(curves.values()))}
+    hidden = {*LABEL_KEYS, RULE_SOURCE, *_told_by_reproduction(list(curves.values()))}
     varying = [k for k in differing([i for _, i in curves.values()]) if k not in hidden]
     names = {}
     for key, (_, identity) in curves.items():
@@ -47,10 +48,18 @@ def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
             for k in varying
             if k not in implied or resolved(implied[k], identity) != identity.get(k)
         }
-        shown = sorted(telling | {*differing(same_label)})
-        parts = [f"{k}={_short(identity.get(k))}" for k in shown]
+        shown = telling | {*differing(same_label)}
+        if "sampler.rule" in shown and not _edited(same_label):
+            shown -= {RULE_SOURCE}
+        parts = [f"{k}={_short(identity.get(k), k)}" for k in sorted(shown)]
         names[key] = SEPARATOR.join([labels[key], *parts])
     return [names[key] for key in keys]
+
+
+def _edited(identities: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether there are two sources of one rule of a user."""
+    sources = {(identity.get("sampler.rule"), identity.get(RULE_SOURCE)) for identity in identities}
+    return len(sources) > len({rule for rule, _ in sources})
 
 
 def resolved(value: object, identity: Mapping[str, Any]) -> object:
@@ -111,9 +120,9 @@ def _yaml(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load(path.read_text())) if path.is_file() else {}
 
 
-def _short(value: object) -> str:
+def _short(value: object, key: str) -> str:
     """Show a value, or its beginning and a hash, so that two different ones have two names."""
-    text = str(value)
+    text = str(value)[:8] if key == RULE_SOURCE else str(value)
     if len(text) <= LONGEST:
         return text
     return f"{text[: LONGEST - 12]}…#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -122,7 +131,7 @@ def _short(value: object) -> str:
 def label(config: Config, arm: str | None) -> str:
     """Return the short name of a curve, which other differing keys may follow."""
     mode = "" if config.reproduction == "ours" else f" {config.reproduction}"
-    return f"{arm or config.sampler.rule}{mode} {config.nm.n}→{config.nm.m}"
+    return f"{arm or config.arm_name()}{mode} {config.nm.n}→{config.nm.m}"
 
 
 def differing(identities: Sequence[Mapping[str, Any]]) -> list[str]:

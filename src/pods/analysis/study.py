@@ -34,7 +34,8 @@ class Study:
 
     name: str
     runs: pd.DataFrame
-    """One row per run: series, seed, run, arm, rule, n, m, prompts, complete, machine, versions."""
+    """One row per run: series, seed, run, arm, rule, n, m, prompts, complete, machine, versions;
+    not in imported logs device, and load, cores, steal and others of `pods.system.load`."""
     evaluations: pd.DataFrame
     """One row per (run, checkpoint): series, seed, run, step, train_seconds, repeats, questions,
     and shares or means of the answers: accuracy; lenient (correct by the PODS authors' grader; only

@@ -3,8 +3,8 @@
 import hashlib
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -41,6 +41,8 @@ class View:
     """The arm that the others are compared with; none: the GRPO arm."""
     x: str = "train_seconds"
     """What curves are drawn over: train_seconds, steps, or one of `SUMMED`."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Another name for some arms, in all figures and tables."""
 
     @property
     def folder(self) -> str:
@@ -57,6 +59,7 @@ class View:
         parts += [f"x={self.x}"] if self.x != "train_seconds" else []
         parts += [] if self.until is None else [f"until={self.until!r}".removesuffix(".0")]
         parts += [] if self.baseline is None else [f"baseline={self.baseline}"]
+        parts += [f"{arm}={label}" for arm, label in self.labels.items()]
         typed = ",".join(parts)
         name = re.sub(r"[^\w.,=-]", "-", typed)[:80]
         unequal = f"-{hashlib.sha256(typed.encode()).hexdigest()[:8]}"
@@ -68,7 +71,7 @@ def choose(study: Study, view: View) -> Study:
 
     Raises:
         ValueError: the study has no such arm, metric or x, or no evaluation after 0 in the window;
-            an arm is named twice; the baseline is not among the arms.
+            an arm is named twice; the baseline is not among the arms; two arms get one label.
     """
     if view == View():
         return study  # in its own order, so that default tables keep their bytes
@@ -101,10 +104,13 @@ def choose(study: Study, view: View) -> Study:
         )
     further = study.further
     order = {name: index for index, name in enumerate(names)}
-    by_arm = runs.series.map(order).sort_values(kind="stable").index
-    return replace(
+    runs, rows, steps = (
+        table.loc[table.series.map(order).sort_values(kind="stable").index]
+        for table in (runs, rows, steps)
+    )
+    chosen = replace(
         study,
-        runs=runs.loc[by_arm],
+        runs=runs,
         evaluations=rows,
         steps=steps,
         questions=study.questions[study.questions.run.isin(runs.run)],
@@ -114,6 +120,23 @@ def choose(study: Study, view: View) -> Study:
         until=until,
         baseline=baseline,
     )
+    return _labelled(chosen, {resolve(study, arm): label for arm, label in view.labels.items()})
+
+
+def _labelled(study: Study, labels: Mapping[str, str]) -> Study:
+    """Give arms another name."""
+    present = list(study.runs.series.unique())
+    for name, label in labels.items():
+        others = [labels.get(other, other) for other in present if other != name]
+        if label in others or not label.strip():
+            raise ValueError(f"label={name}={label}: must be a text that no other arm has")
+    tables = {
+        name: table.assign(series=table.series.replace(dict(labels)))
+        for name in ("runs", "evaluations", "steps", "questions", "further")
+        if "series" in (table := getattr(study, name))
+    }
+    baseline = study.baseline and labels.get(study.baseline, study.baseline)
+    return replace(study, **tables, baseline=baseline)
 
 
 def _rejoined(words: Sequence[str], names: Collection[str]) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Inspect, evaluate, compare, plan and clean up runs; `python src/run.py` trains them."""
+"""Train, inspect, evaluate, compare, plan and clean up runs.
+
+`pods run` is `python src/run.py`, and `pods sweep` the same with -m.
+"""
 
 import argparse
 import json
@@ -9,12 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pods.cli import export, fetch, generate, plan
 from pods.cli import study_verbs as verbs
 from pods.config.key import FILE_NAME
 from pods.config.parse import ConfigError
+from pods.config.schema import CONF
 from pods.runs.clean import clean
 from pods.runs.paths import pods_home
 from pods.runs.status import format_statuses, statuses
@@ -25,6 +29,7 @@ from pods.system.errors import BAD_INPUT, explain, print_error
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 RELEASES = ("gsm8k", "math", "llama", "h100s", "a100s")
 MOVED = {"calibrate": "python experiments/benchmarks/calibrate.py"}
+TRAINING: dict[str, list[str]] = {"run": [], "sweep": ["-m"]}
 WATCH_SECONDS = 2.0
 
 
@@ -39,8 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if typed and typed[0] in MOVED:
         print_error(f"`pods {typed[0]}` has moved: run {MOVED[typed[0]]}")
         return BAD_INPUT
+    if typed and typed[0] in TRAINING:
+        _train(typed)
     options = _parser().parse_args([argument for argument in typed if argument != "--debug"])
     try:
+        _take_folder(options)
         _check_names(options)
         return VERBS[options.verb](options)
     except BrokenPipeError:  # `pods status | head`
@@ -51,6 +59,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         return explain(error, "--debug" in typed)
+
+
+def _train(typed: Sequence[str]) -> NoReturn:
+    """Become `run.py`, which stands beside `conf/` in a clone and in an installed package."""
+    file = next(
+        path for path in (CONF.parent / "src/run.py", CONF.parent / "run.py") if path.is_file()
+    )
+    os.execv(sys.executable, [sys.executable, str(file), *TRAINING[typed[0]], *typed[1:]])
+
+
+def _take_folder(options: argparse.Namespace) -> None:
+    """Let a study be named by its folder too, as the shell completes it."""
+    folder = Path(getattr(options, "study", None) or "")
+    if len(folder.parts) > 1 and folder.is_dir():
+        options.runs_dir, options.study = folder.parent, folder.name
 
 
 def _check_names(options: argparse.Namespace) -> None:
@@ -89,6 +112,8 @@ def _parser() -> argparse.ArgumentParser:
     view = _view_options()
     of_study, of_figure = [study, runs_dir], [study, runs_dir, figure]
 
+    add("run", help="train one run, or a study with experiment=NAME; takes KEY=VALUE")
+    add("sweep", help="train several runs: nm.m=4,8 'seed=range(8)'")
     status = add("status", parents=of_study, help="show one line per run")
     status.add_argument("--json", action="store_true", help="print JSON instead of a table")
     status.add_argument("--watch", action="store_true", help="refresh until no run is running")
@@ -124,8 +149,20 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also draw format, length, reward, phases and the authors' grader",
     )
+    _add_look(plot)
     _add_compare(
         add("compare", parents=[runs_dir, figure, view], help="compare arms statistically")
+    )
+    rank = add(
+        "rank",
+        parents=[*of_figure, _view_options(baseline=False)],
+        help="rank the arms from the best",
+    )
+    rank.add_argument(
+        "--by",
+        default="mean",
+        metavar="mean|final|time_to:X",
+        help="mean or final accuracy, or the time to accuracy X, as in time_to:0.8 (default: mean)",
     )
     plan.add_options(add("plan", parents=of_figure, help="predict the cost of steps and sweeps"))
     add("report", parents=of_figure, help="write one HTML page about a study")
@@ -158,12 +195,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     get = add("fetch", help="download weights without a model hub, or the published logs")
     get.add_argument("what", choices=[*fetch.MODELS, "published"], help="what to download")
-    doctor = add("doctor", help="check whether this machine is fit for a run")
-    doctor.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="overrides as for run.py")
+    add("doctor", help="check whether this machine is fit for a run").add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="overrides as for run.py"
+    )
     return parser
 
 
-def _view_options() -> argparse.ArgumentParser:
+def _view_options(baseline: bool = True) -> argparse.ArgumentParser:
     """Declare the choice of what figures and tables show; see `pods.analysis.view`."""
     view = argparse.ArgumentParser(add_help=False)
     view.add_argument(
@@ -177,8 +215,35 @@ def _view_options() -> argparse.ArgumentParser:
         help="measure over train_seconds, steps, rollouts, generated_tokens or trained_tokens",
     )
     view.add_argument("--until", type=float, metavar="END", help="end of the window, in units of x")
-    view.add_argument("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
+    if baseline:
+        view.add_argument("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
+    view.add_argument(
+        *("--label", "--labels"),
+        dest="labels",
+        action="append",
+        metavar="ARM=TEXT",
+        help="another name for an arm (may be repeated)",
+    )
     return view
+
+
+def _add_look(plot: argparse.ArgumentParser) -> None:
+    """Declare how one figure is drawn for a paper or a talk; see `pods.analysis.look`."""
+    look = plot.add_argument_group("one figure of the accuracy, as chosen here")
+    look.add_argument(
+        "--paper", action="store_true", help="one column: 3.25 in, 8 pt, the curves alone, no title"
+    )
+    look.add_argument("--panel", help="all, accuracy, differences or time (default: all)")
+    look.add_argument("--width", type=float, metavar="INCHES")
+    look.add_argument("--xlim", metavar="LOW,HIGH", help="ends of the x axis, in its unit")
+    look.add_argument("--ylim", metavar="LOW,HIGH", help="ends of the accuracy's axis")
+    look.add_argument("--band", help="se, t95 or none (default: se)")
+    look.add_argument("--title", help="title of the figure")
+    look.add_argument("--no-title", dest="title", action="store_const", const="")
+    look.add_argument("--style", type=Path, metavar="FILE", help="matplotlib style file")
+    look.add_argument(
+        "--out", type=Path, metavar="FILE", help="file.pdf, .png or .svg (default: styled.* in all)"
+    )
 
 
 def _add_compare(compare: argparse.ArgumentParser) -> None:
@@ -191,6 +256,12 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
     compare.add_argument("--study", default="default", help="name of the study (default: default)")
     compare.add_argument(
         "--target", type=float, action="append", help="accuracy whose time to reach is compared"
+    )
+    compare.add_argument(
+        "--all-pairs",
+        action="store_true",
+        help="compare every two arms (default: only with the GRPO arm, or of more than four arms "
+        "without one, with the best; up to four without one are all compared)",
     )
     compare.add_argument(
         "--verbose", action="store_true", help="also print bootstrap, exact tests and power"
@@ -296,6 +367,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "aggregate": verbs.aggregate,
     "plot": verbs.plot,
     "compare": verbs.compare,
+    "rank": verbs.rank,
     "plan": plan.plan,
     "report": verbs.report,
     "import-published": verbs.import_published,

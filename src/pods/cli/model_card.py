@@ -65,11 +65,11 @@ def model_card(store: RunStore, checkpoint: Path, merged: bool) -> str:
         "pipeline_tag": "text-generation",
         "tags": ["pods-rl", "reinforcement-learning"],
     }
-    title = f"{config.model.name} on {config.task.name}: {_arm(config)} {config.nm.n}→{config.nm.m}"
+    arm = f"{config.arm_name()} {config.nm.n}→{config.nm.m}"
     rows = [f"| {name} | {value} |" for name, value in _numbers(store, config, checkpoint)]
     return CARD.format(
         about=yaml.safe_dump(about, sort_keys=False).strip(),
-        title=f"{title}, step {step}",
+        title=f"{config.model.name} on {config.task.name}: {arm}, step {step}",
         weights=" ".join(_weights(config, merged)),
         rows="\n".join(rows),
         use=USE_ADAPTER if adapter else USE,
@@ -78,14 +78,10 @@ def model_card(store: RunStore, checkpoint: Path, merged: bool) -> str:
     )
 
 
-def _arm(config: Config) -> str:
-    return config.arm or config.sampler.rule
-
-
 def _numbers(store: RunStore, config: Config, checkpoint: Path) -> Iterator[tuple[str, str]]:
     """Yield label and text of each number of the run up to a checkpoint."""
     clock = store.clock(checkpoint)
-    yield "arm", f"{_arm(config)} (rule {config.sampler.rule})"
+    yield "arm", f"{config.arm_name()} (rule {config.sampler.rule})"
     yield "rollouts per prompt → trained on", f"{config.nm.n} → {config.nm.m}"
     yield "model", config.model.hub or config.model.name
     yield "task", config.task.name

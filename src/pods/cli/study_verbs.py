@@ -1,5 +1,6 @@
 """The verbs that read a finished study; each imports what it needs."""
 
+import dataclasses
 import json
 import os
 from argparse import Namespace
@@ -12,6 +13,7 @@ from pods.runs.paths import pods_home
 from pods.runs.store import run_folders
 
 if TYPE_CHECKING:
+    from pods.analysis.look import Look
     from pods.analysis.study import Study
     from pods.analysis.tables import Tables
     from pods.analysis.view import View
@@ -29,7 +31,8 @@ def study_of(options: Namespace, name: str | None = None) -> tuple[Path, list[Pa
     if not runs and not imported(folder):
         folders = options.runs_dir.iterdir() if options.runs_dir.is_dir() else []
         names = ", ".join(sorted(p.name for p in folders if run_folders(p) or imported(p)))
-        raise ValueError(f"study={name}: no runs in {folder}; studies there: {names or 'none'}")
+        where = folder if folder.is_absolute() else f"{folder} of {Path.cwd()}"
+        raise ValueError(f"study={name}: no runs in {where}; studies there: {names or 'none'}")
     return folder, runs
 
 
@@ -58,7 +61,10 @@ def plot(options: Namespace) -> int:
         raise ValueError("--overlay: draws all arms; cannot be combined with a choice of them")
     over = study_of(options, options.overlay) if options.overlay else None
     allowed = (options.allow_missing, options.allow_mixed)
-    for line in draw(*study_of(options), *allowed, over, options.all, view):
+    styled = _styled(options)
+    if styled and (over or options.all):
+        raise ValueError("--overlay and --all: cannot be combined with the look of one figure")
+    for line in draw(*study_of(options), *allowed, over, options.all, view, styled):
         print(line)
     return 0
 
@@ -68,20 +74,15 @@ def compare(options: Namespace) -> int:
     from pods.analysis.comparison.compare import compare
     from pods.analysis.comparison.formatting import as_json, csv_tables, format_comparison
     from pods.analysis.draw import figures_folder
-    from pods.analysis.study import load
-    from pods.analysis.view import METRICS, SHARES, choose
 
-    folder, runs = study_of(options)
     view = view_of(options)
-    if view.metric in METRICS and view.metric not in SHARES:
-        raise ValueError(f"metric={view.metric}: must be a share here: {', '.join(SHARES)}")
     if options.arms and (view.arms or view.baseline):
         raise ValueError(
             f"arms={' '.join(options.arms)}: must be given once, as words (the first with each "
             "other one) or by --arms and --baseline"
         )
-    study = choose(load(folder, runs, options.allow_missing, options.allow_mixed), view)
-    comparison = compare(study, options.arms, options.target)
+    folder, study = _of_shares(options, view)
+    comparison = compare(study, options.arms, options.target, all_pairs=options.all_pairs)
     figures = figures_folder(folder, view)
     for name, table in csv_tables(comparison).items():
         replace(figures / name, table.to_csv(index=False, float_format="%.6g"))
@@ -90,6 +91,39 @@ def compare(options: Namespace) -> int:
     print(format_comparison(comparison, options.verbose))
     print(f"\ntables: {figures}/compare.*")
     return 0
+
+
+def rank(options: Namespace) -> int:
+    """Rank arms from the best, also as CSV and JSON."""
+    from pods.analysis.comparison.ranking import criterion, rank
+    from pods.analysis.comparison.ranking_text import as_json, format_ranking
+    from pods.analysis.draw import figures_folder
+
+    view, by = view_of(options), criterion(options.by)
+    folder, study = _of_shares(options, view)
+    ranking = rank(study, by)
+    figures = figures_folder(folder, view)
+    replace(figures / "rank.csv", ranking.table.to_csv(index=False, float_format="%.6g"))
+    about = {"command": command(), **as_json(ranking, study)}
+    replace(figures / "rank.json", json.dumps(about, indent=1, ensure_ascii=False))
+    print(format_ranking(ranking, study))
+    print(f"\ntable: {figures}/rank.csv (JSON beside it)")
+    return 0
+
+
+def _of_shares(options: Namespace, view: "View") -> "tuple[Path, Study]":
+    """Load the chosen part of a study, whose metric must be a share: more of it is better.
+
+    Raises:
+        ValueError: the metric is none.
+    """
+    from pods.analysis.study import load
+    from pods.analysis.view import METRICS, SHARES, choose
+
+    folder, runs = study_of(options)
+    if view.metric in METRICS and view.metric not in SHARES:
+        raise ValueError(f"metric={view.metric}: must be a share here: {', '.join(SHARES)}")
+    return folder, choose(load(folder, runs, options.allow_missing, options.allow_mixed), view)
 
 
 def report(options: Namespace) -> int:
@@ -182,4 +216,31 @@ def view_of(options: Namespace) -> "View":
     arms = () if typed is None else tuple(word.strip() for word in typed.split(","))
     names = ("metric", "x", "until", "baseline")
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
-    return View(arms, **given)
+    pairs = [typed.partition("=") for typed in getattr(options, "labels", None) or ()]
+    if without := [arm for arm, sign, _ in pairs if not sign]:
+        raise ValueError(f"label={without[0]}: must be ARM=TEXT")
+    return View(arms, **given, labels={arm: label for arm, _, label in pairs})
+
+
+def _styled(options: Namespace) -> "tuple[Look, Path | None] | None":
+    """Return the look that was typed and the file for it; None if none was."""
+    names = ("panel", "width", "band", "title", "style")
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    given |= {
+        name: _limits(name, typed)
+        for name in ("xlim", "ylim")
+        if (typed := getattr(options, name)) is not None
+    }
+    if not given and not options.paper and options.out is None:
+        return None
+    from pods.analysis.look import DEFAULT, PAPER
+
+    return dataclasses.replace(PAPER if options.paper else DEFAULT, **given), options.out
+
+
+def _limits(name: str, typed: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, typed.split(","))
+    except ValueError:
+        raise ValueError(f"{name}={typed}: must be LOW,HIGH, two numbers") from None
+    return low, high

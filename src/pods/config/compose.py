@@ -75,4 +75,8 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
         return f"{group}={option}: must be one of {', '.join(options)}"
     if lines[0].startswith(("Ambiguous value", "Sweep parameters")):
         return f"{lines[0].split(chr(39))[1]}: must be one value; `run.py -m` sweeps over several"
-    return " ".join(lines)
+    text, _, link = " ".join(lines).partition(" See https")
+    if "override_grammar" in link:
+        typed = text.split("'")[1] if text.startswith("Error parsing override") else text
+        return f"{typed}: must be KEY=VALUE, in quotes where the shell reads it otherwise"
+    return text + (f" See https{link}" if link else "")

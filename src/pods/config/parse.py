@@ -28,6 +28,16 @@ REPLACED = {
     "baseline with scale=std, none is baseline=none with scale=none",
 }
 """Keys of earlier versions, and what says the same now."""
+USUAL = {
+    "learning_rate": "update.lr",
+    "lr": "update.lr",
+    "num_generations": "nm.n",
+    "batch_size": "prompts_per_step",
+    "max_completion_length": "sampling.max_completion_tokens",
+    "beta": "update.kl_beta",
+    "gradient_checkpointing": "update.activation_checkpointing",
+}
+"""What other trainers call a key."""
 LONGEST_VALUE = 80  # characters of a value in a message
 
 
@@ -86,6 +96,8 @@ def unknown_key(name: str) -> str:
     siblings = [known.removeprefix(group) for known in leaves() if known.startswith(group)]
     if siblings:
         return f"no such key; {group[:-1]} has {', '.join(siblings)}"
+    if name in USUAL:
+        return f"no such key; did you mean {USUAL[name]}?"
     same = [known for known in leaves() if known.rpartition(".")[2] == name.rpartition(".")[2]]
     near = same or difflib.get_close_matches(name, leaves(), n=1)
     return f"no such key; did you mean {near[0]}?" if near else "no such key; see conf/README.md"

@@ -326,6 +326,10 @@ class Config:
         """Return the same run on another number of processes."""
         return replace(self, hardware=replace(self.hardware, processes=processes))
 
+    def arm_name(self) -> str:
+        """Return the label of the arm, or the rule's name without its module."""
+        return self.arm or self.sampler.rule.rpartition(":")[2]
+
     def decoded_in(self) -> str:
         """Return the dtype of the weights that the engine decodes with."""
         has_own_weights = self.engine.name == "vllm" or self.sharded()

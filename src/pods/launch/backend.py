@@ -18,12 +18,15 @@ class Job:
     evaluate: tuple[Point, ...] = ()
     """Evaluations to complete instead of training the run."""
 
+    varied: str = ""
+    """Values in which the run differs from others of its sweep that have the same arm, n and m."""
+
     @property
     def name(self) -> str:
-        """Arm, n, m and seed, padded for a table."""
+        """Arm, n, m, what else is varied, and seed, padded for a table."""
         config = self.config
-        arm = f"{config.arm or config.sampler.rule} {config.nm.n}->{config.nm.m}"
-        return f"{arm:<24} seed {config.seed}"
+        arm = f"{config.arm_name()} {config.nm.n}->{config.nm.m}"
+        return f"{' '.join(filter(None, (arm, self.varied))):<24} seed {config.seed}"
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class PlannedJob:
         """Return the cells of the job's line in the table."""
         config, bound = self.config, "" if self.measured else "≥ "
         return (
-            config.arm or config.sampler.rule,
+            config.arm_name(),
             f"{config.nm.n}→{config.nm.m}",
             str(config.seed),
             self.id,

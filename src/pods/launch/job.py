@@ -51,6 +51,7 @@ from pods.system.errors import (
     is_machine_error,
     print_error,
 )
+from pods.system.load import CpuTimes, cpu_times, machine_load
 from pods.system.machine import end_with_parent, set_threads
 from pods.system.signals import Preempted, Stop, stop_on_signals
 from pods.system.watchdog import watchdog
@@ -99,6 +100,8 @@ class _Execution:
     machine: str | None = None
     """In an evaluation: name of this machine if the run never ran on one like it."""
     tracker: Tracker = field(default_factory=NoTracker)
+    cpu_start: CpuTimes = field(default_factory=cpu_times)
+    """The machine's CPU seconds when this process began."""
 
     def start_processes(self) -> int:
         """Start the processes of a run that uses several, and return the exit code."""
@@ -159,6 +162,7 @@ class _Execution:
         text = json.dumps(current, indent=1)
         files.replace(self.attempt / "environment.json", text, durable=True)
         files.replace(self.attempt / "git.diff", working_tree_changes())
+        self.record_load()
         if self.evaluate:
             if not all(point.test_set for point in self.evaluate):  # figures are of the main one
                 self.machine = evaluation.note_new_machine(config, before, current, self.attempt)
@@ -212,6 +216,7 @@ class _Execution:
             self.record(state, error, code)
         with suppress(OSError):
             self.report(meter)
+            self.record_load(cpu_times())
         return code
 
     def build(self, config: Config, lock: RunLock, stop: Stop, meter: Meter) -> "Trainer":
@@ -232,6 +237,12 @@ class _Execution:
         """Write seconds and memory of each phase into a training attempt's folder."""
         if not self.evaluate:
             files.replace(self.folder / "phases.json", meter.text())
+
+    def record_load(self, end: CpuTimes | None = None) -> None:
+        """Write how busy the machine is into a training attempt's folder, at its start and end."""
+        if not self.evaluate:
+            text = json.dumps(machine_load(self.cpu_start, end), indent=1)
+            files.replace(self.folder / "load.json", text)
 
     @property
     def folder(self) -> Path:

@@ -6,25 +6,30 @@ stopped has equally many seeds of every arm, and no job can take down another.
 
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from pods.analysis.series_names import differing
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job
 from pods.launch.job import has_work_left
 from pods.launch.subprocesses import Heartbeat
 from pods.runs.freeze import freeze
 from pods.runs.history import clocks
+from pods.runs.identity import identity_keys
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.system.console import lossy_console, printable
 from pods.system.errors import AGAIN, FAILED, FIX_AND_RESUME, as_text, is_machine_error
+from pods.system.load import warn_if_busy
 from pods.system.signals import stop_on_signals
 
 LAST_LINES = 5
 TAIL_BYTES = 16 * 1024
 POLL_SECONDS = 0.5
+LONGEST_VALUE = 16  # last characters of a value that a job's name shows
 
 
 class SweepFailed(Exception):
@@ -44,7 +49,12 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
         SweepFailed: some jobs failed or were stopped; the others are done.
     """
     seed_major = sorted(configs, key=lambda config: config.seed)  # stable
-    by_folder = {store.folder: Job(store, c) for c in seed_major if (store := freeze(c))}
+    varied = varied_values(seed_major)
+    by_folder = {
+        store.folder: Job(store, config, varied=values)
+        for config, values in zip(seed_major, varied, strict=True)
+        if (store := freeze(config))
+    }
     jobs = list(by_folder.values())
     states = Counter(state_of(job.store) for job in jobs)
     at_once = min(backend.at_once, len(jobs))
@@ -54,6 +64,8 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
         print(f"{states['failed']} failed earlier; retry=failed runs them again")
     if states["running"]:
         print(f"{states['running']} already running")
+    if jobs[0].config.launch.on == "local" and states["done"] < len(jobs):
+        warn_if_busy(own_jobs=states["running"])
     stopped = _run_all(jobs, backend)
     not_done = [job for job in jobs if job.store.status()["state"] != "done"]
     print(f"{len(jobs) - len(not_done)} of {len(jobs)} jobs done")
@@ -63,6 +75,23 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
         messages += [_stopped_line(jobs)] if stopped else []
         raise SweepFailed("\n".join(messages), FAILED if failed and not stopped else AGAIN)
     _draw(jobs)
+
+
+def varied_values(configs: Sequence[Config]) -> list[str]:
+    """Say for each config in which science keys it differs from others with its arm, n and m.
+
+    Without the seed, which a job's name has; keys by their last part, and long values cut.
+    """
+    arms = [(config.arm_name(), config.nm.n, config.nm.m) for config in configs]
+    values = [{**identity_keys(config), "seed": None} for config in configs]
+    alike = defaultdict[tuple[str, int, int], list[dict[str, Any]]](list)
+    for arm, of_config in zip(arms, values, strict=True):
+        alike[arm].append(of_config)
+    keys = {arm: differing(of_arm) for arm, of_arm in alike.items()}
+    return [
+        " ".join(f"{k.rpartition('.')[2]}={str(of[k])[-LONGEST_VALUE:]}" for k in keys[arm])
+        for arm, of in zip(arms, values, strict=True)
+    ]
 
 
 def _run_all(jobs: Sequence[Job], backend: Backend) -> bool:

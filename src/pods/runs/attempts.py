@@ -26,6 +26,13 @@ ENVIRONMENT: Mapping[str, Types] = {
 """Types of those fields of `environment.json` that other code relies on."""
 
 
+LOAD: Mapping[str, Types] = {
+    **dict.fromkeys(("load_start", "load_end", "steal", "others"), (float, int, type(None))),
+    "cores": (int,),
+}
+"""Types of the fields of `load.json`; `pods.system.load` says what they are."""
+
+
 def record_changes(store: RunStore, changes: Iterable[str]) -> None:
     """Add to the run's permanent list of what changed while it ran or was evaluated again."""
     before = recorded_changes(store)
@@ -49,6 +56,11 @@ def recorded_changes(store: RunStore) -> list[str]:
 def environments(store: RunStore) -> list[dict[str, Any]]:
     """Return machine and versions of every attempt, in order."""
     return list(_read_all(store, "environment.json", ENVIRONMENT))
+
+
+def loads(store: RunStore) -> list[dict[str, Any]]:
+    """Return how busy the machine was during every attempt that recorded it, in order."""
+    return list(_read_all(store, "load.json", LOAD))
 
 
 def wall_seconds(store: RunStore) -> float:

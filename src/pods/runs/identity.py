@@ -1,8 +1,6 @@
 """Tell runs apart: an identity holds everything that can change what a run computes."""
 
 import hashlib
-import importlib
-import inspect
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -14,9 +12,12 @@ from pods.config.parse import leaves
 from pods.config.schema import Config
 from pods.runs.files import sha256
 from pods.runs.paths import weights_source
+from pods.runs.rule_source import rule_source
 
 LOCATIONS = ("task.path", "task.test_path", "task.system", "model.path", "model.hub")
 """Keys of data, prompt and weights, which count by their content and not by where they lie."""
+RULE_SOURCE = "rule source"
+"""Key of the hash of a rule of one's own; built-in rules have none."""
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # and tokenizers
 VERSION = 3  # increase it when a key's meaning changes, so that old runs are not taken for new ones
 
@@ -36,8 +37,7 @@ def identity(config: Config) -> dict[str, Any]:
     parts = sorted(path for path in source.glob("*") if path.suffix in MODEL_FILES)
     content["weights"] = [digest(part) for part in parts] if source.is_dir() else str(source)
     if ":" in config.sampler.rule:
-        module = importlib.import_module(config.sampler.rule.partition(":")[0])
-        content["rule source"] = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
+        content[RULE_SOURCE] = rule_source(config.sampler.rule)
     return content
 
 

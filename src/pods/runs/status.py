@@ -42,7 +42,7 @@ def _row(store: RunStore, memory: bool) -> dict[str, Any]:
         config = store.config()
         limit = config.budget.train_seconds
         labels = {
-            "arm": config.arm or config.sampler.rule,
+            "arm": config.arm_name(),
             "n": config.nm.n,
             "m": config.nm.m,
             "seed": config.seed,

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
+from typing import NamedTuple
 
 PHASES = ("generate", "reward", "select", "update", "sync")
 
@@ -79,6 +80,14 @@ class Meter:
         return json.dumps({**phases, "other": {"seconds": round(other, 4)}}, indent=1)
 
 
+class StepSeconds(NamedTuple):
+    """Seconds of one step by phase."""
+
+    wall: dict[str, float]
+    cpu: dict[str, float]
+    """Of all threads of this process; empty under a clock that is not the real one."""
+
+
 class TrainClock:
     """Sums the seconds of the phases of committed steps; nothing else is training time.
 
@@ -91,6 +100,7 @@ class TrainClock:
         synchronise: Callable[[], None] = lambda: None,
         train_seconds: float = 0.0,
         meter: Meter | None = None,
+        cpu_now: Callable[[], float] | None = None,
     ) -> None:
         """Start at `train_seconds`; `now` is monotonic, `synchronise` waits for the device.
 
@@ -99,25 +109,36 @@ class TrainClock:
             synchronise: called at both ends of a phase.
             train_seconds: seconds of the steps committed so far.
             meter: measures the phases too, for the record of the process.
+            cpu_now: source of CPU seconds; None: this process's, or, where `now` is not the real
+                clock, none, so that such runs repeat to the byte.
         """
         self.now = now
         self.meter = meter or Meter()
         self.synchronise = synchronise
         self.train_seconds = train_seconds
-        self._step = dict.fromkeys(PHASES, 0.0)
+        self.cpu_now = cpu_now or (time.process_time if now is time.perf_counter else None)
+        self._start_step()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Charge the block to a phase of the step in progress."""
         with self.meter.phase(name):
             self.synchronise()
+            cpu_start = self.cpu_now() if self.cpu_now else 0.0
             start = self.now()
             yield
             self.synchronise()
-            self._step[name] += self.now() - start
+            self._step.wall[name] += self.now() - start
+            if self.cpu_now:
+                self._step.cpu[name] += self.cpu_now() - cpu_start
 
-    def commit(self) -> dict[str, float]:
-        """Close the step: add its seconds to the clock and return them by phase."""
-        seconds, self._step = self._step, dict.fromkeys(PHASES, 0.0)
-        self.train_seconds += sum(seconds.values())
+    def commit(self) -> StepSeconds:
+        """Close the step: add its wall seconds to the clock, and return its seconds."""
+        seconds = self._step
+        self._start_step()
+        self.train_seconds += sum(seconds.wall.values())
         return seconds
+
+    def _start_step(self) -> None:
+        cpu = dict.fromkeys(PHASES, 0.0) if self.cpu_now else {}
+        self._step = StepSeconds(dict.fromkeys(PHASES, 0.0), cpu)

@@ -90,7 +90,8 @@ class TrainingLoop:
         return Step(
             number=number,
             train_seconds=clock.train_seconds,
-            seconds=seconds,
+            seconds=seconds.wall,
+            cpu_seconds=seconds.cpu,
             groups=groups,
             selector=selector,
             epoch=self.order.epoch(selector.position - 1),

@@ -14,13 +14,15 @@ from pods.training.step import SelectedGroup, Step, zero_variance
 def metrics(step: Step) -> dict[str, Any]:
     """Return the step's line: means over all rollouts, `kept_*` over those that the rule kept.
 
-    `seconds/*` and `train_seconds` are measured; everything else is a function of the config.
+    `seconds/*`, `cpu_seconds/*` and `train_seconds` are measured; everything else is a function of
+    the config.
     """
     line: dict[str, Any] = {
         "step": step.number,
         "nonfinite": step.nonfinite,
         "train_seconds": step.train_seconds,
         **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.items()},
+        **{f"cpu_seconds/{phase}": seconds for phase, seconds in step.cpu_seconds.items()},
         "prompts": [group.problem.id for group in step.groups],
         **_prompt_metrics(step),
         **_rollout_metrics(step.groups),

@@ -4,7 +4,7 @@ Shapes: n = rollouts of a group, at most nm.n; m = rollouts kept.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,8 @@ class Step:
     """The training clock at the end of the step."""
     seconds: dict[str, float]
     """Seconds of the step by phase."""
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    """CPU seconds of the step by phase, of this process; empty under a clock for tests."""
     groups: list[SelectedGroup]
     """`nm.groups` groups per prompt, prompt after prompt."""
     selector: Selector

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.comparison.compare import Comparison
+from pods.analysis.noise import slow_runs
 from pods.analysis.outcomes import MEASURES, run_curves, title_of
 from pods.analysis.statistics import ALPHA
 from pods.analysis.tables import amount
@@ -79,10 +80,13 @@ def caveats(comparison: Comparison) -> Iterator[str]:
     if span.start > 0:
         start = amount(span.start, study.x)
         yield f"What is before {start} is left out: a run has no evaluation there."
+    slow = slow_runs(study)
+    compared = study.runs.run[study.runs.series.isin(comparison.arms.series)]
     for title, lines in {
         "Left out": comparison.left_out,
         "Missing": study.missing,
         "Inconsistent": study.inconsistencies,
+        "Measured times": [slow[run] for run in compared if run in slow],
         "Note": [study.note] if study.note else [],
     }.items():
         yield from (f"{title}: {line}" for line in lines)

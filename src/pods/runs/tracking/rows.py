@@ -164,7 +164,7 @@ def _read_evaluations(
 
 def settings(config: Config, store: RunStore) -> dict[str, Any]:
     """Return the arguments that describe a run to `wandb.init`, the same whoever calls it."""
-    label = config.arm or config.sampler.rule
+    label = config.arm_name()
     machine = [None, *environments(store)][-1]
     return {
         "project": config.tracking.project,
