@@ -17,6 +17,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pods.cli.checkpoints import load_policy
 from pods.cli.main import main
 from pods.config.compose import overrides
+from pods.policy.export import merge_adapters
+from pods.policy.lora import rounded_to_nf4
+from pods.policy.policy import load as load_weights
 from pods.runs.identity import identity_keys
 from pods.runs.paths import weights_source
 from pods.runs.store import RunStore
@@ -63,8 +66,8 @@ def plain_logits(model) -> torch.Tensor:
         return model.eval()(IDS).logits
 
 
-def base(store: RunStore):
-    source = weights_source(store.config().model)
+def untrained():
+    source = weights_source(composed().model)
     return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
 
 
@@ -75,13 +78,16 @@ def test_whole_weights_are_exported_with_card_and_config(full, runs_dir, tmp_pat
     assert files(full.folder) == before
     logits = plain_logits(AutoModelForCausalLM.from_pretrained(out))
     assert torch.allclose(logits, policy_logits(full, 2), atol=1e-4)
-    assert not torch.allclose(logits, plain_logits(base(full)), atol=0.1)
+    assert not torch.allclose(logits, plain_logits(untrained()), atol=0.1)
     tokenizer = AutoTokenizer.from_pretrained(out)
     assert tokenizer.apply_chat_template([{"role": "user", "content": "1+2?"}], tokenize=False)
     assert (out / "config.yaml").read_bytes() == full.config_path.read_bytes()
     card = (out / "README.md").read_text()
     right = sum(json.loads(line)["correct"] for line in full.evaluation_path(2).open())
-    assert f"{right / 12:.4f}: {right} of 12 answers are right (4 questions, 3 times" in card
+    assert (
+        f"{right / 12:.4f}: {right} of 12 answers are right (4 questions × 3, temperature 0.5)"
+        in card
+    )
     seconds = full.clock(full.checkpoint(2))["train_seconds"]
     for row in ("| arm | max_variance (rule max_variance) |", "→ trained on | 8 → 4 |",
                 "| steps | 2 |", f"| training seconds | {seconds:.1f} |"):  # fmt: skip
@@ -96,13 +102,13 @@ def test_merged_weights_are_those_of_the_policy_and_of_peft(lora, runs_dir, tmp_
     assert pods(runs_dir, "export", "pods 8->4 seed 0", out, "--merge", "--step", 1) == 0
     assert files(lora.folder) == before
     model = AutoModelForCausalLM.from_pretrained(out)
-    adapted = PeftModel.from_pretrained(base(lora), lora.checkpoint(1) / "policy")
+    adapted = PeftModel.from_pretrained(untrained(), lora.checkpoint(1) / "policy")
     assert torch.allclose(plain_logits(model), policy_logits(lora, 1), atol=1e-4)
     merged = adapted.merge_and_unload()
     assert torch.allclose(plain_logits(model), plain_logits(merged), atol=1e-4)
-    assert not torch.allclose(plain_logits(model), plain_logits(base(lora)), atol=0.01)
+    assert not torch.allclose(plain_logits(model), plain_logits(untrained()), atol=0.01)
     names = {name for name, _ in model.named_parameters()}
-    assert names == {name for name, _ in base(lora).named_parameters()}
+    assert names == {name for name, _ in untrained().named_parameters()}
     assert model.generation_config.eos_token_id == 1
     assert "merged into these weights" in (out / "README.md").read_text()
     assert AutoTokenizer.from_pretrained(out).chat_template
@@ -112,7 +118,7 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     out = tmp_path / "out"
     values = yaml.safe_load(lora.config_path.read_text())
     assert pods(runs_dir, "export", "low", out) == 0
-    adapted = PeftModel.from_pretrained(base(lora), out)
+    adapted = PeftModel.from_pretrained(untrained(), out)
     assert torch.allclose(plain_logits(adapted), policy_logits(lora, 2), atol=1e-4)
     assert AutoTokenizer.from_pretrained(out).chat_template
     card = (out / "README.md").read_text()
@@ -121,20 +127,20 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     values["model"] |= {"hub": "someone/model", "path": weights_source(lora.config().model),
                         "quantization": "nf4"}  # fmt: skip
     (copy / "config.yaml").write_text(yaml.safe_dump(values))
+    (copy / "evaluations" / "step-000002.jsonl").unlink()
     assert pods(runs_dir, "export", copy, tmp_path / "hub") == 0
     settings = json.loads((tmp_path / "hub" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == "someone/model"
     card = (tmp_path / "hub" / "README.md").read_text()
     assert yaml.safe_load(card.split("---")[1])["base_model"] == "someone/model"
-    assert "rounded to 4 bits" in card
+    assert "rounded to 4 bits" in card and "| not evaluated, or not completely |" in card
 
 
-def test_merged_bfloat16_weights_are_rounded_once(tmp_path):
+def test_merged_bfloat16_weights_are_rounded_once():
     """As W + s B A in float32, rounded; PEFT rounds the product first."""
-    from pods.policy.export import merge_adapters
-    from pods.policy.policy import load
-
-    policy = load(composed("model.tuning=lora", "model.dtype=bfloat16", "model.lora.alpha=24"))
+    policy = load_weights(
+        composed("model.tuning=lora", "model.dtype=bfloat16", "model.lora.alpha=24")
+    )
     layer = policy.causal_lm.model.layers[1].mlp.up_proj
     a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     with torch.no_grad():
@@ -142,6 +148,18 @@ def test_merged_bfloat16_weights_are_rounded_once(tmp_path):
         expected = (layer.base_layer.weight.float() + 3 * (b @ a)).bfloat16()
     model = merge_adapters(policy.model)
     assert torch.equal(model.model.layers[1].mlp.up_proj.weight, expected)
+
+
+def test_merged_weights_keep_a_base_that_was_rounded_to_nf4():
+    pytest.importorskip("bitsandbytes")
+    policy = load_weights(composed("model.tuning=lora", "model.quantization=nf4"))
+    with torch.no_grad():
+        policy.causal_lm.model.layers[0].self_attn.q_proj.lora_B["default"].weight.fill_(0.1)
+        expected = policy.causal_lm(IDS).logits
+    model = merge_adapters(policy.model)
+    assert torch.allclose(plain_logits(model), expected, atol=1e-4)
+    rounded = model.model.layers[1].mlp.up_proj.weight
+    assert torch.equal(rounded, rounded_to_nf4(untrained().model.layers[1].mlp.up_proj.weight))
 
 
 def test_the_overrides_of_a_config_make_it_again():

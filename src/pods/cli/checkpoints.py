@@ -47,7 +47,7 @@ def find_run(name: str, runs_dir: Path) -> RunStore:
     wanted = set(_words(name))
     studies = sorted(path for path in runs_dir.glob("*") if path.is_dir())
     folders = [folder for study in studies for folder in run_folders(study)]
-    found = [folder for folder in folders if wanted <= _names(folder, runs_dir)]
+    found = [folder for folder in folders if wanted <= _names(folder)]
     if len(found) == 1 and wanted:
         return RunStore(found[0])
     if not wanted or not found:
@@ -69,10 +69,10 @@ def _words(name: str) -> list[str]:
     return re.split(r"[/\s]+", joined.strip("/ "))
 
 
-def _names(folder: Path, runs_dir: Path) -> set[str]:
+def _names(folder: Path) -> set[str]:
     """Return all words that name a run; one whose config cannot be read has those of its path."""
     seed, _, code = folder.name.partition("-")
-    names = {*folder.parts, *folder.relative_to(runs_dir).parts, seed, code}
+    names = {*folder.parts, seed, seed.removeprefix("seed"), code}
     try:
         config = RunStore(folder).config()
     except READ_ERRORS:

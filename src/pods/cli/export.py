@@ -46,7 +46,7 @@ def export(options: Namespace) -> int:
         else:
             _copy_policy(config, checkpoint, folder)
         shutil.copyfile(store.config_path, folder / store.config_path.name)
-        (folder / "README.md").write_text(model_card(store, checkpoint, merged))
+        (folder / "README.md").write_text(model_card(store, checkpoint, merged), "utf-8")
     what = "adapter" if config.model.tuning == "lora" and not merged else "weights"
     print(f"{what} of {checkpoint}: {out}")
     return 0
@@ -67,7 +67,8 @@ def _appearing(out: Path) -> Iterator[Path]:
 
 def _copy_policy(config: Config, checkpoint: Path, folder: Path) -> None:
     """Copy the policy as it was saved, under portable names, and the tokenizer."""
-    shutil.copytree(checkpoint / "policy", folder, dirs_exist_ok=True)
+    for path in (checkpoint / "policy").iterdir():
+        shutil.copyfile(path, folder / path.name)
     if config.model.tuning == "full":
         return  # saved with the tokenizer
     path = folder / ADAPTER_CONFIG

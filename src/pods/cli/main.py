@@ -185,8 +185,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     get = add("fetch", help="download weights without a model hub, or the published logs")
     get.add_argument("what", choices=[*fetch.MODELS, "published"], help="what to download")
-    doctor = add("doctor", help="check whether this machine is fit for a run")
-    doctor.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="overrides as for run.py")
+    add("doctor", help="check whether this machine is fit for a run").add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="overrides as for run.py"
+    )
     return parser
 
 

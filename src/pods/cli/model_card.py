@@ -15,14 +15,38 @@ from pods.runs.files import read_or_empty
 from pods.runs.history import further_sets
 from pods.runs.store import RunStore
 
+CARD = """---
+{about}
+---
+# {title}
+
+{weights}
+
+| | |
+| --- | --- |
+{rows}
+
+```python
+{use}
+```
+
+Every setting is in `config.yaml`. With the current defaults the first command
+trains such a run; the second made this folder:
+
+```bash
+{train}
+{export}
+```
+"""
 USE = """from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER")
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")"""
-USE_ADAPTER = USE.replace("from transformers import AutoModelForCausalLM, AutoTokenizer",
-                          "from peft import AutoPeftModelForCausalLM\n"
-                          "from transformers import AutoTokenizer")  # fmt: skip
-USE_ADAPTER = USE_ADAPTER.replace("= AutoModel", "= AutoPeftModel")
+USE_ADAPTER = """from peft import AutoPeftModelForCausalLM
+from transformers import AutoTokenizer
+
+model = AutoPeftModelForCausalLM.from_pretrained("THIS_FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")"""
 
 
 def model_card(store: RunStore, checkpoint: Path, merged: bool) -> str:
@@ -33,7 +57,7 @@ def model_card(store: RunStore, checkpoint: Path, merged: bool) -> str:
         checkpoint: its folder.
         merged: the adapters are merged into the weights.
     """
-    config, clock = store.config(), store.clock(checkpoint)
+    config, step = store.config(), store.clock(checkpoint)["step"]
     adapter = config.model.tuning == "lora" and not merged
     about = {
         "library_name": "peft" if adapter else "transformers",
@@ -41,45 +65,36 @@ def model_card(store: RunStore, checkpoint: Path, merged: bool) -> str:
         "pipeline_tag": "text-generation",
         "tags": ["pods-rl", "reinforcement-learning"],
     }
-    step, seconds = clock["step"], clock["train_seconds"]
-    arm = config.arm_name()
-    rows = {
-        "arm": f"{arm} (rule {config.sampler.rule})",
-        "rollouts per prompt → trained on": f"{config.nm.n} → {config.nm.m}",
-        "model": config.model.hub or config.model.name,
-        "task": config.task.name,
-        "seed": str(config.seed),
-        "steps": f"{step:,}",
-        "training seconds": f"{seconds:,.1f}",
-        **dict(_accuracies(store, config, step)),
-        **_machine(store),
-    }
-    lines = [
-        "---",
-        yaml.safe_dump(about, sort_keys=False).strip(),
-        "---",
-        f"# {config.model.name} on {config.task.name}: {arm} {config.nm.n}→{config.nm.m}, "
-        f"step {step}",
-        "",
-        " ".join(_weights(config, merged)),
-        "",
-        "| | |",
-        "| --- | --- |",
-        *(f"| {name} | {value} |" for name, value in rows.items()),
-        "",
-        "```python",
-        USE_ADAPTER if adapter else USE,
-        "```",
-        "",
-        "Every setting is in `config.yaml`. With the current defaults this trains such a run, and "
-        "this made the folder:",
-        "",
-        "```bash",
-        shlex.join(["python", "src/run.py", *overrides(config)]),
-        command(),
-        "```",
-    ]
-    return "\n".join(lines) + "\n"
+    arm = f"{config.arm_name()} {config.nm.n}→{config.nm.m}"
+    rows = [f"| {name} | {value} |" for name, value in _numbers(store, config, checkpoint)]
+    return CARD.format(
+        about=yaml.safe_dump(about, sort_keys=False).strip(),
+        title=f"{config.model.name} on {config.task.name}: {arm}, step {step}",
+        weights=" ".join(_weights(config, merged)),
+        rows="\n".join(rows),
+        use=USE_ADAPTER if adapter else USE,
+        train=shlex.join(["python", "src/run.py", *overrides(config)]),
+        export=command(),
+    )
+
+
+def _numbers(store: RunStore, config: Config, checkpoint: Path) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each number of the run up to a checkpoint."""
+    clock = store.clock(checkpoint)
+    yield "arm", f"{config.arm_name()} (rule {config.sampler.rule})"
+    yield "rollouts per prompt → trained on", f"{config.nm.n} → {config.nm.m}"
+    yield "model", config.model.hub or config.model.name
+    yield "task", config.task.name
+    yield "seed", str(config.seed)
+    yield "steps", f"{clock['step']:,}"
+    yield "training seconds", f"{clock['train_seconds']:,.1f}"
+    yield from _accuracies(store, config, clock["step"])
+    for machine in environments(store)[-1:]:  # of the last attempt; lost if its file is damaged
+        packages = machine.get("packages", {})
+        names = [name for name in ("torch", "transformers", "peft") if packages.get(name)]
+        devices = machine.get("gpus") or [machine.get("cpu")]
+        versions = [f"{name} {packages[name]}" for name in names]
+        yield "trained with", ", ".join(map(str, [*devices, *versions]))
 
 
 def _accuracies(store: RunStore, config: Config, step: int) -> Iterator[tuple[str, str]]:
@@ -95,21 +110,9 @@ def _accuracies(store: RunStore, config: Config, step: int) -> Iterator[tuple[st
         yield (
             label,
             f"{sum(right) / len(right):.4f}: {sum(right):,} of {len(right):,} answers are right "
-            f"({len(questions):,} questions, {config.evaluation.repeats} times, temperature "
+            f"({len(questions):,} questions × {config.evaluation.repeats}, temperature "
             f"{config.evaluation.temperature:g})",
         )
-
-
-def _machine(store: RunStore) -> dict[str, str]:
-    """Say on what and with which libraries the run was trained last; nothing if that is lost."""
-    found = environments(store)
-    if not found:
-        return {}
-    last = found[-1]
-    packages = last.get("packages", {})
-    names = [f"{name} {packages[name]}" for name in ("torch", "transformers", "peft")
-             if packages.get(name)]  # fmt: skip
-    return {"trained with": ", ".join([*(last.get("gpus") or [str(last.get("cpu"))]), *names])}
 
 
 def _weights(config: Config, merged: bool) -> Iterator[str]:
@@ -121,7 +124,7 @@ def _weights(config: Config, merged: bool) -> Iterator[str]:
     elif merged:
         yield (
             f"{base}, trained with reinforcement learning through LoRA adapters of rank "
-            f"{model.lora.r}, which are merged into these weights and rounded to {model.dtype}."
+            f"{model.lora.r}, which are merged into these weights in {model.dtype}."
         )
     else:
         yield (
