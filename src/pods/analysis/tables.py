@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -188,6 +189,18 @@ def clock_text(seconds: float) -> str:
     ('2.5 s', '6 h 00 min')
     """
     return duration(seconds) if seconds >= 120 else f"{seconds:.3g} s"
+
+
+def json_value(value: Any, infinite: str) -> Any:
+    """Return a value of a table as JSON can hold it: NaN as null, infinity as a word.
+
+    >>> json_value(np.float64(0.5), "never"), json_value(np.inf, "never"), json_value(np.nan, "")
+    (0.5, 'never', None)
+    """
+    bare = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(bare, float) or math.isfinite(bare):
+        return bare
+    return None if math.isnan(bare) else infinite
 
 
 def _repeated(table: pd.DataFrame) -> dict[str, str]:

@@ -153,6 +153,17 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(
         add("compare", parents=[runs_dir, figure, view], help="compare arms statistically")
     )
+    rank = add(
+        "rank",
+        parents=[*of_figure, _view_options(baseline=False)],
+        help="rank the arms from the best",
+    )
+    rank.add_argument(
+        "--by",
+        default="mean",
+        metavar="mean|final|time_to:X",
+        help="mean or final accuracy, or the time to accuracy X, as in time_to:0.8 (default: mean)",
+    )
     plan.add_options(add("plan", parents=of_figure, help="predict the cost of steps and sweeps"))
     add("report", parents=of_figure, help="write one HTML page about a study")
     published = add("import-published", parents=[runs_dir], help="import the PODS authors' logs")
@@ -189,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _view_options() -> argparse.ArgumentParser:
+def _view_options(baseline: bool = True) -> argparse.ArgumentParser:
     """Declare the choice of what figures and tables show; see `pods.analysis.view`."""
     view = argparse.ArgumentParser(add_help=False)
     view.add_argument(
@@ -203,7 +214,8 @@ def _view_options() -> argparse.ArgumentParser:
         help="measure over train_seconds, steps, rollouts, generated_tokens or trained_tokens",
     )
     view.add_argument("--until", type=float, metavar="END", help="end of the window, in units of x")
-    view.add_argument("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
+    if baseline:
+        view.add_argument("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
     view.add_argument(
         *("--label", "--labels"),
         dest="labels",
@@ -243,6 +255,12 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
     compare.add_argument("--study", default="default", help="name of the study (default: default)")
     compare.add_argument(
         "--target", type=float, action="append", help="accuracy whose time to reach is compared"
+    )
+    compare.add_argument(
+        "--all-pairs",
+        action="store_true",
+        help="compare every two arms (default: only with the GRPO arm, or of more than four arms "
+        "without one, with the best; up to four without one are all compared)",
     )
     compare.add_argument(
         "--verbose", action="store_true", help="also print bootstrap, exact tests and power"
@@ -348,6 +366,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "aggregate": verbs.aggregate,
     "plot": verbs.plot,
     "compare": verbs.compare,
+    "rank": verbs.rank,
     "plan": plan.plan,
     "report": verbs.report,
     "import-published": verbs.import_published,

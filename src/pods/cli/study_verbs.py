@@ -74,20 +74,15 @@ def compare(options: Namespace) -> int:
     from pods.analysis.comparison.compare import compare
     from pods.analysis.comparison.formatting import as_json, csv_tables, format_comparison
     from pods.analysis.draw import figures_folder
-    from pods.analysis.study import load
-    from pods.analysis.view import METRICS, SHARES, choose
 
-    folder, runs = study_of(options)
     view = view_of(options)
-    if view.metric in METRICS and view.metric not in SHARES:
-        raise ValueError(f"metric={view.metric}: must be a share here: {', '.join(SHARES)}")
     if options.arms and (view.arms or view.baseline):
         raise ValueError(
             f"arms={' '.join(options.arms)}: must be given once, as words (the first with each "
             "other one) or by --arms and --baseline"
         )
-    study = choose(load(folder, runs, options.allow_missing, options.allow_mixed), view)
-    comparison = compare(study, options.arms, options.target)
+    folder, study = _of_shares(options, view)
+    comparison = compare(study, options.arms, options.target, all_pairs=options.all_pairs)
     figures = figures_folder(folder, view)
     for name, table in csv_tables(comparison).items():
         replace(figures / name, table.to_csv(index=False, float_format="%.6g"))
@@ -96,6 +91,39 @@ def compare(options: Namespace) -> int:
     print(format_comparison(comparison, options.verbose))
     print(f"\ntables: {figures}/compare.*")
     return 0
+
+
+def rank(options: Namespace) -> int:
+    """Rank arms from the best, also as CSV and JSON."""
+    from pods.analysis.comparison.ranking import criterion, rank
+    from pods.analysis.comparison.ranking_text import as_json, format_ranking
+    from pods.analysis.draw import figures_folder
+
+    view, by = view_of(options), criterion(options.by)
+    folder, study = _of_shares(options, view)
+    ranking = rank(study, by)
+    figures = figures_folder(folder, view)
+    replace(figures / "rank.csv", ranking.table.to_csv(index=False, float_format="%.6g"))
+    about = {"command": command(), **as_json(ranking, study)}
+    replace(figures / "rank.json", json.dumps(about, indent=1, ensure_ascii=False))
+    print(format_ranking(ranking, study))
+    print(f"\ntable: {figures}/rank.csv (JSON beside it)")
+    return 0
+
+
+def _of_shares(options: Namespace, view: "View") -> "tuple[Path, Study]":
+    """Load the chosen part of a study, whose metric must be a share: more of it is better.
+
+    Raises:
+        ValueError: the metric is none.
+    """
+    from pods.analysis.study import load
+    from pods.analysis.view import METRICS, SHARES, choose
+
+    folder, runs = study_of(options)
+    if view.metric in METRICS and view.metric not in SHARES:
+        raise ValueError(f"metric={view.metric}: must be a share here: {', '.join(SHARES)}")
+    return folder, choose(load(folder, runs, options.allow_missing, options.allow_mixed), view)
 
 
 def report(options: Namespace) -> int:

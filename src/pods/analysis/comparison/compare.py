@@ -3,6 +3,9 @@
 A contrast is one arm against another one, its baseline. Where the seed decides prompts and draws,
 runs are paired over the seeds that both arms have; else they are two samples. The p values of all
 contrasts for one outcome are a family and adjusted by Holm's method.
+
+More than four arms are also ranked, since every two of so many would be a list that nobody reads
+(nine arms have 36 pairs): each is compared with the baseline, or with the best where there is none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +16,14 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis import outcomes
-from pods.analysis.comparison.contrasts import Contrast, choose_contrasts, contrast_of
+from pods.analysis.comparison.contrasts import (
+    Contrast,
+    choose_arms,
+    choose_pairs,
+    contrast_of,
+    default_baseline,
+)
+from pods.analysis.comparison.ranking import MEAN, Ranking, natural, rank_arms
 from pods.analysis.comparison.speedup import default_targets, measured_targets, speedups
 from pods.analysis.outcomes import OUTCOMES, ROUNDING, RunCurve, Window
 from pods.analysis.resampling import (
@@ -28,6 +38,7 @@ from pods.analysis.statistics import detectable, holm, runs_needed, spread, t_te
 from pods.analysis.study import Study
 
 DRAWS = 10_000
+MANY = 4  # more arms than this are ranked
 Row = dict[str, Any]
 
 
@@ -56,6 +67,8 @@ class Comparison:
     """Number of bootstrap resamples."""
     seed: int
     """Seed of the resampling."""
+    ranking: Ranking | None = None
+    """The arms by mean accuracy, if there are more than four."""
 
     @property
     def unit(self) -> str:
@@ -69,25 +82,37 @@ def compare(
     targets: Sequence[float] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
+    all_pairs: bool = False,
 ) -> Comparison:
     """Compare the first arm with each of the others; without names, each arm with the GRPO arm.
+
+    Without a GRPO arm it is every two arms, or of more than four arms each with the best one.
 
     Args:
         study: a loaded study.
         arms: labels of arms, rules, or names of curves ("pods", "pods 64->16"); see
-            `choose_contrasts`.
+            `choose_arms`.
         targets: accuracies to time; default: those of `default_targets` that are measured.
         draws: number of bootstrap resamples.
         seed: of the bootstrap; the draws of a contrast do not depend on other contrasts.
+        all_pairs: compare every two arms.
 
     Raises:
-        ValueError: see `choose_contrasts`; or a target is no accuracy.
+        ValueError: see `choose_arms`; or a target is no accuracy.
     """
     for target in targets or ():
         if not 0 < target <= 1:
             raise ValueError(f"target={target:g}: must be an accuracy above 0 and at most 1")
-    curves, pairs, left_out = choose_contrasts(study, arms or ())
+    curves, left_out = choose_arms(study, arms or ())
     span = outcomes.window((curve for arm in curves.values() for curve in arm), study.until)
+    ranking = rank_arms(curves, MEAN, span, study.seeded) if len(curves) > MANY else None
+    if ranking is not None and not arms:
+        curves = {name: curves[name] for name in sorted(curves, key=natural)}
+    reference = default_baseline(study) or (ranking.best if ranking else None)
+    if all_pairs:
+        pairs = choose_pairs(list(curves), named=False, baseline=None)
+    else:
+        pairs = choose_pairs(list(curves), bool(arms), reference)
     levels = default_targets(curves.values(), span) if targets is None else sorted({*targets})
     tests, speed, questions = [], [], []
     for arm, baseline in pairs:
@@ -115,6 +140,7 @@ def compare(
         given_targets=targets is not None,
         draws=draws,
         seed=seed,
+        ranking=ranking,
     )
 
 

@@ -56,17 +56,13 @@ def default_baseline(study: Study) -> str | None:
     return None
 
 
-def choose_contrasts(
-    study: Study, words: Sequence[str]
-) -> tuple[dict[str, list[RunCurve]], list[tuple[str, str]], list[str]]:
-    """Choose the arms, and the pairs of them that are compared.
+def choose_arms(study: Study, words: Sequence[str]) -> tuple[dict[str, list[RunCurve]], list[str]]:
+    """Choose the arms that are compared: the named ones, or all that have complete runs.
 
-    The first named arm is compared with each of the others, and a single one with the default
-    baseline. If none is named, every arm is compared with the default baseline, or, in a study
-    without one, every two arms with each other.
+    A single named arm is compared with the default baseline.
 
     Returns:
-        The complete runs of each arm; (arm, baseline) pairs; runs that are left out.
+        The complete runs of each arm; runs that are left out.
 
     Raises:
         ValueError: an arm is unknown, ambiguous, named twice or without a complete run, or there
@@ -96,11 +92,22 @@ def choose_contrasts(
             "a comparison needs two arms with complete runs; the study has: "
             f"{' | '.join(arms) or 'none'}"
         )
-    if names:
-        return arms, [(names[0], other) for other in names[1:]], left_out
+    return arms, left_out
+
+
+def choose_pairs(arms: Sequence[str], named: bool, baseline: str | None) -> list[tuple[str, str]]:
+    """Choose the (arm, baseline) pairs: every two arms where there is no baseline.
+
+    The first of several arms that were named is compared with each of the others.
+
+    >>> choose_pairs(["a", "b", "c"], False, "b"), choose_pairs(["a", "b", "c"], True, "b")
+    ([('a', 'b'), ('c', 'b')], [('a', 'b'), ('a', 'c')])
+    """
+    if named:
+        return [(arms[0], other) for other in arms[1:]]
     if baseline is None:
-        return arms, list(itertools.combinations(arms, 2)), left_out
-    return arms, [(name, baseline) for name in arms if name != baseline], left_out
+        return list(itertools.combinations(arms, 2))
+    return [(name, baseline) for name in arms if name != baseline]
 
 
 def contrast_of(ours: list[RunCurve], theirs: list[RunCurve], seeded: bool) -> Contrast:

@@ -2,14 +2,15 @@
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from pods.analysis.comparison.compare import Comparison
+from pods.analysis.comparison.ranking_text import as_json as ranking_as_json
+from pods.analysis.comparison.ranking_text import format_ranking
 from pods.analysis.comparison.verdicts import caveats, verdicts
 from pods.analysis.outcomes import MEASURES, OUTCOMES
 from pods.analysis.statistics import ALPHA, MOST_RUNS
-from pods.analysis.tables import amount
+from pods.analysis.tables import amount, json_value
 
 TABLES = ("arms", "contrasts", "speedups", "questions")
 PERCENT = ["estimate", "low", "high", "bootstrap_low", "bootstrap_high", "detectable"]
@@ -34,7 +35,7 @@ def csv_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return all tables with their settings; NaN becomes null, and infinity a word."""
-    study, unit = comparison.study, comparison.unit
+    study, unit, ranking = comparison.study, comparison.unit, comparison.ranking
     return {
         "study": study.name,
         "budget": study.budget,
@@ -55,6 +56,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             ]
             for name in TABLES
         },
+        **({} if ranking is None else {"ranking": ranking_as_json(ranking, study)}),
         "left_out": comparison.left_out,
         "missing": study.missing,
         "mixed": study.inconsistencies,
@@ -65,20 +67,18 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _value(key: Any, value: Any, unit: str) -> Any:
-    plain = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(plain, float) or np.isfinite(plain):
-        return plain
-    if np.isnan(plain):
-        return None
+    """Return a value as JSON can hold it, with what infinity means in its column."""
     if key == "runs_needed":
-        return f"more than {MOST_RUNS}"
-    return "not reached" if key in (unit, f"baseline_{unit}") else "infinite"
+        return json_value(value, f"more than {MOST_RUNS}")
+    return json_value(value, "not reached" if key in (unit, f"baseline_{unit}") else "infinite")
 
 
 def format_comparison(comparison: Comparison, verbose: bool = False) -> str:
-    """Return verdicts, tables and caveats for a screen."""
+    """Return verdicts, tables and caveats for a screen; before them the ranking of many arms."""
     listed = "\n".join(f"- {line}" for line in caveats(comparison))
-    parts = ["\n".join(verdicts(comparison)), format_tables(comparison, verbose)]
+    ranking, study = comparison.ranking, comparison.study
+    parts = [] if ranking is None else [format_ranking(ranking, study)]
+    parts += ["\n".join(verdicts(comparison)), format_tables(comparison, verbose)]
     return "\n\n".join([*parts, *([f"caveats:\n{listed}"] if listed else [])])
 
 

@@ -76,7 +76,7 @@ def speedups(
         return []
     levels, arms = np.array(targets, float), (ours, theirs)
     seconds = [crossings(arm, levels, span)[0] for arm in arms]
-    medians = [_median(times[:, drawn]) for times, drawn in zip(seconds, draws, strict=True)]
+    medians = [median(times[:, drawn]) for times, drawn in zip(seconds, draws, strict=True)]
     rows = [
         _row("fixed", target, arms, span, resampled)
         for target, resampled in zip(targets, _ratio(*medians), strict=True)
@@ -99,7 +99,7 @@ def _peak(
     targets = PEAK_SHARE * (weights @ curves).max(1)
     rows = np.arange(len(targets))[:, None]
     medians = [
-        _median(crossings(arm, targets, span)[0][rows, drawn])
+        median(crossings(arm, targets, span)[0][rows, drawn])
         for arm, drawn in zip(arms, draws, strict=True)
     ]
     return _row("peak", float(target), arms, span, _ratio(*medians))
@@ -115,9 +115,9 @@ def _row(
     """Make the row of one target, given its (D,) resampled ratios."""
     times = [crossings(arm, np.array([target]), span) for arm in arms]
     (ours, our_steps), (theirs, their_steps) = ((seconds[0], steps[0]) for seconds, steps in times)
-    one, other = _median(ours), _median(theirs)
+    one, other = median(ours), median(theirs)
     ratio = _ratio(one, other)
-    bound = _ratio(*(_median(np.minimum(seconds, span.end)) for seconds in (ours, theirs)))
+    bound = _ratio(*(median(np.minimum(seconds, span.end)) for seconds in (ours, theirs)))
     low, high = percentile_interval(resampled)
     few = min(len(ours), len(theirs)) < 2
     return {
@@ -133,7 +133,7 @@ def _row(
         "low": np.nan if few else max(low, 0.0),
         "high": np.nan if few else high,
         "bound": float(bound) if np.isinf(ratio) or ratio == 0 else np.nan,
-        "steps_ratio": float(_ratio(_median(our_steps), _median(their_steps))),
+        "steps_ratio": float(_ratio(median(our_steps), median(their_steps))),
     }
 
 
@@ -185,7 +185,7 @@ def authors_rule(ours: Sequence[RunCurve], theirs: Sequence[RunCurve], grid: Flo
     }
 
 
-def _median(values: Floats) -> Floats:
+def median(values: Floats) -> Floats:
     """Take the median along the last axis; inf where the misses reach the middle."""
     ordered, middle = np.sort(values, -1), values.shape[-1] // 2
     odd = values.shape[-1] % 2
