@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pods.analysis import plots
+from pods.analysis import heat_map, plots
 from pods.analysis.curves import STEP_METRICS, phase_columns
 from pods.analysis.differences import differences
 from pods.analysis.look import DEFAULT, Look
@@ -20,6 +20,7 @@ from pods.analysis.outcomes import MEASURES
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
 from pods.analysis.tables import Tables, end_text
+from pods.analysis.view import SHARES
 from pods.runs.attempts import command
 from pods.runs.files import replace
 
@@ -84,8 +85,13 @@ def drawings(study: Study, tables: Tables) -> Iterator[Drawing]:
     for by, fixed in (("n", "m"), ("m", "n")):
         family = _scaling_family(tables.runs, by, fixed)
         if family is not None:
-            where = f"{fixed} = {family[fixed].iloc[0]}"
-            yield _outcomes(study, f"{by}_scaling", f"Outcomes by {by} at {where}.", family, by)
+            values = sorted(family[fixed].unique())
+            where = f" at {fixed} = {values[0]}" if len(values) == 1 else f", a line per {fixed}"
+            about = f"Outcomes by {by}{where}."
+            yield _outcomes(study, f"{by}_scaling", about, family, by, fixed)
+    grid = heat_map.grid_runs(tables.runs)
+    if len(grid):
+        yield _grid(study, grid)
     family = _rule_family(tables.runs)
     if family is not None:
         where = f"n = {family.n.iloc[0]}, m = {family.m.iloc[0]}"
@@ -271,45 +277,76 @@ def _legend_below(figure: Figure, axes: Axes, look: Look = DEFAULT) -> None:
     )
 
 
-def _outcomes(study: Study, name: str, caption: str, family: pd.DataFrame, by: str) -> Drawing:
+def _outcomes(
+    study: Study, name: str, caption: str, family: pd.DataFrame, by: str, line: str | None = None
+) -> Drawing:
     """Make a figure of finished runs side by side: final and mean accuracy, and step time."""
     labels = {
         "final_accuracy": f"{MEASURES[study.metric]} at {end_text(family, study.x)}",
         "mean_accuracy": f"mean {MEASURES[study.metric]} until then",
         "seconds_per_step": "seconds per step",
     }
-    table = family.groupby(by)[list(labels)].agg(["mean", "sem", "count"]).reset_index()
+    keys = [by] if line is None else [line, by]
+    table = family.groupby(keys)[list(labels)].agg(["mean", "sem", "count"]).reset_index()
     table.columns = pd.Index(["_".join(filter(None, parts)) for parts in table.columns])
 
     def draw() -> Figure:
         figure, panels = plots.panels(3, 11, 3.6)
         for axes, (outcome, label) in zip(panels, labels.items(), strict=True):
-            plots.outcome_by(axes, family, by, outcome, label)
-        panels[0].legend(fontsize=7)
+            plots.outcome_by(axes, family, by, outcome, label, line)
+        handles, names = panels[0].get_legend_handles_labels()
+        if len(names) > 1:
+            figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=7)
+        else:
+            panels[0].legend(fontsize=7)
         figure.suptitle(f"{title(study)}\n{caption}")
         return figure
 
     return Drawing(name, caption, draw, table, family)
 
 
-def _scaling_family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | None:
-    """Find the runs that differ only in n (or only in m) and the seed, with the most values.
+def _grid(study: Study, runs: pd.DataFrame) -> Drawing:
+    """Make heat maps of the accuracy and of the time of a step over n and m."""
+    table, measure = heat_map.cells(runs), MEASURES[study.metric]
+    share, slow = study.metric in SHARES, table.seconds_per_step_mean.max() >= 2
+    mean = f"mean {measure} until {end_text(runs, study.x)}{', %' if share else ''}"
+    time = f"{'' if slow else 'milli'}seconds per step"
+    shown = [
+        heat_map.Panel("mean_accuracy", mean, 100 if share else 1, "viridis"),
+        heat_map.Panel("seconds_per_step", time, 1 if slow else 1000, "cividis_r"),
+    ]
+    rules = SEPARATOR.join(table.grid.unique())
+    caption = (
+        f"Mean {measure} and time of a step by n and m, {rules}: ± 1 standard error over runs."
+    )
 
-    Where n = m nothing is left out, so such a run belongs to every rule.
+    def draw() -> Figure:
+        figure = heat_map.heat_maps(table, shown)
+        figure.suptitle(title(study))
+        return figure
+
+    return Drawing("grid", caption, draw, table, runs)
+
+
+def _scaling_family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | None:
+    """Find the runs that differ only in n and m and the seed, with the longest line of values.
+
+    Each value of `fixed` that has two values of `by` or more makes a line. Where n = m nothing is
+    left out, so such a run belongs to every rule.
     """
     families = []
-    for _, rows in runs.groupby([fixed, "rest"]):
-        rules = [rule for rule in rows.rule.unique() if rule != "all"]
-        families += [rows[rows.rule.isin([rule, "all"])] for rule in rules]
-    return _largest(families, by, SCALING)
+    for _, rows in runs.groupby("rest"):
+        for rule in [rule for rule in rows.rule.unique() if rule != "all"]:
+            family = rows[rows.rule.isin([rule, "all"])]
+            length = family.groupby(fixed)[by].transform("nunique")
+            if length.max() >= SCALING:
+                families.append((length.max(), len(family), family[length > 1]))
+    best = max(families, key=lambda one: one[:2], default=None)
+    return None if best is None else best[-1]
 
 
 def _rule_family(runs: pd.DataFrame) -> pd.DataFrame | None:
     """Find the runs that differ only in the rule and the seed, with the most rules."""
     selected = runs[runs.n > runs.m]
-    return _largest([rows for _, rows in selected.groupby(["n", "m", "rest"])], "rule", 2)
-
-
-def _largest(families: list[pd.DataFrame], by: str, least: int) -> pd.DataFrame | None:
-    best = max(families, key=lambda rows: rows[by].nunique(), default=None)
-    return best if best is not None and best[by].nunique() >= least else None
+    families = [rows for _, rows in selected.groupby(["n", "m", "rest"]) if rows.rule.nunique() > 1]
+    return max(families, key=lambda rows: rows.rule.nunique(), default=None)

@@ -46,6 +46,7 @@ LABELS = {
     "generated_rollouts": "rollouts generated per step",
     "rollouts_saved": "rollouts saved per step",
 }
+SIZES = {"n": "rollouts generated per prompt, n", "m": "rollouts trained on, m"}
 X_LABELS = {
     "steps": "steps",
     "rollouts": "rollouts generated",
@@ -290,37 +291,46 @@ def seconds_per_step(axes: Axes, summary: pd.DataFrame) -> None:
     axes.grid(axis="x", alpha=0.25)
 
 
-def outcome_by(axes: Axes, table: pd.DataFrame, by: str, name: str, label: str) -> None:
+def outcome_by(
+    axes: Axes, table: pd.DataFrame, by: str, name: str, label: str, line: str | None = None
+) -> None:
     """Draw one outcome of finished runs against n, m or the rule: a dot per run, mean ± stderr.
 
     Args:
         axes: what to draw on.
-        table: one row per run, with the columns `by` and `name`.
+        table: one row per run, with the columns `by`, `name` and `line`.
         by: the column that is varied.
         name: the column of the outcome.
         label: its title, with the unit.
+        line: the column whose values make a line each; None: there is one line.
     """
     values = sorted(table[by].unique())
-    for index, value in enumerate(values):
-        runs = table.loc[table[by] == value, name]
-        axes.scatter([index] * len(runs), runs, s=12, alpha=0.35, color=COLOURS[0], linewidths=0)
-    groups = table.groupby(by)[name]
-    axes.errorbar(
-        range(len(values)),
-        groups.mean().loc[values],
-        yerr=groups.sem().loc[values].fillna(0),
-        color=COLOURS[0],
-        marker="o",
-        linestyle="-" if by in ("n", "m") else "none",
-        capsize=3,
-        label=f"mean ± 1 stderr over runs, n={_range(groups.count(), '-')}",
+    lines = (
+        [("", table)] if line is None else [(f"{line} = {v}, ", t) for v, t in table.groupby(line)]
     )
+    for index, (which, runs) in enumerate(lines):
+        beside = 0.06 * (index - (len(lines) - 1) / 2)  # so that no line hides another one's error
+        at = runs[by].map(values.index) + beside
+        colour = style(index)["color"]
+        axes.scatter(at, runs[name], s=12, alpha=0.35, color=colour, linewidths=0)
+        groups = runs.groupby(by)[name]
+        counts = groups.count()
+        axes.errorbar(
+            [values.index(value) + beside for value in counts.index],
+            groups.mean(),
+            yerr=groups.sem().fillna(0),
+            **style(index),
+            linestyle="-" if by in SIZES else "none",
+            capsize=3,
+            label=f"{which}mean ± 1 stderr over {_range(counts, '-')} runs"
+            if counts.max() > 1
+            else f"{which}one run each",
+        )
     names = [str(value).rpartition(":")[2] for value in values]  # of a rule, the function
     tilt = 0 if sum(map(len, names)) < 40 else 30  # characters that fit beside each other
     axes.set_xticks(range(len(values)), names, rotation=tilt, ha="right" if tilt else "center")
     axes.set_xlim(-0.5, len(values) - 0.5)
-    titles = {"n": "rollouts generated per prompt, n", "m": "rollouts trained on, m"}
-    axes.set_xlabel(titles.get(by, "down-sampling rule"))
+    axes.set_xlabel(SIZES.get(by, "down-sampling rule"))
     axes.set_ylabel(label)
     axes.grid(visible=True, alpha=0.25)
 
