@@ -4,12 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import Normalize
-from studies import A, draw_in_one_format, write_run
+from studies import A, write_run
 
 from pods.analysis import plots
-from pods.analysis.draw import draw
-from pods.analysis.figures import _scaling_family
+from pods.analysis.figures import _scaling_family, drawings
 from pods.analysis.heat_map import Panel, cells, grid_runs, heat_map, heat_maps
+from pods.analysis.study import load
+from pods.analysis.tables import tables
 
 MEAN = Panel("mean_accuracy", "mean accuracy, %", 100, "viridis")
 TIME = Panel("seconds_per_step", "milliseconds per step", 1000, "cividis_r")
@@ -101,18 +102,23 @@ def test_a_scaling_figure_has_a_line_for_each_value_of_the_other_size():
     assert _scaling_family(runs(*of_rule("best", sizes[3:])), "n", "m") is None
 
 
-def test_plot_draws_the_grid_and_the_lines(tmp_path, monkeypatch):
-    draw_in_one_format(monkeypatch)
+def test_a_study_has_the_grid_and_the_lines(tmp_path):
     sizes = [(4, 2), (8, 2), (16, 2), (8, 4), (16, 4)]
     folders = [write_run(tmp_path, A, f"nm.n={n}", f"nm.m={m}").folder for n, m in sizes]
-    assert list(draw(tmp_path / "default", folders))[-1] == "also: n_scaling, grid"
-    figures = tmp_path / "default" / "figures"
-    lines = pd.read_csv(figures / "n_scaling.csv")
+    study = load(tmp_path / "default", folders)
+    found = {drawing.name: drawing for drawing in drawings(study, tables(study))}
+    assert [name for name in found if not found[name].detail] == [
+        *("accuracy_vs_time", "n_scaling", "grid")
+    ]
+    lines, grid = found["n_scaling"].table, found["grid"].table
     assert [*zip(lines.m, lines.n, strict=True)] == [(2, 4), (2, 8), (2, 16), (4, 8), (4, 16)]
-    grid = pd.read_csv(figures / "grid.csv")
-    assert grid.grid.tolist() == ["max_variance"] * 5
+    assert grid.grid.tolist() == ["max_variance"] * 5 and len(found["grid"].runs) == 5
     assert grid.mean_accuracy_mean.tolist() == [0.75] * 5  # (4 * 0.5 + 8 * 0.875) / 12
     assert grid.seconds_per_step_mean.tolist() == [6.0] * 5  # 12 s in two steps
-    assert len(pd.read_csv(figures / "grid.runs.csv")) == 5
-    drawn = (figures / "n_scaling.svg").read_text()
-    assert "m = 2, one run each" in drawn and "m = 4, one run each" in drawn
+    [legend] = found["n_scaling"].draw().legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        *("m = 2, one run each", "m = 4, one run each")
+    ]
+    assert [axes.get_ylabel() for axes in found["grid"].draw().axes][2:] == [
+        *("mean accuracy until 12 s, %", "seconds per step")
+    ]

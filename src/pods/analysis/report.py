@@ -10,6 +10,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pods.analysis import figures, plots
+from pods.analysis.comparison import ranking_text
 from pods.analysis.comparison.compare import Comparison
 from pods.analysis.comparison.formatting import format_tables
 from pods.analysis.comparison.verdicts import caveats, verdicts
@@ -46,11 +47,11 @@ def write_report(
     page = pages.get_template(TEMPLATE).render(
         study=study,
         lead=f"{len(study.runs)} runs, {study.budget} each, on {', '.join(study.machines)}",
-        verdicts=verdicts(comparison)
+        verdicts=_verdicts(comparison)
         if comparison
         else ["There is only one series, so there is nothing to compare."],
         caveats=list(caveats(comparison)) if comparison else list(slow_runs(study).values()),
-        comparison=format_tables(comparison, verbose=True) if comparison else "",
+        comparison=_comparison(comparison) if comparison else "",
         figures=[
             _inline(drawing)
             for drawing in figures.drawings(study, tables)
@@ -65,6 +66,21 @@ def write_report(
         footer=f"Made by: {figures.provenance(study)['command']}",
     )
     replace(path, page)
+
+
+def _verdicts(comparison: Comparison) -> list[str]:
+    """Say which of many arms is best, and what each contrast settles."""
+    ranking = comparison.ranking
+    best = [] if ranking is None else [ranking_text.verdict(ranking, comparison.study)]
+    return [*best, *verdicts(comparison)]
+
+
+def _comparison(comparison: Comparison) -> str:
+    """Return the tables of a comparison, before them the ranking of many arms."""
+    ranking, tables = comparison.ranking, format_tables(comparison, verbose=True)
+    if ranking is None:
+        return tables
+    return f"{ranking_text.format_ranking(ranking, comparison.study)}\n\n{tables}"
 
 
 def _inline(drawing: figures.Drawing) -> dict[str, str]:

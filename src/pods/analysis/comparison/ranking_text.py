@@ -108,7 +108,7 @@ def readable(ranking: Ranking, study: Study) -> pd.DataFrame:
                 "curve": row.series,
                 "reached" if timed else "runs": reached,
                 f"median {unit}" if timed else f"{_short(ranking)}, %": f"{value}{error}",
-                "difference": "" if np.isnan(row.estimate) else f"{factor * row.estimate:+.2f}",
+                "diff.": "" if np.isnan(row.estimate) else f"{factor * row.estimate:+.2f}",
                 "95 % interval": "" if np.isnan(row.low) else f"[{low}, {high}]",
                 "against best": "" if row.against_best == BEST else row.against_best,
             }
