@@ -150,7 +150,7 @@ def test_only_half_written_files_of_a_further_test_set_are_removed(tmp_path):
 def test_a_study_is_a_name_in_every_verb(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     verbs = [[verb, name] for verb in ("status", "clean", "evaluate", "aggregate", "plot", "plan",
-                                       "report", "sync")]  # fmt: skip
+                                       "report", "sync", "rank")]  # fmt: skip
     verbs += [["compare", "--study", name], ["plan", "--study", name], ["plan", "--from", name],
               ["plot", "--overlay", name], ["import-published", ".", "--study", name]]  # fmt: skip
     for words in verbs:

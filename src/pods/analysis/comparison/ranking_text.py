@@ -59,15 +59,18 @@ def notes(ranking: Ranking, study: Study) -> Iterator[str]:
     table, x = ranking.table, study.x
     span = f"from {amount(ranking.window.start, x)} to {amount(ranking.window.end, x)}"
     clock = " of training clock" if x == "train_seconds" else ""
-    yield f"{MEASURES[study.metric].capitalize()} {span}{clock}; ± 1 standard error over runs."
+    timed = ranking.by.outcome is None
+    measure, error = MEASURES[study.metric], "" if timed else "; ± 1 standard error over runs"
+    yield f"{measure[0].upper()}{measure[1:]} {span}{clock}{error}."
     if table.p.notna().any():
         designs = table.design.dropna().unique()
         paired = " and ".join(
             {"paired": "paired over seeds", "unpaired": "unpaired"}[d] for d in designs
         )
+        of = " of mean times" if timed else ""
         yield (
-            f"Difference to the best ({paired}) with its 95 % t interval, which is "
-            f"not adjusted; within noise: p after Holm is above {ALPHA:g}."
+            f"Difference{of} to the best ({paired}) with its 95 % t interval, which is not "
+            f"adjusted; within noise: p after Holm is above {ALPHA:g}."
         )
     if table.loc[table.p.notna(), "estimate"].isna().any():
         yield "Where a run never arrives there is no t interval; an exact test of order decides."
@@ -75,7 +78,7 @@ def notes(ranking: Ranking, study: Study) -> Iterator[str]:
         f"The best of {len(table)} is chosen by luck in part (the winner's curse): its value and "
         "its lead are likely too good, so confirm them with new seeds."
     )
-    if ranking.by.outcome is None and _too_early(ranking, study):
+    if timed and _too_early(ranking, study):
         yield "Half of some arm's runs get there before their first evaluation: those are guesses."
     yield from (f"Left out: {line}" for line in ranking.left_out)
     yield from (f"Missing: {line}" for line in study.missing)
@@ -153,8 +156,13 @@ def _target(ranking: Ranking, study: Study) -> str:
 
 
 def _time(value: float, study: Study) -> str:
-    return amount(value, study.x)
+    """Show a median time, or median of another x, which is small where x is steps."""
+    if study.x == "train_seconds" or value >= 100:
+        return amount(value, study.x)
+    return f"{value:.3g} {study.x.replace('_', ' ')}"
 
 
 def _number(value: float) -> str:
+    if np.isinf(value):
+        return "never"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.2f}"
