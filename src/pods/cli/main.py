@@ -153,16 +153,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(
         add("compare", parents=[runs_dir, figure, view], help="compare arms statistically")
     )
-    rank = add(
-        "rank",
-        parents=[*of_figure, _view_options(baseline=False)],
-        help="rank the arms from the best",
-    )
-    rank.add_argument(
-        "--by",
-        default="mean",
-        metavar="mean|final|time_to:X",
-        help="mean or final accuracy, or the time to accuracy X, as in time_to:0.8 (default: mean)",
+    _add_rank(
+        add(
+            "rank",
+            parents=[*of_figure, _view_options(baseline=False)],
+            help="rank the arms from the best",
+        )
     )
     plan.add_options(add("plan", parents=of_figure, help="predict the cost of steps and sweeps"))
     add("report", parents=of_figure, help="write one HTML page about a study")
@@ -249,6 +245,15 @@ def _add_look(plot: argparse.ArgumentParser) -> None:
     look.add_argument("--style", type=Path, metavar="FILE", help="matplotlib style file")
     look.add_argument(
         "--out", type=Path, metavar="FILE", help="file.pdf, .png or .svg (default: styled.* in all)"
+    )
+
+
+def _add_rank(rank: argparse.ArgumentParser) -> None:
+    rank.add_argument(
+        "--by",
+        default="mean",
+        metavar="mean|final|time_to:X",
+        help="mean or final accuracy, or the time to accuracy X, as in time_to:0.8 (default: mean)",
     )
 
 

@@ -96,7 +96,7 @@ def compare(options: Namespace) -> int:
 def rank(options: Namespace) -> int:
     """Rank arms from the best, also as CSV and JSON."""
     from pods.analysis.comparison.ranking import criterion, rank
-    from pods.analysis.comparison.ranking_text import as_json, format_ranking
+    from pods.analysis.comparison.ranking_text import as_json, format_ranking, warnings
     from pods.analysis.draw import figures_folder
 
     view, by = view_of(options), criterion(options.by)
@@ -106,7 +106,7 @@ def rank(options: Namespace) -> int:
     replace(figures / "rank.csv", ranking.table.to_csv(index=False, float_format="%.6g"))
     about = {"command": command(), **as_json(ranking, study)}
     replace(figures / "rank.json", json.dumps(about, indent=1, ensure_ascii=False))
-    print(format_ranking(ranking, study))
+    print(format_ranking(ranking, study), *warnings(ranking, study), sep="\n")
     print(f"\ntable: {figures}/rank.csv (JSON beside it)")
     return 0
 

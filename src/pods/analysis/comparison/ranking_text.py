@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.comparison.ranking import BEST, NOISE, UNTESTED, WORSE, Ranking
+from pods.analysis.noise import slow_runs
 from pods.analysis.outcomes import MEASURES, run_curves, title_of, unmeasured
 from pods.analysis.statistics import ALPHA
 from pods.analysis.study import Study
@@ -80,9 +81,18 @@ def notes(ranking: Ranking, study: Study) -> Iterator[str]:
     )
     if timed and _too_early(ranking, study):
         yield "Half of some arm's runs get there before their first evaluation: those are guesses."
-    yield from (f"Left out: {line}" for line in ranking.left_out)
-    yield from (f"Missing: {line}" for line in study.missing)
-    yield from (f"Inconsistent: {line}" for line in study.inconsistencies)
+
+
+def warnings(ranking: Ranking, study: Study) -> Iterator[str]:
+    """Yield what weakens the ranking: what is left out, missing, inconsistent or badly timed."""
+    for title, lines in {
+        "Left out": ranking.left_out,
+        "Missing": study.missing,
+        "Inconsistent": study.inconsistencies,
+        "Measured times": slow_runs(study).values(),
+        "Note": [study.note] if study.note else [],
+    }.items():
+        yield from (f"{title}: {line}" for line in lines)
 
 
 def _too_early(ranking: Ranking, study: Study) -> bool:
@@ -142,7 +152,7 @@ def as_json(ranking: Ranking, study: Study) -> dict[str, Any]:
             {key: json_value(value, "not reached") for key, value in row.items()}
             for row in ranking.table.to_dict("records")
         ],
-        "notes": list(notes(ranking, study)),
+        "notes": [*notes(ranking, study), *warnings(ranking, study)],
     }
 
 
