@@ -11,6 +11,7 @@ from pods.analysis.figures import _scaling_family, drawings
 from pods.analysis.heat_map import Panel, cells, grid_runs, heat_map, heat_maps
 from pods.analysis.study import load
 from pods.analysis.tables import tables
+from pods.analysis.view import View, choose
 
 MEAN = Panel("mean_accuracy", "mean accuracy, %", 100, "viridis")
 TIME = Panel("seconds_per_step", "milliseconds per step", 1000, "cividis_r")
@@ -119,6 +120,9 @@ def test_a_study_has_the_grid_and_the_lines(tmp_path):
     assert [text.get_text() for text in legend.get_texts()] == [
         *("m = 2, one run each", "m = 4, one run each")
     ]
+    named = choose(study, View(labels={"max_variance 8->4": "ours, at last"}))
+    labelled = {drawing.name: drawing for drawing in drawings(named, tables(named))}
+    assert labelled["grid"].table.equals(grid)
     assert [axes.get_ylabel() for axes in found["grid"].draw().axes][2:] == [
         *("mean accuracy until 12 s, %", "seconds per step")
     ]

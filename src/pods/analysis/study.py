@@ -35,7 +35,8 @@ class Study:
     name: str
     runs: pd.DataFrame
     """One row per run: series, seed, run, arm, rule, n, m, prompts, complete, machine, versions;
-    not in imported logs device, and load, cores, steal and others of `pods.system.load`."""
+    not in imported logs device, and load, cores, steal and others of `pods.system.load`; and curve,
+    the series' own name, where a user gave labels."""
     evaluations: pd.DataFrame
     """One row per (run, checkpoint): series, seed, run, step, train_seconds, repeats, questions,
     and shares or means of the answers: accuracy; lenient (correct by the PODS authors' grader; only

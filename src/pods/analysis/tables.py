@@ -60,7 +60,9 @@ def run_table(study: Study) -> pd.DataFrame:
         mean seconds per step by phase.
     """
     rows = study.runs[["run", "series", "seed", "arm", "rule", "n", "m"]].copy()
-    rows["rest"] = [_rest(str(row.series), f"{row.n}→{row.m}") for row in rows.itertuples()]
+    own_names = study.runs.get("curve", rows.series)  # without the labels that a user gave
+    sizes = rows.n.astype(str) + "→" + rows.m.astype(str)
+    rows["rest"] = [_rest(str(name), size) for name, size in zip(own_names, sizes, strict=True)]
     if "selection" in study.runs:  # not in imported logs
         rows["rest"] = (rows.rest + SEPARATOR + study.runs.selection.fillna("")).str.strip(", ")
     complete = [curve for series in rows.series.unique() for curve in run_curves(study, series)]

@@ -135,6 +135,8 @@ def _labelled(study: Study, labels: Mapping[str, str]) -> Study:
         for name in ("runs", "evaluations", "steps", "questions", "further")
         if "series" in (table := getattr(study, name))
     }
+    if labels:  # what else distinguishes a curve is read from its own name
+        tables["runs"]["curve"] = study.runs.series
     baseline = study.baseline and labels.get(study.baseline, study.baseline)
     return replace(study, **tables, baseline=baseline)
 
