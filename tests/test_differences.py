@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 from studies import B, draw_in_one_format, write_run
 
+from pods.analysis.curve_plots import fallen
 from pods.analysis.differences import differences
 from pods.analysis.draw import draw
 from pods.analysis.figures import drawings
-from pods.analysis.plots import fallen
 from pods.analysis.study import load
 from pods.analysis.tables import tables
 from pods.analysis.view import View, choose

@@ -6,7 +6,7 @@ import matplotlib.colors
 import pytest
 from studies import A, B, draw_in_one_format, write_run
 
-from pods.analysis import load, plots
+from pods.analysis import curve_plots, load, plots
 from pods.analysis.figures import accuracy
 from pods.analysis.look import PAPER, Look
 from pods.analysis.tables import tables
@@ -47,8 +47,8 @@ def test_markers_are_at_the_mean_time_of_the_kth_evaluation(tmp_path):
         write_run(tmp_path, [(0, 0.0, 2), (1, at, 4), (2, 2 * at, 6)], "study=s", f"seed={seed}")
     found = load(tmp_path / "s")
     [series] = found.runs.series.unique()
-    assert plots.measured(found, "accuracy", series).tolist() == [0.0, 6.0, 12.0]
-    assert len(plots.measured(found, "generated_rollouts", series)) == 0  # of every step
+    assert curve_plots.measured(found, "accuracy", series).tolist() == [0.0, 6.0, 12.0]
+    assert len(curve_plots.measured(found, "generated_rollouts", series)) == 0  # of every step
 
 
 def test_a_look_changes_what_it_names(study):

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pods.analysis import heat_map, plots
+from pods.analysis import curve_plots, heat_map, plots
 from pods.analysis.curves import STEP_METRICS, phase_columns
 from pods.analysis.differences import differences
 from pods.analysis.look import DEFAULT, Look
@@ -217,8 +217,8 @@ def _accuracy(
         else:
             left.legend(title=None if look.small else look.legend, loc="lower right")
     if more or look.panel == "differences":
-        order, cut = list(curve.series.unique()), plots.fallen(curve)
-        plots.differences(lowest, to_baseline, study, unit, order, cut)
+        order, cut = list(curve.series.unique()), curve_plots.fallen(curve)
+        curve_plots.differences(lowest, to_baseline, study, unit, order, cut)
         if not every:
             lowest.legend(loc="best")
     if look.panel == "time":
@@ -235,9 +235,9 @@ def _accuracy(
 
 def _curves(axes: Axes, study: Study, curve: pd.DataFrame, unit: float, look: Look) -> None:
     """Draw the curves of the accuracy with their axis."""
-    plots.against_time(axes, curve, study, unit, band=look.band)
+    curve_plots.against_time(axes, curve, study, unit, band=look.band)
     if look.ylim is None:
-        plots.cut_fallen(axes, curve, study)
+        curve_plots.cut_fallen(axes, curve, study)
     else:
         axes.set_ylim(look.ylim)
     rows = study.evaluations
@@ -259,7 +259,9 @@ def _metrics(study: Study, curve: pd.DataFrame) -> Figure:
     figure, panels = plots.panels(len(metrics), 3.4 * len(metrics), 3.6)
     end = float(curve[study.x].max())
     for axes, metric in zip(panels, metrics, strict=True):
-        plots.against_time(axes, curve[curve.metric == metric], study, plots.x_unit(study, end))
+        curve_plots.against_time(
+            axes, curve[curve.metric == metric], study, plots.x_unit(study, end)
+        )
         plots.x_axis(axes, study, end)
         axes.set_ylabel(plots.LABELS[metric])
     _legend_below(figure, panels[0])

@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from pods.analysis import plots
+from pods.analysis import curve_plots, plots
 from pods.analysis.curves import curves
 from pods.analysis.figures import Drawing, title
 from pods.analysis.look import DEFAULT
@@ -35,7 +35,7 @@ def overlaid(study: Study, over: Study) -> Drawing:
         figure, [axes] = plots.panels(1, 7.5, 4.4)
         first = 0
         for (one, curve), end in zip(both, ends, strict=True):
-            plots.against_time(axes, curve, one, end if shares else unit, first)
+            curve_plots.against_time(axes, curve, one, end if shares else unit, first)
             first += curve.series.nunique()
         axes.set_xlabel(
             f"share of the training time ({durations})"
