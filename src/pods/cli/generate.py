@@ -12,13 +12,12 @@ from pods.cli.checkpoints import add_options as add_checkpoint_options
 from pods.cli.checkpoints import find_checkpoint, find_run, load_policy
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
-from pods.seeding import derive
 from pods.system.errors import print_error
 from pods.system.machine import set_threads
-from pods.types import GenerationRequest, Message, Problem, Sampling
 
 if TYPE_CHECKING:
     from pods.engines.transformers_engine import TransformersEngine
+    from pods.types import Message
 
 Verdict = Callable[[str, str], str]
 """`verdict(completion, gold)` is one of `pods.types.VERDICTS`."""
@@ -52,7 +51,7 @@ class Session:
     config: Config
     options: Namespace
     verdict: Verdict
-    opening: Sequence[Message]
+    opening: "Sequence[Message]"
     """Messages before each question."""
     engine: "TransformersEngine"
 
@@ -172,8 +171,10 @@ def _answer(session: Session, question: str, gold: str | None, number: int) -> N
         ConfigError: the question does not fit into the model.
         ValueError: the tokenizer has no ids for the question.
     """
+    from pods.seeding import derive
     from pods.tasks.datasets import chainsum
     from pods.tasks.prompts import prompt_ids
+    from pods.types import GenerationRequest, Problem, Sampling
 
     config, options, policy = session.config, session.options, session.engine.policy
     content = chainsum.typed(question) if config.task.name == "chainsum" else question
