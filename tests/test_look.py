@@ -110,6 +110,26 @@ def test_the_file_is_the_one_that_was_named(study, tmp_path, capsys, monkeypatch
     assert "accuracy_vs_time.svg" not in before
 
 
+def test_long_names_leave_the_curves_their_place(tmp_path):
+    """Names of over 50 characters: the curves keep a third of the width, the legend is inside."""
+    for seed in range(2):
+        for lenient in ("exact", "lenient"):
+            for temperature in (0.9, 1.0):
+                for where in ("one", "sampling"):
+                    keys = (f"task.grader={lenient}", f"sampling.temperature={temperature}")
+                    keys += ("task=gsm8k", "model=smollm2_135m", "arm=pods", "study=s")
+                    keys += (f"update.logprob_temperature={where}", "dry_run=true")
+                    write_run(tmp_path, A, *keys, f"seed={seed}")
+    found = load(tmp_path / "s", allow_mixed=True)
+    assert min(map(len, found.runs.series)) > 50
+    figure = drawn(found, Look())
+    figure.draw_without_rendering()
+    assert figure.axes[0].get_position().width > 1 / 3
+    [legend] = figure.legends
+    inside, whole = legend.get_window_extent(), figure.bbox
+    assert inside.x0 >= 0 and inside.x1 <= whole.x1
+
+
 def test_the_caption_of_a_figure_without_title_says_what_is_missing(study):
     gone = next((study / "s").glob("*/*/seed1-*/evaluations/step-000002.jsonl"))
     gone.unlink()

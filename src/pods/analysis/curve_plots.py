@@ -13,13 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from pods.analysis.look import Band
-from pods.analysis.plots import count_range, style
+from pods.analysis.plots import count_range, legend_name, style
 from pods.analysis.statistics import Floats
 from pods.analysis.study import Study, indices_by_run
 from pods.analysis.view import SHARES
 
 MOST_MARKERS = 12  # per curve
-LONGEST_NAME = 40  # characters of a curve's name in a legend
 
 
 def against_time(
@@ -51,7 +50,7 @@ def against_time(
             low, high = points["mean"] - points.stderr, points["mean"] + points.stderr
             low, high = (low, high) if band == "se" else (points.t_low, points.t_high)
             axes.fill_between(times, low, high, color=look["color"], alpha=0.25, linewidth=0)
-        label = f"{shortened(str(series))}  (n={count_range(points.n, ' to ')})"
+        label = f"{legend_name(str(series))}  (n={count_range(points.n, ' to ')})"
         marks = measured(study, metric, str(series)) / unit
         _marked_line(axes, times, points["mean"], marks, {**look, "linestyle": dash}, label)
     axes.grid(visible=True, alpha=0.25)
@@ -85,17 +84,6 @@ def measured(study: Study, metric: str, series: str) -> Floats:
     count = min(map(len, runs))
     mean: Floats = np.mean([at[:count] for at in runs], 0)
     return mean[:: -(-count // MOST_MARKERS)]
-
-
-def shortened(name: str) -> str:
-    """Cut a long name of a curve in the middle; captions and tables have the whole.
-
-    >>> shortened("pods 64→16, update.logprob_temperature=sampling, seed=1")
-    'pods 64→16, update.logp…sampling, seed=1'
-    """
-    if len(name) <= LONGEST_NAME:
-        return name
-    return f"{name[: LONGEST_NAME // 2 + 3]}…{name[-(LONGEST_NAME // 2 - 4) :]}"
 
 
 def _run_lines(study: Study, metric: str, series: str, unit: float) -> list[Any]:
@@ -190,13 +178,13 @@ def differences(
         low, high = factor * points.low, factor * points.high
         axes.fill_between(times, low, high, color=look["color"], alpha=0.2, linewidth=0)
         marks = measured(study, "accuracy", str(series)) / unit
-        name = shortened(str(series))
+        name = legend_name(str(series))
         _marked_line(axes, times, factor * points.estimate, marks, look, name)
     shown = factor * table.loc[table.series != cut, ["estimate", "low", "high"]]
     if 0 < len(shown) < len(table):
         cut_below(axes, min(0.0, shown.min().min()), max(0.0, shown.max().max()))
     axes.set_ylabel(
-        f"{'points above' if shares else 'above'} {shortened(table.baseline.iloc[0])}\n"
+        f"{'points above' if shares else 'above'} {legend_name(table.baseline.iloc[0])}\n"
         "(95 % t interval)"
     )
     axes.grid(visible=True, alpha=0.25)

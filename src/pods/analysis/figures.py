@@ -24,7 +24,7 @@ from pods.analysis.view import SHARES
 from pods.runs.attempts import command
 from pods.runs.files import replace
 
-CROWDED = 6  # more series than this have their legend below the curves
+CROWDED = 6  # a legend of more lines than this stands below the curves
 PASSING = ("folder", "wall_seconds", "load", "cores", "steal", "others")
 """Columns of runs that say where and when they ran, and are left out of a figure's record."""
 SCALING = 3  # values of n or m that a scaling figure needs
@@ -201,8 +201,10 @@ def _accuracy(
     study: Study, curve: pd.DataFrame, summary: pd.DataFrame, to_baseline: pd.DataFrame, look: Look
 ) -> Figure:
     every = look.panel == "all"
-    crowded, more = len(summary) > CROWDED, every and len(to_baseline) > 0
-    height = ((5.2 if crowded else 4.2) + (1.8 if more else 0.0)) if every else 0.68 * look.inches
+    lines = sum(1 + plots.legend_name(name).count("\n") for name in summary.series)
+    crowded, more = lines > CROWDED, every and len(to_baseline) > 0
+    height = 4.2 + (0.6 + 0.06 * lines if crowded else 0.0) + (1.8 if more else 0.0)
+    height = height if every else 0.68 * look.inches
     size = None if look.style else look.size
     figure, [left, *rest] = plots.panels(
         1 + every, look.inches, height, (1.7, 1) if every else None, size
@@ -271,10 +273,14 @@ def _metrics(study: Study, curve: pd.DataFrame) -> Figure:
 
 def _legend_below(figure: Figure, axes: Axes, look: Look = DEFAULT) -> None:
     """Draw one legend for all panels, where it covers no curve."""
+    handles, labels = axes.get_legend_handles_labels()
+    longest = max(len(line) for label in labels for line in label.splitlines())
+    column = 0.5 + 0.0725 * longest * look.size / DEFAULT.size  # inches
     figure.legend(
-        *axes.get_legend_handles_labels(),
+        handles,
+        labels,
         loc="outside lower center",
-        ncols=max(1, int(look.inches / 2.75)),
+        ncols=max(1, int(look.inches / column)),
         title=None if look.small else look.legend,
     )
 

@@ -1,8 +1,10 @@
 """Draw tables on axes: a plot function takes axes and returns nothing; saving is separate."""
 
+import re
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import matplotlib
@@ -11,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pods.analysis.curves import phase_columns
+from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
 from pods.runs.files import replace
 
@@ -20,6 +23,8 @@ COLOURS = (
 )
 MARKERS = "osD^vP*<>Xp"  # one fewer than colours, so that pairs repeat only after 132 series
 FONT_SIZE = 9.0
+LONGEST_NAME = 28  # characters of a curve's name on one line
+LONGEST_LINE = 34  # characters of a line below it
 PHASE_COLOURS = {  # light, so that a phase is not taken for a curve
     "generate": "#56B4E9",
     "reward": "#F0E442",
@@ -59,6 +64,23 @@ def style(index: int) -> dict[str, Any]:
     return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
 
 
+def legend_name(name: str) -> str:
+    """Write a curve's name for a legend: keys by their last part, below the arm if it gets long.
+
+    >>> legend_name("pods 64→16, update.lr=0.001")
+    'pods 64→16, lr=0.001'
+    >>> legend_name("pods 64→16, model.quantization=none, task.grader=exact")
+    'pods 64→16\\nquantization=none, grader=exact'
+    """
+    arm, *keys = name.split(SEPARATOR)
+    parts = [re.sub(r"^[\w.]*\.(?=\w+=)", "", key) for key in keys]
+    whole = SEPARATOR.join([arm, *parts])
+    if len(whole) <= LONGEST_NAME:
+        return whole
+    lines = wrap(SEPARATOR.join(parts), LONGEST_LINE, break_long_words=False)
+    return "\n".join([arm, *lines])
+
+
 def time_unit(seconds: float) -> tuple[float, str]:
     """Return the unit that suits an axis of this length: its seconds and its symbol."""
     return next((size, symbol) for above, size, symbol in UNITS if seconds >= above)
@@ -88,16 +110,16 @@ def time_axis(axes: Axes, seconds: float, machines: Sequence[str]) -> None:
 
 def seconds_per_step(axes: Axes, summary: pd.DataFrame) -> None:
     """Draw the mean seconds per step of each series, stacked by phase."""
-    left = pd.Series(0.0, index=summary.index)
+    names, left = summary.series.map(legend_name), pd.Series(0.0, index=summary.index)
     slow = summary.seconds_per_step.max() >= 2
     factor, symbol = (1.0, "s") if slow else (1000.0, "ms")
     for column in phase_columns(summary):
         phase, widths = column.removeprefix("seconds/"), factor * summary[column]
         if summary[column].sum() > 0.01 * summary.seconds_per_step.sum():
-            axes.barh(summary.series, widths, left=left, color=PHASE_COLOURS[phase], label=phase)
+            axes.barh(names, widths, left=left, color=PHASE_COLOURS[phase], label=phase)
             left = left + widths.fillna(0)
     if not left.any():  # imported logs have no phases
-        axes.barh(summary.series, factor * summary.seconds_per_step, color="#999999", label="all")
+        axes.barh(names, factor * summary.seconds_per_step, color="#999999", label="all")
     axes.invert_yaxis()
     axes.set_xlabel(f"time per step, mean over all steps ({symbol})")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, frameon=False)
