@@ -25,6 +25,7 @@ MARKERS = "osD^vP*<>Xp"  # one fewer than colours, so that pairs repeat only aft
 FONT_SIZE = 9.0
 LONGEST_NAME = 28  # characters of a curve's name on one line
 LONGEST_LINE = 34  # characters of a line below it
+MOST_LINES = 20  # that fit beside the bars of a figure in its usual font
 PHASE_COLOURS = {  # light, so that a phase is not taken for a curve
     "generate": "#56B4E9",
     "reward": "#F0E442",
@@ -121,6 +122,9 @@ def seconds_per_step(axes: Axes, summary: pd.DataFrame) -> None:
     if not left.any():  # imported logs have no phases
         axes.barh(names, factor * summary.seconds_per_step, color="#999999", label="all")
     axes.invert_yaxis()
+    lines = len(names) * max(1 + name.count("\n") for name in names)
+    if lines > MOST_LINES:
+        axes.tick_params(axis="y", labelsize=FONT_SIZE * max(0.5, MOST_LINES / lines))
     axes.set_xlabel(f"time per step, mean over all steps ({symbol})")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, frameon=False)
     axes.grid(axis="x", alpha=0.25)
