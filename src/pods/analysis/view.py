@@ -105,7 +105,7 @@ def choose(study: Study, view: View) -> Study:
     further = study.further
     order = {name: index for index, name in enumerate(names)}
     runs, rows, steps = (
-        table.loc[table.series.map(order).sort_values(kind="stable").index]
+        table.iloc[table.series.map(order).argsort(kind="stable")]  # labels of rows may repeat
         for table in (runs, rows, steps)
     )
     chosen = replace(
@@ -146,13 +146,15 @@ def _rejoined(words: Sequence[str], names: Collection[str]) -> Iterator[str]:
 
     >>> list(_rejoined(["grpo", "pods 4->2", "seed=1"], {"pods 4→2, seed=1", "grpo 2→2"}))
     ['grpo', 'pods 4→2, seed=1']
+    >>> list(_rejoined(["pods 4→2, seed=1", "grpo"], {"pods 4→2, seed=1", "grpo 2→2"}))
+    ['pods 4→2, seed=1', 'grpo']
     """
     rest = list(words)
     while rest:
-        joined = [SEPARATOR.join(rest[:k]).replace("->", "→") for k in range(len(rest), 1, -1)]
-        name = next((name for name in joined if name in names), rest[0])
-        yield name
-        del rest[: len(name.split(SEPARATOR))]
+        joined = {k: SEPARATOR.join(rest[:k]).replace("->", "→") for k in range(len(rest), 1, -1)}
+        count = next((k for k, name in joined.items() if name in names), 1)
+        yield joined.get(count, rest[0])
+        del rest[:count]
 
 
 def _over(x: str, rows: pd.DataFrame, steps: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
