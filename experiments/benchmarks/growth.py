@@ -85,7 +85,7 @@ def measure(
             with clock.phase("update"):
                 context = Context(policy, replace(config, sampling=limit))
                 update(context, optimizer, rollouts[:m], advantages, [m], 1)
-            phases.append(clock.commit())
+            phases.append(clock.commit().wall)
     return [
         Cell(*size, *(tuple(row[phase] for row in rows[1:]) for phase in PHASES))
         for size, rows in zip(sizes, seconds, strict=True)
