@@ -50,10 +50,7 @@ def _train(config: Config) -> None:
     if config.launch.on != "local":
         fail(f"launch={config.launch.on}: only for sweeps; -m makes this run one", BAD_INPUT)
     if config.retry == "noisy":
-        fail(
-            "retry=noisy: only for sweeps, whose runs can be compared",
-            BAD_INPUT,
-        )
+        fail("retry=noisy: only for sweeps, whose runs can be compared", BAD_INPUT)
     check_gpus(config)
     store = freeze(config)
     if not job.has_work_left(store, config.retry):

@@ -1,6 +1,6 @@
 """Find a run and one of its checkpoints, for the verbs that use a checkpoint outside of its run.
 
-They only read the run's folder, also while the run goes on.
+They only read the run's folder, also while it is running.
 """
 
 import re

@@ -86,10 +86,10 @@ def varied_values(configs: Sequence[Config]) -> list[str]:
     """
     arms = [(config.arm_name(), config.nm.n, config.nm.m) for config in configs]
     values = [{**identity_keys(config), "seed": None} for config in configs]
-    alike = defaultdict[tuple[str, int, int], list[dict[str, Any]]](list)
+    by_arm = defaultdict[tuple[str, int, int], list[dict[str, Any]]](list)
     for arm, of_config in zip(arms, values, strict=True):
-        alike[arm].append(of_config)
-    keys = {arm: differing(of_arm) for arm, of_arm in alike.items()}
+        by_arm[arm].append(of_config)
+    keys = {arm: differing(of_arm) for arm, of_arm in by_arm.items()}
     return [
         " ".join(f"{k.rpartition('.')[2]}={str(of[k])[-LONGEST_VALUE:]}" for k in keys[arm])
         for arm, of in zip(arms, values, strict=True)

@@ -37,7 +37,7 @@ def verdict(ranking: Ranking, study: Study) -> str:
 
 
 def _others(ranking: Ranking, worse: str) -> Iterator[str]:
-    """Yield what the tests of the other arms found, in words."""
+    """Yield what the tests of the other arms found, as text."""
     others = len(ranking.table) - 1
     noise, untested, settled = (ranking.found(what) for what in (NOISE, UNTESTED, WORSE))
     if (ranking.table.runs == 1).all():
