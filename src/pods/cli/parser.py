@@ -129,6 +129,12 @@ def _view_options(baseline: bool = True) -> argparse.ArgumentParser:
     """Declare the choice of what figures and tables show; see `pods.analysis.view`."""
     view = argparse.ArgumentParser(add_help=False)
     view.add_argument(
+        "--with",
+        dest="further",
+        metavar="STUDY,...",
+        help="show the runs of these studies too",
+    )
+    view.add_argument(
         "--arms", dest="chosen_arms", metavar="A,B,...", help="arms to show (default: all)"
     )
     view.add_argument(
