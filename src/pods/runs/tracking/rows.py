@@ -173,7 +173,9 @@ def settings(config: Config, store: RunStore) -> dict[str, Any]:
         "name": "/".join(store.folder.parts[-2:]),
         "group": config.study,
         "job_type": "train",
-        "tags": [tag[:64] for tag in (label, config.task.name, config.model.name)],  # W&B's limit
+        "tags": [
+            tag[:64] for tag in (label, config.task.label(), config.model.name)
+        ],  # W&B's limit
         "config": {
             **asdict(config),
             "series": f"{label} {config.nm.n}→{config.nm.m}",
