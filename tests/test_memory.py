@@ -206,7 +206,7 @@ def test_a_run_that_does_not_fit_gets_the_fewest_changes_that_suffice(set_memory
     set_memory(needed - 2**20, needed)
     assert fit.assess_fit(config)[1]  # if others freed their memory
     set_memory(needed - 2**20, needed - 2**20)
-    text, fits = fit.assess_fit(config)
+    text, fits, _ = fit.assess_fit(config)
     assert not fits
     advice = text.partition("; to fit, start a new run with ")[2]
     assert advice.count("=") == 1
@@ -221,8 +221,16 @@ def test_the_jobs_of_a_sweep_share_the_memory(set_memory):
     config = composed()
     needed = peak(config)
     set_memory(2 * needed - 2, needed)
-    assert "to fit" not in fit.describe_largest([config], 1)
-    assert "for each of 2 jobs; to fit, start " in fit.describe_largest([config], 2)
+    assert "to fit" not in fit.describe_largest([config], 1).text
+    assert "for each of 2 jobs; to fit, start " in fit.describe_largest([config], 2).text
+
+
+def test_a_plan_is_only_worth_a_line_where_memory_is_short(set_memory):
+    config = composed()
+    needed = peak(config)
+    for free, roomy in ((2 * needed, True), (2 * needed - 2, False), (needed - 2, False)):
+        set_memory(free, 2 * needed)
+        assert fit.assess_fit(config).roomy is roomy
 
 
 def test_a_model_without_files_is_not_planned(tmp_path, monkeypatch):
@@ -230,9 +238,9 @@ def test_a_model_without_files_is_not_planned(tmp_path, monkeypatch):
     config = composed("model=qwen2_5_0_5b", "model.hub=some/body", "task=gsm8k", "dry_run=true")
     with pytest.raises(NotPlanned, match=r"some/body is not on this machine yet"):
         read_shape(config.model)
-    text, fits = fit.assess_fit(config)
+    text, fits, _ = fit.assess_fit(config)
     assert text.startswith("not planned: ") and fits
-    assert fit.describe_largest([config], None) == text
+    assert fit.describe_largest([config], None).text == text
     assert trained_parameters(config.model) == 0
 
 
@@ -305,7 +313,7 @@ def test_the_first_advice_to_several_processes_is_to_share_the_weights(monkeypat
     enough = make_plan(shared, FULL_QWEN).peak
     monkeypatch.setattr(fit, "read_shape", lambda model: FULL_QWEN)
     set_memory(enough, enough)
-    text, fits = fit.assess_fit(config)
+    text, fits, _ = fit.assess_fit(config)
     assert not fits and text.endswith("start a new run with hardware.shard=true")
     assert fit.assess_fit(shared)[1]
 
@@ -314,14 +322,14 @@ def test_processes_share_the_memory_of_a_cpu_but_not_of_gpus(set_memory):
     needed = peak(composed())
     set_memory(2 * needed, 2 * needed)
     assert fit.assess_fit(composed("hardware.processes=2"))[1]
-    text, fits = fit.assess_fit(
+    text, fits, _ = fit.assess_fit(
         composed("hardware.processes=3", "nm.groups=2", "engine.max_rows=128")
     )
     assert not fits and "GiB are free for each of 3 processes; to fit" in text
-    text, fits = fit.assess_fit(composed("hardware.processes=2"), jobs=2)
+    text, fits, _ = fit.assess_fit(composed("hardware.processes=2"), jobs=2)
     assert not fits and "for each of 2 jobs x 2 processes; to fit" in text
     set_memory(141 * GIB, 141 * GIB)
-    text, fits = fit.assess_fit(composed(*SHARDED, "hardware.processes=8"))
+    text, fits, _ = fit.assess_fit(composed(*SHARDED, "hardware.processes=8"))
     assert fits and "141.00 of 141.00 GiB are free for each of 8 processes" in text
 
 
@@ -461,7 +469,9 @@ def test_a_run_stays_below_its_plan_and_not_far(run_py, tmp_path):
     settings = ("nm=n64_m64", "prompts_per_step=8", "update.micro_batch_tokens=16384")
     result = run_py(*SHORT, *settings)
     assert result.returncode == 0, result.stderr
-    planned = float(result.stdout.split("memory: at most ")[1].split()[0]) * GIB
+    assert "memory:" not in result.stdout  # there is enough
+    shown = run_py(*SHORT, *settings, "dry_run=true").stdout
+    planned = float(shown.split("memory: at most ")[1].split()[0]) * GIB
     [phases] = tmp_path.glob("runs/*/*/*/*/attempts/001/phases.json")
     peaks = {
         name: part.get("peak_bytes", 0) for name, part in json.loads(phases.read_text()).items()

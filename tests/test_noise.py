@@ -15,6 +15,7 @@ from pods.analysis.study import load
 from pods.launch.backend import Backend, Outcome
 from pods.launch.dry_run import show
 from pods.launch.sweep import SweepFailed, run
+from pods.memory.fit import Fit
 from pods.runs.store import run_folders
 from pods.system import load as machine
 from pods.system.load import CpuTimes, cpu_times, machine_load, warn_if_busy
@@ -135,7 +136,9 @@ def test_noisy_runs_are_run_again_from_the_start_and_kept(write, tmp_path, capsy
     log = (slow / "metrics.jsonl").read_bytes()
     assert "1 of 3 jobs to run" in "\n".join(show(configs))
     asked = []
-    backend = Backend(1, "", lambda jobs: asked.extend(jobs) or Outcome(stopped=False))
+    backend = Backend(
+        1, Fit("", True, True), lambda jobs: asked.extend(jobs) or Outcome(stopped=False)
+    )
     with pytest.raises(SweepFailed):  # this backend ends no run
         run(configs, backend)
     assert [job.store.folder for job in asked] == [slow]

@@ -281,8 +281,10 @@ def test_a_dry_run_lists_jobs_costs_and_what_is_missing_and_writes_nothing(
     assert [line.split("=")[0] for line in missing] == [
         "missing: task.path", "missing: model.path", "missing: hardware",
     ]  # fmt: skip
-    hydras = {tmp_path / "runs" / "default" / "multirun.yaml"}
-    assert set(tmp_path.rglob("*")) - hydras == before
+    assert set(tmp_path.rglob("*")) == before
+    assert run_py("-m", "seed=0,1", *SHORT, "dry_run=true", "runs_dir=other").returncode == 0
+    assert run_py("-m", "seed=0,1", *SHORT, "nm.m=99", "runs_dir=other").returncode == 2
+    assert set(tmp_path.rglob("*")) == before
 
 
 def steps_of(tmp_path, seed):

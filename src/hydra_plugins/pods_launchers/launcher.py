@@ -9,6 +9,7 @@ anything heavy.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -98,6 +99,7 @@ class SweepLauncher(Launcher):
             ConfigError: a job's config is not allowed; no job has been started.
             sweep.SweepFailed: some jobs failed; the others are done.
         """
+        self._remove_overrides()
         configs = [self._config(overrides) for overrides in job_overrides]
         if any(config.dry_run for config in configs):
             print("\n".join(dry_run.show(configs)))
@@ -107,6 +109,17 @@ class SweepLauncher(Launcher):
             JobReturn(overrides=overrides, _return_value=0, status=JobStatus.COMPLETED)
             for overrides in job_overrides
         ]
+
+    def _remove_overrides(self) -> None:
+        """Remove what Hydra's sweeper wrote before: its overrides, and folders with nothing else.
+
+        The runs' own configs say more, and a dry run or a refused sweep shall leave nothing.
+        """
+        folder = Path(self.config.hydra.sweep.dir)
+        (folder / "multirun.yaml").unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            folder.rmdir()
+            folder.parent.rmdir()
 
     def _config(self, overrides: Sequence[str]) -> Config:
         composed = self.context.config_loader.load_sweep_config(self.config, list(overrides))

@@ -54,7 +54,7 @@ def probe(config: Config) -> Iterator[tuple[str, str]]:
     problems, prompts, _ = drop_long_prompts(task.test[:QUESTIONS], tokenizer, limit)
     if not prompts:
         raise ValueError(f"sampling.max_prompt_tokens={limit}: all test prompts are longer")
-    yield "memory", refuse_unless_it_fits(config, lengths(all_prompts))
+    yield "memory", refuse_unless_it_fits(config, lengths(all_prompts)).text
     policy, seconds = timed(lambda: load(config, tokenizer))
     parameters = sum(parameter.numel() for parameter in policy.model.parameters())
     yield "loaded", f"policy with {parameters:,} parameters: {seconds:.1f} s"

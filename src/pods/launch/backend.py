@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pods.config.schema import Config
+from pods.memory.fit import Fit
 from pods.runs.evaluations import Point
 from pods.runs.store import RunStore
 
@@ -47,7 +48,7 @@ class Backend:
 
     at_once: int
     """Largest number of jobs that run at the same time."""
-    memory: str
-    """Memory that the largest job needs and, if known, that the machine has, as text."""
+    memory: Fit
+    """Memory that the largest job needs and, if known, that the machine has."""
     run: Callable[[Sequence[Job]], Outcome]
     """Executes jobs that have work left and returns when all of them have ended."""

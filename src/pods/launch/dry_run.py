@@ -1,7 +1,7 @@
 """List what a command would do: its jobs, their states and costs, and what is missing.
 
-Nothing is frozen or started; only Hydra writes a sweep's overrides to multirun.yaml. Times and
-sizes are those of finished runs that differ only in the seed, or lower bounds marked `≥`.
+Nothing is frozen, started or written. Times and sizes are those of finished runs that differ only
+in the seed, or lower bounds marked `≥`.
 """
 
 import json
@@ -90,7 +90,7 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
         f"{len(starting)} of {len(jobs)} jobs to run, {at_once} at a time: {bound}"
         f"{total}, {bound}{needed:.1f} MB of {free:,.0f} MB free"
     )
-    yield f"memory: {describe_largest(configs, min(at_once, len(jobs)) if local else None)}"
+    yield f"memory: {describe_largest(configs, min(at_once, len(jobs)) if local else None).text}"
     names = gpus() if local else None
     for line in dict.fromkeys(line for config in configs for line in _missing(config, names)):
         yield f"missing: {line}"

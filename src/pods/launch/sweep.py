@@ -63,7 +63,8 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
     states = Counter(state_of(job.store) for job in jobs)
     at_once = min(backend.at_once, len(jobs))
     print(f"{len(jobs)} jobs, {states['done']} already done, {at_once} at a time", flush=True)
-    print(f"memory: {backend.memory}", flush=True)
+    if not backend.memory.roomy:
+        print(f"memory: {backend.memory.text}", flush=True)
     if states["failed"] and any(job.config.retry != "failed" for job in jobs):
         print(f"{states['failed']} failed earlier; retry=failed runs them again")
     if states["running"]:

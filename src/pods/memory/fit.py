@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from pods.config.schema import Config
 from pods.memory.plan import Lengths, make_plan
@@ -15,7 +16,18 @@ from pods.system.machine import visible_gpus
 FEWEST_TOKENS = 256  # the smallest micro-batch that is suggested
 
 
-def assess_fit(config: Config, lengths: Lengths | None = None, jobs: int = 1) -> tuple[str, bool]:
+class Fit(NamedTuple):
+    """What a run needs of a machine's memory."""
+
+    text: str
+    """The plan, with what to change if it needs more than is free now."""
+    fits: bool
+    """It would fit if all memory were free, or nothing is known about the memory."""
+    roomy: bool
+    """It needs at most half of what is free now, so that nobody has to read the plan."""
+
+
+def assess_fit(config: Config, lengths: Lengths | None = None, jobs: int = 1) -> Fit:
     """Plan a run and compare it with this machine's memory, free now and in all.
 
     Args:
@@ -23,18 +35,15 @@ def assess_fit(config: Config, lengths: Lengths | None = None, jobs: int = 1) ->
         lengths: the lengths of its prompts; None: the longest that the config allows.
         jobs: the number of jobs that share the machine's memory. On a CPU each job's processes
             share it, too; each GPU has its own memory.
-
-    Returns:
-        The plan as text, with what to change if it needs more than is free now; and whether it
-        would fit if all memory were free, or if nothing is known about the memory.
     """
     try:
         shape = read_shape(config.model)
     except NotPlanned as error:
-        return f"not planned: {error}", True
+        return Fit(f"not planned: {error}", True, False)
     memory = free_memory(config.hardware.device)
     if memory is None:
-        return f"{make_plan(config, shape, lengths)}; the free memory is unknown", True
+        text = f"{make_plan(config, shape, lengths)}; the free memory is unknown"
+        return Fit(text, True, False)
     processes = config.hardware.processes
     sharing = jobs * (processes if config.hardware.device == "cpu" else 1)
     free, total = (size // sharing for size in memory)
@@ -43,24 +52,25 @@ def assess_fit(config: Config, lengths: Lengths | None = None, jobs: int = 1) ->
     each = f" for each of {' x '.join(shares)}" if shares else ""
     text = f"{plan}; {free / GIB:.2f} of {total / GIB:.2f} GiB are free{each}"
     if plan.peak <= free:
-        return text, True
+        return Fit(text, True, roomy=plan.peak <= free / 2)
     changes = advice(config, shape, lengths, free, total)
-    return f"{text}; to fit, start a new run with {changes}", plan.peak <= total
+    text = f"{text}; to fit, start a new run with {changes}"
+    return Fit(text, plan.peak <= total, False)
 
 
-def refuse_unless_it_fits(config: Config, lengths: Lengths) -> str:
-    """Return the plan as text. A run that only lacks free memory at the moment is not refused.
+def refuse_unless_it_fits(config: Config, lengths: Lengths) -> Fit:
+    """Return how a run fits. A run that only lacks free memory at the moment is not refused.
 
     Raises:
         ValueError: the machine is too small; the message has the sizes and what to change.
     """
-    text, fits = assess_fit(config, lengths)
-    if not fits:
-        raise ValueError(f"not enough memory: {text}")
-    return text
+    fit = assess_fit(config, lengths)
+    if not fit.fits:
+        raise ValueError(f"not enough memory: {fit.text}")
+    return fit
 
 
-def describe_largest(configs: Sequence[Config], at_once: int | None) -> str:
+def describe_largest(configs: Sequence[Config], at_once: int | None) -> Fit:
     """Describe the memory that the largest of some jobs needs, and the memory that it has.
 
     Args:
@@ -70,11 +80,12 @@ def describe_largest(configs: Sequence[Config], at_once: int | None) -> str:
     """
     largest = max(configs, key=_peak)
     if at_once is not None:
-        return assess_fit(largest, jobs=at_once if largest.hardware.device == "cpu" else 1)[0]
+        return assess_fit(largest, jobs=at_once if largest.hardware.device == "cpu" else 1)
     try:
-        return str(make_plan(largest, read_shape(largest.model)))
+        text = str(make_plan(largest, read_shape(largest.model)))
     except NotPlanned as error:
-        return f"not planned: {error}"
+        text = f"not planned: {error}"
+    return Fit(text, True, False)
 
 
 def _peak(config: Config) -> int:

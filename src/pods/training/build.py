@@ -152,8 +152,9 @@ def load_data(config: Config, check: Callable[[], None]) -> Data:
         "left_out": list(task.dropped),
     }
     data = Data(task, tokenizer, prompts, questions, facts, further, further_facts)
-    fits = refuse_unless_it_fits(config, lengths(data.all_prompts()))
-    print(f"memory: {fits}", flush=True)
+    fit = refuse_unless_it_fits(config, lengths(data.all_prompts()))
+    if not fit.roomy:
+        print(f"memory: {fit.text}", flush=True)
     return data
 
 
