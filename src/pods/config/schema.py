@@ -246,11 +246,14 @@ class CheckpointConfig:
 
 @dataclass
 class TrackingConfig:
-    """The copy of a run's metrics in W&B."""
+    """The copies of a run's metrics for W&B and TensorBoard."""
 
     wandb: Literal["none", "offline", "online"] = key("W&B mode", operational=True)
     project: str = key("W&B project", operational=True)
     entity: str | None = key("W&B entity; null uses your default", operational=True)
+    tensorboard: bool = key(
+        "also write TensorBoard files into the run folder (needs tensorboardX)", operational=True
+    )
 
 
 @dataclass
