@@ -516,7 +516,7 @@ def test_tensorboard_has_the_same_rows_once_also_after_a_resume(tmp_path):
 def test_a_disk_without_space_for_tensorboard_does_not_stop_a_run(tmp_path, monkeypatch, capsys):
     store = start(tmp_path, "tracking=none", "tracking.tensorboard=true")
     (store.folder / "tensorboard").write_text("in the way")
-    monkeypatch.setattr("pathlib.Path.mkdir", lambda *_: open("/dev/full", "w").write("x" * 9999))
+    monkeypatch.setattr("pathlib.Path.mkdir", lambda *_: Path("/dev/full").write_text("x"))
     tracker = open_tracker(store.config(), store.folder)
     monkeypatch.undo()
     tracker.update(now=True)
