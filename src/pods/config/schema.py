@@ -291,9 +291,9 @@ class Config:
         operational=True,
     )
     runs_dir: str = key("folder that holds all studies", operational=True)
-    retry: Literal["none", "failed", "noisy"] = key(
+    retry: Literal["none", "failed", "noisy", "all"] = key(
         "failed: rerun jobs that failed; noisy: run again, from the start, the finished runs of a "
-        "sweep that a busy machine slowed down",
+        "sweep that a busy machine slowed down; all: run again, from the start, whatever is done",
         operational=True,
     )
     allow_changed: bool = key(

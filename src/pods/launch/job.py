@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 
 def has_work_left(store: RunStore, retry: str) -> bool:
-    """Return whether a run is neither done nor failed; `retry="failed"` runs failed ones again."""
+    """Return whether a run is neither done nor failed; `failed` and `all` retry failed ones."""
     state = store.status()["state"]
-    return state not in ("done", "failed") or (state == "failed" and retry == "failed")
+    return state not in ("done", "failed") or (state == "failed" and retry in ("failed", "all"))
 
 
 def execute(
