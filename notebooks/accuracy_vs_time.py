@@ -25,6 +25,8 @@
 import os
 from pathlib import Path
 
+import matplotlib
+import pandas as pd
 from IPython.display import display
 
 from pods.analysis import load
@@ -34,6 +36,8 @@ from pods.analysis.figures import drawings
 from pods.analysis.tables import tables
 
 STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
+matplotlib.rcParams["figure.dpi"] = 72
+pd.set_option("display.max_columns", None, "display.float_format", "{:.4g}".format)
 
 # %% [markdown]
 # `load` checks every (arm, seed, checkpoint, repeat, question) and raises an error with a line for

@@ -22,10 +22,13 @@
 import os
 from pathlib import Path
 
+import pandas as pd
+
 from pods.analysis import load
 from pods.analysis.cost.plan import PlanRequest, plan, plan_published
 
 STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
+pd.set_option("display.max_columns", None, "display.float_format", "{:.4g}".format)
 study = load(STUDY, allow_missing=True, allow_mixed=True)
 report = plan(study, PlanRequest(nm=((16, 16), (64, 16), (64, 64), (32, 8))))
 print(*report.lines, sep="\n")

@@ -28,7 +28,9 @@ from pods.analysis.rollouts import examples, groups, read_rollouts, rollout_step
 from pods.runs.store import run_folders
 
 STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
-RUN = run_folders(STUDY)[0]
+pd.set_option("display.max_columns", None, "display.float_format", "{:.4g}".format)
+RUNS = run_folders(STUDY)
+RUN = next((run for run in RUNS if "max_variance" in str(run)), RUNS[0])  # or any other
 RUN, rollout_steps(RUN)
 
 # %% [markdown]

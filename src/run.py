@@ -30,6 +30,7 @@ from pods.runs.freeze import freeze
 from pods.system.console import prepare_console
 from pods.system.errors import AGAIN, BAD_INPUT, DONE, FAILED, explain, print_error
 from pods.system.load import warn_if_busy
+from pods.tasks.load import check_data
 
 DEBUG = "--debug" in sys.argv
 
@@ -54,6 +55,7 @@ def _train(config: Config) -> None:
     if config.retry == "noisy":
         fail("retry=noisy: only for sweeps, whose runs can be compared", BAD_INPUT)
     check_gpus(config)
+    check_data([config.task])
     store = freeze(config)
     if config.retry == "all":
         restart_noisy([Job(store, config)])

@@ -18,7 +18,7 @@ from pods.analysis.comparison.speedup import (
     default_targets,
     speedups,
 )
-from pods.analysis.comparison.verdicts import caveats, verdicts
+from pods.analysis.comparison.verdicts import caveats, headline, verdicts
 from pods.analysis.outcomes import (
     RunCurve,
     Window,
@@ -517,6 +517,34 @@ def test_one_run_per_arm_allows_no_test():
     assert as_json(found)["contrasts"][0]["p"] is None
 
 
+def test_a_sentence_says_first_what_is_settled():
+    pods, grpo, same = noisy(0, 0.80, 0.01), noisy(1, 0.75, 0.01), noisy(5, 0.75, 0.03)
+    made = study({"pods 64→16": pods, "grpo 16→16": grpo, "random 64→16": same})
+    row = compare(made, ["pods", "grpo"]).contrasts.iloc[0]
+    by = f"{100 * row.estimate:.2f} points ({100 * row.low:.2f} to {100 * row.high:.2f})"
+    said = f"is higher than grpo 16→16, by {by}."
+    assert headline(compare(made, ["pods", "grpo"])) == f"In mean accuracy, pods 64→16 {said}"
+    other = headline(compare(made, ["grpo", "pods"]))
+    assert other == f"In mean accuracy, grpo 16→16 is lower than pods 64→16, by {by}."
+    both = headline(compare(made))
+    assert both.startswith("In mean accuracy, pods 64→16 is higher than grpo 16→16, by ")
+    assert "; no difference between random 64→16 and grpo 16→16 is settled" in both
+    two = headline(compare(made, ["pods", "grpo", "random"]))  # the first with each other one
+    assert two == "In mean accuracy, pods 64→16 is higher than grpo 16→16, by " + two[59:]
+
+
+def test_the_sentence_says_how_many_runs_could_settle_a_difference():
+    made = study({"pods 64→16": noisy(0, 0.78, 0.05), "grpo 16→16": noisy(5, 0.768, 0.05)})
+    found = compare(made)
+    row = found.contrasts.iloc[0]
+    assert row.p > 0.05 and row.runs_needed > row.n
+    assert headline(found) == (
+        "In mean accuracy, no difference between pods 64→16 and grpo 16→16 is settled by "
+        f"{row.n} pairs of runs; about {row.runs_needed:.0f} would settle one as large as was "
+        "measured."
+    )
+
+
 # Caveats
 
 
@@ -590,8 +618,8 @@ def test_the_output_fits_screen_and_files():
             "grpo_ga 64→64": noisy(2, 0.7, 0.3)}  # fmt: skip
     found = compare(study(arms), draws=200)
     text = format_comparison(found)
-    assert text.splitlines()[:2] == verdicts(found)
-    assert max(map(len, text.splitlines()[2:])) <= 120
+    assert text.splitlines()[:4] == [headline(found), "", *verdicts(found)]
+    assert max(map(len, text.splitlines()[4:])) <= 120
     assert "(peak)" in text and "authors" not in text and "bootstrap" not in text
     verbose = format_comparison(found, verbose=True)
     for name in ("(authors' rule)", "bootstrap_low", "exact_p_holm", "detectable", "runs_needed"):

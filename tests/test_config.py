@@ -37,6 +37,9 @@ def test_every_option_of_every_group_composes(choice):
         needs.module(package)
     extra = ["model=smollm2_135m"] if choice.startswith(("task=gsm8k", "task=math")) else []
     extra += ["model=qwen2_5_3b", "task=gsm8k_release"] if "faithful" in choice else []
+    own = {"task=jsonl": ["task.path=a.jsonl", "task.test_fraction=0.2"],
+           "task=own": ["task.make=json:loads"]}  # fmt: skip
+    extra += ["model=smollm2_135m", *own[choice]] if choice in own else []
     extra.append("dry_run=true")  # vLLM may be missing
     extra += ["prompts_per_step=8"] if choice.endswith("x8") else []  # at least one per GPU
     assert isinstance(composed(choice, *extra), Config)
@@ -189,7 +192,8 @@ BAD = {
     "task.test_size=2000": "task.test_size=2000: must be at most 1024 for chainsum",
     "evaluation.sets=[amc23,amc]": "['amc23', 'amc']: must be some of gsm8k, math500, amc23, aime",
     "evaluation.sets=[amc23,amc23]": "['amc23', 'amc23']: must be some of gsm8k, math500",
-    "evaluation.sets=amc23": "evaluation.sets=amc23: must be a list of strings",
+    "evaluation.sets=7": "evaluation.sets=7: must be a list of strings",
+    "evaluation.sets=amc23": "evaluation.sets=['amc23']: model=tiny knows only chainsum",
     "evaluation.sets=[amc23]": "evaluation.sets=['amc23']: model=tiny knows only chainsum",
     "evaluation.questions=300": "must be at most task.test_size=256",
     "model.path=nowhere": "model.path=nowhere: must be a folder with config.json",

@@ -28,6 +28,11 @@ class Problem:
     messages: tuple[Message, ...]
     gold: str
 
+    @property
+    def question(self) -> str:
+        """The question as the model is asked it."""
+        return self.messages[-1]["content"]
+
 
 VERDICTS = ("right", "wrong", "none", "refused", "timeout")
 """Verdicts on an answer. none: the completion does not hold exactly one complete answer in the
@@ -55,11 +60,15 @@ class Grade:
     """True where the completion has the form that the prompt asks for."""
     parts: Parts
     """Parts of the reward, kept apart so that a figure can show each."""
+    terms: Mapping[str, float] | None = None
+    """Weighted terms of `task.reward` by name; None: the reward is the sum of the parts."""
 
     @property
     def reward(self) -> float:
         """The number that the policy is trained on."""
-        return sum(self.parts)
+        if self.terms is None:
+            return sum(self.parts)
+        return sum(self.terms.values()) + self.parts.overlong
 
     @property
     def correct(self) -> bool:
@@ -107,6 +116,8 @@ class Task:
     test_grader: Grader
     dropped: tuple[str, ...] = ()
     """Rows of the data that were left out, each with its reason."""
+    own_reward: Callable[[Grade, Problem, str], Grade] | None = None
+    """`own_reward(grade, problem, completion)` adds the terms of `task.reward`, if that is set."""
 
 
 @dataclass(frozen=True, slots=True)

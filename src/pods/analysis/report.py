@@ -13,7 +13,7 @@ from pods.analysis import figures, plots
 from pods.analysis.comparison import ranking_text
 from pods.analysis.comparison.compare import Comparison
 from pods.analysis.comparison.formatting import format_tables
-from pods.analysis.comparison.verdicts import caveats, verdicts
+from pods.analysis.comparison.verdicts import caveats, headline, verdicts
 from pods.analysis.noise import slow_runs
 from pods.analysis.outcomes import OUTCOMES
 from pods.analysis.rollouts import examples, read_rollouts, rollout_steps
@@ -69,10 +69,12 @@ def write_report(
 
 
 def _verdicts(comparison: Comparison) -> list[str]:
-    """Say which of many arms is best, and what each contrast settles."""
+    """Say in a sentence what is settled, or which of many arms is best; then per contrast."""
     ranking = comparison.ranking
-    best = [] if ranking is None else [ranking_text.verdict(ranking, comparison.study)]
-    return [*best, *verdicts(comparison)]
+    first = (
+        headline(comparison) if ranking is None else ranking_text.verdict(ranking, comparison.study)
+    )
+    return [first, *verdicts(comparison)]
 
 
 def _comparison(comparison: Comparison) -> str:

@@ -30,9 +30,8 @@ class RunRows:
     """The share of correct answers to each of them, over the repeats."""
 
 
-def run_rows(run: Run, series: str, problems: Sequence[Problem]) -> RunRows:
-    """Make the rows of a run without the evaluations and steps that have a problem."""
-    key: Row = {"series": series, "seed": run.config.seed, "run": run.store.folder.name}
+def run_rows(run: Run, key: Row, problems: Sequence[Problem]) -> RunRows:
+    """Make the rows of a run, which start with `key`, without what has a problem."""
     damaged = {(problem.test_set, problem.step) for problem in problems}
     trusted = not any(problem.unusable for problem in problems)
     usable = [step for step in sorted(run.points) if trusted and ("", step) not in damaged]

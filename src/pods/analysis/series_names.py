@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from pods.config.schema import CONF, Config
-from pods.runs.identity import RULE_SOURCE
+from pods.runs.identity import SOURCES
 
 LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains them anyway
 ARM_KEYS = (
@@ -35,7 +35,7 @@ def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
     arms = {key: config.arm for key, (config, _) in zip(keys, runs, strict=True) if config.arm}
     curves = dict(zip(keys, runs, strict=True))
     labels = {key: label(config, arms.get(key)) for key, (config, _) in curves.items()}
-    hidden = {*LABEL_KEYS, RULE_SOURCE, *_told_by_reproduction(list(curves.values()))}
+    hidden = {*LABEL_KEYS, *SOURCES.values(), *_told_by_reproduction(list(curves.values()))}
     varying = [k for k in differing([i for _, i in curves.values()]) if k not in hidden]
     names = {}
     for key, (_, identity) in curves.items():
@@ -49,17 +49,20 @@ def series_names(runs: Sequence[tuple[Config, Mapping[str, Any]]]) -> list[str]:
             if k not in implied or resolved(implied[k], identity) != identity.get(k)
         }
         shown = telling | {*differing(same_label)}
-        if "sampler.rule" in shown and not _edited(same_label):
-            shown -= {RULE_SOURCE}
+        shown -= {
+            source
+            for of, source in SOURCES.items()
+            if of in shown and not _edited(same_label, of, source)
+        }
         parts = [f"{k}={_short(identity.get(k), k)}" for k in sorted(shown)]
         names[key] = SEPARATOR.join([labels[key], *parts])
     return [names[key] for key in keys]
 
 
-def _edited(identities: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether there are two sources of one rule of a user."""
-    sources = {(identity.get("sampler.rule"), identity.get(RULE_SOURCE)) for identity in identities}
-    return len(sources) > len({rule for rule, _ in sources})
+def _edited(identities: Sequence[Mapping[str, Any]], key: str, source: str) -> bool:
+    """Return whether there are two sources of one function of a user."""
+    sources = {(str(identity.get(key)), identity.get(source)) for identity in identities}
+    return len(sources) > len({name for name, _ in sources})
 
 
 def resolved(value: object, identity: Mapping[str, Any]) -> object:
@@ -122,7 +125,7 @@ def _yaml(name: str) -> dict[str, Any]:
 
 def _short(value: object, key: str) -> str:
     """Show a value, or its beginning and a hash, so that two different ones have two names."""
-    text = str(value)[:8] if key == RULE_SOURCE else str(value)
+    text = str(value)[:8] if key in SOURCES.values() else str(value)
     if len(text) <= LONGEST:
         return text
     return f"{text[: LONGEST - 12]}…#{hashlib.sha256(text.encode()).hexdigest()[:8]}"

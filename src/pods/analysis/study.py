@@ -15,7 +15,7 @@ from pods.analysis.consistency import DATA_KEYS, budget_text, inconsistencies
 from pods.analysis.published.imports import Published, read_import, unexpected
 from pods.analysis.rows import RunRows, run_rows
 from pods.analysis.run_reader import Row, Run, open_run
-from pods.analysis.series_names import series_names
+from pods.analysis.series_names import SEPARATOR, series_names
 
 KEY = ["series", "seed", "run"]
 
@@ -101,7 +101,8 @@ def load(
 
     Args:
         folder: the study's folder.
-        folders: the folders of its runs; none: the study consists of imported logs.
+        folders: the folders of its runs, and of runs of further studies; none: the study consists
+            of imported logs.
         allow_missing: leave out what is missing or damaged, and report it.
         allow_mixed: accept runs of several machines, versions or configs, and report it.
 
@@ -114,6 +115,7 @@ def load(
         return _imported(folder, allow_missing)
     runs, missing = _opened(folders)
     series = series_names([(run.config, run.identity) for run in runs])
+    series = _apart(runs, series)
     labels = [f"{name} seed {run.config.seed}" for name, run in zip(series, runs, strict=True)]
     questions = _questions(runs)
     found = [
@@ -130,8 +132,9 @@ def load(
     ]
     mixed = inconsistencies(runs, series, labels)
     _refuse(missing, mixed, allow_missing, allow_mixed)
+    several = len({*map(_study, runs)}) > 1
     rows = [
-        run_rows(run, name, of_run)
+        run_rows(run, _key(run, name, several), of_run)
         for run, name, of_run in zip(runs, series, found, strict=True)
         if run.store.folder not in duplicates
     ]
@@ -140,7 +143,7 @@ def load(
         raise IncompleteStudy(f"{folder.name}: no evaluation to read")
     about = pd.DataFrame([run.about for run in rows])
     return Study(
-        name=folder.name,
+        name=" + ".join(dict.fromkeys([folder.name, *map(_study, runs)])),
         runs=about,
         evaluations=pd.DataFrame(evaluations).dropna(axis=1, how="all"),
         steps=_frame([row for run in rows for row in run.steps], [*KEY, "step"]),
@@ -264,12 +267,45 @@ def _duplicates(runs: Sequence[Run], labels: Sequence[str]) -> dict[Path, str]:
 
 
 def _missing_seeds(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
-    """Name the seeds that one series has and another one lacks."""
-    seeds = sorted({run.config.seed for run in runs})
+    """Name the seeds that one series has and another one of the same study lacks."""
     present = {(name, run.config.seed) for name, run in zip(series, runs, strict=True)}
-    return [
+    seeds: dict[str, set[int]] = defaultdict(set)
+    names: dict[str, dict[str, None]] = defaultdict(dict)
+    for name, run in zip(series, runs, strict=True):
+        seeds[_study(run)].add(run.config.seed)
+        names[_study(run)][name] = None
+    lines = (
         f"{name} seed {seed}: never run"
-        for name in dict.fromkeys(series)
-        for seed in seeds
+        for study in names
+        for name in names[study]
+        for seed in sorted(seeds[study])
         if (name, seed) not in present
+    )
+    return list(dict.fromkeys(lines))
+
+
+def _apart(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
+    """Name the study too in curves of which several studies have a run of the same seed.
+
+    Runs of other seeds add to a curve.
+    """
+    found: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for run, name in zip(runs, series, strict=True):
+        found[name, run.config.seed].add(_study(run))
+    repeated = {name for (name, _), studies in found.items() if len(studies) > 1}
+    return [
+        f"{name}{SEPARATOR}{_study(run)}" if name in repeated else name
+        for run, name in zip(runs, series, strict=True)
     ]
+
+
+def _key(run: Run, series: str, several: bool) -> Row:
+    """Return the columns `KEY`; in several studies equal runs have equal folder names."""
+    folder = run.store.folder.name
+    name = f"{_study(run)}/{folder}" if several else folder
+    return {"series": series, "seed": run.config.seed, "run": name}
+
+
+def _study(run: Run) -> str:
+    """Return the name of the folder of a run's study, which may have been renamed."""
+    return run.store.folder.parents[2].name

@@ -43,6 +43,8 @@ class View:
     """What curves are drawn over: train_seconds, steps, or one of `SUMMED`."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Another name for some arms, in all figures and tables."""
+    studies: Sequence[str] = ()
+    """Further studies whose runs are shown with the study's own; `load` has read them."""
 
     @property
     def folder(self) -> str:
@@ -54,7 +56,8 @@ class View:
         >>> View().folder, View(("pods", "grpo"), "both", 60.0).folder
         ('', 'arms=pods,grpo,metric=both,until=60')
         """
-        parts = [f"arms={','.join(self.arms)}"] if self.arms else []
+        parts = [f"with={','.join(self.studies)}"] if self.studies else []
+        parts += [f"arms={','.join(self.arms)}"] if self.arms else []
         parts += [f"metric={self.metric}"] if self.metric != "accuracy" else []
         parts += [f"x={self.x}"] if self.x != "train_seconds" else []
         parts += [] if self.until is None else [f"until={self.until!r}".removesuffix(".0")]
@@ -73,7 +76,7 @@ def choose(study: Study, view: View) -> Study:
         ValueError: the study has no such arm, metric or x, or no evaluation after 0 in the window;
             an arm is named twice; the baseline is not among the arms; two arms get one label.
     """
-    if view == View():
+    if view == View(studies=view.studies):
         return study  # in its own order, so that default tables keep their bytes
     words = _rejoined(view.arms, set(study.runs.series))
     names = [resolve(study, word) for word in words] or list(study.runs.series.unique())

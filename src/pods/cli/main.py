@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pods.cli import export, fetch, generate, plan
+from pods.cli import check_data, export, fetch, generate, plan
 from pods.cli import study_verbs as verbs
 from pods.cli.parser import make_parser
 from pods.config.key import FILE_NAME
@@ -194,6 +194,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "generate": generate.generate,
     "export": export.export,
     "fetch": _fetch,
+    "check-data": check_data.check_data,
     "doctor": _doctor,
 }
 

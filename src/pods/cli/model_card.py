@@ -69,7 +69,7 @@ def model_card(store: RunStore, checkpoint: Path, merged: bool) -> str:
     rows = [f"| {name} | {value} |" for name, value in _numbers(store, config, checkpoint)]
     return CARD.format(
         about=yaml.safe_dump(about, sort_keys=False).strip(),
-        title=f"{config.model.name} on {config.task.name}: {arm}, step {step}",
+        title=f"{config.model.name} on {config.task.label()}: {arm}, step {step}",
         weights=" ".join(_weights(config, merged)),
         rows="\n".join(rows),
         use=USE_ADAPTER if adapter else USE,
@@ -84,7 +84,7 @@ def _numbers(store: RunStore, config: Config, checkpoint: Path) -> Iterator[tupl
     yield "arm", f"{config.arm_name()} (rule {config.sampler.rule})"
     yield "rollouts per prompt → trained on", f"{config.nm.n} → {config.nm.m}"
     yield "model", config.model.hub or config.model.name
-    yield "task", config.task.name
+    yield "task", config.task.label()
     yield "seed", str(config.seed)
     yield "steps", f"{clock['step']:,}"
     yield "training seconds", f"{clock['train_seconds']:,.1f}"

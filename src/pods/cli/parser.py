@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from pods.cli import export, fetch, generate, plan
+from pods.cli import check_data, export, fetch, generate, plan
 
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 RELEASES = ("gsm8k", "math", "llama", "h100s", "a100s")
@@ -106,6 +106,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     get = add("fetch", help="download weights without a model hub, or the published logs")
     get.add_argument("what", choices=[*fetch.MODELS, "published"], help="what to download")
+    check_data.add_options(
+        add("check-data", help="list every problem of a data set, and show some prompts")
+    )
     add("doctor", help="check whether this machine is fit for a run").add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="overrides as for run.py"
     )
@@ -131,6 +134,12 @@ def _add_published(published: argparse.ArgumentParser, paper: argparse.ArgumentP
 def _view_options(baseline: bool = True) -> argparse.ArgumentParser:
     """Declare the choice of what figures and tables show; see `pods.analysis.view`."""
     view = argparse.ArgumentParser(add_help=False)
+    view.add_argument(
+        "--with",
+        dest="further",
+        metavar="STUDY,...",
+        help="show the runs of these studies too",
+    )
     view.add_argument(
         "--arms", dest="chosen_arms", metavar="A,B,...", help="arms to show (default: all)"
     )

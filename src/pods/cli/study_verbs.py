@@ -22,11 +22,21 @@ if TYPE_CHECKING:
 def study_of(options: Namespace, name: str | None = None) -> tuple[Path, list[Path]]:
     """Return the folder of a study and those of its runs, none where its logs were imported.
 
+    Runs of the studies that `--with` names follow.
+
     Raises:
-        ValueError: there is no such study.
+        ValueError: there is no such study; or `--with` combines imported logs with runs.
     """
+    if name is None and (further := _further(options)):
+        found = [study_of(options, one) for one in (options.study, *further)]
+        if without := [folder.name for folder, runs in found if not runs]:
+            raise ValueError(
+                f"with={without[0]}: must have runs, and it has imported logs; "
+                "--overlay draws those over a study"
+            )
+        return found[0][0], [run for _, runs in found for run in runs]
     name = name or options.study
-    folder = Path(options.runs_dir / name)
+    folder = Path(name) if len(Path(name).parts) > 1 else Path(options.runs_dir / name)
     runs = run_folders(folder)
     if not runs and not imported(folder):
         folders = options.runs_dir.iterdir() if options.runs_dir.is_dir() else []
@@ -34,6 +44,13 @@ def study_of(options: Namespace, name: str | None = None) -> tuple[Path, list[Pa
         where = folder if folder.is_absolute() else f"{folder} of {Path.cwd()}"
         raise ValueError(f"study={name}: no runs in {where}; studies there: {names or 'none'}")
     return folder, runs
+
+
+def _further(options: Namespace) -> tuple[str, ...]:
+    """Return the names or folders of the further studies, each once."""
+    typed = getattr(options, "further", None) or ""
+    names = dict.fromkeys(name.strip().rstrip("/") for name in typed.split(",") if name.strip())
+    return tuple(name for name in names if Path(name).name != options.study)
 
 
 def imported(folder: Path) -> bool:
@@ -58,7 +75,9 @@ def plot(options: Namespace) -> int:
 
     view = view_of(options)
     if options.overlay and view.folder:
-        raise ValueError("--overlay: draws all arms; cannot be combined with a choice of them")
+        raise ValueError(
+            "--overlay: draws all arms of one study; cannot be combined with a choice of runs"
+        )
     over = study_of(options, options.overlay) if options.overlay else None
     allowed = (options.allow_missing, options.allow_mixed)
     styled = _styled(options)
@@ -219,7 +238,8 @@ def view_of(options: Namespace) -> "View":
     pairs = [typed.partition("=") for typed in getattr(options, "labels", None) or ()]
     if without := [arm for arm, sign, _ in pairs if not sign]:
         raise ValueError(f"label={without[0]}: must be ARM=TEXT")
-    return View(arms, **given, labels={arm: label for arm, _, label in pairs})
+    labels = {arm: label for arm, _, label in pairs}
+    return View(arms, **given, labels=labels, studies=[Path(one).name for one in _further(options)])
 
 
 def _styled(options: Namespace) -> "tuple[Look, Path | None] | None":

@@ -4,17 +4,18 @@
 """
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pods.config.method_keys import RULE_NAMES, RULES_WITH_ROUNDS
 from pods.config.parse import ConfigError, parse
-from pods.config.schema import Config, EvaluationConfig, ModelConfig
+from pods.config.schema import Config, EvaluationConfig, ModelConfig, TaskConfig
 
 CHAINSUM_TRAIN_LIMIT = 100_000  # there are 1.7 million chains
 CHAINSUM_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
@@ -35,6 +36,7 @@ ON_THE_HUB = {
     "olympiad": 675,
 }
 """Number of questions of each test set."""
+OWN = ("jsonl", "own")  # tasks whose problems a user brings
 GRADED_AS_MATH = ("math", *(name for name in ON_THE_HUB if name != "gsm8k"))
 AGGREGATION_OF_ARM = {
     "dr_grpo": "dr_grpo",
@@ -43,6 +45,9 @@ AGGREGATION_OF_ARM = {
     "pods_group_token_mean": "group_token_mean",
 }
 """Arms whose curve would not be what its label says if a preset set another aggregation."""
+BUILT_IN_TERMS = ("correct", "format")
+BUILT_IN = " or ".join(BUILT_IN_TERMS)
+REWARD_TERM = re.compile(r"(correct|format|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?")
 Check = tuple[str, bool, str]
 """A key, whether its value is allowed, and what is allowed."""
 
@@ -60,6 +65,7 @@ def validate(values: Mapping[str, Any]) -> Config:
     checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, set_checks]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
     checks += [_chainsum_checks if config.task.name == "chainsum" else _dataset_checks]
+    checks += [_own_data_checks, _reward_checks]
     for key, holds, allowed in chain.from_iterable(check(config) for check in checks):
         if not holds:
             raise ConfigError(key, attrgetter(key)(config), allowed)
@@ -85,7 +91,10 @@ def missing_inputs(config: Config) -> list[ConfigError]:
     if task.system is not None and (fault := _system_fault(Path(task.system))):
         missing.append(ConfigError("task.system", task.system, fault))
     if not all(file.is_file() for file in files.values()):
-        names = " and ".join(file.name for file in files.values())
+        names = " and ".join(dict.fromkeys(file.name for file in files.values()))
+        if task.name == "jsonl" and not Path(task.path or "").is_dir():
+            allowed = "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
+            return [ConfigError("task.path", task.path, allowed), *missing]
         missing.append(ConfigError("task.path", task.path, f"must be a folder with {names}"))
     if model.path is not None and not (Path(model.path) / "config.json").is_file():
         missing.append(
@@ -321,10 +330,80 @@ def _chainsum_checks(config: Config) -> Iterator[Check]:
         yield f"task.{key}", getattr(task, key) == only, f"must be {only} for chainsum"
 
 
+def _own_data_checks(config: Config) -> Iterator[Check]:
+    task = config.task
+    for key, name in (("task.path", "jsonl"), ("task.make", "own")):
+        given = attrgetter(key)(config) is not None
+        if task.name == name:
+            yield key, given, f"must be set where task={name}"
+        elif key == "task.make" or task.name == "own":
+            yield key, not given, f"must be null where task={task.name}"
+    if task.make is not None:
+        try:
+            import_function(task.make)
+        except ValueError as error:
+            yield "task.make", False, str(error)
+    if task.name != "jsonl":
+        yield "task.test_fraction", task.test_fraction is None, "must be null: for task=jsonl only"
+        return
+    several = Path(task.path or "").is_dir() or task.test_path is not None
+    one = "must be null where the test set has a file of its own"
+    yield "task.test_fraction", task.test_fraction is None or not several, one
+    divided = "must be set (0.2, say), or task.test_path, where task.path is one file"
+    yield "task.test_fraction", task.test_fraction is not None or several, divided
+
+
+def _reward_checks(config: Config) -> Iterator[Check]:
+    """Yield what holds of `task.reward`; its functions are imported."""
+    terms = reward_terms(config.task) if config.task.reward is not None else []
+    for term in terms:
+        if term.weight is None:
+            yield (
+                "task.reward",
+                False,
+                f"{term.name} must be {BUILT_IN} or module:function, *WEIGHT at will",
+            )
+        elif term.name not in BUILT_IN_TERMS:
+            try:
+                import_function(term.name)
+            except ValueError as error:
+                yield "task.reward", False, f"{term.name}: {error}"
+    names = [term.name for term in terms]
+    once = config.task.reward is None or 0 < len(names) == len(set(names))
+    yield "task.reward", once, "must have something to add up, each once"
+
+
+class RewardTerm(NamedTuple):
+    """One term of the reward."""
+
+    name: str
+    """One of `BUILT_IN_TERMS`, or `module:function`."""
+    weight: float | None
+    """None: the term cannot be read."""
+
+
+def reward_terms(task: TaskConfig) -> list[RewardTerm]:
+    """Read the terms of `task.reward`.
+
+    ["correct", "my_rewards:short*0.2", "typo"]
+    becomes correct with weight 1, my_rewards:short with 0.2, and typo without one.
+    """
+    terms = []
+    for text in task.reward or ():
+        match = REWARD_TERM.fullmatch(text)
+        weight = None if match is None else float(match[2] or 1)
+        terms.append(RewardTerm(text if match is None else match[1], weight))
+    return terms
+
+
 def _dataset_checks(config: Config) -> Iterator[Check]:
     task, model = config.task, config.model
     yield "task.name", _reads_text(model), f"model={model.name} knows only chainsum"
-    if task.files()["test"] is None:
+    if task.name in OWN:
+        other = f"must be exact where task={task.name}: the others are for GSM8K"
+        yield "task.grader", task.grader == "exact", other
+        yield "task.test_set", task.test_set == "own", f"must be own where task={task.name}"
+    elif task.files()["test"] is None:
         name = task.evaluated_on()
         for key in ("task.test_size", "evaluation.questions"):
             size = attrgetter(key)(config)

@@ -18,6 +18,7 @@ FILE_NAME = Form(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
     "letters, digits, dots, - or _, at most 100: it names a file",
 )
+FUNCTION = Form(r"[\w.]+:\w+", "module:function")
 RULE = Form(r"\w+|[\w.]+:\w+", "a rule's name or module:function")
 
 

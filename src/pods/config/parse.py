@@ -156,6 +156,8 @@ def _value(field: Field[Any], value: Any, name: str) -> Any:
         return None
     if kind is float:
         value = _as_float(value)
+    if kind == list[str] and isinstance(value, str):
+        value = [value]
     if kind == list[float] and isinstance(value, list):
         value = [_as_float(number) for number in value]
     if not _fits(value, kind, key):

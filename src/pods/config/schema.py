@@ -6,11 +6,12 @@ what a run computes, so it is part of the run's identity) unless it is marked `o
 Standard library only, because every command imports this module.
 """
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pods.config.key import FILE_NAME, key
+from pods.config.key import FILE_NAME, FUNCTION, key
 from pods.config.method_keys import (
     AdvantageConfig,
     GroupFilterConfig,
@@ -33,9 +34,13 @@ AnswerFormat = Literal["tag", "hash", "boxed", "chain"]
 class TaskConfig:
     """The problems to learn, and how answers are graded."""
 
-    name: Literal["chainsum", "gsm8k", "math"] = key("task to train on")
+    name: Literal["chainsum", "gsm8k", "math", "jsonl", "own"] = key(
+        "task to train on: chainsum (generated), GSM8K, MATH, a file of your own (jsonl), or what "
+        "a function of your own returns (own)"
+    )
     path: str | None = key(
-        "folder with train.jsonl and test.jsonl; null uses the hub (gsm8k, math)"
+        "folder with train.jsonl and test.jsonl, or for task=jsonl also one file; null uses the "
+        "hub (gsm8k, math)"
     )
     test_set: Literal["own", "gsm8k", "math500", "amc23", "aime24", "minerva", "olympiad"] = key(
         "test set to evaluate on: the task's own, or GSM8K, MATH-500, AMC 2023, AIME 2024, Minerva "
@@ -93,14 +98,53 @@ class TaskConfig:
         default=1.0,
     )
 
+    question_key: str = key("key of the question in a row of task=jsonl", default="question")
+    answer_key: str = key(
+        "key of the answer in a row of task=jsonl: a number, a text, or a worked solution that "
+        "ends in #### and the answer",
+        default="answer",
+    )
+    test_fraction: float | None = key(
+        "share of the rows of task=jsonl that become the test set, the same for every seed; null "
+        "where the test set is a file of its own",
+        above=0,
+        high=0.9,
+        default=None,
+    )
+    make: str | None = key(
+        "module:function that returns the problems of task=own",
+        form=FUNCTION,
+        default=None,
+    )
+    reward: list[str] | None = key(
+        "what the reward is the sum of: correct, format, and functions of your own as "
+        "module:function, each with a weight if *NUMBER follows it; null: correct, and format as "
+        "task.format_reward says",
+        default=None,
+    )
+
+    def label(self) -> str:
+        """Return the name of the problems in folders and titles, also of data of one's own.
+
+        data/my sums.jsonl is my-sums, and my_tasks:riddles is riddles.
+        """
+        if self.name == "jsonl" and self.path is not None:
+            return re.sub(r"[^A-Za-z0-9._-]", "-", Path(self.path).stem)[:60] or self.name
+        return self.make.rpartition(":")[2] if self.name == "own" and self.make else self.name
+
     def evaluated_on(self) -> str:
         """Return the name of the test set: chainsum, gsm8k, math500, amc23, ..."""
         own = "math500" if self.name == "math" else self.name
         return own if self.test_set == "own" else self.test_set
 
     def files(self) -> dict[str, Path | None]:
-        """Return the file of each split; None: on the hub, or generated (chainsum)."""
+        """Return the file of each split; None: on the hub, or generated (chainsum, own).
+
+        Both are the same file where `task.test_fraction` divides it.
+        """
         folder = None if self.path is None else Path(self.path)
+        if self.name == "jsonl" and folder is not None and not folder.is_dir():
+            return {"train": folder, "test": Path(self.test_path or folder)}
         test = folder / "test.jsonl" if folder and self.test_set == "own" else None
         return {
             "train": folder and folder / "train.jsonl",

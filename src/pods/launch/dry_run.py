@@ -162,5 +162,5 @@ def _missing(config: Config, names: Sequence[str] | None) -> Iterator[str]:
     path = weights_source(config.model)
     if config.model.path is None and not Path(path).is_dir():
         yield f"model={config.model.name}: its weights have to be downloaded from the hub ({path})"
-    if config.task.name != "chainsum" and not all(config.task.files().values()):
+    if config.task.name not in ("chainsum", "own") and not all(config.task.files().values()):
         yield f"task={config.task.name}: its data has to be downloaded from the hub"

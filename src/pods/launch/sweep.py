@@ -26,6 +26,7 @@ from pods.system.console import lossy_console, printable
 from pods.system.errors import AGAIN, FAILED, FIX_AND_RESUME, as_text, is_machine_error
 from pods.system.load import warn_if_busy
 from pods.system.signals import stop_on_signals
+from pods.tasks.load import check_data
 
 LAST_LINES = 5
 TAIL_BYTES = 16 * 1024
@@ -49,6 +50,7 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
     Raises:
         SweepFailed: some jobs failed or were stopped; the others are done.
     """
+    check_data(config.task for config in configs)
     seed_major = sorted(configs, key=lambda config: config.seed)  # stable
     varied = varied_values(seed_major)
     by_folder = {

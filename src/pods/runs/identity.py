@@ -8,6 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from pods.config.checks import reward_terms
 from pods.config.parse import leaves
 from pods.config.schema import Config
 from pods.runs.files import sha256
@@ -18,6 +19,12 @@ LOCATIONS = ("task.path", "task.test_path", "task.system", "model.path", "model.
 """Keys of data, prompt and weights, which count by their content and not by where they lie."""
 RULE_SOURCE = "rule source"
 """Key of the hash of a rule of one's own; built-in rules have none."""
+SOURCES = {
+    "sampler.rule": RULE_SOURCE,
+    "task.reward": "reward source",
+    "task.make": "task source",
+}
+"""Keys that name functions of one's own, and the key of the hash of those."""
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # and tokenizers
 VERSION = 3  # increase it when a key's meaning changes, so that old runs are not taken for new ones
 
@@ -36,9 +43,21 @@ def identity(config: Config) -> dict[str, Any]:
     source = Path(weights_source(config.model))
     parts = sorted(path for path in source.glob("*") if path.suffix in MODEL_FILES)
     content["weights"] = [digest(part) for part in parts] if source.is_dir() else str(source)
-    if ":" in config.sampler.rule:
-        content[RULE_SOURCE] = rule_source(config.sampler.rule)
+    for name, functions in _own_functions(config).items():
+        if functions:
+            content[name] = "+".join(map(rule_source, functions))
     return content
+
+
+def _own_functions(config: Config) -> dict[str, list[str]]:
+    """Return the functions of one's own that a config names, by the key of their hash."""
+    rewards = [term.name for term in reward_terms(config.task) if ":" in term.name]
+    task, rule = config.task.make, config.sampler.rule
+    return {
+        RULE_SOURCE: [rule] if ":" in rule else [],
+        SOURCES["task.reward"]: rewards,
+        SOURCES["task.make"]: [task] if task is not None else [],
+    }
 
 
 def science_keys(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +115,7 @@ def run_folder(config: Config, content: Mapping[str, Any]) -> Path:
     return (
         Path(config.runs_dir)
         / config.study
-        / f"{config.model.name}-{config.task.name}"
+        / f"{config.model.name}-{config.task.label()}"
         / f"{rule}-n{config.nm.n}-m{config.nm.m}"
         / f"seed{config.seed}-{fingerprint(content)}"
     )

@@ -6,10 +6,11 @@ that the run trains on, and graded by the rules of that set.
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pods.config.checks import OWN
 from pods.config.schema import Config, TaskConfig
 from pods.tasks.datasets import (
     aime24,
@@ -19,10 +20,12 @@ from pods.tasks.datasets import (
     hendrycks_math,
     minerva,
     olympiad,
+    own,
 )
-from pods.tasks.datasets.splits import read_set, read_splits
-from pods.tasks.prompts import make_problems, opening
-from pods.tasks.rewards import math_grader, number_grader
+from pods.tasks.datasets.splits import Split, check_splits, read_set, read_splits
+from pods.tasks.own_rewards import own_reward
+from pods.tasks.prompts import Wording, make_problems, opening
+from pods.tasks.rewards import math_grader, number_grader, own_grader
 from pods.types import Grader, Message, Problem, Task
 
 TRAIN_SETS = {
@@ -47,14 +50,47 @@ def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
     Raises:
         ValueError: the data cannot be read, or are malformed where that is an error.
     """
+    reward = own_reward(config)
     if config.name == "chainsum":
         assert config.train_size is not None and config.test_size is not None
-        return chainsum.load(config.train_size, config.test_size, config.few_shot)
-    source, wording = TRAIN_SETS[config.name]
-    train, test = read_splits(config, source, TEST_SETS[config.evaluated_on()])
-    problems = make_problems(config, wording, train, test)
+        task = chainsum.load(config.train_size, config.test_size, config.few_shot)
+        return replace(task, own_reward=reward)
+    train, test = read_rows(config)
+    check_splits(config, train, test)
+    problems = make_problems(config, wording(config), train, test)
     dropped = train.malformed + test.malformed
-    return Task(config.name, *problems, *_graders(config, check), dropped)
+    return Task(config.label(), *problems, *_graders(config, check), dropped, reward)
+
+
+def check_data(configs: Iterable[TaskConfig]) -> None:
+    """Read the data that are in files or come from a user's function, so that bad ones end here.
+
+    This is before any run has a folder. A hub's data are not asked for.
+
+    Raises:
+        ValueError: the data of a config cannot be used.
+    """
+    for config in {str(config): config for config in configs}.values():
+        if config.name == "own" or all(config.files().values()):
+            train, test = read_rows(config)
+            check_splits(config, train, test, say=lambda _: None)
+            make_problems(config, wording(config), train, test)
+
+
+def read_rows(config: TaskConfig) -> tuple[Split, Split]:
+    """Read the train and the test split of a task that has data, with their malformed rows.
+
+    Raises:
+        ValueError: the data cannot be read.
+    """
+    if config.name in OWN:
+        return own.read(config)
+    return read_splits(config, TRAIN_SETS[config.name][0], TEST_SETS[config.evaluated_on()])
+
+
+def wording(config: TaskConfig) -> Wording:
+    """Return the words in which a task that has data asks for an answer."""
+    return own.WORDING if config.name in OWN else TRAIN_SETS[config.name][1]
 
 
 def load_further(
@@ -69,7 +105,7 @@ def load_further(
     trained = [problem.messages[-1]["content"] for problem in task.train]
     head = task.test[0].messages[:-1]  # the wording of the task: the same for all its problems
     own = {config.task.name: task.train_grader, config.task.evaluated_on(): task.test_grader}
-    maths = next((of for name, of in own.items() if name not in ("gsm8k", "chainsum")), None)
+    maths = next((of for name, of in own.items() if name not in ("gsm8k", "chainsum", *OWN)), None)
     for name in evaluation.sets:
         key = f"evaluation.sets_path={evaluation.sets_path or 'null'}"
         split = read_set(evaluation.set_file(name), TEST_SETS[name], key, trained)
@@ -91,6 +127,10 @@ def load_further(
 
 def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Grader]:
     """Create the graders of train pool and test set; both share the workers that grade MATH."""
+    if config.name in OWN:
+        right = own.made(config)[2] if config.name == "own" else None
+        grader = own_grader(config, right)
+        return grader, grader
     numbers = number_grader(config, check)
     names = [str(config.name), config.evaluated_on()]
     if names == ["gsm8k", "gsm8k"]:
@@ -107,7 +147,7 @@ def load_opening(config: TaskConfig) -> tuple[Message, ...]:
         ValueError: there are to be examples, and the data cannot be read.
     """
     if config.name != "chainsum" and not config.few_shot:
-        return opening(config, TRAIN_SETS[config.name][1], ())
+        return opening(config, wording(config), ())
     try:
         return load(config).train[0].messages[:-1]
     except ValueError as error:

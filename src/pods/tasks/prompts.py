@@ -9,7 +9,7 @@ from pods.config.schema import TaskConfig
 from pods.tasks.datasets.splits import Row, Split
 from pods.types import Message, Problem
 
-INTRODUCTION = """You are given a math question. Reason step by step and check your reasoning; \
+INTRODUCTION = """You are given a {subject}. Reason step by step and check your reasoning; \
 then give the answer {how}. Your reply is limited in length. """
 SYSTEM_PROMPTS = {
     "tag": INTRODUCTION
@@ -43,6 +43,8 @@ class Wording:
     """Placeholder for the answer in the form of the reply, such as "the number"."""
     reasoning: Callable[[str], str]
     """Removes the mark of the answer from a worked solution, for few-shot examples."""
+    subject: str = "math question"
+    """What the model is given."""
 
 
 class ChatTokenizer(Protocol):
@@ -103,7 +105,9 @@ def system_message(config: TaskConfig, wording: Wording) -> str:
     """Return the text of `task.system`, to the last line break, or our own words."""
     if config.system is not None:
         return Path(config.system).read_bytes().decode()
-    return SYSTEM_PROMPTS[config.answer_format].format(how=wording.how, what=wording.what)
+    return SYSTEM_PROMPTS[config.answer_format].format(
+        how=wording.how, what=wording.what, subject=wording.subject
+    )
 
 
 def prompt_ids(problem: Problem, tokenizer: ChatTokenizer) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ No grader raises on any text or evaluates it as code. A reward is a sum of parts
 keep apart.
 """
 
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from pods.types import Grade, Grader, Parts
 MAX_WORKERS = 8
 MAX_COMPLETIONS = 8192  # whose verdicts are kept: more than a step of the 8-GPU runs has
 MAX_GIVEN = 200
+AROUND = " .!,;:\"'`*“”‘’"  # may stand around an answer that is a text
 
 
 def number_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:
@@ -27,10 +29,6 @@ def number_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) 
         ValueError: math-verify is not installed, and `task.grader=latex` needs it.
     """
 
-    def verdict(answer: str, gold: str) -> str:
-        value = number(answer)
-        return "right" if value is not None and value == number(gold) else "wrong"
-
     given = partial(_given, config.answer_format)
     if config.grader == "latex":
         latex = MathGrader(_workers(config), check, MAX_COMPLETIONS, open_r1.verdict_or_goal)
@@ -38,10 +36,43 @@ def number_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) 
         def in_latex(completion: str, gold: str) -> bool:
             return latex.verdict(completion, gold) == "right"
 
-        return Grader(_grade_function(config, verdict, in_latex), latex.prefetch, in_latex, given)
+        grade = _grade_function(config, _same_number, in_latex)
+        return Grader(grade, latex.prefetch, in_latex, given)
     authors = partial(lenient, era=config.lenient)
     rewarded = None if config.grader == "exact" else authors
-    return Grader(_grade_function(config, verdict, rewarded), lenient=authors, given=given)
+    return Grader(_grade_function(config, _same_number, rewarded), lenient=authors, given=given)
+
+
+def _same_number(answer: str, gold: str) -> str:
+    value = number(answer)
+    return "right" if value is not None and value == number(gold) else "wrong"
+
+
+def own_grader(config: TaskConfig, right: Callable[[str, str], bool] | None = None) -> Grader:
+    """Create the grader of data of one's own; `right(answer, gold)` decides, if it is given.
+
+    Else a gold that is a number is compared as a number, and another one as a text, without case,
+    the amount of white space, and the quotes and full stops around it.
+    """
+
+    def verdict(answer: str, gold: str) -> str:
+        if right is not None:
+            return "right" if right(answer.strip(), gold) else "wrong"
+        if number(gold) is not None:
+            return _same_number(answer, gold)
+        return "right" if _plain(answer) == _plain(gold) else "wrong"
+
+    return Grader(_grade_function(config, verdict), given=partial(_given, config.answer_format))
+
+
+def _plain(text: str) -> str:
+    """Return a text as `own_grader` compares it.
+
+    >>> _plain(" The  Nile. "), _plain('"the nile"')
+    ('the nile', 'the nile')
+    """
+    words = unicodedata.normalize("NFKC", " ".join(text.split()))
+    return words.strip(AROUND).casefold()
 
 
 def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:

@@ -239,7 +239,9 @@ class TrainingLoop:
         """Grade one rollout."""
         grade = self.task.train_grader.grade(rollout.text, problem.gold)
         limit = self.config.sampling.max_completion_tokens
-        return punish_overlong(self.config.task, grade, len(rollout.completion_ids), limit)
+        grade = punish_overlong(self.config.task, grade, len(rollout.completion_ids), limit)
+        own_reward = self.task.own_reward
+        return grade if own_reward is None else own_reward(grade, problem, rollout.text)
 
     def select(
         self,

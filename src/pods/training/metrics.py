@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from pods.training.step import SelectedGroup, Step, zero_variance
+from pods.types import Grade, Parts
 
 
 def metrics(step: Step) -> dict[str, Any]:
@@ -69,6 +70,7 @@ def _rollout_metrics(groups: list[SelectedGroup]) -> dict[str, Any]:
         "format": sum(grade.format for grade in grades) / len(grades),
         "format_reward": sum(grade.parts.format for grade in grades) / len(grades),
         "tags_reward": sum(grade.parts.tags for grade in grades) / len(grades),
+        **_own_terms(grades),
         "no_answer": verdicts["none"] / len(grades),
         "timeouts": verdicts["timeout"],
         "zero_variance_groups": sum(zero_variance(group.group) for group in groups),
@@ -77,6 +79,20 @@ def _rollout_metrics(groups: list[SelectedGroup]) -> dict[str, Any]:
         "generated_tokens": lengths.sum(),
         **_kept_metrics([group for group in groups if len(group.kept)], len(groups)),
     }
+
+
+def _own_terms(grades: Sequence[Grade]) -> dict[str, float]:
+    """Average the weighted terms of `task.reward` that are functions of a user's own."""
+    names = own_terms(grades[0])
+    return {
+        f"reward/{name}": sum(own_terms(grade)[name] for grade in grades) / len(grades)
+        for name in names
+    }
+
+
+def own_terms(grade: Grade) -> dict[str, float]:
+    """Return the terms of a reward that no part of it shows; see `pods.types.Parts`."""
+    return {name: value for name, value in (grade.terms or {}).items() if name not in Parts._fields}
 
 
 def _kept_metrics(groups: list[SelectedGroup], selected_from: int) -> dict[str, Any]:
@@ -120,7 +136,7 @@ def rollout_rows(step: Step) -> Iterator[dict[str, Any]]:
                 "format": grade.format,
                 **{
                     f"reward/{name}": _json_number(part)
-                    for name, part in grade.parts._asdict().items()
+                    for name, part in {**grade.parts._asdict(), **own_terms(grade)}.items()
                 },
                 "length": len(rollout.completion_ids),
                 "finished": rollout.finished,

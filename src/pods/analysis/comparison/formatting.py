@@ -7,7 +7,7 @@ import pandas as pd
 from pods.analysis.comparison.compare import Comparison
 from pods.analysis.comparison.ranking_text import as_json as ranking_as_json
 from pods.analysis.comparison.ranking_text import format_ranking
-from pods.analysis.comparison.verdicts import caveats, verdicts
+from pods.analysis.comparison.verdicts import caveats, headline, verdicts
 from pods.analysis.outcomes import MEASURES, OUTCOMES
 from pods.analysis.statistics import ALPHA, MOST_RUNS
 from pods.analysis.tables import amount, json_value
@@ -61,6 +61,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "missing": study.missing,
         "mixed": study.inconsistencies,
         "note": study.note,
+        "headline": headline(comparison),
         "verdicts": verdicts(comparison),
         "caveats": list(caveats(comparison)),
     }
@@ -74,10 +75,10 @@ def _value(key: Any, value: Any, unit: str) -> Any:
 
 
 def format_comparison(comparison: Comparison, verbose: bool = False) -> str:
-    """Return verdicts, tables and caveats for a screen; before them the ranking of many arms."""
+    """Return what a comparison found: first a sentence, or the ranking of many arms."""
     listed = "\n".join(f"- {line}" for line in caveats(comparison))
     ranking, study = comparison.ranking, comparison.study
-    parts = [] if ranking is None else [format_ranking(ranking, study)]
+    parts = [headline(comparison) if ranking is None else format_ranking(ranking, study)]
     parts += ["\n".join(verdicts(comparison)), format_tables(comparison, verbose)]
     return "\n\n".join([*parts, *([f"caveats:\n{listed}"] if listed else [])])
 

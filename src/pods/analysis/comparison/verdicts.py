@@ -1,10 +1,11 @@
-"""Say in one line per contrast what a comparison settles, and what weakens it.
+"""Say in a sentence what a comparison settles, then in a line per contrast, and what weakens it.
 
 An arm is called higher only where Holm's p is at most 0.05. Otherwise the line says that nothing is
 settled, and never that the arms are equal.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,53 @@ FEW_RUNS = 5
 NEAR = 0.2  # of the window: an evaluation no farther from its end can stand for the end
 RECORD = 0.9  # of the longest record: a shorter window leaves out too much of it
 Record = Any  # a row of a table, by attribute
+
+
+def headline(comparison: Comparison) -> str:
+    """Say in a sentence which arms differ from their baseline in the first outcome."""
+    metric = comparison.study.metric
+    tests = comparison.contrasts.groupby("outcome", sort=False)
+    outcome, rows = next(iter(tests))
+    parts = []
+    for baseline, of in rows.groupby("baseline", sort=False):
+        found: dict[str, list[Record]] = defaultdict(list)
+        for row in of.itertuples():
+            found[_status(row) if _settled(row) else ""].append(row)
+        parts += [
+            f"{_listed(found[status])} {'is' if len(found[status]) == 1 else 'are'} "
+            f"{status.lower()} than {baseline}{_by(found[status])}"
+            for status in ("HIGHER", "LOWER")
+            if found[status]
+        ]
+        if found[""]:
+            parts.append(
+                f"no difference between {_listed(found[''])} and {baseline} is settled"
+                f"{_more_runs(found[''])}"
+            )
+    return f"In {title_of(str(outcome), metric)}, {'; '.join(parts)}."
+
+
+def _listed(rows: Sequence[Record]) -> str:
+    """List the arms of some contrasts as a sentence does."""
+    *names, last = (row.series for row in rows)
+    return f"{', '.join(names)} and {last}" if names else str(last)
+
+
+def _by(rows: Sequence[Record]) -> str:
+    """Give the difference of the only contrast; several stand in their own lines."""
+    if len(rows) > 1:
+        return ""
+    low, high = sorted((abs(rows[0].low), abs(rows[0].high)))
+    return f", by {100 * abs(rows[0].estimate):.2f} points ({100 * low:.2f} to {100 * high:.2f})"
+
+
+def _more_runs(rows: Sequence[Record]) -> str:
+    """Say how many runs could settle the only contrast that could not be settled."""
+    needed = rows[0].runs_needed
+    if len(rows) > 1 or not needed > rows[0].n or np.isinf(needed):
+        return ""
+    unit = "pairs of runs" if rows[0].design == "paired" else "runs per arm"
+    return f" by {rows[0].n} {unit}; about {needed:.0f} would settle one as large as was measured"
 
 
 def verdicts(comparison: Comparison) -> list[str]:
@@ -50,6 +98,11 @@ def _status(row: Record) -> str:
     if row.p_holm > ALPHA:
         return "only a hint, not settled after Holm,"
     return "HIGHER" if row.estimate > 0 else "LOWER"
+
+
+def _settled(row: Record) -> bool:
+    """Return whether a test finds a difference after Holm's correction."""
+    return bool(row.p_holm <= ALPHA)
 
 
 def _evidence(row: Record) -> str:

@@ -183,7 +183,7 @@ def settings(config: Config, store: RunStore) -> dict[str, Any]:
         "job_type": "train",
         "tags": [
             tag[:64]  # W&B's limit
-            for tag in (config.arm_name(), config.task.name, config.model.name)
+            for tag in (config.arm_name(), config.task.label(), config.model.name)
         ],
         "config": {
             **asdict(config),

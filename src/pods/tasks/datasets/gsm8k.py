@@ -23,7 +23,7 @@ def read_row(fields: Fields) -> tuple[str, str, str]:
     return question, solution, answer
 
 
-def _reasoning(solution: str) -> str:
+def reasoning(solution: str) -> str:
     """Return the text before the answer, without calculator marks."""
     return CALCULATOR.sub("", solution).partition(MARK)[0].strip()
 
@@ -32,4 +32,4 @@ TRAIN, TEST = (
     Source("openai/gsm8k", split, read_row, ("main",), lambda answer: answer.replace(",", ""))
     for split in ("train", "test")
 )
-WORDING = Wording("as a single number", "the number", _reasoning)
+WORDING = Wording("as a single number", "the number", reasoning)

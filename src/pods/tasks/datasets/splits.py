@@ -65,24 +65,33 @@ class Split:
 def read_splits(
     config: TaskConfig, train_source: Source, test_source: Source
 ) -> tuple[Split, Split]:
-    """Read the train and the test split, and drop malformed rows if `task.malformed` allows it.
+    """Read the train and the test split of a known data set, with their malformed rows.
 
     Raises:
-        ValueError: there are no data, fewer rows than the config asks for, or a malformed row where
-            `task.malformed=fail`.
+        ValueError: there are no data.
     """
     test = _read(config, "test", test_source, {})
-    tested = {_normalise(row.question): f"test row {row.index + 1}" for row in test.rows}
-    train = _read(config, "train", train_source, tested)
+    tested = {normalise(row.question): f"test row {row.index + 1}" for row in test.rows}
+    return _read(config, "train", train_source, tested), test
+
+
+def check_splits(
+    config: TaskConfig, train: Split, test: Split, say: Callable[[str], None] = print
+) -> None:
+    """Check that a run can use the splits; say which malformed rows are to be dropped.
+
+    Raises:
+        ValueError: there are fewer rows than the config asks for, or a malformed row where
+            `task.malformed=fail`.
+    """
     malformed = train.malformed + test.malformed
     if malformed and config.malformed == "fail":
         key = train.key if train.malformed else test.key
         count = f"{len(malformed)} rows are malformed, and this is the first; "
         hint = f"{count * (len(malformed) > 1)}task.malformed=drop drops malformed rows"
         raise ValueError(f"{key}: {malformed[0]} ({hint})")
-    _check_rows("train", train, config.train_size, config.few_shot)
-    _check_rows("test", test, config.test_size, 0)
-    return train, test
+    _check_rows("train", train, config.train_size, config.few_shot, say)
+    _check_rows("test", test, config.test_size, 0, say)
 
 
 def read_set(file: Path | None, source: Source, key: str, trained: Sequence[str]) -> Split:
@@ -97,9 +106,9 @@ def read_set(file: Path | None, source: Source, key: str, trained: Sequence[str]
     Raises:
         ValueError: there are no data, or no usable row.
     """
-    repeated = {_normalise(question): "a training problem" for question in trained}
+    repeated = {normalise(question): "a training problem" for question in trained}
     split = _read_rows(file, source, key, "a folder with a file of JSON lines per set", repeated)
-    _check_rows("test", split, None, 0)
+    _check_rows("test", split, None, 0, print)
     return split
 
 
@@ -121,13 +130,33 @@ def _read_rows(
         lines = _hub_rows(source) if file is None else _file_lines(file)
     except (OSError, ValueError) as error:
         raise ValueError(f"{key}: cannot read {location} ({error}); give {needed}") from error
+    return read_lines(lines, source, key, location, tested)
+
+
+def read_file(file: Path | None, source: Source, key: str, tested: Mapping[str, str]) -> Split:
+    """Read the rows of a file of JSON lines.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    return _read_rows(file, source, key, "a file of JSON lines", tested)
+
+
+def read_lines(
+    lines: Sequence[bytes | Fields],
+    source: Source,
+    key: str,
+    location: str,
+    tested: Mapping[str, str],
+) -> Split:
+    """Read rows in memory; `tested` names the row of each question that must not come again."""
     first, rows, malformed = dict(tested), [], []
     for index, line in enumerate(lines):
         number = f"row {index + 1}"
         try:
             fields = parse_line(line) if isinstance(line, bytes) else line
             question, solution, answer = source.reader(fields)
-            earlier = first.setdefault(_normalise(question), number)
+            earlier = first.setdefault(normalise(question), number)
             if earlier != number:
                 raise ValueError(f"repeats the question of {earlier}")
             rows.append(Row(index, question, solution, answer, source.gold(answer)))
@@ -156,18 +185,20 @@ def _hub_rows(source: Source) -> Sequence[bytes | Fields]:
         raise ValueError(f"on the hub: {' '.join(str(error).split())}") from error
 
 
-def _normalise(question: str) -> str:
+def normalise(question: str) -> str:
     """Return a question as a reader sees it."""
     return unicodedata.normalize("NFC", " ".join(question.split()))
 
 
-def _check_rows(name: str, split: Split, size: int | None, examples: int) -> None:
-    """Print the malformed rows of a split, and raise ValueError if too few others are left."""
+def _check_rows(
+    name: str, split: Split, size: int | None, examples: int, say: Callable[[str], None]
+) -> None:
+    """Say which rows of a split are malformed, and raise ValueError if too few others are left."""
     reasons = split.malformed
     if reasons:
         more = f"; and {len(reasons) - MAX_PRINTED} more" if len(reasons) > MAX_PRINTED else ""
         total, shown = len(reasons) + len(split.rows), "; ".join(reasons[:MAX_PRINTED])
-        print(f"dropped {len(reasons)} of {total} {name} rows: {shown}{more}")
+        say(f"dropped {len(reasons)} of {total} {name} rows: {shown}{more}")
     if not split.rows:
         why = f" ({reasons[0]})" if reasons else ""
         raise ValueError(f"{split.key}: {split.location} has no usable row{why}")
