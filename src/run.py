@@ -22,7 +22,9 @@ from pods.config.checks import validate
 from pods.config.compose import one_line
 from pods.config.schema import CONF, Config
 from pods.launch import dry_run, job
+from pods.launch.backend import Job
 from pods.launch.devices import check_gpus
+from pods.launch.noisy import restart_noisy
 from pods.launch.sweep import SweepFailed
 from pods.runs.freeze import freeze
 from pods.system.console import prepare_console
@@ -55,6 +57,8 @@ def _train(config: Config) -> None:
     check_gpus(config)
     check_data([config.task])
     store = freeze(config)
+    if config.retry == "all":
+        restart_noisy([Job(store, config)])
     if not job.has_work_left(store, config.retry):
         status = store.status()
         if status["state"] == "failed":

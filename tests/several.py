@@ -24,7 +24,7 @@ from pods.policy.fsdp import full_tensor
 from pods.policy.optimizer import trained_weights
 from pods.policy.process_group import SINGLE_PROCESS, join
 from pods.runs.freeze import freeze
-from pods.runs.tracking.wandb_tracker import NoTracker
+from pods.runs.tracking.tracker import Tracker
 from pods.system.signals import Stop
 from pods.training.build import build_trainer, build_worker, load_data
 from pods.training.clock import Meter
@@ -58,7 +58,7 @@ def main(out: Path, *words: str) -> None:
         return
     store = freeze(config)
     with store.lock() as lock:
-        made = build_trainer(config, store, lock, NoTracker(), Stop(), time.perf_counter, Meter(),
+        made = build_trainer(config, store, lock, Tracker(), Stop(), time.perf_counter, Meter(),
                      lambda: None, process_group)  # fmt: skip
     watch(made.workers.worker.optimizer, gradients)
     with made.workers.release_on_exit():

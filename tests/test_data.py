@@ -434,7 +434,7 @@ def test_long_prompts_are_dropped_and_characters_without_ids_are_an_error():
 
 def built(*words):
     """Build a run that is ready to start or to resume."""
-    from pods.runs.tracking.wandb_tracker import NoTracker
+    from pods.runs.tracking.tracker import Tracker
     from pods.system.signals import Stop
     from pods.training.build import build_trainer
     from pods.training.clock import Meter
@@ -446,7 +446,7 @@ def built(*words):
     config = composed(*keys.split(), *words)
     store, now = freeze(config), itertools.count().__next__
     with store.lock() as lock:
-        return build_trainer(config, store, lock, NoTracker(), Stop(), now, Meter(), lambda: None)
+        return build_trainer(config, store, lock, Tracker(), Stop(), now, Meter(), lambda: None)
 
 
 def test_a_run_records_its_data_and_every_arm_has_the_same(tmp_path, capsys):

@@ -141,7 +141,7 @@ def tree(folder):
 def start(tuning, folder):
     """A real run that has committed nothing yet; it never removes older checkpoints."""
     from pods.runs.freeze import freeze
-    from pods.runs.tracking.wandb_tracker import NoTracker
+    from pods.runs.tracking.tracker import Tracker
     from pods.system.signals import Stop
     from pods.training.build import build_trainer
     from pods.training.clock import Meter
@@ -153,7 +153,7 @@ def start(tuning, folder):
     store = freeze(config)
     now = itertools.count().__next__
     lock = HELD.enter_context(store.lock())
-    run = build_trainer(config, store, lock, NoTracker(), Stop(), now, Meter(), lambda: None)
+    run = build_trainer(config, store, lock, Tracker(), Stop(), now, Meter(), lambda: None)
     run.prune_checkpoints = lambda step: None
     return run
 

@@ -62,6 +62,7 @@ OPERATIONAL = {
     "update.nonfinite_limit": 9, "hardware.name": "other", "hardware.processes": None,
     "engine.min_kept": 0.5, "engine.gap_bound": 0.5, "engine.gap_limit": 9,
     "tracking.wandb": None, "tracking.project": "other", "tracking.entity": "other",
+    "tracking.tensorboard": True,
     "evaluation.sets": None, "evaluation.sets_path": None,
     "launch.on": None, "launch.jobs": 1, "launch.fork_server": False,
 }  # fmt: skip

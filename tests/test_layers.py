@@ -28,6 +28,7 @@ HOMES = {
     "datasets": {"tasks"},
     "wandb": {"runs"},
     "wandb_workspaces": {"runs"},
+    "tensorboardX": {"runs"},
     "pandas": {"analysis"},
     "matplotlib": {"analysis"},
     "scipy": {"analysis"},

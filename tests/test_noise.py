@@ -5,17 +5,23 @@ import os
 
 import pytest
 from compose import composed
+from omegaconf import OmegaConf
 from studies import BASE, write_run
 
+from hydra_plugins.pods_launchers.launcher import SweepLauncher
 from pods.analysis.comparison.compare import compare
 from pods.analysis.comparison.verdicts import caveats
 from pods.analysis.draw import aggregate, summary_lines
 from pods.analysis.noise import slow_runs
 from pods.analysis.study import load
-from pods.launch.backend import Backend, Outcome
+from pods.launch import sweep
+from pods.launch.backend import Backend, Job, Outcome
 from pods.launch.dry_run import show
+from pods.launch.job import has_work_left
+from pods.launch.noisy import restart_noisy
 from pods.launch.sweep import SweepFailed, run
 from pods.memory.fit import Fit
+from pods.runs.freeze import freeze
 from pods.runs.store import run_folders
 from pods.system import load as machine
 from pods.system.load import CpuTimes, cpu_times, machine_load, warn_if_busy
@@ -151,6 +157,41 @@ def test_noisy_runs_are_run_again_from_the_start_and_kept(write, tmp_path, capsy
     with pytest.raises(SweepFailed):  # nothing that was done is noisy any more
         run(configs, backend)
     assert [job.store.folder for job in asked] == [slow, slow] and not kept.with_name("-2").exists()
+
+
+def test_a_debug_run_is_run_again_each_time_in_a_study_of_its_own(write, tmp_path, capsys):
+    keys = (
+        "arm=pods",
+        "experiment=quickstart",
+        "seed=0",
+        "debug=default",
+        f"runs_dir={tmp_path}",
+    )
+    config = composed(*keys)
+    budget = (config.budget.train_seconds, config.budget.max_steps)
+    assert (config.study, config.retry, *budget) == ("debug", "all", None, 2)
+    assert config.checkpoint.every_steps == config.rollouts_every_steps == 1
+    done, new = freeze(config), freeze(composed(*keys, "seed=1"))
+    done.set_status(state="done")
+    (done.folder / "metrics.jsonl").write_text("{}\n")
+    restart_noisy([Job(done, config), Job(new, config)])
+    assert not (done.folder / "metrics.jsonl").exists() and has_work_left(done, "all")
+    [kept] = tmp_path.glob("debug/superseded/*/*/*/metrics.jsonl")
+    assert capsys.readouterr().out.endswith(f"(kept: {kept.parent})\n")
+    new.set_status(state="failed")
+    assert has_work_left(new, "all") and not has_work_left(new, "noisy")
+
+
+def test_a_sweeper_such_as_optunas_is_given_the_accuracies(tmp_path, monkeypatch):
+    values = iter([0.25, 0.75])
+    monkeypatch.setattr(sweep, "run", lambda configs, _: [
+        freeze(config).set_status(accuracy=next(values)) for config in configs
+    ])  # fmt: skip
+    launcher = SweepLauncher()
+    launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": f"{tmp_path}/study"}}})
+    monkeypatch.setattr(launcher, "_config", lambda words: composed(*words, f"runs_dir={tmp_path}"))
+    results = launcher.launch([["seed=0"], ["seed=1"]], 0)
+    assert [result.return_value for result in results] == [0.25, 0.75]
 
 
 def test_the_load_of_an_attempt_by_hand(monkeypatch):

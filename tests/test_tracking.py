@@ -5,6 +5,7 @@ import http.server
 import json
 import logging
 import os
+import re
 import shutil
 import struct
 import sys
@@ -20,6 +21,7 @@ import pytest
 from compose import composed
 from running import SHORT
 
+from pods.config.parse import ConfigError
 from pods.launch import job
 from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt
@@ -27,10 +29,13 @@ from pods.runs.files import append, read_lines
 from pods.runs.freeze import freeze
 from pods.runs.history import abandoned_paths, roll_back
 from pods.runs.store import RunStore
-from pods.runs.tracking import dashboard, exporter, wandb_tracker
+from pods.runs.tracking import dashboard, exporter
+from pods.runs.tracking import tracker as live
+from pods.runs.tracking.examples import COLUMNS
+from pods.runs.tracking.names import EXAMPLES, PREFIXES, SUMMARIES, run_name
 from pods.runs.tracking.rows import History, evaluation_row, read_history, training_row
 from pods.runs.tracking.sync import NotSynced, sync
-from pods.runs.tracking.wandb_tracker import Tracker, open_tracker
+from pods.runs.tracking.tracker import Tracker, open_tracker
 from pods.seeding import evaluation_seed
 
 
@@ -175,7 +180,8 @@ def offline(store: RunStore) -> SimpleNamespace:
 def test_rows_by_hand():
     row = training_row(line_of(3))
     assert row.position == 6 and set(row.values) == {
-        "step", "train_seconds", "seconds/generate", "reward", "zero_variance_groups", "logprob_gap"
+        "step", "train_seconds", "time/generate_seconds", "rollouts/reward",
+        "rollouts/zero_variance_groups", "train/logprob_gap",
     }  # fmt: skip
     fields = ("correct", "format", "length", "verdict")
     answers = [(True, True, 3, "right"), (False, True, 6, "timeout"), (False, False, 9, "none")]
@@ -193,6 +199,35 @@ def test_rows_by_hand():
     assert evaluation_row(4, 2.5, found, {"amc23": whole[:1] + found[1:]}).values == {
         **means, "eval/amc23/accuracy": 1 / 3
     }  # fmt: skip
+
+
+def rollout(group: int, reward: float | str, advantage: float | None, kept: bool = True) -> dict:
+    return {"group": group, "question": "1+1", "completion": f"about {reward}", "reward": reward,
+            "advantage": advantage, "kept": kept}  # fmt: skip
+
+
+def test_an_evaluation_has_a_table_of_the_newest_rollouts_until_then(tmp_path):
+    store = start(tmp_path)
+    kept = [rollout(0, k / 8, k / 8 - 0.5) for k in (3, 7, 0, 1, 5, 2, 6)]
+    dropped = [rollout(0, "nan", None, kept=False) for _ in range(4)]
+    store.write_rollouts(3, [*dropped, *kept, rollout(1, 9.0, 9.0)])
+    train(store, 1, 6)
+    store.set_status(state="done", step=6)
+    with store.folder.joinpath("rollouts/step-000005.jsonl.gz").open("wb") as file:
+        file.write(gzip.compress(b'{"group": 0')[:9])  # damaged
+    tables = {row.position: row.examples for row in read_history(store.config(), store).rows}
+    assert tables[1] == tables[5] == tables[13] == () and tables[6] == ()
+    found = tables[9]
+    assert [row[3] for row in found[:6]] == [7 / 8, 6 / 8, 5 / 8, 2 / 8, 1 / 8, 0.0]
+    assert [(row[4], row[5]) for row in found[6:]] == [(None, False)] * 2
+    assert found[0] == (3, "1+1", "about 0.875", 0.875, 0.375, True)
+    assert len(list(sync([store.folder], offline=True))) == 1
+    [shown] = [row for row in offline(store).rows if f"{EXAMPLES}/path" in row]
+    [run] = store.folder.glob("wandb/offline-run-*")
+    table = json.loads((run / "files" / shown[f"{EXAMPLES}/path"]).read_text())
+    assert (shown[f"{EXAMPLES}/nrows"], table["columns"]) == (8, [*COLUMNS])
+    assert table["data"][0] == [3, "1+1", "about 0.875", 0.875, 0.375, True]
+    assert not (tmp_path / ".local").exists()  # no artifact in the home
 
 
 def test_an_evaluation_waits_for_the_further_test_sets_that_are_asked_for(tmp_path):
@@ -219,6 +254,11 @@ def test_an_evaluation_waits_for_the_further_test_sets_that_are_asked_for(tmp_pa
     assert [row.position for row in rows] == [1, 2, 4, 5, 6, 8] and gap == history.gaps[9]
 
 
+def test_runs_are_named_as_people_speak_of_them():
+    assert run_name(composed("arm=grpo", "seed=3")) == "grpo 16→16 s3"
+    assert run_name(composed("sampler=random", "nm=n32_m8")) == "random 32→8 s0"
+
+
 def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
     store = start(tmp_path)
     with tracked(store):
@@ -243,7 +283,7 @@ def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
     found, lines = offline(store), read_lines(store.metrics_path)
     assert [line["train_seconds"] for line in lines[4:7]] == [15 + 2 / 7, 18 + 2 / 7, 21 + 3 / 7]
     assert found.positions == [1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 16, 17]
-    trained = [row for row in found.rows if "reward" in row]
+    trained = [row for row in found.rows if "rollouts/reward" in row]
     assert trained == [training_row(line).values for line in lines]
     evaluated = [row for row in found.rows if "eval/accuracy" in row]
     assert [row["eval/timeouts"] for row in evaluated] == [7 / 8, 6 / 8, 4 / 8, 2 / 8, 0]
@@ -255,15 +295,15 @@ def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
     assert (run.run_id, run.run_group, run.job_type, run.host, list(run.tags)) == (
         f"s-{store.folder.name}", "s", "train", "a-host", ["pods", "chainsum", "tiny"]
     )  # fmt: skip
-    assert run.display_name == f"max_variance-n64-m16/{store.folder.name}"
+    assert run.display_name == "pods 64→16 s0"
     assert found.config["nm"]["n"] == 64 and found.config["series"] == "pods 64→16"
     assert found.config["environment"]["cpu"] == "Another"
     axes = {m.name or m.glob_name: (m.step_metric, m.options.defined) for m in found.metrics}
-    assert axes == {
-        "train_seconds": ("", True), "*": ("train_seconds", True), "eval/*": ("train_seconds", True)
-    }  # fmt: skip
-    wanted = {"state": "done", "best_accuracy": 1.0, "final_accuracy": 1.0, "void_steps": 1,
-              "peak_bytes/generate": 7, "train_seconds": 24 + 3 / 7}  # fmt: skip
+    assert axes.pop("train_seconds") == ("", True) and {*axes.values()} == {("train_seconds", True)}
+    assert {"*", "train/*", "rollouts/*", "time/*", "eval/*", "eval/accuracy"} <= set(axes)
+    wanted = {"state": "done", "void_steps": 1, "peak_bytes/generate": 7,
+              "eval/accuracy": {"max": 1.0, "last": 1.0}, "train_seconds": 24 + 3 / 7,
+              "rollouts/reward": {"mean": pytest.approx(0.5), "last": 8 / 9}}  # fmt: skip
     assert {key: found.summary[key] for key in wanted} == wanted
     assert found.exits == [0]
 
@@ -280,10 +320,13 @@ def test_the_live_mirror_writes_what_sync_would(tmp_path):
     assert (again.positions, again.rows, again.config) == (live.positions, live.rows, live.config)
     assert again.run.run_id == live.run.run_id
     ours = [key for key in again.summary if key[0] != "_"]
-    assert {"state", "final_accuracy", "peak_bytes/generate", "peak_bytes/start"} <= set(ours)
+    assert {"state", "eval/accuracy", "peak_bytes/generate", "peak_bytes/start"} <= set(ours)
     assert {key: live.summary.get(key) for key in ours} == {k: again.summary[k] for k in ours}
     drawn = {key for keys in dashboard.PANELS.values() for key in keys}
-    assert drawn <= {key for row in again.rows for key in row}
+    known = {key for row in again.rows for key in row}
+    assert drawn | set(SUMMARIES) <= known
+    grouped = {key.partition("/")[0] for key in known} - {"step", "train_seconds"}
+    assert grouped == set(PREFIXES)
 
 
 def test_the_dashboard_draws_the_studys_series_against_the_training_clock():
@@ -414,6 +457,80 @@ def test_a_sync_that_fails_leaves_the_old_folder_and_one_that_dies_is_done_again
     assert abandoned_paths(store) == [store.folder / "wandb.trash"]
     shutil.rmtree(store.folder / "wandb.trash")
     assert offline(store).rows == before.rows
+
+
+def events(store: RunStore) -> list:
+    """Read the run's only event file: each record is its length, a checksum, itself, another."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    [path] = (store.folder / "tensorboard").iterdir()
+    data, place, found = path.read_bytes(), 0, []
+    while place < len(data):
+        [size] = struct.unpack_from("<Q", data, place)
+        found.append(Event.FromString(data[place + 12 : place + 12 + size]))
+        place += 16 + size
+    return found
+
+
+def points(store: RunStore) -> dict[tuple[str, int], float]:
+    """Return the numbers of an event file by name and step; each is there once."""
+    found = [
+        ((value.tag, event.step), value.simple_value)
+        for event in events(store)
+        for value in event.summary.value
+        if value.HasField("simple_value")
+    ]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def test_tensorboard_has_the_same_rows_once_also_after_a_resume(tmp_path):
+    store = start(tmp_path, "tracking=none", "tracking.tensorboard=true")
+    with tracked(store):
+        train(store, 1, 5)
+    resume(store, 4)
+    with tracked(store):
+        store.write_rollouts(6, [rollout(0, 0.5, 0.1)])
+        train(store, 5, 6, attempt=2)
+    lived = points(store)
+    assert {step for name, step in lived if name == "rollouts/reward"} == {1, 2, 3, 4, 5, 6}
+    assert lived["time/generate_seconds", 5] == pytest.approx(2 + 2 / 7)
+    assert lived["eval/accuracy", 0] == 1 / 8 and lived["eval/accuracy", 6] == 6 / 8
+    assert {name.partition("/")[0] for name, _ in lived} == {*PREFIXES}
+    version, session, *found = events(store)
+    assert (version.file_version, session.session_log.status, session.step) == (
+        "brain.Event:2",
+        1,
+        0,
+    )
+    assert {event.wall_time for event in found if event.step == 6} == {18 + 2 / 7}
+    [text] = [v for event in found for v in event.summary.value if v.HasField("tensor")]
+    assert text.tag == "rollouts/examples/text_summary"
+    assert b"| 6 | 1+1 | about 0.5 | 0.5 | 0.1 | True |" in text.tensor.string_val[0]
+    store.set_status(state="failed")
+    [line] = sync([store.folder], offline=False, tensorboard=True)
+    assert line.endswith(f"10 rows in {store.folder / 'tensorboard'}")
+    assert points(store) == lived and not list(store.folder.glob("wandb*"))
+
+
+def test_a_disk_without_space_for_tensorboard_does_not_stop_a_run(tmp_path, monkeypatch, capsys):
+    store = start(tmp_path, "tracking=none", "tracking.tensorboard=true")
+    (store.folder / "tensorboard").write_text("in the way")
+    monkeypatch.setattr("pathlib.Path.mkdir", lambda *_: Path("/dev/full").write_text("x"))
+    tracker = open_tracker(store.config(), store.folder)
+    monkeypatch.undo()
+    tracker.update(now=True)
+    tracker.finish(0)
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("TensorBoard is off for this run (OSError: ")
+    assert line.endswith("the run continues, and `pods sync --tensorboard` can send its rows later")
+
+
+def test_tensorboard_that_is_not_installed_is_said_before_anything_starts(monkeypatch):
+    monkeypatch.setattr("pods.config.checks.find_spec", lambda _: None)
+    line = "tracking.tensorboard=true: tensorboardX is not installed: pip install 'pods-rl"
+    with pytest.raises(ConfigError, match=re.escape(f"{line}[tensorboard]'")):
+        composed("tracking.tensorboard=true")
 
 
 # --- online: W&B's own client, and a server of ours that answers what it asks ---
@@ -679,7 +796,7 @@ def test_rows_wait_for_a_checkpoint_or_a_minute(tmp_path, monkeypatch):
     train(store, 4, 4)
     tracker.update()
     assert sent == [1, 2, 4, 5, 6]
-    monkeypatch.setattr(wandb_tracker, "LAG_SECONDS", 0.0)
+    monkeypatch.setattr(live, "LAG_SECONDS", 0.0)
     tracker.update()
     assert sent == [1, 2, 4, 5, 6, 8, 9]
 

@@ -24,6 +24,7 @@ from pods.config.schema import Config
 from pods.launch import dry_run, sweep
 from pods.launch.backend import Backend
 from pods.launch.local_backend import local_backend
+from pods.runs.freeze import freeze
 
 TARGET = "hydra_plugins.pods_launchers.launcher.SweepLauncher"
 CLUSTER_KEYS = {"slurm": "cluster", "ray": "ray"}
@@ -93,7 +94,7 @@ class SweepLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Compose and check all configs, execute the jobs, and return one result per job.
+        """Compose and check all configs, execute the jobs, and return each one's last accuracy.
 
         Raises:
             ConfigError: a job's config is not allowed; no job has been started.
@@ -103,11 +104,14 @@ class SweepLauncher(Launcher):
         configs = [self._config(overrides) for overrides in job_overrides]
         if any(config.dry_run for config in configs):
             print("\n".join(dry_run.show(configs)))
+            accuracies = [0.0] * len(configs)
         else:
             sweep.run(configs, _backend(configs, self.settings))
+            # what a sweeper such as Optuna's maximises
+            accuracies = [freeze(config).status().get("accuracy", 0.0) for config in configs]
         return [
-            JobReturn(overrides=overrides, _return_value=0, status=JobStatus.COMPLETED)
-            for overrides in job_overrides
+            JobReturn(overrides=overrides, _return_value=accuracy, status=JobStatus.COMPLETED)
+            for overrides, accuracy in zip(job_overrides, accuracies, strict=True)
         ]
 
     def _remove_overrides(self) -> None:

@@ -144,12 +144,14 @@ def _evaluate(options: argparse.Namespace) -> int:
 def _sync(options: argparse.Namespace) -> int:
     from pods.runs.tracking.sync import sync
 
+    if options.tensorboard and (options.offline or options.dashboard):
+        raise ValueError("--tensorboard: cannot be combined with W&B's --offline and --dashboard")
     if options.offline and options.dashboard:
         raise ValueError(
             "--dashboard: needs the W&B server, so it cannot be combined with --offline"
         )
     runs = _runs(options)
-    for line in sync(runs, options.offline):
+    for line in sync(runs, options.offline, options.tensorboard):
         print(line)
     if options.dashboard:
         from pods.runs.tracking.dashboard import save

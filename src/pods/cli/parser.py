@@ -93,6 +93,9 @@ def make_parser() -> argparse.ArgumentParser:
         ),
     )
     sync = add("sync", parents=of_study, help="create W&B runs from the files of runs")
+    sync.add_argument(
+        "--tensorboard", action="store_true", help="write TensorBoard files instead, without W&B"
+    )
     sync.add_argument("--offline", action="store_true", help="write folders for `wandb sync`")
     sync.add_argument("--dashboard", action="store_true", help="also save a W&B view of the study")
     generate.add_options(

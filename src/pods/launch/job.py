@@ -40,7 +40,7 @@ from pods.runs.freeze import check_unchanged
 from pods.runs.lock import RunLock
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
-from pods.runs.tracking.wandb_tracker import NoTracker, Tracker, open_tracker
+from pods.runs.tracking.tracker import Tracker, open_tracker
 from pods.system.console import lossy_console
 from pods.system.errors import (
     AGAIN,
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 
 def has_work_left(store: RunStore, retry: str) -> bool:
-    """Return whether a run is neither done nor failed; `retry="failed"` runs failed ones again."""
+    """Return whether a run is neither done nor failed; `failed` and `all` retry failed ones."""
     state = store.status()["state"]
-    return state not in ("done", "failed") or (state == "failed" and retry == "failed")
+    return state not in ("done", "failed") or (state == "failed" and retry in ("failed", "all"))
 
 
 def execute(
@@ -99,7 +99,7 @@ class _Execution:
     sets_path: str | None
     machine: str | None = None
     """In an evaluation: name of this machine if the run never ran on one like it."""
-    tracker: Tracker = field(default_factory=NoTracker)
+    tracker: Tracker = field(default_factory=Tracker)
     cpu_start: CpuTimes = field(default_factory=cpu_times)
     """The machine's CPU seconds when this process began."""
 

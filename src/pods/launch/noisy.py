@@ -1,4 +1,4 @@
-"""Run again what a busy machine slowed down (`retry=noisy`), without losing the slow run."""
+"""Run again what a busy machine slowed down (`retry=noisy`) or all (`retry=all`); lose no run."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,13 +16,15 @@ SUPERSEDED = "superseded"
 
 def noisy_runs(config: Config) -> dict[Path, str]:
     """Return why a config asks to run the finished runs of its study again, by folder."""
-    if config.retry != "noisy":
+    if config.retry not in ("noisy", "all"):
         return {}
     from pods.analysis.noise import slow_runs  # pandas takes a third of a second to load
     from pods.analysis.study import load
 
     study = Path(config.runs_dir) / config.study
     folders = {folder.name: folder for folder in run_folders(study)}
+    if config.retry == "all":
+        return {folder: "/".join(folder.parts[-2:]) for folder in folders.values()}
     lines: dict[str, str] = {}
     with suppress(ValueError):  # no run has been evaluated yet
         lines = slow_runs(load(study, [*folders.values()], allow_missing=True, allow_mixed=True))
@@ -30,7 +32,7 @@ def noisy_runs(config: Config) -> dict[Path, str]:
 
 
 def restart_noisy(jobs: Sequence[Job]) -> None:
-    """Set aside the finished runs that were slowed down, so that they are run from the start.
+    """Set aside the finished runs that are asked for, so that they are run from the start.
 
     Raises:
         OSError: the disk refuses to be written.

@@ -13,6 +13,7 @@ from pods.runs.store import DAMAGED_SUFFIX, RunStore
 STEP = f"step-{'[0-9]' * 6}"
 ABANDONED = (
     "*.tmp[0-9]*",
+    "tensorboard.trash",
     "wandb.tmp",
     "wandb.trash",
     "rollouts/*.tmp[0-9]*",

@@ -66,6 +66,7 @@ NEVER_LINKS = (
     "nonfinite",
     "reevaluations",
     "rollouts",
+    "tensorboard",
     "wandb",
     "metrics.jsonl",
     ".lock",

@@ -24,7 +24,7 @@ from pods.runs.freeze import Changed
 from pods.runs.identity import difference
 from pods.runs.lock import RunLock
 from pods.runs.store import RunStore
-from pods.runs.tracking.wandb_tracker import Tracker
+from pods.runs.tracking.tracker import Tracker
 from pods.system.signals import Stop
 from pods.tasks.load import data_record, load_further
 from pods.tasks.load import load as load_task
@@ -83,7 +83,7 @@ def build_trainer(
         config: frozen config of the run.
         store: folder of the run.
         lock: lock on the run, held by this process.
-        tracker: W&B tracker of the run.
+        tracker: copies the run to W&B and TensorBoard.
         stop: set when the process is asked to stop.
         now: source of the training clock's seconds.
         meter: measures seconds and memory of the process by phase.

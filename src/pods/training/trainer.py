@@ -39,7 +39,7 @@ from pods.runs.history import (
 )
 from pods.runs.lock import RunLock
 from pods.runs.store import OPTIMIZER, RESUMABLE, RunStore, gzip_lines
-from pods.runs.tracking.wandb_tracker import Tracker
+from pods.runs.tracking.tracker import Tracker
 from pods.system.errors import as_short_text, is_machine_error
 from pods.system.signals import Preempted, Stop
 from pods.training.clock import Meter

@@ -15,8 +15,11 @@ RUNS_SHOWN = 200  # W&B's own limit of 10 would leave runs out of the means
 PHASES = ("generate", "reward", "select", "update", "sync")
 PANELS = {
     "Evaluation": ("eval/accuracy", "eval/format", "eval/length", "eval/timeouts"),
-    "Training": ("reward", "zero_variance_groups", "length", "grad_norm", "logprob_gap"),
-    "Seconds per step": tuple(f"seconds/{phase}" for phase in PHASES),
+    "Rollouts": tuple(
+        f"rollouts/{name}" for name in ("reward", "correct", "length", "zero_variance_groups")
+    ),
+    "Training": ("train/grad_norm", "train/entropy", "train/logprob_gap"),
+    "Seconds per step": tuple(f"time/{phase}_seconds" for phase in PHASES),
 }
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from pods.config.schema import Config
 from pods.runs.store import RunStore
+from pods.runs.tracking.examples import COLUMNS
+from pods.runs.tracking.names import EXAMPLES, PREFIXES, SUMMARIES
 from pods.runs.tracking.rows import Row, settings
 from pods.system.errors import as_short_text
 
@@ -53,14 +55,30 @@ class WandbRun:
             with suppress(OSError):  # W&B lets everybody write into some
                 log.chmod(log.stat().st_mode & ~0o022)
         self.run.define_metric("train_seconds")
-        for names in ("*", "eval/*"):
+        for names in ("*", *(f"{prefix}/*" for prefix in PREFIXES)):
             self.run.define_metric(names, step_metric="train_seconds")
+        for name, kinds in SUMMARIES.items():
+            self.run.define_metric(name, step_metric="train_seconds", summary=",".join(kinds))
 
     def send(self, rows: Iterable[Row]) -> None:
         """Send rows, in order of their positions."""
         for row in rows:
-            self.run.log(dict(row.values), step=row.position, commit=True)
+            values = dict(row.values)
+            if row.examples:
+                values[EXAMPLES] = self._table(row)
+            self.run.log(values, step=row.position, commit=True)
             self.first = row.position + 1
+
+    def _table(self, row: Row) -> Any:
+        """Return a row's rollouts as a table whose file lies in the run's W&B folder.
+
+        If W&B bound the table itself, it would also make an artifact of it, with files in the home.
+        """
+        import wandb
+
+        table: Any = wandb.Table(columns=list(COLUMNS), data=[list(each) for each in row.examples])
+        table.bind_to_run(self.run, EXAMPLES, row.position)
+        return table
 
     def count_rows(self) -> int | None:
         """Ask the server how many rows it has of an online run; None if it does not answer."""

@@ -1,4 +1,4 @@
-"""Build a run's W&B rows, settings and summary, all from the run's own files."""
+"""Build a run's rows for W&B and TensorBoard, settings and summary, all from its own files."""
 
 import json
 import math
@@ -13,6 +13,8 @@ from pods.runs.evaluations import answered_questions, due_points, expected_point
 from pods.runs.files import read_lines, read_or_empty
 from pods.runs.history import clocks, evaluated_steps, further_sets
 from pods.runs.store import RunStore
+from pods.runs.tracking.examples import Example, examples
+from pods.runs.tracking.names import SUMMARIES, SUMMARISE, metric_name, run_name, series_name
 
 Record = Mapping[str, Any]
 
@@ -24,6 +26,8 @@ class Row:
     position: int
     """W&B's step, which may only grow: 2k for the log's step k, 2k + 1 for its evaluation."""
     values: Mapping[str, float]
+    examples: Sequence[Example] = ()
+    """Rollouts to read, with an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ def read_history(config: Config, store: RunStore, first: int = 0, settled: bool 
             seconds[step],
             records,
             {name: of_set[step] for name, of_set in further.items() if step in of_set},
+            examples(store, step),
         )
         for step, records in evaluations.items()
         if step in seconds
@@ -94,8 +99,10 @@ def read_history(config: Config, store: RunStore, first: int = 0, settled: bool 
 
 
 def training_row(line: Record) -> Row:
-    """Return the numbers of a line of metrics.jsonl."""
-    numbers = {key: value for key, value in line.items() if isinstance(value, int | float)}
+    """Return the numbers of a line of metrics.jsonl, under the names that W&B shows."""
+    numbers = {
+        metric_name(key): value for key, value in line.items() if isinstance(value, int | float)
+    }
     return Row(2 * line["step"], numbers)
 
 
@@ -104,6 +111,7 @@ def evaluation_row(
     train_seconds: float,
     records: Sequence[Record],
     further: Mapping[str, Sequence[Record]],
+    rollouts: Sequence[Example] = (),
 ) -> Row:
     """Return the means over the records of one evaluation, and the accuracies on further test sets.
 
@@ -112,6 +120,7 @@ def evaluation_row(
         train_seconds: the training clock after that step.
         records: one per repeat and question.
         further: the same for further test sets, by name.
+        rollouts: some to read beside it.
     """
     means = {
         "eval/accuracy": fmean(record["correct"] for record in records),
@@ -123,7 +132,7 @@ def evaluation_row(
         means["eval/lenient"] = fmean(record["lenient"] for record in records)
     for name, of_set in further.items():
         means[f"eval/{name}/accuracy"] = fmean(record["correct"] for record in of_set)
-    return Row(2 * step + 1, {"step": step, "train_seconds": train_seconds, **means})
+    return Row(2 * step + 1, {"step": step, "train_seconds": train_seconds, **means}, rollouts)
 
 
 def _read_log(store: RunStore, first: int) -> tuple[list[dict[str, Any]], int, str | None]:
@@ -164,21 +173,21 @@ def _read_evaluations(
 
 def settings(config: Config, store: RunStore) -> dict[str, Any]:
     """Return the arguments that describe a run to `wandb.init`, the same whoever calls it."""
-    label = config.arm_name()
     machine = [None, *environments(store)][-1]
     return {
         "project": config.tracking.project,
         "entity": config.tracking.entity,
         "id": f"{config.study}-{store.folder.name}",
-        "name": "/".join(store.folder.parts[-2:]),
+        "name": run_name(config),
         "group": config.study,
         "job_type": "train",
         "tags": [
-            tag[:64] for tag in (label, config.task.label(), config.model.name)
-        ],  # W&B's limit
+            tag[:64]  # W&B's limit
+            for tag in (config.arm_name(), config.task.label(), config.model.name)
+        ],
         "config": {
             **asdict(config),
-            "series": f"{label} {config.nm.n}→{config.nm.m}",
+            "series": series_name(config),
             "environment": machine,
         },
     }
@@ -186,10 +195,10 @@ def settings(config: Config, store: RunStore) -> dict[str, Any]:
 
 def summary(store: RunStore, rows: Sequence[Row], state: str) -> dict[str, Any]:
     """Return what W&B shows beside the last row's values: how the run ended, and what it took."""
-    accuracies = [row.values["eval/accuracy"] for row in rows if "eval/accuracy" in row.values]
-    best = (
-        {"best_accuracy": max(accuracies), "final_accuracy": accuracies[-1]} if accuracies else {}
-    )
+    summaries = {}
+    for name, kinds in SUMMARIES.items():
+        if values := [row.values[name] for row in rows if name in row.values]:
+            summaries[name] = {kind: SUMMARISE[kind](values) for kind in kinds}
     peaks = {f"peak_bytes/{phase}": peak for phase, peak in peak_bytes(store).items()}
     skipped = store.status().get("void_steps", 0)
-    return {"state": state, "void_steps": skipped, **best, **peaks}
+    return {"state": state, "void_steps": skipped, **summaries, **peaks}

@@ -1,4 +1,4 @@
-"""Bring finished and interrupted runs to W&B from their files: `pods sync`.
+"""Bring finished and interrupted runs to W&B or TensorBoard from their files: `pods sync`.
 
 Offline, one new W&B folder with each row once replaces those that the run's attempts have left.
 
@@ -20,6 +20,7 @@ from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.runs.tracking.exporter import ENDED, WandbRun, check_key
 from pods.runs.tracking.rows import History, read_history, summary
+from pods.runs.tracking.tensorboard import FOLDER, TensorBoardRun, check_installed
 from pods.system.errors import as_short_text
 
 # this machine is not the one that the run ran on
@@ -30,23 +31,26 @@ class NotSynced(ValueError):
     """Some runs are not in W&B, or not completely."""
 
 
-def sync(folders: Sequence[Path], offline: bool) -> Iterator[str]:
+def sync(folders: Sequence[Path], offline: bool, tensorboard: bool = False) -> Iterator[str]:
     """Bring runs to W&B, or into offline folders for `wandb sync`; yield one line per run.
 
     Args:
         folders: of the runs; those that are running are skipped.
         offline: needs neither an account nor a network.
+        tensorboard: write TensorBoard files instead, which needs no W&B.
 
     Raises:
-        ValueError: there is no key.
+        ValueError: there is no key, or tensorboardX is not installed.
         NotSynced: W&B failed, or some run could not be read or is not complete there.
     """
-    if not offline:
+    if tensorboard:
+        check_installed()
+    elif not offline:
         check_key()
     incomplete = 0
     for folder in folders:
         try:
-            message, complete = _sync_run(RunStore(folder), offline)
+            message, complete = _sync_run(RunStore(folder), offline, tensorboard)
         except NotSynced:  # the next run would wait as long for the same error
             raise
         except READ_ERRORS as error:
@@ -59,18 +63,23 @@ def sync(folders: Sequence[Path], offline: bool) -> Iterator[str]:
         )
 
 
-def _sync_run(store: RunStore, offline: bool) -> tuple[str, bool]:
+def _sync_run(store: RunStore, offline: bool, tensorboard: bool) -> tuple[str, bool]:
     """Sync one run; return a message, and whether W&B now has everything that the run has."""
     store.refuse_links()
     state = state_of(store)
     if state == "running" or store.is_held():
         return "skipped: it is running", True
     config = store.config()
-    settled = not offline and state not in ENDED  # online, what is sent cannot be taken back
+    settled = (
+        not (offline or tensorboard) and state not in ENDED
+    )  # online, what is sent cannot be taken back
     history = read_history(config, store, settled=settled)
     if not history.gaps and not any(row.position % 2 == 0 for row in history.rows):
         return "skipped: it has no steps yet", True
     try:
+        if tensorboard:
+            with store.lock():
+                return _write_events(store, state, history)
         if not offline:
             return _upload(config, store, state, history)
         with store.lock():
@@ -78,8 +87,9 @@ def _sync_run(store: RunStore, offline: bool) -> tuple[str, bool]:
     except BlockingIOError:
         return "skipped: it is running", True
     except Exception as error:  # W&B raises many kinds
+        place = "TensorBoard" if tensorboard else "W&B"
         raise NotSynced(
-            f"{store.folder}: W&B failed ({as_short_text(error)}); nothing is lost: the "
+            f"{store.folder}: {place} failed ({as_short_text(error)}); nothing is lost: the "
             "same command sends what is missing"
         ) from error
 
@@ -138,7 +148,20 @@ def _rebuild(config: Config, store: RunStore, state: str, history: History) -> t
         (folder / "wandb").rename(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    message = f"{len(history.rows)} rows in {target / names[0]}"
+    return _complete(history, target / names[0])
+
+
+def _write_events(store: RunStore, state: str, history: History) -> tuple[str, bool]:
+    """Write new TensorBoard files in place of the old ones; the lock must be held."""
+    opened = TensorBoardRun(store)
+    opened.send(history.rows)
+    opened.close(summary(store, history.rows, state), 0)
+    return _complete(history, store.folder / FOLDER)
+
+
+def _complete(history: History, written: Path) -> tuple[str, bool]:
+    """Return a message on rows that were written, and whether none is missing."""
+    message = f"{len(history.rows)} rows in {written}"
     if history.gaps:
         missing = "; ".join(history.gaps.values())
         return f"{message}, without what is damaged or missing: {missing}", False
