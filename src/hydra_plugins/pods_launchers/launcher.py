@@ -18,6 +18,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+import pods.config.compose  # noqa: F401  # registers the resolvers of conf/
 from pods.config.checks import validate
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
