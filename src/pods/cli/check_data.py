@@ -1,13 +1,14 @@
 """`pods check-data`: list every problem of a data set at once, and show what the model is asked."""
 
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from pods.config.checks import missing_inputs
 from pods.config.parse import parse
 from pods.config.schema import TaskConfig
-from pods.tasks.datasets.splits import Split
-from pods.tasks.load import read_rows, wording
-from pods.tasks.prompts import make_problems
+
+if TYPE_CHECKING:
+    from pods.tasks.datasets.splits import Split
 
 EXAMPLES = 3
 
@@ -32,7 +33,8 @@ def check_data(options: Namespace) -> int:
     Raises:
         ValueError: the overrides are not allowed, or the data cannot be read.
     """
-    from pods.config.compose import compose  # Hydra takes long to import
+    from pods.config.compose import compose  # these take long to import
+    from pods.tasks.load import read_rows
 
     overrides = [word for word in options.words if "=" in word]
     paths = [word for word in options.words if "=" not in word]
@@ -62,8 +64,11 @@ def _quoted(path: str) -> str:
     return "'" + path.replace("'", "\\'") + "'"
 
 
-def _show(task: TaskConfig, train: Split, test: Split) -> None:
+def _show(task: TaskConfig, train: "Split", test: "Split") -> None:
     """Print what the model is asked, and what answer is right."""
+    from pods.tasks.load import wording
+    from pods.tasks.prompts import make_problems
+
     problems, _ = make_problems(task, wording(task), train, test)
     for message in problems[0].messages[:-1]:
         print(f"\n[{message['role']}]\n{message['content']}")

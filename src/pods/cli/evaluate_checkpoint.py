@@ -67,7 +67,7 @@ def evaluate_checkpoint(options: Namespace) -> int:
     name, task = _task(config, options.on)
     records = list(_answer(config, task, name, checkpoint, step))
     path = _path(store, step, config, name)
-    about = _summary(config, records, checkpoint, name or config.task.evaluated_on())
+    about = _summary(config, records, checkpoint, name or config.task.test_label())
     if not options.save_completions:
         for record in records:
             del record["asked"], record["gold"], record["completion"]

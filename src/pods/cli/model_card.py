@@ -100,7 +100,7 @@ def _numbers(store: RunStore, config: Config, checkpoint: Path) -> Iterator[tupl
 def _accuracies(store: RunStore, config: Config, step: int) -> Iterator[tuple[str, str]]:
     """Yield label and text of the accuracy on each test set."""
     for name in ["", *further_sets(store)]:
-        label = f"accuracy on {name or config.task.evaluated_on()}"
+        label = f"accuracy on {name or config.task.test_label()}"
         content = read_or_empty(store.evaluation_path(step, name))
         questions = answered_questions(config, step, content, name)
         if questions is None:

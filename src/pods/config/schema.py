@@ -132,6 +132,10 @@ class TaskConfig:
             return re.sub(r"[^A-Za-z0-9._-]", "-", Path(self.path).stem)[:60] or self.name
         return self.make.rpartition(":")[2] if self.name == "own" and self.make else self.name
 
+    def test_label(self) -> str:
+        """Return the name of the test set for a reader, also of data of one's own."""
+        return self.label() if self.name in ("jsonl", "own") else self.evaluated_on()
+
     def evaluated_on(self) -> str:
         """Return the name of the test set: chainsum, gsm8k, math500, amc23, ..."""
         own = "math500" if self.name == "math" else self.name

@@ -14,6 +14,8 @@ from rich.text import Text
 from pods.runs.status import duration, format_statuses, statuses
 from pods.system.console import PrintableStream, printable
 
+MEASURED = 0.02  # share of a sweep after which its speed is known well enough
+
 
 def terminal() -> TextIO:
     """Return standard output without the filter that shows control characters as text."""
@@ -53,10 +55,10 @@ class LiveTable:
     def show(self, running: Sequence[Path], waiting: int) -> None:
         """Draw the table anew."""
         if self.on_terminal:
-            elapsed = duration(time.monotonic() - self.started)
+            elapsed, rows = time.monotonic() - self.started, statuses(running)
             counts = f"{self.ended} of {self.jobs} ended, {len(running)} running, {waiting} waiting"
-            table = format_statuses(statuses(running))
-            self.draw(f"{table}\n{counts}, {elapsed}")
+            left = time_left(elapsed, self.ended + sum(row["progress"] for row in rows), self.jobs)
+            self.draw(f"{format_statuses(rows)}\n{counts}, {duration(elapsed)}{left}")
 
     def draw(self, text: str) -> None:
         """Replace the text drawn before; if this is no terminal, print it."""
@@ -73,3 +75,20 @@ class LiveTable:
             self.live.console.print(text, markup=False)
         else:
             print(text, flush=True)
+
+
+def time_left(elapsed: float, done: float, jobs: int) -> str:
+    """Say how long a sweep still takes if it goes as fast as so far; "" at its beginning.
+
+    Args:
+        elapsed: seconds since it began.
+        done: number of jobs that have ended, with the shares of those that are running.
+        jobs: number of jobs in all.
+
+    >>> time_left(60, 2.0, 8), time_left(60, 7.5, 8), time_left(1, 0.01, 8)
+    ('; about 3 min left', '; under a minute left', '')
+    """
+    if done < MEASURED * jobs:
+        return ""
+    minutes = round(elapsed * (jobs - done) / done / 60)
+    return f"; about {minutes} min left" if minutes else "; under a minute left"

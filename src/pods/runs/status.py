@@ -1,15 +1,20 @@
 """Report the states of a study's runs, from their status files."""
 
+import json
+import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pods.config.schema import Config
 from pods.runs.attempts import peak_bytes, queued, recorded_changes
 from pods.runs.store import RunStore
 from pods.system.errors import as_text
 
+RECENT = 10  # steps that the shown reward is the mean of
+TAIL_BYTES = 64 * 1024
 SILENT_SECONDS = 1200.0  # without a heartbeat, after which a run on another machine is lost
 
 
@@ -47,9 +52,11 @@ def _row(store: RunStore, memory: bool) -> dict[str, Any]:
             "m": config.nm.m,
             "seed": config.seed,
             "budget": f"{limit:g} s" if limit else f"{config.budget.max_steps} steps",
+            "progress": _progress(config, status),
         }
     except (OSError, ValueError) as problem:  # one such run must not hide the others
         labels = {"arm": store.folder.parent.name, "n": "?", "m": "?", "seed": "?", "budget": "?"}
+        labels["progress"] = 0.0
         error = f"cannot be read: {problem} ({store.folder})"
     try:
         state = state_of(store, status=status)
@@ -61,6 +68,7 @@ def _row(store: RunStore, memory: bool) -> dict[str, Any]:
         "step": status.get("step", 0),
         "train_seconds": round(status.get("train_seconds", 0.0), 1),
         "accuracy": status.get("accuracy"),
+        "reward": recent_reward(store) if state == "running" else None,
         "error": error or status.get("error"),
         "queued": queued(store) if state not in ("running", "done") else None,
         "void_steps": status.get("void_steps", 0),
@@ -70,10 +78,33 @@ def _row(store: RunStore, memory: bool) -> dict[str, Any]:
     }
 
 
+def _progress(config: Config, status: Mapping[str, Any]) -> float:
+    """Return the share of a run's budget that is used up: of time, or of steps."""
+    seconds, steps = config.budget.train_seconds, config.budget.max_steps
+    shares = [status.get("train_seconds", 0.0) / seconds] if seconds else []
+    shares += [status.get("step", 0) / steps] if steps else []
+    return float(min(1.0, max(shares)))
+
+
+def recent_reward(store: RunStore) -> float | None:
+    """Return the mean training reward of the last steps; None before the first one."""
+    try:
+        with store.metrics_path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = log.read().split(b"\n")[-RECENT - 1 : -1]
+        rewards = [json.loads(line)["reward"] for line in lines[len(lines) > 1 :]]
+    except (OSError, ValueError, KeyError, TypeError):  # another process is writing it
+        return None
+    known = [reward for reward in rewards if reward is not None]
+    return sum(known) / len(known) if known else None
+
+
 def format_statuses(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the rows as a table for a terminal."""
+    """Return the rows as a table for a terminal; running ones also have the last steps' reward."""
+    live = any(row["reward"] is not None for row in rows)
+    header = ("arm", "n→m", "seed", "state", "step", "train / budget", "accuracy")
     return table(
-        ("arm", "n→m", "seed", "state", "step", "train / budget", "accuracy", ""),
+        (*header, *(["reward"] * live), ""),
         [
             (
                 row["arm"],
@@ -82,12 +113,17 @@ def format_statuses(rows: Sequence[dict[str, Any]]) -> str:
                 row["state"],
                 str(row["step"]),
                 f"{row['train_seconds']:.1f} / {row['budget']}",
-                "-" if row["accuracy"] is None else f"{row['accuracy']:.3f}",
+                _decimal(row["accuracy"]),
+                *([_decimal(row["reward"])] * live),
                 _notes(row),
             )
             for row in rows
         ],
     )
+
+
+def _decimal(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _notes(row: dict[str, Any]) -> str:

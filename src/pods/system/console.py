@@ -8,6 +8,8 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import Any, TextIO
 
 CONTROL = re.compile(
@@ -25,8 +27,25 @@ def printable(text: str) -> str:
     return CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
+def wrapped(text: str, width: int) -> str:
+    """Wrap sentences between words; rows of a table, which have gaps, are left alone.
+
+    >>> wrapped("a sentence of words", 12), wrapped("a  row  of  a  table", 12)
+    ('a sentence\\n  of words', 'a  row  of  a  table')
+    """
+    lines = (
+        line
+        if len(line) <= width or "  " in line.strip()
+        else fill(
+            line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        for line in text.split("\n")
+    )
+    return "\n".join(lines)
+
+
 class PrintableStream:
-    """A text stream that escapes control characters."""
+    """A text stream that escapes control characters, and wraps sentences on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         """Write to `stream`."""
@@ -34,7 +53,10 @@ class PrintableStream:
 
     def write(self, text: str) -> int:
         """Write the text with control characters escaped."""
-        return self.stream.write(printable(text))
+        text = printable(text)
+        return self.stream.write(
+            wrapped(text, get_terminal_size().columns) if self.stream.isatty() else text
+        )
 
     def __getattr__(self, name: str) -> Any:
         """Delegate everything else to the stream."""

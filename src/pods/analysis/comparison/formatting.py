@@ -1,5 +1,7 @@
 """Present a comparison on a screen, as tables for files, and as JSON."""
 
+import sys
+from shutil import get_terminal_size
 from typing import Any
 
 import pandas as pd
@@ -21,6 +23,8 @@ DETAILS = [
 ]
 SHORT = {"baseline_reached": "reached", "steps_ratio": "in steps"}
 SHOWN_TARGETS = 3
+LEFT_OUT = ("design", "baseline_n", "bound", "n", "in steps", "iqm", "reached", "p")
+"""Columns that a narrow terminal does without, in this order."""
 
 
 def csv_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
@@ -118,10 +122,18 @@ def format_tables(comparison: Comparison, verbose: bool = False) -> str:
             "differences in points over the questions of the last evaluation: the interval is over "
             "questions, not over seeds"
         ] = _named(comparison.questions, PERCENT[:3]).drop(columns=["unshared", "stderr"])
-    return "\n\n".join(
-        f"{title}\n{table.to_string(na_rep='', float_format=_number)}"
-        for title, table in tables.items()
-    )
+    return "\n\n".join(f"{title}\n{_text(table)}" for title, table in tables.items())
+
+
+def _text(table: pd.DataFrame) -> str:
+    """Return a table as text; on a narrow terminal without columns that the CSV files have."""
+    text: str = table.to_string(na_rep="", float_format=_number)
+    for name in LEFT_OUT if sys.stdout.isatty() else ():
+        if get_terminal_size().columns >= text.index("\n"):
+            break
+        table = table.drop(columns=name, errors="ignore")
+        text = table.to_string(na_rep="", float_format=_number)
+    return text
 
 
 def _number(value: float) -> str:
