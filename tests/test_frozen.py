@@ -64,6 +64,7 @@ OPERATIONAL = {
     "tracking.wandb": None, "tracking.project": "other", "tracking.entity": "other",
     "tracking.tensorboard": True,
     "evaluation.sets": None, "evaluation.sets_path": None,
+    "evaluation.save_completions": True,
     "launch.on": None, "launch.jobs": 1, "launch.fork_server": False,
 }  # fmt: skip
 """Another value for each operational key; None: it cannot differ in such a run, since it decides

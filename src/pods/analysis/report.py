@@ -16,7 +16,7 @@ from pods.analysis.comparison.formatting import format_tables
 from pods.analysis.comparison.verdicts import caveats, headline, verdicts
 from pods.analysis.noise import slow_runs
 from pods.analysis.outcomes import OUTCOMES
-from pods.analysis.rollouts import examples, read_rollouts, rollout_steps
+from pods.analysis.rollouts import examples, last_completions, read_rollouts, rollout_steps
 from pods.analysis.series_names import differing
 from pods.analysis.study import Study
 from pods.analysis.tables import Tables, readable
@@ -25,6 +25,7 @@ from pods.runs.files import replace
 from pods.runs.store import RunStore
 
 TEMPLATE = "report.html.j2"
+WRONG = 5  # answers of the last evaluation that are shown
 LONGEST = 1200  # characters of a completion that are shown
 RUN_COLUMNS = ("series", "seed", "run", "complete", "steps", "train_seconds", "wall_seconds")
 
@@ -63,6 +64,7 @@ def write_report(
         runs=_runs(study, tables),
         environment=_environment(study),
         samples=list(_samples(study)),
+        answers=list(_answers(study)),
         footer=f"Made by: {figures.provenance(study)['command']}",
     )
     replace(path, page)
@@ -156,6 +158,33 @@ def _samples(study: Study) -> Iterator[dict[str, Any]]:
             "rows": [
                 {"title": _rollout_title(row), "completion": str(row.completion)[:LONGEST]}
                 for row in rows.itertuples()
+            ],
+        }
+
+
+def _answers(study: Study) -> Iterator[dict[str, Any]]:
+    """Yield some wrong answers, and a right one, of the last evaluation of one run per series."""
+    shown = set()
+    for series, store in _stores(study):
+        try:
+            rows = None if series in shown else last_completions(store.folder)
+        except ValueError as error:  # damaged completions must not prevent the page
+            yield {"title": f"{series}: {error}", "question": "", "rows": []}
+            continue
+        if rows is None:
+            continue
+        shown.add(series)
+        some = pd.concat([rows[~rows.correct].head(WRONG), rows[rows.correct].head(1)])
+        wrong = int((~rows.correct).sum())
+        yield {
+            "title": f"{series}, {store.folder.name}: {wrong} of {len(rows)} wrong",
+            "question": "",
+            "rows": [
+                {
+                    "title": f"{row.verdict}; right: {row.gold}",
+                    "completion": f"{row.asked}\n\n{row.completion}"[:LONGEST],
+                }
+                for row in some.itertuples()
             ],
         }
 

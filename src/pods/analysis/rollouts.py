@@ -31,6 +31,24 @@ def read_rollouts(run: Path, step: int) -> pd.DataFrame:
     if not path.is_file():
         steps = ", ".join(map(str, rollout_steps(run))) or "none"
         raise ValueError(f"step={step}: {run} has no rollouts of it; steps with rollouts: {steps}")
+    return _rows(path)
+
+
+def last_completions(run: Path) -> pd.DataFrame | None:
+    """Read the completions of a run's last evaluation, if they were kept.
+
+    Returns:
+        question (its id), asked, gold, completion, correct, verdict, length; None if the run has
+        none.
+
+    Raises:
+        ValueError: they are damaged.
+    """
+    files = sorted(run.glob("evaluations/step-??????.jsonl.gz"))
+    return _rows(files[-1]) if files else None
+
+
+def _rows(path: Path) -> pd.DataFrame:
     try:
         lines = gzip.decompress(path.read_bytes()).decode("utf-8", "replace").splitlines()
         return pd.DataFrame([json.loads(line) for line in lines])

@@ -278,6 +278,12 @@ class EvaluationConfig:
         operational=True,
     )
 
+    save_completions: bool = key(
+        "keep the completions of the first pass of each evaluation, to read them in the report",
+        default=False,
+        operational=True,
+    )
+
     def set_file(self, name: str) -> Path | None:
         """Return the file of a further test set; None: on the hub."""
         return None if self.sets_path is None else Path(self.sets_path) / f"{name}.jsonl"

@@ -43,6 +43,7 @@ from pods.runs.tracking.tracker import Tracker
 from pods.system.errors import as_short_text, is_machine_error
 from pods.system.signals import Preempted, Stop
 from pods.training.clock import Meter
+from pods.training.completions import Completions
 from pods.training.evaluate import AskedSet, already_done, evaluate
 from pods.training.loop import TrainingLoop
 from pods.training.metrics import metrics, replay_rows, rollout_rows
@@ -324,10 +325,16 @@ class Trainer:
         done = already_done(config, task, step, records, name)
         content = path.read_bytes() if records else b""
         if done != total or answered_questions(config, step, content, name) is None:
+            kept = None
+            if config.evaluation.save_completions:
+                kept = Completions(self.store.evaluation_path(step, name), task.test, done)
+            keep = None if kept is None else kept.texts.append
             with self.meter.phase("evaluation"):
                 truncate_to(path, done)
-                for chunk in evaluate(config, task, questions, engine, step, done, name):
+                for chunk in evaluate(config, task, questions, engine, step, done, name, keep):
                     self.lock.check_held()
+                    if kept is not None:
+                        kept.write(chunk)
                     append(path, map(asdict, chunk))
                     self.progress.evaluating(step)
                 fsync(path)
