@@ -177,8 +177,8 @@ def load(
     reference_model = copy.deepcopy(model) if full and config.update.kl_beta > 0 else None
     copied = copy_to_decode(model, config, process_group)
     for each in filter(None, (reference_model, model)):
-        if config.sharded() and process_group.size > 1:
-            shard(each, process_group)  # goes to the device layer by layer
+        if config.uses_fsdp(process_group.size):
+            shard(each, process_group, config)  # goes to the device layer by layer
         else:
             each.to(config.hardware.device)
     trained = model if full else with_adapters(model, config)
