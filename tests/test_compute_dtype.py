@@ -22,6 +22,7 @@ from pods.policy.optimizer import make_optimizer, restore_optimizer, save_optimi
 from pods.policy.policy import Policy, load
 from pods.policy.process_group import mesh_of_one
 from pods.policy.scoring import Context
+from pods.runs.attempts import environment
 from pods.types import Rollout
 
 FULL = ("model.tuning=full", "update.micro_batch_tokens=64")
@@ -96,6 +97,15 @@ def test_gradients_are_float32s_within_some_percent(monkeypatch):
     cosine = torch.nn.functional.cosine_similarity(found, expected, dim=0)
     assert cosine > math.sqrt(1 - GRADIENT**2)
     assert relative(gradient(ONCE, monkeypatch), found) < 1e-5
+
+
+def test_what_a_card_may_do_is_set_and_recorded():
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    start(FULL)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert set(environment()["cuda_math"].values()) == {False}
 
 
 def test_frozen_weights_compute_in_their_own_dtype():
