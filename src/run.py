@@ -15,11 +15,12 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"error: {sys.executable} lacks this project: activate its environment, or install it")
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pods.config.checks import validate
 from pods.config.compose import one_line
+from pods.config.per_arm import applied, check_arms, gathered
 from pods.config.schema import CONF, Config
 from pods.launch import dry_run, job
 from pods.launch.backend import Job
@@ -39,7 +40,8 @@ DEBUG = "--debug" in sys.argv
 def train(composed: DictConfig) -> None:
     """Execute one run in this process."""
     try:
-        _train(validate(OmegaConf.to_container(composed, resolve=True)))  # type: ignore[arg-type]
+        check_arms(composed, [composed.arm])
+        _train(validate(applied(composed)))
     except BrokenPipeError:
         raise
     except Exception as error:  # not in `main`: Hydra adds lines to what its task function raises
@@ -90,7 +92,7 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     words = [word for word in sys.argv[1:] if word != "--debug"]
     sweep = [word for word in words if word in ("-m", "--multirun")]  # in any place, as users type
-    sys.argv[1:] = sweep + [word for word in words if word not in sweep]
+    sys.argv[1:] = sweep + gathered([word for word in words if word not in sweep])
     prepare_console()
     try:
         train()

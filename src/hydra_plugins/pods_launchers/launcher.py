@@ -18,8 +18,10 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+import pods.config.compose  # noqa: F401  # registers the resolvers of conf/
 from pods.config.checks import validate
 from pods.config.parse import ConfigError
+from pods.config.per_arm import applied, check_arms
 from pods.config.schema import Config
 from pods.launch import dry_run, sweep
 from pods.launch.backend import Backend
@@ -102,6 +104,7 @@ class SweepLauncher(Launcher):
         """
         self._remove_overrides()
         configs = [self._config(overrides) for overrides in job_overrides]
+        check_arms(self.config, {config.arm for config in configs})
         if any(config.dry_run for config in configs):
             print("\n".join(dry_run.show(configs)))
             accuracies = [0.0] * len(configs)
@@ -127,9 +130,7 @@ class SweepLauncher(Launcher):
 
     def _config(self, overrides: Sequence[str]) -> Config:
         composed = self.context.config_loader.load_sweep_config(self.config, list(overrides))
-        keys = [str(key) for key in composed if key != "hydra"]
-        plain = OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True)
-        return validate(plain)  # type: ignore[arg-type]
+        return validate(applied(composed))
 
 
 def _backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:

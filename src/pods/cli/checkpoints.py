@@ -107,6 +107,16 @@ def find_checkpoint(store: RunStore, step: str) -> Path:
     return folders[int(step)]
 
 
+def usable_device(config: Config) -> Literal["cpu", "cuda"]:
+    """Return the run's device, or the CPU where this machine has no GPU; torch is loaded."""
+    from torch.cuda import is_available
+
+    if config.hardware.device == "cuda" and not is_available():
+        print("no GPU here: generating on the CPU", file=sys.stderr)
+        return "cpu"
+    return config.hardware.device
+
+
 def load_policy(config: Config, checkpoint: Path, device: Literal["cpu", "cuda"]) -> "Policy":
     """Load a run's policy as it was at a checkpoint, whole, in this process, to generate from it.
 

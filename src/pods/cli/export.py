@@ -12,6 +12,7 @@ from pods.cli.checkpoints import add_options as add_checkpoint_options
 from pods.cli.checkpoints import find_checkpoint, find_run, load_policy
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
+from pods.runs.paths import adapter_source
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -67,6 +68,9 @@ def _appearing(out: Path) -> Iterator[Path]:
 
 def _copy_policy(config: Config, checkpoint: Path, folder: Path) -> None:
     """Copy the policy as it was saved, under portable names, and the tokenizer."""
+    if config.model.tuning == "lora" and adapter_source(config.model) is not None:
+        merge = "the run began from another adapter, so that this one has no base of its own"
+        raise ConfigError("--merge", "false", f"must be given: {merge}")
     for path in (checkpoint / "policy").iterdir():
         shutil.copyfile(path, folder / path.name)
     if config.model.tuning == "full":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pods.cli.checkpoints import add_options as add_checkpoint_options
-from pods.cli.checkpoints import find_checkpoint, find_run, load_policy
+from pods.cli.checkpoints import find_checkpoint, find_run, load_policy, usable_device
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.system.errors import print_error
@@ -114,17 +114,11 @@ def _check_gold(config: Config, verdict: Verdict, gold: str) -> None:
 def _load(config: Config, checkpoint: Path, options: Namespace, verdict: Verdict) -> Session:
     """Load prompt, policy and engine; a run from another machine may find no GPU on this one."""
     set_threads(config.hardware.threads)
-    from torch.cuda import is_available
-
     from pods.engines.transformers_engine import TransformersEngine
     from pods.tasks.load import load_opening
 
     opening = load_opening(config.task)
-    device = config.hardware.device
-    if device == "cuda" and not is_available():
-        device = "cpu"
-        print("no GPU here: generating on the CPU", file=sys.stderr)
-    policy = load_policy(config, checkpoint, device)
+    policy = load_policy(config, checkpoint, usable_device(config))
     engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
     temperature, _ = _sampling(config, options)
     print(f"{checkpoint}: temperature {temperature:g}, seed {options.seed}", file=sys.stderr)

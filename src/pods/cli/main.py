@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pods.cli import check_data, export, fetch, generate, plan
+from pods.cli import check_data, evaluate_checkpoint, export, fetch, generate, plan
 from pods.cli import study_verbs as verbs
 from pods.cli.parser import make_parser
 from pods.config.key import FILE_NAME
@@ -68,8 +68,15 @@ def _train(typed: Sequence[str]) -> NoReturn:
 def _take_folder(options: argparse.Namespace) -> None:
     """Let a study be named by its folder too, as the shell completes it."""
     folder = Path(getattr(options, "study", None) or "")
+    if _names_a_run(options):
+        return
     if len(folder.parts) > 1 and folder.is_dir():
         options.runs_dir, options.study = folder.parent, folder.name
+
+
+def _names_a_run(options: argparse.Namespace) -> bool:
+    """Return whether the word for a study names a run: with the step of a checkpoint."""
+    return options.verb == "evaluate" and options.step is not None
 
 
 def _check_names(options: argparse.Namespace) -> None:
@@ -79,7 +86,7 @@ def _check_names(options: argparse.Namespace) -> None:
         ConfigError: a name is not allowed.
     """
     for option in ("study", "named", "overlay", "source"):
-        name = getattr(options, option, None)
+        name = None if _names_a_run(options) else getattr(options, option, None)
         if name is not None and not re.fullmatch(FILE_NAME.pattern, name):
             raise ConfigError("study", name, f"must be {FILE_NAME.description}")
 
@@ -136,6 +143,9 @@ def _clean(options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    evaluate_checkpoint.check_options(options)
+    if options.step is not None:
+        return evaluate_checkpoint.evaluate_checkpoint(options)
     from pods.cli.evaluate import evaluate_missing
 
     return evaluate_missing(_runs(options), options.jobs, options.on, options.sets_path)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from pods.cli import check_data, export, fetch, generate, plan
+from pods.cli import check_data, evaluate_checkpoint, export, fetch, generate, plan
 
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 RELEASES = ("gsm8k", "math", "llama", "h100s", "a100s")
@@ -48,12 +48,21 @@ def make_parser() -> argparse.ArgumentParser:
         help="also select entire runs in this state, with all their results",
     )
     clean.add_argument("--yes", action="store_true", help="remove the files")
-    evaluate = add("evaluate", parents=of_study, help="make missing or damaged evaluations")
+    evaluate = add(
+        "evaluate",
+        parents=of_study,
+        help="make a study's missing or damaged evaluations; --step: evaluate one checkpoint",
+    )
     evaluate.add_argument("--jobs", type=int, help="runs evaluated at once (default: as a sweep)")
-    evaluate.add_argument("--on", metavar="SET", help="evaluate on this further test set instead")
+    evaluate.add_argument(
+        "--on",
+        metavar="SET",
+        help="evaluate on this further test set instead, or with --step on a file of JSON lines",
+    )
     evaluate.add_argument(
         "--sets-path", metavar="FOLDER", help="folder with SET.jsonl (default: as configured)"
     )
+    evaluate_checkpoint.add_options(evaluate)
     add(
         "aggregate",
         parents=[*of_figure, view],

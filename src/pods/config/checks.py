@@ -96,10 +96,11 @@ def missing_inputs(config: Config) -> list[ConfigError]:
             allowed = "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
             return [ConfigError("task.path", task.path, allowed), *missing]
         missing.append(ConfigError("task.path", task.path, f"must be a folder with {names}"))
-    if model.path is not None and not (Path(model.path) / "config.json").is_file():
-        missing.append(
-            ConfigError("model.path", model.path, "must be a folder with config.json and weights")
-        )
+    if model.path is not None and not any(
+        (Path(model.path) / name).is_file() for name in ("config.json", "adapter_config.json")
+    ):
+        allowed = "must be a folder with config.json and weights, or with an adapter of PEFT"
+        missing.append(ConfigError("model.path", model.path, allowed))
     missing += [*missing_sets(config.evaluation, "evaluation.sets_path")]
     return missing + missing_packages(config)
 
@@ -287,6 +288,10 @@ def _update_checks(config: Config) -> Iterator[Check]:
 
 def _vllm_checks(config: Config) -> Iterator[Check]:
     engine, model = config.engine, config.model
+    folder = Path(model.path or "")
+    whole = model.path is None or (folder / "config.json").is_file() or not folder.is_dir()
+    merge = "must have whole weights where engine=vllm: `pods export RUN OUT --merge` writes them"
+    yield "model.path", whole, merge
     if engine.sync == "adapter":
         yield "engine.sync", model.tuning == "lora", "must be merged where model.tuning=full"
         rank = f"must be at most {VLLM_MAX_RANK} where engine.sync=adapter"

@@ -17,6 +17,15 @@ from pods.config.schema import CONF, Config
 EXTRAS = {"pods_slurm": "slurm", "pods_ray": "ray"}
 """The extra that each optional launcher needs."""
 
+OmegaConf.register_new_resolver(
+    "steps_without_time", lambda seconds: 100 if seconds is None else None, replace=True
+)
+OmegaConf.register_new_resolver(
+    "tenth_of",
+    lambda seconds, steps: None if steps or seconds is None else seconds / 10,
+    replace=True,
+)
+
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """Compose `conf/` with overrides, as `run.py` would; nested plain values, interpolated.

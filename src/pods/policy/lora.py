@@ -7,6 +7,7 @@ small; here both are part of a product.
 Shapes: N = tokens, I and O = a layer's inputs and outputs, r = rank.
 """
 
+from pathlib import Path
 from types import MethodType
 from typing import Any
 
@@ -51,6 +52,20 @@ def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:
                 base = layer.get_base_layer()
                 base.weight.data = rounded_to_nf4(base.weight.data)
     return adapted.eval()
+
+
+def with_merged_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
+    """Merge an adapter in PEFT's files into the weights of a model, rounded once to their dtype.
+
+    Raises:
+        ValueError: it is not for this model, or cannot be read.
+    """
+    try:
+        merged = PeftModel.from_pretrained(model, folder).merge_and_unload()
+    except (RuntimeError, ValueError, KeyError, OSError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise ValueError(f"model.path={folder}: cannot be merged into this model: {why}") from error
+    return merged.requires_grad_(True)  # type: ignore[no-any-return]
 
 
 def rounded_to_nf4(weight: Tensor) -> Tensor:

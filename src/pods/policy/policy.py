@@ -23,9 +23,9 @@ from pods.config.schema import Config
 from pods.policy import attention
 from pods.policy.export import WeightMirror, copy_to_decode
 from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like, weights_version
-from pods.policy.lora import with_adapters
+from pods.policy.lora import with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
-from pods.runs.paths import weights_source
+from pods.runs.paths import adapter_source, weights_source
 from pods.system.machine import CUDA_MATH
 
 
@@ -172,6 +172,9 @@ def load(
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=getattr(torch, config.model.dtype), attn_implementation=attention.NAME
         )
+    adapter = adapter_source(config.model)
+    if adapter is not None:
+        model = with_merged_adapter(model, adapter)
     _check_length(model, config)
     _check_kind(model, config)
     model.eval()

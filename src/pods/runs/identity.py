@@ -12,7 +12,7 @@ from pods.config.checks import reward_terms
 from pods.config.parse import leaves
 from pods.config.schema import Config
 from pods.runs.files import sha256
-from pods.runs.paths import weights_source
+from pods.runs.paths import adapter_source, weights_source
 from pods.runs.rule_source import rule_source
 
 LOCATIONS = ("task.path", "task.test_path", "task.system", "model.path", "model.hub")
@@ -41,12 +41,20 @@ def identity(config: Config) -> dict[str, Any]:
     if config.task.system is not None:
         content["system message"] = digest(Path(config.task.system))
     source = Path(weights_source(config.model))
-    parts = sorted(path for path in source.glob("*") if path.suffix in MODEL_FILES)
-    content["weights"] = [digest(part) for part in parts] if source.is_dir() else str(source)
+    content["weights"] = _digests(source) if source.is_dir() else str(source)
+    adapter = adapter_source(config.model)
+    if adapter is not None:
+        content["adapter"] = _digests(adapter)
     for name, functions in _own_functions(config).items():
         if functions:
             content[name] = "+".join(map(rule_source, functions))
     return content
+
+
+def _digests(folder: Path) -> list[str]:
+    """Return the SHA-256 of each file of a model."""
+    parts = sorted(path for path in folder.glob("*") if path.suffix in MODEL_FILES)
+    return [digest(part) for part in parts]
 
 
 def _own_functions(config: Config) -> dict[str, list[str]]:

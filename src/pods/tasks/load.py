@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pods.config.checks import OWN
@@ -22,7 +23,7 @@ from pods.tasks.datasets import (
     olympiad,
     own,
 )
-from pods.tasks.datasets.splits import Split, check_splits, read_set, read_splits
+from pods.tasks.datasets.splits import Row, Split, check_splits, read_set, read_splits
 from pods.tasks.own_rewards import own_reward
 from pods.tasks.prompts import Wording, make_problems, opening
 from pods.tasks.rewards import math_grader, number_grader, own_grader
@@ -123,6 +124,27 @@ def load_further(
             grader = maths = maths or math_grader(config.task, check)  # they share the workers
         made[name] = replace(task, test=problems, test_grader=grader, dropped=split.malformed)
     return made
+
+
+def load_questions(config: TaskConfig, file: Path) -> Task:
+    """Load a file of questions and answers, which are asked and graded as those of the task.
+
+    Rows are read as those of `task=jsonl`; malformed ones are left out and printed.
+
+    Raises:
+        ValueError: it cannot be read, or has no usable row.
+    """
+    split = own.read_questions(file, config)
+    chains = config.name == "chainsum"
+    head = load_opening(config)
+
+    def problem(row: Row) -> Problem:
+        asked = chainsum.typed(row.question) if chains else row.question
+        messages = (*head, {"role": "user", "content": asked})
+        return Problem(f"{file.stem}-{row.index:05d}", messages, row.gold)
+
+    problems = tuple(problem(row) for row in split.rows)
+    return Task(file.stem, (), problems, own_grader(config), own_grader(config))
 
 
 def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Grader]:

@@ -4,7 +4,7 @@ It runs in fixed chunks that the config determines, so that an evaluation that w
 where it stopped and ends in the same records.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 
@@ -47,6 +47,7 @@ def evaluate(
     step: int,
     done: int,
     test_set: str = "",
+    keep: Callable[[str], object] | None = None,
 ) -> Iterator[list[EvaluationRecord]]:
     """Answer every test question R times; yield the records of one chunk after another.
 
@@ -58,6 +59,7 @@ def evaluate(
         step: step of the checkpoint; part of each seed, as is the repeat.
         done: number of records that exist already and are not repeated: whole chunks, or all.
         test_set: name of a further test set, which is part of its seeds.
+        keep: called with each completion, in the order of the records, before they are yielded.
     """
     sampling = Sampling(config.evaluation.temperature, config.sampling.max_completion_tokens)
     requests, grader = _requests(config, task, step, test_set), task.test_grader
@@ -73,8 +75,11 @@ def evaluate(
             _record(grader, task.test[q], repeat, rollout, seed)
             for (repeat, q, seed), [rollout] in zip(chunk, answers, strict=True)
         ]
+        texts = [rollout.text for [rollout] in answers]
+        if keep is not None:
+            for text in texts:
+                keep(text)
         if test_set:
-            texts = [rollout.text for [rollout] in answers]
             records = [_further(grader, *each) for each in zip(records, texts, strict=True)]
         yield records
 

@@ -7,13 +7,21 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pods.config.checks import import_function
 from pods.config.schema import TaskConfig
 from pods.tasks.datasets.gsm8k import MARK, reasoning
 from pods.tasks.datasets.json_lines import Fields, text_field
-from pods.tasks.datasets.splits import Source, Split, normalise, read_file, read_lines
+from pods.tasks.datasets.splits import (
+    Source,
+    Split,
+    check_rows,
+    normalise,
+    read_file,
+    read_lines,
+)
 from pods.tasks.prompts import Wording
 
 WORDING = Wording("by itself", "the answer", reasoning, subject="question")
@@ -38,6 +46,17 @@ def read(config: TaskConfig) -> tuple[Split, Split]:
     test = read_file(files["test"], source, test_key, {})
     tested = {normalise(row.question): f"test row {row.index + 1}" for row in test.rows}
     return read_file(files["train"], source, key, tested), test
+
+
+def read_questions(file: Path, config: TaskConfig) -> Split:
+    """Read a file of questions, with the keys of the config; malformed rows are printed.
+
+    Raises:
+        ValueError: it cannot be read, or has no usable row.
+    """
+    split = read_file(file, _source(config.question_key, config.answer_key), f"file={file}", {})
+    check_rows("test", split)
+    return split
 
 
 def divide(split: Split, fraction: float) -> tuple[Split, Split]:

@@ -90,8 +90,8 @@ def check_splits(
         count = f"{len(malformed)} rows are malformed, and this is the first; "
         hint = f"{count * (len(malformed) > 1)}task.malformed=drop drops malformed rows"
         raise ValueError(f"{key}: {malformed[0]} ({hint})")
-    _check_rows("train", train, config.train_size, config.few_shot, say)
-    _check_rows("test", test, config.test_size, 0, say)
+    check_rows("train", train, config.train_size, config.few_shot, say)
+    check_rows("test", test, config.test_size, 0, say)
 
 
 def read_set(file: Path | None, source: Source, key: str, trained: Sequence[str]) -> Split:
@@ -108,7 +108,7 @@ def read_set(file: Path | None, source: Source, key: str, trained: Sequence[str]
     """
     repeated = {normalise(question): "a training problem" for question in trained}
     split = _read_rows(file, source, key, "a folder with a file of JSON lines per set", repeated)
-    _check_rows("test", split, None, 0, print)
+    check_rows("test", split)
     return split
 
 
@@ -190,8 +190,12 @@ def normalise(question: str) -> str:
     return unicodedata.normalize("NFC", " ".join(question.split()))
 
 
-def _check_rows(
-    name: str, split: Split, size: int | None, examples: int, say: Callable[[str], None]
+def check_rows(
+    name: str,
+    split: Split,
+    size: int | None = None,
+    examples: int = 0,
+    say: Callable[[str], None] = print,
 ) -> None:
     """Say which rows of a split are malformed, and raise ValueError if too few others are left."""
     reasons = split.malformed

@@ -1,0 +1,70 @@
+"""One checkpoint is evaluated outside of its run, and its records lie beside the runs."""
+
+import json
+
+import pytest
+from running import run_here
+
+from pods.cli.main import main
+
+RUN = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2", "tracking=none",
+       "evaluation.questions=8", "evaluation.repeats=2")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return run_here(*RUN, f"runs_dir={tmp_path_factory.mktemp('runs')}")
+
+
+def evaluated(store, capsys, *words):
+    """Evaluate, and return what was printed, the records and the summary."""
+    assert main(["evaluate", str(store.folder), *words]) == 0
+    said = capsys.readouterr().out
+    [path] = [line.split()[1] for line in said.splitlines() if line.startswith("records: ")]
+    assert str(store.folder) not in path
+    with open(path) as file:
+        records = [json.loads(line) for line in file]
+    with open(path.replace(".jsonl", ".json")) as file:
+        return said, records, json.load(file)
+
+
+def test_a_sampled_evaluation_repeats_that_of_the_run(store, capsys):
+    before = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
+    said, records, about = evaluated(store, capsys, "--step", "last")
+    lines = store.evaluation_path(1, "").read_text().splitlines()
+    assert records == [json.loads(line) for line in lines] and len(records) == 16
+    right = sum(record["correct"] for record in records)
+    assert about["accuracy"] == pytest.approx(right / 16)
+    assert (about["questions"], about["repeats"]) == (8, 2)
+    assert said.startswith(f"accuracy {right / 16:.3f} ± ")
+    assert before == {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
+
+
+def test_greedy_answers_to_a_file_are_kept_and_graded(store, capsys, tmp_path):
+    rows = [{"question": "7+8-4", "answer": 1}, {"question": "2+3+4?", "answer": "8"}]
+    file = tmp_path / "chains.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("--step", "0", "--on", str(file), "--greedy", "--save-completions")
+    _, records, about = evaluated(store, capsys, *words)
+    assert [record["asked"] for record in records] == ["7+8-4?", "2+3+4?"]
+    assert [record["completion"] for record in records] == ["7+8=5;5-4=1;#1", "2+3=5;5+4=9;#9"]
+    assert [record["verdict"] for record in records] == ["right", "wrong"]
+    assert (about["accuracy"], about["temperature"], about["test_set"]) == (0.5, 0.0, "chains")
+    # the shares are 1 and 0, their standard deviation is 0.5 ** 0.5
+    assert about["stderr"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--greedy"], "--greedy=True: needs --step last or --step N, and a run"),
+        (["--step", "last", "--greedy", "--repeats", "2"], "--repeats=2: must be at least 1"),
+        (["--step", "5"], "--step=5: must be last or a step with a checkpoint: 0, 1"),
+        (["--step", "last", "--on", "nowhere"], "--on=nowhere: must be a file, or one of gsm8k"),
+        (["--step", "last", "--on", "amc23"], "model=tiny knows only chainsum"),
+    ],
+)
+def test_bad_options_are_one_line(store, capsys, words, message):
+    assert main(["evaluate", str(store.folder), *words]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
