@@ -133,6 +133,7 @@ def load_policy(config: Config, checkpoint: Path, device: Literal["cpu", "cuda"]
     logging.disable_progress_bar()
     config = replace(
         config,
+        model=replace(config.model, compute_dtype=None),
         engine=replace(config.engine, name="transformers"),
         hardware=replace(config.hardware, device=device, processes=1, shard=False),
         update=replace(config.update, kl_beta=0.0, activation_checkpointing=False),  # no training

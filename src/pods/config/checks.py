@@ -275,6 +275,9 @@ def _update_checks(config: Config) -> Iterator[Check]:
         yield "engine.sync", merged, f"must be merged {rounded}"
     exact = model.tuning == "lora" or model.dtype == "float32"
     yield "model.dtype", exact, "must be float32 where model.tuning=full, or updates vanish"
+    plain = config.computed_in() == model.dtype
+    in_one = f"must be null or {model.dtype} where model.tuning=lora, as model.dtype is"
+    yield "model.compute_dtype", plain or model.tuning == "full", in_one
     groups = config.prompts_per_step * config.nm.groups
     most = f"must be at most prompts_per_step * nm.groups = {groups}: groups stay whole"
     yield "update.minibatches", update.minibatches <= groups, most

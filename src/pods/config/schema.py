@@ -186,6 +186,11 @@ class ModelConfig:
     answer_format: AnswerFormat = key(
         "answer format that this model was trained on; tasks with several formats ask for it"
     )
+    compute_dtype: Literal["float32", "bfloat16"] | None = key(
+        "dtype that the update computes in; weights, gradients and moments stay in model.dtype; "
+        "another one needs model.tuning=full, and shards as hardware.shard does; null: model.dtype",
+        default=None,
+    )
 
 
 @dataclass
@@ -248,6 +253,11 @@ class HardwareConfig:
     shard: bool = key(
         "if model.tuning=full, also shard weights, gradients and optimizer state over the "
         "processes (FSDP2); the transformers engine then uses a full copy in engine.dtype"
+    )
+    keep_gathered: bool = key(
+        "keep sharded weights gathered, and gradients whole, until the last micro-batch of an "
+        "optimizer update: one exchange in place of one per micro-batch, for more memory",
+        default=False,
     )
 
 
@@ -406,4 +416,13 @@ class Config:
 
     def sharded(self) -> bool:
         """Tell whether the run shards its weights, on any number of processes."""
-        return self.hardware.shard and self.model.tuning == "full"
+        cast = self.computed_in() != self.model.dtype  # which FSDP2 does
+        return (self.hardware.shard or cast) and self.model.tuning == "full"
+
+    def computed_in(self) -> str:
+        """Return the dtype that the update computes in."""
+        return self.model.compute_dtype or self.model.dtype
+
+    def uses_fsdp(self, processes: int) -> bool:
+        """Tell whether the model is under FSDP2, which also casts weights for the computation."""
+        return self.sharded() and (processes > 1 or self.computed_in() != self.model.dtype)

@@ -25,7 +25,7 @@ from pods.config.schema import Config
 from pods.runs.files import replace
 from pods.runs.store import RunStore
 from pods.system.errors import RESUME
-from pods.system.machine import RENDEZVOUS, launched, python_path
+from pods.system.machine import LOOPBACK, RENDEZVOUS, launched, python_path
 from pods.system.signals import SIGNALS, stop_on_signals
 
 MAIN_PROCESS = "leader.json"
@@ -148,12 +148,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
     """Return the environment of a rank; messages stay on this machine unless the user's differs."""
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    defaults = {
-        "GLOO_SOCKET_IFNAME": loopback,
-        "NCCL_SOCKET_IFNAME": f"={loopback}",
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",  # as torchrun sets it; torch's default differs
-    }
+    # as torchrun sets it; torch's default differs
+    defaults = {**LOOPBACK, "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
     ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
     return {**defaults, **os.environ, **ranks, RENDEZVOUS: str(folder / "store")}
 

@@ -129,6 +129,8 @@ def _ladders(config: Config) -> dict[str, list[object]]:
     elif config.hardware.processes > 1:
         # the last key is tried first among equals, and this one changes no result
         ladders["hardware.shard"] = [config.hardware.shard, True]
+    if config.hardware.keep_gathered:
+        ladders["hardware.keep_gathered"] = [True, False]
     return ladders
 
 

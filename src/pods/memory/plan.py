@@ -101,7 +101,7 @@ def _activations(config: Config, shape: Shape, lengths: Lengths) -> int:
     the gated layer, queries twice, keys, values, and attention's output; and for each completion
     the keys and values of its prompt once more.
     """
-    size, hidden = BYTES[config.model.dtype], shape.hidden
+    size, hidden = BYTES[config.computed_in()], shape.hidden
     attended, keys = shape.heads * shape.head_width, shape.key_heads * shape.head_width
     worst = worst_micro_batches(config, lengths.longest)
     tokens = max(prompt + rows * completion for prompt, rows, completion in worst)

@@ -154,22 +154,35 @@ def held_weights(config: Config, shape: Shape, device_memory: int) -> dict[str, 
     """Count bytes by part; vLLM takes a share of `device_memory` if engine.kv_gb is null."""
     size = BYTES[config.model.dtype]
     processes = config.hardware.processes if config.sharded() else 1
+    gathered = config.uses_fsdp(config.hardware.processes)
     held = {
         "weights": -(-shape.parameters * size // processes),
         "trained state": -(-_trained_state(config, shape) // processes),
     }
-    if processes > 1:
-        # of a layer in its backward pass also the gradient, and that once more where it is laid
-        # out to be added up over the processes; the same three of the embeddings
-        layer = (shape.parameters - shape.embedded) // shape.layers
-        held["gathered"] = size * ((GATHERED_LAYERS + 2) * layer + 3 * shape.embedded)
+    if gathered:
+        held["gathered"] = _gathered(config, shape)
     if config.engine.name == "vllm":
         held["vLLM"] = _vllm(config, shape, device_memory)
-    elif processes > 1 or (config.sharded() and config.engine.dtype != config.model.dtype):
+    elif gathered or (config.sharded() and config.engine.dtype != config.model.dtype):
         held["engine's copy"] = shape.parameters * BYTES[config.decoded_in()]
     elif config.model.tuning == "lora" and config.model.dtype == "float32":
         held["merged copy"] = 4 * shape.adapted_weights
     return held
+
+
+def _gathered(config: Config, shape: Shape) -> int:
+    """Count weights that are whole for the computation, and the gradients on their way back.
+
+    Of a layer in its backward pass there is also the gradient, and that once more where it is laid
+    out in model.dtype to be added up over the processes; the same three of the embeddings.
+    """
+    size, computed = BYTES[config.model.dtype], BYTES[config.computed_in()]
+    layer = (shape.parameters - shape.embedded) // shape.layers
+    whole = GATHERED_LAYERS * layer + shape.embedded
+    sums = 0
+    if config.hardware.keep_gathered:
+        whole, sums = shape.parameters, size * shape.parameters
+    return computed * (whole + layer + shape.embedded) + size * (layer + shape.embedded) + sums
 
 
 def host_memory(config: Config, shape: Shape) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def copy_to_decode(
     dtype, targets = getattr(torch, config.engine.dtype), config.model.lora.targets
     if config.engine.name != "transformers":
         return None
-    if config.sharded() and (process_group.size > 1 or dtype != model.dtype):
+    if config.uses_fsdp(process_group.size) or (config.sharded() and dtype != model.dtype):
         endings: tuple[str, ...] = ("",)
     elif config.model.tuning == "lora" and model.dtype == torch.float32:
         dtype, endings = model.dtype, tuple(f".{target}.weight" for target in targets)

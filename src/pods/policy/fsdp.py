@@ -1,35 +1,51 @@
 """Shard weights, gradients and Adam's moments over the processes of a run (FSDP2).
 
 Each process keeps an equal part of every tensor. A layer is gathered on all of them when it is
-computed with, forward and back, and resharded afterwards; gradients are summed as they are made.
+computed with, forward and back, in the dtype that the update computes in, and resharded afterwards;
+gradients are summed as they are made, in the dtype of the weights. With hardware.keep_gathered both
+wait for the last micro-batch of an optimizer update. A single process that computes in another
+dtype than that of its weights is the same with one part.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import MethodType
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
+from pods.config.schema import Config
 from pods.policy.logprobs import TokenScores, token_logprobs
 from pods.policy.packing import MicroBatch
-from pods.policy.process_group import ProcessGroup
+from pods.policy.process_group import ProcessGroup, mesh_of_one
 
 METHOD = "pods_token_logprobs"
 
 
-def shard(model: PreTrainedModel, process_group: ProcessGroup) -> None:
+def shard(model: PreTrainedModel, process_group: ProcessGroup, config: Config) -> None:
     """Keep this process's part of each weight, on the device of the process group."""
+    settings: dict[str, Any] = {"mesh": process_group.mesh or mesh_of_one(config.hardware.device)}
+    if config.computed_in() != config.model.dtype:
+        computed = getattr(torch, config.computed_in())
+        settings["mp_policy"] = MixedPrecisionPolicy(computed, reduce_dtype=model.dtype)
+    if config.hardware.keep_gathered:
+        settings["reshard_after_forward"] = False
     for layer in model.get_decoder().layers:
-        fully_shard(layer, mesh=process_group.mesh)
-    fully_shard(model, mesh=process_group.mesh)  # embedding, last norm and output layer
-    for module in model.modules():
-        if isinstance(module, FSDPModule):  # gradients are sums: losses have a common denominator
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+        fully_shard(layer, **settings)
+    fully_shard(model, **settings)  # embedding, last norm and output layer
+    for module in _sharded_modules(model):  # gradients are sums: losses have a common denominator
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
     setattr(model, METHOD, MethodType(token_logprobs, model))
     register_fsdp_forward_method(model, METHOD)  # gathers what the method reads
 
@@ -49,9 +65,48 @@ def forward_logprobs(
     scores = method(
         batch, temperature=temperature, vocabulary=vocabulary, entropy_gradient=entropy_gradient
     )
-    if isinstance(model, FSDPModule) and not torch.is_grad_enabled():
-        model.reshard()  # otherwise the backward pass does
+    if not torch.is_grad_enabled():  # otherwise the backward pass does
+        for module in _sharded_modules(model):
+            module.reshard()
     return scores
+
+
+@contextmanager
+def one_exchange(model: torch.nn.Module, enabled: bool) -> Iterator[Callable[[], None]]:
+    """Keep a sharded model gathered, and its gradients whole, until the last backward pass.
+
+    If the block raises, its gradients are dropped. Other models are left alone.
+
+    Yields:
+        What to call before the last of the block's backward passes.
+    """
+    modules = _sharded_modules(model) if enabled else []
+
+    def exchange(now: bool) -> None:
+        for module in modules:
+            module.set_requires_gradient_sync(now, recurse=False)
+            module.set_reshard_after_backward(now, recurse=False)
+            module.set_is_last_backward(now)
+
+    exchange(False)
+    try:
+        yield lambda: exchange(True)
+    except BaseException:
+        for module in modules:
+            for group in module._get_fsdp_state()._fsdp_param_groups:
+                for parameter in group.fsdp_params:  # torch has no public way to these sums
+                    parameter.unsharded_accumulated_grad = None
+                    if hasattr(parameter, "_unsharded_param"):
+                        parameter._unsharded_param.grad = None
+        raise
+    finally:
+        exchange(True)
+        for module in modules:
+            module.reshard()
+
+
+def _sharded_modules(model: torch.nn.Module) -> list[FSDPModule]:
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
 def is_sharded(model: object) -> bool:

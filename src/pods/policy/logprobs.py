@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from pods.policy.attention import layout_of
 from pods.policy.packing import MicroBatch
 
+FLOAT32 = torch.float32
 CHUNK_ELEMENTS = 2**24  # logits that exist at one time: 64 MB in float32
 UNUSED_MASK = torch.full((1, 1, 1, 1), torch.nan)
 """Keeps transformers from building a mask of (N, N). Nothing reads it: NaN would show if it did."""
@@ -119,7 +120,7 @@ class _Scores(torch.autograd.Function):
             in_states = sum(g[:, None] * factor for g, factor in factors)
             return in_states.to(saved.dtype), None, None, None, None, None  # type: ignore[union-attr]
         weight = head[: ctx.vocabulary]
-        in_head, parts = torch.zeros_like(head), []
+        in_head, parts = torch.zeros_like(head, dtype=torch.promote_types(head.dtype, FLOAT32)), []
         for chunk, target, *g in _chunks(ctx.vocabulary, saved, targets, *gradients):
             logs = _logits(chunk, weight, ctx.temperature)
             logs -= logs.logsumexp(1, keepdim=True)
@@ -133,8 +134,11 @@ class _Scores(torch.autograd.Function):
                 slope += of_entropy
             slope = slope.to(weight.dtype)
             parts.append(slope @ weight)
-            in_head[: ctx.vocabulary].addmm_(slope.T, chunk)
-        return torch.cat(parts), in_head, None, None, None, None
+            if in_head.dtype == chunk.dtype:
+                in_head[: ctx.vocabulary].addmm_(slope.T, chunk)
+            else:  # a sum of many chunks would lose the small ones in bfloat16
+                in_head[: ctx.vocabulary] += slope.T @ chunk
+        return torch.cat(parts), in_head.to(head.dtype), None, None, None, None
 
 
 def _chunks(vocabulary: int, *tensors: Tensor) -> Any:

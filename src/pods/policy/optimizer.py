@@ -37,6 +37,8 @@ def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.Optimize
         lr=update.lr,
         betas=(beta1, beta2),
         weight_decay=update.weight_decay,
+        # torch's own choice on a card, which it no longer makes where fused is given
+        foreach=True if trained[0].device.type == "cuda" else None,
         fused=False,  # it writes to weights without `Policy.version` growing
     )
 
@@ -77,7 +79,8 @@ def nonfinite(optimizer: torch.optim.Optimizer) -> str | None:
     entries = optimizer.state.values()
     states = [t for entry in entries for t in entry.values() if isinstance(t, Tensor)]
     for name, tensors in (("a weight", weights), ("the optimizer's state", states)):
-        if not all(bool(torch.isfinite(local_shard(tensor)).all()) for tensor in tensors):
+        finite = [torch.isfinite(local_shard(t)).all().to(weights[0].device) for t in tensors]
+        if finite and not bool(torch.stack(finite).all()):  # wait for a card once
             return f"{name} is NaN or infinite"
     return None
 

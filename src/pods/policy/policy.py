@@ -26,6 +26,7 @@ from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like, weig
 from pods.policy.lora import with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.runs.paths import adapter_source, weights_source
+from pods.system.machine import CUDA_MATH
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,7 @@ def load(
     """
     if config.hardware.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("hardware.device=cuda: torch sees no GPU here; hardware=cpu runs anywhere")
+    set_cuda_math()
     attention.register()
     tokenizer = load_tokenizer(config) if tokenizer is None else tokenizer
     with _located_weights(config) as source:
@@ -180,8 +182,8 @@ def load(
     reference_model = copy.deepcopy(model) if full and config.update.kl_beta > 0 else None
     copied = copy_to_decode(model, config, process_group)
     for each in filter(None, (reference_model, model)):
-        if config.sharded() and process_group.size > 1:
-            shard(each, process_group)  # goes to the device layer by layer
+        if config.uses_fsdp(process_group.size):
+            shard(each, process_group, config)  # goes to the device layer by layer
         else:
             each.to(config.hardware.device)
     trained = model if full else with_adapters(model, config)
@@ -189,6 +191,14 @@ def load(
     if config.update.activation_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     return Policy(trained, tokenizer, reference_model, mirror)
+
+
+def set_cuda_math() -> None:
+    """Set what torch may do on a card, which does nothing where there is none."""
+    torch.set_float32_matmul_precision("high" if CUDA_MATH["tf32"] else "highest")
+    torch.backends.cuda.enable_cudnn_sdp(CUDA_MATH["cudnn_attention"])
+    sums = CUDA_MATH["bf16_reduced_precision_sums"]
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = sums
 
 
 def _check_kind(model: PreTrainedModel, config: Config) -> None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from pods.system.machine import RENDEZVOUS
+from pods.system.machine import LOOPBACK, RENDEZVOUS
 from pods.system.signals import PeerLost
 
 TIMEOUT = timedelta(days=30)  # a checkpoint may take long; whoever started them sees one die
@@ -169,6 +170,18 @@ def join(device: str) -> ProcessGroup:
     process_group.store = PrefixStore("pods", store)
     process_group.mesh = init_device_mesh(device, (process_group.size,))
     return process_group
+
+
+@cache
+def mesh_of_one(device: str) -> DeviceMesh:
+    """Return the mesh of a process that is alone, for what torch computes only on a mesh."""
+    for variable, interface in LOOPBACK.items():
+        os.environ.setdefault(variable, interface)
+    if not dist.is_initialized():
+        backend = "nccl" if device == "cuda" else "gloo"
+        store: Store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)
+    return init_device_mesh(device, (1,))
 
 
 def _rendezvous() -> tuple[Store, int, int]:

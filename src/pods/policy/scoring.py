@@ -53,7 +53,7 @@ def score_all(context: Context, rollouts: Sequence[Rollout]) -> list[Tensor]:
     """
     scores = dict[int, Tensor]()
     with torch.no_grad():
-        for batch, counts in rounds(context, rollouts, range(len(rollouts))):
+        for batch, counts, _ in rounds(context, rollouts, range(len(rollouts))):
             context.process_group.check(context.check)
             if batch is not None:
                 pieces = score(context, batch).logprobs.split(batch.lengths)
@@ -65,13 +65,13 @@ def score_all(context: Context, rollouts: Sequence[Rollout]) -> list[Tensor]:
 
 def rounds(
     context: Context, rollouts: Sequence[Rollout], indices: Sequence[int]
-) -> Iterator[tuple[MicroBatch | None, bool]]:
+) -> Iterator[tuple[MicroBatch | None, bool, bool]]:
     """Yield this process's micro-batches, in as many rounds as the busiest process needs.
 
     Yields:
-        A micro-batch, and whether it counts. In the rounds that are left over there is none; with
-        sharded weights all processes must compute in each round, so there it is one sequence that
-        does not count.
+        A micro-batch, whether it counts, and whether the round is the last. In the rounds that are
+        left over there is no micro-batch; with sharded weights all processes must compute in each
+        round, so there it is one sequence that does not count.
     """
     limit, process_group = context.config.update.micro_batch_tokens, context.process_group
     shares = split_among_processes(rollouts, indices, process_group.size)
@@ -80,6 +80,7 @@ def rounds(
     if is_sharded(context.policy.model):
         shortest = min(indices, key=lambda i: len(rollouts[i].completion_ids))
         filler = pack(rollouts, [[shortest]])
-    for number in range(max(map(len, plans))):
-        counts = number < len(own)
-        yield (pack(rollouts, own[number]) if counts else filler), counts
+    count = max(map(len, plans))
+    for number in range(count):
+        counts, last = number < len(own), number + 1 == count
+        yield (pack(rollouts, own[number]) if counts else filler), counts, last

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pods.method.grpo import Loss, importance_weights, policy_loss, token_weights
-from pods.policy.fsdp import full_tensor, is_sharded
+from pods.policy.fsdp import full_tensor, is_sharded, one_exchange
 from pods.policy.optimizer import learning_rate, rolled_back_on_error, trained_weights
 from pods.policy.packing import MicroBatch
 from pods.policy.process_group import ProcessGroup
@@ -103,7 +103,8 @@ def update(
             result, token_stats = _optimizer_update(context, optimizer, data, indices)
             results.append(result)
             tokens += token_stats
-    return _stats(results, torch.cat(tokens, dim=1), lr, context.process_group)
+    on_host = torch.cat([part.cpu() for part in tokens], dim=1)
+    return _stats(results, on_host, lr, context.process_group)
 
 
 def _stats(
@@ -162,16 +163,7 @@ def _optimizer_update(
         config.update.aggregation,
         config.sampling.max_completion_tokens,
     )
-    sums, tokens = np.zeros(3), []
-    for batch, counts in rounds(context, data.rollouts, indices):
-        process_group.check(context.check)
-        if batch is None:
-            continue
-        loss, token_stats = _batch_loss(context, data, batch, weights * counts)
-        loss.total.backward()  # type: ignore[no-untyped-call]
-        if counts:
-            sums += [loss.total.item(), loss.clipped.item(), loss.kl.item()]
-            tokens.append(token_stats)
+    sums, tokens = _gradients(context, data, indices, weights)
     trained = trained_weights(optimizer)
     if not is_sharded(policy.model):
         process_group.sum_gradients(trained)
@@ -185,13 +177,39 @@ def _optimizer_update(
     return (total, norm, clipped / int(lengths.sum()), kl), tokens
 
 
+def _gradients(
+    context: Context, data: TrainingBatch, indices: list[int], weights: Tensor
+) -> tuple[NDArray[np.float64], list[Tensor]]:
+    """Add up the gradients of this process's share of some rollouts, one micro-batch at a time.
+
+    Returns:
+        Sums over the share of loss, clipped tokens and KL; and what `_batch_loss` returns about
+        its tokens.
+    """
+    losses, tokens = [], []
+    with one_exchange(context.policy.model, context.config.hardware.keep_gathered) as before_last:
+        for batch, counts, last in rounds(context, data.rollouts, indices):
+            context.process_group.check(context.check)
+            if batch is None:
+                continue
+            if last:
+                before_last()
+            loss, token_stats = _batch_loss(context, data, batch, weights * counts)
+            loss.total.backward()  # type: ignore[no-untyped-call]
+            if counts:
+                losses.append(torch.stack([loss.total.detach(), loss.clipped, loss.kl]))
+                tokens.append(token_stats)
+    on_host = torch.stack(losses).cpu().double().numpy() if losses else ()  # wait for a card once
+    return sum(on_host, np.zeros(3)), tokens
+
+
 def _batch_loss(
     context: Context, data: TrainingBatch, batch: MicroBatch, weights: Tensor
 ) -> tuple[Loss, Tensor]:
     """Compute a micro-batch's loss, corrected for the gap between engine and trainer log-probs.
 
     Returns:
-        The loss; and on the CPU, (4, C): |log-prob of the engine - of the trainer| of each token,
+        The loss; and (4, C): |log-prob of the engine - of the trainer| of each token,
         its importance weight, 1 where that was cut, and the policy's entropy.
     """
     policy, settings = context.policy, context.config.update
@@ -227,6 +245,4 @@ def _batch_loss(
     if not context.config.scores_what_is_sampled():
         gap = torch.full_like(gap, torch.nan)
     # float64, so that means over tokens are the same whatever the micro-batches
-    return loss, torch.stack(
-        [gap, importance.weights, importance.cut, entropy.detach()]
-    ).double().cpu()
+    return loss, torch.stack([gap, importance.weights, importance.cut, entropy.detach()]).double()

@@ -15,7 +15,7 @@ from typing import Any
 from pods.runs.files import replace
 from pods.runs.reading import Damaged, Types, read_json, read_object
 from pods.runs.store import RunStore
-from pods.system.machine import cpu_model, gpus
+from pods.system.machine import CUDA_MATH, cpu_model, gpus
 
 ENVIRONMENT: Mapping[str, Types] = {
     "cpu": (str, type(None)),
@@ -134,6 +134,7 @@ def environment() -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "gpus": gpus(),
+        "cuda_math": CUDA_MATH,
         "platform": platform.platform(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},

@@ -12,6 +12,16 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 RENDEZVOUS = "PODS_RENDEZVOUS"
 """Environment variable with the file at which a run's processes on one machine meet."""
 
+_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
+LOOPBACK = {"GLOO_SOCKET_IFNAME": _INTERFACE, "NCCL_SOCKET_IFNAME": f"={_INTERFACE}"}
+"""Environment variables with which torch's messages stay on this machine."""
+
+CUDA_MATH = {"tf32": False, "cudnn_attention": False, "bf16_reduced_precision_sums": False}
+"""What torch may do on a card, set by `policy.load` and recorded with every attempt.
+
+cuDNN's attention plans anew for every shape, and here almost every shape is new.
+"""
+
 
 def cores() -> int:
     """Count the cores that this process may use."""

@@ -82,7 +82,7 @@ def make_monitor(config: Config) -> MismatchMonitor:
     over processes, the engine decodes from a copy in a dtype of its own.
     """
     engine = config.engine
-    float32 = engine.dtype == config.model.dtype == "float32"
+    float32 = engine.dtype == config.model.dtype == config.computed_in() == "float32"
     bound = engine.gap_bound or (FLOAT32_BOUND if float32 else COARSE_BOUND)
     if engine.name != "vllm" and not config.sharded():
         bound = math.inf

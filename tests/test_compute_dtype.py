@@ -1,0 +1,179 @@
+"""Updates that compute in bfloat16 on float32 weights, on one process and on two.
+
+bfloat16 keeps 8 bits, so that each of some ten roundings in a row is wrong by up to 0.4 % of its
+number; in a gradient, which is a sum of many of them with both signs, some percent are left.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from compose import composed
+from safetensors.torch import load_file
+from test_several import steps
+
+from pods.config.parse import ConfigError
+from pods.config.schema import Config
+from pods.policy import update as updating
+from pods.policy.fsdp import full_tensor
+from pods.policy.optimizer import make_optimizer, restore_optimizer, save_optimizer
+from pods.policy.policy import Policy, load
+from pods.policy.process_group import mesh_of_one
+from pods.policy.scoring import Context
+from pods.runs.attempts import environment
+from pods.types import Rollout
+
+FULL = ("model.tuning=full", "update.micro_batch_tokens=64")
+CAST = (*FULL, "model.compute_dtype=bfloat16")
+ONCE = (*CAST, "hardware.keep_gathered=true")
+GRADIENT, WEIGHTS = 0.1, 0.1  # relative errors: 0.05 of either were seen
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    """Leave torch's process group, in which a test's process is alone."""
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    mesh_of_one.cache_clear()
+
+
+def batch() -> list[Rollout]:
+    """Eight completions of one prompt, of random tokens, in several micro-batches."""
+    drawn = np.random.default_rng(0)
+    prompt = tuple(drawn.integers(3, 18, 12).tolist())
+    lengths = drawn.integers(5, 30, 8)
+    return [
+        Rollout(prompt, tuple(drawn.integers(3, 18, length).tolist()),
+                np.full(length, -2.0, np.float32), "", True)
+        for length in lengths
+    ]  # fmt: skip
+
+
+def start(words: tuple[str, ...]) -> tuple[Config, Policy, torch.optim.Optimizer]:
+    config = composed(*words)
+    policy = load(config)
+    return config, policy, make_optimizer(policy, config.update)
+
+
+def train(made, first: int, last: int, check=lambda: None) -> None:
+    config, policy, optimizer = made
+    advantages = np.array([1.0, -0.5, 0.25, -1.0, 2.0, -1.5, 0.5, -0.25])
+    for step in range(first, last + 1):
+        context = Context(policy, config, check=check)
+        updating.update(context, optimizer, batch(), advantages, [8], step)
+
+
+def flat(made) -> torch.Tensor:
+    weights = made[1].model.parameters()
+    return torch.cat([full_tensor(weight.detach()).flatten().clone() for weight in weights])
+
+
+def gradient(words: tuple[str, ...], monkeypatch) -> torch.Tensor:
+    """The whole gradient of the first update, before clipping."""
+    found: list[torch.Tensor] = []
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def keep(parameters, limit):
+        found.extend(full_tensor(parameter.grad).flatten().clone() for parameter in parameters)
+        return clip(parameters, limit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.nn.utils, "clip_grad_norm_", keep)
+        train(start(words), 1, 1)
+    return torch.cat(found)
+
+
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+    assert found.dtype == expected.dtype == torch.float32
+    return float((found - expected).norm() / expected.norm())
+
+
+def test_gradients_are_float32s_within_some_percent(monkeypatch):
+    expected, found = (gradient(words, monkeypatch) for words in (FULL, CAST))
+    assert 1e-4 < relative(found, expected) < GRADIENT  # it is another arithmetic
+    cosine = torch.nn.functional.cosine_similarity(found, expected, dim=0)
+    assert cosine > math.sqrt(1 - GRADIENT**2)
+    assert relative(gradient(ONCE, monkeypatch), found) < 1e-5
+
+
+def test_what_a_card_may_do_is_set_and_recorded():
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    start(FULL)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert set(environment()["cuda_math"].values()) == {False}
+
+
+def test_frozen_weights_compute_in_their_own_dtype():
+    with pytest.raises(
+        ConfigError, match=r"model\.compute_dtype=bfloat16: must be null or float32"
+    ):
+        composed("model.tuning=lora", "model.compute_dtype=bfloat16")
+
+
+def test_the_wrapper_alone_changes_nothing(monkeypatch):
+    """In float32 one process is not wrapped, whatever the keys say of processes."""
+    words = (*FULL, "hardware.shard=true", "model.compute_dtype=float32")
+    assert torch.equal(gradient(words, monkeypatch), gradient(FULL, monkeypatch))
+    assert not dist.is_initialized()
+
+
+def test_weights_after_20_steps_and_a_resume_in_the_middle(tmp_path):
+    made, exact = start(ONCE), start(FULL)
+    untrained = flat(exact)
+    assert torch.equal(flat(made), untrained)
+    train(made, 1, 10)
+    made[1].save(tmp_path / "policy")
+    save_optimizer(made[2], tmp_path / "optimizer.safetensors")
+    train(made, 11, 20)
+    train(exact, 1, 20)
+    assert relative(flat(made) - untrained, flat(exact) - untrained) < WEIGHTS
+    stored = load_file(tmp_path / "policy" / "model.safetensors")
+    assert {weight.dtype for weight in stored.values()} == {torch.float32}
+    again = start(ONCE)
+    again[1].restore(tmp_path / "policy")
+    restore_optimizer(again[2], tmp_path / "optimizer.safetensors")
+    train(again, 11, 20)
+    assert torch.equal(flat(again), flat(made))
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_an_update_that_is_stopped_halfway_leaves_nothing_behind():
+    made, expected, calls = start(ONCE), start(ONCE), []
+
+    def check():
+        calls.append(None)
+        if len(calls) == 3:
+            raise Stopped
+
+    before = flat(made)
+    with pytest.raises(Stopped):
+        train(made, 1, 1, check)
+    assert torch.equal(flat(made), before)
+    for each in (made, expected):
+        train(each, 1, 2)
+    assert torch.equal(flat(made), flat(expected))
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_within_bfloat16(tmp_path):
+    words = ("hardware.shard=true", "model.compute_dtype=bfloat16", "hardware.keep_gathered=true",
+             "budget.max_steps=1")  # fmt: skip
+    (alone, expected), (together, found) = (
+        steps(tmp_path / str(processes), processes, *words) for processes in (1, 2)
+    )
+    assert alone[0]["tokens"] == together[0]["tokens"]  # the engine's copy is the same
+    both = [
+        torch.cat([each[name].flatten() for name in sorted(each)]) for each in (expected, found)
+    ]
+    assert relative(both[1], both[0]) < GRADIENT
+    for name in ("policy/model.safetensors", "optimizer.safetensors"):
+        folder = tmp_path / "2"
+        assert (folder / name).read_bytes() == (folder / "again" / name).read_bytes()
