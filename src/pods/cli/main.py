@@ -21,11 +21,13 @@ from pods.runs.clean import clean
 from pods.runs.paths import pods_home
 from pods.runs.status import format_statuses, statuses
 from pods.runs.store import RunStore
-from pods.system.console import printable_console
+from pods.system.console import PrintableStream, printable_console
 from pods.system.errors import BAD_INPUT, explain, print_error
 
 MOVED = {"calibrate": "python experiments/benchmarks/calibrate.py"}
 TRAINING: dict[str, list[str]] = {"run": [], "sweep": ["-m"]}
+OF_SENTENCES = ("aggregate", "plot", "compare", "rank", "plan")
+"""Verbs whose output is wrapped on a narrow terminal."""
 WATCH_SECONDS = 2.0
 
 
@@ -44,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _train(typed)
     options = make_parser().parse_args([argument for argument in typed if argument != "--debug"])
     try:
+        if isinstance(sys.stdout, PrintableStream):
+            sys.stdout.wraps = options.verb in OF_SENTENCES
         _take_folder(options)
         _check_names(options)
         return VERBS[options.verb](options)

@@ -241,8 +241,14 @@ def _selection_checks(config: Config) -> Iterator[Check]:
     resample = group_filter.name == "resample"
     batch_key = "group_filter.batch" if resample and group_filter.batch else "prompts_per_step"
     batch: int = attrgetter(batch_key)(config)
-    if config.prompts.selector == "mopps" and pool is not None:
-        choice = f"the problems to choose from, task.train_size={pool}, where prompts=mopps"
+    selector = config.prompts.selector
+    if ":" in selector:
+        try:
+            import_function(selector)
+        except ValueError as error:
+            yield "prompts.selector", False, str(error)
+    if selector not in ("uniform", "greso") and pool is not None:
+        choice = f"the problems to choose from, task.train_size={pool}, where prompts={selector}"
         yield batch_key, batch <= pool, f"must be at most {choice}"
     if resample and group_filter.adaptive:
         fits = group_filter.min_batch <= batch

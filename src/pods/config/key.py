@@ -19,6 +19,9 @@ FILE_NAME = Form(
     "letters, digits, dots, - or _, at most 100: it names a file",
 )
 FUNCTION = Form(r"[\w.]+:\w+", "module:function")
+SELECTOR = Form(
+    r"uniform|greso|mopps|[\w.]+:\w+", "one of uniform, greso, mopps, or module:function"
+)
 RULE = Form(r"\w+|[\w.]+:\w+", "a rule's name or module:function")
 
 

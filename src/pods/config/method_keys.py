@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pods.config.key import RULE, key
+from pods.config.key import RULE, SELECTOR, key
 
 RULE_NAMES = (
     "max_variance",
@@ -89,9 +89,16 @@ class MoppsConfig:
 class PromptsConfig:
     """Prompt selection, before any rollout is generated."""
 
-    selector: Literal["uniform", "greso", "mopps"] = key(
+    selector: str = key(
         "how a step's problems are selected: all in random order (uniform), without those that "
-        "recently had no reward variance (greso), or by predicted success rate (mopps)"
+        "recently had no reward variance (greso), by predicted success rate (mopps), or by a "
+        "function of your own",
+        form=SELECTOR,
+    )
+    candidates: int = key(
+        "problems that come up per prompt of a step, for a selector of your own to choose from",
+        low=1,
+        default=4,
     )
     greso: GresoConfig
     mopps: MoppsConfig

@@ -65,7 +65,7 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
     print(f"{len(jobs)} jobs, {states['done']} already done, {at_once} at a time", flush=True)
     if not backend.memory.roomy:
         print(f"memory: {backend.memory.text}", flush=True)
-    if states["failed"] and any(job.config.retry != "failed" for job in jobs):
+    if states["failed"] and any(job.config.retry not in ("failed", "all") for job in jobs):
         print(f"{states['failed']} failed earlier; retry=failed runs them again")
     if states["running"]:
         print(f"{states['running']} already running")

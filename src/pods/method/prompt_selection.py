@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 from pods.config.method_keys import PromptsConfig
 from pods.method.greso import Greso
 from pods.method.mopps import Mopps
+from pods.method.own_selector import OwnSelector
 from pods.method.prompt_order import ChosenPrompts, Outcome, PromptOrder
 
 
@@ -58,6 +59,8 @@ class Uniform:
 
 def start(config: PromptsConfig) -> Selector:
     """Return the selector that the config names, as it is before the first step."""
+    if ":" in config.selector:
+        return OwnSelector()
     if config.selector == "greso":
         return Greso(p_easy=config.greso.p_easy, p_hard=config.greso.p_hard)
     return Mopps() if config.selector == "mopps" else Uniform()
@@ -65,7 +68,7 @@ def start(config: PromptsConfig) -> Selector:
 
 def dump(selector: Selector) -> dict[str, Any]:
     """Return a selector as plain values for JSON, from which `restore` makes it again."""
-    assert isinstance(selector, Uniform | Greso | Mopps)
+    assert isinstance(selector, Uniform | Greso | Mopps | OwnSelector)
     values = asdict(selector)
     # `place` is the name in checkpoints
     return {"place" if name == "position" else name: value for name, value in values.items()}

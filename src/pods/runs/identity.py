@@ -23,6 +23,7 @@ SOURCES = {
     "sampler.rule": RULE_SOURCE,
     "task.reward": "reward source",
     "task.make": "task source",
+    "prompts.selector": "selector source",
 }
 """Keys that name functions of one's own, and the key of the hash of those."""
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # and tokenizers
@@ -60,11 +61,12 @@ def _digests(folder: Path) -> list[str]:
 def _own_functions(config: Config) -> dict[str, list[str]]:
     """Return the functions of one's own that a config names, by the key of their hash."""
     rewards = [term.name for term in reward_terms(config.task) if ":" in term.name]
-    task, rule = config.task.make, config.sampler.rule
+    task, rule, selector = config.task.make, config.sampler.rule, config.prompts.selector
     return {
         RULE_SOURCE: [rule] if ":" in rule else [],
         SOURCES["task.reward"]: rewards,
         SOURCES["task.make"]: [task] if task is not None else [],
+        SOURCES["prompts.selector"]: [selector] if ":" in selector else [],
     }
 
 

@@ -45,18 +45,20 @@ def wrapped(text: str, width: int) -> str:
 
 
 class PrintableStream:
-    """A text stream that escapes control characters, and wraps sentences on a terminal."""
+    """A text stream that escapes control characters."""
 
     def __init__(self, stream: TextIO) -> None:
         """Write to `stream`."""
         self.stream = stream
+        self.wraps = False
+        """Sentences are wrapped if this is a terminal; not for texts that are to be copied."""
 
     def write(self, text: str) -> int:
         """Write the text with control characters escaped."""
         text = printable(text)
-        return self.stream.write(
-            wrapped(text, get_terminal_size().columns) if self.stream.isatty() else text
-        )
+        if self.wraps and self.stream.isatty():
+            text = wrapped(text, get_terminal_size().columns)
+        return self.stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
         """Delegate everything else to the stream."""
