@@ -70,6 +70,16 @@ def test_verbs_take_further_studies(studies, capsys, monkeypatch):
     assert "pods 64→16" in capsys.readouterr().out
 
 
+def test_a_study_may_be_the_last_word_or_an_option(studies, capsys):
+    where = ["--runs-dir", str(studies)]
+    assert main(["compare", "pods", "grpo", "one", *where]) == 0
+    assert "between pods 64→16 and grpo 16→16" in capsys.readouterr().out
+    assert (
+        main(["status", "--study", "two", *where]) == main(["status", "--study=two", *where]) == 0
+    )
+    assert "random" in capsys.readouterr().out
+
+
 def test_an_unknown_further_study(studies, capsys):
     assert main(["aggregate", "one", "--runs-dir", str(studies), "--with", "three"]) == 2
     assert "study=three: no runs in" in capsys.readouterr().err

@@ -28,6 +28,7 @@ MOVED = {"calibrate": "python experiments/benchmarks/calibrate.py"}
 TRAINING: dict[str, list[str]] = {"run": [], "sweep": ["-m"]}
 OF_SENTENCES = ("aggregate", "plot", "compare", "rank", "plan")
 """Verbs whose output is wrapped on a narrow terminal."""
+STUDY_IS_A_WORD = ("status", "clean", "evaluate", "aggregate", "plot", "rank", "report", "sync")
 WATCH_SECONDS = 2.0
 
 
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     if typed and typed[0] in TRAINING:
         _train(typed)
-    options = make_parser().parse_args([argument for argument in typed if argument != "--debug"])
+    words = [argument for argument in typed if argument != "--debug"]
+    options = make_parser().parse_args(_study_as_word(words))
     try:
         if isinstance(sys.stdout, PrintableStream):
             sys.stdout.wraps = options.verb in OF_SENTENCES
@@ -67,6 +69,18 @@ def _train(typed: Sequence[str]) -> NoReturn:
         path for path in (CONF.parent / "src/run.py", CONF.parent / "run.py") if path.is_file()
     )
     os.execv(sys.executable, [sys.executable, str(file), *TRAINING[typed[0]], *typed[1:]])
+
+
+def _study_as_word(words: Sequence[str]) -> list[str]:
+    """Take `--study NAME` also where the study is a word of its own.
+
+    >>> _study_as_word(["report", "--study", "first"]), _study_as_word(["status", "--study=a"])
+    (['report', 'first'], ['status', 'a'])
+    """
+    if not words or words[0] not in STUDY_IS_A_WORD:
+        return list(words)
+    text = [word.removeprefix("--study=") for word in words]
+    return [word for word in text if word != "--study"]
 
 
 def _take_folder(options: argparse.Namespace) -> None:

@@ -94,6 +94,12 @@ def compare(options: Namespace) -> int:
     from pods.analysis.comparison.formatting import as_json, csv_tables, format_comparison
     from pods.analysis.draw import figures_folder
 
+    if (
+        options.study == "default"
+        and options.arms
+        and run_folders(options.runs_dir / options.arms[-1])
+    ):
+        options.study = options.arms.pop()  # `pods compare pods grpo my_study`, as people type it
     view = view_of(options)
     if options.arms and (view.arms or view.baseline):
         raise ValueError(
