@@ -102,25 +102,31 @@ class SweepLauncher(Launcher):
             ConfigError: a job's config is not allowed; no job has been started.
             sweep.SweepFailed: some jobs failed; the others are done.
         """
-        self._remove_overrides()
-        configs = [self._config(overrides) for overrides in job_overrides]
-        check_arms(self.config, {config.arm for config in configs})
-        if any(config.dry_run for config in configs):
-            print("\n".join(dry_run.show(configs)))
-            accuracies = [0.0] * len(configs)
-        else:
-            sweep.run(configs, _backend(configs, self.settings))
-            # what a sweeper such as Optuna's maximises
-            accuracies = [freeze(config).status().get("accuracy", 0.0) for config in configs]
+        try:
+            accuracies = self._execute(job_overrides)
+        except ValueError:  # nothing has begun
+            self._remove_overrides()
+            raise
         return [
             JobReturn(overrides=overrides, _return_value=accuracy, status=JobStatus.COMPLETED)
             for overrides, accuracy in zip(job_overrides, accuracies, strict=True)
         ]
 
-    def _remove_overrides(self) -> None:
-        """Remove what Hydra's sweeper wrote before: its overrides, and folders with nothing else.
+    def _execute(self, job_overrides: Sequence[Sequence[str]]) -> list[float]:
+        """Execute all jobs, or show them, and return what a sweeper such as Optuna's maximises."""
+        configs = [self._config(overrides) for overrides in job_overrides]
+        check_arms(self.config, {config.arm for config in configs})
+        if any(config.dry_run for config in configs):
+            print("\n".join(dry_run.show(configs)))
+            self._remove_overrides()
+            return [0.0] * len(configs)
+        sweep.run(configs, _backend(configs, self.settings))
+        return [freeze(config).status().get("accuracy", 0.0) for config in configs]
 
-        The runs' own configs say more, and a dry run or a refused sweep shall leave nothing.
+    def _remove_overrides(self) -> None:
+        """Remove what Hydra wrote before: multirun.yaml, and folders with nothing else.
+
+        A dry run or a refused sweep shall leave nothing.
         """
         folder = Path(self.config.hydra.sweep.dir)
         (folder / "multirun.yaml").unlink(missing_ok=True)
