@@ -56,7 +56,9 @@ class LiveTable:
         """Draw the table anew."""
         if self.on_terminal:
             elapsed, rows = time.monotonic() - self.started, statuses(running)
-            counts = f"{self.ended} of {self.jobs} ended, {len(running)} running, {waiting} waiting"
+            done = sum(row["state"] == "done" for row in rows)  # whose processes are about to end
+            ended, active = self.ended + done, len(rows) - done
+            counts = f"{ended} of {self.jobs} ended, {active} running, {waiting} waiting"
             left = time_left(elapsed, self.ended + sum(row["progress"] for row in rows), self.jobs)
             self.draw(f"{format_statuses(rows)}\n{counts}, {duration(elapsed)}{left}")
 
