@@ -7,6 +7,7 @@ import pytest
 from compose import composed
 from running import run_here
 
+from pods.analysis.series_names import series_names
 from pods.cli.main import main
 from pods.config.checks import validate
 from pods.config.compose import compose
@@ -214,3 +215,11 @@ def test_a_run_trains_on_its_own_reward_and_records_its_terms(module, tmp_path):
     other = identity(composed(*overrides, "task.reward=[correct,their_task:names_it*0.01]"))
     assert same["reward source"] != other["reward source"]
     assert "reward source" not in identity(composed(*overrides))
+
+
+def test_curves_name_their_rewards(module):
+    configs = [composed(), composed("task.reward=[correct,their_task:short*0.1]")]
+    assert series_names([(config, identity(config)) for config in configs]) == [
+        "max_variance 64→16, task.reward=built-in",
+        "max_variance 64→16, task.reward=correct+their_task:short*0.1",
+    ]

@@ -126,6 +126,8 @@ def _yaml(name: str) -> dict[str, Any]:
 def _short(value: object, key: str) -> str:
     """Show a value, or its beginning and a hash, so that two different ones have two names."""
     text = str(value)[:8] if key in SOURCES.values() else str(value)
+    if key == "task.reward":
+        text = "+".join(value) if isinstance(value, list) else "built-in"
     if len(text) <= LONGEST:
         return text
     return f"{text[: LONGEST - 12]}…#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
