@@ -13,6 +13,7 @@ from pods.analysis.curves import phase_columns
 from pods.analysis.study import Study
 
 SPREAD = 1.15  # largest ratio of step times, per token generated, that needs no explanation
+NO_WAITING = 1.05  # largest ratio of step times for the same CPU seconds that is no waiting
 CPU = "cpu_seconds/"
 Record = Any  # a row of a table, by attribute
 
@@ -81,13 +82,15 @@ def _use_of_cpu(row: Record, reference: Record) -> Iterator[str]:
     if row.device != "cpu" or not (row.cpu > 0 and reference.cpu > 0):
         return
     more = row.cpu / reference.cpu
-    if row.wall > SPREAD * more * reference.wall:
+    waited = row.wall / reference.wall / more  # the two factors that make a step longer
+    if waited > more:
         shares = row.cpu / row.wall, reference.cpu / reference.wall
         yield f"CPU was used for {shares[0]:.0%} of the time, there for {shares[1]:.0%}".replace(
             "%", " %"
         )
     else:
-        yield f"it used {more:.1f} times the CPU seconds: more work or slower cores, no waiting"
+        waiting = ", no waiting" if waited < NO_WAITING else ""
+        yield f"it used {more:.1f} times the CPU seconds: more work or slower cores{waiting}"
 
 
 def _load(row: Record) -> Iterator[str]:

@@ -37,6 +37,11 @@ def add_options(parser: ArgumentParser) -> None:
     )
 
 
+def is_asked_for(options: Namespace) -> bool:
+    """Return whether an option for one checkpoint was given."""
+    return options.step is not None or any(getattr(options, name) for name in ONLY_WITH_STEP)
+
+
 def check_options(options: Namespace) -> None:
     """Check that options for one checkpoint come with its step.
 

@@ -93,8 +93,8 @@ def _take_folder(options: argparse.Namespace) -> None:
 
 
 def _names_a_run(options: argparse.Namespace) -> bool:
-    """Return whether the word for a study names a run: with the step of a checkpoint."""
-    return options.verb == "evaluate" and options.step is not None
+    """Return whether the word for a study names a run: with the options for one checkpoint."""
+    return options.verb == "evaluate" and evaluate_checkpoint.is_asked_for(options)
 
 
 def _check_names(options: argparse.Namespace) -> None:

@@ -44,7 +44,9 @@ def headline(comparison: Comparison) -> str:
                 f"no difference between {_listed(found[''])} and {baseline} is settled"
                 f"{_more_runs(found[''])}"
             )
-    return f"In {title_of(str(outcome), metric)}, {'; '.join(parts)}."
+    fewest = min(rows.n.min(), rows.baseline_n.min())
+    weak = f" (only {fewest} runs per arm: no more than a hint)" if fewest < FEW_RUNS else ""
+    return f"In {title_of(str(outcome), metric)}, {'; '.join(parts)}{weak}."
 
 
 def _listed(rows: Sequence[Record]) -> str:
