@@ -13,6 +13,7 @@ from pods.policy import attention
 from pods.policy.export import (
     kept_projection,
     merged_weights,
+    products_of_shards,
     rounding_products,
     save_adapter,
 )
@@ -46,7 +47,7 @@ SHARDED = ("model.tuning=full", "hardware.shard=true", "engine.dtype=bfloat16")
 def test_merged_weights_equal_pefts_and_leave_the_policy_alone():
     _, policy = disturbed("model.tuning=lora", "model.lora.alpha=24")
     before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
-    merged = {name: w for name, w, _ in merged_weights(policy.model, torch.float32, {})}
+    merged = {name: w for name, w, _ in merged_weights(policy.model, torch.float32)}
     for name, parameter in policy.model.named_parameters():
         assert torch.equal(parameter, before[name])
     expected = copy.deepcopy(policy.model).merge_and_unload().state_dict()
@@ -108,25 +109,25 @@ def test_a_mirror_is_the_model_as_it_loads_in_the_engines_dtype():
         assert torch.equal(mirror.model(IDS).logits, loaded(IDS).logits)
 
 
-def test_a_mirrors_kept_projection_equals_that_of_the_merged_weights():
+def test_a_mirrors_kept_projection_equals_that_of_all_weights_in_one_row():
     policy = load(composed(*SHARDED))
     noise = torch.Generator().manual_seed(0)
-    mirror, start = policy.mirror, {}
+    mirror, starts, ends = policy.mirror, [], []
     with torch.no_grad():
-        for before, (name, weight) in zip(
-            mirror.start, policy.model.named_parameters(), strict=True
-        ):
-            start[name] = weight.copy_(before.copy_(weight.bfloat16())).clone()  # as most ship
+        for before, weight in zip(mirror.start, policy.model.parameters(), strict=True):
+            starts.append(weight.copy_(before.copy_(weight.bfloat16())).flatten().double())
             weight.add_(1e-4 * torch.randn(weight.shape, generator=noise))
-        merged = merged_weights(policy.model, torch.bfloat16, start)
-        expected = kept_projection(sum(products for _, _, products in merged).tolist())
+            ends.append(weight.flatten().double())
+    start, end = torch.cat(starts), torch.cat(ends)  # the start is in bfloat16, as most models are
+    kept, change = end.bfloat16().double() - start, end - start
+    expected = (kept @ change / (change @ change)).item()
     assert 0 < expected < 0.9  # most weights are coarser than that
     assert mirror.refresh() == pytest.approx(expected, rel=1e-4)
 
 
 def test_linear_layers_beside_a_target_are_yielded_unchanged():
     _, policy = disturbed("model.tuning=lora", "model.lora.targets=[q_proj,up_proj]")
-    merged = {name: (w, p[1]) for name, w, p in merged_weights(policy.model, torch.float32, {})}
+    merged = {name: (w, p[1]) for name, w, p in merged_weights(policy.model, torch.float32)}
     start = load(composed()).causal_lm.state_dict()
     assert len(merged) == 14
     for name, (weight, change) in merged.items():
@@ -142,7 +143,7 @@ def test_only_linear_layers_can_be_targets():
 
 def test_without_adapters_all_weights_are_yielded_as_they_are():
     _, policy = disturbed()
-    merged = {name: w for name, w, _ in merged_weights(policy.model, torch.float32, {})}
+    merged = {name: w for name, w, _ in merged_weights(policy.model, torch.float32)}
     assert merged.keys() == dict(policy.causal_lm.named_parameters()).keys()
     for name, parameter in policy.causal_lm.named_parameters():
         assert torch.equal(merged[name], parameter)
@@ -153,7 +154,7 @@ def test_rounding_products_equal_a_loop_over_the_weights(base):
     config, policy = disturbed("model.tuning=lora", f"model.dtype={base}", size=1e-3)
     weights_before = untrained(config, getattr(torch, base)).state_dict()
     peft = copy.deepcopy(policy.model).float().merge_and_unload().state_dict()
-    for name, weight, (kept, total) in merged_weights(policy.model, torch.bfloat16, {}):
+    for name, weight, (kept, total) in merged_weights(policy.model, torch.bfloat16):
         w = weights_before[name].double()
         change = (peft[name].double() - w).flatten()
         rounded = (weight.double() - w.to(torch.bfloat16).double()).flatten()
@@ -179,20 +180,21 @@ def test_a_coarse_merge_onto_a_coarse_base_loses_small_changes_and_keeps_large_o
     kept = []
     for size in (1e-5, 0.1):
         _, policy = disturbed("model.tuning=lora", "model.dtype=bfloat16", size=size)
-        merged = merged_weights(policy.model, torch.bfloat16, {})
+        merged = merged_weights(policy.model, torch.bfloat16)
         kept.append(kept_projection(sum(products for _, _, products in merged).tolist()))
     assert 0 <= kept[0] < 0.9
     assert 0.97 < kept[1] < 1.03
 
 
 def test_the_change_of_all_weights_is_measured_from_the_start():
-    start = {name: p.detach().clone() for name, p in load(composed()).causal_lm.named_parameters()}
+    start = [p.detach().clone() for p in load(composed()).causal_lm.parameters()]
     _, policy = disturbed(size=0.1)
-    for name, weight, (kept, total) in merged_weights(policy.model, torch.bfloat16, start):
-        parameter = policy.causal_lm.get_parameter(name)
-        assert torch.equal(weight, parameter.to(torch.bfloat16))
-        assert total.item() == pytest.approx(((parameter - start[name]) ** 2).sum().item())
-        assert kept / total == pytest.approx(1, abs=0.02)
+    kept, total = products_of_shards(start, policy.causal_lm, torch.bfloat16).tolist()
+    pairs = zip(start, policy.causal_lm.parameters(), strict=True)
+    assert total == pytest.approx(
+        sum(((after - before) ** 2).sum().item() for before, after in pairs)
+    )
+    assert kept / total == pytest.approx(1, abs=0.02)
 
 
 def test_the_adapter_on_disk_is_the_policys(tmp_path):

@@ -459,7 +459,7 @@ def test_base_weights_rounded_to_nf4_give_what_a_qlora_layer_gives():
     x = torch.randn(5, weight.shape[1], generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(layer(x), theirs(x))
     assert not torch.allclose(layer(x), x @ weight.T, atol=1e-3)
-    exported = {name: w for name, w, _ in merged_weights(policy.model, torch.float32, {})}
+    exported = {name: w for name, w, _ in merged_weights(policy.model, torch.float32)}
     assert policy.mirror.refresh() is None
     for name, mirrored in policy.mirror.model.named_parameters():
         start = plain.get_parameter(name) if "_proj" not in name else None

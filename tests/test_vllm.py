@@ -54,7 +54,13 @@ def swapped():
     return started("model.tuning=lora", "engine.sync=adapter")
 
 
-@pytest.fixture(params=["full", "adapters", "swapped"])
+@pytest.fixture(scope="module")
+def swapped_files():
+    """LoRA, swapped in as an adapter that passes through files."""
+    return started("model.tuning=lora", "engine.sync=adapter_file")
+
+
+@pytest.fixture(params=["full", "adapters", "swapped", "swapped_files"])
 def each(request):
     """Every way to sync; the policy is as it was before when the test ends."""
     policy, engine = request.getfixturevalue(request.param)
@@ -100,6 +106,12 @@ def disturb(parameter, size=0.05):
     noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         parameter.add_(size * noise)
+
+
+def touch(policy):
+    """Write a weight as it is, as an update without a gradient does."""
+    with torch.no_grad():
+        next(iter(trained(policy).values())).add_(0)
 
 
 def disturb_all(policy):
@@ -218,7 +230,8 @@ def test_the_weight_sync_check_at_the_start_of_a_run(each, monkeypatch, fault):
     before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
     if fault:
         monkeypatch.setattr(vllm_engine, "merge", lambda *_: 1.0)
-        monkeypatch.setattr(vllm_engine, "swap_adapter", lambda *_: engine.adapter)
+        monkeypatch.setattr(vllm_engine, "hand_over_adapter", lambda *_: engine.adapter)
+        monkeypatch.setattr(vllm_engine, "swap_adapter_files", lambda *_: engine.adapter)
     with pytest.raises(ValueError, match="weight sync does not work") if fault else nullcontext():
         check_weight_sync(policy, engine, prompts(policy)[0])
     for name, parameter in policy.model.named_parameters():
@@ -235,6 +248,7 @@ def test_a_hundred_syncs_leave_the_trainers_weights_as_they_are(each):
         disturb(parameter, 1e-3)
     before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
     for _ in range(100):
+        touch(policy)
         kept = engine.sync()
     assert kept is None or kept == pytest.approx(1.0, abs=1e-4)
     for name, parameter in policy.model.named_parameters():
@@ -243,13 +257,39 @@ def test_a_hundred_syncs_leave_the_trainers_weights_as_they_are(each):
     assert gaps(policy, groups, 1.0).max() < 1e-4
 
 
-def test_the_adapter_in_the_engine_is_the_newest_and_the_only_one(swapped):
-    engine = swapped[1]
+@pytest.mark.parametrize("name", ["swapped", "swapped_files"])
+def test_the_adapter_in_the_engine_is_the_newest_and_the_only_one(request, name):
+    policy, engine = request.getfixturevalue(name)
     first = engine.adapter
+    engine.sync()
+    assert engine.adapter is first  # nothing was trained, and nothing is handed over
+    touch(policy)
     engine.sync()
     assert engine.adapter.lora_int_id == first.lora_int_id + 1
     assert engine.adapter.lora_name != first.lora_name
     assert engine.vllm.list_loras() == {engine.adapter.lora_int_id}
+
+
+def test_a_padding_that_a_cards_sampler_cannot_forbid_is_refused_at_start():
+    from pods.engines.vllm_setup import check_padding
+
+    card = composed("engine=vllm", "hardware=l40s", "dry_run=true")
+    check_padding(1024, card)
+    check_padding(1025, composed("engine=vllm"))  # a CPU's sampler can
+    with pytest.raises(ValueError, match=r"padded by 1025 ids .* at most 1024; use engine=tran"):
+        check_padding(1025, card)
+
+
+def test_on_a_card_logits_are_summed_in_float32_and_the_older_runner_can_be_chosen(monkeypatch):
+    from pods.engines.vllm_setup import arguments
+
+    on_card = ("engine=vllm", "hardware=l40s", "dry_run=true")
+    settings = arguments(composed(*on_card))
+    assert settings["hf_overrides"] == {"head_dtype": "float32"}
+    assert "async_scheduling" not in settings  # vLLM chooses
+    older = arguments(composed(*on_card, "engine.older_runner=true"))
+    assert older["async_scheduling"] is False
+    assert "hf_overrides" not in arguments(composed("engine=vllm"))
 
 
 def test_two_fresh_engines_draw_the_same_in_every_call():

@@ -126,12 +126,17 @@ def test_adapters_are_swapped_in_and_every_step_uses_the_newest(run, tmp_path):
     assert len(lines) == 4
     assert max(line["logprob_gap_mean"] for line in lines) < 1e-5
     assert [line["kept_projection"] for line in lines] == [None] * 4
+    recorded = (run_folder(tmp_path) / "attempts" / "001" / "environment.json").read_text()
+    assert json.loads(recorded)["engine"] == {
+        "model_runner": "v1", "async_scheduling": False, "attention": ["CPU_ATTN"], "eager": True,
+        "cuda_graphs": "NONE", "compilation": "NONE",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("overrides", "kept"),
     [
-        pytest.param(("model.tuning=lora", "engine.sync=adapter"), None, id="adapters"),
+        pytest.param(("model.tuning=lora", "engine.sync=adapter_file"), None, id="adapters"),
         pytest.param(
             ("hardware.shard=true",),
             pytest.approx(1.0, abs=1e-3),

@@ -298,9 +298,9 @@ def _vllm_checks(config: Config) -> Iterator[Check]:
     whole = model.path is None or (folder / "config.json").is_file() or not folder.is_dir()
     merge = "must have whole weights where engine=vllm: `pods export RUN OUT --merge` writes them"
     yield "model.path", whole, merge
-    if engine.sync == "adapter":
+    if engine.sync != "merged":
         yield "engine.sync", model.tuning == "lora", "must be merged where model.tuning=full"
-        rank = f"must be at most {VLLM_MAX_RANK} where engine.sync=adapter"
+        rank = f"must be at most {VLLM_MAX_RANK} where engine.sync={engine.sync}"
         yield "model.lora.r", model.lora.r <= VLLM_MAX_RANK, rank
     for key in ("sampling.temperature", "evaluation.temperature"):
         temperature: float = attrgetter(key)(config)

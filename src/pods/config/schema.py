@@ -195,7 +195,7 @@ class ModelConfig:
 
 @dataclass
 class EngineConfig:
-    """The engine that generates rollouts; the keys from `sync` to `min_kept` are for vLLM."""
+    """The engine that generates rollouts; the keys from `sync` on are for vLLM."""
 
     name: Literal["transformers", "vllm"] = key("inference engine")
     max_rows: int = key("largest number of sequences decoded at once", low=1)
@@ -207,9 +207,9 @@ class EngineConfig:
     dtype: Literal["float32", "bfloat16", "float16"] = key(
         "dtype of the engine's own weights: vLLM's, or the full copy of sharded weights"
     )
-    sync: Literal["merged", "adapter"] = key(
-        "how weights reach vLLM: merged into its weights, or as a separate adapter (needs "
-        "model.tuning=lora)"
+    sync: Literal["merged", "adapter", "adapter_file"] = key(
+        "how weights reach vLLM: merged into its weights, or as a separate adapter, in memory or "
+        "through files (an adapter needs model.tuning=lora)"
     )
     kv_gb: float | None = key(
         "GiB of memory for keys and values; null derives it from gpu_memory_utilization", above=0
@@ -235,6 +235,11 @@ class EngineConfig:
     )
     gap_limit: int = key(
         "consecutive steps above gap_bound after which the run fails", low=1, operational=True
+    )
+    older_runner: bool = key(
+        "use vLLM's first model runner and synchronous scheduling, as on a CPU, where the newer "
+        "ones that it chooses on a card fail",
+        default=False,
     )
 
 

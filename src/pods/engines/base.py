@@ -1,6 +1,7 @@
 """The protocol of an engine: everything that the training loop knows about one."""
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from pods.types import GenerationRequest, OnCompletion, Rollout
 
@@ -11,6 +12,11 @@ class EngineFailed(RuntimeError):
 
 class Engine(Protocol):
     """Generates from the policy: token ids in, token ids and their log-probs out."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Which of its parts a library has chosen here; `environment.json` records them."""
+        ...
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
@@ -31,7 +37,7 @@ class Engine(Protocol):
         ...
 
     def sync(self) -> float | None:
-        """Bring the policy's current weights into the engine; called whenever they have changed.
+        """Bring the policy's current weights into the engine; do nothing if it has them.
 
         Returns:
             The kept projection (`policy/export.py`): the fraction of the weights' change since the

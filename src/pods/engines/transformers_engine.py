@@ -8,7 +8,7 @@ that all prompts share is encoded once for all of them.
 Shapes: R = sequences decoded together, P = distinct prompts among them, V = vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ SHRINK_BELOW = 0.75  # finished sequences leave once less than this share of the
 
 class TransformersEngine:
     """Samples from the policy's own weights, or from its mirror if it has one."""
+
+    facts: Mapping[str, Any] = {}
 
     def __init__(self, policy: Policy, max_rows: int, check: Callable[[], None]) -> None:
         """Decode at most `max_rows` sequences at a time; `check()` may raise between tokens."""

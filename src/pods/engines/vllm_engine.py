@@ -17,9 +17,10 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 
 from pods.config.schema import Config
 from pods.engines.base import EngineFailed
-from pods.engines.vllm_setup import start_vllm
-from pods.engines.vllm_sync import merge, swap_adapter, untrained_weights
+from pods.engines.vllm_setup import check_padding, facts, start_vllm
+from pods.engines.vllm_sync import hand_over_adapter, merge, swap_adapter_files, untrained_shards
 from pods.policy.policy import Policy
+from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.seeding import derive
 from pods.types import GenerationRequest, OnCompletion, Rollout, Sampling
 
@@ -48,7 +49,13 @@ class PartialCompletion:
 class VllmEngine:
     """Samples from a copy of the policy's weights, and refuses to if the copy is out of date."""
 
-    def __init__(self, policy: Policy, config: Config, check: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        config: Config,
+        check: Callable[[], None],
+        process_group: ProcessGroup = SINGLE_PROCESS,
+    ) -> None:
         """Start the engine on the untrained weights; `check()` may raise between tokens.
 
         Raises:
@@ -58,29 +65,39 @@ class VllmEngine:
         self.check = check
         self.dtype = getattr(torch, config.engine.dtype)
         self.on_cpu = policy.device.type == "cpu"
-        self.adapters = config.engine.sync == "adapter"
+        self.process_group = process_group
+        self.sync_by = config.engine.sync
         self.adapter: LoRARequest | None = None
+        self.synced_version = -1
+        self.kept: float | None = None
         self.calls = 0
-        self.start = untrained_weights(policy, config)
-        self.vllm = start_vllm(config)
         padding = range(policy.vocabulary, policy.causal_lm.config.vocab_size)
+        check_padding(len(padding), config)
+        self.start = untrained_shards(policy, config)
+        self.vllm = start_vllm(config)
+        self.facts = facts(self.vllm)
         self.bias = dict.fromkeys(padding, -100.0) or None  # ids that the tokenizer does not know
         self.sync()
         warm_up = GenerationRequest([(0,)], 2, Sampling(1.0, 2), [0])
         self.generate(warm_up)  # the first call compiles and allocates
 
     def sync(self) -> float | None:
-        """Bring the policy's present weights into the engine; see `Engine.sync`."""
-        kept = None
+        """Bring the policy's weights into the engine unless it has them; see `Engine.sync`."""
+        if self.synced_version == (version := self.policy.version):
+            return self.kept
+        vllm, policy, dtype = self.vllm, self.policy, self.dtype
         try:
-            if self.adapters:
-                self.adapter = swap_adapter(self.vllm, self.policy, self.dtype, self.adapter)
+            if self.sync_by == "adapter":
+                self.adapter = hand_over_adapter(vllm, policy, dtype, self.adapter)
+            elif self.sync_by == "adapter_file":
+                self.adapter = swap_adapter_files(vllm, policy, dtype, self.adapter)
             else:
-                kept = merge(self.vllm, self.policy, self.dtype, self.start)
+                self.kept = merge(vllm, policy, dtype, self.start, self.process_group)
         except Exception as error:
-            raise EngineFailed(f"vLLM did not take new weights: {error!r}") from error
-        self.synced_version = self.policy.version
-        return kept
+            way_out = "; try engine.sync=adapter_file" if self.sync_by == "adapter" else ""
+            raise EngineFailed(f"vLLM did not take new weights: {error!r}{way_out}") from error
+        self.synced_version = version
+        return self.kept
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None

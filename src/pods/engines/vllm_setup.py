@@ -17,6 +17,7 @@ from pods.system.machine import launched
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the maximum ranks that vLLM offers
 CPU_PREFILL_TOKENS = 2048  # a pass takes seconds, and signals are handled between passes
+MAX_BIASED = 1024  # ids of which a card's sampler can forbid each
 CPU_BLOCK = 32  # tokens; only full blocks of prompts are shared, and vLLM's CPU default is 128
 
 
@@ -32,6 +33,8 @@ def start_vllm(config: Config) -> LLMEngine:
         torch._dynamo.config.disable = True
     os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # it would override engine.kv_gb
     os.environ["VLLM_BATCH_INVARIANT"] = str(int(config.engine.batch_invariant))
+    if config.engine.older_runner:
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     try:
         with torch.random.fork_rng(devices=[]):  # vLLM seeds the process
             return LLMEngine.from_engine_args(EngineArgs(**arguments(config)))
@@ -63,6 +66,8 @@ def arguments(config: Config) -> dict[str, Any]:
         "use_tqdm_on_load": False,
         "seed": 0,
     }
+    if engine.older_runner:
+        settings["async_scheduling"] = False
     if launched():  # each process has an engine of its own
         settings["distributed_executor_backend"] = "external_launcher"
     if on_cpu:
@@ -72,7 +77,40 @@ def arguments(config: Config) -> dict[str, Any]:
             "max_num_batched_tokens": max(engine.max_rows, CPU_PREFILL_TOKENS),
             "enable_prefix_caching": sampling.max_prompt_tokens > CPU_BLOCK,
         }
-    if engine.sync == "adapter":
+    elif engine.dtype != "float32":  # sums of logits in float32, as the trainer's are
+        settings["hf_overrides"] = {"head_dtype": "float32"}
+    if engine.sync != "merged":
         rank = next(rank for rank in LORA_RANKS if rank >= config.model.lora.r)
         settings |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
+        if not on_cpu:  # no second set of graphs for requests without the adapter: there are none
+            settings["compilation_config"] = {"cudagraph_specialize_lora": False}
     return settings
+
+
+def check_padding(ids: int, config: Config) -> None:
+    """Refuse a model whose output layer is padded by more ids than vLLM can forbid on a card.
+
+    Raises:
+        ValueError: it is; vLLM itself would only refuse the first request.
+    """
+    if ids > MAX_BIASED and config.hardware.device != "cpu":
+        raise ValueError(
+            f"model={config.model.name}: its output layer is padded by {ids} ids beyond the "
+            f"tokenizer's; on a card, engine=vllm can forbid at most {MAX_BIASED}; use "
+            "engine=transformers"
+        )
+
+
+def facts(vllm: LLMEngine) -> dict[str, Any]:
+    """Return which of its parts vLLM has chosen; `environment.json` records them."""
+    settings = vllm.vllm_config
+    layers = settings.compilation_config.static_forward_context.values()
+    backends = {x.attn_backend.get_name() for x in layers if hasattr(x, "attn_backend")}
+    return {
+        "model_runner": "v2" if settings.use_v2_model_runner else "v1",
+        "async_scheduling": bool(settings.scheduler_config.async_scheduling),
+        "attention": sorted(backends),
+        "eager": bool(settings.model_config.enforce_eager),
+        "cuda_graphs": settings.compilation_config.cudagraph_mode.name,
+        "compilation": settings.compilation_config.mode.name,
+    }

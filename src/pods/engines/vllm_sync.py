@@ -1,44 +1,74 @@
-"""Weight sync: bring the policy's present weights into a vLLM of this process."""
+"""Weight sync: bring the policy's present weights into a vLLM of this process.
+
+A merge streams whole weights. An adapter is handed over in memory, or in PEFT's files.
+"""
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from vllm import LLMEngine
+from vllm.lora.lora_model import LoRAModel
+from vllm.lora.peft_helper import PEFTHelper
 from vllm.lora.request import LoRARequest
 
 from pods.config.schema import Config
-from pods.policy.export import kept_projection, merged_weights, save_adapter
-from pods.policy.fsdp import full_tensor
+from pods.policy.export import (
+    copy_adapter,
+    kept_projection,
+    merged_weights,
+    products_of_shards,
+    save_adapter,
+)
+from pods.policy.fsdp import local_shard
 from pods.policy.policy import Policy
+from pods.policy.process_group import ProcessGroup
 
 
 def merge(
-    vllm: LLMEngine, policy: Policy, dtype: torch.dtype, start: Mapping[str, Tensor]
+    vllm: LLMEngine,
+    policy: Policy,
+    dtype: torch.dtype,
+    start: list[Tensor],
+    process_group: ProcessGroup,
 ) -> float:
-    """Stream the trained weights to vLLM, merged out of place; return their kept projection."""
+    """Stream the trained weights to vLLM, merged out of place; return their kept projection.
+
+    Args:
+        vllm: the engine of this process.
+        policy: the policy; if it is sharded, all processes must call this at once.
+        dtype: of vLLM's weights.
+        start: what `untrained_shards` returned.
+        process_group: the processes of the run.
+    """
     products = torch.zeros(2, dtype=torch.float64, device=policy.device)
 
     def stream() -> Iterator[tuple[str, Tensor]]:
-        for name, weight, of_weight in merged_weights(policy.model, dtype, start):
+        for name, weight, of_weight in merged_weights(policy.model, dtype):
             products.add_(of_weight)
             yield name, weight
 
     with torch.no_grad():
         vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": stream()})
         vllm.apply_model(_repack_tied_head)
+        if start:
+            of_shards = products_of_shards(start, policy.causal_lm, dtype)
+            return kept_projection(process_group.all_sum(of_shards.tolist()))
     return kept_projection(products.tolist())
 
 
-def untrained_weights(policy: Policy, config: Config) -> dict[str, Tensor]:
-    """Copy the weights at the start if all are trained and the engine's are coarser; else none."""
+def untrained_shards(policy: Policy, config: Config) -> list[Tensor]:
+    """Copy this process's part of the weights at the start where a merge may round their change.
+
+    That is so where all weights are trained and the engine's are coarser; else there are none.
+    """
     if config.model.tuning != "full" or config.engine.dtype == config.model.dtype:
-        return {}
-    return {k: full_tensor(v.detach()).clone() for k, v in policy.causal_lm.named_parameters()}
+        return []
+    return [local_shard(p).detach().clone() for p in policy.causal_lm.parameters()]
 
 
 def _repack_tied_head(model: Any) -> None:
@@ -52,7 +82,40 @@ def _repack_tied_head(model: Any) -> None:
         head.quant_method.process_weights_after_loading(head)
 
 
-def swap_adapter(
+def hand_over_adapter(
+    vllm: LLMEngine, policy: Policy, dtype: torch.dtype, old: LoRARequest | None
+) -> LoRARequest:
+    """Replace the adapter in vLLM by a copy on the device of its model, without a file.
+
+    Returns:
+        As `swap_adapter_files`.
+    """
+    number = old.lora_int_id + 1 if old else 1
+    weights, settings = copy_adapter(policy.model, policy.device, dtype)  # vLLM scales B in place
+    helper = PEFTHelper.from_dict(settings)
+
+    def take(worker: Any) -> None:
+        """Put the adapter where vLLM's own loading from files would put it."""
+        manager = worker.model_runner.lora_manager._adapter_manager
+        mapper = getattr(manager.model, "hf_to_vllm_mapper", None)
+        adapter = LoRAModel.from_lora_tensors(
+            number,
+            weights,
+            helper,
+            device=str(policy.device),
+            dtype=dtype,
+            weights_mapper=mapper and mapper.get_rename_mapper(),
+        )
+        manager.add_adapter(adapter)
+        manager.activate_adapter(number)
+
+    if old is not None:
+        vllm.remove_lora(old.lora_int_id)
+    vllm.collective_rpc(take)
+    return LoRARequest(f"policy-{number}", number, "in memory: never read from a file")
+
+
+def swap_adapter_files(
     vllm: LLMEngine, policy: Policy, dtype: torch.dtype, old: LoRARequest | None
 ) -> LoRARequest:
     """Replace the adapter in vLLM, through files in memory where the machine has a folder there.

@@ -17,12 +17,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pods.config.schema import Config
 from pods.launch import evaluation, local_processes
@@ -38,6 +38,7 @@ from pods.runs.attempts import (
 from pods.runs.evaluations import Point
 from pods.runs.freeze import check_unchanged
 from pods.runs.lock import RunLock
+from pods.runs.reading import read_object
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker, open_tracker
@@ -191,6 +192,7 @@ class _Execution:
                 stop.while_loading(),
             ):  # nothing is half-written while this loads
                 trainer = self.build(config, lock, stop, meter)
+                self.record_engine(trainer.loop.engine.facts)
             if not self.evaluate:
                 with meter.phase("rehearsal"), stop.while_loading():
                     from pods.training.preflight import preflight
@@ -237,6 +239,13 @@ class _Execution:
         """Write seconds and memory of each phase into a training attempt's folder."""
         if not self.evaluate:
             files.replace(self.folder / "phases.json", meter.text())
+
+    def record_engine(self, facts: Mapping[str, Any]) -> None:
+        """Add what a library has chosen for the engine to a training attempt's environment."""
+        if facts and not self.evaluate:
+            path = self.folder / "environment.json"
+            text = json.dumps({**read_object(path, {}), "engine": facts}, indent=1)
+            files.replace(path, text, durable=True)
 
     def record_load(self, end: CpuTimes | None = None) -> None:
         """Write how busy the machine is into a training attempt's folder, at its start and end."""

@@ -1,11 +1,11 @@
 """Give the policy's present weights to an engine that decodes from a copy of its own.
 
 The transformers engine decodes from a `WeightMirror`; vLLM takes a stream of `merged_weights`, or
-an adapter as a file (`save_adapter`). The policy itself is only read.
+an adapter, in memory or as a file (`save_adapter`). The policy itself is only read.
 """
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,21 @@ def rounding_products(before: Tensor, change: Tensor, rounded: Tensor) -> Tensor
     kept = (rounded.float() - before.to(rounded.dtype).float()).flatten()
     change = change.float().flatten()
     return torch.stack([kept @ change, change @ change]).double()
+
+
+def products_of_shards(start: Sequence[Tensor], model: nn.Module, dtype: torch.dtype) -> Tensor:
+    """Sum the `rounding_products` of all weights of a process, of which it holds a part each.
+
+    Args:
+        start: this process's part of each weight before training.
+        model: the model in training.
+        dtype: the engine's.
+    """
+    products = torch.zeros(2, dtype=torch.float64)
+    for before, weight in zip(start, model.parameters(), strict=True):
+        now = local_shard(weight.detach())
+        products += rounding_products(before, now - before, now.to(dtype)).cpu()
+    return products
 
 
 def copy_to_decode(
@@ -126,15 +141,12 @@ class WeightMirror:
         return self.kept
 
     def _kept(self) -> float:
-        products = torch.zeros(2, dtype=torch.float64)
-        for before, weight in zip(self.start, self.source.parameters(), strict=True):
-            now = local_shard(weight)
-            products += rounding_products(before, now - before, now.to(self.model.dtype)).cpu()
+        products = products_of_shards(self.start, self.source, self.model.dtype)
         return kept_projection(self.process_group.all_sum(products.tolist()))
 
 
 def merged_weights(
-    model: PreTrainedModel | PeftModel, dtype: torch.dtype, start: Mapping[str, Tensor]
+    model: PreTrainedModel | PeftModel, dtype: torch.dtype
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Yield each trained weight, adapters merged into it, in an engine's dtype.
 
@@ -146,17 +158,14 @@ def merged_weights(
     Args:
         model: the policy's, with adapters or without.
         dtype: of the engine's weights.
-        start: the untrained weights by name, where all are trained and dtype is coarser than they.
 
     Yields:
         The name that a checkpoint of the full model has for the weight, the weight, and the
-        `rounding_products` of its change.
+        `rounding_products` of an adapter's change, 0 where there is none.
     """
     if not isinstance(model, PeftModel):
         for name, parameter in model.named_parameters():
-            after = full_tensor(parameter.detach())
-            before, rounded = start.get(name, after), after.to(dtype)
-            yield name, rounded, rounding_products(before, after - before, rounded)
+            yield name, *_unchanged(full_tensor(parameter.detach()), dtype)
         return
     for path, block in model.get_base_model().named_modules():
         layers = dict(block.named_children())
@@ -169,13 +178,16 @@ def merged_weights(
 def _merged(layer: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return a layer's weight in an engine's dtype and the products of its change."""
     if not isinstance(layer, LoraLayer):
-        before = layer.weight.detach()
-        return before.to(dtype), torch.zeros(2, dtype=torch.float64, device=before.device)
+        return _unchanged(layer.weight.detach(), dtype)
     a, b = layer.lora_A[ADAPTER].weight.detach(), layer.lora_B[ADAPTER].weight.detach()
     change = (b.float() @ a.float()) * layer.scaling[ADAPTER]
     before = layer.get_base_layer().weight.detach()
     rounded = (before.float() + change).to(dtype)
     return rounded, rounding_products(before, change, rounded)
+
+
+def _unchanged(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return weight.to(dtype), torch.zeros(2, dtype=torch.float64, device=weight.device)
 
 
 @torch.no_grad()
@@ -185,19 +197,28 @@ def merge_adapters(model: PeftModel) -> PreTrainedModel:
     It is made of the given one, which has no adapters any more and cannot be trained further.
     """
     base = model.get_base_model()
-    for name, weight, _ in merged_weights(model, base.dtype, {}):
+    for name, weight, _ in merged_weights(model, base.dtype):
         layer = base.get_submodule(name.removesuffix(".weight"))
         if isinstance(layer, LoraLayer):
             layer.get_base_layer().weight.copy_(weight)
     return model.unload()  # type: ignore[no-any-return]
 
 
+def copy_adapter(
+    model: PeftModel, device: torch.device, dtype: torch.dtype
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Copy the adapter's weights by their names in PEFT's files, and return its settings too."""
+    state = get_peft_model_state_dict(model)
+    weights = {name: w.detach().to(device, dtype, copy=True) for name, w in state.items()}
+    return weights, model.peft_config[ADAPTER].to_dict()
+
+
 def save_adapter(model: PeftModel, folder: Path, dtype: torch.dtype) -> None:
     """Write the adapter in PEFT's layout, its weights in an engine's dtype."""
-    state = get_peft_model_state_dict(model)
+    weights, _ = copy_adapter(model, torch.device("cpu"), dtype)
     folder.mkdir(parents=True)
     save_file(
-        {k: v.detach().to("cpu", dtype).contiguous() for k, v in state.items()},
+        {name: weight.contiguous() for name, weight in weights.items()},
         folder / "adapter_model.safetensors",
     )
     model.peft_config[ADAPTER].save_pretrained(str(folder))

@@ -185,7 +185,7 @@ def build_worker(
     """
     torch.set_num_threads(config.hardware.threads)
     policy = load(config, data.tokenizer, process_group)
-    engine = make_engine(policy, config, check)
+    engine = make_engine(policy, config, check, process_group)
     if config.engine.name == "vllm":
         check_weight_sync(policy, engine, data.prompts[0], process_group)
     return Worker(
@@ -198,12 +198,17 @@ def lengths(prompts: Sequence[Prompt]) -> Lengths:
     return Lengths(max(map(len, prompts)), shared_prefix(prompts))
 
 
-def make_engine(policy: Policy, config: Config, check: Callable[[], None]) -> Engine:
+def make_engine(
+    policy: Policy,
+    config: Config,
+    check: Callable[[], None],
+    process_group: ProcessGroup = SINGLE_PROCESS,
+) -> Engine:
     """Make the engine that the config names; `check()` may raise between tokens."""
     if config.engine.name == "vllm":
         from pods.engines.vllm_engine import VllmEngine
 
-        return VllmEngine(policy, config, check)
+        return VllmEngine(policy, config, check, process_group)
     return TransformersEngine(policy, config.engine.max_rows, check)
 
 

@@ -6,12 +6,12 @@ alone (which prompts, what is kept, when to stop); `serve` runs on the other ran
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,11 @@ class WorkerGroup:
     worker: Worker
     stop: Stop
     commands: CommandChannel
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What this process's engine has chosen; see `Engine.facts`."""
+        return self.worker.engine.facts
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
