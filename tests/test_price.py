@@ -227,7 +227,10 @@ def test_the_lower_bound_of_eight_processes_is_that_of_one_of_them():
     weights = shape.parameters - 152_064 * 3584  # the embedding is only looked up
     bound = step_bound(config, shape, gpu, tokens=100)
     assert bound.update == pytest.approx(4 * 32 * 100 * 6 * weights / 312e12)  # one prompt each
-    assert bound.generate == pytest.approx(4 * 100 * 2 * weights / 2.04e12)  # 512 rows, 128 at once
+    assert bound.generate == pytest.approx(512 * 100 * 2 * weights / 312e12)  # 512 rows at once
+    engine = dataclasses.replace(config.engine, max_rows=128)
+    reading = step_bound(dataclasses.replace(config, engine=engine), shape, gpu, tokens=100)
+    assert reading.generate == pytest.approx(4 * 100 * 2 * weights / 2.04e12)  # four times
     few = step_bound(dataclasses.replace(config, prompts_per_step=2), shape, gpu, tokens=100)
     assert few.update == pytest.approx(bound.update / 4)  # 2 x 4 groups: one each, not four
     update = dataclasses.replace(config.update, activation_checkpointing=True)

@@ -210,9 +210,9 @@ def _trained_state(config: Config, shape: Shape) -> int:
 def _vllm(config: Config, shape: Shape, device_memory: int) -> int:
     """Count the engine's own weights, its keys and values, and its libraries."""
     engine = config.engine
-    kept = 0  # float32 weights of the start, if merging rounds
+    kept = 0  # this process's part of the weights of the start, if merging rounds
     if config.model.tuning == "full" and engine.dtype != config.model.dtype:
-        kept = 4 * shape.parameters
+        kept = 4 * shape.parameters // (config.hardware.processes if config.sharded() else 1)
     if engine.kv_gb is None:
         return kept + int(engine.gpu_memory_utilization * device_memory)
     return kept + BYTES[engine.dtype] * shape.parameters + int(engine.kv_gb * GIB) + VLLM
