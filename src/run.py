@@ -73,7 +73,7 @@ def _train(config: Config) -> None:
             + ("" if accuracy is None else f": accuracy {accuracy:.3f}")
         )
         return
-    warn_if_busy()
+    warn_if_busy(config.hardware.device)
     code = job.execute(store.folder)
     if code != DONE:
         sys.exit(code)

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import needs
 import pytest
+import torch
 from compose import ROOT, composed
-from running import RUN_PY, SHORT, run_here, start_forked, wait_for
+from running import RUN_PY, SHORT, run_here, science_of, start_forked, wait_for
 
 from mathgrade import WorkerUnavailable
 from pods.cli.main import VERBS, main
+from pods.engines.base import EngineFailed
 from pods.launch import job
 from pods.launch.failures import classify
 from pods.runs.freeze import freeze
 from pods.runs.store import RunStore
+from pods.system import machine
 from pods.system.errors import is_machine_error
 
 
@@ -263,3 +266,64 @@ def test_running_out_of_memory_is_a_machine_error(tmp_path):
     store = freeze(composed(f"runs_dir={tmp_path}", "tracking=none"))
     assert classify(MemoryError(), True, store)[:2] == ("preempted", 75)
     assert classify(WorkerUnavailable("no worker"), True, store)[1] == 75
+
+
+OFF_THE_BUS = torch.AcceleratorError("CUDA error: unspecified launch failure\nCUDA kernel errors")
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB")
+
+
+def caused_by(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(("error", "line"), [
+    (OFF_THE_BUS, "the GPU failed (CUDA error: unspecified launch failure): see nvidia-smi and "),
+    (caused_by(EngineFailed("vLLM broke down"), OFF_THE_BUS), "the GPU failed (CUDA error: "),
+    (FULL, "the GPU ran out of memory (CUDA out of memory. Tried to allocate 2.00 GiB): "),
+], ids=["card", "card under vLLM", "memory"])  # fmt: skip
+def test_a_failure_of_a_gpu_is_one_line_and_can_be_resumed(error, line, tmp_path, capsys):
+    store = freeze(composed(f"runs_dir={tmp_path}", "tracking=none"))
+    state, code, text = classify(error, True, store)
+    assert (state, code) == ("preempted", 75) and text.startswith(line)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and said[0] == f"error: {text}" and "same command" in said[1]
+
+
+def test_an_error_of_our_own_kernel_is_no_failure_of_the_gpu(tmp_path):
+    wrong = torch.AcceleratorError("CUDA error: device-side assert triggered")
+    store = freeze(composed(f"runs_dir={tmp_path}", "tracking=none"))
+    assert classify(wrong, True, store)[:2] == ("failed", 1)
+
+
+def test_a_gpu_that_fails_in_a_step_loses_nothing(tmp_path, monkeypatch, capsys):
+    from pods.training.worker import Worker
+
+    overrides = (f"runs_dir={tmp_path}", *SHORT)
+    update = Worker.update
+
+    def fail_at_3(worker, rollouts, advantages, sizes, step):
+        if step == 3:
+            raise OFF_THE_BUS
+        return update(worker, rollouts, advantages, sizes, step)
+
+    store = freeze(composed(*overrides))
+    with monkeypatch.context() as patched:
+        patched.setattr(Worker, "update", fail_at_3)
+        assert job.execute(store.folder) == 75
+    said = capsys.readouterr().err
+    assert "error: the GPU failed (CUDA error: " in said and "Traceback" not in said
+    assert store.status()["state"] == "preempted"
+    assert job.execute(store.folder) == 0
+    whole = run_here(f"runs_dir={tmp_path / 'whole'}", *SHORT)
+    assert science_of(store.folder) == science_of(whole.folder)
+
+
+@pytest.mark.parametrize(("drivers", "built_for", "line"), [
+    ([], "13.0", "torch sees no GPU here; hardware=cpu runs anywhere"),
+    ([("0", "550.54.15")], "13.0", "this torch is built for CUDA 13.0, for which the GPU's driver"),
+    ([("0", "580.65.06")], None, "this torch is built for CPUs alone; install one"),
+])  # fmt: skip
+def test_why_torch_sees_no_gpu(drivers, built_for, line, monkeypatch):
+    monkeypatch.setattr(machine, "visible_gpus", {"driver_version": drivers}.__getitem__)
+    assert machine.why_no_gpu(built_for).startswith(line)

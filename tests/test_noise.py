@@ -221,11 +221,26 @@ def test_the_machines_cpu_seconds_are_those_of_the_kernel(monkeypatch, tmp_path)
 def test_a_start_on_a_busy_machine_warns_in_one_line(monkeypatch, capsys):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "getloadavg", lambda: (3.6, 0.0, 0.0))
-    warn_if_busy()
+    warn_if_busy("cpu")
     assert capsys.readouterr().err == (
         "warning: load average 3.6 on 2 cores: measured times will not be comparable\n"
     )
-    warn_if_busy(own_jobs=3)  # 0.6 are others'
+    warn_if_busy("cpu", own_jobs=3)  # 0.6 are others'
     monkeypatch.setattr(os, "getloadavg", lambda: (1.0, 9.0, 9.0))
-    warn_if_busy()
+    warn_if_busy("cpu")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_start_on_a_gpu_that_another_process_uses_warns_in_one_line(monkeypatch, capsys):
+    """nvidia-smi prints MiB: 12,288 are 12 GiB; an idle card shows a little for its driver."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    used = [("0", "12288"), ("1", "4"), ("2", "[N/A]")]
+    monkeypatch.setattr(machine, "visible_gpus", {"memory.used": used}.__getitem__)
+    warn_if_busy("cuda")
+    assert capsys.readouterr().err == (
+        "warning: 12.0 GiB of GPU 0 are in use by another process: measured times will not be "
+        "comparable\n"
+    )
+    warn_if_busy("cuda", own_jobs=1)  # which may be ours
+    warn_if_busy("cpu")
     assert capsys.readouterr().err == ""

@@ -15,6 +15,7 @@ from pods.system.errors import (
     FIX_AND_RESUME,
     RESUME,
     as_short_text,
+    gpu_failure,
     is_machine_error,
     print_error,
 )
@@ -48,13 +49,14 @@ def classify(error: BaseException, started: bool, store: RunStore) -> tuple[str,
     if isinstance(error, PeerLost | Altered):
         print_error(f"{error}; {RESUME}")
         return "preempted", AGAIN, text
-    if started and isinstance(error, EngineFailed):
+    failure = gpu_failure(error)
+    if started and isinstance(error, EngineFailed) and failure is None:
         _print_traceback(error)
         print(RESUME, file=sys.stderr)
         return "preempted", AGAIN, text
     if is_machine_error(error, store.folder):
-        print_error(text, FIX_AND_RESUME)
-        return "preempted", AGAIN, text
+        print_error(failure or text, FIX_AND_RESUME)
+        return "preempted", AGAIN, failure or text
     _print_traceback(error)
     return "failed", FAILED, text
 

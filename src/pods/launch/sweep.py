@@ -70,7 +70,7 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
     if states["running"]:
         print(f"{states['running']} already running")
     if jobs[0].config.launch.on == "local" and states["done"] < len(jobs):
-        warn_if_busy(own_jobs=states["running"])
+        warn_if_busy(jobs[0].config.hardware.device, own_jobs=states["running"])
     stopped = _run_all(jobs, backend)
     not_done = [job for job in jobs if job.store.status()["state"] != "done"]
     print(f"{len(jobs) - len(not_done)} of {len(jobs)} jobs done")

@@ -26,7 +26,7 @@ from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like, weig
 from pods.policy.lora import with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.runs.paths import adapter_source, weights_source
-from pods.system.machine import CUDA_MATH
+from pods.system.machine import CUDA_MATH, why_no_gpu
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def load(
             device does not exist.
     """
     if config.hardware.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("hardware.device=cuda: torch sees no GPU here; hardware=cpu runs anywhere")
+        raise ValueError(f"hardware.device=cuda: {why_no_gpu(torch.version.cuda)}")
     set_cuda_math()
     attention.register()
     tokenizer = load_tokenizer(config) if tokenizer is None else tokenizer

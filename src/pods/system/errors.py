@@ -35,6 +35,29 @@ def errno_of(error: BaseException) -> int | None:
     return int(match[1]) if match else None
 
 
+def gpu_failure(error: BaseException) -> str | None:
+    """Say what a GPU failed with and what to do, as one line; None if it was something else.
+
+    Looks through the errors that caused this one, so that an engine's failure counts too. A failed
+    assertion of a kernel is no failure of the GPU: it would come again.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        name, line = type(cause).__name__, str(cause).strip().partition("\n")[0]
+        if name.endswith("OutOfMemoryError"):
+            return (
+                f"the GPU ran out of memory ({line.partition('. GPU ')[0]}): nvidia-smi shows what "
+                "else uses it; a new run with lower update.micro_batch_tokens, engine.max_rows or "
+                "engine.gpu_memory_utilization needs less"
+            )
+        if isinstance(cause, RuntimeError) and line.startswith(("CUDA error", "NCCL error")):
+            if "assert" in line:
+                return None
+            return f"the GPU failed ({line}): see nvidia-smi and the kernel's log (dmesg, Xid)"
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
 def is_machine_error(error: BaseException, folder: Path | None = None) -> bool:
     """Tell whether the machine caused an error, so that the same command can resume.
 
@@ -43,7 +66,7 @@ def is_machine_error(error: BaseException, folder: Path | None = None) -> bool:
         folder: folder of a run that has already started. A file in it that is no longer writable
             is the machine's error; before the start it is bad input.
     """
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or gpu_failure(error):
         return True
     number = errno_of(error)
     if number in (errno.EACCES, errno.EPERM) and isinstance(error, OSError):
@@ -63,7 +86,8 @@ def explain(error: Exception, debug: bool = False) -> int:
         print(printable("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     from_system = isinstance(error, OSError) and error.errno is not None
     if is_machine_error(error):
-        print_error(as_text(error) if from_system else as_short_text(error), FIX_AND_RESUME)
+        text = as_text(error) if from_system else gpu_failure(error) or as_short_text(error)
+        print_error(text, FIX_AND_RESUME)
         return AGAIN
     if from_system or isinstance(error, ValueError):
         print_error(as_text(error))

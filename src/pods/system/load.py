@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pods.system.console import lossy_console
+from pods.system.machine import visible_gpus
 
 STAT = Path("/proc/stat")
+HELD = 1024  # MiB of a GPU: with more of it in use, another process works on it
 BUSY = 0.5  # of the cores: with a longer queue, measured times differ from run to run
 
 
@@ -81,12 +83,19 @@ def _share(value: float) -> float:
 
 
 @lossy_console()
-def warn_if_busy(own_jobs: int = 0) -> None:
-    """Print one line if others keep this machine busy, since time is measured.
+def warn_if_busy(device: str, own_jobs: int = 0) -> None:
+    """Print one line if others keep this machine or its GPUs busy, since time is measured.
 
     Args:
+        device: that the jobs will run on, cpu or cuda.
         own_jobs: jobs of ours that run already, and are part of the load average.
     """
+    used = visible_gpus("memory.used") if device == "cuda" and not own_jobs else []
+    for index, mebibytes in used:
+        if mebibytes.isdigit() and int(mebibytes) > HELD:
+            gib = f"{int(mebibytes) / 1024:.1f} GiB of GPU {index} are in use by another process"
+            text = f"warning: {gib}: measured times will not be comparable"
+            print(text, file=sys.stderr, flush=True)
     load, cores = load_average(), os.cpu_count() or 1
     if load is not None and load - own_jobs > BUSY * cores:
         text = f"load average {load:.1f} on {cores} cores: measured times will not be comparable"

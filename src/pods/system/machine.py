@@ -63,6 +63,23 @@ def visible_gpus(fields: str) -> list[tuple[str, str]]:
     return [(index, installed.get(index, "")) for index in indices]
 
 
+def why_no_gpu(built_for: str | None) -> str:
+    """Say why torch sees no GPU.
+
+    Args:
+        built_for: the version of CUDA that torch was built for; None: it was built without CUDA.
+    """
+    drivers = [driver for _, driver in visible_gpus("driver_version") if driver]
+    if not drivers:
+        return "torch sees no GPU here; hardware=cpu runs anywhere"
+    if built_for is None:
+        return "this torch is built for CPUs alone; install one that is built for CUDA"
+    return (
+        f"this torch is built for CUDA {built_for}, for which the GPU's driver {drivers[0]} is too "
+        "old or broken; update the driver, or install a torch built for an older CUDA"
+    )
+
+
 def launched() -> bool:
     """Tell whether this is one of a run's processes, which we or a user's torchrun started."""
     return RENDEZVOUS in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
