@@ -1,5 +1,7 @@
 """Each rule against brute force or a law; Theorem 2's closed form for binary rewards."""
 
+import subprocess
+import sys
 from itertools import combinations
 
 import numpy as np
@@ -223,3 +225,17 @@ def test_max_variance_of_a_large_group():
     k = np.isin(kept, order[-32_768:]).sum()
     # a symmetric pool: about half of the kept are the highest
     assert abs(k - 16_384) < 400
+
+
+def test_rules_take_plain_arrays_and_need_numpy_alone():
+    code = (
+        "import sys\n"
+        "from pods.method import max_variance\n"
+        "print(max_variance([0.0, 1.0, 0.4, 1.1, 0.1], 3).tolist())\n"
+        "bad = ('torch', 'hydra', 'omegaconf', 'pandas', 'pods.config')\n"
+        "print([name for name in sys.modules if name.startswith(bad)])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines() == ["[0, 3, 4]", "[]"]

@@ -15,16 +15,18 @@ FLOORS = (
     {"method", "tasks", "runs"},
     {"policy", "memory", "models"},
     {"engines", "analysis"},
-    {"training"},
+    {"training", "integrations"},
     {"launch"},
     {"cli"},
 )
 FLOOR = {package: floor for floor, packages in enumerate(FLOORS) for package in packages}
 HOMES = {
-    "torch": {"method", "policy", "engines", "training", "models", "cli"},
+    "torch": {"method", "policy", "engines", "training", "models", "cli", "integrations"},
     "transformers": {"policy", "engines", "training", "models", "cli"},
     "peft": {"policy"},
     "vllm": {"engines"},
+    "trl": {"integrations"},
+    "accelerate": {"integrations"},
     "datasets": {"tasks"},
     "wandb": {"runs"},
     "wandb_workspaces": {"runs"},
@@ -138,6 +140,7 @@ def test_light_modules_import_no_heavy_library(modules):
 def test_files_that_doctests_ignore_have_none():
     """They import an extra at the top, so pytest's `--ignore-glob` names them."""
     ignored = [*SRC.glob("pods/launch/slurm*"), *SRC.glob("pods/launch/ray_*"),
+               *SRC.glob("pods/integrations/trl*"),
                    *SRC.glob("pods/engines/vllm_*")]  # fmt: skip
     assert len(ignored) >= 6
     assert [path for path in ignored if ">>>" in path.read_text()] == []

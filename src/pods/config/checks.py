@@ -3,9 +3,7 @@
 `validate` is the entry point of every command that takes a config.
 """
 
-import importlib
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from itertools import chain
@@ -16,6 +14,7 @@ from typing import Any, NamedTuple
 from pods.config.method_keys import RULE_NAMES, RULES_WITH_ROUNDS
 from pods.config.parse import ConfigError, parse
 from pods.config.schema import Config, EvaluationConfig, ModelConfig, TaskConfig
+from pods.system.imports import import_function
 
 CHAINSUM_TRAIN_LIMIT = 100_000  # there are 1.7 million chains
 CHAINSUM_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
@@ -161,27 +160,6 @@ def missing_sets(evaluation: EvaluationConfig, key: str) -> Iterator[ConfigError
 def _is_there(file: Path | None) -> bool:
     """Return whether a file is there; None is on the hub, where nobody looks now."""
     return file is None or file.is_file()
-
-
-def import_function(name: str) -> Any:
-    """Import the function that `module:function` names, also from the working folder.
-
-    Raises:
-        ValueError: there is no such module or function, or it cannot be imported.
-    """
-    module, _, function = name.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)  # last, so that it hides no installed module
-    try:
-        imported = getattr(importlib.import_module(module), function)
-    except (Exception, SystemExit) as error:  # importing runs the user's module
-        why = str(error) if isinstance(error, ImportError | AttributeError) else repr(error)
-        if isinstance(error, ModuleNotFoundError) and error.name == module:
-            why = f"{error}; searched {here} and PYTHONPATH"
-        raise ValueError(f"cannot import it as module:function ({why})") from error
-    if not callable(imported):
-        raise ValueError(f"cannot import it as module:function ({function} is not a function)")
-    return imported
 
 
 def _reproduction_checks(config: Config) -> Iterator[Check]:

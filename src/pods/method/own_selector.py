@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pods.config.checks import import_function
 from pods.config.method_keys import PromptsConfig
 from pods.method.prompt_order import ChosenPrompts, Outcome, PromptOrder
+from pods.system.imports import import_function
 
 Choose = Callable[
     [Sequence[int], Mapping[int, tuple[int, int]], int, np.random.Generator], Sequence[int]

@@ -1,7 +1,8 @@
 """Down-sampling rules: which m of a prompt's n rollouts the policy is trained on.
 
 A rule sees one group: rewards, correctness, lengths, and the rollouts with their text, tokens and
-log-probs. A rule that is marked with `across_groups` sees all groups of a step at once.
+log-probs. Rules that look at rewards alone also take them as a plain array: `max_variance(r, 16)`.
+A rule that is marked with `across_groups` sees all groups of a step at once.
 
 Shapes: n = rollouts generated for one prompt, m = rollouts kept, G = groups of a step. Every rule
 here returns m distinct indices in ascending order, so that with m = n each of them is GRPO.
@@ -10,17 +11,19 @@ here returns m distinct indices in ascending order, so that with m = n each of t
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
-from pods.config.checks import import_function
+from pods.system.imports import import_function
 from pods.types import Group
 
 Indices = NDArray[np.intp]  # (m,)
+Rewards = NDArray[np.float64]  # (n,)
 
 TIE = 1e-12  # values that differ by less, relative to the whole group, are tied
 
 
-def max_variance(group: Group, m: int, rng: np.random.Generator) -> Indices:
+def max_variance(group: Group | Rewards, m: int, rng: Generator | None = None) -> Indices:
     """Keep the m rollouts whose rewards have the largest variance (PODS, Def. 3.1, Algorithm 2).
 
     Xu, Savani, Fang & Kolter, "Not All Rollouts are Useful", arXiv:2504.13818.
@@ -31,7 +34,7 @@ def max_variance(group: Group, m: int, rng: np.random.Generator) -> Indices:
     rollout ranks lower; among tied splits the one with the fewest high rewards wins.
 
     Args:
-        group: rewards (n,); only their differences matter.
+        group: rewards (n,); only their differences matter. They may come as a plain array.
         m: rollouts to keep, 1 <= m <= n.
         rng: unused; every rule has the same signature.
 
@@ -56,7 +59,7 @@ def max_variance(group: Group, m: int, rng: np.random.Generator) -> Indices:
     return np.sort(np.concatenate([order[:lows], order[len(order) - m + lows :]]))
 
 
-def max_variance_aliased(group: Group, m: int, rng: np.random.Generator) -> Indices:
+def max_variance_aliased(group: Group | Rewards, m: int, rng: Generator | None = None) -> Indices:
     """Keep what the PODS authors' 8-GPU code keeps, which is not the largest variance.
 
     There the best subset so far is a view of the sorted order (open-r1/src/open_r1/grpo_trainer.py,
@@ -91,7 +94,7 @@ def max_variance_aliased(group: Group, m: int, rng: np.random.Generator) -> Indi
     return np.sort(best)
 
 
-def max_reward(group: Group, m: int, rng: np.random.Generator) -> Indices:
+def max_reward(group: Group | Rewards, m: int, rng: Generator | None = None) -> Indices:
     """Keep the m highest rewards, the earlier rollout first among equals (PODS rule ablation).
 
     >>> rewards = np.array([0.0, 1.0, 1.0, 0.5])
@@ -102,19 +105,19 @@ def max_reward(group: Group, m: int, rng: np.random.Generator) -> Indices:
     return np.sort(np.argsort(-_checked(group, m), kind="stable")[:m])
 
 
-def random(group: Group, m: int, rng: np.random.Generator) -> Indices:
+def random(group: Group | Rewards, m: int, rng: Generator) -> Indices:
     """Keep a uniformly drawn m-subset: the update of GRPO with m, at the cost of n rollouts."""
     return np.sort(rng.choice(len(_checked(group, m)), m, replace=False))
 
 
-def keep_all(group: Group, m: int, rng: np.random.Generator) -> Indices:
+def keep_all(group: Group | Rewards, m: int, rng: Generator | None = None) -> Indices:
     """Keep everything (GRPO); m must be n."""
-    if m != len(_checked(group, m)):
-        raise ValueError(f"rule all keeps every rollout: m={m} must be n={len(group.rewards)}")
+    if m != (n := len(_checked(group, m))):
+        raise ValueError(f"rule all keeps every rollout: m={m} must be n={n}")
     return np.arange(m)
 
 
-def percentile(group: Group, m: int, rng: np.random.Generator) -> Indices:
+def percentile(group: Group | Rewards, m: int, rng: Generator | None = None) -> Indices:
     """Keep the rollouts at m evenly spaced quantiles of the reward: (i + 1/2)/m, i < m.
 
     This rule is ours, a control that spreads over the rewards without seeking the extremes:
@@ -129,7 +132,7 @@ def percentile(group: Group, m: int, rng: np.random.Generator) -> Indices:
     return np.sort(order[ranks])
 
 
-def max_abs_advantage(group: Group, m: int, rng: np.random.Generator) -> Indices:
+def max_abs_advantage(group: Group | Rewards, m: int, rng: Generator | None = None) -> Indices:
     """Keep the m largest |r - mean|: the largest |advantage| over the full group (CPPO).
 
     Lin et al., CPPO, arXiv:2503.22342 (src/open_r1/grpo_trainer_gsm.py:870-930); it goes with
@@ -169,12 +172,13 @@ def balanced(group: Group, m: int, rng: np.random.Generator) -> Indices:
     return np.sort(np.concatenate([right[:rights], wrong[: m - rights]]))
 
 
-def _checked(group: Group, m: int) -> NDArray[np.float64]:
-    if not 1 <= m <= len(group.rewards):
-        raise ValueError(f"cannot keep m={m} of n={len(group.rewards)} rollouts")
-    if not np.isfinite(group.rewards).all():
-        raise ValueError(f"rewards must be finite, got {group.rewards}")
-    return group.rewards
+def _checked(group: Group | Rewards, m: int) -> Rewards:
+    rewards = group.rewards if isinstance(group, Group) else np.asarray(group, dtype=np.float64)
+    if not 1 <= m <= len(rewards):
+        raise ValueError(f"cannot keep m={m} of n={len(rewards)} rollouts")
+    if not np.isfinite(rewards).all():
+        raise ValueError(f"rewards must be finite, got {rewards}")
+    return rewards
 
 
 def _centred(rewards: NDArray[np.float64]) -> NDArray[np.float64]:

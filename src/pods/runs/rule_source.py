@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pods.config.checks import import_function
+from pods.system.imports import import_function
 
 Node = ast.stmt
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pods.config.checks import import_function, reward_terms
+from pods.config.checks import reward_terms
 from pods.config.schema import TaskConfig
+from pods.system.imports import import_function
 from pods.types import Grade, Problem
 
 OwnReward = Callable[[Problem, str], float]

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pods.config.checks import import_function
 from pods.config.schema import TaskConfig
+from pods.system.imports import import_function
 from pods.tasks.datasets.gsm8k import MARK, reasoning
 from pods.tasks.datasets.json_lines import Fields, text_field
 from pods.tasks.datasets.splits import (

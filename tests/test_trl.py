@@ -1,0 +1,360 @@
+"""PODS in the real TRL: its gradient is the harness's, and with n = m it is TRL's own trainer."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import needs
+import numpy as np
+import pytest
+import torch
+from compose import ROOT, composed
+from safetensors.torch import load_file
+from test_policy import flat, run_update, trained
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+
+from pods.method import max_variance
+from pods.method.grpo import advantages
+from pods.policy.policy import load
+from pods.runs.paths import SHIPPED_MODELS
+from pods.tasks.datasets import chainsum
+from pods.types import Rollout
+
+TINY = str(SHIPPED_MODELS / "tiny")
+EXAMPLE = str(ROOT / "experiments" / "trl" / "chainsum.py")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # TRL's and its libraries'
+    pytest.mark.usefixtures("one_thread"),
+]
+
+
+@pytest.fixture
+def one_thread():
+    needs.module("trl")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+PROMPTS = ["7+8-4?", "1-3+1+7?"]
+N = 8
+
+
+def completion(prompt, i):
+    """The i-th completion of a prompt: of unequal length, and some are right."""
+    return chainsum.solve(prompt, 0.5, np.random.default_rng(i)) + "#" * (i % 3)
+
+
+def reward_of(prompt, i):
+    return [0.0, 1.0, 0.25, 1.0, 0.0, 0.5, 1.25, 0.0][i] + (prompt == PROMPTS[1]) * (i == 2)
+
+
+def model_away_from_its_start():
+    model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
+    disturb(model)
+    return model
+
+
+def disturb(model):
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+
+
+class Gradient(TrainerCallback):
+    """Keeps the gradient of the last step, and what was logged."""
+
+    def __init__(self):
+        self.gradient, self.logs = None, []
+
+    def on_pre_optimizer_step(self, args, state, control, model, **rest):
+        self.gradient = flat(p.grad for p in model.parameters())
+
+    def on_log(self, args, state, control, logs, **rest):
+        self.logs.append(dict(logs))
+
+
+def config(folder, **options):
+    from trl import GRPOConfig
+
+    return GRPOConfig(**{
+        "output_dir": str(folder), "use_cpu": True, "bf16": False, "seed": 0, "max_steps": 1,
+        "per_device_train_batch_size": 2 * N, "num_generations": N, "max_completion_length": 32,
+        "gradient_checkpointing": False, "report_to": "none", "save_strategy": "no",
+        "logging_steps": 1, "max_grad_norm": 0.0, "learning_rate": 1e-3, "disable_tqdm": True,
+        "loss_type": "grpo", "shuffle_dataset": False, **options,
+    })  # fmt: skip
+
+
+def given(prompts, trainer):
+    """Return the same completions whatever the policy, as TRL's `rollout_func`."""
+    tokenizer, first = trainer.processing_class, trainer.accelerator.process_index * len(prompts)
+    index = [(first + i) % N for i in range(len(prompts))]
+    texts = [completion(prompt, i) for i, prompt in zip(index, prompts, strict=True)]
+    return {
+        "prompt_ids": [tokenizer.encode(p, add_special_tokens=False) for p in prompts],
+        "completion_ids": [tokenizer.encode(t, add_special_tokens=False) for t in texts],
+        "logprobs": [[0.0] * len(t) for t in texts], "index": index,
+    }  # fmt: skip
+
+
+def rewards(prompts, index, **_):
+    return [reward_of(p, i) for p, i in zip(prompts, index, strict=True)]
+
+
+def dataset(prompts=PROMPTS, **columns):
+    from datasets import Dataset
+
+    return Dataset.from_dict({"prompt": prompts, **columns})
+
+
+def theirs(folder, keep, baseline="selected", reward_funcs=rewards, rule="max_variance", **options):
+    from pods.integrations.trl import PODSTrainer
+
+    callback = Gradient()
+    trainer = PODSTrainer(
+        model_away_from_its_start(), reward_funcs, config(folder, **options), dataset(),
+        keep=keep, baseline=baseline, rule=rule, rollout_func=given, callbacks=[callback],
+        processing_class=AutoTokenizer.from_pretrained(TINY),
+    )  # fmt: skip
+    trainer.train()
+    return callback
+
+
+def ours(m, baseline, aggregation, kl_beta):
+    """The gradient of one step of the harness, from an SGD step of size 1."""
+    settings = composed(f"update.aggregation={aggregation}", f"update.kl_beta={kl_beta}",
+                        "sampling.max_completion_tokens=32")  # fmt: skip
+    policy = load(settings)
+    disturb(policy.model)
+    kept_rollouts, values = [], []
+    for prompt in PROMPTS:
+        group = np.array([reward_of(prompt, i) for i in range(N)])
+        kept = max_variance(group, m)
+        values.append(advantages(group, kept, baseline=baseline, scale="std", ddof=1, eps=1e-4))
+        for i in kept:
+            ids = [tuple(policy.tokenizer.encode(text, add_special_tokens=False))
+                   for text in (prompt, completion(prompt, i))]  # fmt: skip
+            zeros = np.zeros(len(ids[1]), np.float32)
+            kept_rollouts.append(Rollout(*ids, zeros, completion(prompt, i), True))
+    before = flat(trained(policy))
+    settings = replace(settings, update=replace(settings.update, lr=1.0, grad_clip=1e9))
+    optimizer = torch.optim.SGD(trained(policy), lr=1.0)
+    run_update(settings, policy, optimizer, kept_rollouts, np.concatenate(values), sizes=[m, m])
+    return before - flat(trained(policy))
+
+
+CASES = {
+    "grpo": ({}, N, "selected", "sequence_mean", 0.0),
+    "grpo_ga": ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
+                N, "selected", "sequence_mean", 0.0),
+    "pods": ({}, 4, "selected", "sequence_mean", 0.0),
+    "pods_ga": ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
+                4, "selected", "sequence_mean", 0.0),
+    "full": ({}, 4, "full", "sequence_mean", 0.0),
+    # the reference is the start, the policy is not; by default TRL weighs the KL term by the ratio
+    "kl": ({"beta": 0.3, "use_bias_correction_kl": False}, 4, "selected", "sequence_mean", 0.3),
+    "token_mean": ({"loss_type": "dapo", "per_device_train_batch_size": 4,
+                    "gradient_accumulation_steps": 4}, 4, "selected", "token_mean", 0.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_has_the_gradient_of_the_harness(case, tmp_path):
+    options, m, baseline, aggregation, kl_beta = CASES[case]
+    actual = theirs(tmp_path, m, baseline, **options).gradient
+    expected = ours(m, baseline, aggregation, kl_beta)
+    assert expected.abs().max() > 1e-2
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_with_n_equal_to_m_it_is_trls_trainer_bit_for_bit(tmp_path):
+    from trl import GRPOTrainer
+
+    from pods.integrations.trl import PODSTrainer
+
+    def right(completions, gold, **_):
+        return [chainsum.grade(c, g).reward for c, g in zip(completions, gold, strict=True)]
+
+    questions = chainsum.load(8, 1).train
+    data = dataset([p.question for p in questions], gold=[p.gold for p in questions])
+    weights, logs = [], []
+    for trainer_class, options in ((GRPOTrainer, {}), (PODSTrainer, {"keep": N})):
+        callback = Gradient()
+        settings = config(tmp_path, max_steps=3, beta=0.1, gradient_accumulation_steps=2)
+        trainer = trainer_class(
+            TINY, right, settings, data, callbacks=[callback], **options
+        )  # fmt: skip
+        trainer.train()
+        weights.append(flat(trainer.model.parameters()))
+        timed = ("seconds", "step_time", "kept/", "train_")
+        logs.append([{k: v for k, v in row.items() if not k.startswith(timed)}
+                     for row in callback.logs])  # fmt: skip
+    assert torch.equal(*weights)
+    assert not torch.equal(weights[0], flat(load(composed()).model.parameters()))
+    for rows in zip(*logs, strict=True):  # TRL averages rewards in float32
+        assert rows[0] == pytest.approx(rows[1], rel=1e-6)
+
+
+def test_logs_tell_generated_from_kept_and_unscored_rollouts_are_left_out(tmp_path):
+    def scored(prompts, index, **_):
+        return [None if i == 6 else reward_of(PROMPTS[0], i) for i in index]
+
+    def none(prompts, log_extra, index, **_):
+        log_extra("index", index)
+        return [None] * len(prompts)
+
+    seen = []
+
+    def longest(group, m, rng):
+        seen.append(group)
+        return np.argsort(-group.lengths, kind="stable")[:m]
+
+    callback = theirs(tmp_path, 2, rule=longest, reward_funcs=[scored, none], log_completions=True,
+                      per_device_train_batch_size=8, gradient_accumulation_steps=2)  # fmt: skip
+    row = callback.logs[0]
+    assert row["reward"] == pytest.approx((0 + 1 + 0.25 + 1 + 0 + 0.5 + 0) / 7)
+    assert row["frac_reward_zero_std"] == 0 and row["seconds/generate"] > 0
+    assert [len(group.rewards) for group in seen] == [7, 7]
+    assert seen[0].correct.tolist() == [False, True, False, True, False, False, False]
+    assert seen[0].rollouts[1].text == completion(PROMPTS[0], 1)
+    lengths = [len(completion(PROMPTS[0], i)) for i in range(N) if i != 6]
+    assert seen[0].lengths.tolist() == lengths
+    kept = {tuple(sorted(np.delete(np.arange(N), 6)[np.argsort(-group.lengths, kind="stable")[:2]]))
+            for group in seen[:1]}  # fmt: skip
+    import pandas as pd
+
+    table = pd.read_parquet(next((tmp_path / "completions").glob("*.parquet")))
+    assert len(table) == 4 and {tuple(sorted(table["index"][:2]))} == kept
+
+
+def test_dropped_rollouts_have_no_log_probs_and_adapters_train(tmp_path, monkeypatch):
+    from peft import LoraConfig
+    from trl import GRPOTrainer
+
+    from pods.integrations.trl import PODSTrainer
+
+    rows, original = [], GRPOTrainer._get_per_token_logps_and_entropies
+
+    def counted(self, model, input_ids, *rest, **options):
+        rows.append(len(input_ids))
+        return original(self, model, input_ids, *rest, **options)
+
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", counted)
+    settings = config(tmp_path, beta=0.1, steps_per_generation=2, max_steps=2,
+                      per_device_train_batch_size=8)  # fmt: skip
+    trainer = PODSTrainer(TINY, rewards, settings, dataset(), keep=4, rollout_func=given,
+                          peft_config=LoraConfig(target_modules="all-linear"))  # fmt: skip
+    trainer.train()
+    assert rows == [8, 8, 4, 4]  # old, reference, two updates: of 16 generated rollouts
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"keep": 4, "rule": "max_varianc"}, "rule=max_varianc: must be one of max_variance, "),
+        ({"keep": 4, "rule": "all"}, "rule=all: rule all keeps every rollout: m=4 must be n=8"),
+        ({"keep": 9}, "keep=9: must be from 2 to num_generations=8"),
+        ({"keep": 3, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+         "keep=3: must make per_device_train_batch_size . keep / num_generations = 1.5 whole"),
+        ({"keep": 4, "baseline": "al"}, "baseline=al: must be selected or full"),
+        ({"keep": 4, "per_device_train_batch_size": 12}, "generation_batch_size .12. must be"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_before_a_model_is_loaded(options, words, tmp_path):
+    from pods.integrations.trl import PODSTrainer
+
+    size = {k: options.pop(k) for k in [*options] if k not in ("keep", "rule", "baseline")}
+    with pytest.raises(ValueError, match=words) as caught:
+        PODSTrainer("no/model", rewards, config(tmp_path, **size), dataset(), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_trl_or_none_is_refused_in_one_line(monkeypatch):
+    from pods.integrations import trl as module
+
+    class Moved:
+        def _generate_and_score_completions(self, inputs): ...
+        def _generate(self, prompts, images): ...
+
+    with pytest.raises(ImportError, match=r"has no GRPOTrainer._generate\(self, prompts\) as TRL"):
+        module._check_insides(Moved)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    source = (ROOT / "src/pods/integrations/trl.py").read_text()
+    with pytest.raises(ImportError, match=r"^TRL is not installed: pip install 'pods-rl\[trl\]'$"):
+        exec(compile(source, "trl.py", "exec"), {"__name__": "again"})
+
+
+def test_it_imports_no_hydra_and_no_config():
+    code = ("import sys, pods.integrations.trl\n"
+            "bad = ('hydra', 'omegaconf', 'pods.config', 'pods.runs', 'pods.policy')\n"
+            "print([name for name in sys.modules if name.startswith(bad)])")  # fmt: skip
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT / "src", capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert result.stdout.strip() == "[]"
+
+
+def start(folder, *options, script=EXAMPLE):
+    command = [sys.executable, "-W", "ignore", *options, script, "--n=8", "--keep=4",
+               "--steps=24", f"--output={folder}"]  # fmt: skip
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def finished(process):
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+
+
+def weights(folder):
+    return load_file(folder / "checkpoint-24" / "model.safetensors")
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_and_resumed_ends_in_the_same_weights(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    finished(start(whole))
+    process = start(killed)
+    deadline = time.monotonic() + 60
+    while not (killed / "checkpoint-10" / "trainer_state.json").is_file():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (killed / "checkpoint-24").exists()
+    finished(start(killed))
+    expected, actual = weights(whole), weights(killed)
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
+
+
+@pytest.mark.slow
+def test_a_group_that_lies_on_two_processes_gives_the_gradient_of_one(tmp_path):
+    expected = theirs(tmp_path, 4, baseline="full", per_device_train_batch_size=N).gradient
+    code = ("import sys, test_trl, numpy as np; from pathlib import Path; folder = sys.argv[1]\n"
+            "one = test_trl.theirs(folder, 4, baseline='full', per_device_train_batch_size=4)\n"
+            "np.save(f'{folder}/{sys.argv[2]}.npy', one.gradient.numpy())")  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", code, tmp_path, str(rank)], text=True,
+            cwd=ROOT / "tests", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
+                              "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost",
+                              "MASTER_PORT": str(port)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    for process in processes:
+        finished(process)
+    for rank in range(2):
+        actual = torch.from_numpy(np.load(tmp_path / f"{rank}.npy"))
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
