@@ -1,6 +1,6 @@
 """Check that runs are comparable: budget, evaluation, machine, versions, data, config of an arm."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,20 +46,17 @@ def inconsistencies(runs: Sequence[Run], series: Sequence[str], labels: Sequence
     return lines + [f"{name}: changed during the run: {', '.join(of)}" for name, of in changed]
 
 
-def one_clock(runs: Sequence[Run], labels: Sequence[str]) -> ClockModel | None:
+def one_clock(runs: Sequence[Run]) -> ClockModel | None:
     """Return the prices that advanced the training clock of all runs; None: it was measured.
 
     Raises:
         ValueError: the runs have different clocks, whose seconds cannot be compared.
     """
     models = [_clock_of(run) for run in runs]
-    clocks: Sides = defaultdict(list)
-    for model, name in zip(models, labels, strict=True):
-        clocks["measured" if model is None else f"{model.name}: {model.formula()}"].append(name)
+    clocks = Counter("measured" if m is None else f"{m.name}, {m.formula()}" for m in models)
     if len(clocks) > 1:
-        raise ValueError(
-            f"budget.clock: must be one for all runs; study=NAME keeps runs apart: {_sides(clocks)}"
-        )
+        sides = " | ".join(f"{clock} ({count} runs)" for clock, count in clocks.items())
+        raise ValueError(f"budget.clock: must be one for all runs of a comparison, not {sides}")
     return models[0] if models else None
 
 

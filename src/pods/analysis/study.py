@@ -138,7 +138,7 @@ def load(
         for problem in of_run
         if problem.test_set in ("", *run.config.evaluation.sets)
     ]
-    clock = one_clock(runs, labels)
+    clock = one_clock(runs)
     mixed = inconsistencies(runs, series, labels)
     _refuse(missing, mixed, allow_missing, allow_mixed)
     several = len({*map(_study, runs)}) > 1

@@ -70,9 +70,8 @@ def plan(options: argparse.Namespace) -> int:
     for name, table in report.tables.items():
         replace(figures / f"plan.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
     with suppress(ValueError):  # several settings, or not identified: the lines say so
-        prices = dataclasses.asdict(fitted_clock(study))
-        del prices["name"]
-        replace(figures / "plan.clock.json", json.dumps(prices, indent=1))
+        prices = json.dumps(dataclasses.asdict(fitted_clock(study)), indent=1)
+        replace(figures / "plan.clock.json", prices)
     print(
         *study.missing, *study.inconsistencies, *report.lines, f"tables: {figures}/plan.*", sep="\n"
     )

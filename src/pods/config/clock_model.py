@@ -53,7 +53,7 @@ class ClockModel:
                 raise ValueError(f"must have a number >= 0 as {name}, not {price!r}")
         if self.base + self.per_rollout <= 0:
             raise ValueError("must have a base or per_rollout above 0: no step is free")
-        if not (isinstance(self.source, str) and self.source.strip()):
+        if not all(isinstance(text, str) and text.strip() for text in (self.name, self.source)):
             raise ValueError("must say in source what its prices were fitted to")
 
     def seconds(self, amounts: Mapping[str, Any]) -> Any:
@@ -112,9 +112,9 @@ def read_clock_model(name: str) -> ClockModel:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"must be {FORM}: {error}") from error
-    known = {field.name for field in fields(ClockModel)} - {"name"}
+    known = {field.name for field in fields(ClockModel)}
     if not isinstance(content, dict) or not {"base", "per_rollout", "per_kept"} <= set(content):
         raise ValueError(f"must be {FORM}")
     if odd := sorted(set(content) - known):
         raise ValueError(f"must be {FORM}, without {odd[0]}")
-    return ClockModel(path.name, **{"source": "", **content})
+    return ClockModel(**{"name": path.name, "source": "", **content})

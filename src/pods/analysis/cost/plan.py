@@ -148,7 +148,7 @@ def fitted_clock(study: Study) -> ClockModel:
     if math.isnan(base + per_rollout + per_kept):
         raise ValueError(f"must identify the prices: {why_not_identifiable(model)}")
     source = f"fitted to {len(model.steady)} runs of {study.name} on {name}"
-    return ClockModel(f"the fit of {study.name}", source, base, per_rollout, per_kept)
+    return ClockModel(f"fit of {study.name}", source, base, per_rollout, per_kept)
 
 
 def plan_published(request: PlanRequest) -> PlanReport:
