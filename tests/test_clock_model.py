@@ -13,9 +13,11 @@ from studies import A, write_run
 from test_cost import GRID, runs_of, steps_of
 from test_cost import study_of as study_of_steps
 
+from pods.analysis.cost.forecast import overhead
 from pods.analysis.cost.model import coefficient, cost_model
-from pods.analysis.cost.plan import fitted_clock
-from pods.analysis.cost.step_time import EIGHT_GPUS, published
+from pods.analysis.cost.plan import PlanRequest, fitted_clock
+from pods.analysis.cost.price import plan_preset
+from pods.analysis.cost.step_time import EIGHT_GPUS, check_comparable, published
 from pods.analysis.figures import accuracy
 from pods.analysis.outcomes import final_accuracy, mean_accuracy, run_curves, window
 from pods.analysis.plots import x_axis
@@ -26,6 +28,7 @@ from pods.analysis.view import View, choose
 from pods.cli.main import main
 from pods.config.clock_model import MODELS, read_clock_model
 from pods.config.parse import ConfigError
+from pods.config.presets import sweep_of
 from pods.launch.slurm_resources import timeout_minutes
 from pods.runs.files import read_lines
 from pods.runs.identity import identity
@@ -223,6 +226,18 @@ def test_a_studys_own_fit_is_a_clock_that_names_it():
     two = runs.assign(machine=np.where(runs.n == 16, "A CPU", "another"))
     with pytest.raises(ValueError, match=r"one setting, not of A CPU \| another"):
         fitted_clock(study_of_steps(two, steps_of(two)))
+
+
+def test_a_modelled_clock_says_nothing_about_what_runs_take(tmp_path):
+    sweep = sweep_of("quickstart", "cpu", None)
+    jobs = replace(sweep, configs=(composed(*MODELLED),))
+    with pytest.raises(ValueError, match=r"budget\.clock=modelled: must be measured"):
+        plan_preset("quickstart", jobs, PlanRequest(), None)
+    with pytest.raises(ValueError, match=r"from=s: its runs have budget\.clock=modelled"):
+        check_comparable(composed(), composed(*MODELLED), "s")
+    write_run(tmp_path, [(0, 0.0, 2), (1, 4.0, 4), (2, 12.0, 8)], *PODS, *MODELLED)
+    runs = load(tmp_path / "s", run_folders(tmp_path / "s")).runs
+    assert np.isnan(overhead(runs)) and runs.wall_seconds.notna().all()
 
 
 def test_a_clock_that_is_unknown_is_refused_with_what_there_is(tmp_path, capsys):
