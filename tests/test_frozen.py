@@ -22,7 +22,8 @@ OTHER = {
     type(None): lambda v: 7,
 }  # fmt: skip
 SCIENCE = [name for name, (_, key) in leaves().items() if not key.operational]
-PLACES = {"task.path", "task.test_path", "task.system", "model.path", "model.hub"}
+PLACES = {"task.path", "task.test_path", "task.system", "model.path", "model.hub",
+          "budget.clock", "budget.clock_model"}  # fmt: skip
 
 
 def edit(store: RunStore, name: str, change) -> None:

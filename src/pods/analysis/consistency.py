@@ -1,11 +1,13 @@
 """Check that runs are comparable: budget, evaluation, machine, versions, data, config of an arm."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pods.analysis.run_reader import Run
 from pods.analysis.series_names import SEPARATOR, SYSTEM, label
+from pods.config.clock_model import MODELS, ClockModel
 from pods.config.schema import Config
 from pods.runs.attempts import DECISIVE
 
@@ -42,6 +44,44 @@ def inconsistencies(runs: Sequence[Run], series: Sequence[str], labels: Sequence
     lines += _configs(runs, series)
     changed = [(name, run.changes) for run, name in zip(runs, labels, strict=True) if run.changes]
     return lines + [f"{name}: changed during the run: {', '.join(of)}" for name, of in changed]
+
+
+def one_clock(runs: Sequence[Run]) -> ClockModel | None:
+    """Return the prices that advanced the training clock of all runs; None: it was measured.
+
+    Raises:
+        ValueError: the runs have different clocks, whose seconds cannot be compared.
+    """
+    models = [_clock_of(run) for run in runs]
+    clocks = Counter("measured" if m is None else f"{m.name}, {m.formula()}" for m in models)
+    if len(clocks) > 1:
+        sides = " | ".join(f"{clock} ({count} runs)" for clock, count in clocks.items())
+        raise ValueError(f"budget.clock: must be one for all runs of a comparison, not {sides}")
+    return models[0] if models else None
+
+
+def _clock_of(run: Run) -> ClockModel | None:
+    """Return the prices that a run was frozen with, whatever has become of their file."""
+    prices = run.identity.get("clock model")
+    if prices is None:
+        return None
+    name = Path(str(run.config.budget.clock_model)).name
+    known = MODELS.get(name)
+    same = known is not None and known.prices() == prices
+    return known if same else ClockModel(name, "as frozen with the runs", **prices)
+
+
+def clock_decides(config: Config) -> str:
+    """Return the key and value by which a run's course depends on its clock; usually none, "".
+
+    A budget in seconds only decides where a run ends.
+    """
+    seconds, every = config.budget.train_seconds, config.checkpoint.every_train_seconds
+    if every is not None:
+        return f"checkpoint.every_train_seconds={every:g}"
+    if config.group_filter.name == "resample" and seconds is not None:
+        return f"group_filter=resample under budget.train_seconds={seconds:g}"
+    return ""
 
 
 def machine_of(attempt: Mapping[str, Any], config: Config) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pods.analysis.curves import phase_columns, run_counts
 from pods.analysis.noise import slow_runs
-from pods.analysis.study import Study, load
+from pods.analysis.study import Study, check_same_clock, load
 from pods.analysis.tables import Tables, readable, tables, write
 from pods.analysis.view import View, choose
 from pods.runs.files import drop_temporaries
@@ -113,6 +113,7 @@ def draw(
     if over is not None:
         from pods.analysis.overlay import overlaid
 
+        check_same_clock(study, over)
         yield from filter(None, [over.note, *over.missing, *over.inconsistencies])
         chosen.append(overlaid(study, over))
     paths = [figures.write(drawing, study, figures_folder(folder, view)) for drawing in chosen]

@@ -18,14 +18,14 @@ from pods.analysis.look import DEFAULT, Look
 from pods.analysis.noise import slow_runs
 from pods.analysis.outcomes import MEASURES
 from pods.analysis.series_names import SEPARATOR
-from pods.analysis.study import Study
+from pods.analysis.study import MEASURED, Study
 from pods.analysis.tables import Tables, end_text
 from pods.analysis.view import SHARES
 from pods.runs.attempts import command
 from pods.runs.files import replace
 
 CROWDED = 6  # a legend of more lines than this stands below the curves
-PASSING = ("folder", "wall_seconds", "load", "cores", "steal", "others")
+PASSING = ("folder", "clock_decides", "wall_seconds", "load", "cores", "steal", "others")
 """Columns of runs that say where and when they ran, and are left out of a figure's record."""
 SCALING = 3  # values of n or m that a scaling figure needs
 
@@ -106,7 +106,8 @@ def write(drawing: Drawing, study: Study, folder: Path) -> Path:
     if len(drawing.differences):
         tables[".differences.csv"] = drawing.differences
     for suffix, table in tables.items():
-        replace(folder / f"{drawing.name}{suffix}", table.to_csv(index=False, float_format="%.6g"))
+        text = study.labelled(table).to_csv(index=False, float_format="%.6g")
+        replace(folder / f"{drawing.name}{suffix}", text)
     _write_origin(drawing, study, stem.with_suffix(".json"))
     return stem.with_suffix(".png")
 
@@ -140,6 +141,7 @@ def provenance(study: Study) -> dict[str, Any]:
         "study": study.name,
         "command": command(),
         "budget": study.budget,
+        "clock": study.clock,
         "machines": study.machines,
         "note": study.note,
         "missing": study.missing,
@@ -151,7 +153,13 @@ def provenance(study: Study) -> dict[str, Any]:
 
 def title(study: Study) -> str:
     """Return the title of a figure, which marks missing and inconsistent runs."""
-    return SEPARATOR.join([f"{study.name}: {study.budget} per run", *_marks(study)])
+    return SEPARATOR.join([f"{study.name}: {_budget(study)}", *_marks(study)])
+
+
+def _budget(study: Study) -> str:
+    """Return the budget of a run, and whose prices its time is modelled by."""
+    modelled = "" if study.clock == MEASURED else f", time {study.clock}"
+    return f"{study.budget} per run{modelled}"
 
 
 def _marks(study: Study) -> list[str]:
@@ -180,10 +188,11 @@ def _caption(study: Study, look: Look, to_baseline: bool) -> str:
     over, label = plots.X_LABELS.get(study.x, "training time"), MEASURES[study.metric]
     above = "differences to the baseline, 95 % t interval"
     if look.panel == "differences":
-        return f"{label[0].upper()}{label[1:]} against {over}: {above}. {study.budget} per run."
+        return f"{label[0].upper()}{label[1:]} against {over}: {above}. {_budget(study)}."
     if look.panel == "time":
-        return f"Time of a step, mean over all steps. {study.budget} per run."
-    where = f" Measured on {', '.join(study.machines)}." if look.small else ""
+        return f"Time of a step, mean over all steps. {_budget(study)}."
+    measured = look.small and study.clock == MEASURED
+    where = f" Measured on {', '.join(study.machines)}." if measured else ""
     if look.panel == "accuracy":
         return f"{label[0].upper()}{label[1:]} against {over}. {_about(study, look)}.{where}"
     below = f"; below, {above}" if to_baseline else ""
@@ -194,7 +203,7 @@ def _caption(study: Study, look: Look, to_baseline: bool) -> str:
 
 
 def _about(study: Study, look: Look = DEFAULT) -> str:
-    return f"{study.budget} per run; mean over runs{look.error}, thin lines: single runs"
+    return f"{_budget(study)}; mean over runs{look.error}, thin lines: single runs"
 
 
 def _accuracy(

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.curves import phase_columns
-from pods.analysis.study import Study
+from pods.analysis.study import MEASURED, Study
 
 SPREAD = 1.15  # largest ratio of step times, per token generated, that needs no explanation
 NO_WAITING = 1.05  # largest ratio of step times for the same CPU seconds that is no waiting
@@ -31,7 +31,7 @@ def slow_runs(study: Study) -> dict[str, str]:
         The lines by name of the run; they say whether the run waited, where that was recorded.
     """
     runs = study.runs[study.runs.complete]
-    if not phase_columns(study.steps):  # imported logs
+    if study.clock != MEASURED or not phase_columns(study.steps):  # imported logs have none
         return {}
     steps = _per_step(study.steps[study.steps.run.isin(runs.run)])
     lines: dict[str, str] = {}

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from pods.analysis.curves import phase_columns
 from pods.analysis.series_names import SEPARATOR
-from pods.analysis.study import Study
+from pods.analysis.study import MEASURED, Study
 from pods.runs.files import replace
 
 COLOURS = (
@@ -32,6 +32,7 @@ PHASE_COLOURS = {  # light, so that a phase is not taken for a curve
     "select": "#CC79A7",
     "update": "#E69F00",
     "sync": "#999999",
+    "modelled": "#999999",
 }
 LABELS = {
     "accuracy": "accuracy",
@@ -95,16 +96,17 @@ def x_unit(study: Study, end: float) -> float:
 def x_axis(axes: Axes, study: Study, end: float, small: bool = False) -> None:
     """Label the axis that curves are drawn over, from 0 to this end; a small one in few words."""
     if study.x == "train_seconds":
-        time_axis(axes, end, () if small else study.machines)
+        time_axis(axes, end, () if small else study.machines, study.clock)
     else:
         axes.set_xlabel(X_LABELS[study.x])
         axes.set_xlim(0, end or 1.0)
 
 
-def time_axis(axes: Axes, seconds: float, machines: Sequence[str]) -> None:
-    """Label the axis of training time."""
+def time_axis(axes: Axes, seconds: float, machines: Sequence[str], clock: str = MEASURED) -> None:
+    """Label the axis of training time: with the machines that it was measured on, or its model."""
     size, symbol = time_unit(seconds)
     where = f" on {', '.join(machines)}" if machines else ""
+    where = where if clock == MEASURED else f" {clock}"
     axes.set_xlabel(f"training time{where} ({symbol})")
     axes.set_xlim(0, seconds / size or 1.0)
 

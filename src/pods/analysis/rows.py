@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pods.analysis.completeness import Problem
-from pods.analysis.consistency import machine_of
+from pods.analysis.consistency import clock_decides, machine_of
 from pods.analysis.repeats import majority, pass_at_k, sizes
 from pods.analysis.run_reader import VERDICT_CODES, Records, Row, Run
 from pods.analysis.series_names import ARM_KEYS, SEPARATOR, rule_of
@@ -74,6 +74,8 @@ def _about(run: Run, complete: bool) -> Row:
         "train_seconds": run.points[max(run.points)],
         "budget_seconds": config.budget.train_seconds,
         "max_steps": config.budget.max_steps,
+        "clock": config.budget.clock_text(),
+        "clock_decides": clock_decides(config),
         "wall_seconds": wall_seconds(run.store) or None,
         "machine": machine_of(attempt, config),
         "device": config.hardware.device,

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pods.analysis.completeness import problems, questions_of
-from pods.analysis.consistency import DATA_KEYS, budget_text, inconsistencies
+from pods.analysis.consistency import DATA_KEYS, budget_text, inconsistencies, one_clock
 from pods.analysis.published.imports import Published, read_import, unexpected
 from pods.analysis.rows import RunRows, run_rows
 from pods.analysis.run_reader import Row, Run, open_run
 from pods.analysis.series_names import SEPARATOR, series_names
+from pods.config.clock_model import ClockModel
 
 KEY = ["series", "seed", "run"]
+MEASURED = "measured"
 
 
 class IncompleteStudy(ValueError):
@@ -67,6 +69,8 @@ class Study:
     """End of the window that is shown and compared, in the unit of x."""
     baseline: str | None = None
     """Name of the curve that the others are compared with; none: the GRPO arm."""
+    clock: str = MEASURED
+    """Where the training seconds come from: `measured`, or modelled by which prices."""
     further: pd.DataFrame = field(default_factory=pd.DataFrame)
     """One row per (run, further test set, checkpoint): test_set, the columns of `evaluations` and,
     if there are several repeats R, pass@k and maj@R. Empty without further test sets."""
@@ -87,6 +91,10 @@ class Study:
             raise ValueError(f"test set {test_set}: study {self.name} has no evaluation: {there}")
         rows = self.further[self.further.test_set == test_set]
         return rows.drop(columns="test_set").dropna(axis=1, how="all").reset_index(drop=True)
+
+    def labelled(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table that names the clock in a column where it is a model."""
+        return table if self.clock == MEASURED or table.empty else table.assign(clock=self.clock)
 
     @property
     def complete(self) -> set[str]:
@@ -130,6 +138,7 @@ def load(
         for problem in of_run
         if problem.test_set in ("", *run.config.evaluation.sets)
     ]
+    clock = one_clock(runs)
     mixed = inconsistencies(runs, series, labels)
     _refuse(missing, mixed, allow_missing, allow_mixed)
     several = len({*map(_study, runs)}) > 1
@@ -142,7 +151,7 @@ def load(
     if not evaluations:
         raise IncompleteStudy(f"{folder.name}: no evaluation to read")
     about = pd.DataFrame([run.about for run in rows])
-    return Study(
+    study = Study(
         name=" + ".join(dict.fromkeys([folder.name, *map(_study, runs)])),
         runs=about,
         evaluations=pd.DataFrame(evaluations).dropna(axis=1, how="all"),
@@ -154,6 +163,27 @@ def load(
         inconsistencies=mixed,
         further=pd.DataFrame([row for run in rows for row in run.further]),
     )
+    return study if clock is None else timed_by(study, clock)
+
+
+def timed_by(study: Study, model: ClockModel) -> Study:
+    """Label a study as timed by a model, wherever its clock or note is shown."""
+    clock = f"modelled by {model.name}"
+    formula = f"a step takes {model.formula()} ({model.source})"
+    return replace(study, clock=clock, note=f"training time is {clock}, not measured: {formula}")
+
+
+def check_same_clock(study: Study, other: Study) -> None:
+    """Check that two studies can share a time axis.
+
+    Raises:
+        ValueError: one is measured and the other modelled, or both by different models.
+    """
+    if study.clock != other.clock:
+        raise ValueError(
+            f"clock: must be one for a figure, and {study.name} is {study.clock}, {other.name} "
+            f"{other.clock}"
+        )
 
 
 def indices_by_run(rows: pd.DataFrame) -> dict[str, NDArray[np.intp]]:

@@ -20,7 +20,7 @@ from pods.analysis.outcomes import (
 from pods.analysis.repeats import pass_at_k, sizes
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.statistics import spread
-from pods.analysis.study import Study
+from pods.analysis.study import MEASURED, Study
 from pods.runs.files import replace
 from pods.runs.status import duration
 
@@ -44,7 +44,8 @@ class Tables:
 def tables(study: Study) -> Tables:
     """Make all tables of a study."""
     runs = run_table(study)
-    return Tables(curves(study), runs, summary(study, runs))
+    made = (curves(study), runs, summary(study, runs))
+    return Tables(*map(study.labelled, made))
 
 
 def run_table(study: Study) -> pd.DataFrame:
@@ -182,6 +183,12 @@ def amount(value: float, x: str) -> str:
     ('2.5 s', '4,800 generated tokens')
     """
     return clock_text(value) if x == "train_seconds" else f"{value:,.0f} {x.replace('_', ' ')}"
+
+
+def clock_words(study: Study) -> str:
+    """Return what follows an amount of training time in a text."""
+    of_clock = " of training clock" if study.x == "train_seconds" else ""
+    return of_clock if study.clock == MEASURED or not of_clock else f"{of_clock} {study.clock}"
 
 
 def clock_text(seconds: float) -> str:

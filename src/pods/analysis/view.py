@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 import pandas as pd
 
 from pods.analysis.comparison.contrasts import resolve
+from pods.analysis.retime import at_evaluations, retimed, running_total
 from pods.analysis.series_names import SEPARATOR
 from pods.analysis.study import Study
+from pods.config.clock_model import ClockModel
 
 SHARES = ("accuracy", "lenient", "format", "both")
 """Shares of the answers that can take the place of the accuracy; see `Study.evaluations`."""
@@ -45,6 +47,8 @@ class View:
     """Another name for some arms, in all figures and tables."""
     studies: Sequence[str] = ()
     """Further studies whose runs are shown with the study's own; `load` has read them."""
+    clock: ClockModel | None = None
+    """Prices of the machine whose clock is shown; None: the clock that the runs had."""
 
     @property
     def folder(self) -> str:
@@ -59,6 +63,7 @@ class View:
         parts = [f"with={','.join(self.studies)}"] if self.studies else []
         parts += [f"arms={','.join(self.arms)}"] if self.arms else []
         parts += [f"metric={self.metric}"] if self.metric != "accuracy" else []
+        parts += [] if self.clock is None else [f"clock={self.clock.name}"]
         parts += [f"x={self.x}"] if self.x != "train_seconds" else []
         parts += [] if self.until is None else [f"until={self.until!r}".removesuffix(".0")]
         parts += [] if self.baseline is None else [f"baseline={self.baseline}"]
@@ -85,9 +90,10 @@ def choose(study: Study, view: View) -> Study:
     baseline = None if view.baseline is None else resolve(study, view.baseline)
     if baseline is not None and baseline not in names:
         raise ValueError(f"baseline={view.baseline}: must be among the arms {' | '.join(names)}")
-    runs = study.runs[study.runs.series.isin(names)]
-    rows = study.evaluations[study.evaluations.run.isin(runs.run)]
-    steps = study.steps[study.steps.run.isin(runs.run)]
+    study = _only(study, names)
+    if view.clock is not None:
+        study = retimed(study, view.clock)
+    runs, rows, steps = study.runs, study.evaluations, study.steps
     rows = rows.assign(reward=_reward(rows, steps)) if "reward" in steps else rows
     present = [metric for metric in METRICS if metric in rows and rows[metric].notna().any()]
     if view.metric not in present:
@@ -105,7 +111,6 @@ def choose(study: Study, view: View) -> Study:
         raise ValueError(
             f"until={until:g}: must be at or after the first evaluation, at {at.min():g} {unit}"
         )
-    further = study.further
     order = {name: index for index, name in enumerate(names)}
     runs, rows, steps = (
         table.iloc[table.series.map(order).argsort(kind="stable")]  # labels of rows may repeat
@@ -116,14 +121,22 @@ def choose(study: Study, view: View) -> Study:
         runs=runs,
         evaluations=rows,
         steps=steps,
-        questions=study.questions[study.questions.run.isin(runs.run)],
-        further=further if further.empty else further[further.run.isin(runs.run)],
         metric=view.metric,
         x=view.x,
         until=until,
         baseline=baseline,
     )
     return _labelled(chosen, {resolve(study, arm): label for arm, label in view.labels.items()})
+
+
+def _only(study: Study, names: Collection[str]) -> Study:
+    """Leave out all other curves."""
+    tables = {
+        name: table[table.series.isin(names)]
+        for name in ("runs", "evaluations", "steps", "questions", "further")
+        if "series" in (table := getattr(study, name))
+    }
+    return replace(study, **tables)
 
 
 def _labelled(study: Study, labels: Mapping[str, str]) -> Study:
@@ -167,12 +180,10 @@ def _over(x: str, rows: pd.DataFrame, steps: pd.DataFrame) -> tuple[pd.DataFrame
         ValueError: it is not recorded at each evaluation; the message names what is.
     """
     totals = {"steps": steps.step}
-    totals |= {name: _total(steps, of) for name, of in SUMMED.items() if of in steps}
+    totals |= {name: running_total(steps, of) for name, of in SUMMED.items() if of in steps}
     at = {"steps": rows.step}
     at |= {
-        name: _at_evaluations(total, rows, steps)
-        for name, total in totals.items()
-        if name in SUMMED
+        name: at_evaluations(total, rows, steps) for name, total in totals.items() if name in SUMMED
     }
     present = ["train_seconds", *(name for name, values in at.items() if values.notna().all())]
     if x not in present:
@@ -183,24 +194,6 @@ def _over(x: str, rows: pd.DataFrame, steps: pd.DataFrame) -> tuple[pd.DataFrame
 def _reward(rows: pd.DataFrame, steps: pd.DataFrame) -> "pd.Series[float]":
     """Average the training reward over a run's steps since the evaluation before; NaN at step 0."""
     ordered = rows.sort_values("step", kind="stable")
-    total = _at_evaluations(_total(steps, "reward"), ordered, steps)
+    total = at_evaluations(running_total(steps, "reward"), ordered, steps)
     gained, made = total.groupby(ordered.run).diff(), ordered.groupby("run").step.diff()
     return (gained / made).reindex(rows.index)
-
-
-def _total(steps: pd.DataFrame, column: str) -> "pd.Series[float]":
-    """Sum a column over a run's steps up to each one; NaN after a step that is not in the log."""
-    ordered = steps.sort_values("step", kind="stable")
-    runs = ordered.groupby("run")
-    total, count = runs[column].cumsum(), runs.cumcount() + 1
-    return total.where(count == ordered.step).reindex(steps.index)
-
-
-def _at_evaluations(
-    total: "pd.Series[float]", rows: pd.DataFrame, steps: pd.DataFrame
-) -> "pd.Series[float]":
-    """Look up sums at the step of each evaluation; 0 before the first step."""
-    known = dict(zip(zip(steps.run, steps.step, strict=True), total, strict=True))
-    keys = zip(rows.run, rows.step, strict=True)
-    values = [0.0 if step == 0 else known.get((run, step), math.nan) for run, step in keys]
-    return pd.Series(values, rows.index, float)

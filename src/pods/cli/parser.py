@@ -159,6 +159,12 @@ def _view_options(baseline: bool = True) -> argparse.ArgumentParser:
         "--x",
         help="measure over train_seconds, steps, rollouts, generated_tokens or trained_tokens",
     )
+    view.add_argument(
+        "--clock",
+        metavar="NAME",
+        help="time each step by the prices of another machine: l40s or h100x8 (published), a study "
+        "(its fit), or a JSON file (a plan's plan.clock.json)",
+    )
     view.add_argument("--until", type=float, metavar="END", help="end of the window, in units of x")
     if baseline:
         view.add_argument("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")

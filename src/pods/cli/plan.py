@@ -1,7 +1,10 @@
 """`pods plan`: what steps and sweeps cost, from finished runs or for a preset that has not run."""
 
 import argparse
+import dataclasses
+import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pods.cli.study_verbs import study_of
@@ -53,7 +56,7 @@ def plan(options: argparse.Namespace) -> int:
             raise ValueError(f"--{'from' if name == 'source' else name}: {word} --hardware")
     if options.hardware:
         return _preset(options)
-    from pods.analysis.cost.plan import plan, plan_published
+    from pods.analysis.cost.plan import fitted_clock, plan, plan_published
     from pods.analysis.draw import figures_folder
     from pods.analysis.study import load
 
@@ -66,6 +69,9 @@ def plan(options: argparse.Namespace) -> int:
     report, figures = plan(study, request), figures_folder(folder)
     for name, table in report.tables.items():
         replace(figures / f"plan.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+    with suppress(ValueError):  # several settings, or not identified: the lines say so
+        prices = json.dumps(dataclasses.asdict(fitted_clock(study)), indent=1)
+        replace(figures / "plan.clock.json", prices)
     print(
         *study.missing, *study.inconsistencies, *report.lines, f"tables: {figures}/plan.*", sep="\n"
     )

@@ -5,7 +5,7 @@ import json
 import os
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pods.runs.attempts import command
 from pods.runs.files import replace
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pods.analysis.study import Study
     from pods.analysis.tables import Tables
     from pods.analysis.view import View
+    from pods.config.clock_model import ClockModel
 
 
 def study_of(options: Namespace, name: str | None = None) -> tuple[Path, list[Path]]:
@@ -46,6 +47,29 @@ def study_of(options: Namespace, name: str | None = None) -> tuple[Path, list[Pa
     return folder, runs
 
 
+def clock_of(options: Namespace) -> "ClockModel | None":
+    """Return the prices that `--clock` names; None: it was not typed.
+
+    Raises:
+        ValueError: there are no such prices, or a study's runs do not identify them.
+    """
+    from pods.config.clock_model import MODELS, read_clock_model
+
+    name = getattr(options, "clock", None)
+    if name is None:
+        return None
+    try:
+        if name in MODELS or name.endswith(".json"):
+            return read_clock_model(name)
+        from pods.analysis.cost.plan import fitted_clock
+        from pods.analysis.study import load
+
+        return fitted_clock(load(*study_of(options, name)))
+    except ValueError as error:
+        which = f"must be {', '.join(MODELS)}, a JSON file of prices, or a study; "
+        raise ValueError(f"clock={name}: {which * ('no runs' in str(error))}{error}") from error
+
+
 def _further(options: Namespace) -> tuple[str, ...]:
     """Return the names or folders of the further studies, each once."""
     typed = getattr(options, "further", None) or ""
@@ -62,10 +86,11 @@ def aggregate(options: Namespace) -> int:
     """Write curves and tables as CSV."""
     from pods.analysis.draw import summary_lines
 
-    folder, study, tables = _aggregated(options)
+    view = view_of(options)
+    folder, study, tables = _aggregated(options, view)
     for line in summary_lines(study, tables):
         print(line)
-    print(f"tables: {folder / 'figures' / view_of(options).folder}")
+    print(f"tables: {folder / 'figures' / view.folder}")
     return 0
 
 
@@ -128,7 +153,9 @@ def rank(options: Namespace) -> int:
     folder, study = _of_shares(options, view)
     ranking = rank(study, by)
     figures = figures_folder(folder, view)
-    replace(figures / "rank.csv", ranking.table.to_csv(index=False, float_format="%.6g"))
+    replace(
+        figures / "rank.csv", study.labelled(ranking.table).to_csv(index=False, float_format="%.6g")
+    )
     about = {"command": command(), **as_json(ranking, study)}
     replace(figures / "rank.json", json.dumps(about, indent=1, ensure_ascii=False))
     print(format_ranking(ranking, study), *warnings(ranking, study), sep="\n")
@@ -157,7 +184,7 @@ def report(options: Namespace) -> int:
     from pods.analysis.cost.plan import PlanRequest, plan
     from pods.analysis.report import write_report
 
-    folder, study, tables = _aggregated(options)
+    folder, study, tables = _aggregated(options, view_of(options))
     several = study.runs[study.runs.complete].series.nunique() > 1
     cost = plan(study, PlanRequest(slots=os.cpu_count() or 1)).lines
     path = folder / "figures" / "report.html"
@@ -192,8 +219,8 @@ def reproduce(options: Namespace) -> int:
     from pods.analysis.published.imports import unexpected, write_import
     from pods.analysis.published.paper_figures import FIGURES
     from pods.analysis.published.release import read_published
+    from pods.analysis.study import check_same_clock, load
     from pods.analysis.study import imported as imported_study
-    from pods.analysis.study import load
 
     if options.name is None:
         for figure in FIGURES.values():
@@ -215,6 +242,7 @@ def reproduce(options: Namespace) -> int:
         if options.study:
             missing_too = (options.allow_missing, options.allow_mixed)
             made += [(options.study, of_paper.own(figure, load(*study_of(options), *missing_too)))]
+            check_same_clock(made[0][1].study, made[1][1].study)
         write_import(logs, study, command=command())
         print(f"{figure.title} ({figure.source})")
         for whose, one in made:
@@ -224,13 +252,11 @@ def reproduce(options: Namespace) -> int:
     return 0
 
 
-def _aggregated(options: Namespace) -> "tuple[Path, Study, Tables]":
+def _aggregated(options: Namespace, view: "View") -> "tuple[Path, Study, Tables]":
     from pods.analysis.draw import aggregate
 
     folder, runs = study_of(options)
-    return folder, *aggregate(
-        folder, runs, options.allow_missing, options.allow_mixed, view_of(options)
-    )
+    return folder, *aggregate(folder, runs, options.allow_missing, options.allow_mixed, view)
 
 
 def view_of(options: Namespace) -> "View":
@@ -240,12 +266,15 @@ def view_of(options: Namespace) -> "View":
     typed = getattr(options, "chosen_arms", None)
     arms = () if typed is None else tuple(word.strip() for word in typed.split(","))
     names = ("metric", "x", "until", "baseline")
-    given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
+    given: dict[str, Any] = {
+        name: value for name in names if (value := getattr(options, name, None)) is not None
+    }
     pairs = [typed.partition("=") for typed in getattr(options, "labels", None) or ()]
     if without := [arm for arm, sign, _ in pairs if not sign]:
         raise ValueError(f"label={without[0]}: must be ARM=TEXT")
     labels = {arm: label for arm, _, label in pairs}
-    return View(arms, **given, labels=labels, studies=[Path(one).name for one in _further(options)])
+    studies = [Path(one).name for one in _further(options)]
+    return View(arms, **given, labels=labels, studies=studies, clock=clock_of(options))
 
 
 def _styled(options: Namespace) -> "tuple[Look, Path | None] | None":

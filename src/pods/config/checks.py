@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pods.config.clock_model import read_clock_model
 from pods.config.method_keys import RULE_NAMES, RULES_WITH_ROUNDS
 from pods.config.parse import ConfigError, parse
 from pods.config.schema import Config, EvaluationConfig, ModelConfig, TaskConfig
@@ -64,7 +65,7 @@ def validate(values: Mapping[str, Any]) -> Config:
     checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, set_checks]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
     checks += [_chainsum_checks if config.task.name == "chainsum" else _dataset_checks]
-    checks += [_own_data_checks, _reward_checks]
+    checks += [_own_data_checks, _reward_checks, _clock_checks]
     for key, holds, allowed in chain.from_iterable(check(config) for check in checks):
         if not holds:
             raise ConfigError(key, attrgetter(key)(config), allowed)
@@ -206,6 +207,19 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
     groups = config.prompts_per_step * nm.groups
     each = f"must be at most prompts_per_step * nm.groups = {groups}, so that each has a group"
     yield "hardware.processes", config.hardware.processes <= groups, each
+
+
+def _clock_checks(config: Config) -> Iterator[Check]:
+    clock, model = config.budget.clock, config.budget.clock_model
+    given, key = model is not None, "budget.clock_model"
+    if clock == "measured":
+        yield key, not given, "must be null where budget.clock=measured"
+        return
+    yield key, given, "must be set where budget.clock=modelled: l40s, h100x8, or a JSON file"
+    try:
+        read_clock_model(str(model))
+    except ValueError as error:
+        yield key, False, str(error)
 
 
 def _selection_checks(config: Config) -> Iterator[Check]:

@@ -272,6 +272,21 @@ class BudgetConfig:
 
     train_seconds: float | None = key("seconds of training clock; null sets no limit", above=0)
     max_steps: int | None = key("number of steps; null sets no limit", low=0)
+    clock: Literal["measured", "modelled"] = key(
+        "training clock: measured, or advanced per step by the prices of budget.clock_model",
+        default="measured",
+    )
+    clock_model: str | None = key(
+        "prices of budget.clock=modelled: l40s, h100x8, or a JSON file with base, per_rollout, "
+        "per_kept (seconds) and source",
+        default=None,
+    )
+
+    def clock_text(self) -> str:
+        """Return where the training seconds come from."""
+        return (
+            "measured" if self.clock_model is None else f"modelled by {Path(self.clock_model).name}"
+        )
 
 
 @dataclass

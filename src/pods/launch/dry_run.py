@@ -141,7 +141,8 @@ def _lower_bounds(config: Config) -> tuple[float, float]:
     elif budget.train_seconds and every.every_train_seconds and budget.max_steps is None:
         checkpoints = 1 + math.ceil(budget.train_seconds / every.every_train_seconds)
     trained = 4 * trained_parameters(config.model)
-    seconds = 0.0 if budget.max_steps is not None else budget.train_seconds or 0.0
+    unknown = budget.max_steps is not None or budget.clock == "modelled"
+    seconds = 0.0 if unknown else budget.train_seconds or 0.0
     return seconds, float(trained * (checkpoints + 2 * RESUMABLE))
 
 

@@ -154,6 +154,7 @@ class _Execution:
         current = environment()
         if not self.evaluate:
             current["processes"] = local_processes.world_size()
+            current["clock"] = config.budget.clock_text()
             commit = before[-1].get("commit") if before else current["commit"]
             if commit != current["commit"]:
                 print(f"note: begun with commit {commit}, resumed with {current['commit']}")

@@ -37,10 +37,12 @@ def timeout_minutes(config: Config) -> int:
     """Return the time limit of a job; a job that reaches it commits and is requeued.
 
     It is half an hour to start and twice the training clock, which counts neither evaluations nor
-    checkpoints; it is a day for a run that only ends by steps.
+    checkpoints; it is a day for a run that only ends by steps, or by a modelled clock.
     """
     seconds = config.budget.train_seconds
-    return STEPS_ONLY_MINUTES if seconds is None else START_MINUTES + ceil(2 * seconds / 60)
+    if seconds is None or config.budget.clock == "modelled":
+        return STEPS_ONLY_MINUTES
+    return START_MINUTES + ceil(2 * seconds / 60)
 
 
 def signal_delay_seconds(config: Config) -> int:

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from pods.config.checks import reward_terms
+from pods.config.clock_model import read_clock_model
 from pods.config.parse import leaves
 from pods.config.schema import Config
 from pods.runs.files import sha256
 from pods.runs.paths import adapter_source, weights_source
 from pods.runs.rule_source import rule_source
 
-LOCATIONS = ("task.path", "task.test_path", "task.system", "model.path", "model.hub")
-"""Keys of data, prompt and weights, which count by their content and not by where they lie."""
+LOCATIONS = (
+    *("task.path", "task.test_path", "task.system", "model.path", "model.hub"),
+    *("budget.clock", "budget.clock_model"),
+)
+"""Keys of data, prompt, weights and prices, which count by their content and not by where they lie.
+"""
 RULE_SOURCE = "rule source"
 """Key of the hash of a rule of one's own; built-in rules have none."""
 SOURCES = {
@@ -41,6 +46,8 @@ def identity(config: Config) -> dict[str, Any]:
         content["data"] = [file and digest(file) for file in files]  # train, test
     if config.task.system is not None:
         content["system message"] = digest(Path(config.task.system))
+    if config.budget.clock_model is not None:
+        content["clock model"] = read_clock_model(config.budget.clock_model).prices()
     source = Path(weights_source(config.model))
     content["weights"] = _digests(source) if source.is_dir() else str(source)
     adapter = adapter_source(config.model)

@@ -46,12 +46,13 @@ def _row(store: RunStore, memory: bool) -> dict[str, Any]:
         changes = recorded_changes(store)
         config = store.config()
         limit = config.budget.train_seconds
+        unit = "s" if config.budget.clock_model is None else "s modelled"
         labels = {
             "arm": config.arm_name(),
             "n": config.nm.n,
             "m": config.nm.m,
             "seed": config.seed,
-            "budget": f"{limit:g} s" if limit else f"{config.budget.max_steps} steps",
+            "budget": f"{limit:g} {unit}" if limit else f"{config.budget.max_steps} steps",
             "progress": _progress(config, status),
         }
     except (OSError, ValueError) as problem:  # one such run must not hide the others

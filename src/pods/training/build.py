@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
+from pods.config.clock_model import read_clock_model
 from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.engines.sync_check import check_weight_sync
@@ -102,6 +103,7 @@ def build_trainer(
     on_gpu = worker.policy.device.type == "cuda"
     if on_gpu:
         meter.measure(torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated)
+    price = config.budget.clock_model
     workers = WorkerGroup(worker, stop, CommandChannel(process_group))
     loop = TrainingLoop(
         config=config,
@@ -110,7 +112,12 @@ def build_trainer(
         engine=workers,
         rule=find_rule(config.sampler.rule),
         update=workers.update,
-        clock=TrainClock(now, torch.cuda.synchronize if on_gpu else lambda: None, meter=meter),
+        clock=TrainClock(
+            now,
+            torch.cuda.synchronize if on_gpu else lambda: None,
+            meter=meter,
+            model=None if price is None else read_clock_model(price),
+        ),
     )
     return Trainer(
         config=config,

@@ -6,10 +6,12 @@ import resource
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import NamedTuple
+
+from pods.config.clock_model import ClockModel
 
 PHASES = ("generate", "reward", "select", "update", "sync")
 
@@ -92,6 +94,8 @@ class TrainClock:
     """Sums the seconds of the phases of committed steps; nothing else is training time.
 
     Engine start, checkpoints, evaluation and logging happen between phases and are not counted.
+    With a model of another machine each step takes what that machine would take; only the meter
+    still measures, and a run's bytes no longer depend on how fast this machine is.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class TrainClock:
         train_seconds: float = 0.0,
         meter: Meter | None = None,
         cpu_now: Callable[[], float] | None = None,
+        model: ClockModel | None = None,
     ) -> None:
         """Start at `train_seconds`; `now` is monotonic, `synchronise` waits for the device.
 
@@ -111,11 +116,13 @@ class TrainClock:
             meter: measures the phases too, for the record of the process.
             cpu_now: source of CPU seconds; None: this process's, or, where `now` is not the real
                 clock, none, so that such runs repeat to the byte.
+            model: seconds of a step by what it generates and trains on; None: they are measured.
         """
         self.now = now
         self.meter = meter or Meter()
         self.synchronise = synchronise
         self.train_seconds = train_seconds
+        self.model = model
         self.cpu_now = cpu_now or (time.process_time if now is time.perf_counter else None)
         self._start_step()
 
@@ -132,9 +139,18 @@ class TrainClock:
             if self.cpu_now:
                 self._step.cpu[name] += self.cpu_now() - cpu_start
 
-    def commit(self) -> StepSeconds:
-        """Close the step: add its wall seconds to the clock, and return its seconds."""
+    def commit(self, amounts: Mapping[str, float] | None = None) -> StepSeconds:
+        """Close the step: add its seconds to the clock, and return them.
+
+        Modelled seconds belong to no phase: they are those of the phase `modelled`.
+
+        Args:
+            amounts: rollouts and tokens of the step, which a model prices; see
+                `pods.training.step.amounts`.
+        """
         seconds = self._step
+        if self.model is not None:
+            seconds = StepSeconds({"modelled": self.model.seconds(amounts or {})}, {})
         self._start_step()
         self.train_seconds += sum(seconds.wall.values())
         return seconds

@@ -22,7 +22,7 @@ from pods.policy.update import UpdateStats
 from pods.seeding import derive
 from pods.tasks.rewards import punish_overlong
 from pods.training.clock import TrainClock
-from pods.training.step import SampledBatch, SelectedGroup, Step, by_prompt, outcome
+from pods.training.step import SampledBatch, SelectedGroup, Step, amounts, by_prompt, outcome
 from pods.types import GenerationRequest, Grade, Group, Problem, Prompt, Rollout, Sampling, Task
 
 
@@ -86,7 +86,7 @@ class TrainingLoop:
                     nonfinite = str(error)
         with clock.phase("sync"):
             kept_projection = self.engine.sync()
-        seconds = clock.commit()
+        seconds = clock.commit(amounts(groups))
         return Step(
             number=number,
             train_seconds=clock.train_seconds,

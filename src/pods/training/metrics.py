@@ -2,22 +2,23 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from pods.training.step import SelectedGroup, Step, zero_variance
+from pods.training.step import SelectedGroup, Step, amounts, zero_variance
 from pods.types import Grade, Parts
 
 
 def metrics(step: Step) -> dict[str, Any]:
     """Return the step's line: means over all rollouts, `kept_*` over those that the rule kept.
 
-    `seconds/*`, `cpu_seconds/*` and `train_seconds` are measured; everything else is a function of
-    the config.
+    `seconds/*`, `cpu_seconds/*` and `train_seconds` are measured, or `seconds/modelled` replaces
+    the phases; everything else is a function of the config.
     """
+    made = amounts(step.groups)
     line: dict[str, Any] = {
         "step": step.number,
         "nonfinite": step.nonfinite,
@@ -25,8 +26,8 @@ def metrics(step: Step) -> dict[str, Any]:
         **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.items()},
         **{f"cpu_seconds/{phase}": seconds for phase, seconds in step.cpu_seconds.items()},
         "prompts": [group.problem.id for group in step.groups],
-        **_prompt_metrics(step),
-        **_rollout_metrics(step.groups),
+        **_prompt_metrics(step, made),
+        **_rollout_metrics(step.groups, made),
         **(_fields(step.update) if step.update is not None else {}),
         "kept_projection": step.kept_projection,
         "kept": [group.kept.tolist() for group in step.groups],
@@ -35,19 +36,18 @@ def metrics(step: Step) -> dict[str, Any]:
     return {k: v if _finite(v) else None for k, v in plain.items()}
 
 
-def _prompt_metrics(step: Step) -> dict[str, Any]:
+def _prompt_metrics(step: Step, made: Mapping[str, int]) -> dict[str, Any]:
     """Summarise what prompt selection and the group filter did, and the selector's parameters."""
     groups = [group.group for group in step.groups]
-    rollouts = sum(len(group.rewards) for group in groups)
     parameters = {k: v for k, v in _fields(step.selector).items() if isinstance(v, float)}
     return {
         "epoch": step.epoch,
         "sampling_batches": step.batches,
         "sampled_prompts": step.prompts,
         "passed_over_prompts": step.passed_over,
-        "rollouts_saved": step.saved_prompts * rollouts // step.prompts,
-        "generated_rollouts": rollouts,
-        "trained_rollouts": sum(len(group.kept) for group in step.groups if group.trained),
+        "rollouts_saved": step.saved_prompts * made["generated_rollouts"] // step.prompts,
+        "generated_rollouts": made["generated_rollouts"],
+        "trained_rollouts": made["trained_rollouts"],
         "zero_variance_fraction": np.mean([zero_variance(group) for group in groups])
         if all(np.isfinite(group.rewards).all() for group in groups)
         else None,
@@ -57,7 +57,7 @@ def _prompt_metrics(step: Step) -> dict[str, Any]:
     }
 
 
-def _rollout_metrics(groups: list[SelectedGroup]) -> dict[str, Any]:
+def _rollout_metrics(groups: list[SelectedGroup], made: Mapping[str, int]) -> dict[str, Any]:
     rewards = [group.group.rewards for group in groups]  # (n,) each
     lengths = np.concatenate([group.group.lengths for group in groups])
     rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -76,8 +76,8 @@ def _rollout_metrics(groups: list[SelectedGroup]) -> dict[str, Any]:
         "zero_variance_groups": sum(zero_variance(group.group) for group in groups),
         "length": lengths.mean(),
         "truncated": sum(not rollout.finished for rollout in rollouts) / len(rollouts),
-        "generated_tokens": lengths.sum(),
-        **_kept_metrics([group for group in groups if len(group.kept)], len(groups)),
+        "generated_tokens": made["generated_tokens"],
+        **_kept_metrics([group for group in groups if len(group.kept)], len(groups), made),
     }
 
 
@@ -95,7 +95,9 @@ def own_terms(grade: Grade) -> dict[str, float]:
     return {name: value for name, value in (grade.terms or {}).items() if name not in Parts._fields}
 
 
-def _kept_metrics(groups: list[SelectedGroup], selected_from: int) -> dict[str, Any]:
+def _kept_metrics(
+    groups: list[SelectedGroup], selected_from: int, made: Mapping[str, int]
+) -> dict[str, Any]:
     """Summarise what the rule kept; a step that ended before selection has none of these.
 
     `kept_*` are over all groups of which something was kept, `kept_reward_variance` and `trained_*`
@@ -115,7 +117,7 @@ def _kept_metrics(groups: list[SelectedGroup], selected_from: int) -> dict[str, 
         "zero_variance_kept": sum(int(kept.min() == kept.max()) for kept in kept_rewards),
         "skipped_groups": selected_from - len(trained),
         "kept_length": np.concatenate(kept_lengths).mean(),
-        "trained_tokens": sum(int(kept_lengths[i].sum()) for i in trained),
+        "trained_tokens": made["trained_tokens"],
     }
 
 

@@ -81,6 +81,17 @@ class Step:
     """The value that was NaN or infinite, so that the step was not applied."""
 
 
+def amounts(groups: Sequence[SelectedGroup]) -> dict[str, int]:
+    """Count the rollouts and tokens of a step, by their names in metrics.jsonl."""
+    trained = [group for group in groups if group.trained]
+    return {
+        "generated_rollouts": sum(len(group.group.rewards) for group in groups),
+        "trained_rollouts": sum(len(group.kept) for group in trained),
+        "generated_tokens": sum(int(group.group.lengths.sum()) for group in groups),
+        "trained_tokens": sum(int(group.group.lengths[group.kept].sum()) for group in trained),
+    }
+
+
 def by_prompt(groups: Sequence[SelectedGroup], size: int) -> list[Sequence[SelectedGroup]]:
     """Split groups into those of each prompt, `size` groups per prompt."""
     return [groups[i : i + size] for i in range(0, len(groups), size)]

@@ -12,7 +12,7 @@ from pods.analysis.comparison.ranking_text import format_ranking
 from pods.analysis.comparison.verdicts import caveats, headline, verdicts
 from pods.analysis.outcomes import MEASURES, OUTCOMES
 from pods.analysis.statistics import ALPHA, MOST_RUNS
-from pods.analysis.tables import amount, json_value
+from pods.analysis.tables import amount, clock_words, json_value
 
 TABLES = ("arms", "contrasts", "speedups", "questions")
 PERCENT = ["estimate", "low", "high", "bootstrap_low", "bootstrap_high", "detectable"]
@@ -29,12 +29,13 @@ LEFT_OUT = ("design", "baseline_n", "bound", "n", "in steps", "iqm", "reached", 
 
 def csv_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
     """Return the tables that are written beside the study's figures, by file name."""
-    return {
+    tables = {
         "compare.csv": comparison.contrasts,
         "compare.arms.csv": comparison.arms,
         "compare.speedup.csv": comparison.speedups,
         "compare.questions.csv": comparison.questions,
     }
+    return {name: comparison.study.labelled(table) for name, table in tables.items()}
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -43,6 +44,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "study": study.name,
         "budget": study.budget,
+        "clock": study.clock,
         "machines": study.machines,
         "settings": {
             "alpha": ALPHA,
@@ -95,7 +97,7 @@ def format_tables(comparison: Comparison, verbose: bool = False) -> str:
         verbose: add bootstrap, exact tests, power, questions and the PODS authors' speed-up.
     """
     study, span = comparison.study, comparison.window
-    measured_in = " of training clock" if study.x == "train_seconds" else ""
+    measured_in = clock_words(study)
     tests = _named(comparison.contrasts, PERCENT)
     tables = {
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"

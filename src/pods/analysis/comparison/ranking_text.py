@@ -11,7 +11,7 @@ from pods.analysis.noise import slow_runs
 from pods.analysis.outcomes import MEASURES, run_curves, title_of, unmeasured
 from pods.analysis.statistics import ALPHA
 from pods.analysis.study import Study
-from pods.analysis.tables import amount, json_value
+from pods.analysis.tables import amount, clock_words, json_value
 
 
 def format_ranking(ranking: Ranking, study: Study) -> str:
@@ -59,7 +59,7 @@ def notes(ranking: Ranking, study: Study) -> Iterator[str]:
     """Yield what a reader has to know of the numbers."""
     table, x = ranking.table, study.x
     span = f"from {amount(ranking.window.start, x)} to {amount(ranking.window.end, x)}"
-    clock = " of training clock" if x == "train_seconds" else ""
+    clock = clock_words(study)
     timed = ranking.by.outcome is None
     measure, error = MEASURES[study.metric], "" if timed else "; ± 1 standard error over runs"
     yield f"{measure[0].upper()}{measure[1:]} {span}{clock}{error}."
@@ -137,6 +137,7 @@ def as_json(ranking: Ranking, study: Study) -> dict[str, Any]:
     return {
         "study": study.name,
         "budget": study.budget,
+        "clock": study.clock,
         "machines": study.machines,
         "settings": {
             "by": by.outcome or f"time_to:{by.target:g}",

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.cost.model import TOKENS, CostModel, coefficient, predict
+from pods.analysis.study import MEASURED
 from pods.config.schema import BudgetConfig
 
 EXPENSIVE_STEPS = 2.0  # steps of m→m that a step of the largest affordable n costs
@@ -104,8 +105,12 @@ def _tokens(model: CostModel, n: int, m: int) -> dict[str, float]:
 
 
 def overhead(runs: pd.DataFrame) -> float:
-    """Return the median seconds of complete runs outside their training clock; NaN: unknown."""
-    if not {"wall_seconds", "train_seconds"} <= set(runs):
+    """Return the median seconds of complete runs outside their training clock; NaN: unknown.
+
+    A modelled clock says nothing about them.
+    """
+    modelled = "clock" in runs and (runs.clock != MEASURED).any()
+    if modelled or not {"wall_seconds", "train_seconds"} <= set(runs):
         return float("nan")
     complete = runs[runs.complete.astype(bool)]
     spent = complete.wall_seconds.astype(float) - complete.train_seconds.astype(float)

@@ -6,6 +6,7 @@ change the cost of a rollout. Each setting has its own fit.
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -18,11 +19,20 @@ from pods.analysis.cost.forecast import (
     overhead,
     predictions,
 )
-from pods.analysis.cost.model import cost_model, per_run, residuals
+from pods.analysis.cost.model import (
+    STEP,
+    CostModel,
+    coefficient,
+    cost_model,
+    per_run,
+    residuals,
+    why_not_identifiable,
+)
 from pods.analysis.cost.schedule import Job, simulate
 from pods.analysis.cost.step_time import ONE_GPU, published
-from pods.analysis.study import Study
+from pods.analysis.study import MEASURED, Study
 from pods.analysis.tables import at_the_end
+from pods.config.clock_model import ClockModel
 from pods.config.schema import BudgetConfig
 
 PUBLISHED_NM = ((16, 16), (64, 16), (64, 64))
@@ -103,16 +113,42 @@ def plan(study: Study, request: PlanRequest) -> PlanReport:
         ValueError: the request is invalid.
     """
     request.check()
-    table = per_run(study.runs, study.steps, at_the_end(study).reset_index())
     reports = [
-        _setting(name, runs, study.steps[study.steps.run.isin(runs.run)], request, study)
-        for name, runs in table.groupby(_settings(table, study.seeded), sort=False)
+        _setting(name, cost_model(runs, steps), request, study)
+        for name, runs, steps in settings(study)
     ]
     names = dict.fromkeys(name for report in reports for name in report.tables)
     return PlanReport(
         [line for report in reports for line in (*report.lines, "")][:-1],
         {n: pd.concat([r.tables[n] for r in reports], ignore_index=True) for n in names},
     )
+
+
+def settings(study: Study) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """Yield the name, runs (rows of `per_run`) and steps of each setting of a study."""
+    table = per_run(study.runs, study.steps, at_the_end(study).reset_index())
+    for name, runs in table.groupby(_settings(table, study), sort=False):
+        yield str(name), runs, study.steps[study.steps.run.isin(runs.run)]
+
+
+def fitted_clock(study: Study) -> ClockModel:
+    """Return the prices of a step in a study's runs.
+
+    Raises:
+        ValueError: its runs are of several settings, or do not identify each price.
+    """
+    (name, runs, steps), *others = settings(study)
+    if others:
+        names = " | ".join([name, *(other for other, _, _ in others)])
+        raise ValueError(f"must have runs of one setting, not of {names}")
+    model = cost_model(runs, steps)
+    if model.measured.empty:
+        raise ValueError("must have runs with a time per step")
+    base, per_rollout, per_kept = (coefficient(model, term)[0] for term in STEP)
+    if math.isnan(base + per_rollout + per_kept):
+        raise ValueError(f"must identify the prices: {why_not_identifiable(model)}")
+    source = f"fitted to {len(model.steady)} runs of {study.name} on {name}"
+    return ClockModel(f"fit of {study.name}", source, base, per_rollout, per_kept)
 
 
 def plan_published(request: PlanRequest) -> PlanReport:
@@ -124,20 +160,24 @@ def plan_published(request: PlanRequest) -> PlanReport:
     request.check()
     request = replace(request, nm=request.nm or PUBLISHED_NM)
     name = "one L40S, the PODS authors' runs"
-    report = _setting(name, published(), pd.DataFrame(), request, None)
+    report = _setting(name, cost_model(published(), pd.DataFrame()), request, None)
     notes = [line for line in ONE_GPU.read_text().splitlines() if line.startswith("#")]
     return PlanReport([*report.lines, "", *notes], report.tables)
 
 
-def _settings(table: pd.DataFrame, counted: bool) -> pd.Series:
+def _settings(table: pd.DataFrame, study: Study) -> pd.Series:
     """Name each run's setting: its machine, and the keys of its series that change the cost.
+
+    A modelled clock stands beside the machine.
 
     Where tokens were not counted, as in imported logs, a rule that makes completions longer would
     be taken for a cost of n: rules other than max_variance are settings of their own.
     """
     machine = table.machine if "machine" in table else pd.Series("", table.index)
+    if study.clock != MEASURED:
+        machine = machine + f", time {study.clock}"
     others = table.series.map(_cost_keys)
-    if not counted:
+    if not study.seeded:
         same = table.rule.isin(["all", "max_variance", "max_variance_aliased"])
         others = others.where(same, "rule=" + table.rule)
     return machine.where(others == "", machine + ", " + others)
@@ -153,14 +193,8 @@ def _cost_keys(series: str) -> str:
     return ", ".join(key for key in keys if not key.startswith(SAME_ROLLOUT_COST))
 
 
-def _setting(
-    name: object,
-    table: pd.DataFrame,
-    steps: pd.DataFrame,
-    request: PlanRequest,
-    study: Study | None,
-) -> PlanReport:
-    model = cost_model(table, steps)
+def _setting(name: str, model: CostModel, request: PlanRequest, study: Study | None) -> PlanReport:
+    table = model.runs
     if model.measured.empty:
         return PlanReport([f"{name}: no run has a time per step"], {})
     sizes = model.measured[["n", "m"]].drop_duplicates().sort_values(["n", "m"])
@@ -179,7 +213,7 @@ def _setting(
     pairs = tables["arms"] = break_even(model, study, nm)
     shown = pairs if request.nm else pairs[~pairs.outside.astype(bool)]
     lines = [
-        *text.fit_lines(str(name), model, tables["fit"], tables["residuals"]),
+        *text.fit_lines(name, model, tables["fit"], tables["residuals"]),
         "",
         text.prediction_table(tables["predictions"]),
         text.sweep_line(tables["sweep"], len(nm), seeds, budget),
@@ -188,7 +222,7 @@ def _setting(
         *text.largest_n_lines(model, nm),
     ]
     for frame in tables.values():
-        frame.insert(0, "setting", str(name))
+        frame.insert(0, "setting", name)
     return PlanReport(lines, tables)
 
 

@@ -97,6 +97,8 @@ def plan_preset(
     """
     request.check()
     configs = sweep.configs
+    if any(config.budget.clock == "modelled" for config in configs):
+        raise ValueError("budget.clock=modelled: must be measured, or how long it takes is unknown")
     if request.seconds is not None:
         budget = replace(configs[0].budget, train_seconds=request.seconds, max_steps=None)
         configs = tuple(replace(config, budget=budget) for config in configs)

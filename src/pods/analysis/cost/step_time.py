@@ -9,7 +9,7 @@ import pandas as pd
 
 from pods.analysis.cost.forecast import overhead
 from pods.analysis.cost.model import CostModel, cost_model, per_run, predict
-from pods.analysis.study import Study
+from pods.analysis.study import MEASURED, Study
 from pods.config.schema import Config
 
 ONE_GPU = Path(__file__).with_name("published_step_times.csv")
@@ -53,8 +53,10 @@ def check_comparable(config: Config, measured: Config, name: str) -> None:
     """Check that a study's steps cost the same as those of the planned config.
 
     Raises:
-        ValueError: its model, task, hardware or engine differs.
+        ValueError: its model, task, hardware or engine differs, or its clock was modelled.
     """
+    if measured.budget.clock != MEASURED:
+        raise ValueError(f"from={name}: its runs have budget.clock=modelled, must be measured")
     for group in REQUIRED_EQUAL:
         planned, other = getattr(config, group).name, getattr(measured, group).name
         if planned != other:

@@ -226,7 +226,7 @@ def _accuracy(
         axes.plot(times, mean, **look, markersize=4, label=f"{label} (n={points.n.iloc[0]})")
         axes.fill_between(times, mean - band, mean + band, color=look["color"], alpha=0.25)
     axes.set_ylim(100 * (runs.min() - margin), 100 * (runs.max() + margin))
-    plots.time_axis(axes, float(made.grid[-1]), made.study.machines)
+    plots.time_axis(axes, float(made.grid[-1]), made.study.machines, made.study.clock)
     axes.set_ylabel(f"{plots.LABELS[made.study.metric]} (%)")
     axes.set_title(whose, fontsize=9)
     axes.legend(loc="lower right")
