@@ -69,6 +69,7 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "random": ("pods", {"sampler.rule": "random"}),  # ablations of the rule
     "max_reward": ("pods", {"sampler.rule": "max_reward"}),
     "percentile": ("pods", {"sampler.rule": "percentile"}),
+    "balanced": ("pods", {"sampler.rule": "balanced"}),
     # arXiv:2503.22342: the largest |advantages|, computed over all rollouts
     "cppo": ("pods", {"sampler.rule": "max_abs_advantage", "advantage.baseline": "full"}),
     # arXiv:2510.04996: half correct and half wrong; r - mean over all rollouts

@@ -45,9 +45,12 @@ AGGREGATION_OF_ARM = {
     "pods_group_token_mean": "group_token_mean",
 }
 """Arms whose curve would not be what its label says if a preset set another aggregation."""
-BUILT_IN_TERMS = ("correct", "format")
-BUILT_IN = " or ".join(BUILT_IN_TERMS)
-REWARD_TERM = re.compile(r"(correct|format|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?")
+BUILT_IN_TERMS = ("correct", "format", "graded")
+BUILT_IN = ", ".join(BUILT_IN_TERMS)
+TASKS_WITH_GRADES = ("chainsum",)
+REWARD_TERM = re.compile(
+    r"(correct|format|graded|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?"
+)
 Check = tuple[str, bool, str]
 """A key, whether its value is allowed, and what is allowed."""
 
@@ -383,6 +386,8 @@ def _reward_checks(config: Config) -> Iterator[Check]:
             except ValueError as error:
                 yield "task.reward", False, f"{term.name}: {error}"
     names = [term.name for term in terms]
+    known = "graded" not in names or config.task.name in TASKS_WITH_GRADES
+    yield "task.reward", known, f"graded must have task={' or '.join(TASKS_WITH_GRADES)}"
     once = config.task.reward is None or 0 < len(names) == len(set(names))
     yield "task.reward", once, "must have something to add up, each once"
 

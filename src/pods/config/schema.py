@@ -117,9 +117,9 @@ class TaskConfig:
         default=None,
     )
     reward: list[str] | None = key(
-        "what the reward is the sum of: correct, format, and functions of your own as "
-        "module:function, each with a weight if *NUMBER follows it; null: correct, and format as "
-        "task.format_reward says",
+        "what the reward is the sum of: correct, format, graded (credit for parts of a solution, "
+        "chainsum only), and functions of your own as module:function, each with a weight if "
+        "*NUMBER follows it; null: correct, and format as task.format_reward says",
         default=None,
     )
 

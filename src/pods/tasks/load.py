@@ -51,11 +51,11 @@ def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
     Raises:
         ValueError: the data cannot be read, or are malformed where that is an error.
     """
-    reward = own_reward(config)
     if config.name == "chainsum":
         assert config.train_size is not None and config.test_size is not None
         task = chainsum.load(config.train_size, config.test_size, config.few_shot)
-        return replace(task, own_reward=reward)
+        return replace(task, own_reward=own_reward(config, chainsum.graded))
+    reward = own_reward(config)
     train, test = read_rows(config)
     check_splits(config, train, test)
     problems = make_problems(config, wording(config), train, test)
