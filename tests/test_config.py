@@ -23,6 +23,7 @@ def fingerprint(config: Config) -> str:
     return identity.fingerprint(identity.identity(config))
 
 
+TEXT_TASKS = ("task=gsm8k", "task=math", "task=countdown")  # not for model=tiny
 GROUPS = {
     f"{path.parent.name}={path.stem}"
     for path in (ROOT / "conf").glob("*/*.yaml")
@@ -35,7 +36,7 @@ def test_every_option_of_every_group_composes(choice):
     package = {"launch=slurm": "submitit", "launch=ray": "ray"}.get(choice)
     if package is not None:
         needs.module(package)
-    extra = ["model=smollm2_135m"] if choice.startswith(("task=gsm8k", "task=math")) else []
+    extra = ["model=smollm2_135m"] if choice.startswith(TEXT_TASKS) else []
     extra += ["model=qwen2_5_3b", "task=gsm8k_release"] if "faithful" in choice else []
     own = {"task=jsonl": ["task.path=a.jsonl", "task.test_fraction=0.2"],
            "task=own": ["task.make=json:loads"]}  # fmt: skip
@@ -69,6 +70,7 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "random": ("pods", {"sampler.rule": "random"}),  # ablations of the rule
     "max_reward": ("pods", {"sampler.rule": "max_reward"}),
     "percentile": ("pods", {"sampler.rule": "percentile"}),
+    "balanced": ("pods", {"sampler.rule": "balanced"}),
     # arXiv:2503.22342: the largest |advantages|, computed over all rollouts
     "cppo": ("pods", {"sampler.rule": "max_abs_advantage", "advantage.baseline": "full"}),
     # arXiv:2510.04996: half correct and half wrong; r - mean over all rollouts

@@ -97,8 +97,8 @@ def test_an_engine_that_differs_from_the_trainer_fails(doctor):
         ("nm.n=x", "nm.n=x: must be an integer >= 1"),
         (
             "task=typo",
-            "task=typo: must be one of chainsum, gsm8k, gsm8k_open_r1, gsm8k_release, jsonl, "
-            "math, math_release, own",
+            "task=typo: must be one of chainsum, countdown, gsm8k, gsm8k_open_r1, gsm8k_release, "
+            "jsonl, math, math_release, own",
         ),
         ("nm.n=8,16", "nm.n=8,16: must be one value; `run.py -m` sweeps over several"),
     ],

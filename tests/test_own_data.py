@@ -125,8 +125,10 @@ def test_two_files_and_a_folder(tmp_path):
         (["task=own"], "task.make=null: must be set where task=own"),
         (["task=own", "task.make=nowhere:f"], "task.make=nowhere:f: cannot import it as module:"),
         (["task=chainsum", "model=tiny", "task.reward=nowhere:f"], "cannot import it as module:"),
-        (["task=chainsum", "model=tiny", "task.reward=typo"], "typo must be correct or format or"),
+        (["task=chainsum", "model=tiny", "task.reward=typo"], "must be correct, format, graded or"),
         (["task=chainsum", "model=tiny", "task.reward=[correct,correct*2]"], "each once"),
+        (["task.path=FILE", "task.test_fraction=0.5", "task.reward=graded"],
+         "task.reward=['graded']: graded must have task=chainsum or countdown"),
         (["task=chainsum", "model=tiny", "task.test_fraction=0.1"], "for task=jsonl only"),
     ],
 )  # fmt: skip

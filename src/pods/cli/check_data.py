@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from pods.config.checks import missing_inputs
+from pods.config.checks import GENERATED, missing_inputs
 from pods.config.parse import parse
 from pods.config.schema import TaskConfig
 
@@ -43,8 +43,8 @@ def check_data(options: Namespace) -> int:
     mine = ["task=jsonl", f"task.path={_quoted(paths[0])}"] if paths else []
     config = parse(compose(["model=smollm2_135m", *mine, *overrides]))
     task = config.task
-    if task.name == "chainsum":
-        raise ValueError("task=chainsum: must be a task with data; chainsum is generated")
+    if task.name in GENERATED:
+        raise ValueError(f"task={task.name}: must be a task with data; {task.name} is generated")
     unreadable = [error for error in missing_inputs(config) if "task." in str(error)]
     if unreadable:
         raise unreadable[0]

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pods.config.checks import missing_inputs, validate
+from pods.config.checks import GENERATED, missing_inputs, validate
 from pods.config.compose import compose
 from pods.config.schema import Config
 from pods.memory.shape import GIB
@@ -115,7 +115,7 @@ def _weights_location(config: Config) -> str:
 
 def _data_location(config: Config) -> str:
     task = config.task
-    if task.name == "chainsum":
+    if task.name in GENERATED:
         return "generated"
     train = "on the hub" if task.path is None else f"in {task.path}"
     if task.test_set == "own" and task.test_path is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pods.cli.checkpoints import add_options as add_checkpoint_options
 from pods.cli.checkpoints import find_checkpoint, find_run, load_policy, usable_device
+from pods.config.checks import GENERATED
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.system.errors import print_error
@@ -106,7 +107,8 @@ def _check_gold(config: Config, verdict: Verdict, gold: str) -> None:
     """
     from pods.tasks.prompts import REPLIES
 
-    form = "#{answer}" if config.task.name == "chainsum" else REPLIES[config.task.answer_format]
+    own = {"chainsum": "#{answer}", "countdown": "{answer}"}
+    form = own.get(config.task.name) or REPLIES[config.task.answer_format]
     if verdict(form.format(reasoning="", answer=gold), gold) != "right":
         raise ConfigError("--gold", gold, f"must be an answer that task={config.task.name} has")
 
@@ -171,7 +173,7 @@ def _answer(session: Session, question: str, gold: str | None, number: int) -> N
     from pods.types import GenerationRequest, Problem, Sampling
 
     config, options, policy = session.config, session.options, session.engine.policy
-    content = chainsum.typed(question) if config.task.name == "chainsum" else question
+    content = chainsum.typed(question) if config.task.name in GENERATED else question
     asked: Message = {"role": "user", "content": content}
     ids = prompt_ids(Problem("typed", (*session.opening, asked), gold or ""), policy.tokenizer)
     temperature, limit = _sampling(config, options)

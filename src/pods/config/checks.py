@@ -17,8 +17,9 @@ from pods.config.parse import ConfigError, parse
 from pods.config.schema import Config, EvaluationConfig, ModelConfig, TaskConfig
 from pods.system.imports import import_function
 
-CHAINSUM_TRAIN_LIMIT = 100_000  # there are 1.7 million chains
-CHAINSUM_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
+GENERATED = {"chainsum": 100_000, "countdown": 4096}
+"""Tasks that are generated, each with the limit of its train pool (of 1.7 million chains)."""
+GENERATED_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
 NO_TENSORBOARD = "tensorboardX is not installed: pip install 'pods-rl[tensorboard]'"
 VLLM = {
     "cuda": "'pods-rl[vllm]'",
@@ -45,9 +46,11 @@ AGGREGATION_OF_ARM = {
     "pods_group_token_mean": "group_token_mean",
 }
 """Arms whose curve would not be what its label says if a preset set another aggregation."""
-BUILT_IN_TERMS = ("correct", "format")
-BUILT_IN = " or ".join(BUILT_IN_TERMS)
-REWARD_TERM = re.compile(r"(correct|format|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?")
+BUILT_IN_TERMS = ("correct", "format", "graded")
+BUILT_IN = ", ".join(BUILT_IN_TERMS)
+REWARD_TERM = re.compile(
+    r"(correct|format|graded|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?"
+)
 Check = tuple[str, bool, str]
 """A key, whether its value is allowed, and what is allowed."""
 
@@ -64,7 +67,7 @@ def validate(values: Mapping[str, Any]) -> Config:
         config.nm.round = None
     checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, set_checks]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
-    checks += [_chainsum_checks if config.task.name == "chainsum" else _dataset_checks]
+    checks += [_generated_checks if config.task.name in GENERATED else _dataset_checks]
     checks += [_own_data_checks, _reward_checks, _clock_checks]
     for key, holds, allowed in chain.from_iterable(check(config) for check in checks):
         if not holds:
@@ -320,20 +323,23 @@ def _reads_text(model: ModelConfig) -> bool:
     return model.path is not None or model.hub is not None
 
 
-def _chainsum_checks(config: Config) -> Iterator[Check]:
-    task = config.task
-    limits = {"train_size": CHAINSUM_TRAIN_LIMIT, "test_size": CHAINSUM_TEST_LIMIT}
+def _generated_checks(config: Config) -> Iterator[Check]:
+    task, model = config.task, config.model
+    made = "make weights (python -m pods.models.tiny.recipe FOLDER countdown) for model.path=FOLDER"
+    readable = task.name == "chainsum" or _reads_text(model)
+    yield "task.name", readable, f"model={model.name} knows only chainsum; {made}"
+    limits = {"train_size": GENERATED[task.name], "test_size": GENERATED_TEST_LIMIT}
     for key, limit in limits.items():
         size = getattr(task, key)
         fits = size is not None and size <= limit
-        yield f"task.{key}", fits, f"must be at most {limit} for chainsum"
+        yield f"task.{key}", fits, f"must be at most {limit} for {task.name}"
     places = {"path": None, "test_path": None, "system": None, "test_set": "own"}
     for key, only in places.items():
         same = getattr(task, key) == only
-        yield f"task.{key}", same, f"must be {only or 'null'}: chainsum is generated"
+        yield f"task.{key}", same, f"must be {only or 'null'}: {task.name} is generated"
     grading = {"answer_format": "chain", "format_reward": "none", "grader": "exact"}
     for key, only in grading.items():
-        yield f"task.{key}", getattr(task, key) == only, f"must be {only} for chainsum"
+        yield f"task.{key}", getattr(task, key) == only, f"must be {only} for {task.name}"
 
 
 def _own_data_checks(config: Config) -> Iterator[Check]:
@@ -375,6 +381,8 @@ def _reward_checks(config: Config) -> Iterator[Check]:
             except ValueError as error:
                 yield "task.reward", False, f"{term.name}: {error}"
     names = [term.name for term in terms]
+    known = "graded" not in names or config.task.name in GENERATED
+    yield "task.reward", known, f"graded must have task={' or '.join(GENERATED)}"
     once = config.task.reward is None or 0 < len(names) == len(set(names))
     yield "task.reward", once, "must have something to add up, each once"
 
@@ -416,7 +424,11 @@ def _dataset_checks(config: Config) -> Iterator[Check]:
             fits = size is None or size <= ON_THE_HUB[name]
             yield key, fits, f"must be at most {ON_THE_HUB[name]}, which is all of {name}"
     known = task.answer_format != "chain"
-    yield "task.answer_format", known, "must be tag, hash or boxed: chain is for chainsum only"
+    yield (
+        "task.answer_format",
+        known,
+        "must be tag, hash or boxed: chain is for tasks that are generated",
+    )
     if task.name == "math":
         exact = "must be exact for math: the others support only numeric answers"
         yield "task.grader", task.grader == "exact", exact

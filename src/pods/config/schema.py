@@ -34,9 +34,9 @@ AnswerFormat = Literal["tag", "hash", "boxed", "chain"]
 class TaskConfig:
     """The problems to learn, and how answers are graded."""
 
-    name: Literal["chainsum", "gsm8k", "math", "jsonl", "own"] = key(
-        "task to train on: chainsum (generated), GSM8K, MATH, a file of your own (jsonl), or what "
-        "a function of your own returns (own)"
+    name: Literal["chainsum", "countdown", "gsm8k", "math", "jsonl", "own"] = key(
+        "task to train on: chainsum and countdown (generated), GSM8K, MATH, a file of your own "
+        "(jsonl), or what a function of your own returns (own)"
     )
     path: str | None = key(
         "folder with train.jsonl and test.jsonl, or for task=jsonl also one file; null uses the "
@@ -59,7 +59,7 @@ class TaskConfig:
     )
     answer_format: AnswerFormat = key(
         "answer format that the prompt requests and the grader reads: <answer> tags as in the "
-        "paper, #### as in GSM8K, \\boxed{} as in Qwen and R1, or chainsum's own"
+        "paper, #### as in GSM8K, \\boxed{} as in Qwen and R1, or that of chainsum and countdown"
     )
     format_reward: Literal["additive", "when_wrong", "open_r1", "none"] = key(
         "reward for the format, in addition to 1 for a correct answer: 0.1 format + 0.1 tags "
@@ -117,9 +117,10 @@ class TaskConfig:
         default=None,
     )
     reward: list[str] | None = key(
-        "what the reward is the sum of: correct, format, and functions of your own as "
-        "module:function, each with a weight if *NUMBER follows it; null: correct, and format as "
-        "task.format_reward says",
+        "what the reward is the sum of: correct, format, graded (the share of a chain that is "
+        "right, or how near countdown's target is), and functions of your own as module:function, "
+        "each with a weight if *NUMBER follows it; null: correct, and format as task.format_reward "
+        "says",
         default=None,
     )
 

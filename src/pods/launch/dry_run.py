@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from pods.config.checks import missing_inputs
+from pods.config.checks import GENERATED, missing_inputs
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.launch.devices import check_gpus, device_pool, max_concurrent
@@ -163,5 +163,5 @@ def _missing(config: Config, names: Sequence[str] | None) -> Iterator[str]:
     path = weights_source(config.model)
     if config.model.path is None and not Path(path).is_dir():
         yield f"model={config.model.name}: its weights have to be downloaded from the hub ({path})"
-    if config.task.name not in ("chainsum", "own") and not all(config.task.files().values()):
+    if config.task.name not in (*GENERATED, "own") and not all(config.task.files().values()):
         yield f"task={config.task.name}: its data has to be downloaded from the hub"

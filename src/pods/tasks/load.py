@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pods.config.checks import OWN
+from pods.config.checks import GENERATED, OWN
 from pods.config.schema import Config, TaskConfig
 from pods.tasks.datasets import (
     aime24,
     amc23,
     chainsum,
+    countdown,
     gsm8k,
     hendrycks_math,
     minerva,
@@ -29,6 +30,7 @@ from pods.tasks.prompts import Wording, make_problems, opening
 from pods.tasks.rewards import math_grader, number_grader, own_grader
 from pods.types import Grader, Message, Problem, Task
 
+MADE = {"chainsum": chainsum, "countdown": countdown}  # tasks that are generated
 TRAIN_SETS = {
     "gsm8k": (gsm8k.TRAIN, gsm8k.WORDING),
     "math": (hendrycks_math.TRAIN, hendrycks_math.WORDING),
@@ -51,11 +53,12 @@ def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
     Raises:
         ValueError: the data cannot be read, or are malformed where that is an error.
     """
-    reward = own_reward(config)
-    if config.name == "chainsum":
+    if config.name in GENERATED:
         assert config.train_size is not None and config.test_size is not None
-        task = chainsum.load(config.train_size, config.test_size, config.few_shot)
-        return replace(task, own_reward=reward)
+        made = MADE[config.name]
+        task: Task = made.load(config.train_size, config.test_size, config.few_shot)
+        return replace(task, own_reward=own_reward(config, made.graded))
+    reward = own_reward(config)
     train, test = read_rows(config)
     check_splits(config, train, test)
     problems = make_problems(config, wording(config), train, test)
@@ -106,7 +109,7 @@ def load_further(
     trained = [problem.messages[-1]["content"] for problem in task.train]
     head = task.test[0].messages[:-1]  # the wording of the task: the same for all its problems
     own = {config.task.name: task.train_grader, config.task.evaluated_on(): task.test_grader}
-    maths = next((of for name, of in own.items() if name not in ("gsm8k", "chainsum", *OWN)), None)
+    maths = next((of for name, of in own.items() if name not in ("gsm8k", *GENERATED, *OWN)), None)
     for name in evaluation.sets:
         key = f"evaluation.sets_path={evaluation.sets_path or 'null'}"
         split = read_set(evaluation.set_file(name), TEST_SETS[name], key, trained)
@@ -135,16 +138,17 @@ def load_questions(config: TaskConfig, file: Path) -> Task:
         ValueError: it cannot be read, or has no usable row.
     """
     split = own.read_questions(file, config)
-    chains = config.name == "chainsum"
+    generated = config.name in GENERATED
     head = load_opening(config)
 
     def problem(row: Row) -> Problem:
-        asked = chainsum.typed(row.question) if chains else row.question
+        asked = chainsum.typed(row.question) if generated else row.question
         messages = (*head, {"role": "user", "content": asked})
         return Problem(f"{file.stem}-{row.index:05d}", messages, row.gold)
 
     problems = tuple(problem(row) for row in split.rows)
-    return Task(file.stem, (), problems, own_grader(config), own_grader(config))
+    grader = training_grader(config) if config.name == "countdown" else own_grader(config)
+    return Task(file.stem, (), problems, grader, grader)
 
 
 def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Grader]:
@@ -168,7 +172,7 @@ def load_opening(config: TaskConfig) -> tuple[Message, ...]:
     Raises:
         ValueError: there are to be examples, and the data cannot be read.
     """
-    if config.name != "chainsum" and not config.few_shot:
+    if config.name not in GENERATED and not config.few_shot:
         return opening(config, wording(config), ())
     try:
         return load(config).train[0].messages[:-1]
@@ -182,8 +186,8 @@ def training_grader(config: TaskConfig) -> Grader:
     Raises:
         ValueError: math-verify is not installed, and the task needs it.
     """
-    if config.name == "chainsum":
-        return Grader(chainsum.grade)
+    if config.name in GENERATED:
+        return Grader(MADE[config.name].grade)
     return _graders(replace(config, test_set="own"), lambda: None)[0]
 
 

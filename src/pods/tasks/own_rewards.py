@@ -1,4 +1,4 @@
-"""The terms of `task.reward`: correctness, format and functions of one's own, with weights."""
+"""The terms of `task.reward`: correctness, format, the task's grades and one's own functions."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,8 +13,14 @@ OwnReward = Callable[[Problem, str], float]
 """`function(problem, completion)` returns a finite number."""
 
 
-def own_reward(config: TaskConfig) -> Callable[[Grade, Problem, str], Grade] | None:
+def own_reward(
+    config: TaskConfig, graded: OwnReward | None = None
+) -> Callable[[Grade, Problem, str], Grade] | None:
     """Make the function that replaces the reward of a grade by the terms of `task.reward`.
+
+    Args:
+        config: has the terms.
+        graded: the term `graded` of this task, if it has one.
 
     Returns:
         None where `task.reward` is null.
@@ -33,7 +39,7 @@ def own_reward(config: TaskConfig) -> Callable[[Grade, Problem, str], Grade] | N
     ]
     functions: Mapping[str, OwnReward] = {
         term.name: import_function(term.name) for term in terms if ":" in term.name
-    }
+    } | ({} if graded is None else {"graded": graded})
 
     def add(grade: Grade, problem: Problem, completion: str) -> Grade:
         parts = {"correct": grade.parts.correct, "format": grade.parts.format + grade.parts.tags}

@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
+from pods.config.checks import GENERATED
 from pods.config.clock_model import read_clock_model
 from pods.config.schema import Config
 from pods.engines.base import Engine
@@ -268,7 +269,7 @@ def pinned(store: RunStore) -> bool:
     """Return whether the run's identity covers its data: generated, or hashed files."""
     known = store.identity()
     files = known.get("data")
-    return known.get("task.name") == "chainsum" or (isinstance(files, list) and all(files))
+    return known.get("task.name") in GENERATED or (isinstance(files, list) and all(files))
 
 
 def _summary(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,15 @@ It is trained on solutions in which each step is wrong with probability 0.4. Gre
 nearly perfect (the right digit is the most likely one) but sampling is mostly wrong: reinforcement
 learning has to sharpen what the model already knows. No test question is in its corpus.
 
-    python -m pods.models.tiny.recipe FOLDER     (takes a few minutes on a CPU)
+    python -m pods.models.tiny.recipe FOLDER              (takes a few minutes on a CPU)
+    python -m pods.models.tiny.recipe FOLDER countdown    for that task; not shipped
+
+Countdown is hard enough without slips: its corpus has right solutions only.
 """
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,17 +20,17 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from pods.tasks.datasets import chainsum
+from pods.tasks.datasets import chainsum, countdown
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
-ALPHABET = "0123456789+-=;#?"
+ALPHABETS = {"chainsum": "0123456789+-=;#?", "countdown": "0123456789+-*/()=,?"}
 STEPS, BATCH, PEAK_LR, SLIP, SEED = 2500, 128, 3e-3, 0.4, 0
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
+def make_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
     """Make one token per character; the chat template is the content alone."""
-    vocabulary = {token: i for i, token in enumerate([PAD, END, UNKNOWN, *ALPHABET])}
+    vocabulary = {token: i for i, token in enumerate([PAD, END, UNKNOWN, *alphabet])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.Fuse()
@@ -57,16 +61,42 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
+def chainsum_lines() -> Callable[[np.random.Generator], tuple[str, str]]:
+    """Return a function that draws a chain that is no test question, and a solution with slips."""
+    held_out = frozenset(chainsum.questions(train_size=0, test_size=1024)[1])
+
+    def draw(rng: np.random.Generator) -> tuple[str, str]:
+        question = chainsum.chain(rng)
+        while question in held_out:
+            question = chainsum.chain(rng)
+        return question, chainsum.solve(question, SLIP, rng)
+
+    return draw
+
+
+def countdown_lines() -> Callable[[np.random.Generator], tuple[str, str]]:
+    """Return a function that draws a puzzle that is no test question, and a right solution."""
+    held_out = countdown.puzzles(train_size=0, test_size=1024)[1]
+
+    def draw(rng: np.random.Generator) -> tuple[str, str]:
+        question, solution = countdown.puzzle(rng)
+        while question in held_out:
+            question, solution = countdown.puzzle(rng)
+        return question, solution
+
+    return draw
+
+
 def corpus_batch(
-    tokenizer: PreTrainedTokenizerFast, held_out: frozenset[str], rng: np.random.Generator
+    tokenizer: PreTrainedTokenizerFast,
+    draw: Callable[[np.random.Generator], tuple[str, str]],
+    rng: np.random.Generator,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw (B, L) ids and labels; only the solution is learned, not the question."""
     rows: list[tuple[list[int], int]] = []
-    while len(rows) < BATCH:
-        question = chainsum.chain(rng)
-        if question not in held_out:
-            text = question + chainsum.solve(question, SLIP, rng) + END
-            rows.append((tokenizer.encode(text, add_special_tokens=False), len(question)))
+    for question, solution in (draw(rng) for _ in range(BATCH)):
+        ids = tokenizer.encode(question + solution + END, add_special_tokens=False)
+        rows.append((ids, len(question)))
     width = max(len(ids) for ids, _ in rows)
     ids = torch.full((BATCH, width), int(tokenizer.pad_token_id))
     labels = torch.full((BATCH, width), -100)
@@ -76,17 +106,17 @@ def corpus_batch(
     return ids, labels
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, task: str = "chainsum") -> None:
     """Train, print the loss, and write the folder in the Hugging Face layout."""
     torch.manual_seed(SEED)
     rng = np.random.default_rng(SEED)
-    tokenizer = make_tokenizer()
+    draw = {"chainsum": chainsum_lines, "countdown": countdown_lines}[task]()
+    tokenizer = make_tokenizer(ALPHABETS[task])
     model = make_model(tokenizer)
-    held_out = frozenset(chainsum.questions(train_size=0, test_size=1024)[1])
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LR, total_steps=STEPS)
     for step in range(STEPS):
-        ids, labels = corpus_batch(tokenizer, held_out, rng)
+        ids, labels = corpus_batch(tokenizer, draw, rng)
         loss = model(input_ids=ids, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
@@ -100,4 +130,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

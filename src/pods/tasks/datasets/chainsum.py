@@ -13,6 +13,7 @@ from pods.types import Grade, Grader, Message, Parts, Problem, Task
 
 TERMS = (3, 4, 5)
 POOL_SEED = 2504
+DIGITS = frozenset("0123456789")
 ANSWER = re.compile(r"#(\d)\Z")
 SOLUTION = re.compile(r"(?:\d[+-]\d=\d;){1,8}#\d")
 
@@ -56,6 +57,29 @@ def grade(completion: str, gold: str) -> Grade:
     verdict = "none" if answer is None else "right" if answer[1] == gold else "wrong"
     form = SOLUTION.fullmatch(completion) is not None
     return Grade(verdict, form, Parts(float(verdict == "right")))
+
+
+def graded(problem: Problem, completion: str) -> float:
+    """Return the share of a chain's steps that are right, with the answer as the last step.
+
+    Each step is judged by itself. It is right if it is written in its place, takes the digit that
+    the step before ends in (the first step: the question's), adds or subtracts the question's next
+    digit and states the result modulo ten. The answer is right if it is `#` and the digit that the
+    step before ends in. What is written beyond the answer counts as wrong steps. So a share of 1 is
+    a right answer, while a right answer without its steps, or by two slips that cancel, has less.
+
+    >>> problem = Problem("p", ({"role": "user", "content": "7+8-4?"},), "1")
+    >>> [graded(problem, text) for text in ("7+8=5;5-4=1;#1", "7+8=2;2-4=8;#8", "#1")]
+    [1.0, 0.6666666666666666, 0.0]
+    """
+    question = problem.question
+    steps = list(zip(question[1:-1:2], question[2:-1:2], strict=True))
+    parts, last, right = completion.split(";"), question[0], 0
+    for part, (sign, digit) in zip(parts, steps, strict=False):
+        right += last in DIGITS and f"{part};" == solve(f"{last}{sign}{digit}?")[:6]
+        last = part[-1:]
+    right += last in DIGITS and parts[len(steps) :][:1] == [f"#{last}"]
+    return right / max(len(parts), len(steps) + 1)
 
 
 @cache
