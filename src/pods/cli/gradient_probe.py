@@ -50,7 +50,7 @@ def add_options(parser: ArgumentParser) -> None:
     add = partial(parser.add_argument, type=int)
     add("--prompts", default=16, metavar="P", help="training problems to probe (default: 16)")
     add("--rollouts", default=128, metavar="N", help="rollouts of each (default: 128)")
-    add("--groups", default=128, metavar="R", help="groups drawn of each (default: 128)")
+    add("--groups", default=64, metavar="R", help="groups drawn of each (default: 64)")
     add("--sketch", metavar="D", help="project gradients to D dimensions (default: exact)")
     add("--seed", default=0, help="of prompts, sampling and resampling (default: 0)")
 
