@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pods.cli import check_data, evaluate_checkpoint, export, fetch, generate, plan
+from pods.cli import check_data, evaluate_checkpoint, export, fetch, generate, gradient_probe, plan
 from pods.cli import study_verbs as verbs
 from pods.cli.parser import make_parser
 from pods.config.key import FILE_NAME
@@ -220,6 +220,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "reproduce": verbs.reproduce,
     "sync": _sync,
     "generate": generate.generate,
+    "probe": gradient_probe.probe,
     "export": export.export,
     "fetch": _fetch,
     "check-data": check_data.check_data,

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from pods.cli import check_data, evaluate_checkpoint, export, fetch, generate, plan
+from pods.cli import check_data, evaluate_checkpoint, export, fetch, generate, gradient_probe, plan
 
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 RELEASES = ("gsm8k", "math", "llama", "h100s", "a100s")
@@ -109,6 +109,13 @@ def make_parser() -> argparse.ArgumentParser:
     sync.add_argument("--dashboard", action="store_true", help="also save a W&B view of the study")
     generate.add_options(
         add("generate", parents=[runs_dir], help="ask a checkpoint a question, as training asks")
+    )
+    gradient_probe.add_options(
+        add(
+            "probe",
+            parents=[runs_dir],
+            help="measure at a checkpoint which rule, n and m estimate the gradient best",
+        )
     )
     export.add_options(
         add("export", parents=[runs_dir], help="write a checkpoint as a folder for transformers")

@@ -1,0 +1,172 @@
+"""`pods probe`: sketches are gradients, and estimators have the moments that a hand works out."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from running import run_here
+
+from pods.analysis.gradient_probe import Estimator, moments, normaliser, summarise
+from pods.cli.checkpoints import load_policy
+from pods.cli.main import main
+from pods.method.grpo import advantages, token_weights
+from pods.method.rules import RULES
+from pods.policy.packing import pack
+from pods.policy.scoring import Context, score
+from pods.policy.sketches import projection, sketches
+from pods.types import Group, Rollout
+
+RUN = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2", "tracking=none",
+       "evaluation.questions=8", "evaluation.repeats=1")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return run_here(*RUN, f"runs_dir={tmp_path_factory.mktemp('runs')}")
+
+
+def estimator(rule, n, m, baseline, scale):
+    advantage = partial(advantages, baseline=baseline, scale=scale, ddof=1, eps=0.0)
+    return Estimator(f"{rule}, {baseline}, {scale}", RULES[rule], advantage, n, m)
+
+
+def two_armed(estimators, prompts_per_step=1):
+    """Summarise on a policy of two arms, drawn 2 of 4 times each; arm 1 has the reward 1.
+
+    With the logit t and p = sigmoid(t) = 1/2 the gradients of log p(arm) in t are 1/2 and -1/2.
+    """
+    rewards = np.array([1.0, 0.0, 0.0, 1.0])
+    pool = Group(rewards, rewards > 0, np.ones(4, dtype=np.int64))
+    gradients = np.tile(rewards - 0.5, 2)
+    found = moments(np.outer(gradients, gradients), [pool, pool], estimators, 6000, seed=0)
+    return summarise(found, estimators, [0.5] * len(estimators), 0, prompts_per_step, 10, seed=0)
+
+
+def test_a_two_armed_policy_by_hand():
+    """Of two rollouts 2 in 3 pairs are mixed (4 of the 6 pairs of the pool); others give 0.
+
+    A mixed pair with advantages 1 and -1 gives (1/2 + 1/2) / 2 = 1/2: mean 1/3, mean square 1/6.
+    The gradient of the expected reward is the sample covariance, (4 * 1/4) / 3 = 1/3.
+    """
+    [row] = two_armed([estimator("all", 2, 2, "leave_one_out", "none")]).itertuples()
+    assert (row.scale, row.bias) == (pytest.approx(1, rel=0.03), pytest.approx(0, abs=1e-6))
+    assert row.variance == pytest.approx((1 / 6 - 1 / 9) / (1 / 9), rel=0.08)
+    assert row.cosine == pytest.approx((1 / 3) / (1 / 6) ** 0.5, rel=0.02)
+    assert row.progress == pytest.approx(row.cosine / 3)
+    assert row.per_second == pytest.approx(2 * row.progress)
+    # the mean of 4 prompts has a quarter of the variance: 1/9 + (1/6 - 1/9) / 4 = 1/8
+    [row] = two_armed([estimator("all", 2, 2, "leave_one_out", "none")], 4).itertuples()
+    assert row.cosine == pytest.approx((1 / 3) / (1 / 8) ** 0.5, rel=0.02)
+
+
+def test_scaled_and_selected_estimators_by_hand():
+    """Divided by the std of a mixed pair, 1/2 ** 0.5, advantages are 0.707 instead of 1/2.
+
+    The extremes of all 4 rollouts are always mixed, and all right ones never contrast.
+    """
+    table = two_armed([
+        estimator("all", 2, 2, "selected", "none"),
+        estimator("all", 2, 2, "selected", "std"),
+        estimator("max_variance", 4, 2, "leave_one_out", "none"),
+        estimator("max_reward", 4, 2, "selected", "none"),
+    ])  # fmt: skip
+    assert table["scale"].tolist() == pytest.approx([1 / 2, 2**-0.5, 3 / 2, 0], rel=0.03)
+    assert table.cosine.tolist()[2] == pytest.approx(1)
+    assert np.isnan(table.cosine.tolist()[3])
+    assert table.relative.tolist()[1] == pytest.approx(1, rel=0.03)
+
+
+def test_unbiased_estimators_come_out_unbiased_and_std_does_not():
+    """On gradients that have to do with the reward in three of ten dimensions."""
+    rng = np.random.default_rng(0)
+    pools, gradients = [], []
+    for share in (0.1, 0.3, 0.5, 0.7, 0.85, 0.95):
+        rewards = (rng.random(64) < share).astype(float)
+        pools.append(Group(rewards, rewards > 0, np.ones(64, dtype=np.int64)))
+        direction = np.array([1.0, share, 1 - share, *[0.0] * 7])
+        gradients.append(np.outer(rewards - share, direction) + rng.normal(0, 0.2, (64, 10)))
+    flat = np.concatenate(gradients)
+    ways = [("random", 16, 8, "leave_one_out", "none"), ("all", 8, 8, "leave_one_out", "none"),
+            ("random", 16, 8, "selected", "std")]  # fmt: skip
+    estimators = [estimator(*way) for way in ways]
+    found = moments(flat @ flat.T, pools, estimators, 1500, seed=1)
+    table = summarise(found, estimators, [1.0] * 3, 0, 1, 50, seed=0)
+    assert table["scale"].tolist()[:2] == pytest.approx([1, 1], abs=0.03)
+    assert max(table.bias[:2]) < 0.06
+    assert table["scale"][2] > 1.5  # divided by a std of at most 0.55
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "dr_grpo"])
+def test_the_normaliser_is_that_of_the_loss(aggregation):
+    lengths = np.array([4, 4, 4]) if aggregation == "token_mean" else np.array([1, 2, 5])
+    groups = torch.zeros(3, dtype=torch.long)
+    weights = token_weights(torch.from_numpy(lengths), groups, aggregation, 8).numpy()
+    assert normaliser(lengths, aggregation, 8) == pytest.approx(3 * weights)
+
+
+def test_sketches_preserve_inner_products_and_an_identity_changes_nothing():
+    vectors = torch.from_numpy(np.random.default_rng(0).normal(1, 1, (12, 3000))).float()
+    exact = vectors @ vectors.T
+    same = projection(3000, 3000, seed=0)
+    assert torch.equal(torch.stack([same(one) for one in vectors]), vectors)
+    project = projection(3000, 1000, seed=0)
+    sketched = torch.stack([project(one) for one in vectors])
+    assert sketched.shape == (12, 1000)
+    # five standard deviations of the bound in the docstring; |x|² is about 6000
+    assert (sketched @ sketched.T - exact).abs().max() < 5 * (2 * 6400**2 / 1000) ** 0.5
+    errors = [float(projection(3000, 100, s)(vectors[0]).square().sum() / exact[0, 0]) - 1
+              for s in range(200)]  # fmt: skip
+    assert np.mean(errors) == pytest.approx(0, abs=0.03)  # std of one: (2 / 100) ** 0.5
+
+
+def test_a_sketch_is_the_gradient_of_a_rollout_by_finite_differences(store):
+    config = store.config()
+    policy = load_policy(config, store.checkpoints / "step-000000", "cpu")
+    rollouts = [Rollout((5, 6, 7), ids, np.zeros(3, np.float32), "", True)
+                for ids in ((8, 9, 4), (7, 7, 3))]  # fmt: skip
+    rows = sketches(Context(policy, config), rollouts, 10**9, 0, lambda done: None)
+    parameters = [one for one in policy.model.parameters() if one.requires_grad]
+    assert rows.shape == (2, sum(one.numel() for one in parameters))
+    direction = rows[0] / rows[0].norm()
+
+    def summed(size):
+        """Return the log-prob of the first rollout, a step along its gradient."""
+        start = 0
+        with torch.no_grad():
+            for one in parameters:
+                one.add_(size * direction[start : start + one.numel()].reshape(one.shape))
+                start += one.numel()
+            scores = score(Context(policy, config), pack(rollouts[:1], [[0]]))
+        return float(scores.logprobs.double().sum())
+
+    slope = (summed(1e-4) - summed(-2e-4)) / 2e-4
+    assert slope == pytest.approx(float(rows[0].norm()), rel=0.02)
+
+
+def test_the_verb_writes_table_figure_and_origin(store, capsys):
+    words = ("--prompts", "3", "--rollouts", "16", "--groups", "4", "--sketch", "2000")
+    assert main(["probe", str(store.folder), *words]) == 0
+    said = capsys.readouterr().out
+    [path] = [line.split()[1] for line in said.splitlines() if line.startswith("figure: ")]
+    assert str(store.folder) not in path and "step-000001" in path
+    with open(path.replace(".png", ".json")) as file:
+        about = json.load(file)
+    assert (about["dimensions"], about["exact"], len(about["rows"])) == (2000, False, 24)
+    assert "all runs have n = 4 and m = 2" in about["seconds"]  # one (n, m) identifies no cost
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--step", "5"], "--step=5: must be last or a step with a checkpoint: 0, 1"),
+        (["--prompts", "1"], "--prompts=1: must be at least 2"),
+        (["--sketch", "0"], "--sketch=0: must be at least 1"),
+        (["--rollouts", "1000000"], "or fewer --rollouts: 16000000 rollouts of"),
+    ],
+)
+def test_bad_options_are_one_line(store, capsys, words, message):
+    assert main(["probe", str(store.folder), *words]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
