@@ -140,7 +140,9 @@ def test_the_plan_of_decoding_matches_what_the_cache_holds(monkeypatch):
     engine.stop_ids = torch.tensor([10_000])
     block_cache = transformers_engine.block_cache
     monkeypatch.setattr(
-        transformers_engine, "block_cache", lambda: caches.append(block_cache()) or caches[-1]
+        transformers_engine,
+        "block_cache",
+        lambda tokens: caches.append(block_cache(tokens)) or caches[-1],
     )
     engine.generate(GenerationRequest([PROMPT], 64, Sampling(1.0, 32), [0]))
     [cache] = caches

@@ -73,13 +73,16 @@ def gradients(policy, value):
 
 
 @pytest.mark.parametrize("padding", [attention.PADDING, 0])
-@pytest.mark.parametrize("chunk", [logprobs.CHUNK_ELEMENTS, VOCABULARY * 3])
+@pytest.mark.parametrize("chunk", [2**24, VOCABULARY * 3])
+@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
 def test_packed_and_chunked_equals_each_sequence_alone(
-    dtype, bound, frozen, chunk, padding, monkeypatch
+    dtype, bound, frozen, padded, chunk, padding, monkeypatch
 ):
-    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setitem(logprobs.CHUNK_ELEMENTS, "cpu", chunk)
+    if padded:  # as on a card
+        monkeypatch.setattr(logprobs, "scored_rows", lambda head, vocabulary: len(head))
     monkeypatch.setattr(attention, "PADDING", padding)
     policy = model(dtype, frozen)
     packed, entropy = logprobs.token_logprobs(
@@ -110,12 +113,15 @@ def test_packed_and_chunked_equals_each_sequence_alone(
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_no_array_of_all_tokens_and_all_ids_is_made(frozen, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", VOCABULARY * 2)
+    monkeypatch.setitem(logprobs.CHUNK_ELEMENTS, "cpu", VOCABULARY * 2)
     rows = []
-    real = logprobs._logits
-    monkeypatch.setattr(
-        logprobs, "_logits", lambda states, *rest: rows.append(len(states)) or real(states, *rest)
-    )
+    real = logprobs._log_softmax
+
+    def spy(states, *rest):
+        rows.append(len(states))
+        return real(states, *rest)
+
+    monkeypatch.setattr(logprobs, "_log_softmax", spy)
     policy, batch = model(torch.float32, frozen), pack(rollouts(), BY_PROMPT)
     logprobs.token_logprobs(
         policy, batch, temperature=1.0, vocabulary=VOCABULARY

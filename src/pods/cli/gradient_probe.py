@@ -16,14 +16,13 @@ from pods.memory.fit import free_memory
 from pods.runs.attempts import command
 from pods.runs.store import RunStore, run_folders
 from pods.system.machine import cores, set_threads
-from pods.types import Group
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
     from pods.analysis.gradient_probe import Estimator
-    from pods.types import Problem, Rollout, Task
+    from pods.types import Group, Problem, Rollout, Task
 
 FOLDER = "probed"
 """Folder in the study's, beside the runs: what is in it belongs to no run."""
@@ -180,7 +179,7 @@ def _pool(config: Config, checkpoint: Path, options: Namespace) -> "tuple[Tensor
     chosen = rng.choice(len(problems), options.prompts, replace=False)
     engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
     tokens = config.sampling.max_completion_tokens
-    groups, rollouts, scales = list[Group](), list["Rollout"](), list["NDArray[np.float64]"]()
+    groups, rollouts, scales = list["Group"](), list["Rollout"](), list["NDArray[np.float64]"]()
     with _progress("generating", len(chosen)) as report:
         for done, index in enumerate(chosen, 1):
             sampling = Sampling(config.sampling.temperature, tokens)
@@ -217,11 +216,12 @@ def _check_memory(options: Namespace, dimensions: int) -> None:
 
 def _graded(
     config: Config, task: "Task", problem: "Problem", rollouts: "Sequence[Rollout]"
-) -> Group:
+) -> "Group":
     """Grade rollouts as training does."""
     import numpy as np
 
     from pods.tasks.rewards import punish_overlong
+    from pods.types import Group
 
     limit, grades = config.sampling.max_completion_tokens, []
     for rollout in rollouts:

@@ -9,6 +9,7 @@ Shapes: R = sequences decoded together, P = distinct prompts among them, V = voc
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ class TransformersEngine:
         Each token is decided by one of the uniform numbers, (R, max_completion_tokens).
         """
         prompts = [request.prompts[index] for index in prompt_indices]
-        logits, cache, attention = self._prefill(prompts)
+        logits, cache, attention = self._prefill(prompts, request.sampling.max_completion_tokens)
         (count, limit), device = uniforms.shape, logits.device
         uniforms = uniforms.to(device)
         ids = torch.zeros((count, limit), dtype=torch.long, device=device)
@@ -103,14 +104,16 @@ class TransformersEngine:
     def _text(self, ids: Sequence[int]) -> str:
         return str(self.policy.tokenizer.decode(ids, skip_special_tokens=True))
 
-    def _prefill(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Cache, Tensor]:
+    def _prefill(self, prompts: Sequence[Prompt], limit: int) -> tuple[Tensor, Cache, Tensor]:
         """Encode the P distinct prompts; return next-token logits (R, V), cache and mask (R, L).
 
         What all prompts begin with (a system message, solved examples) is encoded once; the rest
-        is padded on the left.
+        is padded on the left. At most `limit` tokens will follow.
         """
         distinct, device = list(dict.fromkeys(prompts)), self.policy.device
-        cache, shared = block_cache(), shared_prefix(distinct)
+        # on a card, buffers that grow leave holes in its memory that no larger one fits into
+        tokens = max(map(len, distinct)) + limit if device.type == "cuda" else 0
+        cache, shared = block_cache(tokens), shared_prefix(distinct)
         attention = torch.ones((1, shared), dtype=torch.long, device=device)
         if shared:
             self._forward(torch.tensor([distinct[0][:shared]], device=device), attention, cache)
@@ -204,6 +207,11 @@ BLOCK = 128  # tokens that a full cache grows by: it is copied only once in so m
 class BlockLayer(DynamicLayer):
     """One layer's keys and values, (R, heads, tokens, width), as views of a larger buffer."""
 
+    def __init__(self, tokens: int) -> None:
+        """Make room for so many tokens at once; for more, the buffer grows."""
+        super().__init__()
+        self.tokens = tokens
+
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
@@ -215,7 +223,8 @@ class BlockLayer(DynamicLayer):
             self.buffers: tuple[Tensor, Tensor] | None = None
         start, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
         if self.buffers is None or end > self.buffers[0].shape[2]:
-            self.buffers = (_grown(self.keys, end), _grown(self.values, end))
+            size = max(end + BLOCK, self.tokens)
+            self.buffers = (_grown(self.keys, size), _grown(self.values, size))
         for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
             buffer[:, :, start:end] = states
         self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
@@ -227,13 +236,17 @@ class BlockLayer(DynamicLayer):
         self.buffers = None
 
 
-def block_cache() -> Cache:
-    """Create an empty cache for any model whose layers attend to all earlier tokens."""
-    return Cache(layer_class_to_replicate=BlockLayer)
+def block_cache(tokens: int = 0) -> Cache:
+    """Create an empty cache for any model whose layers attend to all earlier tokens.
+
+    Args:
+        tokens: to make room for at once; 0 lets the room grow with the tokens that come.
+    """
+    return Cache(layer_class_to_replicate=partial(BlockLayer, tokens))  # type: ignore[arg-type]
 
 
 def _grown(states: Tensor, tokens: int) -> Tensor:
     rows, heads, used, width = states.shape
-    buffer = states.new_empty((rows, heads, tokens + BLOCK, width))
+    buffer = states.new_empty((rows, heads, tokens, width))
     buffer[:, :, :used] = states
     return buffer

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pods.config.schema import Config
 from pods.memory.shape import BYTES, GIB, Shape, held_weights
 
-CHUNK_ELEMENTS = 2**24
+CHUNK_ELEMENTS = {"cpu": 2**24, "cuda": 2**27}
 """Logits of the update that exist at one time; equals `policy.logprobs.CHUNK_ELEMENTS`, whose
 module loads torch."""
 CACHE_ROOM = 128
-"""Tokens of head room in the engine's cache; equals `engines.kv_cache.BLOCK`, for the same reason.
-"""
+"""Tokens of head room in the engine's cache on a CPU; equals `engines.transformers_engine.BLOCK`,
+for the same reason."""
 UPDATE_COPIES = 3  # float32 arrays of a chunk: logits, their exponentials, their gradient
 DECODE_BYTES = 24  # per logit: float32 logits, scaled, log-probs, exponentials; float64 sums
 HEAP = 1.75
@@ -137,7 +137,8 @@ def worst_micro_batches(config: Config, prompt: int) -> list[tuple[int, int, int
 def _update_logits(config: Config, shape: Shape, lengths: Lengths) -> int:
     worst = worst_micro_batches(config, lengths.longest)
     tokens = max(rows * completion for _, rows, completion in worst)
-    return UPDATE_COPIES * 4 * min(CHUNK_ELEMENTS, tokens * shape.vocabulary)
+    chunk = CHUNK_ELEMENTS[config.hardware.device]
+    return UPDATE_COPIES * 4 * min(chunk, tokens * shape.vocabulary)
 
 
 def _generation(config: Config, shape: Shape, lengths: Lengths) -> dict[str, int]:

@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 
 from pods.policy.attention import layout_of
 from pods.policy.packing import MicroBatch
 
 FLOAT32 = torch.float32
-CHUNK_ELEMENTS = 2**24  # logits that exist at one time: 64 MB in float32
+CHUNK_ELEMENTS = {"cpu": 2**24, "cuda": 2**27}
+"""Logits that exist at one time: in float32 64 MB in a CPU's caches, and 512 MB on a card, which
+reads the whole output layer anew for each chunk."""
 UNUSED_MASK = torch.full((1, 1, 1, 1), torch.nan)
 """Keeps transformers from building a mask of (N, N). Nothing reads it: NaN would show if it did."""
 
@@ -86,14 +88,12 @@ class _Scores(torch.autograd.Function):
         entropy_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         """Return the log-probs (C,) and entropies (C,) of states (C, H)."""
-        weight = head[:vocabulary]
+        weight = head[: scored_rows(head, vocabulary)]
         frozen = ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]
         scores, entropies, slopes, entropy_slopes = [], [], [], []
-        for chunk, target in _chunks(vocabulary, states, targets):
-            logs = _logits(chunk, weight, temperature)
-            logs -= logs.logsumexp(1, keepdim=True)
+        for chunk, target in _chunks(weight, states, targets):
+            logs, p = _log_softmax(chunk, weight, temperature, vocabulary)
             scores.append(logs.gather(1, target[:, None])[:, 0])
-            p = logs.exp()
             entropies.append(-torch.linalg.vecdot(p, logs))
             if frozen and entropy_gradient:
                 slope = _entropy_slope(p, logs, entropies[-1], temperature)
@@ -119,12 +119,10 @@ class _Scores(torch.autograd.Function):
             factors = zip(gradients, (saved, *others), strict=True)
             in_states = sum(g[:, None] * factor for g, factor in factors)
             return in_states.to(saved.dtype), None, None, None, None, None  # type: ignore[union-attr]
-        weight = head[: ctx.vocabulary]
+        weight = head[: scored_rows(head, ctx.vocabulary)]
         in_head, parts = torch.zeros_like(head, dtype=torch.promote_types(head.dtype, FLOAT32)), []
-        for chunk, target, *g in _chunks(ctx.vocabulary, saved, targets, *gradients):
-            logs = _logits(chunk, weight, ctx.temperature)
-            logs -= logs.logsumexp(1, keepdim=True)
-            p = logs.exp()
+        for chunk, target, *g in _chunks(weight, saved, targets, *gradients):
+            logs, p = _log_softmax(chunk, weight, ctx.temperature, ctx.vocabulary)
             of_entropy = None
             if ctx.entropy_gradient:
                 entropy = -torch.linalg.vecdot(p, logs)
@@ -135,20 +133,43 @@ class _Scores(torch.autograd.Function):
             slope = slope.to(weight.dtype)
             parts.append(slope @ weight)
             if in_head.dtype == chunk.dtype:
-                in_head[: ctx.vocabulary].addmm_(slope.T, chunk)
+                in_head[: len(weight)].addmm_(slope.T, chunk)
             else:  # a sum of many chunks would lose the small ones in bfloat16
-                in_head[: ctx.vocabulary] += slope.T @ chunk
+                in_head[: len(weight)] += _product(slope.T, chunk)
         return torch.cat(parts), in_head.to(head.dtype), None, None, None, None
 
 
-def _chunks(vocabulary: int, *tensors: Tensor) -> Any:
-    size = max(1, CHUNK_ELEMENTS // vocabulary)
+def scored_rows(head: Tensor, vocabulary: int) -> int:
+    """Return how many rows of the output layer are multiplied: on a card also its padding.
+
+    A model is padded to a number of rows for which tensor cores have fast products.
+    """
+    return len(head) if head.is_cuda else vocabulary
+
+
+def _chunks(weight: Tensor, *tensors: Tensor) -> Any:
+    size = max(1, CHUNK_ELEMENTS[weight.device.type] // len(weight))
     return zip(*(tensor.split(size) for tensor in tensors), strict=True)
 
 
-def _logits(states: Tensor, weight: Tensor, temperature: float) -> Tensor:
-    logits = linear(states, weight)
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).div_(temperature)
+def _log_softmax(
+    states: Tensor, weight: Tensor, temperature: float, vocabulary: int
+) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities and probabilities (C, V); both are 0 for ids that only pad."""
+    logs = _product(states, weight.T)
+    logs = logs.to(torch.promote_types(logs.dtype, FLOAT32)).div_(temperature)
+    logs[:, vocabulary:] = -torch.inf
+    logs -= logs.logsumexp(1, keepdim=True)
+    p = logs.exp()
+    logs[:, vocabulary:] = 0  # 0 times infinity is not a number
+    return logs, p
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply; on a card the sums of 16-bit numbers stay in float32, as vLLM's logits there."""
+    if a.is_cuda and a.dtype in (torch.bfloat16, torch.float16):
+        return torch.mm(a, b, out_dtype=FLOAT32)
+    return a @ b
 
 
 def _slope(p: Tensor, targets: Tensor, temperature: float) -> Tensor:
