@@ -220,15 +220,10 @@ def _graded(
     """Grade rollouts as training does."""
     import numpy as np
 
-    from pods.tasks.rewards import punish_overlong
+    from pods.tasks.rewards import grade_rollout
     from pods.types import Group
 
-    limit, grades = config.sampling.max_completion_tokens, []
-    for rollout in rollouts:
-        grade = task.train_grader.grade(rollout.text, problem.gold)
-        grade = punish_overlong(config.task, grade, len(rollout.completion_ids), limit)
-        own = task.own_reward
-        grades.append(grade if own is None else own(grade, problem, rollout.text))
+    grades = [grade_rollout(config, task, problem, rollout) for rollout in rollouts]
     return Group(
         np.array([grade.reward for grade in grades]),
         np.array([grade.rewarded for grade in grades]),

@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 
 from mathgrade import MathGrader, number, open_r1
-from pods.config.schema import TaskConfig
+from pods.config.schema import Config, TaskConfig
 from pods.system.machine import cores
 from pods.tasks.grading import answers
 from pods.tasks.grading.lenient import lenient
-from pods.types import Grade, Grader, Parts
+from pods.types import Grade, Grader, Parts, Problem, Rollout, Task
 
 MAX_WORKERS = 8
 MAX_COMPLETIONS = 8192  # whose verdicts are kept: more than a step of the 8-GPU runs has
@@ -111,6 +111,14 @@ def _given(form: str, completion: str) -> str | None:
 
 def _workers(config: TaskConfig) -> int:
     return config.workers or min(MAX_WORKERS, max(1, cores() - 1))
+
+
+def grade_rollout(config: Config, task: Task, problem: Problem, rollout: Rollout) -> Grade:
+    """Grade a rollout as training does: its verdict and form, its length, and one's own rewards."""
+    grade = task.train_grader.grade(rollout.text, problem.gold)
+    limit, tokens = config.sampling.max_completion_tokens, len(rollout.completion_ids)
+    grade = punish_overlong(config.task, grade, tokens, limit)
+    return grade if task.own_reward is None else task.own_reward(grade, problem, rollout.text)
 
 
 def punish_overlong(config: TaskConfig, grade: Grade, length: int, limit: int) -> Grade:

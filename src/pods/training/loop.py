@@ -20,7 +20,7 @@ from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross, enough, is_across_groups, keep, keep_across
 from pods.policy.update import UpdateStats
 from pods.seeding import derive
-from pods.tasks.rewards import punish_overlong
+from pods.tasks.rewards import grade_rollout
 from pods.training.clock import TrainClock
 from pods.training.step import SampledBatch, SelectedGroup, Step, amounts, by_prompt, outcome
 from pods.types import GenerationRequest, Grade, Group, Problem, Prompt, Rollout, Sampling, Task
@@ -237,11 +237,7 @@ class TrainingLoop:
 
     def grade(self, rollout: Rollout, problem: Problem) -> Grade:
         """Grade one rollout."""
-        grade = self.task.train_grader.grade(rollout.text, problem.gold)
-        limit = self.config.sampling.max_completion_tokens
-        grade = punish_overlong(self.config.task, grade, len(rollout.completion_ids), limit)
-        own_reward = self.task.own_reward
-        return grade if own_reward is None else own_reward(grade, problem, rollout.text)
+        return grade_rollout(self.config, self.task, problem, rollout)
 
     def select(
         self,
