@@ -61,7 +61,10 @@ def facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
     free = _free(_existing_parent(config.runs_dir))
     yield "disk", f"{free} for run folders ({Path(config.runs_dir).absolute()})"
     shared = Path("/dev/shm")
-    yield "/dev/shm", _free(shared) if shared.is_dir() else "none: adapters are passed on disk"
+    yield (
+        "/dev/shm",
+        _free(shared) if shared.is_dir() else "none: engine.sync=adapter_file uses the disk",
+    )
     yield "model", f"{config.model.name}, {_weights_location(config)}"
     yield "task", f"{config.task.name}, {_data_location(config)}"
     engine, hardware = config.engine, config.hardware
