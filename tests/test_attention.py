@@ -1,13 +1,17 @@
 """Attention for decoding and the cache that appends in place, compared with transformers'."""
 
+import inspect
 from types import SimpleNamespace
 
+import gpu_update_checks as rows
 import pytest
 import torch
+from torch.nn.attention.varlen import varlen_attn
 from transformers.cache_utils import DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from pods.engines import transformers_engine
+from pods.policy import attention
 from pods.policy.attention import attend
 
 LAYER = SimpleNamespace(num_key_value_groups=3, is_causal=True, training=False)
@@ -27,6 +31,56 @@ def test_grouped_attention_equals_repeated_keys(masked, tokens):
     )
     assert mine.shape == theirs.shape == (3, tokens, 6, 8)
     assert torch.allclose(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_one_call_for_sequences_of_unequal_lengths_equals_padded_ones(long, monkeypatch):
+    batch = rows.row(*rows.LONG) if long else rows.row()
+    states = rows.states_of(batch, "cpu", torch.float32)
+    expected = rows.output_and_gradients(batch, states)
+    kernel, calls = varlen_attn, []
+
+    def twin(*arguments, **settings):
+        inspect.signature(kernel).bind(*arguments, **settings)
+        calls.append(arguments)
+        return rows.twin(*arguments, **settings)
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", twin)
+    monkeypatch.setattr(attention, "takes_unequal_lengths", lambda *_: True)
+    found = rows.output_and_gradients(batch, states)
+    assert len(calls) == 1
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        assert torch.allclose(one, other, rtol=0, atol=1e-5 * other.abs().max().item())
+
+
+def test_the_sequences_of_a_row():
+    """Prompts of 2 and 1 tokens at 0 and 5, with completions of 1 and 2, and of 1."""
+    spans = rows.row([2, 1], [[1, 2], [1]]).spans
+    found = attention.sequences_of(spans, torch.device("cpu"))
+    assert found.query_ends.tolist() == [0, 2, 3, 5, 6, 7]
+    assert found.key_ends.tolist() == [0, 2, 5, 9, 10, 12]
+    assert found.keys.tolist() == [0, 1, 0, 1, 2, 0, 1, 3, 4, 5, 5, 6]
+    assert (found.most_queries, found.most_keys) == (2, 4)
+    assert found.query_ends.dtype == found.key_ends.dtype == torch.int32
+
+
+def test_only_a_card_takes_unequal_lengths(monkeypatch):
+    takes = attention.takes_unequal_lengths
+    assert takes("cuda", torch.bfloat16, 64) and takes("cuda", torch.float16, 128)
+    assert not takes("cpu", torch.bfloat16, 64)
+    assert not takes("cuda", torch.float32, 64)
+    assert not takes("cuda", torch.bfloat16, 20) and not takes("cuda", torch.bfloat16, 256)
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.11.0"))
+    assert not takes("cuda", torch.bfloat16, 64)
+
+
+def test_rows_and_their_gradient_as_a_card_takes_them():
+    states = torch.arange(6.0, dtype=torch.bfloat16).view(3, 2).requires_grad_()
+    taken = attention._Rows.apply(states, torch.tensor([2] + [0] * 300))
+    assert taken[:2].tolist() == [[4, 5], [0, 1]]
+    taken.sum().backward()
+    assert states.grad.tolist() == [[300, 300], [0, 0], [1, 1]]
 
 
 @pytest.mark.parametrize("tokens_in_all", [0, 8])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import gpu_checks  # knows where the benchmarks are
+import gpu_update_checks
 import pytest
 import torch
 import yaml
@@ -30,6 +31,13 @@ def test_on_the_device(check, device):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch sees no GPU here")
     check(device)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+@pytest.mark.parametrize("check", gpu_update_checks.CHECKS, ids=lambda check: check.__name__)
+def test_kernels_of_the_update_on_a_card(check):
+    check("cuda")
 
 
 @pytest.mark.parametrize("name", gpu_config.OVERRIDES)

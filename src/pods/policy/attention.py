@@ -3,14 +3,18 @@
 Both avoid copies. In a packed row a prompt's keys and values serve all of its completions. In
 grouped-query models the keys and values of a key head serve all query heads that share it, which
 are passed as query positions: the same numbers, where transformers' sdpa repeats keys and values
-before each call. torch chooses the kernel by hardware, dtype and shape.
+before each call. torch chooses the kernel by hardware, dtype and shape. Where a card has a kernel
+for sequences of unequal lengths, one call of it serves a whole packed row, without padding.
 
-Shapes: N = tokens of a packed row, H = heads, K = key heads, W = width of a head; of one prompt
-P = its tokens, R = its completions, T = tokens of the longest.
+Shapes: N = tokens of a packed row, H = heads, K = key heads, W = width of a head, S = sequences
+(prompts and completions); of one prompt P = its tokens, R = its completions, T = tokens of the
+longest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -38,13 +42,80 @@ class CompletionRows:
     """(T, P + T) true where a completion's token sees a token of the prompt or of its own past."""
 
 
-Layout = list[tuple[PromptSpan, list[CompletionRows]]]
-"""The positions of each prompt of a packed row and of its completions."""
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Prompts and completions, in the order of the row, as sequences of unequal lengths.
+
+    The last query of a sequence sees all of its keys, the one before it one key fewer.
+    """
+
+    query_ends: Tensor
+    """(S + 1,) int32: 0, and after each sequence the number of queries so far."""
+    key_ends: Tensor
+    """(S + 1,) int32: the same of keys; a completion's are its prompt's and its own."""
+    most_queries: int
+    """Of one sequence."""
+    most_keys: int
+    """Of one sequence."""
+    keys: Tensor
+    """(keys of all sequences,) the index in the row of each key."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The prompts of a packed row; what attention needs of them is made once for all layers."""
+
+    spans: list[PromptSpan]
+    device: torch.device
+
+    @cached_property
+    def padded(self) -> list[tuple[PromptSpan, list[CompletionRows]]]:
+        """The positions of each prompt and of its completions, with masks."""
+        return [(span, list(_completion_rows(span, self.device))) for span in self.spans]
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """The same for a kernel that takes unequal lengths."""
+        return sequences_of(self.spans, self.device)
 
 
 def layout_of(batch: MicroBatch, device: torch.device) -> Layout:
-    """Compute, once for all layers, the indices and masks that attention needs."""
-    return [(span, list(_completion_rows(span, device))) for span in batch.spans]
+    """Lay out a packed row for attention."""
+    return Layout(batch.spans, device)
+
+
+def sequences_of(spans: Sequence[PromptSpan], device: torch.device) -> Sequences:
+    """Count queries and keys; each completion has the keys of its prompt before its own."""
+    queries, keys, index = list[int](), list[int](), list[int]()
+    for span in spans:
+        end = span.start + span.prompt_length
+        prompt = range(span.start, end)
+        index += prompt
+        for length in span.lengths:
+            index += [*prompt, *range(end, end + length)]
+            end += length
+        queries += [len(prompt), *span.lengths]
+        keys += [len(prompt), *(len(prompt) + length for length in span.lengths)]
+    query_ends, key_ends = (
+        torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device=device)
+        for counts in (queries, keys)
+    )
+    places = torch.tensor(index, device=device)
+    return Sequences(query_ends, key_ends, max(queries), max(keys), places)
+
+
+def takes_unequal_lengths(device_type: str, dtype: torch.dtype, width: int) -> bool:
+    """Tell whether torch has a kernel for unequal lengths: flash attention, of some head widths.
+
+    Above 192, some cards have no gradient.
+    """
+    return (
+        device_type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and width % 8 == 0
+        and width <= 192
+        and torch.__version__ >= "2.12"  # the first whose kernel groups query heads
+    )
 
 
 def _completion_rows(span: PromptSpan, device: torch.device) -> Iterator[CompletionRows]:
@@ -99,7 +170,9 @@ def attend(
         (R, Q, H, W) and no attention weights.
     """
     if layout is not None:
-        return _packed(query, key, value, scaling, layout), None
+        fits = takes_unequal_lengths(query.device.type, query.dtype, query.shape[-1])
+        packed = _by_sequence if fits else _packed
+        return packed(query, key, value, scaling, layout), None
     rows, heads, tokens, width = query.shape
     if tokens > 1 or heads == key.shape[1] or settings.get("position_bias") is not None:
         output, _ = sdpa_attention_forward(
@@ -127,13 +200,40 @@ def _grouped(
     return output.view(rows, heads, tokens, width)
 
 
+def _by_sequence(
+    query: Tensor, key: Tensor, value: Tensor, scaling: float | None, layout: Layout
+) -> Tensor:
+    """Attend as `_packed` does, in one call of torch's kernel for unequal lengths."""
+    from torch.nn.attention.varlen import varlen_attn  # imports all of torch's compiler
+
+    row = layout.sequences
+    keys, values = (
+        take_rows(states[0].transpose(0, 1).flatten(1), row.keys).unflatten(1, states.shape[1::2])
+        for states in (key, value)
+    )
+    output = varlen_attn(
+        query[0].transpose(0, 1),
+        keys,
+        values,
+        row.query_ends,
+        row.key_ends,
+        row.most_queries,
+        row.most_keys,
+        scale=scaling,
+        window_size=(-1, 0),  # causal
+        enable_gqa=True,
+    )
+    assert isinstance(output, Tensor)
+    return output[None]
+
+
 def _packed(
     query: Tensor, key: Tensor, value: Tensor, scaling: float | None, layout: Layout
 ) -> Tensor:
     """Attend within each prompt, and from completions to it and to themselves: (1, N, H, W)."""
     _, heads, tokens, width = query.shape
     outputs = []
-    for span, completion_rows in layout:
+    for span, completion_rows in layout.padded:
         start, end = span.start, span.start + span.prompt_length
         q, k, v = (states[:, :, start:end] for states in (query, key, value))
         repeats = heads // k.shape[1]  # copies of a prompt are small, and any kernel takes them
@@ -156,14 +256,45 @@ def _packed(
                 for shared, states in ((k, keys), (v, values))
             )
             output = _grouped(queries, keys, values, rows.mask, scaling)
-            outputs.append(embedding(rows.real, output.transpose(1, 2).reshape(-1, heads * width)))
+            states = output.transpose(1, 2).reshape(-1, heads * width)
+            outputs.append(take_rows(states, rows.real))
     return torch.cat(outputs).view(1, tokens, heads, width)
 
 
 def _take(states: Tensor, indices: Tensor, width: int) -> Tensor:
     """Take tokens (tokens, heads x W) by indices (R, T); return (R, heads, T, W)."""
     rows, longest = indices.shape
-    return embedding(indices, states).view(rows, longest, -1, width).transpose(1, 2)
+    return take_rows(states, indices).view(rows, longest, -1, width).transpose(1, 2)
+
+
+def take_rows(states: Tensor, indices: Tensor) -> Tensor:
+    """Take rows of states (tokens, width) by indices of any shape; return (*that shape, width)."""
+    if not states.is_cuda:
+        return embedding(indices, states)  # not indexing, whose gradient is slow on a CPU
+    taken = _Rows.apply(states, indices.flatten())  # type: ignore[no-untyped-call]
+    return taken.view(*indices.shape, -1)  # type: ignore[no-any-return]
+
+
+class _Rows(torch.autograd.Function):
+    """Take rows; on a card the gradient of `embedding` sorts the indices each time.
+
+    A row that is taken often, as a prompt's is, has its gradients summed in float32.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, indices: Tensor) -> Tensor:
+        """Take rows of states (tokens, width) by indices (rows,)."""
+        ctx.save_for_backward(indices)
+        ctx.tokens = len(states)
+        return states.index_select(0, indices)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient (tokens, width) of one (rows, width)."""
+        (g,), (indices,) = gradients, ctx.saved_tensors
+        wide = g.to(torch.promote_types(g.dtype, torch.float32))
+        total = wide.new_zeros(ctx.tokens, g.shape[1]).index_add_(0, indices, wide)
+        return total.to(g.dtype), None
 
 
 def register() -> None:
