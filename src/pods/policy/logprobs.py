@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 
-from pods.policy.attention import layout_of
+from pods.policy.attention import layout_of, take_rows
 from pods.policy.packing import MicroBatch
 
 FLOAT32 = torch.float32
@@ -61,7 +60,7 @@ def token_logprobs(
         use_cache=False,
         layout=layout_of(batch, head.device),
     ).last_hidden_state[0]
-    states = embedding(previous, hidden)  # not indexing, whose gradient is slow on a CPU
+    states = take_rows(hidden, previous)
     scores = _Scores.apply(states, head, targets, temperature, vocabulary, entropy_gradient)  # type: ignore[no-untyped-call]
     return TokenScores(*scores)
 
