@@ -7,6 +7,7 @@ from peft.tuners.lora import Linear as LoraLinear
 from precision import to_double
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from pods.policy import lora
 from pods.policy.policy import load
 
 IDS = torch.arange(1, 13).view(2, 6)
@@ -63,6 +64,30 @@ def test_forward_and_gradient_equal_pefts(dtype, bound):
     expected = assert_pefts_gradients(policy, gradients, bound)
     assert logits.dtype == expected.dtype
     assert (logits - expected).abs().max() <= bound * expected.abs().max()
+
+
+def test_adapters_are_cast_once_after_each_change_and_never_stale(monkeypatch):
+    """Two passes make the three casts of 14 layers once; an optimizer's step makes them again."""
+    policy = disturbed("bfloat16")
+    cast, made = lora._cast, set()
+
+    def spy(layer, dtype):
+        found = cast(layer, dtype)
+        made.add(id(found[0]))
+        alive.append(found)  # so that no id is used again
+        return found
+
+    alive: list = []
+    monkeypatch.setattr(lora, "_cast", spy)
+    for _ in range(2):
+        logits_and_gradients(policy)
+    assert len(made) == 14
+    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    torch.optim.AdamW(trained, lr=0.02).step()
+    mine, gradients = logits_and_gradients(policy)
+    assert len(made) == 28
+    expected = assert_pefts_gradients(policy, gradients, 0.05)
+    assert (mine - expected).abs().max() <= 0.05 * expected.abs().max()
 
 
 def test_a_disabled_adapter_leaves_the_layer_alone():

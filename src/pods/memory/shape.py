@@ -198,12 +198,17 @@ def host_memory(config: Config, shape: Shape) -> tuple[int, int]:
 
 
 def _trained_state(config: Config, shape: Shape) -> int:
-    """Count float32 adapters, gradients, both moments, and the copies that a step can restore."""
+    """Count float32 adapters, gradients, both moments, and the copies that a step can restore.
+
+    Of adapters of a bfloat16 model there are three halves more: A, B and s B in its dtype.
+    """
     update, full = config.update, config.model.tuning == "full"
     several = update.epochs * update.minibatches > 1  # then weights and moments are copied
     moments = int(MOMENTS * MOMENT_BYTES[update.optimizer] * shape.trained)
     copies = (0 if full else 1) + 1 + (1 if several else 0)
     reference = shape.parameters if full and update.kl_beta > 0 else 0
+    if not full and config.model.dtype == "bfloat16":
+        copies += 1  # at most: three halves of 2 bytes for each trained number
     return 4 * (shape.trained * copies + reference) + moments * (2 if several else 1)
 
 

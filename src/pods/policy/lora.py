@@ -87,9 +87,22 @@ def _forward(layer: LoraLinear, x: Tensor) -> Tensor:
     if layer.disable_adapters:
         return linear(x, base.weight, base.bias)
     a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
-    flat = x.flatten(0, -2)
-    y = _Adapted.apply(flat, base.weight, base.bias, a, b, layer.scaling[ADAPTER])  # type: ignore[no-untyped-call]
+    cast, scale = _cast(layer, x.dtype), layer.scaling[ADAPTER]
+    y = _Adapted.apply(x.flatten(0, -2), base.weight, base.bias, a, b, cast, scale)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
+
+
+def _cast(layer: LoraLinear, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Return A, B and s B in a dtype, cast once after each change of the adapter."""
+    a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
+    version = (dtype, a.data_ptr(), a._version, b.data_ptr(), b._version)
+    known: Any = getattr(layer, "pods_cast", None)
+    if known is None or known[0] != version:
+        with torch.no_grad():
+            scaled = (b * layer.scaling[ADAPTER]).to(dtype)
+            known = version, (a.detach().to(dtype), b.detach().to(dtype), scaled)
+        layer.pods_cast = known
+    return known[1]  # type: ignore[no-any-return]
 
 
 class _Adapted(torch.autograd.Function):
@@ -101,20 +114,29 @@ class _Adapted(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        a: Tensor,
+        b: Tensor,
+        cast: tuple[Tensor, Tensor, Tensor],
+        scale: float,
     ) -> Tensor:
-        """Map x (N, I) to y (N, O); A is (r, I), B is (O, r)."""
-        low = linear(x, a.to(x.dtype))
-        ctx.save_for_backward(x, weight, a, b, low)
-        ctx.scale = scale
-        return linear(x, weight, bias).addmm_(low, b.to(x.dtype).T, alpha=scale)
+        """Map x (N, I) to y (N, O); A is (r, I), B is (O, r), and `cast` are A, B, s B as x is."""
+        in_a, in_b, scaled = cast
+        low = linear(x, in_a)
+        ctx.save_for_backward(x, weight, in_a, scaled, low)
+        ctx.dtypes, ctx.scale = (a.dtype, b.dtype), scale
+        return linear(x, weight, bias).addmm_(low, in_b.T, alpha=scale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients in x, A and B of a gradient (N, O) in y."""
         (g,) = gradients
-        x, weight, a, b, low = ctx.saved_tensors
-        of_low = g @ (b * ctx.scale).to(g.dtype)
-        of_x = (g @ weight).addmm_(of_low, a.to(g.dtype)) if ctx.needs_input_grad[0] else None
-        of_a, of_b = (of_low.T @ x).to(a.dtype), (g.T @ low).to(b.dtype) * ctx.scale
-        return of_x, None, None, of_a, of_b, None
+        x, weight, in_a, scaled, low = ctx.saved_tensors
+        of_low = g @ scaled
+        of_x = (g @ weight).addmm_(of_low, in_a) if ctx.needs_input_grad[0] else None
+        dtype_a, dtype_b = ctx.dtypes
+        of_a, of_b = (of_low.T @ x).to(dtype_a), (g.T @ low).to(dtype_b) * ctx.scale
+        return of_x, None, None, of_a, of_b, None, None
