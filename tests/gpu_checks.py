@@ -5,14 +5,22 @@ there is a card. Policies here are random, with a vocabulary so large that log-p
 the tiny one that ships with the package.
 """
 
+import os
+import signal
 import sys
 import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
+from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[1] / "experiments" / "benchmarks"))
@@ -23,17 +31,25 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from pods.config.schema import Config
 from pods.engines.transformers_engine import TransformersEngine
 from pods.policy import attention
+from pods.policy.fsdp import full_tensor
+from pods.policy.optimizer import make_optimizer, restore_optimizer, save_optimizer
 from pods.policy.policy import Policy, load
+from pods.policy.process_group import SINGLE_PROCESS, mesh_of_one
 from pods.policy.scoring import Context, score_all
 from pods.policy.update import update
+from pods.system.signals import Preempted, stop_on_signals
 from pods.training.clock import TrainClock
-from pods.types import GenerationRequest, Rollout, Sampling
+from pods.training.preflight import DoesNotFit, preflight
+from pods.training.worker import Worker
+from pods.types import GenerationRequest, Prompt, Rollout, Sampling
 
 VOCABULARY = 32768
 PROMPT, LENGTHS = 40, (180, 240, 200, 220)  # more than the 2^24 logits that are a chunk
+SHORT = (12, 29, 17, 23, 11)  # prompt and completions, as long as the tiny model knows them
 SIGNS = np.array([1.0, -0.5, 2.0, -1.5])
 FLOAT32 = 1e-5
 BFLOAT16 = 0.03  # 8 bits of mantissa, several roundings deep
+TWICE_BFLOAT16 = 0.1  # both sides round, or a sum has parts of both signs (test_compute_dtype.py)
 
 
 class Tokens:
@@ -52,8 +68,9 @@ class Keep(torch.optim.SGD):
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Note the gradient, and move."""
-        parts = [p.grad.flatten() for group in self.param_groups for p in group["params"]]
-        self.gradient = torch.cat(parts).detach().float().cpu()
+        weights = [p for group in self.param_groups for p in group["params"]]
+        parts = [full_tensor(p.grad).detach().flatten() for p in weights]
+        self.gradient = torch.cat(parts).float().cpu()
         super().step(closure)
 
 
@@ -75,10 +92,10 @@ def wide_policy(device: str, dtype: torch.dtype, frozen_head: bool) -> Policy:
     return Policy(model.to(device, dtype).eval(), Tokens(), None)  # type: ignore[arg-type]
 
 
-def drawn(vocabulary: int) -> list[Rollout]:
+def drawn(vocabulary: int, sizes: tuple[int, ...] = (PROMPT, *LENGTHS)) -> list[Rollout]:
     """Random rollouts of one prompt."""
     rng = np.random.default_rng(0)
-    prompt, *completions = (rng.integers(vocabulary, size=s).tolist() for s in (PROMPT, *LENGTHS))
+    prompt, *completions = (rng.integers(vocabulary, size=size).tolist() for size in sizes)
     return [Rollout(tuple(prompt), tuple(ids), np.zeros(len(ids), np.float32), "", False)
             for ids in completions]  # fmt: skip
 
@@ -159,8 +176,7 @@ def generation_has_the_trainers_logprobs(device: str) -> None:
     config = config_on(device)
     policy = load(config)
     engine = TransformersEngine(policy, 256, lambda: None)
-    prompts = [tuple(policy.tokenizer.encode(q, add_special_tokens=False))
-               for q in ("7+8-4+1?", "1-3?")]  # fmt: skip
+    prompts = prompts_of(policy)
     sampling = Sampling(config.sampling.temperature, 24)
     first, again = (
         engine.generate(GenerationRequest(prompts, 16, sampling, [1, 2])) for _ in range(2)
@@ -196,10 +212,156 @@ def the_clock_waits_for_the_device(device: str) -> None:
         below(charged(lambda: None), waited / 2, "seconds of a phase that does not wait")
 
 
+def prompts_of(policy: Policy) -> list[Prompt]:
+    """Two questions as token ids."""
+    return [tuple(policy.tokenizer.encode(question, add_special_tokens=False))
+            for question in ("7+8-4+1?", "1-3?")]  # fmt: skip
+
+
+def adapters_are_those_of_peft(device: str) -> None:
+    """Our forward and backward pass through adapters, beside PEFT's own."""
+    rollouts = drawn(19, SHORT)
+    for dtype, bound in (("float32", FLOAT32), ("bfloat16", TWICE_BFLOAT16)):
+        config = config_on(device, **{"model.tuning": "lora", "model.dtype": dtype})
+        policy, sides = load(config), []
+        with torch.no_grad():  # B starts at 0, where A has no gradient
+            for name, parameter in policy.model.named_parameters():
+                if "lora_B" in name:
+                    waves = torch.sin(torch.arange(parameter.numel()))
+                    parameter.copy_(0.05 * waves.view_as(parameter))
+        for peft in (False, True):
+            for layer in policy.model.modules() if peft else ():
+                if isinstance(layer, LoraLinear):
+                    del layer.forward  # ours, set over that of the class
+            scores = torch.cat(score_all(Context(policy, config), rollouts)).cpu()
+            sides.append((scores, gradient(policy, config, rollouts)))
+        for what, ours, theirs in zip(("log-probs", "gradient"), *sides, strict=True):
+            below(apart(ours, theirs), bound, f"{what} in {dtype}")
+
+
+def fsdp_of_one_process_is_none(device: str) -> None:
+    """The gradient under FSDP2 (NCCL on a card), which casts weights to bfloat16 and back."""
+    rollouts, gradients = drawn(19, SHORT), []
+    try:
+        for compute_dtype in (None, "bfloat16"):
+            config = config_on(device, **{"model.compute_dtype": compute_dtype})
+            gradients.append(gradient(load(config), config, rollouts))
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        mesh_of_one.cache_clear()
+    below(apart(*reversed(gradients)), TWICE_BFLOAT16, "gradient")
+
+
+def what_is_saved_is_restored(device: str) -> None:
+    """Adapters and Adam's state in files, and the update after them."""
+    rollouts, weights = drawn(19), []
+    config = config_on(device, **{"model.tuning": "lora", "update.lr": 1e-2})
+
+    def step(policy: Policy, optimizer: torch.optim.Optimizer) -> None:
+        update(Context(policy, config), optimizer, rollouts, SIGNS, [len(rollouts)], 1)
+
+    with TemporaryDirectory() as folder:
+        policy = load(config)
+        optimizer = make_optimizer(policy, config.update)
+        step(policy, optimizer)
+        policy.save(Path(folder))
+        save_optimizer(optimizer, Path(folder) / "optimizer.safetensors")
+        restored = load(config)
+        restored.restore(Path(folder))
+        fresh = make_optimizer(restored, config.update)
+        restore_optimizer(fresh, Path(folder) / "optimizer.safetensors")
+    for side in ((policy, optimizer), (restored, fresh)):
+        step(*side)
+        weights.append(torch.cat([p.detach().flatten() for p in side[0].model.parameters()]).cpu())
+    below(apart(*weights), FLOAT32, "weights after the next update")
+
+
+def a_run_that_does_not_fit_is_refused_in_one_line(device: str) -> None:
+    """Running out of memory before a run begins (on a CPU it is pretended), and enough after it."""
+    config = config_on(device, **{"nm.n": 4096, "engine.max_rows": 8192})
+    policy = load(config)
+    engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
+    worker = Worker(config, policy, make_optimizer(policy, config.update), engine, SINGLE_PROCESS,
+                    lambda: None)  # fmt: skip
+    with ExitStack() as shortage:
+        if device == "cuda":
+            torch.cuda.empty_cache()
+            few = torch.cuda.memory_reserved() + 2**26
+            share = few / torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction(share)
+            shortage.callback(torch.cuda.set_per_process_memory_fraction, 1.0)
+        else:
+            hook = policy.causal_lm.register_forward_pre_hook(_no_memory)
+            shortage.callback(hook.remove)
+        try:
+            preflight(worker, prompts_of(policy))
+        except DoesNotFit as error:
+            if "\n" in str(error) or "lower engine.max_rows=8192" not in str(error):
+                raise
+        else:
+            raise AssertionError("it was not refused")
+    small = replace(worker, config=config_on(device))
+    preflight(small, prompts_of(policy))
+
+
+def _no_memory(*_: Any) -> None:
+    raise torch.OutOfMemoryError("pretended")
+
+
+def a_signal_stops_generation_between_tokens(device: str) -> None:
+    """SIGTERM in the middle of decoding, and afterwards the same tokens as without it."""
+    policy = load(config_on(device))
+    request = GenerationRequest(prompts_of(policy), 16, Sampling(1.0, 24), [1, 2])
+    expected = TransformersEngine(policy, 256, lambda: None).generate(request)
+    with stop_on_signals() as stop:
+
+        def check() -> None:
+            if stop.heartbeats == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+            stop.check()
+
+        engine = TransformersEngine(policy, 256, check)
+        try:
+            engine.generate(request)
+            raise AssertionError("it was not stopped")
+        except Preempted:
+            stop.requested = False
+        after = engine.generate(request)
+    ids = [[[r.completion_ids for r in group] for group in groups] for groups in (expected, after)]
+    if ids[0] != ids[1]:
+        raise AssertionError("other tokens than without the signal")
+
+
 CHECKS = (
     chunked_is_plain_in_float32,
     chunked_is_plain_in_bfloat16,
     update_is_that_of_the_cpu,
     generation_has_the_trainers_logprobs,
     the_clock_waits_for_the_device,
+    adapters_are_those_of_peft,
+    fsdp_of_one_process_is_none,
+    what_is_saved_is_restored,
+    a_run_that_does_not_fit_is_refused_in_one_line,
+    a_signal_stops_generation_between_tokens,
 )
+
+
+def run_all(checks: Mapping[str, Callable[[], Any]]) -> Iterator[dict[str, Any]]:
+    """Run checks by name; yield what is known so far, and at the end raise if any has failed.
+
+    Of a check that passed there are its seconds and what it returned, of one that failed its
+    traceback, since the others are still informative.
+    """
+    results, failed = dict[str, Any](), list[str]()
+    for name, check in checks.items():
+        start = time.monotonic()
+        try:
+            numbers = check() or {}
+            results[name] = {"seconds": round(time.monotonic() - start, 2), **numbers}
+        except Exception:
+            results[name] = {"error": traceback.format_exc()}
+            failed.append(name)
+        yield results
+    if failed:
+        raise AssertionError(f"failed: {', '.join(failed)}")

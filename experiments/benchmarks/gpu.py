@@ -1,14 +1,13 @@
-"""Run all benchmarks of a GPU in one command of at most 8 minutes on one CUDA card.
+"""Measure everything that needs a GPU, in one command, on a bare machine with one CUDA card.
 
-    PYTHONPATH=src python experiments/benchmarks/gpu.py --model FOLDER --data FOLDER --out FOLDER
+    PYTHONPATH=src python experiments/benchmarks/gpu.py --out FOLDER
     PYTHONPATH=src python experiments/benchmarks/gpu.py --device cpu --toy --out FOLDER
+    PYTHONPATH=src python experiments/benchmarks/gpu.py report FOLDER/results.json
 
-It needs torch, transformers and peft, and uses vLLM and matplotlib if they are installed. --model
-is SmolLM2-135M-Instruct; --data has GSM8K's train.jsonl and test.jsonl. With --toy everything is
-small, and without --model the embedded model and task are used. Each part is a process of its own
-that is killed at its time limit, so that none can harm or delay another, and memory is measured
-from zero. results.json is written after each part with its measurements and, if it failed, the
-reason. The exit code is 1 if a part failed. `gpu_parts.py` describes the parts.
+It needs torch, transformers and peft, but no network and no weights: they are random and have the
+shape of a known model. vLLM, Hydra and matplotlib are used where they are installed; a part that
+lacks one is skipped with a sentence. results.json is written after each measurement, and GPU.md
+describes the parts. The exit code is 1 if a part failed. The last form prints Markdown tables.
 """
 
 import argparse
@@ -17,57 +16,71 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
+import traceback
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import yaml
+from gpu_config import SHAPES, TOY_SHAPE, Skipped
+from gpu_report import report
+
 from pods.runs.attempts import environment
-from pods.system.machine import end_with_parent
+from pods.system.machine import end_with_parent, set_threads
 
-SECONDS = {  # time limit of each part, in this order
-    "checks": 40, "step": 40, "update": 35, "memory": 25, "growth": 40, "step_vllm": 45,
-    "rollouts": 50, "grpo": 90, "pods": 90, "figure": 15,
+SECONDS = {
+    "probe": 60, "checks": 90, "step": 180, "vllm": 300, "product": 240, "arms": 360, "growth": 90,
 }  # fmt: skip
-VLLM = ("step_vllm", "rollouts")  # parts that need vLLM; if one fails, the arms use transformers
-PATIENCE = {"cuda": 1, "cpu": 5}  # factor of the time limits: a CPU is slower
+"""The time limit of each part, in order of worth."""
+PROCESSES = (("probe", "checks", "step"), ("vllm",), ("product",), ("arms",), ("growth",))
+"""The parts that share a process, until one of them fails."""
+TOTAL = 1500  # seconds of all parts
 MARGIN = 5  # seconds between the end of measuring and being killed
-TOTAL = 470  # seconds of all parts: under 8 minutes
 LOG_CHARACTERS = 4000  # last characters of a failed part's output
+RESULTS, LOGS = "results.json", "logs.tar.gz"
 
 
-def arguments(command_line: list[str] | None) -> argparse.Namespace:
+def arguments(command_line: list[str]) -> argparse.Namespace:
     """Parse the command line; end the process with a message if it is inconsistent."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", help="folder with the weights and tokenizer")
-    parser.add_argument("--data", help="folder with train.jsonl and test.jsonl")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--out", type=Path, required=True, help="folder for at most four files")
+    parser.add_argument("--shape", choices=SHAPES, help="of the random weights (qwen2.5-3b)")
+    parser.add_argument("--model", help="folder of SmolLM2-135M-Instruct, for the arms")
+    parser.add_argument("--data", help="folder with GSM8K's train.jsonl and test.jsonl, for them")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--toy", action="store_true", help="small sizes, to test the script")
     parser.add_argument("--only", nargs="+", choices=SECONDS, default=list(SECONDS), metavar="PART",
                         help=f"some of {', '.join(SECONDS)}")  # fmt: skip
-    parser.add_argument("--part", choices=SECONDS, help=argparse.SUPPRESS)
-    parser.add_argument("--engine", default="transformers", help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--limit", action="append", type=_limit, default=[], metavar="PART=SECONDS")
+    parser.add_argument("--total", type=float, default=TOTAL, metavar="SECONDS")
+    parser.add_argument("--set", action="append", type=_change, default=[], metavar="KEY=VALUE",
+                        help="change a key of every config, such as engine.kv_gb=4")  # fmt: skip
+    parser.add_argument("--parts", nargs="+", choices=SECONDS, help=argparse.SUPPRESS)
+    parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--end", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args(command_line)
     if (options.model is None) != (options.data is None):
         parser.error("--model and --data must be given together")
-    if options.model is None and not options.toy:
-        parser.error("--model and --data are needed without --toy")
+    options.shape = options.shape or (TOY_SHAPE if options.toy else "qwen2.5-3b")
+    options.limit, options.set = {**SECONDS, **dict(options.limit)}, dict(options.set)
     return options
 
 
-def child(options: argparse.Namespace) -> None:
-    """Run one part in this process, and write its results whenever there are more."""
-    end_with_parent(signal.SIGKILL)
-    from gpu_parts import PARTS
+def _limit(text: str) -> tuple[str, float]:
+    part, _, seconds = text.partition("=")
+    if part not in SECONDS:
+        raise argparse.ArgumentTypeError(f"{part}: must be one of {', '.join(SECONDS)}")
+    return part, float(seconds)
 
-    deadline = time.monotonic() + options.seconds
-    for results in PARTS[options.part](options, deadline):
-        write(options.out / "parts" / f"{options.part}.json", results)
+
+def _change(text: str) -> tuple[str, Any]:
+    key, _, value = text.partition("=")
+    return key, yaml.safe_load(value)
 
 
 def write(path: Path, value: Any) -> None:
@@ -77,18 +90,55 @@ def write(path: Path, value: Any) -> None:
     temporary.replace(path)
 
 
-def run(
-    part: str, engine: str, command_line: list[str], out: Path, seconds: float
-) -> dict[str, Any]:
-    """Run a part in a process of its own, for at most so many seconds.
+def record(out: Path, part: str, **facts: Any) -> dict[str, Any]:
+    """Put facts of a part into results.json; return all its contents."""
+    results: dict[str, Any] = json.loads((out / RESULTS).read_text())
+    results["parts"].setdefault(part, {}).update(facts)
+    write(out / RESULTS, results)
+    return results
 
-    Returns:
-        `status` (done, failed, timeout), `seconds`, `error`, and `result`, which may be None.
+
+def child(options: argparse.Namespace) -> int:
+    """Run parts one after another in this process, until one fails.
+
+    The kernel ends the process at a part's time limit, even if it hangs in a driver's call.
     """
-    log, result = out / "parts" / f"{part}.log", out / "parts" / f"{part}.json"
-    result.unlink(missing_ok=True)
-    own = ["--part", part, "--engine", engine, "--seconds", str(max(0, seconds - MARGIN))]
-    start = time.monotonic()
+    end_with_parent(signal.SIGKILL)
+    if options.toy:
+        set_threads(1)  # two that wait for each other on a busy machine take longer
+    start = time.time()
+    for part in options.parts:
+        left = options.end - time.time()
+        if left < 2 * MARGIN:
+            record(options.out, part, status="failed", error="no time was left")
+            continue
+        seconds = min(options.limit[part], left)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        deadline, error = time.monotonic() + seconds - MARGIN, None
+        record(options.out, part, status="running")
+        try:
+            from gpu_parts import PARTS
+
+            for result in PARTS[part](options, deadline):
+                record(options.out, part, seconds=round(time.time() - start, 1), result=result)
+            status = "done"
+        except Skipped as reason:
+            status, error = "skipped", str(reason)
+        except Exception:
+            status, error = "failed", traceback.format_exc()[-LOG_CHARACTERS:]
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        now = time.time()
+        record(options.out, part, status=status, seconds=round(now - start, 1), error=error)
+        start = now
+        if status == "failed":
+            return 1  # an error of the card would fail all that follows
+    return 0
+
+
+def run(parts: list[str], options: argparse.Namespace, command_line: list[str], end: float) -> None:
+    """Run parts in a process of their own; say of the one that it died in how it ended."""
+    log = options.scratch / "logs" / f"{parts[0]}.log"
+    own = ["--parts", *parts, "--scratch", str(options.scratch), "--end", str(end)]
     with log.open("w") as console:
         process = subprocess.Popen(
             [sys.executable, __file__, *command_line, *own], stdout=console, stderr=console,
@@ -97,48 +147,61 @@ def run(
                  "PYTHONUNBUFFERED": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
         )  # fmt: skip
         try:
-            status = "failed" if process.wait(seconds) else "done"
+            code = process.wait(sum(options.limit[part] for part in parts) + MARGIN)
         except subprocess.TimeoutExpired:
-            status = "timeout"
-        finally:  # even if this process is interrupted, nothing of the part may stay on the GPU
+            code = -signal.SIGALRM
+        finally:  # even if this process is interrupted, nothing of the parts may stay on the GPU
             with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(MARGIN)  # a process that hangs in a driver does not die
-    return {
-        "status": status,
-        "seconds": round(time.monotonic() - start, 1),
-        "error": None if status == "done" else log.read_text(errors="replace")[-LOG_CHARACTERS:],
-        "result": json.loads(result.read_text()) if result.exists() else None,
-    }
+    entries = json.loads((options.out / RESULTS).read_text())["parts"]
+    begun = [part for part in parts if part in entries]
+    died = [part for part in begun if entries[part]["status"] == "running"]
+    for part in died if begun else parts[:1]:
+        status = "timeout" if code == -signal.SIGALRM else "failed"
+        error = log.read_text(errors="replace")[-LOG_CHARACTERS:]
+        record(options.out, part, status=status, error=error)
+
+
+def archive(logs: Path, out: Path) -> None:
+    """Write all logs into one file, atomically."""
+    temporary = out / "logs.tmp"
+    with tarfile.open(temporary, "w:gz") as file:
+        file.add(logs, "logs")
+    temporary.replace(out / LOGS)
 
 
 def main(command_line: list[str] | None = None) -> int:
-    """Run the parts, and write results.json after each, even if it failed."""
+    """Run the parts, write results and logs after each, and draw the figures at the end."""
     command_line = sys.argv[1:] if command_line is None else command_line
-    options = arguments(command_line)
-    if options.part is not None:
-        child(options)
+    if command_line[:1] == ["report"]:
+        print(report(json.loads(Path(command_line[1]).read_text())), end="")
         return 0
-    (options.out / "parts").mkdir(parents=True, exist_ok=True)
-    parts: dict[str, Any] = {}
-    facts = {"command": command_line, "machine": environment(), "parts": parts}
-    vllm = options.device == "cuda" and find_spec("vllm") is not None
-    patience, start = PATIENCE[options.device], time.monotonic()
-    for part in options.only:
-        left = TOTAL * patience - (time.monotonic() - start)
-        vllm_works = all(done["status"] == "done" for name, done in parts.items() if name in VLLM)
-        engine = "vllm" if vllm and vllm_works else "transformers"
-        if part in VLLM and not vllm:
-            parts[part] = {"status": "skipped", "error": "vLLM is not installed, or not for a GPU"}
-        elif left < 2 * MARGIN:
-            parts[part] = {"status": "failed", "error": "no time was left"}
-        else:
-            parts[part] = run(
-                part, engine, command_line, options.out, min(SECONDS[part] * patience, left)
-            )
-        print(f"{part}: {parts[part]['status']} {parts[part].get('seconds', '')}", flush=True)
-        write(options.out / "results.json", facts)
-    return int(any(part["status"] in ("failed", "timeout") for part in parts.values()))
+    options = arguments(command_line)
+    if options.parts is not None:
+        return child(options)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for left_over in options.out.glob("*.tmp"):
+        left_over.unlink()
+    facts = {"command": command_line, "shape": options.shape, "device": options.device,
+             "machine": environment(), "parts": {}}  # fmt: skip
+    write(options.out / RESULTS, facts)
+    end = time.time() + options.total
+    with TemporaryDirectory(prefix="pods-gpu-", ignore_cleanup_errors=True) as scratch:
+        options.scratch = Path(scratch)
+        (options.scratch / "logs").mkdir()
+        for process in PROCESSES:
+            while parts := [p for p in process if p in options.only and p not in facts["parts"]]:
+                run(parts, options, command_line, end)
+                archive(options.scratch / "logs", options.out)
+                facts = json.loads((options.out / RESULTS).read_text())
+                for part in (p for p in parts if p in facts["parts"]):
+                    entry = facts["parts"][part]
+                    print(f"{part}: {entry['status']} {entry.get('seconds', '')}", flush=True)
+    from gpu_figure import figures
+
+    figures(facts, options.out)
+    return int(any(part["status"] in ("failed", "timeout") for part in facts["parts"].values()))
 
 
 if __name__ == "__main__":

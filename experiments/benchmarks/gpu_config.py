@@ -14,10 +14,17 @@ import yaml
 
 from pods.config.checks import validate
 from pods.config.schema import Config
+from pods.memory.architecture import KNOWN
 from pods.system.machine import cores
 
 FILE = Path(__file__).with_name("gpu.yaml")
 OVERRIDES = {
+    "shape": [
+        "task=chainsum", "model=qwen2_5_3b", "hardware=h200", "hardware.name=gpu", "arm=pods",
+        "nm=n64_m16", "prompts_per_step=1", "tracking=none", "engine.kv_gb=8", "engine.max_rows=64",
+        "update.micro_batch_tokens=8192", "sampling.max_prompt_tokens=160",
+        "sampling.max_completion_tokens=512", "evaluation.repeats=1", "evaluation.questions=1",
+    ],  # random weights, so that the task decides nothing
     "gsm8k": [
         "task=gsm8k", "model=smollm2_135m", "hardware=h200", "hardware.name=gpu", "arm=pods",
         "nm=n64_m16", "tracking=none", "model.dtype=bfloat16", "engine.kv_gb=4",
@@ -28,36 +35,54 @@ OVERRIDES = {
     "chainsum": ["task=chainsum", "model=tiny", "arm=pods", "nm=n64_m16", "tracking=none",
                  "evaluation.repeats=1"],
 }  # fmt: skip
-GRPO: dict[str, Any] = {"arm": "grpo", "sampler.rule": "all", "nm.n": 16, "nm.m": 16}
+TOY_SHAPE = "toy"
+KNOWN[TOY_SHAPE] = {
+    "model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 192, "vocab_size": 336,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+SHAPES = {hub.rpartition("/")[2].removesuffix("-Instruct").lower(): hub for hub in KNOWN}
+"""The names of --shape, and the keys in `KNOWN` of the sizes that they stand for."""
 TOY: dict[str, Any] = {
-    "budget.train_seconds": 2.0, "evaluation.questions": 4,
-    "sampling.max_completion_tokens": 16, "update.micro_batch_tokens": 2048,
+    "budget.train_seconds": 1.0, "evaluation.questions": 4, "nm.n": 16, "nm.m": 4,
+    "sampling.max_completion_tokens": 16, "update.micro_batch_tokens": 256, "hardware.threads": 1,
 }  # fmt: skip
 ON_CPU: dict[str, Any] = {
     "hardware.device": "cpu", "hardware.threads": cores(), "model.dtype": "float32",
-    "engine.dtype": "float32", "engine.sync": "merged",
+    "engine.dtype": "float32", "engine.sync": "merged", "engine.kv_gb": 1.0,
 }  # fmt: skip
 
 
-def config_of(options: Namespace, changes: Mapping[str, Any]) -> Config:
-    """Return the config for gpu.py's command line, with changes.
+class Skipped(Exception):
+    """A part cannot run on this machine; the message is a sentence that says why."""
 
-    Args:
-        options: gpu.py's command line.
-        changes: values by dotted key, such as `{"nm.n": 16}`.
+
+def shape_config(options: Namespace, changes: Mapping[str, Any]) -> Config:
+    """Return the config of random weights of the shape of gpu.py's command line, with changes."""
+    model = {"model.hub": SHAPES[options.shape], "model.name": options.shape}
+    return _read(options, "shape", {**model, **changes})
+
+
+def trained_config(options: Namespace, changes: Mapping[str, Any]) -> Config:
+    """Return the config of a model that can learn: --model on --data, or the embedded one."""
+    if options.model is None:
+        return _read(options, "chainsum", changes)
+    paths = {"model.path": options.model, "task.path": options.data}
+    return _read(options, "gsm8k", {**paths, **changes})
+
+
+def _read(options: Namespace, name: str, changes: Mapping[str, Any]) -> Config:
+    """Add what the command line says of size and device; --set has the last word."""
+    device = ON_CPU if options.device == "cpu" else {"hardware.device": "cuda"}
+    return read(name, {**device, **(TOY if options.toy else {}), **changes, **options.set})
+
+
+def read(name: str, changes: Mapping[str, Any]) -> Config:
+    """Return a config of gpu.yaml with changes, by dotted key, such as `{"nm.n": 16}`.
 
     Raises:
         ConfigError: a value is not allowed, or data or weights are missing.
     """
-    changes = {"engine.name": options.engine, **(TOY if options.toy else {}), **changes}
-    if options.model is not None:
-        changes |= {"model.path": options.model, "task.path": options.data}
-    changes |= ON_CPU if options.device == "cpu" else {"hardware.device": "cuda"}
-    return read("chainsum" if options.model is None else "gsm8k", changes)
-
-
-def read(name: str, changes: Mapping[str, Any]) -> Config:
-    """Return a config of gpu.yaml with changes; raises as `config_of`."""
     values = yaml.safe_load(FILE.read_text())[name]
     for key, value in changes.items():
         *sections, last = key.split(".")

@@ -12,13 +12,13 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from vllm import LLM
 
 from pods.config.checks import validate
+from pods.config.compose import compose
 from pods.config.schema import Config
 from pods.engines.vllm_engine import VllmEngine
 from pods.engines.vllm_setup import arguments
@@ -30,18 +30,15 @@ from pods.types import GenerationRequest, Sampling
 ROUNDS = 5
 
 
-def measure(
-    config: Config, rounds: int, deadline: float = float("inf")
-) -> Iterator[dict[str, Any]]:
+def measure(config: Config, rounds: int) -> dict[str, Any]:
     """Start both engines and take turns, the first of which is not counted.
 
     Args:
         config: config of the run; `engine.sync=merged`, so that raw vLLM has the same weights.
         rounds: turns that count.
-        deadline: `time.monotonic()` after which no turn begins.
 
-    Yields:
-        After each turn, the median tokens/s of both sides and the median ratio of the turns.
+    Returns:
+        The median tokens/s of both sides and the median ratio of the turns.
     """
     torch.set_num_threads(config.hardware.threads)
     policy = load(config)
@@ -55,8 +52,6 @@ def measure(
     sampling = Sampling(config.sampling.temperature, config.sampling.max_completion_tokens)
     rows = []
     for turn in range(rounds + 1):
-        if time.monotonic() > deadline:
-            return
         first = turn * config.prompts_per_step
         batch = prompts[first : first + config.prompts_per_step]
         row = {}
@@ -77,21 +72,18 @@ def measure(
             row[name] = tokens / (time.perf_counter() - start)
         if turn:  # the first round warms up
             rows.append(row)
-            yield {
-                "ours_tokens_per_second": statistics.median(row["ours"] for row in rows),
-                "raw_tokens_per_second": statistics.median(row["raw"] for row in rows),
-                "ratio": statistics.median(row["ours"] / row["raw"] for row in rows),
-                "rounds": list(rows),
-            }
+    return {
+        "ours_tokens_per_second": statistics.median(row["ours"] for row in rows),
+        "raw_tokens_per_second": statistics.median(row["raw"] for row in rows),
+        "ratio": statistics.median(row["ours"] / row["raw"] for row in rows),
+        "rounds": rows,
+    }
 
 
 def main(overrides: list[str]) -> None:
     """Take turns, and print the rates of both sides."""
-    from pods.config.compose import compose  # imported here: gpu.py brings a config of its own
-
     config = validate(compose(["engine=vllm", "tracking=none", *overrides]))
-    *_, results = measure(config, ROUNDS)
-    print(json.dumps(results, indent=1))
+    print(json.dumps(measure(config, ROUNDS), indent=1))
 
 
 if __name__ == "__main__":

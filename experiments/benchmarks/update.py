@@ -15,7 +15,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,10 +95,9 @@ def suitable(prompts: Iterable[Sequence[int]]) -> Sequence[int]:
 
 
 def measure(
-    policy: Policy, config: Config, prompt: Sequence[int], lengths: Sequence[int],
-    rounds: int, deadline: float = float("inf"),
-) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Take turns, the first of which is not counted, and yield after each what was measured so far.
+    policy: Policy, config: Config, prompt: Sequence[int], lengths: Sequence[int], rounds: int
+) -> dict[str, Any]:
+    """Take turns, the first of which is not counted.
 
     Args:
         policy: the policy; it is trained.
@@ -106,9 +105,8 @@ def measure(
         prompt: token ids, shared by the rollouts.
         lengths: (m,) completion tokens.
         rounds: turns that count.
-        deadline: `time.monotonic()` after which no turn begins.
 
-    Yields:
+    Returns:
         The median tokens/s of both sides, and the median ratio of the turns (ours / bare).
     """
     rollouts = random_rollouts(prompt, lengths, policy.vocabulary)
@@ -126,20 +124,18 @@ def measure(
     sides = {"ours": (ours, len(prompt) + sum(lengths)), "bare": (theirs, bare.ids.numel())}
     rows: list[dict[str, float]] = []
     for turn in range(rounds + 1):
-        if time.monotonic() > deadline:
-            return
         order = sides if turn % 2 else reversed(sides)
         row = {name: sides[name][1] / seconds(policy, name, sides[name][0]) for name in order}
         if turn:  # the first warms up
             rows.append(row)
-            yield {
-                "tokens": {name: tokens for name, (_, tokens) in sides.items()},
-                "bare_rows": list(bare.ids.shape),
-                "ours_tokens_per_second": statistics.median(row["ours"] for row in rows),
-                "bare_tokens_per_second": statistics.median(row["bare"] for row in rows),
-                "ratio": statistics.median(row["ours"] / row["bare"] for row in rows),
-                "rounds": list(rows),
-            }
+    return {
+        "tokens": {name: tokens for name, (_, tokens) in sides.items()},
+        "bare_rows": list(bare.ids.shape),
+        "ours_tokens_per_second": statistics.median(row["ours"] for row in rows),
+        "bare_tokens_per_second": statistics.median(row["bare"] for row in rows),
+        "ratio": statistics.median(row["ours"] / row["bare"] for row in rows),
+        "rounds": rows,
+    }
 
 
 def seconds(policy: Policy, side: str, work: Callable[[], None]) -> float:
@@ -170,7 +166,7 @@ def main(overrides: list[str]) -> None:
     policy = load(config)
     problems = load_task(config.task).train[:100]
     prompt = suitable([prompt_ids(problem, policy.tokenizer) for problem in problems])
-    cases = {case: list(measure(policy, config, prompt, lengths, ROUNDS))[-1]
+    cases = {case: measure(policy, config, prompt, lengths, ROUNDS)
              for case, lengths in CASES.items()}  # fmt: skip
     print(json.dumps({"words": chosen, "threads": torch.get_num_threads(), "cases": cases,
                       "machine": environment()}, indent=1))  # fmt: skip

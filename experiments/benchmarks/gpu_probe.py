@@ -1,0 +1,196 @@
+"""What a card does with the products and the attention of a shape: rates, and kernels by name."""
+
+import statistics
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from gpu_config import SHAPES
+from gpu_model import QWEN_WORDS
+from torch import Tensor
+from torch.nn.functional import embedding, scaled_dot_product_attention
+from torch.profiler import ProfilerActivity, profile
+
+from pods.memory.architecture import KNOWN
+from pods.policy.policy import set_cuda_math
+
+ROUNDS = 5
+TOKENS = 8192  # of a product: a full micro-batch
+ATTENTION = ((16, 512, 130), (64, 512, 130), (16, 128, 130))  # completions, their tokens, prompt
+NEW_SHAPES = 8
+
+
+def probe(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
+    """Measure products by dtype, the output layer, gathers and attention; name the kernels."""
+    set_cuda_math()
+    device, sizes = options.device, KNOWN[SHAPES[options.shape]]
+    tokens = 64 if options.toy else TOKENS
+    results: dict[str, Any] = {"versions": versions(device)}
+    for name in ("bfloat16", "tf32", "float32"):
+        results.setdefault("gemm_tflops", {})[name] = gemm_tflops(sizes, name, device, tokens)
+        yield results
+    results["bytes_per_second"] = bandwidth(device)
+    results["kernels"] = {"gemm bfloat16": kernels(product(sizes, "bfloat16", device, tokens))}
+    results["output_layer_seconds"] = output_layer(sizes, device, tokens)
+    yield results
+    results["gather_backward_seconds"] = gathers(sizes, device, tokens)
+    yield results
+    for rows, length, prompt in [(4, 8, 5)] if options.toy else ATTENTION:
+        work = attention(sizes, device, rows, length, prompt)
+        case = f"attention {rows} x {length} after {prompt}"
+        results.setdefault("attention_seconds", {})[case] = seconds_of(work, device)
+        results["kernels"][case] = kernels(work)
+        yield results
+    for planned in (False, True) if device == "cuda" else ():
+        torch.backends.cuda.enable_cudnn_sdp(planned)
+        name = "with cuDNN" if planned else "without"
+        results.setdefault("new_shapes_seconds", {})[name] = new_shapes(sizes, device)
+        yield results
+    set_cuda_math()
+
+
+def versions(device: str) -> dict[str, Any]:
+    """Return what environment.json has not: CUDA's side of torch, and the card's numbers."""
+    if device == "cpu":
+        return {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    card = torch.cuda.get_device_properties(0)
+    return {
+        "torch": torch.__version__, "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(), "card": card.name,
+        "capability": f"{card.major}.{card.minor}", "bytes": card.total_memory,
+        "processors": card.multi_processor_count,
+    }  # fmt: skip
+
+
+def seconds_of(
+    work: Callable[[], object], device: str, rounds: int = ROUNDS, warm: bool = True
+) -> float:
+    """Return the median seconds of some rounds of work, after one that warms up."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    seconds = []
+    for _ in range(rounds + warm):
+        wait()
+        start = time.perf_counter()
+        work()
+        wait()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[warm:])
+
+
+def kernels(work: Callable[[], object], count: int = 5) -> list[dict[str, Any]]:
+    """Return the kernels (on a CPU torch's operations) that take the longest, by name."""
+    on_gpu = torch.cuda.is_available()
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_gpu
+    with profile(activities=activities) as profiled:
+        work()
+        if on_gpu:
+            torch.cuda.synchronize()
+    microseconds = {
+        event.key: (event.self_device_time_total if on_gpu else event.self_cpu_time_total,
+                    event.count)
+        for event in profiled.key_averages()
+        if not on_gpu or event.device_type == torch.profiler.DeviceType.CUDA
+    }  # fmt: skip
+    longest = sorted(microseconds.items(), key=lambda each: -each[1][0])[:count]
+    return [{"name": name[:160], "milliseconds": time_in / 1000, "calls": calls}
+            for name, (time_in, calls) in longest]  # fmt: skip
+
+
+def product(sizes: Mapping[str, Any], name: str, device: str, tokens: int) -> Callable[[], object]:
+    """Return the product of a gated layer for so many tokens, in a dtype."""
+    dtype = torch.bfloat16 if name == "bfloat16" else torch.float32
+    states = torch.randn(tokens, sizes["hidden_size"], device=device, dtype=dtype)
+    weight = torch.randn(sizes["intermediate_size"], sizes["hidden_size"], device=device,
+                         dtype=dtype)  # fmt: skip
+    return lambda: states @ weight.T
+
+
+def gemm_tflops(sizes: Mapping[str, Any], name: str, device: str, tokens: int) -> float:
+    """Return the rate of that product, 10^12 operations per second; TF32 is off after it."""
+    with precision("high" if name == "tf32" else "highest"):
+        seconds = seconds_of(product(sizes, name, device, tokens), device)
+    return 2 * tokens * sizes["hidden_size"] * sizes["intermediate_size"] / seconds / 1e12
+
+
+def bandwidth(device: str) -> float:
+    """Return the bytes that the device's memory moves per second in a copy."""
+    numbers = torch.zeros((2**30 if device == "cuda" else 2**24) // 4, device=device)
+    return 2 * 4 * numbers.numel() / seconds_of(numbers.clone, device)
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    """Let float32 products run in TF32 ("high") or not ("highest") within the block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def output_layer(sizes: Mapping[str, Any], device: str, tokens: int) -> dict[str, float]:
+    """Time the output layer, forward and back to the states, with and without its padding."""
+    whole = sizes["vocab_size"]
+    odd = QWEN_WORDS if whole > QWEN_WORDS else whole - 1
+    head = torch.randn(whole, sizes["hidden_size"], device=device, dtype=torch.bfloat16)
+    states = torch.randn(min(tokens, 1024), sizes["hidden_size"], device=device,
+                         dtype=torch.bfloat16)  # fmt: skip
+
+    def both_ways(rows: int) -> None:
+        (states @ head[:rows].T) @ head[:rows]
+
+    return {f"{rows} rows": seconds_of(partial(both_ways, rows), device) for rows in (whole, odd)}
+
+
+def gathers(sizes: Mapping[str, Any], device: str, tokens: int) -> dict[str, float]:
+    """Time the backward pass of both ways to take rows, as packed attention takes tokens."""
+    width = sizes["hidden_size"]
+    states = torch.randn(tokens, width, device=device, dtype=torch.bfloat16, requires_grad=True)
+    indices = torch.randint(tokens, (tokens,), device=device)
+    ways: dict[str, Callable[[], Tensor]] = {
+        "embedding": lambda: embedding(indices, states),
+        "index_select": lambda: states.index_select(0, indices),
+    }
+
+    def backward(take: Callable[[], Tensor]) -> None:
+        states.grad = None
+        take().sum().backward()  # type: ignore[no-untyped-call]
+
+    return {name: seconds_of(partial(backward, take), device) for name, take in ways.items()}
+
+
+def attention(
+    sizes: Mapping[str, Any], device: str, rows: int, length: int, prompt: int
+) -> Callable[[], object]:
+    """Return attention of completions to their prompt and themselves, forward and backward.
+
+    As in the update: the query heads of a key head are query positions, and a mask says what each
+    sees.
+    """
+    heads, key_heads = sizes["num_attention_heads"], sizes["num_key_value_heads"]
+    width, dtype = sizes["hidden_size"] // heads, torch.bfloat16
+    new = partial(torch.randn, device=device, dtype=dtype, requires_grad=True)
+    query = new(rows, key_heads, heads // key_heads * length, width)
+    key, value = (new(rows, key_heads, prompt + length, width) for _ in range(2))
+    column = torch.arange(length, device=device)[:, None]
+    seen = torch.arange(prompt + length, device=device) <= prompt + column
+    mask = seen.repeat(heads // key_heads, 1)
+
+    def both_ways() -> None:
+        output = scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        output.sum().backward()  # type: ignore[no-untyped-call]
+
+    return both_ways
+
+
+def new_shapes(sizes: Mapping[str, Any], device: str) -> list[float]:
+    """Time attention at shapes that are all new, once each: planning is part of it."""
+    return [
+        seconds_of(attention(sizes, device, 8, 64 + 8 * i, 130), device, rounds=1, warm=False)
+        for i in range(NEW_SHAPES)
+    ]
