@@ -111,7 +111,7 @@ class TransformersEngine:
         is padded on the left. At most `limit` tokens will follow.
         """
         distinct, device = list(dict.fromkeys(prompts)), self.policy.device
-        # on a card, buffers that grow leave holes in its memory that no larger one fits into
+        # on a card, buffers that grow leave gaps in its memory that no larger one fits into
         tokens = max(map(len, distinct)) + limit if device.type == "cuda" else 0
         cache, shared = block_cache(tokens), shared_prefix(distinct)
         attention = torch.ones((1, shared), dtype=torch.long, device=device)
