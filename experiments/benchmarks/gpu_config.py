@@ -36,12 +36,13 @@ OVERRIDES = {
                  "evaluation.repeats=1"],
 }  # fmt: skip
 TOY_SHAPE = "toy"
-KNOWN[TOY_SHAPE] = {
+TOY_SIZES: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "intermediate_size": 192, "vocab_size": 336,
     "tie_word_embeddings": True,
 }  # fmt: skip
 SHAPES = {hub.rpartition("/")[2].removesuffix("-Instruct").lower(): hub for hub in KNOWN}
+SHAPES[TOY_SHAPE] = TOY_SHAPE
 """The names of --shape, and the keys in `KNOWN` of the sizes that they stand for."""
 TOY: dict[str, Any] = {
     "budget.train_seconds": 1.0, "evaluation.questions": 4, "nm.n": 16, "nm.m": 4,
