@@ -169,9 +169,10 @@ def test_an_archive_that_is_too_large_for_the_machine_is_refused(tmp_path):
         pack(archive, tmp_path, ["nothing"])
 
 
-def test_random_weights_have_the_shape_that_the_plan_knows():
+def test_random_weights_have_the_shape_that_the_plan_knows(monkeypatch):
     """Tied: 336 x 128 once; 2 layers of 4 x 32 and 2 x 32 heads, 192 wide; norms."""
     options = gpu.arguments(["--toy", "--device", "cpu", "--out", "nowhere"])
+    monkeypatch.setitem(gpu.KNOWN, options.shape, gpu_config.TOY_SIZES)
     policy, _ = random_policy(gpu_config.shape_config(options, {}))
     frozen = sum(p.numel() for n, p in policy.model.named_parameters() if "lora" not in n)
     attention = 128 * (128 + 64 + 64) + 128 * 128
