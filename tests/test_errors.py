@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -327,3 +328,17 @@ def test_a_gpu_that_fails_in_a_step_loses_nothing(tmp_path, monkeypatch, capsys)
 def test_why_torch_sees_no_gpu(drivers, built_for, line, monkeypatch):
     monkeypatch.setattr(machine, "visible_gpus", {"driver_version": drivers}.__getitem__)
     assert machine.why_no_gpu(built_for).startswith(line)
+
+
+def test_a_signal_waits_for_the_end_of_the_imports(tmp_path, monkeypatch):
+    """Raised while a C++ library is being imported, it can abort the whole process."""
+    store = freeze(composed(*SHORT, f"runs_dir={tmp_path}"))
+    imported = []
+
+    def import_libraries(config):
+        os.kill(os.getpid(), signal.SIGTERM)
+        imported.append(config)
+
+    monkeypatch.setattr(job, "import_libraries", import_libraries)
+    assert job.execute(store.folder) == job.AGAIN
+    assert imported == [store.config()] and store.status()["state"] == "preempted"
