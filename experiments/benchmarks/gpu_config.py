@@ -41,8 +41,10 @@ TOY_SIZES: dict[str, Any] = {
     "num_key_value_heads": 2, "intermediate_size": 192, "vocab_size": 336,
     "tie_word_embeddings": True,
 }  # fmt: skip
-SHAPES = {hub.rpartition("/")[2].removesuffix("-Instruct").lower(): hub for hub in KNOWN}
-SHAPES[TOY_SHAPE] = TOY_SHAPE
+SHAPES = {
+    **{hub.rpartition("/")[2].removesuffix("-Instruct").lower(): hub for hub in KNOWN},
+    TOY_SHAPE: TOY_SHAPE,
+}
 """The names of --shape, and the keys in `KNOWN` of the sizes that they stand for."""
 TOY: dict[str, Any] = {
     "budget.train_seconds": 1.0, "evaluation.questions": 4, "nm.n": 16, "nm.m": 4,

@@ -289,10 +289,7 @@ class _Execution:
 
 
 def import_libraries(config: Config) -> None:
-    """Import what a run needs before a signal may raise.
-
-    A C++ library that Python interrupts while it is being imported can abort the whole process.
-    """
+    """Import the libraries that a run needs, before `Stop.while_loading` lets signals raise."""
     import pods.training.build
     import pods.training.preflight
 

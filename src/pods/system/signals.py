@@ -42,7 +42,11 @@ class Stop:
 
     @contextmanager
     def while_loading(self) -> Iterator[None]:
-        """Let a signal stop the block immediately, as while libraries and weights load."""
+        """Let a signal stop the block immediately, as while weights load.
+
+        Libraries are imported before: a C++ library can abort the process if a signal raises an
+        exception while it is being imported.
+        """
         self.check()
         self.loading = True
         try:
