@@ -59,10 +59,15 @@ def test_a_signal_in_any_phase_ends_in_a_checkpoint_of_the_last_step(found, requ
 
 @pytest.mark.parametrize("moment", ["loading", "training"])
 def test_no_process_is_left_behind(tmp_path, moment):
-    """With W&B's own process beside it, stopped while torch loads and in the midst of training."""
-    short = [argument for argument in SHORT if not argument.startswith("tracking")]
-    begin = start if moment == "loading" else start_forked  # a forked one has loaded
-    process = begin(tmp_path, *short, "budget.max_steps=100000")
+    """With W&B's own process beside it, stopped while torch loads and in the midst of training.
+
+    The first is the README's first command, which has no words; a forked one has loaded.
+    """
+    if moment == "loading":
+        process = start(tmp_path)
+    else:
+        short = [argument for argument in SHORT if not argument.startswith("tracking")]
+        process = start_forked(tmp_path, *short, "budget.max_steps=100000")
     runs = tmp_path / "runs"
     wait_for(
         lambda: any('"running"' in p.read_text() for p in runs.glob("*/*/*/seed*/status.json"))

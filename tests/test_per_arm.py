@@ -35,6 +35,7 @@ def test_words_for_arms_are_gathered_and_others_are_left_alone(tmp_path):
         "--config-dir", str(tmp_path), "arm=hot", "nm.m=4",
         '+per_arm={hot: ["update.betas=[0.9,0.95]"]}',
     ]  # fmt: skip
+    assert gathered([]) == []
     assert gathered(["hot.nm.m=4", "update.lr=1", "pods.nm"]) == ["hot.nm.m=4", "update.lr=1",
                                                                   "pods.nm"]  # fmt: skip
 

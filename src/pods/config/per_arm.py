@@ -6,6 +6,7 @@ knows, `per_arm`, which is applied to a job's config last and never part of it.
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def _own_folders(words: Sequence[str]) -> list[Path]:
     """Return the folders that `--config-dir` names."""
     return [
         Path(word.partition("=")[2] or after)
-        for word, after in zip(words, [*words[1:], ""], strict=True)
+        for word, after in pairwise([*words, ""])
         if word.partition("=")[0] in ("--config-dir", "-cd")
     ]
 
