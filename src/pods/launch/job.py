@@ -189,7 +189,8 @@ class _Execution:
         meter, started, code = Meter(), False, DONE
         try:
             with meter.phase("start"):
-                import_libraries(config)
+                with stop.while_loading(interruptible=False):
+                    import_libraries(config)
                 with stop.while_loading():  # nothing is half-written while this loads
                     trainer = self.build(config, lock, stop, meter)
                 self.record_engine(trainer.loop.engine.facts)
@@ -289,9 +290,8 @@ class _Execution:
 
 
 def import_libraries(config: Config) -> None:
-    """Import the libraries that a run needs, before `Stop.while_loading` lets signals raise."""
+    """Import the libraries that a run needs."""
     import pods.training.build
-    import pods.training.preflight
 
     if config.engine.name == "vllm":
         import pods.engines.vllm_engine  # noqa: F401

@@ -26,6 +26,8 @@ class Stop:
     requested = False
     """The process has been asked to stop."""
     loading = False
+    """Libraries or weights load, which takes long: the watchdog waits longer for a heartbeat."""
+    interruptible = False
     """A signal stops the process immediately, because nothing can be lost yet."""
     heartbeats = 0
     """Count that grows while the main thread makes progress; the watchdog reads it."""
@@ -41,18 +43,19 @@ class Stop:
             raise Preempted
 
     @contextmanager
-    def while_loading(self) -> Iterator[None]:
-        """Let a signal stop the block immediately, as while weights load.
+    def while_loading(self, interruptible: bool = True) -> Iterator[None]:
+        """Let the watchdog wait longer for the block, and a signal stop it immediately.
 
-        Libraries are imported before: a C++ library can abort the process if a signal raises an
-        exception while it is being imported.
+        Args:
+            interruptible: False lets a signal stop the process only after the block. A C++ library
+                can abort the process if an exception is raised while it is being imported.
         """
         self.check()
-        self.loading = True
+        self.loading, self.interruptible = True, interruptible
         try:
             yield
         finally:
-            self.loading = False
+            self.loading = self.interruptible = False
         self.check()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -62,7 +65,7 @@ class Stop:
         self.requested = True
         with suppress(OSError):  # the terminal may be gone; print is not reentrant
             os.write(2, b"stopping at the next safe point\n")
-        if self.loading:
+        if self.interruptible:
             raise Preempted
 
 
