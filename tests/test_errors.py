@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -328,19 +327,3 @@ def test_a_gpu_that_fails_in_a_step_loses_nothing(tmp_path, monkeypatch, capsys)
 def test_why_torch_sees_no_gpu(drivers, built_for, line, monkeypatch):
     monkeypatch.setattr(machine, "visible_gpus", {"driver_version": drivers}.__getitem__)
     assert machine.why_no_gpu(built_for).startswith(line)
-
-
-def test_a_signal_waits_for_the_end_of_the_imports_and_the_watchdog_too(tmp_path, monkeypatch):
-    """Raised while a C++ library is being imported, it can abort the whole process."""
-    store = freeze(composed(*SHORT, f"runs_dir={tmp_path}"))
-    stops, imported = [], []
-    watchdog = job.watchdog
-    monkeypatch.setattr(job, "watchdog", lambda stop, *a: stops.append(stop) or watchdog(stop, *a))
-
-    def import_libraries(config):
-        os.kill(os.getpid(), signal.SIGTERM)
-        imported.append((config, stops[0].loading))
-
-    monkeypatch.setattr(job, "import_libraries", import_libraries)
-    assert job.execute(store.folder) == job.AGAIN
-    assert imported == [(store.config(), True)] and store.status()["state"] == "preempted"

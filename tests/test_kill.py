@@ -61,7 +61,8 @@ def test_a_signal_in_any_phase_ends_in_a_checkpoint_of_the_last_step(found, requ
 def test_no_process_is_left_behind(tmp_path, moment):
     """With W&B's own process beside it, stopped while torch loads and in the midst of training.
 
-    The first is the README's first command, which has no words; a forked one has loaded.
+    "loading" starts the README's first command, without arguments, in a new Python; "training"
+    forks it from a server that has imported its libraries.
     """
     if moment == "loading":
         process = start(tmp_path)

@@ -1,12 +1,14 @@
 """The product as a user meets it: `python src/run.py`, real tiny model, real processes."""
 
 import gzip
+import importlib
 import json
 import os
 import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -30,7 +32,7 @@ from pods.runs import checkpoint
 from pods.runs.files import read_lines
 from pods.runs.history import newest_checkpoint
 from pods.runs.store import RunStore
-from pods.system.signals import stop_on_signals
+from pods.system.signals import Preempted, stop_on_signals
 
 PRESETS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
 
@@ -191,6 +193,34 @@ def test_a_signal_that_is_ignored_stays_ignored():
             assert stop.requested
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+INTERRUPTED = """
+import os, signal, time
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(0.3)
+imported = True
+"""
+
+
+def test_a_signal_within_an_import_stops_a_loading_run_after_it(tmp_path, monkeypatch):
+    """An exception that passes through a C++ library's import can abort the process."""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    before, handled = signal.getsignal(signal.SIGALRM), []
+    with stop_on_signals() as stop, pytest.raises(Preempted), stop.while_loading():
+        handled.append(importlib.import_module("interrupted"))
+        time.sleep(30)  # as weights load
+        handled.append("all")
+    assert handled == [sys.modules.pop("interrupted")] and handled[0].imported
+    assert signal.getsignal(signal.SIGALRM) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_signal_stops_a_loading_run_immediately():
+    with stop_on_signals() as stop, pytest.raises(Preempted), stop.while_loading():
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("not stopped")
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def child(options: argparse.Namespace) -> int:
     The kernel ends the process at a part's time limit, even if it hangs in a driver's call.
     """
     end_with_parent(signal.SIGKILL)
-    KNOWN[TOY_SHAPE] = TOY_SIZES  # in this process alone: it is no model of conf/model
+    KNOWN[TOY_SHAPE] = TOY_SIZES  # in this process alone: KNOWN has the models of conf/model
     if options.toy:
         set_threads(1)  # two that wait for each other on a busy machine take longer
     start = time.time()

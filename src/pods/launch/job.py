@@ -188,11 +188,11 @@ class _Execution:
         """Train or evaluate, record how that ended, and return the exit code."""
         meter, started, code = Meter(), False, DONE
         try:
-            with meter.phase("start"):
-                with stop.while_loading(interruptible=False):
-                    import_libraries(config)
-                with stop.while_loading():  # nothing is half-written while this loads
-                    trainer = self.build(config, lock, stop, meter)
+            with (
+                meter.phase("start"),
+                stop.while_loading(),
+            ):  # nothing is half-written while this loads
+                trainer = self.build(config, lock, stop, meter)
                 self.record_engine(trainer.loop.engine.facts)
             if not self.evaluate:
                 with meter.phase("rehearsal"), stop.while_loading():
@@ -287,14 +287,6 @@ class _Execution:
         print_error(as_text(error), FIX_AND_RESUME if code == AGAIN else "")
         self.record(None, short_text(error), code)
         return code
-
-
-def import_libraries(config: Config) -> None:
-    """Import the libraries that a run needs."""
-    import pods.training.build
-
-    if config.engine.name == "vllm":
-        import pods.engines.vllm_engine  # noqa: F401
 
 
 def main(

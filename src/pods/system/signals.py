@@ -1,4 +1,8 @@
-"""Stop on request: a signal sets a flag, and the run checks it where it can stop without loss."""
+"""Stop on request: a signal sets a flag, and the run checks it where it can stop without loss.
+
+While a run loads, nothing can be lost, and the signal raises at once, but not within an import: an
+exception that passes through a C++ library while it is being imported can abort the process.
+"""
 
 import os
 import signal
@@ -7,6 +11,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+RETRY_SECONDS = 0.1
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # file name of the code that imports modules
 
 
 class Preempted(BaseException):
@@ -26,9 +32,7 @@ class Stop:
     requested = False
     """The process has been asked to stop."""
     loading = False
-    """Libraries or weights load, which takes long: the watchdog waits longer for a heartbeat."""
-    interruptible = False
-    """A signal stops the process immediately, because nothing can be lost yet."""
+    """A signal stops the process at once, or after the current import: nothing can be lost yet."""
     heartbeats = 0
     """Count that grows while the main thread makes progress; the watchdog reads it."""
 
@@ -43,19 +47,14 @@ class Stop:
             raise Preempted
 
     @contextmanager
-    def while_loading(self, interruptible: bool = True) -> Iterator[None]:
-        """Let the watchdog wait longer for the block, and a signal stop it immediately.
-
-        Args:
-            interruptible: False lets a signal stop the process only after the block. A C++ library
-                can abort the process if an exception is raised while it is being imported.
-        """
+    def while_loading(self) -> Iterator[None]:
+        """Let a signal stop the block at once, or after the current import, as a run loads."""
         self.check()
-        self.loading, self.interruptible = True, interruptible
+        self.loading = True
         try:
             yield
         finally:
-            self.loading = self.interruptible = False
+            self.loading = False
         self.check()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -65,8 +64,26 @@ class Stop:
         self.requested = True
         with suppress(OSError):  # the terminal may be gone; print is not reentrant
             os.write(2, b"stopping at the next safe point\n")
-        if self.interruptible:
+        self.raise_if_loading(number, frame)
+
+    def raise_if_loading(self, number: int, frame: FrameType | None) -> None:
+        """Stop immediately if asked to while loading; within an import, try again a moment later.
+
+        Raises:
+            Preempted: the process was asked to stop.
+        """
+        if not (self.requested and self.loading):
+            return
+        if not _is_importing(frame):
             raise Preempted
+        signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)  # its SIGALRM calls this again
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Return whether a module is being imported in the frame or in one that called it."""
+    while frame is not None and frame.f_code.co_filename != IMPORT_SYSTEM:
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager
@@ -78,8 +95,10 @@ def stop_on_signals() -> Iterator[Stop]:
     stop = Stop()
     numbers = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     handlers = {number: signal.signal(number, stop.handle) for number in numbers}
+    handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop.raise_if_loading)
     try:
         yield stop
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in handlers.items():
             signal.signal(number, handler)
