@@ -52,7 +52,8 @@ KINDS = {
         "prompts=mopps", "prompts.mopps.candidates=4", "task.train_size=12", "nm.round=4",
     ),
     "seconds": (
-        "model.tuning=lora", "sampler=random", "group_filter=skip", "budget.train_seconds=2.5",
+        "model.tuning=lora", "group_filter=skip", "budget.train_seconds=2.5",
+        "nm.menu=[n4_m4,n8_m4]", "nm.every_steps=2",
         "checkpoint.every_steps=null", "checkpoint.every_train_seconds=1",
     ),
 }  # fmt: skip

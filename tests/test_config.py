@@ -80,6 +80,8 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "dr_grpo": ("grpo", {"advantage.scale": "none", "update.aggregation": "dr_grpo"}),
     # arXiv:2402.14740: the others' mean; a completion is one action, so its tokens are summed
     "rloo": ("dr_grpo", {"advantage.baseline": "leave_one_out"}),
+    # as many rollouts as the success rate and the cost of a step ask for
+    "adaptive": ("pods", {"nm.menu": ["n16_m16", "n32_m16", "n64_m16"]}),
     # the normalisation before the selection, and both without the std
     "pods_full": ("pods", {"advantage.baseline": "full"}),
     "pods_no_std": ("pods", {"advantage.scale": "none"}),
@@ -126,13 +128,10 @@ def test_every_arm_has_a_baseline():
 
 def test_arms_take_their_sizes_from_nm_in_any_order():
     for overrides in (("arm=grpo", "nm=n32_m16"), ("nm=n32_m16", "arm=grpo")):
-        assert vars(composed(*overrides).nm) == {"n": 16, "m": 16, "groups": 1, "round": None}
-    assert vars(composed("arm=grpo_ga", "nm=n32_m16").nm) == {
-        "n": 32,
-        "m": 32,
-        "groups": 1,
-        "round": None,
-    }
+        nm = composed(*overrides).nm
+        assert (nm.n, nm.m, nm.groups, nm.round, nm.menu) == (16, 16, 1, None, None)
+    nm = composed("arm=grpo_ga", "nm=n32_m16").nm
+    assert (nm.n, nm.m, nm.groups, nm.round, nm.menu) == (32, 32, 1, None, None)
 
 
 def test_the_papers_values_are_the_defaults_of_its_setting():

@@ -79,6 +79,8 @@ def clock_decides(config: Config) -> str:
     seconds, every = config.budget.train_seconds, config.checkpoint.every_train_seconds
     if every is not None:
         return f"checkpoint.every_train_seconds={every:g}"
+    if config.nm.menu is not None:
+        return f"nm.menu={','.join(config.nm.menu)}"
     if config.group_filter.name == "resample" and seconds is not None:
         return f"group_filter=resample under budget.train_seconds={seconds:g}"
     return ""

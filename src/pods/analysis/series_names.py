@@ -16,7 +16,8 @@ LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains the
 ARM_KEYS = (
     *("advantage.baseline", "advantage.scale"),
     *("group_filter.adaptive", "group_filter.metric", "group_filter.name"),
-    *("nm.groups", "nm.round", "prompts.selector", "update.aggregation"),
+    *("nm.chooser", "nm.every_steps", "nm.groups", "nm.menu", "nm.round"),
+    *("prompts.selector", "update.aggregation"),
     *("update.logprob_temperature", "update.optimizer", "update.warmup_from_zero"),
 )
 """Keys that an arm may set. The arm's label implies them where they are as in the arm's file."""
@@ -136,7 +137,7 @@ def _short(value: object, key: str) -> str:
 def label(config: Config, arm: str | None) -> str:
     """Return the short name of a curve, which other differing keys may follow."""
     mode = "" if config.reproduction == "ours" else f" {config.reproduction}"
-    return f"{arm or config.arm_name()}{mode} {config.nm.n}→{config.nm.m}"
+    return f"{arm or config.arm_name()}{mode} {config.nm.label()}"
 
 
 def differing(identities: Sequence[Mapping[str, Any]]) -> list[str]:

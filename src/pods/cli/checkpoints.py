@@ -77,7 +77,7 @@ def _names(folder: Path) -> set[str]:
         config = RunStore(folder).config()
     except READ_ERRORS:
         return names
-    return names | {config.arm_name(), f"{config.nm.n}→{config.nm.m}"}
+    return names | {config.arm_name(), config.nm.label()}
 
 
 def find_checkpoint(store: RunStore, step: str) -> Path:

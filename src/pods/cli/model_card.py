@@ -65,7 +65,7 @@ def model_card(store: RunStore, checkpoint: Path, merged: bool) -> str:
         "pipeline_tag": "text-generation",
         "tags": ["pods-rl", "reinforcement-learning"],
     }
-    arm = f"{config.arm_name()} {config.nm.n}→{config.nm.m}"
+    arm = f"{config.arm_name()} {config.nm.label()}"
     rows = [f"| {name} | {value} |" for name, value in _numbers(store, config, checkpoint)]
     return CARD.format(
         about=yaml.safe_dump(about, sort_keys=False).strip(),
@@ -82,7 +82,7 @@ def _numbers(store: RunStore, config: Config, checkpoint: Path) -> Iterator[tupl
     """Yield label and text of each number of the run up to a checkpoint."""
     clock = store.clock(checkpoint)
     yield "arm", f"{config.arm_name()} (rule {config.sampler.rule})"
-    yield "rollouts per prompt → trained on", f"{config.nm.n} → {config.nm.m}"
+    yield "rollouts per prompt → trained on", config.nm.label()
     yield "model", config.model.hub or config.model.name
     yield "task", config.task.label()
     yield "seed", str(config.seed)

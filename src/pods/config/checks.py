@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pods.config.clock_model import read_clock_model
+from pods.config.key import PAIR
 from pods.config.method_keys import RULE_NAMES, RULES_WITH_ROUNDS
 from pods.config.parse import ConfigError, parse
 from pods.config.schema import Config, EvaluationConfig, ModelConfig, TaskConfig
@@ -62,7 +63,7 @@ def validate(values: Mapping[str, Any]) -> Config:
         ConfigError: the first key that is not allowed, or that is at odds with another one.
     """
     config = parse(values)
-    if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES:
+    if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES and not config.nm.menu:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
         config.nm.round = None
     checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, set_checks]
@@ -194,6 +195,7 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
         known = f"{' and '.join(RULES_WITH_ROUNDS)}, or a rule of your own with a function `enough`"
         yield "nm.round", stops, f"must be null where sampler.rule={rule}: only {known} can stop"
         yield "nm.round", nm.round <= nm.n, f"must be at most nm.n={nm.n}"
+    yield from _menu_checks(config)
     if rule == "max_variance_aliased":
         few = f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, where sampler.rule={rule}"
         yield "nm.m", nm.m <= nm.n / 2 or nm.m == nm.n, few
@@ -210,6 +212,37 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
     groups = config.prompts_per_step * nm.groups
     each = f"must be at most prompts_per_step * nm.groups = {groups}, so that each has a group"
     yield "hardware.processes", config.hardware.processes <= groups, each
+
+
+def _menu_checks(config: Config) -> Iterator[Check]:
+    """Check the pairs that an adaptive run chooses from."""
+    nm, rule = config.nm, config.sampler.rule
+    if nm.menu is None:
+        return
+    whole = [re.fullmatch(PAIR.pattern, pair) is not None for pair in nm.menu]
+    yield "nm.menu", all(whole), "must be a list of pairs such as [n16_m16,n64_m16]"
+    pairs = nm.pairs()
+    yield "nm.menu", len({*pairs}) == len(pairs) >= 2, "must have two or more different pairs"
+    yield "nm.menu", all(1 < m <= n for n, m in pairs), "must have pairs with 2 <= m <= n"
+    for key, value, most in zip(("nm.n", "nm.m"), (nm.n, nm.m), map(max, *pairs), strict=True):
+        yield key, value == most, f"must be {most}, the largest in nm.menu"
+    yield "nm.round", nm.round is None, "must be null where nm.menu is set"
+    yield (
+        "group_filter.name",
+        config.group_filter.name != "resample",
+        "must be none or skip where nm.menu is set: resampling changes what a step costs",
+    )
+    if ":" in nm.chooser:
+        try:
+            import_function(nm.chooser)
+        except ValueError as error:
+            yield "nm.chooser", False, str(error)
+    else:
+        known = " or ".join(RULES_WITH_ROUNDS)
+        needs = (
+            f"must be {known} where nm.chooser={nm.chooser}: of other rules no progress is known"
+        )
+        yield "sampler.rule", rule in RULES_WITH_ROUNDS, needs
 
 
 def _clock_checks(config: Config) -> Iterator[Check]:

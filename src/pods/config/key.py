@@ -22,6 +22,8 @@ FUNCTION = Form(r"[\w.]+:\w+", "module:function")
 SELECTOR = Form(
     r"uniform|greso|mopps|[\w.]+:\w+", "one of uniform, greso, mopps, or module:function"
 )
+PAIR = Form(r"n[1-9]\d*_m[1-9]\d*", "a pair such as n64_m16")
+CHOOSER = Form(r"expected_progress|[\w.]+:\w+", "expected_progress or module:function")
 RULE = Form(r"\w+|[\w.]+:\w+", "a rule's name or module:function")
 
 

@@ -1,9 +1,10 @@
 """The config keys of the method: n and m, rule, prompt selection, advantages, update."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
-from pods.config.key import RULE, SELECTOR, key
+from pods.config.key import CHOOSER, RULE, SELECTOR, key
 
 RULE_NAMES = (
     "max_variance",
@@ -43,6 +44,27 @@ class NmConfig:
         "samples all nm.n at once",
         low=1,
     )
+    menu: list[str] | None = key(
+        "pairs to choose from while training, such as [n16_m16,n64_m16]; nm.n and nm.m must then "
+        "be the largest of them; null: every step has nm.n and nm.m",
+        default=None,
+    )
+    chooser: str = key(
+        "what chooses from nm.menu: expected progress per second, or a function of your own",
+        form=CHOOSER,
+        default="expected_progress",
+    )
+    every_steps: int = key("steps between choices from nm.menu", low=1, default=5)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return n and m of each pair of the menu, or the only pair."""
+        numbers = [re.findall(r"\d+", pair) for pair in self.menu or ()]
+        return [(int(n), int(m)) for n, m in numbers] or [(self.n, self.m)]
+
+    def label(self) -> str:
+        """Return n and m for a reader: 64→16, or 16-64→16 where they are chosen from a menu."""
+        ends = [sorted({*each}) for each in zip(*self.pairs(), strict=True)]
+        return "→".join(f"{e[0]}-{e[-1]}" if len(e) > 1 else f"{e[0]}" for e in ends)
 
 
 @dataclass

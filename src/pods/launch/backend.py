@@ -26,7 +26,7 @@ class Job:
     def name(self) -> str:
         """Arm, n, m, what else is varied, and seed, padded for a table."""
         config = self.config
-        arm = f"{config.arm_name()} {config.nm.n}->{config.nm.m}"
+        arm = f"{config.arm_name()} {config.nm.label().replace('→', '->')}"
         return f"{' '.join(filter(None, (arm, self.varied))):<24} seed {config.seed}"
 
 

@@ -53,7 +53,7 @@ class PlannedJob:
         config, bound = self.config, "" if self.measured else "≥ "
         return (
             config.arm_name(),
-            f"{config.nm.n}→{config.nm.m}",
+            config.nm.label(),
             str(config.seed),
             self.id,
             self.state,

@@ -17,6 +17,7 @@ from pods.engines.transformers_engine import TransformersEngine, shared_prefix
 from pods.memory.fit import refuse_unless_it_fits
 from pods.memory.plan import Lengths
 from pods.method import prompt_selection as selection
+from pods.method.adaptive import Adaptive
 from pods.method.rules import find_rule
 from pods.policy.optimizer import make_optimizer
 from pods.policy.policy import Policy, load, load_tokenizer
@@ -127,6 +128,7 @@ def build_trainer(
         workers=workers,
         loop=loop,
         selector=selection.start(config.prompts),
+        adaptive=None if config.nm.menu is None else Adaptive(),
         questions=data.questions,
         further=data.further,
         tracker=tracker,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pods.config.schema import Config
 from pods.engines.base import Engine
+from pods.method.adaptive import Adaptive
 from pods.method.group_filter import informative, next_batch
 from pods.method.grpo import advantages
 from pods.method.prompt_order import PromptOrder
@@ -47,18 +48,39 @@ class TrainingLoop:
         """The order in which problems come up."""
         return PromptOrder(self.config.seed, len(self.task.train))
 
-    def steps(self, done: int, selector: Selector) -> Iterator[Step]:
-        """Yield the steps after step `done`, starting from its selector, until the budget ends."""
+    def steps(
+        self, done: int, selector: Selector, adaptive: Adaptive | None = None
+    ) -> Iterator[Step]:
+        """Yield the steps after step `done` until the budget ends.
+
+        Args:
+            done: number of the last committed step.
+            selector: state of prompt selection after it.
+            adaptive: what an adaptive run knows after it; None: n and m stay as they are.
+        """
         budget, number = self.config.budget, done
         while (budget.max_steps is None or number < budget.max_steps) and (
             budget.train_seconds is None or self.clock.train_seconds < budget.train_seconds
         ):
             number += 1
-            step = self.step(number, selector)
-            selector = step.selector
+            step = self.step(number, selector, adaptive)
+            selector, adaptive = step.selector, step.adaptive
             yield step
 
-    def step(self, number: int, selector: Selector) -> Step:
+    def step(self, number: int, selector: Selector, adaptive: Adaptive | None = None) -> Step:
+        """Take one step, in an adaptive run with the n and m that are chosen for it."""
+        if adaptive is None:
+            return self.fixed_step(number, selector)
+        nm = self.config.nm
+        with self.clock.phase("select"):
+            adaptive = adaptive.choose(nm)
+            n, m = nm.pairs()[adaptive.pair]
+        sized = replace(self, config=replace(self.config, nm=replace(nm, n=n, m=m)))
+        step = sized.fixed_step(number, selector)
+        outcomes = map(outcome, by_prompt(step.groups, nm.groups))
+        return replace(step, adaptive=adaptive.observe([*outcomes], sum(step.seconds.values())))
+
+    def fixed_step(self, number: int, selector: Selector) -> Step:
         """Generate and grade n rollouts per group, keep m of each, update the policy, sync."""
         config, clock = self.config, self.clock
         batches = self.sample(number, selector)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pods.method.adaptive import Adaptive
 from pods.training.step import SelectedGroup, Step, amounts, zero_variance
 from pods.types import Grade, Parts
 
@@ -26,6 +27,7 @@ def metrics(step: Step) -> dict[str, Any]:
         **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.items()},
         **{f"cpu_seconds/{phase}": seconds for phase, seconds in step.cpu_seconds.items()},
         "prompts": [group.problem.id for group in step.groups],
+        **(_choice(step.adaptive) if step.adaptive is not None else {}),
         **_prompt_metrics(step, made),
         **_rollout_metrics(step.groups, made),
         **(_fields(step.update) if step.update is not None else {}),
@@ -34,6 +36,17 @@ def metrics(step: Step) -> dict[str, Any]:
     }
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
     return {k: v if _finite(v) else None for k, v in plain.items()}
+
+
+def _choice(adaptive: Adaptive) -> dict[str, Any]:
+    """Return the pair that an adaptive run took, and from what it was chosen."""
+    rates = [alpha / (alpha + beta) for alpha, beta in adaptive.posteriors.values()]
+    return {
+        "adaptive/pair": adaptive.pair,
+        "adaptive/seconds": [*adaptive.seconds],
+        "adaptive/progress": [*adaptive.progress],
+        "adaptive/success": sum(rates) / len(rates),
+    }
 
 
 def _prompt_metrics(step: Step, made: Mapping[str, int]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pods.method.adaptive import Adaptive
 from pods.method.group_filter import informative
 from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
@@ -79,6 +80,8 @@ class Step:
     rounding to the engine's dtype; None if the engine shares the weights or holds an adapter."""
     nonfinite: str | None = None
     """The value that was NaN or infinite, so that the step was not applied."""
+    adaptive: Adaptive | None = None
+    """What an adaptive run knows after the step, and the pair that it took."""
 
 
 def amounts(groups: Sequence[SelectedGroup]) -> dict[str, int]:

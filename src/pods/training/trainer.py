@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pods.config.schema import Config
-from pods.method import prompt_selection
+from pods.method import adaptive, prompt_selection
+from pods.method.adaptive import Adaptive
 from pods.method.prompt_selection import Selector
 from pods.runs import checkpoint
 from pods.runs.evaluations import answered_questions, check_complete, due, is_evaluated
@@ -71,6 +72,8 @@ class Trainer:
     """State of prompt selection after the last committed step."""
     questions: Sequence[Prompt]
     """Token ids of each question of the evaluation."""
+    adaptive: Adaptive | None
+    """What an adaptive run knows after the last committed step; None: n and m stay."""
     further: Sequence[AskedSet]
     """Test sets beside the task's own."""
     tracker: Tracker
@@ -96,9 +99,9 @@ class Trainer:
         """
         done = self.resume()
         try:
-            for step in self.loop.steps(done, self.selector):
+            for step in self.loop.steps(done, self.selector, self.adaptive):
                 self.record(step)
-                done, self.selector = step.number, step.selector
+                done, self.selector, self.adaptive = step.number, step.selector, step.adaptive
                 if self.is_due(step):
                     self.commit(done, evaluation=True)
                     self.evaluate(done)
@@ -175,9 +178,10 @@ class Trainer:
         """
         try:
             self.workers.restore(folder)
-            self.selector = prompt_selection.restore(
-                self.config.prompts, self.store.selection(folder)
-            )
+            state = self.store.selection(folder)
+            known = state.pop("adaptive", {})
+            self.selector = prompt_selection.restore(self.config.prompts, state)
+            self.adaptive = None if self.adaptive is None else adaptive.restore(known)
         except Exception as error:  # safetensors, torch and a selector raise many kinds
             if self.workers.worker.process_group.size > 1 or is_machine_error(error):
                 raise  # other processes may have restored it
@@ -246,7 +250,8 @@ class Trainer:
 
         def write(folder: Path) -> None:
             self.workers.save(folder)
-            self.store.write_selection(folder, prompt_selection.dump(self.selector))
+            known = {} if self.adaptive is None else {"adaptive": adaptive.dump(self.adaptive)}
+            self.store.write_selection(folder, {**prompt_selection.dump(self.selector), **known})
             self.store.write_clock(folder, step, clock, evaluation)
 
         self.tracker.update(now=True)  # a run that resumes from here does not log these rows again

@@ -62,7 +62,7 @@ class PricedArm:
         """The arm's label or rule, and its sizes."""
         nm = self.config.nm
         groups = f" x{nm.groups}" if nm.groups > 1 else ""
-        return f"{self.config.arm_name()} {nm.n}→{nm.m}{groups}"
+        return f"{self.config.arm_name()} {nm.label()}{groups}"
 
     @property
     def gpus(self) -> int:

@@ -6,6 +6,7 @@ learning has to sharpen what the model already knows. No test question is in its
 
     python -m pods.models.tiny.recipe FOLDER              (takes a few minutes on a CPU)
     python -m pods.models.tiny.recipe FOLDER countdown    for that task; not shipped
+    python -m pods.models.tiny.recipe FOLDER chainsum 0.63    with more slips; not shipped
 
 Countdown is hard enough without slips: its corpus has right solutions only.
 """
@@ -61,7 +62,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def chainsum_lines() -> Callable[[np.random.Generator], tuple[str, str]]:
+def chainsum_lines(slip: float) -> Callable[[np.random.Generator], tuple[str, str]]:
     """Return a function that draws a chain that is no test question, and a solution with slips."""
     held_out = frozenset(chainsum.questions(train_size=0, test_size=1024)[1])
 
@@ -69,7 +70,7 @@ def chainsum_lines() -> Callable[[np.random.Generator], tuple[str, str]]:
         question = chainsum.chain(rng)
         while question in held_out:
             question = chainsum.chain(rng)
-        return question, chainsum.solve(question, SLIP, rng)
+        return question, chainsum.solve(question, slip, rng)
 
     return draw
 
@@ -106,11 +107,17 @@ def corpus_batch(
     return ids, labels
 
 
-def main(folder: Path, task: str = "chainsum") -> None:
-    """Train, print the loss, and write the folder in the Hugging Face layout."""
+def main(folder: Path, task: str = "chainsum", slip: float = SLIP) -> None:
+    """Train, print the loss, and write the folder in the Hugging Face layout.
+
+    Args:
+        folder: to write.
+        task: chainsum or countdown.
+        slip: chance that a step of chainsum's corpus is wrong.
+    """
     torch.manual_seed(SEED)
     rng = np.random.default_rng(SEED)
-    draw = {"chainsum": chainsum_lines, "countdown": countdown_lines}[task]()
+    draw = countdown_lines() if task == "countdown" else chainsum_lines(slip)
     tokenizer = make_tokenizer(ALPHABETS[task])
     model = make_model(tokenizer)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, weight_decay=0.01)
@@ -130,4 +137,5 @@ def main(folder: Path, task: str = "chainsum") -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    _, out, of_task, wrong = [*sys.argv, *("chainsum", SLIP)[len(sys.argv) - 2 :]]
+    main(Path(out), str(of_task), float(wrong))

@@ -49,7 +49,7 @@ def metric_name(key: str) -> str:
 def series_name(config: Config) -> str:
     """Return the arm (or rule), n and m, as figures do."""
     mode = "" if config.reproduction == "ours" else f" {config.reproduction}"
-    return f"{config.arm_name()}{mode} {config.nm.n}→{config.nm.m}"
+    return f"{config.arm_name()}{mode} {config.nm.label()}"
 
 
 def run_name(config: Config) -> str:

@@ -1,0 +1,159 @@
+"""Adaptive n and m: what decides, against brute force, by hand, and in a run that is killed."""
+
+import json
+
+import numpy as np
+import pytest
+from compose import composed
+from scipy import stats
+from test_train import loop
+
+from pods.config.checks import validate
+from pods.config.parse import ConfigError
+from pods.method.adaptive import (
+    LATELY,
+    M_EXPONENT,
+    Adaptive,
+    beta_binomial,
+    dump,
+    expected_progress,
+    expected_seconds,
+    restore,
+)
+from pods.method.prompt_order import Outcome
+from pods.method.prompt_selection import Uniform
+from pods.method.rules import max_variance
+
+MENU = [(16, 16), (32, 16), (64, 16)]
+NM = composed("arm=adaptive").nm
+
+
+def test_counts_of_right_rollouts_are_those_of_scipy():
+    posteriors = np.array([[0.5, 0.5], [3.0, 9.5], [60.5, 0.5], [2000.0, 500.0]])
+    for n in (1, 2, 16, 64):
+        for row, (alpha, beta) in zip(beta_binomial(n, posteriors), posteriors, strict=True):
+            theirs = stats.betabinom(n, alpha, beta).pmf(np.arange(n + 1))
+            assert row == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+
+
+def test_progress_is_that_of_groups_drawn_and_selected_by_brute_force():
+    posteriors, rng = np.array([[1.5, 8.5], [20.5, 1.5]]), np.random.default_rng(0)
+    menu, expected = [(16, 16), (64, 16), (64, 8), (24, 6)], []
+    for n, m in menu:
+        stds = []
+        for alpha, beta in posteriors:
+            rates = rng.beta(alpha, beta, 4000)
+            for rewards in (rng.random((4000, n)) < rates[:, None]).astype(float):
+                stds.append(rewards[max_variance(rewards, m)].std())
+        expected.append(np.mean(stds) / np.sqrt(np.mean(np.array(stds) > 0)) * m**M_EXPONENT)
+    assert expected_progress(menu, posteriors) == pytest.approx(expected, rel=0.02)
+
+
+def test_progress_of_prompts_that_are_never_or_always_solved_is_none():
+    certain = np.array([[1e-9, 1e9], [1e9, 1e-9]])
+    assert expected_progress(MENU, certain) == pytest.approx([0, 0, 0], abs=1e-3)
+
+
+def test_seconds_are_a_plane_through_the_medians_of_each_pair():
+    menu = [(16, 16), (64, 16), (64, 64), (32, 16)]
+    costs = [[1 + 0.1 * n + 0.2 * m] * 3 for n, m in menu]  # base, n and m by hand
+    costs[0] = [99.0, costs[0][0], costs[0][0]]  # one step was slow
+    assert expected_seconds(menu, costs) == pytest.approx([5.8, 10.6, 20.2, 7.4])
+    assert expected_seconds([(16, 16), (64, 16)], [[2.0], [3.0]]) == pytest.approx([2, 3])
+
+
+def after(rates, seconds=(0.054, 0.062, 0.080), steps=10, state=None):
+    """Return a state after steps on prompts of these success rates, at these costs of the pairs."""
+    state = state or Adaptive()
+    for step in range(steps):
+        state = state.choose(NM)
+        outcomes = [
+            Outcome(2 * step + i, round(rate * MENU[state.pair][0]), MENU[state.pair][0], False)
+            for i, rate in enumerate(rates)
+        ]
+        state = state.observe(outcomes, seconds[state.pair])
+    return state
+
+
+def test_each_pair_is_tried_once_and_then_the_best_per_second_is_taken():
+    tried = [after([0.5, 0.5], steps=steps).pair for steps in (1, 2, 3)]
+    assert tried == [0, 1, 2]
+    assert after([0.5, 0.5]).pair == 0  # of groups half right, selection has little to choose
+    assert after([0.97, 0.97], (0.05, 0.051, 0.052)).pair == 2  # where n costs next to nothing
+    assert after([0.97, 0.97], (0.05, 0.20, 0.80)).pair == 0  # where it costs a lot
+    decided = after([0.9, 0.9])
+    ratio = np.array(decided.progress) / decided.seconds
+    assert decided.pair == ratio.argmax() != 0
+
+
+def test_decisions_stand_for_every_steps_steps():
+    state, pairs = Adaptive(), []
+    for step in range(30):
+        state = state.choose(NM)
+        pairs.append(state.seconds)
+        state = state.observe([Outcome(step, step % 17, 16, False)], 0.05 + 0.001 * step)
+    changes = [i for i in range(1, 30) if pairs[i] != pairs[i - 1]]
+    assert changes == [3, 5, 10, 15, 20, 25]
+
+
+def test_only_what_was_seen_lately_counts_and_older_visits_decay():
+    state = after([0.5, 0.5], steps=LATELY)  # two prompts per step
+    assert list(state.posteriors) == [str(i) for i in range(LATELY, 2 * LATELY)]
+    again = state.observe([Outcome(LATELY, 16, 16, True)], 0.05)
+    alpha, beta = state.posteriors[str(LATELY)]
+    decayed = [alpha / 2 + 0.25 + 16, beta / 2 + 0.25]
+    assert again.posteriors[str(LATELY)] == decayed
+    assert list(again.posteriors)[-1] == str(LATELY)
+
+
+def test_the_state_survives_json_and_others_are_refused():
+    state = after([0.3, 0.9])
+    again = restore(json.loads(json.dumps(dump(state))))
+    assert after([0.3, 0.9], state=again) == after([0.3, 0.9], state=again)
+    assert json.dumps(dump(again)) == json.dumps(dump(state))
+    for wrong in ({"pair": "x"}, {"unknown": 1}, {"posteriors": {"1": ["a", 2]}}, {"steps": 1.5}):
+        with pytest.raises(TypeError):
+            restore({**dump(state), **wrong})
+
+
+def most_rollouts(menu, seconds, posteriors):
+    """Take the largest n of the menu: a chooser of one's own."""
+    assert len(seconds) == len(menu) and posteriors.shape[1] == 2
+    return max(range(len(menu)), key=lambda k: menu[k][0])
+
+
+def no_index(menu, seconds, posteriors):
+    """Return no index of the menu."""
+    return 7
+
+
+def test_a_function_of_ones_own_decides():
+    own = ["nm.chooser=test_adaptive:most_rollouts", "nm.menu=[n2_m2,n6_m2]", "nm.n=6", "nm.m=2"]
+    made, _ = loop("budget.max_steps=6", *own, "sampler=random")
+    steps = list(made.steps(0, Uniform(), Adaptive()))
+    assert [len(step.groups[0].rollouts) for step in steps] == [2, 6, 6, 6, 6, 6]
+    made, _ = loop("budget.max_steps=6", *own[1:], "nm.chooser=test_adaptive:no_index")
+    with pytest.raises(ValueError, match=r"no_index: must return an index from 0 to 1, got 7"):
+        list(made.steps(0, Uniform(), Adaptive()))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nm.menu=[n16_m16]"], "nm.menu=['n16_m16']: must have two or more different pairs"),
+        (["nm.menu=[16,64]"], "nm.menu=[16, 64]: must be a list of strings"),
+        (["nm.menu=[a,b]"], "must be a list of pairs such as [n16_m16,n64_m16]"),
+        (["nm.menu=[n16_m16,n16_m32]"], "must have pairs with 2 <= m <= n"),
+        (["nm.n=128"], "nm.n=128: must be 64, the largest in nm.menu"),
+        (["nm.round=8"], "nm.round=8: must be null where nm.menu is set"),
+        (["sampler=random"], "sampler.rule=random: must be max_variance or balanced where"),
+        (["group_filter=resample"], "group_filter.name=resample: must be none or skip"),
+        (["nm.chooser=best"], "nm.chooser=best: must be expected_progress or module:function"),
+        (["nm.chooser=absent:best"], "nm.chooser=absent:best: cannot import it"),
+    ],
+)
+def test_mistakes(words, message):
+    with pytest.raises(ConfigError) as error:
+        composed("arm=adaptive", *words)
+    assert message in str(error.value)
+    assert validate is not None
