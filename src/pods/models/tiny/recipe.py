@@ -137,5 +137,5 @@ def main(folder: Path, task: str = "chainsum", slip: float = SLIP) -> None:
 
 
 if __name__ == "__main__":
-    _, out, of_task, wrong = [*sys.argv, *("chainsum", SLIP)[len(sys.argv) - 2 :]]
-    main(Path(out), str(of_task), float(wrong))
+    words = [*sys.argv[1:], *("FOLDER", "chainsum", str(SLIP))[len(sys.argv) - 1 :]]
+    main(Path(words[0]), words[1], float(words[2]))
