@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from compose import composed
 from scipy import stats
 from test_train import loop
 
-from pods.config.checks import validate
 from pods.config.parse import ConfigError
 from pods.method.adaptive import (
     LATELY,
@@ -18,12 +18,15 @@ from pods.method.adaptive import (
     dump,
     expected_progress,
     expected_seconds,
+    gradient_noise,
     restore,
 )
+from pods.method.grpo import advantages
 from pods.method.prompt_order import Outcome
 from pods.method.prompt_selection import Uniform
 from pods.method.rules import max_variance
 
+STD = {"baseline": "selected", "scale": "std", "eps": 1e-9}
 MENU = [(16, 16), (32, 16), (64, 16)]
 NM = composed("arm=adaptive").nm
 
@@ -40,18 +43,21 @@ def test_progress_is_that_of_groups_drawn_and_selected_by_brute_force():
     posteriors, rng = np.array([[1.5, 8.5], [20.5, 1.5]]), np.random.default_rng(0)
     menu, expected = [(16, 16), (64, 16), (64, 8), (24, 6)], []
     for n, m in menu:
-        stds = []
+        signal, noise = [], []
         for alpha, beta in posteriors:
             rates = rng.beta(alpha, beta, 4000)
             for rewards in (rng.random((4000, n)) < rates[:, None]).astype(float):
-                stds.append(rewards[max_variance(rewards, m)].std())
-        expected.append(np.mean(stds) / np.sqrt(np.mean(np.array(stds) > 0)) * m**M_EXPONENT)
-    assert expected_progress(menu, posteriors) == pytest.approx(expected, rel=0.02)
+                kept = rewards[max_variance(rewards, m)]
+                weights = advantages(kept, np.arange(m), ddof=0, **STD) / m
+                signal.append(weights[kept == 1].sum())  # wrong ones have the same, negative
+                noise.append((weights**2 * np.where(kept == 1, 0.25, 1)).sum() * m)
+        expected.append(np.mean(signal) / np.sqrt(np.mean(noise)) * m**M_EXPONENT)
+    assert expected_progress(menu, posteriors, 0.25) == pytest.approx(expected, rel=0.02)
 
 
 def test_progress_of_prompts_that_are_never_or_always_solved_is_none():
     certain = np.array([[1e-9, 1e9], [1e9, 1e-9]])
-    assert expected_progress(MENU, certain) == pytest.approx([0, 0, 0], abs=1e-3)
+    assert expected_progress(MENU, certain, 0.5) == pytest.approx([0, 0, 0], abs=1e-3)
 
 
 def test_seconds_are_a_plane_through_the_medians_of_each_pair():
@@ -60,6 +66,24 @@ def test_seconds_are_a_plane_through_the_medians_of_each_pair():
     costs[0] = [99.0, costs[0][0], costs[0][0]]  # one step was slow
     assert expected_seconds(menu, costs) == pytest.approx([5.8, 10.6, 20.2, 7.4])
     assert expected_seconds([(16, 16), (64, 16)], [[2.0], [3.0]]) == pytest.approx([2, 3])
+
+
+def test_gradient_noise_is_the_squared_gradient_by_the_logits_of_a_sampled_token():
+    rng = np.random.default_rng(0)
+    logits = torch.tensor(rng.normal(size=(5, 3, 2)), requires_grad=True)  # two tokens: exact
+    tokens = torch.tensor(rng.integers(2, size=(5, 3)))
+    logprobs = logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+    [gradient] = torch.autograd.grad(logprobs.mean(1).sum(), logits)
+    squares = (gradient**2).sum((1, 2)).numpy()
+    assert 2 * gradient_noise([*logprobs.detach().numpy()]) == pytest.approx(squares)
+
+
+def test_the_noise_ratio_is_that_of_right_and_wrong_rollouts_lately():
+    assert Adaptive().noise_ratio() == 1
+    state = Adaptive().observe([], [1.0, 4, 0.0, 0], 0.1)
+    assert state.noise_ratio() == 1  # no wrong one was seen
+    state = state.observe([], [2.0, 4, 9.0, 2], 0.1)
+    assert state.noise_ratio() == pytest.approx(((0.9 + 2) / (3.6 + 4)) / (9 / 2))
 
 
 def after(rates, seconds=(0.054, 0.062, 0.080), steps=10, state=None):
@@ -71,7 +95,7 @@ def after(rates, seconds=(0.054, 0.062, 0.080), steps=10, state=None):
             Outcome(2 * step + i, round(rate * MENU[state.pair][0]), MENU[state.pair][0], False)
             for i, rate in enumerate(rates)
         ]
-        state = state.observe(outcomes, seconds[state.pair])
+        state = state.observe(outcomes, [1.0, 10, 2.0, 10], seconds[state.pair])
     return state
 
 
@@ -91,7 +115,9 @@ def test_decisions_stand_for_every_steps_steps():
     for step in range(30):
         state = state.choose(NM)
         pairs.append(state.seconds)
-        state = state.observe([Outcome(step, step % 17, 16, False)], 0.05 + 0.001 * step)
+        state = state.observe(
+            [Outcome(step, step % 17, 16, False)], [1, 1, 1, 1], 0.05 + 0.001 * step
+        )
     changes = [i for i in range(1, 30) if pairs[i] != pairs[i - 1]]
     assert changes == [3, 5, 10, 15, 20, 25]
 
@@ -99,7 +125,7 @@ def test_decisions_stand_for_every_steps_steps():
 def test_only_what_was_seen_lately_counts_and_older_visits_decay():
     state = after([0.5, 0.5], steps=LATELY)  # two prompts per step
     assert list(state.posteriors) == [str(i) for i in range(LATELY, 2 * LATELY)]
-    again = state.observe([Outcome(LATELY, 16, 16, True)], 0.05)
+    again = state.observe([Outcome(LATELY, 16, 16, True)], [0, 0, 0, 0], 0.05)
     alpha, beta = state.posteriors[str(LATELY)]
     decayed = [alpha / 2 + 0.25 + 16, beta / 2 + 0.25]
     assert again.posteriors[str(LATELY)] == decayed
@@ -116,13 +142,13 @@ def test_the_state_survives_json_and_others_are_refused():
             restore({**dump(state), **wrong})
 
 
-def most_rollouts(menu, seconds, posteriors):
+def most_rollouts(evidence):
     """Take the largest n of the menu: a chooser of one's own."""
-    assert len(seconds) == len(menu) and posteriors.shape[1] == 2
-    return max(range(len(menu)), key=lambda k: menu[k][0])
+    assert len(evidence.seconds) == len(evidence.menu) and evidence.posteriors.shape[1] == 2
+    return max(range(len(evidence.menu)), key=lambda k: evidence.menu[k][0])
 
 
-def no_index(menu, seconds, posteriors):
+def no_index(evidence):
     """Return no index of the menu."""
     return 7
 
@@ -156,4 +182,3 @@ def test_mistakes(words, message):
     with pytest.raises(ConfigError) as error:
         composed("arm=adaptive", *words)
     assert message in str(error.value)
-    assert validate is not None

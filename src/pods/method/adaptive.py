@@ -1,7 +1,8 @@
 """Adaptive n and m: each few steps, take the pair of a menu with most expected progress per second.
 
-Two things are learned while the run goes: what a step of each pair costs, and how often the prompts
-that were seen lately are solved. `expected_progress` says what a pair gains at such success rates.
+Three things are learned while the run goes: what a step of each pair costs, how often the prompts
+that were seen lately are solved, and how noisy the gradients of right and of wrong rollouts are.
+`expected_progress` says what a pair gains then.
 
 Shapes: K = pairs of the menu, P = prompts seen lately, n = rollouts of a group, m = rollouts kept.
 """
@@ -19,19 +20,40 @@ from pods.system.imports import import_function
 
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
-Choose = Callable[[Sequence[Pair], Floats, Floats], int]
-"""`choose(menu, seconds, posteriors)` returns the index of a pair: the menu's pairs (n, m), (K,)
-seconds that a step of each is expected to take, and (P, 2) alpha and beta of the Beta distribution
-of each prompt's success rate, of the prompts seen lately, oldest first."""
 
 PRIOR = (0.5, 0.5)  # Jeffreys': many prompts are solved always or never
 DECAY = 0.5  # of what earlier visits to a prompt showed: the policy has changed since
+NOISE_DECAY = 0.9  # per step, of the noise of right and wrong rollouts
 LATELY = 32  # prompts
 REMEMBERED = 15  # steps of a pair whose median is its cost, so that a busy moment decides nothing
 M_EXPONENT = 0.2
 """Progress of a step grows as m to this power: between GRPO 16 and GRPO 64 the cosine that `pods
-probe` measures grew by m to the 0.12 while 24 % of the embedded task's rollouts were right, and by
+probe` measures grew as m to the 0.12 while 24 % of the embedded task's rollouts were right, and as
 m to the 0.20 at 78 % (experiments/probe)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a choice from the menu is made from."""
+
+    menu: Sequence[Pair]
+    """(K,) pairs n and m."""
+    seconds: Floats
+    """(K,) seconds that a step of each pair is expected to take."""
+    posteriors: Floats
+    """(P, 2) alpha and beta of the success rate of each prompt seen lately, oldest first."""
+    noise_ratio: float
+    """Squared gradient of a right rollout over that of a wrong one, lately."""
+
+
+Choose = Callable[[Evidence], int]
+"""`choose(evidence)` returns the index of a pair of the menu."""
+
+
+def most_progress_per_second(evidence: Evidence) -> int:
+    """Choose the pair with the most expected progress per expected second."""
+    menu, posteriors, ratio = evidence.menu, evidence.posteriors, evidence.noise_ratio
+    return int((expected_progress(menu, posteriors, ratio) / evidence.seconds).argmax())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +68,12 @@ class Adaptive:
     """Seconds of the last steps of each pair, by its index in the menu."""
     posteriors: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """(alpha, beta) of the success rate of each problem seen lately, the latest last."""
+    noise: Sequence[float] = (0.0, 0.0, 0.0, 0.0)
+    """Decayed sums over right rollouts of their gradient noise and of 1, and over wrong ones."""
     seconds: Sequence[float] = ()
-    """(K,) expected seconds of a step at the last decision; none while each pair is tried first."""
+    """(K,) expected seconds of a step at the last choice; none while each pair is tried first."""
     progress: Sequence[float] = ()
-    """(K,) expected progress of a step at the last decision."""
+    """(K,) expected progress of a step at the last choice."""
 
     def choose(self, nm: NmConfig) -> "Adaptive":
         """Return the state with the pair of the next step.
@@ -64,23 +88,43 @@ class Adaptive:
             return replace(self, pair=self.steps)
         if self.steps % nm.every_steps and self.seconds:
             return self
+        evidence = self.evidence(menu)
+        own = ":" in nm.chooser
+        choose: Choose = import_function(nm.chooser) if own else most_progress_per_second
+        pair: Any = choose(evidence)
+        if not (isinstance(pair, int | np.integer) and 0 <= pair < len(menu)):
+            allowed = f"must return an index from 0 to {len(menu) - 1}"
+            raise ValueError(f"nm.chooser={nm.chooser}: {allowed}, got {pair!r}")
+        progress = expected_progress(menu, evidence.posteriors, evidence.noise_ratio)
+        return replace(
+            self, pair=int(pair), seconds=evidence.seconds.tolist(), progress=progress.tolist()
+        )
+
+    def evidence(self, menu: Sequence[Pair]) -> Evidence:
+        """Return what is known, once each pair of the menu was tried."""
         seconds = expected_seconds(menu, [self.costs[str(k)] for k in range(len(menu))])
         posteriors = np.array([*self.posteriors.values()], dtype=np.float64)
-        progress = expected_progress(menu, posteriors)
-        choose: Choose | None = import_function(nm.chooser) if ":" in nm.chooser else None
-        pair: Any = int((progress / seconds).argmax())
-        if choose is not None:
-            pair = choose(menu, seconds, posteriors)
-            if not (isinstance(pair, int | np.integer) and 0 <= pair < len(menu)):
-                allowed = f"must return an index from 0 to {len(menu) - 1}"
-                raise ValueError(f"nm.chooser={nm.chooser}: {allowed}, got {pair!r}")
-        return replace(self, pair=int(pair), seconds=seconds.tolist(), progress=progress.tolist())
+        return Evidence(menu, seconds, posteriors, self.noise_ratio())
 
-    def observe(self, outcomes: Sequence[Outcome], seconds: float) -> "Adaptive":
-        """Add the outcomes and the seconds of the step that the pair was chosen for.
+    def noise_ratio(self) -> float:
+        """Return the noise of a right rollout over that of a wrong one; 1 where one is unseen."""
+        right, rights, wrong, wrongs = self.noise
+        known = min(right, rights, wrong, wrongs) > 0
+        return (right / rights) / (wrong / wrongs) if known else 1.0
+
+    def observe(
+        self, outcomes: Sequence[Outcome], noise: Sequence[float], seconds: float
+    ) -> "Adaptive":
+        """Add what the step showed that the pair was chosen for.
 
         alpha <- decay alpha + (1 - decay) alpha_0 + right, and beta with those not right, as MoPPS
         has it (arXiv:2507.04632); what was not seen lately is forgotten.
+
+        Args:
+            outcomes: of each prompt.
+            noise: sums over the right rollouts of their `gradient_noise` and of 1, and over the
+                wrong ones.
+            seconds: of the step.
         """
         posteriors = dict(self.posteriors)
         for outcome in outcomes:
@@ -92,8 +136,28 @@ class Adaptive:
             ]
         costs = {**self.costs, str(self.pair): [*self.costs.get(str(self.pair), ()), seconds]}
         costs[str(self.pair)] = costs[str(self.pair)][-REMEMBERED:]
-        lately = dict([*posteriors.items()][-LATELY:])
-        return replace(self, steps=self.steps + 1, costs=costs, posteriors=lately)
+        return replace(
+            self,
+            steps=self.steps + 1,
+            costs=costs,
+            posteriors=dict([*posteriors.items()][-LATELY:]),
+            noise=[NOISE_DECAY * a + b for a, b in zip(self.noise, noise, strict=True)],
+        )
+
+
+def gradient_noise(logprobs: Sequence[NDArray[np.float32]]) -> Floats:
+    """Return a measure of each rollout's squared gradient from its log-probs alone, (n,).
+
+    The gradient of a token's log-prob by the logits has the squared length (1 - pi)^2 + the sum of
+    the other tokens' pi^2, so that a rollout of likely tokens moves little. Of that the first part
+    is summed, over the squared number of tokens as the loss takes a rollout's mean.
+
+    >>> gradient_noise([np.log([0.5, 0.5]), np.log([1.0, 1.0])]).round(3)
+    array([0.125, 0.   ])
+    """
+    lengths = np.array([len(each) for each in logprobs])
+    squares = (1 - np.exp(np.concatenate(logprobs).astype(np.float64))) ** 2
+    return np.asarray(np.add.reduceat(squares, np.cumsum(lengths) - lengths) / lengths**2)
 
 
 def expected_seconds(menu: Sequence[Pair], costs: Sequence[Sequence[float]]) -> Floats:
@@ -118,34 +182,38 @@ def expected_seconds(menu: Sequence[Pair], costs: Sequence[Sequence[float]]) -> 
     return np.where(fitted > 0, fitted, medians)
 
 
-def expected_progress(menu: Sequence[Pair], posteriors: Floats) -> Floats:
+def expected_progress(menu: Sequence[Pair], posteriors: Floats, noise_ratio: float) -> Floats:
     """Return what a step of each pair is expected to gain, (K,), up to a factor that all share.
 
-    With rewards of 0 and 1, a kept set of which k of m are right has the reward variance
-    v = k (m - k) / m^2. Normalised by their std, its advantages weigh the mean gradient of the
-    right rollouts against that of the wrong ones by sqrt(v), and their noise, 1 / m, does not
-    depend on k as long as both kinds are there. Adam divides a step by the root of the mean square,
-    which the noise dominates. So the progress is E[sqrt(v)] / sqrt(P(v > 0)), times m to the
-    `M_EXPONENT`, with k as near to m / 2 as the K right ones of the group allow (max-variance and
-    balanced rules), and K beta-binomial. The formula is ours; experiments/adaptive holds it against
-    what was measured.
+    With rewards of 0 and 1, let a share f of the kept rollouts be right. Normalised by their std,
+    the advantages weigh the mean gradient of the right rollouts against that of the wrong ones by
+    sqrt(f (1 - f)), which is the signal. Right rollouts enter with the weight (1 - f) / (m f), each
+    squared and summed, and wrong ones with f / (m (1 - f)) likewise, so that the noise of a group
+    with both kinds is (1 - f) noise_ratio + f, over m: **a wrong rollout is less likely, and its
+    gradient longer**, so that balancing costs noise where most rollouts are wrong, and saves it
+    where most are right. Adam divides a step by the root of its mean square, which the noise
+    dominates: progress = E[signal] / sqrt(E[noise]) times m to the `M_EXPONENT`, with f as near to
+    1/2 as the right ones of the group allow (max-variance and balanced rules), and their number
+    beta-binomial. The formula is ours; experiments/adaptive holds it against what was measured.
 
     Args:
         menu: (K,) pairs.
         posteriors: (P, 2) alpha and beta of each prompt's success rate.
+        noise_ratio: squared gradient of a right rollout over that of a wrong one.
 
-    >>> solved_half, solved_always = [8.0, 8.0], [1e6, 1e-3]
-    >>> expected_progress([(16, 16), (64, 16)], np.array([solved_half, solved_always])).round(2)
-    array([0.58, 0.61])
+    >>> half, always = [8.0, 8.0], [1e6, 1e-3]
+    >>> expected_progress([(16, 16), (64, 16)], np.array([half, always]), 1.0).round(2)
+    array([0.58, 0.62])
     """
     gains = []
     for n, m in menu:
         right = np.arange(n + 1)
-        kept = np.clip(m // 2, m - (n - right), right)
-        variance = kept * (m - kept) / m**2
+        share = np.clip(m // 2, m - (n - right), right) / m
+        mixed = (share > 0) & (share < 1)
         chances = beta_binomial(n, posteriors).mean(0)
-        signal, informative = chances @ np.sqrt(variance), chances @ (variance > 0)
-        gains.append(signal / np.sqrt(informative) * m**M_EXPONENT if informative > 0 else 0.0)
+        signal = chances @ np.sqrt(share * (1 - share))
+        noise = chances @ (mixed * ((1 - share) * noise_ratio + share))
+        gains.append(signal / np.sqrt(noise) * m**M_EXPONENT if noise > 0 else 0.0)
     return np.array(gains)
 
 
@@ -178,7 +246,8 @@ def restore(values: Mapping[str, Any]) -> Adaptive:
         TypeError: the values are not those of such a state.
     """
     state = Adaptive(**values)
-    lists = [*state.costs.values(), *state.posteriors.values(), state.seconds, state.progress]
+    lists = [*state.costs.values(), *state.posteriors.values()]
+    lists += [state.noise, state.seconds, state.progress]
     numbers = [state.pair, state.steps, *(number for one in lists for number in one)]
     if {*map(type, numbers)} - {int, float} or type(state.steps) is not int:
         raise TypeError("adaptive state is not one of numbers")

@@ -23,7 +23,7 @@ from pods.policy.update import UpdateStats
 from pods.seeding import derive
 from pods.tasks.rewards import grade_rollout
 from pods.training.clock import TrainClock
-from pods.training.step import SampledBatch, SelectedGroup, Step, amounts, by_prompt, outcome
+from pods.training.step import SampledBatch, SelectedGroup, Step, amounts, by_prompt, noise, outcome
 from pods.types import GenerationRequest, Grade, Group, Problem, Prompt, Rollout, Sampling, Task
 
 
@@ -77,8 +77,9 @@ class TrainingLoop:
             n, m = nm.pairs()[adaptive.pair]
         sized = replace(self, config=replace(self.config, nm=replace(nm, n=n, m=m)))
         step = sized.fixed_step(number, selector)
-        outcomes = map(outcome, by_prompt(step.groups, nm.groups))
-        return replace(step, adaptive=adaptive.observe([*outcomes], sum(step.seconds.values())))
+        outcomes = [*map(outcome, by_prompt(step.groups, nm.groups))]
+        seconds = sum(step.seconds.values())
+        return replace(step, adaptive=adaptive.observe(outcomes, noise(step.groups), seconds))
 
     def fixed_step(self, number: int, selector: Selector) -> Step:
         """Generate and grade n rollouts per group, keep m of each, update the policy, sync."""

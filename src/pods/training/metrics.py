@@ -46,6 +46,7 @@ def _choice(adaptive: Adaptive) -> dict[str, Any]:
         "adaptive/seconds": [*adaptive.seconds],
         "adaptive/progress": [*adaptive.progress],
         "adaptive/success": sum(rates) / len(rates),
+        "adaptive/noise_ratio": adaptive.noise_ratio(),
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pods.method.adaptive import Adaptive
+from pods.method.adaptive import Adaptive, gradient_noise
 from pods.method.group_filter import informative
 from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
@@ -106,6 +106,15 @@ def outcome(groups: Sequence[SelectedGroup]) -> Outcome:
     correct = np.concatenate([group.group.correct for group in groups])
     zero_variance = not informative(rewards, correct, "reward")
     return Outcome(groups[0].problem_index, int(correct.sum()), len(rewards), zero_variance)
+
+
+def noise(groups: Sequence[SelectedGroup]) -> list[float]:
+    """Sum the gradient noise of the right rollouts and count them, then of the wrong ones."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    each = gradient_noise([rollout.logprobs for rollout in rollouts])
+    right = np.concatenate([group.group.correct for group in groups])
+    sides = (each[right], each[~right])
+    return [float(number) for side in sides for number in (side.sum(), len(side))]
 
 
 def zero_variance(group: Group) -> bool:

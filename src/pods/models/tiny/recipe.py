@@ -6,7 +6,7 @@ learning has to sharpen what the model already knows. No test question is in its
 
     python -m pods.models.tiny.recipe FOLDER              (takes a few minutes on a CPU)
     python -m pods.models.tiny.recipe FOLDER countdown    for that task; not shipped
-    python -m pods.models.tiny.recipe FOLDER chainsum 0.63    with more slips; not shipped
+    python -m pods.models.tiny.recipe FOLDER chainsum 0.8    80 % of solutions without their answer
 
 Countdown is hard enough without slips: its corpus has right solutions only.
 """
@@ -62,7 +62,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def chainsum_lines(slip: float) -> Callable[[np.random.Generator], tuple[str, str]]:
+def chainsum_lines(unanswered: float) -> Callable[[np.random.Generator], tuple[str, str]]:
     """Return a function that draws a chain that is no test question, and a solution with slips."""
     held_out = frozenset(chainsum.questions(train_size=0, test_size=1024)[1])
 
@@ -70,7 +70,10 @@ def chainsum_lines(slip: float) -> Callable[[np.random.Generator], tuple[str, st
         question = chainsum.chain(rng)
         while question in held_out:
             question = chainsum.chain(rng)
-        return question, chainsum.solve(question, slip, rng)
+        solution = chainsum.solve(question, SLIP, rng)
+        if unanswered and rng.random() < unanswered:
+            solution = solution.rpartition("#")[0]
+        return question, solution
 
     return draw
 
@@ -107,17 +110,17 @@ def corpus_batch(
     return ids, labels
 
 
-def main(folder: Path, task: str = "chainsum", slip: float = SLIP) -> None:
+def main(folder: Path, task: str = "chainsum", unanswered: float = 0.0) -> None:
     """Train, print the loss, and write the folder in the Hugging Face layout.
 
     Args:
         folder: to write.
         task: chainsum or countdown.
-        slip: chance that a step of chainsum's corpus is wrong.
+        unanswered: share of chainsum's corpus that ends before the answer.
     """
     torch.manual_seed(SEED)
     rng = np.random.default_rng(SEED)
-    draw = countdown_lines() if task == "countdown" else chainsum_lines(slip)
+    draw = countdown_lines() if task == "countdown" else chainsum_lines(unanswered)
     tokenizer = make_tokenizer(ALPHABETS[task])
     model = make_model(tokenizer)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, weight_decay=0.01)
@@ -137,5 +140,5 @@ def main(folder: Path, task: str = "chainsum", slip: float = SLIP) -> None:
 
 
 if __name__ == "__main__":
-    words = [*sys.argv[1:], *("FOLDER", "chainsum", str(SLIP))[len(sys.argv) - 1 :]]
+    words = [*sys.argv[1:], *("FOLDER", "chainsum", "0")[len(sys.argv) - 1 :]]
     main(Path(words[0]), words[1], float(words[2]))
