@@ -5,15 +5,16 @@ import json
 import numpy as np
 import pytest
 import torch
-from compose import composed
+from compose import ROOT, composed
 from scipy import stats
 from test_train import loop
 
 from pods.config.parse import ConfigError
 from pods.method.adaptive import (
     LATELY,
-    M_EXPONENT,
+    NOISE,
     Adaptive,
+    Evidence,
     beta_binomial,
     dump,
     expected_progress,
@@ -43,15 +44,16 @@ def test_progress_is_that_of_groups_drawn_and_selected_by_brute_force():
     posteriors, rng = np.array([[1.5, 8.5], [20.5, 1.5]]), np.random.default_rng(0)
     menu, expected = [(16, 16), (64, 16), (64, 8), (24, 6)], []
     for n, m in menu:
-        signal, noise = [], []
+        signal, square = [], []
         for alpha, beta in posteriors:
             rates = rng.beta(alpha, beta, 4000)
             for rewards in (rng.random((4000, n)) < rates[:, None]).astype(float):
                 kept = rewards[max_variance(rewards, m)]
                 weights = advantages(kept, np.arange(m), ddof=0, **STD) / m
                 signal.append(weights[kept == 1].sum())  # wrong ones have the same, negative
-                noise.append((weights**2 * np.where(kept == 1, 0.25, 1)).sum() * m)
-        expected.append(np.mean(signal) / np.sqrt(np.mean(noise)) * m**M_EXPONENT)
+                noise = (weights**2 * np.where(kept == 1, 0.25, 1)).sum()
+                square.append(signal[-1] ** 2 + NOISE * noise)
+        expected.append(np.mean(signal) / np.sqrt(np.mean(square)))
     assert expected_progress(menu, posteriors, 0.25) == pytest.approx(expected, rel=0.02)
 
 
@@ -182,3 +184,12 @@ def test_mistakes(words, message):
     with pytest.raises(ConfigError) as error:
         composed("arm=adaptive", *words)
     assert message in str(error.value)
+
+
+def test_the_chooser_of_the_documentation():
+    text = (ROOT / "src/pods/tasks/README.md").read_text()
+    names = {}
+    exec(text.split("# my_choosers.py\n")[1].split("```")[0], names)
+    rates = {"high": np.array([[9.0, 1.0], [9.5, 0.5]]), "low": np.array([[9.0, 1.0], [5.0, 5.0]])}
+    evidence = {k: Evidence(MENU, np.ones(3), rate, 1.0) for k, rate in rates.items()}
+    assert [names["patient"](evidence[k]) for k in ("high", "low")] == [2, 0]

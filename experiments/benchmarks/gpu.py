@@ -177,6 +177,8 @@ def main(command_line: list[str] | None = None) -> int:
     """Run the parts, write results and logs after each, and draw the figures at the end."""
     command_line = sys.argv[1:] if command_line is None else command_line
     if command_line[:1] == ["report"]:
+        if len(command_line) != 2:
+            sys.exit("usage: gpu.py report RESULTS.json")
         print(report(json.loads(Path(command_line[1]).read_text())), end="")
         return 0
     options = arguments(command_line)

@@ -81,5 +81,7 @@ def _steps(steps: dict[str, Any], card: str) -> Any:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: gpu_figure.py RESULTS.json")
     path = Path(sys.argv[1])
     print(*figures(json.loads(path.read_text()), path.parent))

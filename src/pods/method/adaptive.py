@@ -26,10 +26,10 @@ DECAY = 0.5  # of what earlier visits to a prompt showed: the policy has changed
 NOISE_DECAY = 0.9  # per step, of the noise of right and wrong rollouts
 LATELY = 32  # prompts
 REMEMBERED = 15  # steps of a pair whose median is its cost, so that a busy moment decides nothing
-M_EXPONENT = 0.2
-"""Progress of a step grows as m to this power: between GRPO 16 and GRPO 64 the cosine that `pods
-probe` measures grew as m to the 0.12 while 24 % of the embedded task's rollouts were right, and as
-m to the 0.20 at 78 % (experiments/probe)."""
+NOISE = 4.0
+"""Mean square of one wrong rollout's gradient over that of the signal between prompts. It is what
+the cosines of GRPO 16 and GRPO 64 in `pods probe` determine on the embedded task: 0.32 and 0.38 while
+24 % of the rollouts were right (3.2), 0.22 and 0.29 at 78 % (4.6); see experiments/adaptive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,23 +187,25 @@ def expected_progress(menu: Sequence[Pair], posteriors: Floats, noise_ratio: flo
 
     With rewards of 0 and 1, let a share f of the kept rollouts be right. Normalised by their std,
     the advantages weigh the mean gradient of the right rollouts against that of the wrong ones by
-    sqrt(f (1 - f)), which is the signal. Right rollouts enter with the weight (1 - f) / (m f), each
-    squared and summed, and wrong ones with f / (m (1 - f)) likewise, so that the noise of a group
-    with both kinds is (1 - f) noise_ratio + f, over m: **a wrong rollout is less likely, and its
-    gradient longer**, so that balancing costs noise where most rollouts are wrong, and saves it
-    where most are right. Adam divides a step by the root of its mean square, which the noise
-    dominates: progress = E[signal] / sqrt(E[noise]) times m to the `M_EXPONENT`, with f as near to
-    1/2 as the right ones of the group allow (max-variance and balanced rules), and their number
-    beta-binomial. The formula is ours; experiments/adaptive holds it against what was measured.
+    s = sqrt(f (1 - f)), which is the signal. Each right rollout enters with sqrt((1 - f) / f) / m,
+    each wrong one with its inverse over m, so that the noise of a group with both kinds is
+    (1 - f) noise_ratio + f, over m: **a wrong rollout is less likely, and its gradient longer**, so
+    that balancing costs noise where most rollouts are wrong, and saves it where most are right.
+
+    Adam divides a step by the root of its mean square. That holds the noise and the signal, whose
+    direction differs from prompt to prompt: progress = E[s] / sqrt(E[s^2] + `NOISE` E[noise]), with
+    f as near to 1/2 as the right ones of the group allow (max-variance and balanced rules), and
+    their number beta-binomial. The formula is ours; experiments/adaptive holds it against what was
+    measured.
 
     Args:
         menu: (K,) pairs.
         posteriors: (P, 2) alpha and beta of each prompt's success rate.
         noise_ratio: squared gradient of a right rollout over that of a wrong one.
 
-    >>> half, always = [8.0, 8.0], [1e6, 1e-3]
-    >>> expected_progress([(16, 16), (64, 16)], np.array([half, always]), 1.0).round(2)
-    array([0.58, 0.62])
+    >>> half = np.array([[1e6, 1e6]])  # nearly all groups are balanced, so only the noise differs
+    >>> expected_progress([(64, 16), (256, 64)], half, 1.0).round(3)
+    array([0.707, 0.894])
     """
     gains = []
     for n, m in menu:
@@ -211,9 +213,10 @@ def expected_progress(menu: Sequence[Pair], posteriors: Floats, noise_ratio: flo
         share = np.clip(m // 2, m - (n - right), right) / m
         mixed = (share > 0) & (share < 1)
         chances = beta_binomial(n, posteriors).mean(0)
-        signal = chances @ np.sqrt(share * (1 - share))
-        noise = chances @ (mixed * ((1 - share) * noise_ratio + share))
-        gains.append(signal / np.sqrt(noise) * m**M_EXPONENT if noise > 0 else 0.0)
+        variance = share * (1 - share)
+        noise = mixed * ((1 - share) * noise_ratio + share) / m
+        square = chances @ (variance + NOISE * noise)
+        gains.append(chances @ np.sqrt(variance) / np.sqrt(square) if square > 0 else 0.0)
     return np.array(gains)
 
 
