@@ -28,8 +28,8 @@ LATELY = 32  # prompts
 REMEMBERED = 15  # steps of a pair whose median is its cost, so that a busy moment decides nothing
 NOISE = 4.0
 """Mean square of one wrong rollout's gradient over that of the signal between prompts. It is what
-the cosines of GRPO 16 and GRPO 64 in `pods probe` determine on the embedded task: 0.32 and 0.38 while
-24 % of the rollouts were right (3.2), 0.22 and 0.29 at 78 % (4.6); see experiments/adaptive."""
+the cosines of GRPO 16 and GRPO 64 in `pods probe` determine on the embedded task: 0.32 and 0.38
+while 24 % of the rollouts were right (3.2), 0.22 and 0.29 at 78 % (4.6); experiments/adaptive."""
 
 
 @dataclass(frozen=True, slots=True)
