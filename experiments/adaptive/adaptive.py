@@ -1,6 +1,6 @@
 """Adaptive n against every fixed n, from the runs of experiments/regimes.
 
-    python experiments/adaptive/adaptive.py      reads ../regimes/regimes.runs.csv, writes adaptive.*
+    python experiments/adaptive/adaptive.py    reads ../regimes/regimes.runs.csv, writes adaptive.*
 
 Differences of mean accuracy over the window, paired over seeds, with 95 % t intervals, in points.
 """
