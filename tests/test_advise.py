@@ -87,12 +87,24 @@ def test_an_interval_that_contains_1_is_not_settled(monkeypatch):
     found = advised(monkeypatch, by_mean, [[4e6, 6e6], [1e6, 1e-9]], menu=MENU[:2])
     assert any("8→2, with 1.32 [0.87, 2.00] times" in line for line in advice_lines(found))
     assert "not settled" in "".join(advice_lines(found))
+    assert _run_command([], found).endswith("'nm.menu=[n2_m2,n8_m2]' nm.n=8 nm.m=2")
     found = advised(monkeypatch, by_mean, [[3e6, 1e6]] * 2, menu=MENU[:2])
     assert "8→2, with 1.41 [1.41, 1.41] times" in "".join(advice_lines(found))
     assert "not settled" not in "".join(advice_lines(found))
     found = advised(monkeypatch, by_mean, [[1.0, 9.0]])
     assert "Best there is GRPO 2→2: no other pair" in "".join(advice_lines(found))
     assert "At a success of 95% 8→2 would be best" in "".join(advice_lines(found))
+
+
+def test_a_course_that_is_nearly_over_changes_no_more(monkeypatch):
+    """A larger n gains up to a success of 96 % only, and prompts are solved in 97 %."""
+
+    def progress(menu, rates, noise_ratio):
+        return by_mean(menu, rates, noise_ratio) ** (rates[:, 0].sum() < 0.96 * rates.sum())
+
+    found = advised(monkeypatch, progress, [[97.0, 3.0]])
+    assert (found.best, found.later, found.changes()) == (0, 1, False)
+    assert advised(monkeypatch, progress, [[2.0, 8.0]]).changes()
 
 
 def test_a_step_that_was_slow_by_accident_decides_nothing(monkeypatch):
@@ -110,7 +122,13 @@ def test_a_cost_that_no_step_can_have_is_left_out(monkeypatch):
 
 
 def test_progress_is_that_of_the_adaptive_arm(monkeypatch):
-    """Two kept of two known to be solved half of the time are mixed in 1/2, of four in 7/8."""
+    """Two kept of two known to be solved half of the time are mixed in 1/2, of four in 7/8.
+
+    It is asked at the pilot's noise ratio, here 3.
+    """
+    found = advised(monkeypatch, lambda menu, rates, ratio: np.array([1, ratio, 1]), [[1.0, 1.0]],
+                    noise_ratio=3.0)  # fmt: skip
+    assert found.rows[1]["gain"] == pytest.approx(3 / 2)
     known = np.array([[1e6, 1e6]])
     found = advised(monkeypatch, expected_progress, known, menu=[(2, 2), (4, 2)], noise_ratio=3.0)
     assert found.rows[1]["gain"] == pytest.approx((7 / 8 / (1 / 2)) ** 0.5 / (4 / 3), rel=1e-4)
@@ -144,8 +162,8 @@ def test_a_pilot_is_read_from_its_run_folder(tmp_path):
     [
         ([[1.0, 9.0]], ["model=tiny", "nm.m=4"],
          "python src/run.py model=tiny arm=adaptive 'nm.menu=[n2_m2,n8_m2]' nm.n=8 nm.m=2"),
-        ([[9.0, 1.0]], ["nm=n64_m16", "study=x", "arm=pods"],
-         "python src/run.py arm=pods nm.n=8 nm.m=2"),
+        ([[9.0, 1.0]], ["nm.groups=2", "nm.menu=[n2_m2,n4_m2]", "study=x", "arm=pods"],
+         "python src/run.py nm.groups=2 arm=pods nm.n=8 nm.m=2"),
     ],
 )  # fmt: skip
 def test_the_command_names_the_best_pair_or_a_menu(monkeypatch, rates, words, expected):

@@ -59,9 +59,14 @@ class Advice:
     later: int
     """Row that gains most at the common success rate `LATER`."""
 
+    @property
+    def advised(self) -> int:
+        """The row to begin with: the best, if it is settled that it gains."""
+        return self.best if self.rows[self.best]["gain_low"] > 1 else 0
+
     def changes(self) -> bool:
-        """Return whether the best pair becomes another while the policy learns."""
-        return self.success < LATER and self.best != self.later
+        """Return whether another pair becomes the best while the policy learns."""
+        return self.success < LATER and self.advised != self.later
 
 
 def formula_checks(config: Config) -> Iterator[tuple[str, object, bool, str]]:

@@ -53,10 +53,10 @@ def _verdict(advice: Advice) -> str:
     best, base = advice.rows[advice.best], _name(advice.rows[0])
     if not advice.best:
         return f"Best there is GRPO {base}: no other pair of the menu is expected to gain over it."
-    settled = "" if best["gain_low"] > 1 else "; not settled, since the interval contains 1"
+    unsettled = f"; not settled, since the interval contains 1, so begin with GRPO {base}"
     return (
         f"Best there is {_name(best)}, with {_interval(best, 'gain', '.2f')} times the expected "
-        f"progress per second of GRPO {base} (95 % interval){settled}."
+        f"progress per second of GRPO {base} (95 % interval){unsettled * (not advice.advised)}."
     )
 
 

@@ -50,7 +50,7 @@ def advise(options: Namespace) -> int:
     if options.steps < 2:
         raise ConfigError("--steps", options.steps, "must be at least 2")
     values = compose([f"study={STUDY}", *options.overrides])
-    typed = validate(copy.deepcopy(values))
+    typed = validate(values)
     menu = _menu(typed, options.nm or ())
     config = _pilot(values, typed.nm.m, options.steps)
     _check_formula(config)
@@ -134,8 +134,8 @@ def _check_formula(config: Config) -> None:
 
 
 def _run_command(words: Sequence[str], advice: "Advice") -> str:
-    """Return the command that trains with the pair that is best, or with a menu of those."""
-    chosen = [advice.best, *([advice.later] if advice.changes() else [])]
+    """Return the command that trains with the pair that is advised, or with a menu of those."""
+    chosen = [advice.advised, *([advice.later] if advice.changes() else [])]
     pairs = sorted((advice.rows[index]["n"], advice.rows[index]["m"]) for index in chosen)
     n, m = map(max, zip(*pairs, strict=True))
     kept = [word for word in words if not word.startswith(REPLACED)]
