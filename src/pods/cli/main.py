@@ -11,7 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pods.cli import check_data, evaluate_checkpoint, export, fetch, generate, gradient_probe, plan
+from pods.cli import (
+    advise,
+    check_data,
+    evaluate_checkpoint,
+    export,
+    fetch,
+    generate,
+    gradient_probe,
+    plan,
+)
 from pods.cli import study_verbs as verbs
 from pods.cli.parser import make_parser
 from pods.config.key import FILE_NAME
@@ -26,7 +35,7 @@ from pods.system.errors import BAD_INPUT, explain, print_error
 
 MOVED = {"calibrate": "python experiments/benchmarks/calibrate.py"}
 TRAINING: dict[str, list[str]] = {"run": [], "sweep": ["-m"]}
-OF_SENTENCES = ("aggregate", "plot", "compare", "rank", "plan")
+OF_SENTENCES = ("aggregate", "plot", "compare", "rank", "plan", "advise")
 """Verbs whose output is wrapped on a narrow terminal."""
 STUDY_IS_A_WORD = ("status", "clean", "evaluate", "aggregate", "plot", "rank", "report", "sync")
 WATCH_SECONDS = 2.0
@@ -215,6 +224,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": verbs.compare,
     "rank": verbs.rank,
     "plan": plan.plan,
+    "advise": advise.advise,
     "report": verbs.report,
     "import-published": verbs.import_published,
     "reproduce": verbs.reproduce,

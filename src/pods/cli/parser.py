@@ -3,7 +3,16 @@
 import argparse
 from pathlib import Path
 
-from pods.cli import check_data, evaluate_checkpoint, export, fetch, generate, gradient_probe, plan
+from pods.cli import (
+    advise,
+    check_data,
+    evaluate_checkpoint,
+    export,
+    fetch,
+    generate,
+    gradient_probe,
+    plan,
+)
 
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 RELEASES = ("gsm8k", "math", "llama", "h100s", "a100s")
@@ -92,6 +101,9 @@ def make_parser() -> argparse.ArgumentParser:
         )
     )
     plan.add_options(add("plan", parents=of_figure, help="predict the cost of steps and sweeps"))
+    advise.add_options(
+        add("advise", help="say which n and m pay here, by a pilot of a model and a task")
+    )
     add("report", parents=of_figure, help="write one HTML page about a study")
     _add_published(
         add("import-published", parents=[runs_dir], help="import the PODS authors' logs"),

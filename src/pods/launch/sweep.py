@@ -44,8 +44,8 @@ class SweepFailed(Exception):
 
 
 @lossy_console()
-def run(configs: Sequence[Config], backend: Backend) -> None:
-    """Execute all runs that have work left, print how they ended, and draw the figure.
+def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> None:
+    """Execute all runs that have work left, print how they ended, and draw the figure if wanted.
 
     Raises:
         SweepFailed: some jobs failed or were stopped; the others are done.
@@ -79,7 +79,8 @@ def run(configs: Sequence[Config], backend: Backend) -> None:
         messages = [_explain(job) for job in (failed if stopped else not_done)]
         messages += [_stopped_line(jobs)] if stopped else []
         raise SweepFailed("\n".join(messages), FAILED if failed and not stopped else AGAIN)
-    _draw(jobs)
+    if figure:
+        _draw(jobs)
 
 
 def varied_values(configs: Sequence[Config]) -> list[str]:

@@ -1,0 +1,231 @@
+"""`pods advise`: gains and thresholds by hand, what is read of a pilot, and a pilot that runs."""
+
+import json
+
+import numpy as np
+import pytest
+from compose import composed
+from safetensors.numpy import load_file
+from studies import write_rollouts
+
+from pods.analysis import advice
+from pods.analysis.advice import Pilot, advise, cost_weights, read_pilot
+from pods.analysis.advice_text import advice_lines
+from pods.cli.advise import _run_command
+from pods.cli.main import main
+from pods.launch import job, local_backend
+from pods.launch.backend import Backend, Outcome
+from pods.memory.fit import Fit
+from pods.method.adaptive import expected_progress
+from pods.runs.files import read_lines
+from pods.runs.freeze import freeze
+
+MENU = [(2, 2), (8, 2), (4, 2)]
+STEPS = {(8, 2): [2.0] * 3, (2, 2): [1.0] * 3, (8, 8): [5.0] * 3}
+# 1 s at n = m = 2, 1/6 s per rollout more, and 1/2 s per rollout kept more: 4/3 s at (4, 2)
+
+
+def by_mean(menu, rates, noise_ratio):
+    """Progress (n / m) to the mean success rate: at the rate p a pair with n = 4 m gains 4^p."""
+    mean = (rates[:, 0] / rates.sum(1)).mean()
+    return np.array([(n / m) ** mean for n, m in menu])
+
+
+def at_both_ends(menu, rates, noise_ratio):
+    mean = (rates[:, 0] / rates.sum(1)).mean()
+    return np.array([(n / m) ** abs(2 * mean - 1) for n, m in menu])
+
+
+def advised(monkeypatch, progress, rates, steps=STEPS, menu=MENU, noise_ratio=1.0):
+    monkeypatch.setattr(advice, "expected_progress", progress)
+    seconds = {pair: np.array(each) for pair, each in steps.items()}
+    return advise(menu, Pilot(seconds, np.array(rates), noise_ratio), seed=0)
+
+
+def test_gain_is_progress_over_cost_and_thresholds_are_where_they_meet(monkeypatch):
+    """4^p / 2 is 1 at p = 1/2; 2^p / (4/3) is 1 at p = log2(4/3) = 0.415."""
+    found = advised(monkeypatch, by_mean, [[3.0, 1.0]])
+    first, four, two = found.rows
+    assert [row["seconds"] for row in (first, four, two)] == pytest.approx([1, 2, 4 / 3])
+    assert [row["gain"] for row in (four, two)] == pytest.approx([4**0.75 / 2, 2**0.75 * 3 / 4])
+    assert (four["pays_below"], two["pays_below"]) == (0, 0)
+    assert four["pays_above"] == pytest.approx(0.5, abs=0.0011)
+    assert two["pays_above"] == pytest.approx(0.415, abs=0.0011)
+    assert (found.success, found.best, found.later) == (0.75, 1, 1)
+    assert [row["time"] for row in found.rows] == ["measured", "measured", "predicted"]
+
+
+def test_a_pair_may_pay_at_both_ends_everywhere_or_nowhere(monkeypatch):
+    """4^|2p - 1| / 2 is 1 at 1/4 and 3/4; at less than the price it always pays, at 5 never."""
+    found = advised(monkeypatch, at_both_ends, [[1.0, 9.0]], menu=[(2, 2), (8, 2), (8, 8)])
+    _, both, never = found.rows
+    assert both["pays_below"] == pytest.approx(0.25, abs=0.0011)
+    assert both["pays_above"] == pytest.approx(0.75, abs=0.0011)
+    assert (never["pays_below"], never["pays_above"]) == (0, 1)
+    text = "\n".join(advice_lines(found))
+    assert "8→2 pays in most places: below 25% or above 75%" in text
+    assert "at no rate" in text
+    cheap = advised(monkeypatch, at_both_ends, [[1.0, 9.0]], {**STEPS, (8, 2): [0.9] * 3})
+    assert "at any rate" in advice_lines(cheap)[0]
+
+
+def test_intervals_are_of_resampled_prompts_and_rounds(monkeypatch):
+    """Of two prompts, at 0 and 1, a quarter of the resamples has only the one or the other."""
+    found = advised(monkeypatch, by_mean, [[1e-9, 1.0], [1.0, 1e-9]], menu=MENU[:2])
+    four = found.rows[1]
+    got = four["gain_low"], four["gain"], four["gain_high"]
+    assert got == pytest.approx((0.5, 1, 2), rel=1e-6)
+    # rounds that are slow together, at 1 and 3 times the price, change no gain
+    slow = {pair: [seconds[0], 3 * seconds[0]] for pair, seconds in STEPS.items()}
+    four = advised(monkeypatch, by_mean, [[1.0, 1.0]], slow).rows[1]
+    assert [four[f"seconds{end}"] for end in ("_low", "", "_high")] == pytest.approx([2, 4, 6])
+    assert [four[f"gain{end}"] for end in ("_low", "", "_high")] == pytest.approx([1, 1, 1])
+
+
+def test_an_interval_that_contains_1_is_not_settled(monkeypatch):
+    """Prompts at 0.4 and 1: resamples gain 0.87, 1.32 or 2; prompts at 3/4 all the same 1.41."""
+    found = advised(monkeypatch, by_mean, [[4e6, 6e6], [1e6, 1e-9]], menu=MENU[:2])
+    assert any("8→2, with 1.32 [0.87, 2.00] times" in line for line in advice_lines(found))
+    assert "not settled" in "".join(advice_lines(found))
+    assert _run_command([], found).endswith("'nm.menu=[n2_m2,n8_m2]' nm.n=8 nm.m=2")
+    found = advised(monkeypatch, by_mean, [[3e6, 1e6]] * 2, menu=MENU[:2])
+    assert "8→2, with 1.41 [1.41, 1.41] times" in "".join(advice_lines(found))
+    assert "not settled" not in "".join(advice_lines(found))
+    found = advised(monkeypatch, by_mean, [[1.0, 9.0]])
+    assert "Best there is GRPO 2→2: no other pair" in "".join(advice_lines(found))
+    assert "At a success of 95% 8→2 would be best" in "".join(advice_lines(found))
+
+
+def test_a_course_that_is_nearly_over_changes_no_more(monkeypatch):
+    """A larger n gains up to a success of 96 % only, and prompts are solved in 97 %."""
+
+    def progress(menu, rates, noise_ratio):
+        return by_mean(menu, rates, noise_ratio) ** (rates[:, 0].sum() < 0.96 * rates.sum())
+
+    found = advised(monkeypatch, progress, [[97.0, 3.0]])
+    assert (found.best, found.later, found.changes()) == (0, 1, False)
+    assert advised(monkeypatch, progress, [[2.0, 8.0]]).changes()
+
+
+def test_a_step_that_was_slow_by_accident_decides_nothing(monkeypatch):
+    steps = {**STEPS, (8, 2): [2.0, 90.0, 2.0]}
+    assert advised(monkeypatch, by_mean, [[1.0, 1.0]], steps).rows[1]["gain"] == pytest.approx(1)
+
+
+def test_a_cost_that_no_step_can_have_is_left_out(monkeypatch):
+    """At 0.1 + (n - 2) + 0.3 (m - 2) seconds a step of (1, 1) would take less than none."""
+    steps = {(8, 2): [6.1], (2, 2): [0.1], (8, 8): [7.9]}
+    found = advised(monkeypatch, by_mean, [[1.0, 1.0]], steps, [(2, 2), (1, 1), (4, 2)])
+    assert np.isnan(found.rows[1]["gain"])
+    assert found.rows[2]["seconds"] == pytest.approx(2.1)
+    assert "unknown" in advice_lines(found)[0]
+
+
+def test_progress_is_that_of_the_adaptive_arm(monkeypatch):
+    """Two kept of two known to be solved half of the time are mixed in 1/2, of four in 7/8.
+
+    It is asked at the pilot's noise ratio, here 3.
+    """
+    found = advised(monkeypatch, lambda menu, rates, ratio: np.array([1, ratio, 1]), [[1.0, 1.0]],
+                    noise_ratio=3.0)  # fmt: skip
+    assert found.rows[1]["gain"] == pytest.approx(3 / 2)
+    known = np.array([[1e6, 1e6]])
+    found = advised(monkeypatch, expected_progress, known, menu=[(2, 2), (4, 2)], noise_ratio=3.0)
+    assert found.rows[1]["gain"] == pytest.approx((7 / 8 / (1 / 2)) ** 0.5 / (4 / 3), rel=1e-4)
+
+
+def test_weights_of_a_pair_reproduce_a_plane():
+    pilot = [(64, 16), (16, 16), (64, 64)]
+    seconds = [1 + 0.1 * n + 0.2 * m for n, m in pilot]
+    assert cost_weights(pilot, [(128, 8)]) @ seconds == pytest.approx(1 + 12.8 + 1.6)
+
+
+def test_a_pilot_is_read_from_its_run_folder(tmp_path):
+    """Each step has 1 of 4 right of each of the same two prompts: 4 of 16 after four steps."""
+    menu = "nm.menu=[n4_m4,n16_m4]"
+    store = freeze(composed(f"runs_dir={tmp_path}", "arm=adaptive", menu, "nm.n=16", "nm.m=4"))
+    for step, (pair, seconds) in enumerate([(0, 1.0), (1, 3.5), (0, 6.0), (1, 9.0)], start=1):
+        line = {"step": step, "train_seconds": seconds, "adaptive/pair": pair}
+        store.append_metrics(line | {"adaptive/noise_ratio": 0.1 * step})
+        write_rollouts(store, step)
+    pilot = read_pilot(store)
+    assert {pair: each.tolist() for pair, each in pilot.seconds.items()} == {
+        (4, 4): [1.0, 2.5],
+        (16, 4): [2.5, 3.0],
+    }
+    assert pilot.posteriors.tolist() == [[4.5, 12.5], [4.5, 12.5]]
+    assert pilot.noise_ratio == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("rates", "words", "expected"),
+    [
+        ([[1.0, 9.0]], ["model=tiny", "nm.m=4"],
+         "python src/run.py model=tiny arm=adaptive 'nm.menu=[n2_m2,n8_m2]' nm.n=8 nm.m=2"),
+        ([[9.0, 1.0]], ["nm.groups=2", "nm.menu=[n2_m2,n4_m2]", "study=x", "arm=pods"],
+         "python src/run.py nm.groups=2 arm=pods nm.n=8 nm.m=2"),
+    ],
+)  # fmt: skip
+def test_the_command_names_the_best_pair_or_a_menu(monkeypatch, rates, words, expected):
+    found = advised(monkeypatch, by_mean, rates)
+    assert _run_command(words, found) == expected
+
+
+def in_this_process(ran):
+    def run(jobs):
+        ran.extend(one.store for one in jobs)
+        return Outcome(stopped=False, exit_codes=[job.execute(one.store.folder) for one in jobs])
+
+    return lambda configs: Backend(1, Fit("", fits=True, roomy=True), run)
+
+
+def test_a_pilot_runs_once_and_its_advice_is_written(tmp_path, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(local_backend, "local_backend", in_this_process(ran))
+    words = ["advise", "nm.m=4", f"runs_dir={tmp_path}", "--steps", "2", "--nm", "8,4"]
+    assert main(words) == 0
+    [store] = ran
+    lines = read_lines(store.metrics_path)
+    assert [line["adaptive/pair"] for line in lines] == [0, 1, 2, 0, 1, 2]
+    start, end = (load_file(next(store.checkpoint(k).glob("policy/*.safetensors"))) for k in (0, 6))
+    for name, weights in start.items():  # the policy stood still
+        assert end[name] == pytest.approx(weights, abs=1e-10)
+    text = capsys.readouterr().out
+    assert f"Run: python src/run.py runs_dir={tmp_path} " in text
+    assert main(words) == 0
+    assert len(ran) == 1  # the second time the pilot was there
+    [csv], [about] = ([*tmp_path.glob(f"advice/figures/*.{end}")] for end in ("csv", "json"))
+    found = json.loads(about.read_text())
+    assert [(row["n"], row["m"]) for row in found["rows"]] == [(4, 4), (8, 4)]
+    assert 0 < found["success"] < 1
+    assert found["rows"][0]["seconds"] > 0
+    assert csv.read_text().startswith("n,m,time,seconds,")
+    assert not [*tmp_path.glob("advice/figures/*.png")]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--steps", "0"], "--steps=0: must be at least 2"),
+        (["--nm", "8,16"], "--nm=8,16: must be N,M with 2 <= M <= N"),
+        (["--nm", "8"], "nm=8: must be N,M such as 64,16"),
+        (["model=tiny,smollm2_135m"], "model=tiny,smollm2_135m: must be one value"),
+        (["sede=1"], "no such key; did you mean seed?"),
+        (["arm=grpo"], "sampler.rule=all: must keep some of n rollouts"),
+        (["arm=grpo", "nm.n=64"], "nm.m=16: must be nm.n=64 where sampler.rule=all keeps all"),
+        (["sampler=random"], "sampler.rule=random: must be max_variance or balanced: of others"),
+        (["task.reward=graded"], "task.reward=['graded']: must be null, or correct and format"),
+        (["advantage.baseline=full"], "advantage.baseline=full: must be selected"),
+        (
+            ["group_filter=resample"],
+            "group_filter.name=resample: must be none or skip where nm.menu is set",
+        ),
+        (["nm.m=1"], "nm.m=1: must be at least 2"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_runs(words, line, tmp_path, capsys):
+    assert main(["advise", *words, f"runs_dir={tmp_path / 'runs'}"]) == 2
+    error = capsys.readouterr().err
+    assert line in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
