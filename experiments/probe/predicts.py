@@ -1,0 +1,104 @@
+"""Does the probe predict training? Progress at a start policy against the gain of the first steps.
+
+    python experiments/probe/predicts.py [RUNS]     reads RUNS (default: runs), writes predicts.csv
+    python experiments/probe/predicts.py --draw     draws predicts.png from predicts.csv
+
+RUNS holds the studies of experiments/regimes, and what `pods probe "regimes_p05 pods 64→16 seed 0"
+--step 0` wrote for each of them. Both sides are relative to GRPO 16→16: the probe's progress per
+step, and the accuracy gained over the first STEPS steps, paired over seeds.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from pods.analysis.outcomes import accuracy_at, run_curves
+from pods.analysis.study import load
+from pods.analysis.view import View, choose
+from pods.runs.store import run_folders
+
+HERE = Path(__file__).parent
+STARTS, STEPS, DRAWS = ("p05", "p25", "p60", "p90"), 50.0, 10_000
+GRPO = "grpo 16→16"
+ARMS = {  # of the study: rule, n and m of the probe
+    "pods 32→16": ("max_variance, selected, std", 32, 16),
+    "pods 64→16": ("max_variance, selected, std", 64, 16),
+    "random 64→16": ("random, selected, std", 64, 16),
+    "reinforce_ada 64→16": ("balanced, full, none", 64, 16),
+}
+
+
+def rows(runs: Path) -> Iterator[dict[str, object]]:
+    """Yield a row per start and arm."""
+    for start in STARTS:
+        folder = runs / f"regimes_{start}"
+        [path] = (folder / "probed").glob("*-step-000000.csv")
+        probed = pd.read_csv(path).set_index(["rule", "n", "m"]).progress
+        base = probed["random, selected, std", 16, 16]
+        study = choose(load(folder, run_folders(folder)), View(x="steps"))
+        gained = {}
+        for arm in (GRPO, *ARMS):
+            values = [
+                accuracy_at(curve, np.array([0.0, STEPS])) for curve in run_curves(study, arm)
+            ]
+            gained[arm] = np.array([last - first for first, last in values])
+        for arm, cell in ARMS.items():
+            difference = gained[arm] - gained[GRPO]
+            scale = gained[GRPO].mean()
+            yield {
+                "start": start,
+                "arm": arm,
+                "predicted": probed[cell] / base,
+                "measured": 1 + difference.mean() / scale,
+                "stderr": difference.std(ddof=1) / np.sqrt(len(difference)) / scale,
+                "grpo_gain": scale,
+            }
+
+
+def correlations(table: pd.DataFrame) -> Iterator[str]:
+    """Write Pearson's and Spearman's correlation, with intervals over resampled points."""
+    rng = np.random.default_rng(0)
+    pairs = table[["predicted", "measured"]].to_numpy()
+    for name, of in (("Pearson", stats.pearsonr), ("Spearman", stats.spearmanr)):
+        drawn = [of(*pairs[rng.integers(len(pairs), size=len(pairs))].T)[0] for _ in range(DRAWS)]
+        low, high = np.nanpercentile(drawn, (2.5, 97.5))
+        yield f"{name} {of(*pairs.T)[0]:.2f} [{low:.2f}, {high:.2f}], {len(pairs)} points"
+
+
+def draw(table: pd.DataFrame) -> None:
+    """Draw predicts.png: a colour per arm, the start policy beside each point."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(6, 4.6), layout="constrained")
+    for arm, of_arm in table.groupby("arm", sort=False):
+        axis.errorbar(of_arm.predicted, of_arm.measured, of_arm.stderr, fmt="o", label=arm)
+        for row in of_arm.itertuples():
+            axis.annotate(f"{int(str(row.start)[1:])} %", (row.predicted, row.measured),
+                          xytext=(5, 4), textcoords="offset points", fontsize=8)  # fmt: skip
+    ends = [0.9, float(table.predicted.max()) + 0.1]
+    axis.plot(ends, ends, color="#999999", lw=0.8)
+    axis.set_xlabel("probe: progress per step, in that of GRPO 16→16")
+    axis.set_ylabel(f"accuracy gained in {STEPS:.0f} steps, in GRPO's gain (± stderr)")
+    axis.set_title("; ".join(correlations(table)), fontsize=8)
+    axis.legend(fontsize=8)
+    figure.savefig(HERE / "predicts.png", dpi=130)
+
+
+def main() -> None:
+    """Write the table unless only the drawing is asked for, and draw."""
+    if "--draw" not in sys.argv:
+        table = pd.DataFrame(rows(Path(sys.argv[1] if len(sys.argv) > 1 else "runs")))
+        table.to_csv(HERE / "predicts.csv", index=False, float_format="%.5g")
+        print(table.round(3).to_string(index=False), *correlations(table), sep="\n")
+    draw(pd.read_csv(HERE / "predicts.csv"))
+
+
+if __name__ == "__main__":
+    main()
