@@ -1,6 +1,7 @@
 """`pods probe`: sketches are gradients, and estimators have the moments that a hand works out."""
 
 import json
+import shutil
 from functools import partial
 
 import numpy as np
@@ -143,6 +144,30 @@ def test_a_sketch_is_the_gradient_of_a_rollout_by_finite_differences(store):
 
     slope = (summed(1e-4) - summed(-2e-4)) / 2e-4
     assert slope == pytest.approx(float(rows[0].norm()), rel=0.02)
+
+
+def test_a_sketch_of_a_policy_with_adapters_is_the_gradient_of_the_adapters(tmp_path):
+    store = run_here(*RUN, "model.tuning=lora", f"runs_dir={tmp_path}")
+    config = store.config()
+    policy = load_policy(config, store.checkpoints / "step-000001", "cpu")
+    rollout = Rollout((5, 6, 7), (8, 9, 4), np.zeros(3, np.float32), "", True)
+    [row] = sketches(Context(policy, config), [rollout], 10**9, 0, lambda done: None)
+    trained = {name: one for name, one in policy.model.named_parameters() if one.requires_grad}
+    assert trained and all("lora_" in name for name in trained)
+    logits = policy.model(torch.tensor([[5, 6, 7, 8, 9, 4]])).logits[0, 2:5]
+    chosen = logits.log_softmax(-1)[torch.arange(3), torch.tensor([8, 9, 4])]
+    gradients = torch.autograd.grad(chosen.sum(), [*trained.values()])
+    expected = torch.cat([one.reshape(-1) for one in gradients])
+    assert expected.norm() > 0
+    torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_without_checkpoints_is_one_line(store, tmp_path, capsys):
+    folder = tmp_path / "runs/study/tiny-chainsum/rule" / store.folder.name
+    shutil.copytree(store.folder, folder, ignore=shutil.ignore_patterns("step-0*"))
+    assert main(["probe", str(folder)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith("has no checkpoint that can be read") and "--step=last" in line
 
 
 def test_the_verb_writes_table_figure_and_origin(store, capsys):
