@@ -89,7 +89,7 @@ def test_whole_weights_are_exported_with_card_and_config(full, runs_dir, tmp_pat
         in card
     )
     seconds = full.clock(full.checkpoint(2))["train_seconds"]
-    for row in ("| arm | max_variance (rule max_variance) |", "→ trained on | 8 → 4 |",
+    for row in ("| arm | max_variance (rule max_variance) |", "→ trained on | 8→4 |",
                 "| steps | 2 |", f"| training seconds | {seconds:.1f} |"):  # fmt: skip
         assert row in card
     about = yaml.safe_load(card.split("---")[1])

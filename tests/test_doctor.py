@@ -93,7 +93,7 @@ def test_an_engine_that_differs_from_the_trainer_fails(doctor):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("nm.typo=3", "nm.typo=3: no such key; nm has n, m, groups, round"),
+        ("model.lora.typo=3", "model.lora.typo=3: no such key; model.lora has r, alpha, targets"),
         ("nm.n=x", "nm.n=x: must be an integer >= 1"),
         (
             "task=typo",

@@ -44,9 +44,9 @@ def poison(tmp_path, monkeypatch):
 
             return dataclasses.replace(task, train_grader=Grader(grade))
 
-        def counted_step(self, number, selector):
+        def counted_step(self, number, *states):
             at[0] = number
-            return step(self, number, selector)
+            return step(self, number, *states)
 
         def spoiled_advantages(*args, **kwargs):
             found = plain(*args, **kwargs)

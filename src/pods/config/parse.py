@@ -87,8 +87,8 @@ def parse_key(name: str, value: object) -> Any:
 def unknown_key(name: str) -> str:
     """Say that a key does not exist, and which keys do, replaced it or may have been meant.
 
-    >>> unknown_key("nm.typo"), unknown_key("sede")
-    ('no such key; nm has n, m, groups, round', 'no such key; did you mean seed?')
+    >>> unknown_key("model.lora.typo"), unknown_key("sede")
+    ('no such key; model.lora has r, alpha, targets', 'no such key; did you mean seed?')
     """
     if name in REPLACED:
         return REPLACED[name]
