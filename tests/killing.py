@@ -53,7 +53,7 @@ KINDS = {
     ),
     "seconds": (
         "model.tuning=lora", "group_filter=skip", "budget.train_seconds=2.5",
-        "nm.menu=[n4_m4,n8_m4]", "nm.every_steps=2",
+        "nm.menu=[n4_m4,n8_m4]", "nm.every_steps=2", "nm.round=4", "nm.allocation=knapsack",
         "checkpoint.every_steps=null", "checkpoint.every_train_seconds=1",
     ),
 }  # fmt: skip

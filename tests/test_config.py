@@ -82,6 +82,8 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "rloo": ("dr_grpo", {"advantage.baseline": "leave_one_out"}),
     # as many rollouts as the success rate and the cost of a step ask for
     "adaptive": ("pods", {"nm.menu": ["n16_m16", "n32_m16", "n64_m16"]}),
+    # a step's rollouts are shared between its prompts
+    "knapsack": ("pods", {"nm.round": 16, "nm.allocation": "knapsack"}),
     # the normalisation before the selection, and both without the std
     "pods_full": ("pods", {"advantage.baseline": "full"}),
     "pods_no_std": ("pods", {"advantage.scale": "none"}),

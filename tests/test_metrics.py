@@ -120,6 +120,7 @@ LINE = {
     "entropy": 0.375,
     "lr": 0.001,
     "kept_projection": 0.96875,
+    "rollouts_per_group": [4, 4, 4, 4, 4],
     "kept": [[0, 2], [0, 1], [0, 2], [2, 3], [0, 3]],
 }
 
@@ -185,7 +186,8 @@ def test_the_line_of_a_step_that_was_not_applied_has_no_numbers_that_json_lacks(
         "none_right_fraction": 0.0, "reward": None, "reward_std": None, "correct": 0.25,
         "format": 0.5, "format_reward": None, "tags_reward": 0.0625, "no_answer": 0.0,
         "timeouts": 0, "zero_variance_groups": 0, "length": 5.0, "truncated": 0.25,
-        "generated_tokens": 20, "kept_projection": None, "kept": [[]],
+        "generated_tokens": 20, "kept_projection": None,
+        "rollouts_per_group": [4], "kept": [[]],
     })  # fmt: skip
 
 

@@ -176,6 +176,7 @@ def test_the_line_of_a_whole_step_by_hand(monkeypatch):
         "zero_variance_groups": 1, "length": 2.5, "truncated": 0.0, "generated_tokens": 30,
         # the first of the lows, the last of the highs; of equals the first
         "kept": [[0, 1], [0, 3], [0, 3]], "kept_reward": 2 / 6, "kept_reward_std": 1 / 3,
+            "rollouts_per_group": [4, 4, 4],
         "kept_reward_variance": 1 / 6, "zero_variance_kept": 1, "skipped_groups": 0,
         "kept_length": 13 / 6, "trained_tokens": 13, "kept_projection": None,
         **dict(zip(stats, (0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.5, 1e-4), strict=True)),

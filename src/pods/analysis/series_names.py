@@ -16,7 +16,7 @@ LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains the
 ARM_KEYS = (
     *("advantage.baseline", "advantage.scale"),
     *("group_filter.adaptive", "group_filter.metric", "group_filter.name"),
-    *("nm.chooser", "nm.every_steps", "nm.groups", "nm.menu", "nm.round"),
+    *("nm.allocation", "nm.chooser", "nm.every_steps", "nm.groups", "nm.menu", "nm.round"),
     *("prompts.selector", "update.aggregation"),
     *("update.logprob_temperature", "update.optimizer", "update.warmup_from_zero"),
 )

@@ -65,7 +65,7 @@ def validate(values: Mapping[str, Any]) -> Config:
     config = parse(values)
     if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES and not config.nm.menu:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
-        config.nm.round = None
+        config.nm.round, config.nm.allocation = None, "equal"
     checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, set_checks]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
     checks += [_generated_checks if config.task.name in GENERATED else _dataset_checks]
@@ -191,7 +191,9 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
     else:
         choices = f"must be one of {', '.join(RULE_NAMES)}, or module:function"
         yield "sampler.rule", rule in RULE_NAMES, choices
-    if nm.round is not None:
+    if nm.allocation != "equal":
+        yield from _allocation_checks(config)
+    elif nm.round is not None:
         known = f"{' and '.join(RULES_WITH_ROUNDS)}, or a rule of your own with a function `enough`"
         yield "nm.round", stops, f"must be null where sampler.rule={rule}: only {known} can stop"
         yield "nm.round", nm.round <= nm.n, f"must be at most nm.n={nm.n}"
@@ -214,6 +216,21 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
     yield "hardware.processes", config.hardware.processes <= groups, each
 
 
+def _allocation_checks(config: Config) -> Iterator[Check]:
+    """Check the rounds of a step whose rollouts are shared out."""
+    nm, where = config.nm, f"where nm.allocation={config.nm.allocation}"
+    if ":" in nm.allocation:
+        try:
+            import_function(nm.allocation)
+        except ValueError as error:
+            yield "nm.allocation", False, str(error)
+    for n, m in nm.pairs():
+        whole = nm.round is not None and nm.round >= m and n % nm.round == 0
+        yield "nm.round", whole, f"must be at least m={m} and divide n={n} {where}"
+    prompts = config.prompts_per_step
+    yield "prompts_per_step", prompts >= 2, f"must be at least 2 {where}: they share the rollouts"
+
+
 def _menu_checks(config: Config) -> Iterator[Check]:
     """Check the pairs that an adaptive run chooses from."""
     nm, rule = config.nm, config.sampler.rule
@@ -226,7 +243,8 @@ def _menu_checks(config: Config) -> Iterator[Check]:
     yield "nm.menu", all(1 < m <= n for n, m in pairs), "must have pairs with 2 <= m <= n"
     for key, value, most in zip(("nm.n", "nm.m"), (nm.n, nm.m), map(max, *pairs), strict=True):
         yield key, value == most, f"must be {most}, the largest in nm.menu"
-    yield "nm.round", nm.round is None, "must be null where nm.menu is set"
+    fixed = nm.round is None or nm.allocation != "equal"
+    yield "nm.round", fixed, "must be null where nm.menu is set and nm.allocation=equal"
     yield (
         "group_filter.name",
         config.group_filter.name != "resample",

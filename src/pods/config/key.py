@@ -24,6 +24,7 @@ SELECTOR = Form(
 )
 PAIR = Form(r"n[1-9]\d*_m[1-9]\d*", "a pair such as n64_m16")
 CHOOSER = Form(r"expected_progress|[\w.]+:\w+", "expected_progress or module:function")
+ALLOCATION = Form(r"equal|knapsack|[\w.]+:\w+", "one of equal, knapsack, or module:function")
 RULE = Form(r"\w+|[\w.]+:\w+", "a rule's name or module:function")
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from pods.config.key import CHOOSER, RULE, SELECTOR, key
+from pods.config.key import ALLOCATION, CHOOSER, RULE, SELECTOR, key
 
 RULE_NAMES = (
     "max_variance",
@@ -55,6 +55,13 @@ class NmConfig:
         default="expected_progress",
     )
     every_steps: int = key("steps between choices from nm.menu", low=1, default=5)
+    allocation: str = key(
+        "rollouts of a prompt: nm.n of each (equal), or nm.round of each and then what is left of "
+        "nm.n per prompt where it is expected to gain most (knapsack), or as a function of your "
+        "own says",
+        form=ALLOCATION,
+        default="equal",
+    )
 
     def pairs(self) -> list[tuple[int, int]]:
         """Return n and m of each pair of the menu, or the only pair."""

@@ -217,7 +217,7 @@ def expected_progress(menu: Sequence[Pair], posteriors: Floats, noise_ratio: flo
     gains = []
     for n, m in menu:
         right = np.arange(n + 1)
-        share = np.clip(m // 2, m - (n - right), right) / m
+        share = nearest_to_half(n, m, right)
         mixed = (share > 0) & (share < 1)
         chances = beta_binomial(n, posteriors).mean(0)
         variance = share * (1 - share)
@@ -225,6 +225,22 @@ def expected_progress(menu: Sequence[Pair], posteriors: Floats, noise_ratio: flo
         square = chances @ (variance + NOISE * noise)
         gains.append(chances @ np.sqrt(variance) / np.sqrt(square) if square > 0 else 0.0)
     return np.array(gains)
+
+
+def nearest_to_half(n: int, m: int, right: NDArray[np.int64]) -> Floats:
+    """Return the share of m kept rollouts that is right where it is as near to half as it can be.
+
+    That is what max-variance and balanced rules keep of rewards of 0 and 1.
+
+    Args:
+        n: rollouts of a group.
+        m: rollouts kept.
+        right: right ones of the n, any shape.
+
+    >>> nearest_to_half(8, 4, np.array([0, 1, 4, 7]))
+    array([0.  , 0.25, 0.5 , 0.75])
+    """
+    return np.asarray(np.clip(m // 2, m - (n - right), right) / m)
 
 
 def beta_binomial(n: int, posteriors: Floats) -> Floats:

@@ -30,6 +30,7 @@ SOURCES = {
     "task.make": "task source",
     "prompts.selector": "selector source",
     "nm.chooser": "chooser source",
+    "nm.allocation": "allocation source",
 }
 """Keys that name functions of one's own, and the key of the hash of those."""
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # and tokenizers
@@ -70,13 +71,14 @@ def _own_functions(config: Config) -> dict[str, list[str]]:
     """Return the functions of one's own that a config names, by the key of their hash."""
     rewards = [term.name for term in reward_terms(config.task) if ":" in term.name]
     task, rule, selector = config.task.make, config.sampler.rule, config.prompts.selector
-    chooser = config.nm.chooser
+    chooser, allocation = config.nm.chooser, config.nm.allocation
     return {
         RULE_SOURCE: [rule] if ":" in rule else [],
         SOURCES["task.reward"]: rewards,
         SOURCES["task.make"]: [task] if task is not None else [],
         SOURCES["prompts.selector"]: [selector] if ":" in selector else [],
         SOURCES["nm.chooser"]: [chooser] if ":" in chooser else [],
+        SOURCES["nm.allocation"]: [allocation] if ":" in allocation else [],
     }
 
 

@@ -4,7 +4,7 @@ Shapes: B = prompts per step, n = rollouts per group, m = rollouts kept.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.method.adaptive import Adaptive
+from pods.method.allocation import allocate
 from pods.method.group_filter import informative, next_batch
 from pods.method.grpo import advantages
 from pods.method.prompt_order import PromptOrder
@@ -213,7 +214,7 @@ class TrainingLoop:
     def sample_rounds(
         self, number: int, first_group: int, indices: Sequence[int]
     ) -> tuple[list[list[Rollout]], list[list[Grade]], str | None]:
-        """Generate and grade rollouts of each group, in one round or until each has enough.
+        """Generate and grade rollouts of each group, in one round or in several.
 
         Args:
             number: of the step.
@@ -224,20 +225,25 @@ class TrainingLoop:
             Rollouts and grades of each group, and what was NaN or infinite; no round follows then.
         """
         config, clock, grader = self.config, self.clock, self.task.train_grader
+        nm, sampling = config.nm, config.sampling
         rollouts: list[list[Rollout]] = [[] for _ in indices]
         grades: list[list[Grade]] = [[] for _ in indices]
-        active, sampled, number_of_round = list(range(len(indices))), 0, 0
+        rounds, active, sampled = [0] * len(indices), [*range(len(indices))], 0
         while True:
             problems = [self.task.train[indices[i]] for i in active]
             with clock.phase("generate"):
+                seeds = list[int]()
+                for i in active:  # a group may be there more than once
+                    seeds.append(self.rollout_seed(number, first_group + i, rounds[i]))
+                    rounds[i] += 1
                 request = GenerationRequest(
                     [self.prompts[indices[i]] for i in active],
-                    min(config.nm.round or config.nm.n, config.nm.n - sampled),
-                    Sampling(config.sampling.temperature, config.sampling.max_completion_tokens),
-                    [self.rollout_seed(number, first_group + i, number_of_round) for i in active],
+                    min(nm.round or nm.n, nm.n - sampled),
+                    Sampling(sampling.temperature, sampling.max_completion_tokens),
+                    seeds,
                 )
                 generated = self.engine.generate(request, grader.on_completion(problems))
-            sampled, number_of_round = sampled + request.n, number_of_round + 1
+            sampled += request.n
             with clock.phase("reward"):
                 graded = [
                     [self.grade(rollout, problem) for rollout in of_prompt]
@@ -247,11 +253,27 @@ class TrainingLoop:
                     rollouts[i] += some
                     grades[i] += their_grades
                 nonfinite = _describe_nonfinite(generated, graded)
-                if nonfinite is None and sampled < config.nm.n:
+                if nonfinite is None and sampled < nm.n:
                     groups = {i: _group(rollouts[i], grades[i]) for i in active}
-                    active = [i for i in active if not enough(self.rule, groups[i], config.nm.m)]
-            if nonfinite is not None or sampled == config.nm.n or not active:
+                    active = self.next_round(groups, sampled)
+            if nonfinite is not None or sampled == nm.n or not active:
                 return rollouts, grades, nonfinite
+
+    def next_round(self, groups: Mapping[int, Group], sampled: int) -> list[int]:
+        """Return the groups of the next round; one that is there twice gets two rounds at once.
+
+        Args:
+            groups: those of the last round, by their index.
+            sampled: rollouts per group, where each took part in every round.
+        """
+        nm = self.config.nm
+        if nm.allocation == "equal":
+            return [i for i, group in groups.items() if not enough(self.rule, group, nm.m)]
+        if sampled != nm.round:  # the shared rounds are sampled at once
+            return []
+        left = len(groups) * (nm.n - sampled) // sampled
+        counts = allocate(nm.allocation, [*groups.values()], nm.m, left)
+        return [i for i, count in zip(groups, counts, strict=True) for _ in range(count)]
 
     def rollout_seed(self, number: int, group_index: int, number_of_round: int) -> int:
         """Return the seed of a group's rollouts in one round of a step."""

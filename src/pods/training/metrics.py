@@ -32,6 +32,7 @@ def metrics(step: Step) -> dict[str, Any]:
         **_rollout_metrics(step.groups, made),
         **(_fields(step.update) if step.update is not None else {}),
         "kept_projection": step.kept_projection,
+        "rollouts_per_group": [len(group.rollouts) for group in step.groups],
         "kept": [group.kept.tolist() for group in step.groups],
     }
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
