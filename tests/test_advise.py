@@ -11,8 +11,9 @@ from studies import write_rollouts
 from pods.analysis import advice
 from pods.analysis.advice import Pilot, advise, cost_weights, read_pilot
 from pods.analysis.advice_text import advice_lines
-from pods.cli.advise import _run_command
+from pods.cli.advise import _pilot, _run_command
 from pods.cli.main import main
+from pods.config.compose import compose
 from pods.launch import job, local_backend
 from pods.launch.backend import Backend, Outcome
 from pods.memory.fit import Fit
@@ -162,13 +163,19 @@ def test_a_pilot_is_read_from_its_run_folder(tmp_path):
     [
         ([[1.0, 9.0]], ["model=tiny", "nm.m=4"],
          "python src/run.py model=tiny arm=adaptive 'nm.menu=[n2_m2,n8_m2]' nm.n=8 nm.m=2"),
-        ([[9.0, 1.0]], ["nm.groups=2", "nm.menu=[n2_m2,n4_m2]", "study=x", "arm=pods"],
+        ([[9.0, 1.0]], ["nm.groups=2", "nm.menu=[n2_m2,n4_m2]", "study=x", "retry=all", "arm=pods"],
          "python src/run.py nm.groups=2 arm=pods nm.n=8 nm.m=2"),
     ],
 )  # fmt: skip
 def test_the_command_names_the_best_pair_or_a_menu(monkeypatch, rates, words, expected):
     found = advised(monkeypatch, by_mean, rates)
     assert _run_command(words, found) == expected
+
+
+def test_a_pilot_takes_equal_groups_at_once_and_may_be_repeated():
+    pilot = _pilot(compose(["arm=knapsack", "retry=all"]), m=16, steps=2)
+    assert (pilot.retry, pilot.nm.round, pilot.nm.allocation) == ("all", None, "equal")
+    assert _pilot(compose(["arm=pods"]), m=16, steps=2).retry == "failed"
 
 
 def in_this_process(ran):

@@ -1,11 +1,13 @@
 """Does the probe predict training? Progress at a start policy against the gain of the first steps.
 
-    python experiments/probe/predicts.py [RUNS]     reads RUNS (default: runs), writes predicts.csv
-    python experiments/probe/predicts.py --draw     draws predicts.png from predicts.csv
+    python experiments/probe/predicts.py [RUNS]            writes predicts.csv and predicts.png
+    python experiments/probe/predicts.py --fresh [RUNS]    the same for predicts.fresh.*
+    python experiments/probe/predicts.py --draw            only draws
 
-RUNS holds the studies of experiments/regimes, and what `pods probe "regimes_p05 pods 64→16 seed 0"
---step 0` wrote for each of them. Both sides are relative to GRPO 16→16: the probe's progress per
-step, and the accuracy gained over the first STEPS steps, paired over seeds.
+RUNS (default: runs) holds the studies of experiments/regimes, and what `pods probe "regimes_p05
+pods 64→16 seed 0" --step 0` wrote for each of them. Both sides are relative to GRPO 16→16: the
+probe's progress per step, and the accuracy gained over the first STEPS steps, paired over seeds.
+The fresh start policies are checkpoints of another run, and nothing was chosen by them.
 """
 
 import sys
@@ -22,7 +24,11 @@ from pods.analysis.view import View, choose
 from pods.runs.store import run_folders
 
 HERE = Path(__file__).parent
-STARTS, STEPS, DRAWS = ("p05", "p25", "p60", "p90"), 50.0, 2000
+STARTS = {
+    "predicts": ("p05", "p25", "p60", "p90"),
+    "predicts.fresh": ("c38", "c67", "c85", "c94"),
+}
+STEPS, DRAWS = 50.0, 2000
 CROWDED = 1.06  # points below this lie too close together for labels
 GRPO = "grpo 16→16"
 ARMS = {  # of the study: rule, n and m of the probe
@@ -33,9 +39,9 @@ ARMS = {  # of the study: rule, n and m of the probe
 }
 
 
-def rows(runs: Path) -> Iterator[dict[str, object]]:
+def rows(runs: Path, starts: tuple[str, ...]) -> Iterator[dict[str, object]]:
     """Yield a row per start and arm."""
-    for start in STARTS:
+    for start in starts:
         folder = runs / f"regimes_{start}"
         [path] = (folder / "probed").glob("*-step-000000.csv")
         probed = pd.read_csv(path).set_index(["rule", "n", "m"]).progress
@@ -78,8 +84,8 @@ def correlations(table: pd.DataFrame) -> Iterator[str]:
         yield f"{name} {of(*np.concatenate(starts).T)[0]:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def draw(table: pd.DataFrame) -> None:
-    """Draw predicts.png: a colour per arm, the start policy beside each point."""
+def draw(table: pd.DataFrame, path: Path) -> None:
+    """Draw a colour per arm, the start policy beside each point."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -97,16 +103,18 @@ def draw(table: pd.DataFrame) -> None:
     axis.set_ylabel(f"accuracy gained in {STEPS:.0f} steps, in GRPO's gain (± stderr)")
     axis.set_title("; ".join(correlations(table)), fontsize=8)
     axis.legend(fontsize=8)
-    figure.savefig(HERE / "predicts.png", dpi=130)
+    figure.savefig(path, dpi=130)
 
 
 def main() -> None:
     """Write the table unless only the drawing is asked for, and draw."""
+    folders = [word for word in sys.argv[1:] if not word.startswith("--")]
+    name = "predicts.fresh" if "--fresh" in sys.argv else "predicts"
     if "--draw" not in sys.argv:
-        table = pd.DataFrame(rows(Path(sys.argv[1] if len(sys.argv) > 1 else "runs")))
-        table.to_csv(HERE / "predicts.csv", index=False, float_format="%.5g")
+        table = pd.DataFrame(rows(Path(*folders or ["runs"]), STARTS[name]))
+        table.to_csv(HERE / f"{name}.csv", index=False, float_format="%.5g")
         print(table.round(3).to_string(index=False), *correlations(table), sep="\n")
-    draw(pd.read_csv(HERE / "predicts.csv"))
+    draw(pd.read_csv(HERE / f"{name}.csv"), HERE / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STUDY = "advice"
 CHOOSER = "pods.method.adaptive:in_turn"
 STANDS_STILL = 1e-12  # learning rate
-REPLACED = ("nm=", "nm.n=", "nm.m=", "nm.menu=", "arm=adaptive", "study=")
+REPLACED = ("nm=", "nm.n=", "nm.m=", "nm.menu=", "arm=adaptive", "study=", "retry=")
 """Beginnings of the typed words that the advice replaces."""
 
 
@@ -108,8 +108,10 @@ def _pilot(values: dict[str, Any], m: int, steps: int) -> Config:
         raise ConfigError("sampler.rule", rule, f"{keeps} against GRPO, where all are kept")
     pairs = [(m, m), (4 * m, m), (4 * m, 4 * m)]
     menu = [f"n{n}_m{m}" for n, m in pairs]
-    values |= {"arm": None, "rollouts_every_steps": 1, "retry": "failed"}
+    again = "all" if values["retry"] == "all" else "failed"
+    values |= {"arm": None, "rollouts_every_steps": 1, "retry": again}
     values["nm"] |= {"n": 4 * m, "m": 4 * m, "menu": menu, "chooser": CHOOSER, "every_steps": 1}
+    values["nm"] |= {"round": None, "allocation": "equal"}
     values["update"] |= {"lr": STANDS_STILL}
     values["engine"] |= {"min_kept": 0.0}  # of a change that is nothing, nothing is kept
     values["budget"] |= {"train_seconds": None, "max_steps": len(pairs) * steps}

@@ -1,0 +1,115 @@
+"""What `pods advise` expects of a step against training, for pairs of n and m tried here alone.
+
+    python experiments/advice/grid.py [RUNS]     reads RUNS/advice_grid, writes grid.csv
+    python experiments/advice/grid.py --draw     draws grid.png from grid.csv
+
+RUNS is `runs` unless it is given. A band is the way from one accuracy to a higher one. What a pair
+is worth there is the number of steps that GRPO 16→16 takes over its own, on the mean curves of its
+runs, with a 95 % interval over resampled seeds. It is expected from the formula alone, at the rates
+and the noise that `pods advise` would see in the middle of the band.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pods.analysis.outcomes import run_curves
+from pods.analysis.study import load
+from pods.analysis.view import View, choose
+from pods.method.adaptive import expected_progress
+from pods.runs.store import run_folders
+
+HERE = Path(__file__).parent
+BASE = (16, 16)
+BANDS = ((0.30, 0.55), (0.55, 0.80), (0.80, 0.94))
+DRAWS, CONCENTRATION = 2000, 30.0  # of the Beta distribution of success rates, as in ../regimes
+
+
+def steps_between(accuracy: np.ndarray, steps: np.ndarray, band: tuple[float, float]) -> float:
+    """Return the steps that a mean curve takes from one accuracy to another; NaN: not reached."""
+    highest = np.maximum.accumulate(accuracy)
+    if highest[-1] < band[1]:
+        return float("nan")
+    first, last = np.interp(band, highest, steps)
+    return float(last - first)
+
+
+def expected(pairs: list[tuple[int, int]], success: float) -> np.ndarray:
+    """Return the progress of a step of each pair over that of BASE, at a success rate."""
+    table = pd.read_csv(HERE.parent / "regimes" / "regimes.csv")
+    known = table.groupby("start")[["start_accuracy", "noise_ratio"]].mean()
+    known = known.sort_values("start_accuracy")
+    ratio = np.exp(np.interp(success, known.start_accuracy, np.log(known.noise_ratio)))
+    rates = CONCENTRATION * np.array([[success, 1 - success]])
+    progress = expected_progress([BASE, *pairs], rates, float(ratio))
+    return progress[1:] / progress[0]
+
+
+def rows(folder: Path) -> Iterator[dict[str, object]]:
+    """Yield a row per band and pair."""
+    study = choose(load(folder, run_folders(folder)), View(x="steps"))
+    runs = study.runs.drop_duplicates("series").set_index("series")
+    curves = {
+        (int(run.n), int(run.m)): run_curves(study, str(series)) for series, run in runs.iterrows()
+    }
+    steps = curves[BASE][0].seconds
+    accuracy = {pair: np.array([c.accuracy for c in of]) for pair, of in curves.items()}
+    pairs = sorted((pair for pair in curves if pair != BASE), key=lambda pair: (-pair[1], pair[0]))
+    rng = np.random.default_rng(0)
+    seeds = len(accuracy[BASE])
+    drawn = rng.integers(seeds, size=(DRAWS, seeds))
+    for band in BANDS:
+        base, *others = (
+            [steps_between(accuracy[pair].mean(0), steps, band)]
+            + [steps_between(accuracy[pair][seed].mean(0), steps, band) for seed in drawn]
+            for pair in (BASE, *pairs)
+        )
+        gains = expected(pairs, sum(band) / 2)
+        for (n, m), taken, gain in zip(pairs, others, gains, strict=True):
+            ratios = np.array(base) / np.array(taken)
+            low, high = np.nanpercentile(ratios[1:], (2.5, 97.5))
+            yield {"low_accuracy": band[0], "high_accuracy": band[1], "n": n, "m": m,
+                   "seeds": seeds, "expected": gain, "measured": ratios[0], "low": low,
+                   "high": high}  # fmt: skip
+
+
+def draw(table: pd.DataFrame) -> None:
+    """Draw grid.png: expected against measured, a colour per band."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(6, 4.6), layout="constrained")
+    for (first, last), of in table.groupby(["low_accuracy", "high_accuracy"]):
+        errors = [of.measured - of.low, of.high - of.measured]
+        label = f"from {100 * first:.0f} to {100 * last:.0f} % right"
+        axis.errorbar(of.expected, of.measured, errors, fmt="o", capsize=2, label=label)
+    last_band = table[table.low_accuracy == table.low_accuracy.max()]
+    for row in last_band.itertuples():
+        axis.annotate(f"{row.n}→{row.m}", (row.expected, row.measured), xytext=(6, -3),
+                      textcoords="offset points", fontsize=8)  # fmt: skip
+    ends = [0.8, float(table.expected.max()) + 0.1]
+    axis.plot(ends, ends, color="#999999", lw=0.8)
+    axis.set_xlabel("expected progress of a step, in that of GRPO 16→16")
+    axis.set_ylabel("measured (95 % interval)")
+    axis.legend(fontsize=8)
+    figure.savefig(HERE / "grid.png", dpi=130)
+
+
+def main() -> None:
+    """Write the table unless only the drawing is asked for, and draw."""
+    if "--draw" not in sys.argv:
+        runs = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
+        table = pd.DataFrame(rows(runs / "advice_grid"))
+        table.to_csv(HERE / "grid.csv", index=False, float_format="%.5g")
+        print(table.round(3).to_string(index=False))
+        print(f"Pearson {table.expected.corr(table.measured):.2f}")
+    draw(pd.read_csv(HERE / "grid.csv"))
+
+
+if __name__ == "__main__":
+    main()
