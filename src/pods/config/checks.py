@@ -18,6 +18,11 @@ from pods.config.parse import ConfigError, parse
 from pods.config.schema import Config, EvaluationConfig, ModelConfig, TaskConfig
 from pods.system.imports import import_function
 
+OWN_FUNCTIONS = (
+    *("sampler.rule", "nm.chooser", "nm.allocation"),
+    *("prompts.selector", "task.make"),
+)
+"""Keys that may name a function of one's own as module:function."""
 GENERATED = {"chainsum": 100_000, "countdown": 4096}
 """Tasks that are generated, each with the limit of its train pool (of 1.7 million chains)."""
 GENERATED_TEST_LIMIT = 1024  # questions that the corpus of the tiny model leaves out
@@ -66,7 +71,14 @@ def validate(values: Mapping[str, Any]) -> Config:
     if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES and not config.nm.menu:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
         config.nm.round, config.nm.allocation = None, "equal"
-    checks = [_reproduction_checks, _rollout_checks, _selection_checks, _update_checks, set_checks]
+    checks = [
+        _own_function_checks,
+        _reproduction_checks,
+        _rollout_checks,
+        _selection_checks,
+        _update_checks,
+        set_checks,
+    ]
     checks += [_vllm_checks] if config.engine.name == "vllm" else []
     checks += [_generated_checks if config.task.name in GENERATED else _dataset_checks]
     checks += [_own_data_checks, _reward_checks, _clock_checks]
@@ -167,6 +179,17 @@ def _is_there(file: Path | None) -> bool:
     return file is None or file.is_file()
 
 
+def _own_function_checks(config: Config) -> Iterator[Check]:
+    """Check that the functions of one's own can be imported; those of a reward come with it."""
+    for key in OWN_FUNCTIONS:
+        name = attrgetter(key)(config)
+        if ":" in (name or ""):
+            try:
+                import_function(name)
+            except ValueError as error:
+                yield key, False, str(error)
+
+
 def _reproduction_checks(config: Config) -> Iterator[Check]:
     known = config.reproduction == "ours" or config.task.system is not None
     published = "gsm8k, gsm8k_release, gsm8k_open_r1 and math_release"
@@ -184,10 +207,7 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
     yield "nm.m", rule != "all" or nm.m == nm.n, keeps_all
     stops = rule in RULES_WITH_ROUNDS
     if ":" in rule:
-        try:
-            stops = hasattr(import_function(rule), "enough")
-        except ValueError as error:
-            yield "sampler.rule", False, str(error)
+        stops = hasattr(import_function(rule), "enough")
     else:
         choices = f"must be one of {', '.join(RULE_NAMES)}, or module:function"
         yield "sampler.rule", rule in RULE_NAMES, choices
@@ -219,11 +239,6 @@ def _rollout_checks(config: Config) -> Iterator[Check]:
 def _allocation_checks(config: Config) -> Iterator[Check]:
     """Check the rounds of a step whose rollouts are shared out."""
     nm, where = config.nm, f"where nm.allocation={config.nm.allocation}"
-    if ":" in nm.allocation:
-        try:
-            import_function(nm.allocation)
-        except ValueError as error:
-            yield "nm.allocation", False, str(error)
     for n, m in nm.pairs():
         whole = nm.round is not None and nm.round >= m and n % nm.round == 0
         yield "nm.round", whole, f"must be at least m={m} and divide n={n} {where}"
@@ -250,12 +265,7 @@ def _menu_checks(config: Config) -> Iterator[Check]:
         config.group_filter.name != "resample",
         "must be none or skip where nm.menu is set: resampling changes what a step costs",
     )
-    if ":" in nm.chooser:
-        try:
-            import_function(nm.chooser)
-        except ValueError as error:
-            yield "nm.chooser", False, str(error)
-    else:
+    if ":" not in nm.chooser:
         known = " or ".join(RULES_WITH_ROUNDS)
         needs = (
             f"must be {known} where nm.chooser={nm.chooser}: of other rules no progress is known"
@@ -288,11 +298,6 @@ def _selection_checks(config: Config) -> Iterator[Check]:
     batch_key = "group_filter.batch" if resample and group_filter.batch else "prompts_per_step"
     batch: int = attrgetter(batch_key)(config)
     selector = config.prompts.selector
-    if ":" in selector:
-        try:
-            import_function(selector)
-        except ValueError as error:
-            yield "prompts.selector", False, str(error)
     if selector not in ("uniform", "greso") and pool is not None:
         choice = f"the problems to choose from, task.train_size={pool}, where prompts={selector}"
         yield batch_key, batch <= pool, f"must be at most {choice}"
@@ -401,11 +406,6 @@ def _own_data_checks(config: Config) -> Iterator[Check]:
             yield key, given, f"must be set where task={name}"
         elif key == "task.make" or task.name == "own":
             yield key, not given, f"must be null where task={task.name}"
-    if task.make is not None:
-        try:
-            import_function(task.make)
-        except ValueError as error:
-            yield "task.make", False, str(error)
     if task.name != "jsonl":
         yield "task.test_fraction", task.test_fraction is None, "must be null: for task=jsonl only"
         return

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pods.config.checks import reward_terms
+from pods.config.checks import OWN_FUNCTIONS, reward_terms
 from pods.config.clock_model import read_clock_model
 from pods.config.parse import leaves
 from pods.config.schema import Config
@@ -69,16 +69,11 @@ def _digests(folder: Path) -> list[str]:
 
 def _own_functions(config: Config) -> dict[str, list[str]]:
     """Return the functions of one's own that a config names, by the key of their hash."""
-    rewards = [term.name for term in reward_terms(config.task) if ":" in term.name]
-    task, rule, selector = config.task.make, config.sampler.rule, config.prompts.selector
-    chooser, allocation = config.nm.chooser, config.nm.allocation
+    named = {key: [attrgetter(key)(config)] for key in OWN_FUNCTIONS}
+    named["task.reward"] = [term.name for term in reward_terms(config.task)]
     return {
-        RULE_SOURCE: [rule] if ":" in rule else [],
-        SOURCES["task.reward"]: rewards,
-        SOURCES["task.make"]: [task] if task is not None else [],
-        SOURCES["prompts.selector"]: [selector] if ":" in selector else [],
-        SOURCES["nm.chooser"]: [chooser] if ":" in chooser else [],
-        SOURCES["nm.allocation"]: [allocation] if ":" in allocation else [],
+        source: [name for name in named[key] if ":" in (name or "")]
+        for key, source in SOURCES.items()
     }
 
 
