@@ -253,11 +253,13 @@ class TrainingLoop:
                     rollouts[i] += some
                     grades[i] += their_grades
                 nonfinite = _describe_nonfinite(generated, graded)
-                if nonfinite is None and sampled < nm.n:
-                    groups = {i: _group(rollouts[i], grades[i]) for i in active}
-                    active = self.next_round(groups, sampled)
-            if nonfinite is not None or sampled == nm.n or not active:
+            if nonfinite is not None or sampled == nm.n:
                 return rollouts, grades, nonfinite
+            with clock.phase("select"):
+                groups = {i: _group(rollouts[i], grades[i]) for i in active}
+                active = self.next_round(groups, sampled)
+            if not active:
+                return rollouts, grades, None
 
     def next_round(self, groups: Mapping[int, Group], sampled: int) -> list[int]:
         """Return the groups of the next round; one that is there twice gets two rounds at once.
