@@ -14,9 +14,10 @@ from pods.cli.checkpoints import load_policy
 from pods.cli.main import main
 from pods.method.grpo import advantages, token_weights
 from pods.method.rules import RULES
+from pods.policy import sketches as of_sketches
 from pods.policy.packing import pack
 from pods.policy.scoring import Context, score
-from pods.policy.sketches import projection, sketches
+from pods.policy.sketches import inner_products, projection, sketches
 from pods.types import Group, Rollout
 
 RUN = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2", "tracking=none",
@@ -120,6 +121,14 @@ def test_sketches_preserve_inner_products_and_an_identity_changes_nothing():
     errors = [float(projection(3000, 100, s)(vectors[0]).square().sum() / exact[0, 0]) - 1
               for s in range(200)]  # fmt: skip
     assert np.mean(errors) == pytest.approx(0, abs=0.03)  # std of one: (2 / 100) ** 0.5
+
+
+def test_inner_products_are_those_of_numpy_whatever_the_blocks(monkeypatch):
+    monkeypatch.setattr(of_sketches, "BLOCK", 3)
+    rows, done = torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), []
+    products = inner_products(rows, done.append).numpy()
+    assert products == pytest.approx(np.inner(rows, rows), rel=1e-5)
+    assert done == [3, 6, 8]
 
 
 def test_a_sketch_is_the_gradient_of_a_rollout_by_finite_differences(store):

@@ -70,12 +70,14 @@ def probe(options: Namespace) -> int:
     set_threads(cores())
     from pods.analysis.gradient_figure import readable, write
     from pods.analysis.gradient_probe import moments, summarise
+    from pods.policy.sketches import inner_products
     from pods.seeding import derive
 
     estimators = _estimators(config, options.rollouts)
     seconds, why = _seconds(store, config, estimators)
     gradients, groups = _pool(config, checkpoint, options)
-    products = (gradients @ gradients.T).numpy()
+    with _progress("inner products", len(gradients)) as report:
+        products = inner_products(gradients, report).numpy()
     with _progress("resampling", len(estimators)) as report:
         found = moments(products, groups, estimators, options.groups,
                         derive(options.seed, "probe groups"), report)  # fmt: skip

@@ -13,6 +13,8 @@ from pods.policy.packing import pack
 from pods.policy.scoring import Context, score
 from pods.types import Rollout
 
+BLOCK = 512  # rows of a part of the inner products
+
 
 def trained_parameters(context: Context) -> list[Tensor]:
     """Return the tensors that training moves: LoRA's weights where there are any, else all."""
@@ -64,3 +66,19 @@ def sketches(
         rows[index] = project(flat)
         report(index + 1)
     return rows
+
+
+def inner_products(rows: Tensor, report: Callable[[int], object]) -> Tensor:
+    """Return the inner product of each two rows, (R, R), and compute each of them once.
+
+    Args:
+        rows: (R, D).
+        report: called with the number of rows that are done.
+    """
+    products = torch.empty(len(rows), len(rows))
+    for start in range(0, len(rows), BLOCK):
+        block = slice(start, start + BLOCK)
+        part = rows[start:] @ rows[block].T
+        products[start:, block], products[block, start:] = part, part.T
+        report(min(start + BLOCK, len(rows)))
+    return products
