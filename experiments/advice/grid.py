@@ -1,10 +1,12 @@
 """What `pods advise` expects of a step against training, for pairs of n and m tried here alone.
 
-    python experiments/advice/grid.py [RUNS]     reads RUNS/advice_grid, writes grid.csv
+    python experiments/advice/grid.py [RUNS]     reads RUNS/advice_grid and RUNS/advice_adaptive,
+                                                 writes grid.csv and window.csv
     python experiments/advice/grid.py --draw     draws grid.png from grid.csv
 
-RUNS is `runs` unless it is given. A band is the way from one accuracy to a higher one. What a pair
-is worth there is the number of steps that GRPO 16→16 takes over its own, on the mean curves of its
+RUNS is `runs` unless it is given. The window is the time that all runs have, at the prices that the
+grid's runs were fitted to. A band is the way from one accuracy to a higher one. What a pair is
+worth there is the number of steps that GRPO 16→16 takes over its own, on the mean curves of its
 runs, with a 95 % interval over resampled seeds. It is expected from the formula alone, at the rates
 and the noise that `pods advise` would see in the middle of the band.
 """
@@ -16,9 +18,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pods.analysis.outcomes import run_curves
+from pods.analysis.outcomes import final_accuracy, mean_accuracy, run_curves, window
+from pods.analysis.statistics import holm, t_test
 from pods.analysis.study import load
 from pods.analysis.view import View, choose
+from pods.config.clock_model import read_clock_model
 from pods.method.adaptive import expected_progress
 from pods.runs.store import run_folders
 
@@ -76,6 +80,35 @@ def rows(folder: Path) -> Iterator[dict[str, object]]:
                    "high": high}  # fmt: skip
 
 
+def in_window(runs: Path) -> pd.DataFrame:
+    """Return each arm's outcomes in the window, and what it is above the BASE, in points."""
+    arms = {}
+    prices = read_clock_model(str(HERE / "prices.json"))
+    for name, clock in (("advice_grid", prices), ("advice_adaptive", None)):
+        study = choose(load(runs / name, run_folders(runs / name)), View(clock=clock))
+        arms |= {series: run_curves(study, series) for series in study.runs.series.unique()}
+    span = window(curve for curves in arms.values() for curve in curves)
+    rows = []
+    for outcome in (mean_accuracy, final_accuracy):
+        values = {
+            arm: 100 * np.array([outcome(curve, span) for curve in curves])
+            for arm, curves in arms.items()
+        }
+        for arm, of in values.items():
+            test = t_test(of - values["all 16→16"])
+            stderr = of.std(ddof=1) / np.sqrt(len(of))
+            rows.append({"outcome": outcome.__name__, "arm": arm, "seeds": len(of),
+                         "seconds": span.end, "value": of.mean(), "stderr": stderr,
+                         "above_grpo": test.estimate, "low": test.low, "high": test.high,
+                         "p": test.p})  # fmt: skip
+    table = pd.DataFrame(rows)
+    others = table.arm != "all 16→16"
+    table.loc[others, "holm"] = (
+        table[others].groupby("outcome").p.transform(lambda p: holm(p.to_numpy(float)))
+    )
+    return table
+
+
 def draw(table: pd.DataFrame) -> None:
     """Draw grid.png: expected against measured, a colour per band."""
     import matplotlib
@@ -108,6 +141,9 @@ def main() -> None:
         table.to_csv(HERE / "grid.csv", index=False, float_format="%.5g")
         print(table.round(3).to_string(index=False))
         print(f"Pearson {table.expected.corr(table.measured):.2f}")
+        table = in_window(runs)
+        table.to_csv(HERE / "window.csv", index=False, float_format="%.5g")
+        print(table.round(3).to_string(index=False))
     draw(pd.read_csv(HERE / "grid.csv"))
 
 

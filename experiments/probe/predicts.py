@@ -7,7 +7,8 @@
 RUNS (default: runs) holds the studies of experiments/regimes, and what `pods probe "regimes_p05
 pods 64→16 seed 0" --step 0` wrote for each of them. Both sides are relative to GRPO 16→16: the
 probe's progress per step, and the accuracy gained over the first STEPS steps, paired over seeds.
-The fresh start policies are checkpoints of another run, and nothing was chosen by them.
+The fresh start policies are checkpoints of another run, and nothing was chosen by them. `formula`
+is what the adaptive arm and `pods advise` expect of max-variance at the start's success rate.
 """
 
 import sys
@@ -24,6 +25,9 @@ from pods.analysis.view import View, choose
 from pods.runs.store import run_folders
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "advice"))
+from grid import expected  # noqa: E402
+
 STARTS = {
     "predicts": ("p05", "p25", "p60", "p90"),
     "predicts.fresh": ("c38", "c67", "c85", "c94"),
@@ -31,9 +35,11 @@ STARTS = {
 STEPS, DRAWS = 50.0, 2000
 CROWDED = 1.06  # points below this lie too close together for labels
 GRPO = "grpo 16→16"
+PAIRS = [(32, 16), (64, 16)]
+MAX_VARIANCE = "max_variance, selected, std"
 ARMS = {  # of the study: rule, n and m of the probe
-    "pods 32→16": ("max_variance, selected, std", 32, 16),
-    "pods 64→16": ("max_variance, selected, std", 64, 16),
+    "pods 32→16": (MAX_VARIANCE, 32, 16),
+    "pods 64→16": (MAX_VARIANCE, 64, 16),
     "random 64→16": ("random, selected, std", 64, 16),
     "reinforce_ada 64→16": ("balanced, full, none", 64, 16),
 }
@@ -47,12 +53,14 @@ def rows(runs: Path, starts: tuple[str, ...]) -> Iterator[dict[str, object]]:
         probed = pd.read_csv(path).set_index(["rule", "n", "m"]).progress
         base = probed["random, selected, std", 16, 16]
         study = choose(load(folder, run_folders(folder)), View(x="steps"))
-        gained = {}
+        gained, begun = {}, []
         for arm in (GRPO, *ARMS):
             values = [
                 accuracy_at(curve, np.array([0.0, STEPS])) for curve in run_curves(study, arm)
             ]
             gained[arm] = np.array([last - first for first, last in values])
+            begun += [first for first, _ in values]
+        formula = dict(zip(PAIRS, expected(PAIRS, float(np.mean(begun))), strict=True))
         for arm, cell in ARMS.items():
             difference = gained[arm] - gained[GRPO]
             scale = gained[GRPO].mean()
@@ -60,6 +68,7 @@ def rows(runs: Path, starts: tuple[str, ...]) -> Iterator[dict[str, object]]:
                 "start": start,
                 "arm": arm,
                 "predicted": probed[cell] / base,
+                "formula": formula[cell[1:]] if cell[0] == MAX_VARIANCE else np.nan,
                 "measured": 1 + difference.mean() / scale,
                 "stderr": difference.std(ddof=1) / np.sqrt(len(difference)) / scale,
                 "grpo_gain": scale,
@@ -114,6 +123,11 @@ def main() -> None:
         table = pd.DataFrame(rows(Path(*folders or ["runs"]), STARTS[name]))
         table.to_csv(HERE / f"{name}.csv", index=False, float_format="%.5g")
         print(table.round(3).to_string(index=False), *correlations(table), sep="\n")
+        pods = table.dropna()
+        print(
+            "Pearson, the arms of max-variance:",
+            pods[["predicted", "formula"]].corrwith(pods.measured),
+        )
     draw(pd.read_csv(HERE / f"{name}.csv"), HERE / f"{name}.png")
 
 
