@@ -30,10 +30,10 @@ import pandas as pd
 from IPython.display import display
 
 from pods.analysis import load
-from pods.analysis.comparison.compare import compare
-from pods.analysis.comparison.formatting import format_comparison
-from pods.analysis.figures import drawings
-from pods.analysis.tables import tables
+from pods.analysis.compare.compare import compare
+from pods.analysis.compare.tables import format_comparison
+from pods.analysis.figures.specs import figure_specs
+from pods.analysis.numbers.tables import tables
 
 STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
 matplotlib.rcParams["figure.dpi"] = 72
@@ -41,7 +41,7 @@ pd.set_option("display.max_columns", None, "display.float_format", "{:.4g}".form
 
 # %% [markdown]
 # `load` checks every (arm, seed, checkpoint, repeat, question) and raises an error with a line for
-# each problem; with `allow_missing=True` it leaves out what is missing.
+# each problem; with `allow=True` it leaves out what is missing.
 
 # %%
 study = load(STUDY)
@@ -49,7 +49,7 @@ study_tables = tables(study)
 display(study_tables.summary)
 
 # %%
-figures = {drawing.name: drawing for drawing in drawings(study, study_tables)}
+figures = {spec.name: spec for spec in figure_specs(study, study_tables)}
 display(figures["accuracy_vs_time"].draw())
 
 # %% [markdown]
@@ -59,13 +59,13 @@ display(figures["accuracy_vs_time"].draw())
 # %%
 if study.runs.series.nunique() > 1:
     comparison = compare(study)
-    print(format_comparison(comparison, verbose=True))
+    print(format_comparison(comparison))
     display(comparison.contrasts)
 
 # %% [markdown]
 # Every other figure for which the study has the runs.
 
 # %%
-for name, drawing in figures.items():
+for name, spec in figures.items():
     if name != "accuracy_vs_time":
-        display(drawing.draw())
+        display(spec.draw())

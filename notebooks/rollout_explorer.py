@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.rollouts import examples, groups, read_rollouts, rollout_steps
+from pods.analysis.loading.rollouts import examples, groups, read_rollouts, rollout_steps
 from pods.runs.store import run_folders
 
 STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))

@@ -1,8 +1,8 @@
 """The entry point of a run or a sweep: compose the config, check it, freeze it, execute it.
 
-python src/run.py                                                     one run
-python src/run.py -m sampler=max_variance,random 'seed=range(8)'      a sweep (quote the range)
-python src/run.py experiment=quickstart                               a study
+pods run                                                     one run; python src/run.py is the same
+pods run -m sampler=max_variance,random 'seed=range(8)'      a sweep (quote the range)
+pods run experiment=quickstart                               a study
 """
 
 import os
@@ -19,18 +19,14 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pods.config.checks import validate
-from pods.config.compose import one_line
-from pods.config.per_arm import applied, check_arms, gathered
+from pods.config.compose import one_line, plain
 from pods.config.schema import CONF, Config
-from pods.launch import dry_run, job
-from pods.launch.backend import Job
+from pods.launch import backend, dry_run, job
 from pods.launch.devices import check_gpus
-from pods.launch.noisy import restart_noisy
 from pods.launch.sweep import SweepFailed
-from pods.runs.freeze import freeze
 from pods.system.console import prepare_console
 from pods.system.errors import AGAIN, BAD_INPUT, DONE, FAILED, explain, print_error
-from pods.system.load import warn_if_busy
+from pods.system.machine import warn_if_busy
 from pods.tasks.load import check_data
 
 DEBUG = "--debug" in sys.argv
@@ -40,8 +36,7 @@ DEBUG = "--debug" in sys.argv
 def train(composed: DictConfig) -> None:
     """Execute one run in this process."""
     try:
-        check_arms(composed, [composed.arm])
-        _train(validate(applied(composed)))
+        _train(validate(plain(composed)))
     except BrokenPipeError:
         raise
     except Exception as error:  # not in `main`: Hydra adds lines to what its task function raises
@@ -54,14 +49,10 @@ def _train(config: Config) -> None:
         return
     if config.launch.on != "local":
         fail(f"launch={config.launch.on}: only for sweeps; -m makes this run one", BAD_INPUT)
-    if config.retry == "noisy":
-        fail("retry=noisy: only for sweeps, whose runs can be compared", BAD_INPUT)
-    check_gpus(config)
+    check_gpus([config])
     check_data([config.task])
-    store = freeze(config)
-    if config.retry == "all":
-        restart_noisy([Job(store, config)])
-    if not job.has_work_left(store, config.retry):
+    store = backend.prepare(config)
+    if not backend.has_work_left(store, config.retry):
         status = store.status()
         if status["state"] == "failed":
             fail(
@@ -92,7 +83,7 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     words = [word for word in sys.argv[1:] if word != "--debug"]
     sweep = [word for word in words if word in ("-m", "--multirun")]  # in any place, as users type
-    sys.argv[1:] = sweep + gathered([word for word in words if word not in sweep])
+    sys.argv[1:] = sweep + [word for word in words if word not in sweep]
     prepare_console()
     try:
         train()

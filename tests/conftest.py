@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 PROCESSES = ("test_sweep", "test_run", "test_fork_server", "test_slurm", "test_ray")
 """Files that start and stop runs as processes, and wait for them: one after another."""
-FIRST = (*PROCESSES, "test_kill", "test_several", "test_failpoints", "test_presets", "test_price")
+FIRST = (*PROCESSES, "test_kill", "test_several", "test_failpoints", "test_presets")
 """Files that take longest: what is short comes last, so that workers end together."""
 
 BEYOND_THE_DESK = {"slow", "realdata", "vllm", "gpu"}
@@ -66,9 +66,7 @@ def pytest_collection_modifyitems(
 
 def group_of(path: Path) -> str:
     """The tests that run one after another on one worker: a file's, mostly."""
-    if path.stem in PROCESSES:
-        return "processes"
-    return path.stem if path.stem.startswith("test_") else "doctests"
+    return "processes" if path.stem in PROCESSES else path.stem
 
 
 @pytest.fixture(scope="session")
@@ -107,3 +105,19 @@ def run_fresh(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]
         return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
     return run
+
+
+@pytest.fixture
+def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Problems come in the order of their number, epoch after epoch."""
+    from pods.method import prompt_order
+
+    monkeypatch.setattr(prompt_order, "_permutation", lambda seed, epoch, pool: range(pool))
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """The authors' release, written by hand."""
+    from releases import write_release
+
+    return write_release(tmp_path)

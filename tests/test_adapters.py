@@ -92,16 +92,7 @@ def test_adapters_are_cast_once_after_each_change_and_never_stale(monkeypatch):
     assert (mine - expected).abs().max() <= 0.05 * expected.abs().max()
 
 
-def test_a_disabled_adapter_leaves_the_layer_alone():
-    policy = disturbed("float32")
-    with policy.reference() as model, torch.no_grad():
-        logits = model(IDS).logits
-    plain = load(composed()).causal_lm(IDS).logits
-    assert torch.equal(logits, plain)
-    assert not torch.allclose(policy.causal_lm(IDS).logits, plain, atol=1e-3)
-
-
-def test_an_adapter_adds_alpha_over_rank_times_b_a():
+def test_an_adapter_adds_alpha_over_rank_times_b_a_and_a_disabled_one_nothing():
     policy = disturbed("float32")  # alpha 24, rank 8
     layer = lora_layers(policy)[0]
     a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
@@ -110,6 +101,11 @@ def test_an_adapter_adds_alpha_over_rank_times_b_a():
     with torch.no_grad():
         expected = x @ (layer.get_base_layer().weight + 3 * b @ a).T
         assert torch.allclose(layer(x), expected, atol=1e-5)
+        with policy.reference() as model:
+            logits = model(IDS).logits
+        plain = load(composed()).causal_lm(IDS).logits
+        assert torch.equal(logits, plain)
+        assert not torch.allclose(policy.causal_lm(IDS).logits, plain, atol=1e-3)
 
 
 def test_a_layer_with_a_bias_keeps_it(tmp_path):

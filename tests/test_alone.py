@@ -34,9 +34,7 @@ def rule(group, m, rng):
 """
 FAULTS = {
     "its log is removed": ("log.unlink()", "metrics.jsonl has 0 bytes, but "),
-    "its log is emptied": ("log.write_text('')", "metrics.jsonl has 0 bytes, but "),
     "its log is longer": ("log.open('a').write('{}\\n')", " were written"),
-    "its lock is removed": ("lock.unlink()", ".lock was removed or replaced"),
     "its lock is another": ("lock.unlink(); lock.touch()", ".lock was removed or replaced"),
     "its folder is removed": ("shutil.rmtree(folder)", "was removed "),
     "its folder is moved": ("folder.rename('old')", "was removed "),
@@ -89,10 +87,7 @@ def test_a_run_whose_log_lock_or_folder_is_changed_stops_and_the_same_command_re
         fault(code)
         stopped, printed = run()
         assert stopped == 75, (name, printed)
-        assert said in printed and "run the same command again to resume" in printed, (
-            name,
-            printed,
-        )
+        assert said in printed and "run the same command again to resume" in printed, printed
         assert "Traceback" not in printed, name
         moved = tmp_path / "old"
         if "folder" in name:  # nothing is written where it was
@@ -106,35 +101,6 @@ def test_a_run_whose_log_lock_or_folder_is_changed_stops_and_the_same_command_re
             shutil.rmtree(path)
         assert science_of(run_folder(tmp_path)) == whole, name
         shutil.rmtree(tmp_path / "runs")
-
-
-@pytest.mark.slow
-def test_a_pipe_or_a_link_instead_of_a_file_blocks_nothing_and_is_not_followed(
-    fault, whole, run, tmp_path
-):
-    outside = tmp_path / "outside.jsonl"
-    outside.write_text("{}\n")
-    for name in ("metrics.jsonl", "evaluations/step-000000.jsonl", "evaluations/step-000004.jsonl"):
-        for make in (os.mkfifo, lambda path: path.symlink_to(outside)):
-            fault("raise RuntimeError")
-            assert run()[0] == 1
-            fault()
-            path = run_folder(tmp_path) / name
-            path.unlink(missing_ok=True)
-            make(path)
-            for verb in ("status", "aggregate", "evaluate", "clean"):
-                assert main([verb]) in (0, 1, 2)
-            if name == "metrics.jsonl" and path.is_symlink():
-                with pytest.raises(ValueError, match="is a link to"):
-                    run()
-                path.unlink()
-            code, printed = run()
-            assert code == 0, (name, printed)
-            assert outside.read_text() == "{}\n"
-            for left in (run_folder(tmp_path) / "checkpoints").glob("*.damaged"):
-                shutil.rmtree(left)
-            assert science_of(run_folder(tmp_path)) == whole, name
-            shutil.rmtree(tmp_path / "runs")
 
 
 def test_a_rule_that_forks_leaves_one_trainer(fault, whole, run, tmp_path):
@@ -164,9 +130,7 @@ def test_a_run_that_lost_a_file_it_must_have_is_not_done(fault, whole, run, tmp_
             assert RunStore(run_folder(tmp_path)).status()["state"] == "failed"
             assert main(["clean", "--state", "failed", "--yes"]) == 0
         else:
-            assert (
-                code == 75 and name in printed and "run the same command again to resume" in printed
-            ), printed
+            assert code == 75 and name in printed and "same command again" in printed, printed
         if code:
             fault()
             assert run()[0] == 0, name
@@ -188,19 +152,16 @@ def forge(folder, name, content):
     files = checkpoint.manifest_files(folder)
     (folder / name).write_bytes(content)
     files[name] = {"bytes": len(content), "sha256": checkpoint.sha256(folder / name)}
-    (folder / checkpoint.MANIFEST).write_text(checkpoint._manifest(files))
+    (folder / checkpoint.MANIFEST).write_text(json.dumps(files, indent=1))
 
 
-def forgeries():
-    header = (2**40).to_bytes(8, "little")
-    yield "policy/model.safetensors", lambda _: header
-    yield "policy/model.safetensors", lambda _: (9 * 10**7).to_bytes(8, "little") + b"[" * 100_000
-    yield "policy/model.safetensors", lambda _: b""
-    yield "optimizer.safetensors", lambda _: header
-    yield "selection.json", lambda _: b"[" * 200_000
-    yield "selection.json", lambda _: b'{"place": "x"}'
-    yield "clock.json", lambda c: json.dumps({**json.loads(c), "train_seconds": "1"}).encode()
-    yield "clock.json", lambda c: json.dumps({**json.loads(c), "metrics_bytes": -1}).encode()
+FORGERIES = (
+    ("policy/model.safetensors", lambda _: (2**40).to_bytes(8, "little")),
+    ("optimizer.safetensors", lambda _: b""),
+    ("selection.json", lambda _: b"[" * 200_000),
+    ("selection.json", lambda _: b'{"position": "x"}'),
+    ("clock.json", lambda c: json.dumps({**json.loads(c), "train_seconds": "1"}).encode()),
+)
 
 
 def test_a_forged_checkpoint_is_named_and_the_one_before_is_resumed(fault, whole, run, tmp_path):
@@ -209,7 +170,7 @@ def test_a_forged_checkpoint_is_named_and_the_one_before_is_resumed(fault, whole
     fault()
     folder = run_folder(tmp_path)
     shutil.copytree(folder, tmp_path / "kept")
-    for name, content in forgeries():
+    for name, content in FORGERIES:
         shutil.rmtree(folder)
         shutil.copytree(tmp_path / "kept", folder)
         path = RunStore(folder).checkpoint(2)

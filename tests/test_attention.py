@@ -13,6 +13,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from pods.engines import transformers_engine
 from pods.policy import attention
 from pods.policy.attention import attend
+from pods.policy.packing import Layout
 
 LAYER = SimpleNamespace(num_key_value_groups=3, is_causal=True, training=False)
 
@@ -57,7 +58,7 @@ def test_one_call_for_sequences_of_unequal_lengths_equals_padded_ones(long, monk
 def test_the_sequences_of_a_row():
     """Prompts of 2 and 1 tokens at 0 and 5, with completions of 1 and 2, and of 1."""
     spans = rows.row([2, 1], [[1, 2], [1]]).spans
-    found = attention.sequences_of(spans, torch.device("cpu"))
+    found = Layout(spans, torch.device("cpu")).sequences
     assert found.query_ends.tolist() == [0, 2, 3, 5, 6, 7]
     assert found.key_ends.tolist() == [0, 2, 5, 9, 10, 12]
     assert found.keys.tolist() == [0, 1, 0, 1, 2, 0, 1, 3, 4, 5, 5, 6]
@@ -68,14 +69,11 @@ def test_the_sequences_of_a_row():
 def test_only_a_card_takes_unequal_lengths(monkeypatch):
     takes = attention.takes_unequal_lengths
     assert takes("cuda", torch.bfloat16, 64) and takes("cuda", torch.float16, 128)
-    assert not takes("cpu", torch.bfloat16, 64)
-    assert not takes("cuda", torch.float32, 64)
-    assert not takes("cuda", torch.bfloat16, 20) and not takes("cuda", torch.bfloat16, 256)
+    not_taken = [("cpu", torch.bfloat16, 64), ("cuda", torch.float32, 64)]
+    not_taken += [("cuda", torch.bfloat16, width) for width in (20, 256)]
+    assert not any(takes(*each) for each in not_taken)
     monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.11.0"))
     assert not takes("cuda", torch.bfloat16, 64)
-
-
-def test_rows_and_their_gradient_as_a_card_takes_them():
     states = torch.arange(6.0, dtype=torch.bfloat16).view(3, 2).requires_grad_()
     taken = attention._Rows.apply(states, torch.tensor([2] + [0] * 300))
     assert taken[:2].tolist() == [[4, 5], [0, 1]]

@@ -1,9 +1,7 @@
 """What a user does with a checkpoint outside of its run: take it away, and ask it."""
 
-import io
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,13 +12,10 @@ from peft import PeftModel
 from running import run_here
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pods.cli.checkpoints import load_policy
 from pods.cli.main import main
-from pods.config.compose import overrides
 from pods.policy.export import merge_adapters
-from pods.policy.lora import rounded_to_nf4
 from pods.policy.policy import load as load_weights
-from pods.runs.identity import identity_keys
+from pods.policy.policy import load_policy
 from pods.runs.paths import weights_source
 from pods.runs.store import RunStore
 from pods.tasks.load import load, load_opening, training_grader
@@ -110,7 +105,7 @@ def test_merged_weights_are_those_of_the_policy_and_of_peft(lora, runs_dir, tmp_
     names = {name for name, _ in model.named_parameters()}
     assert names == {name for name, _ in untrained().named_parameters()}
     assert model.generation_config.eos_token_id == 1
-    assert "merged into these weights" in (out / "README.md").read_text()
+    assert "are merged into them" in (out / "README.md").read_text()
     assert AutoTokenizer.from_pretrained(out).chat_template
 
 
@@ -124,8 +119,7 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     card = (out / "README.md").read_text()
     assert "AutoPeftModelForCausalLM" in card and "LoRA adapters of rank 8" in card
     copy = shutil.copytree(lora.folder, tmp_path / lora.folder.name)
-    values["model"] |= {"hub": "someone/model", "path": weights_source(lora.config().model),
-                        "quantization": "nf4"}  # fmt: skip
+    values["model"] |= {"hub": "someone/model", "path": weights_source(lora.config().model)}
     (copy / "config.yaml").write_text(yaml.safe_dump(values))
     (copy / "evaluations" / "step-000002.jsonl").unlink()
     assert pods(runs_dir, "export", copy, tmp_path / "hub") == 0
@@ -133,7 +127,7 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     assert settings["base_model_name_or_path"] == "someone/model"
     card = (tmp_path / "hub" / "README.md").read_text()
     assert yaml.safe_load(card.split("---")[1])["base_model"] == "someone/model"
-    assert "rounded to 4 bits" in card and "| not evaluated, or not completely |" in card
+    assert "| not evaluated, or not completely |" in card
 
 
 def test_merged_bfloat16_weights_are_rounded_once():
@@ -148,26 +142,6 @@ def test_merged_bfloat16_weights_are_rounded_once():
         expected = (layer.base_layer.weight.float() + 3 * (b @ a)).bfloat16()
     model = merge_adapters(policy.model)
     assert torch.equal(model.model.layers[1].mlp.up_proj.weight, expected)
-
-
-def test_merged_weights_keep_a_base_that_was_rounded_to_nf4():
-    pytest.importorskip("bitsandbytes")
-    policy = load_weights(composed("model.tuning=lora", "model.quantization=nf4"))
-    with torch.no_grad():
-        policy.causal_lm.model.layers[0].self_attn.q_proj.lora_B["default"].weight.fill_(0.1)
-        expected = policy.causal_lm(IDS).logits
-    model = merge_adapters(policy.model)
-    assert torch.allclose(plain_logits(model), expected, atol=1e-4)
-    rounded = model.model.layers[1].mlp.up_proj.weight
-    assert torch.equal(rounded, rounded_to_nf4(untrained().model.layers[1].mlp.up_proj.weight))
-
-
-def test_the_overrides_of_a_config_make_it_again():
-    typed = ("arm=dapo", "task=gsm8k", "model=qwen2_5_3b", "hardware=cpu", "seed=7",
-             "update.betas=[0.8,0.9]", "model.lora.targets=[q_proj]")  # fmt: skip
-    config = composed(*typed, "dry_run=true")
-    again = composed(*overrides(config), "dry_run=true")
-    assert identity_keys(again) == identity_keys(config)
 
 
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
@@ -216,7 +190,7 @@ def test_greedy_answers_are_those_of_transformers_own_loop(kind, runs_dir, reque
     policy = load_policy(store.config(), store.checkpoint(2), "cpu")
     for typed in ("7+8-4+1", "3 - 5 + 9?"):
         expected = greedy(policy, typed.replace(" ", "").removesuffix("?") + "?")
-        asked = ("--temperature", 0, "-n", 2, "--max-tokens", 32)
+        asked = ("--temperature", 0, "-n", 2)
         assert pods(runs_dir, "generate", store.folder, typed, *asked) == 0
         [first, answer, second, again] = capsys.readouterr().out.splitlines()
         assert (answer, again) == (expected, expected)
@@ -224,49 +198,25 @@ def test_greedy_answers_are_those_of_transformers_own_loop(kind, runs_dir, reque
     assert files(store.folder) == before
 
 
-def test_sampled_answers_follow_seed_and_temperature(full, runs_dir, capsys):
+def test_sampled_answers_follow_the_temperature(full, runs_dir, capsys):
     said = []
-    for more in ([], ["--seed", 1], ["--temperature", 0.5], ["--temperature", 3]):
+    for more in ([], ["--temperature", 0.5], ["--temperature", 3]):
         assert pods(runs_dir, "generate", "whole", "7+8-4+1", "--step", 0, *more) == 0
         said.append(capsys.readouterr().out)
-    assert said[0] == said[2] and len({*said}) == 3  # evaluations have 0.5
-
-
-def test_lines_of_stdin_are_answered_with_their_grades(full, runs_dir, capsys, monkeypatch):
-    lines = "7+8-4+1\t2\n\nhello\n7+8-4+1\t3\n1+2+3\t44\n9-9+1\n"
-    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
-    asked = ("-i", "--temperature", 0, "--step", 0)
-    assert pods(runs_dir, "generate", "whole", *asked) == 0
-    told = capsys.readouterr()
-    answer = "7+8=5;5-4=1;1+1=2;#2"  # greedy decoding is right before training
-    assert told.out.splitlines()[:5] == [
-        "[1/1] finished after 21 tokens, right", answer,
-        "[1/1] finished after 21 tokens, wrong", answer, "[1/1] finished after 15 tokens",
-    ]  # fmt: skip
-    errors = [line for line in told.err.splitlines() if line.startswith("error")]
-    assert "lacks characters" in errors[0]
-    assert errors[1:] == ["error: --gold=44: must be an answer that task=chainsum has"]
-    assert pods(runs_dir, "generate", "whole", "7+8-4+1", "--max-tokens", 3) == 0
-    assert capsys.readouterr().out.startswith("[1/1] cut off after 3 tokens\n")
+    assert said[0] == said[1] and len({*said}) == 2  # evaluations have 0.5
 
 
 def test_what_cannot_be_asked_is_one_line(full, runs_dir, capsys):
     for arguments, message in (
-        (["whole"], "QUESTION=null: must be given, or -i to read stdin"),
-        (["whole", "1+1", "-i"], "QUESTION=1+1: must be given, or -i"),
-        (["whole", "-i", "--gold", "2"], "--gold=2: must follow its question after a tab with -i"),
-        (["whole", "1+1", "-n", 0], "-n=0: must be at least 1"),
-        (["whole", "1+1", "--temperature", -1], "--temperature=-1.0: must be at least 0"),
-        (["whole", "1+1", "--max-tokens", 0], "--max-tokens=0: must be at least 1"),
-        (["whole", "1+1", "--seed", -1], "--seed=-1: must be at least 0"),
-        (["whole", "1+1", "--gold", "two"], "--gold=two: must be an answer that task=chainsum"),
+        (["whole", "hello"], "lacks characters"),
+        (["whole", "1+1", "-n", 0], "n=0: must be at least 1"),
+        (["whole", "1+1", "--temperature", -1], "temperature=-1.0: must be at least 0"),
+        (["whole", "1+" * 50 + "1"], "must have at most 96 tokens"),
         (["nobody", "1+1"], "run=nobody: must be a run's folder or name"),
         (["whole", "1+1", "--step", 7], "--step=7: must be last or a step with a checkpoint"),
     ):
         assert pods(runs_dir, "generate", *arguments) == 2
         assert message in capsys.readouterr().err
-    assert pods(runs_dir, "generate", "whole", "1+1", "--max-tokens", 125) == 2  # of 128
-    assert "must be at most 124, the model's positions after 4" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shots", [0, 1])

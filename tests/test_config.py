@@ -8,11 +8,11 @@ from pathlib import Path
 
 import needs
 import pytest
-import yaml
-from compose import ROOT, composed
+from compose import ROOT, compose_once, composed
 
+from pods.config import compose
 from pods.config.checks import validate
-from pods.config.parse import ConfigError, leaves, reference
+from pods.config.parse import ConfigError, allowed, leaves
 from pods.config.schema import Config
 from pods.method.rules import RULES
 from pods.runs import identity
@@ -23,7 +23,7 @@ def fingerprint(config: Config) -> str:
     return identity.fingerprint(identity.identity(config))
 
 
-TEXT_TASKS = ("task=gsm8k", "task=math", "task=countdown")  # not for model=tiny
+TEXT_TASKS = ("task=gsm8k", "task=math")  # not for model=tiny
 GROUPS = {
     f"{path.parent.name}={path.stem}"
     for path in (ROOT / "conf").glob("*/*.yaml")
@@ -31,14 +31,21 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("choice", sorted(GROUPS))
+EXTRAS = {"launch=slurm": "submitit", "launch=ray": "ray"}
+
+
+@pytest.mark.slow  # beyond the desk, which needs no extra
+@pytest.mark.parametrize("choice", sorted(EXTRAS))
+def test_every_launcher_of_an_extra_composes(choice):
+    needs.module(EXTRAS[choice])
+    assert isinstance(composed(choice, "dry_run=true"), Config)
+
+
+@pytest.mark.parametrize("choice", sorted(GROUPS - set(EXTRAS)))
 def test_every_option_of_every_group_composes(choice):
-    package = {"launch=slurm": "submitit", "launch=ray": "ray"}.get(choice)
-    if package is not None:
-        needs.module(package)
     extra = ["model=smollm2_135m"] if choice.startswith(TEXT_TASKS) else []
     extra += ["model=qwen2_5_3b", "task=gsm8k_release"] if "faithful" in choice else []
-    own = {"task=jsonl": ["task.path=a.jsonl", "task.test_fraction=0.2"],
+    own = {"task=jsonl": ["task.path=a.jsonl"],
            "task=own": ["task.make=json:loads"]}  # fmt: skip
     extra += ["model=smollm2_135m", *own[choice]] if choice in own else []
     extra.append("dry_run=true")  # vLLM may be missing
@@ -50,8 +57,9 @@ def test_every_option_of_every_group_composes(choice):
 def test_every_sampler_composes(rule):
     files = {path.stem for path in (ROOT / "conf/sampler").glob("*.yaml")}
     assert files == set(RULES)
-    assert composed(f"sampler={rule}", f"nm=n16_m{16 if rule == 'all' else 4}").sampler.rule == rule
-    assert composed(f"sampler={rule}", "nm=n16_m16").sampler.rule == "all"  # which it then is
+    m = 16 if rule == "all" else 4
+    assert composed(f"sampler={rule}", "nm.n=16", f"nm.m={m}").sampler.rule == rule
+    assert composed(f"sampler={rule}", "nm.n=16", "nm.m=16").sampler.rule == "all"  # it then is
 
 
 def test_every_file_of_conf_says_what_it_is():
@@ -75,15 +83,13 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "cppo": ("pods", {"sampler.rule": "max_abs_advantage", "advantage.baseline": "full"}),
     # arXiv:2510.04996: half correct and half wrong; r - mean over all rollouts
     "reinforce_ada": ("pods", {"sampler.rule": "balanced", "advantage.baseline": "full",
-                               "advantage.scale": "none", "nm.round": 16}),
+                               "advantage.scale": "none"}),
     # arXiv:2503.20783: GRPO without its std and without its division by a completion's length
     "dr_grpo": ("grpo", {"advantage.scale": "none", "update.aggregation": "dr_grpo"}),
     # arXiv:2402.14740: the others' mean; a completion is one action, so its tokens are summed
     "rloo": ("dr_grpo", {"advantage.baseline": "leave_one_out"}),
     # as many rollouts as the success rate and the cost of a step ask for
     "adaptive": ("pods", {"nm.menu": ["n16_m16", "n32_m16", "n64_m16"]}),
-    # a step's rollouts are shared between its prompts
-    "knapsack": ("pods", {"nm.round": 16, "nm.allocation": "knapsack"}),
     # the normalisation before the selection, and both without the std
     "pods_full": ("pods", {"advantage.baseline": "full"}),
     "pods_no_std": ("pods", {"advantage.scale": "none"}),
@@ -95,7 +101,6 @@ ARMS = {  # the baseline of each arm and what the arm changes, with the paper
     "pods_token_mean": ("pods", {"update.aggregation": "token_mean"}),
     "pods_group_token_mean": ("pods", {"update.aggregation": "group_token_mean"}),
     "pods_untempered": ("pods", {"update.logprob_temperature": "one"}),
-    "pods_adamw_8bit": ("pods", {"update.optimizer": "adamw_8bit"}),
     "pods_warmup_from_zero": ("pods", {"update.warmup_from_zero": True}),
     # as many rollouts as pods 64→16 on one prompt, 16 of each of four prompts (VAPO's contrast)
     "grpo_wide": ("grpo", {"prompts_per_step": 4}),
@@ -131,173 +136,101 @@ def test_every_arm_has_a_baseline():
 def test_arms_take_their_sizes_from_nm_in_any_order():
     for overrides in (("arm=grpo", "nm=n32_m16"), ("nm=n32_m16", "arm=grpo")):
         nm = composed(*overrides).nm
-        assert (nm.n, nm.m, nm.groups, nm.round, nm.menu) == (16, 16, 1, None, None)
+        assert (nm.n, nm.m, nm.groups, nm.menu) == (16, 16, 1, None)
     nm = composed("arm=grpo_ga", "nm=n32_m16").nm
-    assert (nm.n, nm.m, nm.groups, nm.round, nm.menu) == (32, 32, 1, None, None)
+    assert (nm.n, nm.m, nm.groups, nm.menu) == (32, 32, 1, None)
 
 
 def test_the_papers_values_are_the_defaults_of_its_setting():
+    """published_presets.csv has the others, which test_presets.py compares."""
     config = composed("task=gsm8k", "model=qwen2_5_3b", "hardware=l40s", "checkpoint=every30min")
-    values = flat(config)
-    expected = {
-        "sampling.temperature": 0.9,
-        "sampling.max_completion_tokens": 512,
-        "update.lr": 5e-6,
-        "update.betas": [0.9, 0.99],
-        "update.weight_decay": 0.1,
-        "update.grad_clip": 0.1,
-        "update.kl_beta": 0,
-        "model.lora.r": 64,
-        "model.lora.alpha": 64,
-        "advantage.baseline": "selected",
-        "advantage.scale": "std",
-        "advantage.ddof": 1,
-        "advantage.eps": 1e-4,
-        "prompts_per_step": 1,
-        "evaluation.repeats": 5,
-    }
-    assert {key: values[key] for key in expected} == expected
-    assert len(config.model.lora.targets) == 7
+    advantage, lora = config.advantage, config.model.lora
+    assert (advantage.baseline, advantage.scale, advantage.eps) == ("selected", "std", 1e-4)
+    assert (lora.r, lora.alpha) == (64, 64)
 
 
-BAD = {
+QWEN = "model=qwen2_5_0_5b"
+BAD = {  # one row per check
     "seed=abc": "seed=abc: must be an integer >= 0",
     "seed=-1": "seed=-1: must be an integer >= 0",
     "nm.n=1.5": "nm.n=1.5: must be an integer >= 1",
     "nm.n=true": "nm.n=True: must be an integer >= 1",
-    "nm.groups=0": "nm.groups=0: must be an integer >= 1",
     "prompts.selector=best": "prompts.selector=best: must be one of uniform, greso, mopps",
-    "prompts.greso.explore=0": "prompts.greso.explore=0.0: must be a number from 0.001 to 1",
-    "prompts.greso.p_min=0.6": "prompts.greso.p_easy=0.5: must be from prompts.greso.p_min=0.6 to",
-    "prompts.greso.adjust_after=0": "prompts.greso.adjust_after=0: must be an integer >= 1",
-    "prompts.mopps.decay=1.5": "prompts.mopps.decay=1.5: must be a number from 0 to 1",
-    "group_filter.metric=std": "group_filter.metric=std: must be one of reward, correct",
-    "advantage.baseline=half": "advantage.baseline=half: must be one of selected, full, leave_on",
     "advantage.scale=half": "advantage.scale=half: must be one of std, none",
     "nm.m=65": "nm.m=65: must be at most nm.n=64",
     "nm.m=1": "nm.m=1: must be at least 2: one reward has no advantage",
-    "sampler=all": "nm.m=16: must be nm.n=64 where sampler.rule=all keeps all",
+    "sampler.rule=all": "nm.m=16: must be nm.n=64 where sampler.rule=all keeps all",
     "sampler.rule=best": "sampler.rule=best: must be one of max_variance",
-    "+typo=1": "typo=1: no such key",
-    "+nm.typo=1": "nm.typo=1: no such key; nm has n, m, groups, round",
-    "update.aggregation=sum": "must be one of sequence_mean, token_mean, group_token_mean, dr_grpo",
+    "sampler.rule=math:pi": "sampler.rule=math:pi: cannot import it as module:function",
+    "nm.typo=1": "nm.typo=1: no such key; nm has n, m, groups, menu",
     "update.lr=nan": "update.lr=nan: must be a number > 0",
+    "update.lr=inf": "update.lr=inf: must be a number > 0",
     "update.betas=[0.9]": "update.betas=[0.9]: must be two numbers in [0, 1)",
     "update.schedule=cosine": "update.schedule_steps=null: must be more than",
     "update.minibatches=3": "must be at most prompts_per_step * nm.groups = 2: groups stay whole",
     "sampling.temperature=0": "sampling.temperature=0.0: must be a number > 0",
     "budget.train_seconds=null": "must be set where budget.max_steps is null",
-    "task.path=nowhere": "task.path=nowhere: must be null",
-    "task.test_path=nowhere": "task.test_path=nowhere: must be null: chainsum is generated",
-    "task.test_set=amc23": "task.test_set=amc23: must be own: chainsum is generated",
-    "task.test_set=aime": "task.test_set=aime: must be one of own, gsm8k, math500, amc23",
-    "model.answer_format=xml": "model.answer_format=xml: must be one of tag, hash, boxed, chain",
-    "task.test_size=2000": "task.test_size=2000: must be at most 1024 for chainsum",
-    "evaluation.sets=[amc23,amc]": "['amc23', 'amc']: must be some of gsm8k, math500, amc23, aime",
-    "evaluation.sets=[amc23,amc23]": "['amc23', 'amc23']: must be some of gsm8k, math500",
-    "evaluation.sets=7": "evaluation.sets=7: must be a list of strings",
-    "evaluation.sets=amc23": "evaluation.sets=['amc23']: model=tiny knows only chainsum",
-    "evaluation.sets=[amc23]": "evaluation.sets=['amc23']: model=tiny knows only chainsum",
-    "evaluation.questions=300": "must be at most task.test_size=256",
+    "task.test_path=nowhere": "task.test_path=nowhere: must be null for chainsum",
+    "task.test_set=amc23": "task.test_set=amc23: must be own for chainsum",
+    "evaluation.questions=300": "must be at most 256, which is all of chainsum",
     "model.path=nowhere": "model.path=nowhere: must be a folder with config.json",
-    "task=gsm8k": "task.name=gsm8k: model=tiny knows only chainsum",
-    "task.answer_format=tag": "task.answer_format=tag: must be chain for chainsum",
-    "task.format_reward=additive": "task.format_reward=additive: must be none for chainsum",
+    "task.name=gsm8k": "task.name=gsm8k: model=tiny knows only chainsum",
     "task.grader=lenient": "task.grader=lenient: must be exact for chainsum",
-    "task.grader=loose": "must be one of exact, lenient, latex",
-    "task.system=nowhere": "task.system=nowhere: must be null: chainsum is generated",
     "task.overlong_tokens=33": "must be at most sampling.max_completion_tokens=32",
     "reproduction=faithful": "reproduction=faithful: must be ours for this task, or without",
-    "task.malformed=skip": "task.malformed=skip: must be one of fail, drop",
     "study=a/b": "study=a/b: must be letters, digits, dots, - or _",
-    "task.train_size=1000000": "task.train_size=1000000: must be at most 100000 for chainsum",
     "model.dtype=bfloat16": "model.dtype=bfloat16: must be float32 where model.tuning=full",
-    "update.optimizer=adam": "update.optimizer=adam: must be one of adamw, adamw_8bit",
-    "update.lr=inf": "update.lr=inf: must be a number > 0",
-    "advantage.ddof=2": "advantage.ddof=2: must be an integer from 0 to 1",
-    "sampler.rule=math:pi": "sampler.rule=math:pi: cannot import it as module:function",
     "model.lora=3": "model.lora=3: must be a group of keys",
-}
+    # keys of a task that are at odds
+    f"{QWEN} task=gsm8k task.answer_format=chain": "must be one of tag, hash, boxed",
+    f"{QWEN} task=math task.grader=lenient": "task.grader=lenient: must be exact for math",
+    f"{QWEN} task=gsm8k task.answer_format=boxed task.format_reward=open_r1":
+        "must be additive, when_wrong or none where task.answer_format=boxed",
+    f"{QWEN} task=math task.test_set=amc23 evaluation.questions=41":
+        "evaluation.questions=41: must be at most 40, which is all of amc23",
+    f"{QWEN} task=math evaluation.questions=501": "must be at most 500, which is all of math500",
+    f"{QWEN} task=gsm8k evaluation.questions=1320": "must be at most 1319, which is all of gsm8k",
+    f"{QWEN} task=math task.test_path=nowhere":
+        "task.test_path=nowhere: must be a file of JSON lines",
+    # keys of selection and of the update that are at odds
+    "sampler=max_variance_aliased nm.m=48":
+        "nm.m=48: must be at most nm.n / 2 = 32, or nm.n, where sampler.rule=max_variance_alias",
+    "group_filter=resample prompts_per_step=8 group_filter.batch=2 group_filter.max_batches=3":
+        "group_filter.max_batches=3: must give at least prompts_per_step=8 prompts",
+    "group_filter=skip nm.n=1 nm.m=1 advantage.baseline=none advantage.scale=none":
+        "nm.n=1: must be at least 2 where group_filter=skip: one rollout has no variance",
+    "arm=rloo nm.m=1": "nm.m=1: must be at least 2 where advantage.baseline=leave_one_out",
+    "nm.m=1 advantage.baseline=none": "nm.m=1: must be at least 2: one reward has no",
+    "arm=pods_full nm.n=1 nm.m=1": "nm.n=1: must be at least 2: one reward has no",
+    "arm=mopps prompts_per_step=300":
+        "prompts_per_step=300: must be at most the problems to choose from, task.train_size=256",
+    "hardware.processes=3": "hardware.processes=3: must be at most prompts_per_step * nm.groups",
+    "nm.groups=2 update.minibatches=5": "must be at most prompts_per_step * nm.groups = 4",
+    "update.logprob_temperature=one sampling.temperature=0.7 update.importance=token_mask":
+        "update.importance=token_mask: must be off: engine",
+}  # fmt: skip
 
 
-def test_further_test_sets_without_a_file_are_named_beside_the_files_that_are_there(tmp_path):
-    words = ("evaluation.sets=[amc23,gsm8k]", f"evaluation.sets_path={tmp_path}")
-    needed = f"evaluation.sets_path={tmp_path}: must be a folder with amc23.jsonl and gsm8k.jsonl; "
-    with pytest.raises(ConfigError) as caught:
-        composed(*words)
-    assert str(caught.value) == f"{needed}it has no .jsonl file"
-    for name in ("amc23", "minerva"):
-        (tmp_path / f"{name}.jsonl").touch()
-    with pytest.raises(ConfigError, match=r"with gsm8k.jsonl; it has amc23.jsonl, minerva.jsonl$"):
-        composed(*words)
-    (tmp_path / "gsm8k.jsonl").touch()
-    assert composed(*words).evaluation.sets == ["amc23", "gsm8k"]
-    assert composed().evaluation.sets == [] != composed().evaluation.sets.append("amc23")
-
-
-@pytest.mark.parametrize("override", BAD)
-def test_bad_input_is_named_with_its_value_and_what_is_allowed(override):
-    with pytest.raises(ConfigError) as caught:
-        composed(override)
-    assert BAD[override] in str(caught.value)
+@pytest.mark.parametrize("words", BAD)
+def test_bad_input_is_named_with_its_value_and_what_is_allowed(words):
+    with pytest.raises(ValueError) as caught:
+        composed(*words.split())
+    assert BAD[words] in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("override", ["advantage.over=full", "+advantage.over=none"])
-def test_a_key_of_earlier_versions_names_those_that_replace_it(override):
-    message = "^advantage.over=(full|none): is now advantage.baseline and advantage.scale: [^\n]*$"
-    with pytest.raises(ValueError, match=message):
-        composed(override)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("task=gsm8k", "task.answer_format=chain"), "must be tag, hash or boxed"),
-        (("task=math", "task.grader=lenient"), "task.grader=lenient: must be exact for math"),
-        (("task=gsm8k", "task.answer_format=boxed", "task.format_reward=open_r1"),
-         "must be additive, when_wrong or none where task.answer_format=boxed"),
-        (("task=math", "task.test_set=amc23", "evaluation.questions=41"),
-         "^evaluation.questions=41: must be at most 40, which is all of amc23$"),
-        (("task=math", "task.test_size=501"), "^task.test_size=501: must be at most 500, .* math5"),
-        (("task=gsm8k", "task.test_size=1320"), "must be at most 1319, which is all of gsm8k"),
-        (("task=math", "task.test_path=nowhere"),
-         "^task.test_path=nowhere: must be a file of JSON lines$"),
-    ],
-)  # fmt: skip
-def test_keys_of_a_task_that_are_at_odds_are_refused(overrides, message):
-    with pytest.raises(ConfigError, match=message):
-        composed("model=qwen2_5_0_5b", *overrides)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("sampler=max_variance_aliased", "nm.m=48"),
-         "nm.m=48: must be at most nm.n / 2 = 32, or nm.n, where sampler.rule=max_variance_alias"),
-        (("arm=greso", "group_filter.min_batch=3"),
-         "group_filter.min_batch=3: must be at most prompts_per_step=2"),
-        (("group_filter=resample", "prompts_per_step=8", "group_filter.batch=2",
-          "group_filter.max_batches=3"),
-         "group_filter.max_batches=3: must give at least prompts_per_step=8 prompts"),
-        (("group_filter=skip", "nm.n=1", "nm.m=1", "advantage.baseline=none",
-          "advantage.scale=none"),
-         "nm.n=1: must be at least 2 where group_filter=skip: one rollout has no variance"),
-        (("arm=rloo", "nm.m=1"),
-         "nm.m=1: must be at least 2 where advantage.baseline=leave_one_out"),
-        (("nm.m=1", "advantage.baseline=none"), "nm.m=1: must be at least 2: one reward has no"),
-        (("arm=pods_full", "nm.n=1", "nm.m=1"), "nm.n=1: must be at least 2: one reward has no"),
-        (("arm=mopps", "prompts_per_step=300"),
-         "prompts_per_step=300: must be at most the problems to choose from, task.train_size=256"),
-        (("nm.groups=2", "update.minibatches=5"),
-         "must be at most prompts_per_step * nm.groups = 4"),
-        (("update.logprob_temperature=one", "sampling.temperature=0.7",
-          "update.importance=token_mask"), "update.importance=token_mask: must be off where"),
-    ],
-)  # fmt: skip
-def test_keys_of_selection_that_are_at_odds_are_refused(overrides, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        composed(*overrides)
+def test_what_hydra_itself_composes_is_checked_too():
+    overrides = ("nm.n=32", "arm=grpo_ga", "update.lr=3e-7", "study=null", "budget.max_steps=9")
+    assert compose_once(overrides) == compose.compose(overrides)  # what other tests compose
+    for override, message in (
+        ("seed=x", "seed=x: must be an integer >= 0"),
+        ("+typo=1", "typo=1: no such key; see conf/README.md"),
+        ("experiment=nope", "experiment=nope: must be one of cost_grid, "),
+        ("learning_rate=1", "learning_rate=1: no such key; did you mean update.lr?"),
+        ("pods", "pods: must be KEY=VALUE, in quotes where the shell reads it otherwise"),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+            validate(compose.compose([override]))
 
 
 def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
@@ -320,7 +253,7 @@ def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
     ],
 )
 def test_math_verify_is_required_wherever_its_grader_is_needed(monkeypatch, overrides, message):
-    monkeypatch.setattr("pods.config.checks.find_spec", lambda name: None)
+    monkeypatch.setattr("pods.config.inputs.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=message):
         composed("model=qwen2_5_3b", *overrides)
     composed("model=qwen2_5_3b", "task=gsm8k")
@@ -335,7 +268,7 @@ def test_a_model_is_asked_for_the_format_that_it_was_trained_on(model, answer_fo
     for order in ((f"model={model}", "task=math"), ("task=gsm8k", f"model={model}")):
         assert composed(*order).task.answer_format == answer_format
     assert composed(f"model={model}").task.answer_format == "chain"  # chainsum has its own
-    overridden = composed(f"model={model}", "task=gsm8k", "task.answer_format=hash")
+    overridden = composed("task=gsm8k", f"model={model}", "task.answer_format=hash")
     assert overridden.task.answer_format == "hash"
 
 
@@ -352,17 +285,19 @@ def test_a_missing_key_is_named():
         validate(values)
 
 
-def test_a_frozen_config_without_a_key_that_has_a_default_is_read():
-    values = dataclasses.asdict(composed())
-    del values["launch"]["fork_server"]
-    assert validate(values) == composed()
+def reference() -> str:
+    """The table of all keys; ° marks the operational ones."""
+    rows = ["|key|allowed|meaning|", "|---|---|---|"]
+    for name, (hint, key) in leaves().items():
+        values, meaning = allowed(hint, key).removeprefix("must be "), key.meaning
+        mark = " °" if key.operational else ""
+        rows.append(f"|`{name}`{mark}|{values}|{meaning.replace('|', chr(92) + '|')}|")
+    return "\n".join(rows)
 
 
 def test_the_config_reference_is_current():
     text = (ROOT / "conf" / "README.md").read_text()
-    assert reference() in text, (
-        "run: python -m pods.config.parse, and copy its table into conf/README.md"
-    )
+    assert reference() in text, "copy the table that `python tests/test_config.py` prints"
 
 
 def test_every_key_is_read_somewhere():
@@ -389,64 +324,38 @@ def test_every_key_is_read_somewhere():
 def test_identity_changes_with_science_keys_and_not_with_labels():
     base = fingerprint(composed())
     labels = ("study=x", "arm=pods", "runs_dir=elsewhere", "tracking=none", "launch.jobs=3",
-              "launch.fork_server=false", "retry=failed")  # fmt: skip
+              "retry=failed")  # fmt: skip
     assert all(fingerprint(composed(override)) == base for override in labels)
     science = ("seed=1", "nm.n=63", "update.lr=2e-4", "budget.train_seconds=31",
                "hardware.threads=2")  # fmt: skip
     assert len({base, *(fingerprint(composed(override)) for override in science)}) == 6
 
 
-def test_identity_depends_on_the_data_and_not_on_its_folder(tmp_path):
-    prints = []
-    for name, gold in (("a", 1), ("b", 1), ("c", 2)):
-        folder = tmp_path / name
-        folder.mkdir()
-        for split in ("train", "test"):
-            (folder / f"{split}.jsonl").write_text(
-                f'{{"question": "q", "answer": "#### {gold}"}}\n'
-            )
-        prints.append(
-            fingerprint(composed("task=gsm8k", "model=smollm2_135m", f"task.path={folder}"))
-        )
-    assert prints[0] == prints[1] != prints[2]
+INPUTS = {  # the words that name them in folder {}, and their files with %s in their content
+    "data": (("task=gsm8k", "model=smollm2_135m", "task.path={}"),
+             dict.fromkeys(("train.jsonl", "test.jsonl"), '{"question": "q", "answer": "%s"}\n')),
+    "test set": (("task=math", "model=smollm2_135m", "task.test_set=amc23", "task.test_path={}/x"),
+                 {"x": '{"question": "q", "answer": "%s"}\n'}),
+    "system message": (("task=gsm8k", "model=smollm2_135m", "task.system={}/x"), {"x": "%s"}),
+    "weights": (("model.path={}",), {"config.json": "{}", "model.safetensors": "%s"}),
+}  # fmt: skip
 
 
-def test_identity_depends_on_the_test_set_and_the_bytes_of_its_file(tmp_path):
-    one, same, other = (tmp_path / name for name in ("one.jsonl", "same.jsonl", "other.jsonl"))
-    for file, answer in ((one, "27.0"), (same, "27.0"), (other, "28.0")):
-        file.write_text(f'{{"question": "q", "answer": "{answer}"}}\n')
-    overrides = ("task=math", "model=smollm2_135m")
-    own, hub = (
-        fingerprint(composed(*overrides)),
-        fingerprint(composed(*overrides, "task.test_set=amc23")),
-    )
-    prints = [
-        fingerprint(composed(*overrides, "task.test_set=amc23", f"task.test_path={file}"))
-        for file in (one, same, other)
-    ]
-    assert prints[0] == prints[1] and len({own, hub, *prints}) == 4
-    assert fingerprint(composed(*overrides, f"task.test_path={one}")) not in {own, *prints}
+@pytest.mark.parametrize("kind", INPUTS)
+def test_identity_depends_on_the_content_of_inputs_and_not_on_their_place(tmp_path, kind):
+    words, files = INPUTS[kind]
+    prints = [fingerprint(composed(*words[:-1]))]
+    for place, text in (("one", "1"), ("same", "1"), ("other", "2")):
+        (tmp_path / place).mkdir()
+        for name, content in files.items():
+            (tmp_path / place / name).write_text(content.replace("%s", text))
+        prints.append(fingerprint(composed(*(word.format(tmp_path / place) for word in words))))
+    assert prints[1] == prints[2] and len(set(prints)) == 3
+    if kind == "test set":
+        assert fingerprint(composed(*words[:2])) not in prints
 
 
-def test_identity_depends_on_the_bytes_of_the_system_message(tmp_path):
-    one, same, other = (tmp_path / name for name in ("one.txt", "same.txt", "other.txt"))
-    for file, text in ((one, "a"), (same, "a"), (other, "b")):
-        file.write_text(text)
-    overrides = ("task=gsm8k", "model=smollm2_135m")
-    prints = [fingerprint(composed(*overrides, f"task.system={f}")) for f in (one, same, other)]
-    assert prints[0] == prints[1] and len({fingerprint(composed(*overrides)), *prints}) == 3
-
-
-SYSTEM_FAULTS = {
-    None: "must be a text file in UTF-8 (`pods fetch published` leaves two)",
-    b"\xff": "must be a text file in UTF-8 (`pods fetch published` leaves two)",
-    b" \n": "must have some text",
-    b"a" * 65_537: "must be at most 65536 bytes",
-    b"Solve {question}": "must have no {question}: the question follows it as a message of its own",
-}
-
-
-@pytest.mark.parametrize("content", SYSTEM_FAULTS, ids=lambda content: repr(content)[:12])
+@pytest.mark.parametrize("content", [None, b"\xff", b" \n", b"Solve {question}"])
 def test_a_system_message_that_cannot_be_one_is_refused(tmp_path, content):
     file = tmp_path / "x"
     if content is not None:
@@ -454,19 +363,27 @@ def test_a_system_message_that_cannot_be_one_is_refused(tmp_path, content):
     overrides = ("task=gsm8k", "model=smollm2_135m", f"task.system={file}")
     with pytest.raises(ConfigError) as caught:
         composed(*overrides)
-    assert str(caught.value) == f"task.system={file}: {SYSTEM_FAULTS[content]}"
+    start = f"task.system={file}: must be a text file in UTF-8 with some text and no {{question}}"
+    assert str(caught.value).startswith(start)
     assert composed(*overrides, "dry_run=true").task.system == str(file)
 
 
-def test_identity_depends_on_the_weights_and_not_on_their_folder(tmp_path):
-    prints = []
-    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
-        folder = tmp_path / name
+def test_every_file_of_a_model_and_its_tokenizer_counts_in_the_order_of_names(tmp_path):
+    hashes = {}
+    for order, suffixes in (("a", identity.MODEL_FILES), ("b", identity.MODEL_FILES[::-1])):
+        folder = tmp_path / order
         folder.mkdir()
         (folder / "config.json").write_text("{}")
-        (folder / "model.safetensors").write_bytes(content)
-        prints.append(fingerprint(composed(f"model.path={folder}")))
-    assert prints[0] == prints[1] != prints[2]
+        for suffix in suffixes:  # created in another order
+            (folder / f"part{suffix}").write_text(suffix)
+        (folder / "own.py").write_text(order)  # never run
+        hashes[order] = fingerprint(composed(f"model.path={folder}"))
+    assert hashes["a"] == hashes["b"]
+    for suffix in identity.MODEL_FILES:
+        (tmp_path / "b" / f"part{suffix}").write_text("x")
+        changed = fingerprint(composed(f"model.path={tmp_path / 'b'}"))
+        assert changed != hashes["b"]
+        hashes["b"] = changed
 
 
 def test_identity_depends_on_the_source_of_a_user_s_rule(tmp_path, monkeypatch):
@@ -491,7 +408,6 @@ def test_folders_are_named_from_resolved_values():
     [
         (["engine.sync=adapter"], "engine.sync=adapter: must be merged where model.tuning=full"),
         (["engine.kv_gb=null"], "engine.kv_gb=null: must be set where hardware.device=cpu"),
-        (["engine.batch_invariant=true"], "engine.batch_invariant=True: must be false"),
         (["sampling.temperature=0.005"], "sampling.temperature=0.005: must be 0 or at least 0.01"),
         (["evaluation.temperature=0.005"], "evaluation.temperature=0.005: must be 0 or at least"),
         (["model.tuning=lora", "engine.sync=adapter", "model.lora.r=1024"],
@@ -512,6 +428,5 @@ def test_a_gpu_swaps_adapters_in_bfloat16_and_a_cpu_merges_in_float32():
         assert (config.engine.dtype, config.engine.sync) == expected
 
 
-def test_a_frozen_config_reads_back_equal():
-    config = composed("update.lr=3e-7")
-    assert validate(yaml.safe_load(yaml.safe_dump(dataclasses.asdict(config)))) == config
+if __name__ == "__main__":
+    print(reference())

@@ -1,6 +1,5 @@
 """The cost model against known costs, least squares by hand, break-even and every verdict."""
 
-import dataclasses
 import math
 import re
 
@@ -10,69 +9,30 @@ import pytest
 import yaml
 from compose import ROOT, composed
 from scipy import stats
+from step_costs import EACH_GENERATED, EACH_KEPT, EMPTY, FIXED, GRID, runs_of, steps_of, study_of
 
-from pods.analysis.comparison.compare import compare
-from pods.analysis.cost.breakeven import Arm, weigh
-from pods.analysis.cost.forecast import largest_n, overhead, predictions
-from pods.analysis.cost.least_squares import fit
-from pods.analysis.cost.model import (
+from pods.analysis.compare.compare import compare
+from pods.analysis.loading.study import Study
+from pods.config.parse import ConfigError
+from pods_lab.plan.breakeven import Arm, weigh
+from pods_lab.plan.least_squares import fit
+from pods_lab.plan.model import (
     coefficient,
     cost_model,
     per_run,
     predict,
-    repeat_sd,
     residuals,
     why_not_identifiable,
 )
-from pods.analysis.cost.plan import PlanRequest, parse_nm, plan, plan_published
-from pods.analysis.cost.step_time import published
-from pods.analysis.cost.text import break_even_lines, time_text
-from pods.analysis.study import Study
-from pods.config.schema import BudgetConfig
-
-FIXED, EACH_GENERATED, EACH_KEPT = 0.020, 0.0003, 0.0005  # seconds per step and per rollout
-GRID = [(16, 4), (16, 16), (64, 4), (64, 16), (64, 64), (128, 64)]
-EMPTY = ["series", "seed", "run", "step", "train_seconds", "accuracy"]
-
-
-def runs_of(sizes, seeds=(0,), prompts=2, **more) -> pd.DataFrame:
-    rows = [(n, m, seed) for n, m in sizes for seed in seeds]
-    table = pd.DataFrame(rows, columns=["n", "m", "seed"]).assign(prompts=prompts)
-    names = [f"{n}-{m}-{seed}-{prompts}" for n, m, seed in rows]
-    series = [f"pods {n}→{m}" for n, m, _ in rows]
-    rule = np.where(table.n == table.m, "all", "max_variance")
-    table = table.assign(run=names, series=series, arm="pods", rule=rule, machine="A CPU")
-    return table.assign(complete=True, **more)
-
-
-def steps_of(runs: pd.DataFrame, steps=3, noise=0.0) -> pd.DataFrame:
-    """Log steps that cost what the constants say, ± noise in turn, with 20 tokens per rollout."""
-    generated, kept = runs.prompts * runs.n, runs.prompts * runs.m
-    table = runs[["series", "seed", "run"]].assign(
-        **{
-            "seconds/generate": 0.015 + EACH_GENERATED * generated + noise * (-1) ** runs.index,
-            "seconds/update": 0.005 + EACH_KEPT * kept,
-        },
-        generated_tokens=20 * generated,
-        trained_tokens=20 * kept,
-    )
-    return table.loc[table.index.repeat(steps)].assign(step=[*range(1, steps + 1)] * len(runs))
+from pods_lab.plan.plan import PlanRequest, parse_nm, plan, plan_authors, predictions
+from pods_lab.plan.settings import authors_runs
+from pods_lab.plan.text import arm_lines
 
 
 def model_of(sizes, **options):
     runs = runs_of(sizes, **options)
     steps = steps_of(runs)
-    return cost_model(per_run(runs, steps, pd.DataFrame(columns=EMPTY)), steps)
-
-
-def study_of(runs, steps, evaluations=None) -> Study:
-    if evaluations is None:
-        evaluations = pd.DataFrame(columns=EMPTY)
-    questions = pd.DataFrame(columns=["series", "seed", "run", "question", "correct"])
-    return Study(
-        name="a study", runs=runs, evaluations=evaluations, steps=steps, questions=questions,
-        machines=["A CPU"], budget="30 s", missing=[], inconsistencies=[],
-    )  # fmt: skip
+    return cost_model(per_run(runs, steps, pd.DataFrame(columns=EMPTY)))
 
 
 def test_known_costs_are_recovered():
@@ -80,64 +40,49 @@ def test_known_costs_are_recovered():
     costs = [coefficient(model, term)[0] for term in ("fixed", "generated", "kept")]
     assert costs == pytest.approx([FIXED, EACH_GENERATED, EACH_KEPT], rel=1e-9)
     assert model.total.r2 == pytest.approx(1) and model.total.combinations == 6
-    assert model.phases["generate"].at({"fixed": 1})[0] == pytest.approx(0.015)
-    assert model.phases["generate"].at({"generated": 1})[0] == pytest.approx(EACH_GENERATED)
-    assert model.phases["update"].at({"kept": 1})[0] == pytest.approx(EACH_KEPT)
-    assert model.tokens["update"].at({"trained_tokens": 1})[0] == pytest.approx(EACH_KEPT / 20)
+    generate, update = model.phases["generate"], model.phases["update"]
+    assert generate.at({"fixed": 1})[0] == pytest.approx(0.015)
+    assert generate.at({"generated": 1})[0] == pytest.approx(EACH_GENERATED)
+    assert update.at({"kept": 1})[0] == pytest.approx(EACH_KEPT)
     assert why_not_identifiable(model) == ""
     # 2 prompts: 20 ms + 200 x 0.3 ms + 40 x 0.5 ms = 100 ms
     guess = predict(model, 100, 20)
     assert guess.seconds == pytest.approx(0.100)
     assert guess.phases == pytest.approx({"generate": 0.075, "update": 0.025})
     assert not guess.outside and guess.source == "total"
-
-
-def test_runs_of_other_prompts_share_the_fit():
+    # runs of other prompts share the fit
     runs = pd.concat([runs_of(GRID[:3]), runs_of(GRID[3:], prompts=5)], ignore_index=True)
     steps = steps_of(runs)
-    model = cost_model(per_run(runs, steps, pd.DataFrame(columns=EMPTY)), steps)
+    model = cost_model(per_run(runs, steps, pd.DataFrame(columns=EMPTY)))
     assert coefficient(model, "kept")[0] == pytest.approx(EACH_KEPT)
     assert predict(model, 10, 10, prompts=7).seconds == pytest.approx(0.020 + 70 * 0.0008)
-    lines = plan(study_of(runs, steps), PlanRequest()).lines
-    assert "prompts x n" in lines[1] and any("prompts per step differ" in line for line in lines)
+    assert " x prompts n + " in plan(study_of(runs, steps), PlanRequest()).lines[1]
 
 
 def test_a_run_is_the_mean_of_its_steps_and_without_them_of_its_last_evaluation():
-    runs = runs_of([(8, 4), (8, 2)])
-    logged = {
-        "run": ["8-4-0-2"] * 2,
-        "seconds/generate": [1.0, 2.0],
-        "seconds/update": [0.5, np.nan],
-        "generated_tokens": [10, 30],
-        "trained_tokens": [4, np.nan],
-    }
-    steps = pd.DataFrame(logged)
+    steps = pd.DataFrame({"run": ["8-4-0-2"] * 2, "seconds/generate": [1.0, 2.0],
+                          "seconds/update": [0.5, np.nan]})  # fmt: skip
     evaluations = pd.DataFrame({"run": ["8-2-0-2"] * 2, "step": [0, 4], "train_seconds": [0, 12]})
-    table = per_run(runs, steps, evaluations)
+    table = per_run(runs_of([(8, 4), (8, 2)]), steps, evaluations)
     assert table.seconds.tolist() == [1.75, 3.0]  # (1.5 + 2) / 2; 12 / 4
     assert table.generated.tolist() == [16, 16] and table.kept.tolist() == [8, 4]
     assert table["seconds/update"][0] == 0.5 and np.isnan(table["seconds/update"][1])
-    assert table.generated_tokens[0] == 20
 
 
-def test_errors_are_those_of_the_textbook_and_of_scipy():
+def test_errors_are_those_of_the_textbook():
     rng = np.random.default_rng(1)
     table = pd.DataFrame({"n": rng.integers(1, 99, 12), "m": rng.integers(1, 99, 12)})
     table["y"] = 3 + 2 * table.n - table.m + rng.normal(size=12)
-    line = fit(table, "y", ("fixed", "n"))
-    other = stats.linregress(table.n, table.y)
-    assert line.at({"n": 1}) == pytest.approx((other.slope, other.stderr), rel=1e-9)
-    assert line.at({"fixed": 1}) == pytest.approx((other.intercept, other.intercept_stderr))
-    assert line.r2 == pytest.approx(other.rvalue**2)
     plane = fit(table, "y", ("fixed", "n", "m"))
     x = np.column_stack([np.ones(12), table.n, table.m])
     beta = np.linalg.inv(x.T @ x) @ x.T @ table.y
-    variance = ((table.y - x @ beta) ** 2).sum() / (12 - 3)
-    point = np.array([1, 50, 7])
+    squares = ((table.y - x @ beta) ** 2).sum()
+    variance, point = squares / (12 - 3), np.array([1, 50, 7])
     stderr = math.sqrt(variance * point @ np.linalg.inv(x.T @ x) @ point)
     estimate = plane.at({"fixed": 1, "n": 50, "m": 7})
     assert estimate == pytest.approx((point @ beta, stderr), rel=1e-9)
     assert plane.residual_sd == pytest.approx(math.sqrt(variance))
+    assert plane.r2 == pytest.approx(1 - squares / ((table.y - table.y.mean()) ** 2).sum())
 
 
 def test_a_prediction_has_the_error_of_one_more_run():
@@ -151,7 +96,7 @@ def test_a_prediction_has_the_error_of_one_more_run():
     beta, (squares,), *_ = np.linalg.lstsq(x, seconds.to_numpy())
     point, variance = np.array([1, 64, 16]), squares / (len(runs) - 3)
     error = math.sqrt(variance * (1 + point @ np.linalg.inv(x.T @ x) @ point))
-    guess = predict(cost_model(table, steps), 32, 8)
+    guess = predict(cost_model(table), 32, 8)
     assert (guess.seconds, guess.stderr) == pytest.approx((point @ beta, error), rel=1e-9)
 
 
@@ -159,39 +104,23 @@ def test_residuals_by_hand():
     # at n = 1, 2, 3 of m = 1: 1, 4 and 4 s. Mean 3 at n = 2, slope 1.5: fitted 1.5, 3, 4.5
     table = runs_of([(1, 1), (2, 1), (3, 1)], prompts=1)
     table = table.assign(generated=table.n, kept=table.m, seconds=[1.0, 4.0, 4.0])
-    table = residuals(cost_model(table, pd.DataFrame()))
+    table = residuals(cost_model(table))
     assert table.fitted.tolist() == pytest.approx([1.5, 3, 4.5])
     assert table.residual.tolist() == pytest.approx([-0.5, 1, -0.5])
     assert table.percent.tolist() == pytest.approx([-100 / 3, 100 / 3, -100 / 9])
-    assert table.phases.isna().all()
 
 
-def test_the_spread_among_runs_of_one_size_by_hand():
-    # 1 and 3, 5 and 5, 9 alone: squares 1 + 1, three sizes of five runs
-    table = runs_of([(1, 1), (1, 1), (2, 1), (2, 1), (2, 2)], prompts=1)
-    table = table.assign(generated=table.n, kept=table.m, seconds=[1.0, 3.0, 5.0, 5.0, 9.0])
-    assert repeat_sd(cost_model(table, pd.DataFrame())) == 1.0
-    assert np.isnan(repeat_sd(cost_model(table[2:].drop(2), pd.DataFrame())))
-
-
-NOT_IDENTIFIABLE = {
-    "all runs have n = 64 and m = 16, so the cost of n and the cost of m cannot be": [(64, 16)],
-    "all runs have m = 16, so the cost of m cannot be separated from the fixed": [
-        (16, 16),
-        (64, 16),
-    ],
-    "all runs have n = 64, so the cost of n": [(64, 4), (64, 16), (64, 64)],
-    "all runs have n = m, so the cost of n cannot be separated from the cost": [(8, 8), (64, 64)],
-    "n and m rise together": [(16, 4), (64, 16), (32, 8)],
-}
-
-
-@pytest.mark.parametrize("reason", NOT_IDENTIFIABLE)
-def test_a_cost_that_is_not_identifiable_is_named_and_gets_no_number(reason):
-    sizes = NOT_IDENTIFIABLE[reason]
+@pytest.mark.parametrize(("reason", "sizes"), [
+    ("all runs have n = 64 and m = 16, so the cost of n and the cost of m", [(64, 16)]),
+    ("all runs have m = 16, so the cost of m cannot be", [(16, 16), (64, 16)]),
+    ("all runs have n = 64, so the cost of n", [(64, 4), (64, 16), (64, 64)]),
+    ("all runs have n = m, so the cost of n cannot be", [(8, 8), (64, 64)]),
+    ("n and m rise together", [(16, 4), (64, 16), (32, 8)]),
+])  # fmt: skip
+def test_a_cost_that_is_not_identifiable_is_named_and_gets_no_number(reason, sizes):
     runs = runs_of(sizes, seeds=(0, 1))
     report = plan(study_of(runs, steps_of(runs)), PlanRequest())
-    assert reason in report.lines[1] and "`experiment=cost_grid` measures it" in report.lines[1]
+    assert reason in report.lines[1] and "experiment=cost_grid" in report.lines[1]
     row = report.tables["fit"].set_index("what").loc["step"]
     assert np.isnan(row.kept if "m = 16" in reason else row.generated)
     assert row.cells == len(sizes)
@@ -221,10 +150,10 @@ def test_an_arm_that_resamples_prompts_is_among_the_residuals_but_not_fitted():
     study = study_of(pd.concat([runs, again]), pd.concat([steps, more]))
     table = per_run(study.runs, study.steps, study.evaluations).set_index("run")
     assert table.generated["again"] == 96 and table.generated["16-16-0-2"] == 32
-    model = cost_model(table.reset_index(), study.steps)
+    model = cost_model(table.reset_index())
     assert model.total.at({"generated": 1})[0] == pytest.approx(EACH_GENERATED)
     row = residuals(model).set_index("arm").loc["dapo"]
-    assert row.residual == pytest.approx(0.015) and row.generated == 96
+    assert row.residual == pytest.approx(0.015)
     report = plan(study, PlanRequest())
     assert any(line.startswith("- dapo: prompts are resampled or skipped") for line in report.lines)
     assert "dapo 16→16" not in {*report.tables["arms"].expensive, *report.tables["arms"].cheaper}
@@ -237,52 +166,16 @@ def test_as_many_sizes_as_coefficients_leave_linearity_unchecked():
         assert any("linearity is unchecked" in line for line in lines) == unchecked
 
 
-def test_one_run_has_no_errors():
-    line = fit(pd.DataFrame({"y": [2.0], "n": [3]}), "y", ("fixed",))
-    assert line.at({"fixed": 1})[0] == 2 and np.isnan(line.at({"fixed": 1})[1])
-    assert np.isnan(fit(pd.DataFrame({"y": [], "n": []}), "y", ("fixed", "n")).at({"n": 1})[0])
-
-
-def test_predictions_outside_the_measured_range_are_marked():
+def test_predictions_by_hand_are_marked_outside_of_the_measured_range():
     model = model_of(GRID)
-    inside = [(16, 4), (128, 64), (20, 10)]
-    assert [predict(model, n, m).outside for n, m in inside] == [False] * 3
-    outside = [(129, 64), (128, 65), (64, 3), (15, 4)]
-    assert [predict(model, n, m).outside for n, m in outside] == [True] * 4
-
-
-def test_the_n_at_which_a_step_costs_two_of_m():
-    # 2 prompts, 16→16: 20 + 32 x 0.8 = 45.6 ms; as much again / 0.6 ms = 76 more: n = 92
-    model = model_of(GRID)
-    assert largest_n(model, 16) == pytest.approx(92)
-    assert predict(model, 92, 16).seconds == pytest.approx(2 * predict(model, 16, 16).seconds)
-
-
-def test_a_run_by_hand():
-    model = model_of(GRID)
-    rows = predictions(model, [(100, 20), (16, 16)], BudgetConfig(1.01, None))
+    inside, outside = [(16, 4), (128, 64), (20, 10)], [(129, 64), (128, 65), (64, 3), (15, 4)]
+    assert [predict(model, n, m).outside for n, m in inside + outside] == [False] * 3 + [True] * 4
+    rows = predictions(model, [(100, 20), (16, 16)], 1.01)
     assert rows.steps.tolist() == [11, 23]  # 1.01 / 0.1 and 1.01 / 0.0456, rounded up
     assert rows.train_seconds.tolist() == pytest.approx([1.1, 23 * 0.0456])
-    assert rows.generated_tokens.tolist() == pytest.approx([4000, 640])
-    assert rows.trained_tokens.tolist() == pytest.approx([800, 640])
-    assert predictions(model, [(100, 20)], BudgetConfig(1.01, 5)).steps.tolist() == [5]
-
-
-def test_a_sweep_by_hand():
-    runs = runs_of([(16, 16), (64, 16)], wall_seconds=12.0, train_seconds=10.0)
-    request = PlanRequest(steps=1000, seeds=2, slots=2)
-    row = plan(study_of(runs, steps_of(runs)), request).tables["sweep"].iloc[0]
-    # runs of 45.6 and 74.4 s and 2 s of overhead each: 47.6 + 47.6 beside 76.4 + 76.4
-    assert (row.runs, row.slots, row.overhead_seconds) == (4, 2, 2.0)
-    assert row.wall_seconds == pytest.approx(76.4 + 76.4)
-    assert row.slot_hours * 3600 == pytest.approx(2 * (47.6 + 76.4))
-
-
-def test_overhead_is_the_median_of_complete_runs():
-    runs = pd.DataFrame({"wall_seconds": [12.0, 22.0, 99.0, None, 15.0], "train_seconds": 10.0})
-    runs["complete"] = [True, True, False, True, True]
-    assert overhead(runs) == 5.0  # of 2, 5 and 12
-    assert np.isnan(overhead(runs.drop(columns="wall_seconds")))
+    one = fit(pd.DataFrame({"y": [2.0], "n": [3]}), "y", ("fixed",))  # has no error
+    assert one.at({"fixed": 1})[0] == 2 and np.isnan(one.at({"fixed": 1})[1])
+    assert np.isnan(fit(pd.DataFrame({"y": [], "n": []}), "y", ("fixed", "n")).at({"n": 1})[0])
 
 
 def arm(name, *seconds):
@@ -323,12 +216,9 @@ def targets_of(study, seconds=(0.2,) * 4):
     return pd.DataFrame(weigh(study, arm("cheap", *[0.1] * 4), arm("expensive", *seconds)))
 
 
-def verdict_of(expensive_rate, cheap_rate, seconds=(0.2,) * 4):
-    expensive, cheap = (
-        learning(rate, last=int(0.9 / rate)) for rate in (expensive_rate, cheap_rate)
-    )
-    study = accuracies_of(expensive=expensive, cheap=cheap)
-    return targets_of(study, seconds).verdict[0]
+def verdict_of(*rates):
+    expensive, cheap = (learning(rate, last=int(0.9 / rate)) for rate in rates)
+    return targets_of(accuracies_of(expensive=expensive, cheap=cheap)).verdict[0]
 
 
 def test_a_speedup_is_the_steps_ratio_over_the_cost_of_a_step():
@@ -347,17 +237,13 @@ def test_a_speedup_is_the_steps_ratio_over_the_cost_of_a_step():
 
 
 def test_the_steps_ratio_and_its_interval_are_those_of_the_comparison():
-    study = accuracies_of(
-        expensive=learning(0.003, last=250), cheap=learning(0.001, last=700, spread=0.1)
-    )
-    names = ["target", "steps_ratio", "low", "high"]
+    slow = learning(0.001, last=700, spread=0.1)
+    study = accuracies_of(expensive=learning(0.003, last=250), cheap=slow)
+    names = ["steps_ratio", "low", "high"]
     theirs = compare(study, ["expensive", "cheap"]).speedups
-    theirs = theirs[theirs.kind.isin(["fixed", "peak"])]
-    ours = targets_of(study)
-    merged = ours[names].merge(theirs[names], on="target", suffixes=("", "_compare"))
-    assert len(merged) == len(ours) >= 3
-    for name in names[1:]:
-        assert merged[name].tolist() == merged[f"{name}_compare"].tolist()
+    theirs = theirs[theirs.kind.isin(["fixed", "peak"])].set_index("target")[names]
+    ours = targets_of(study).set_index("target")[names]
+    assert len(ours) >= 3 and ours.equals(theirs.loc[ours.index])
 
 
 def test_the_cost_of_a_step_and_its_error():
@@ -379,27 +265,17 @@ def test_the_verdict_may_depend_on_the_accuracy():
     assert by_target.speedup[0.85] == pytest.approx((100 + 1900 * 0.75) / 850 / 1.1)
     assert set(rows.verdict) == {"depends on the accuracy"}
     assert {by_target.winner[0.5], by_target.winner[0.85]} == {"cheaper", "expensive"}
-    assert "x as fast" in "\n".join(break_even_lines(rows))
+    assert "x as fast" in "\n".join(arm_lines(rows))
 
 
-def test_arms_that_learn_under_two_points_are_not_timed():
+def test_what_is_not_measured_is_not_timed():
+    """Under two points; and what runs miss: one of four ends at 0.5."""
     flat = learning(0.00001, last=1000)
-    (verdict,) = targets_of(accuracies_of(expensive=flat, cheap=flat)).verdict
+    [verdict] = targets_of(accuracies_of(expensive=flat, cheap=flat)).verdict
     assert verdict == "not timed: half of the runs of both arms reach no common accuracy"
-
-
-def test_no_speedup_is_read_off_the_line_before_the_first_checkpoint():
-    # both arms have their first checkpoint at 750 steps, at accuracy 0.75, and rise to 1 at 1000
-    late = accuracies_of(expensive=learning(0.001, first=750), cheap=learning(0.001, first=750))
-    early = accuracies_of(expensive=learning(0.001), cheap=learning(0.001))
-    assert targets_of(late).target.min() > 0.75 and targets_of(early).target.min() == 0.5
-
-
-def test_runs_that_miss_an_accuracy_open_the_interval():
-    # one of the cheap arm's runs ends at 0.5, so that some resamples do not reach 0.9 by half
     cheap = [[(0, 0.0), (10, 0.01), (1000, 0.5 if i == 3 else 1.0)] for i in range(4)]
     rows = targets_of(accuracies_of(expensive=learning(0.004, last=250), cheap=cheap))
-    assert rows.high.max() == np.inf and "to inf)" in list(break_even_lines(rows))[-1]
+    assert rows.high.max() == np.inf and "to inf)" in list(arm_lines(rows))[-1]
 
 
 def arms_study(pods_rate=0.003, seeds=range(4)):
@@ -420,46 +296,46 @@ def arms_study(pods_rate=0.003, seeds=range(4)):
 
 
 def test_the_text_names_the_arm_the_factor_and_the_phase():
-    report = plan(arms_study(), PlanRequest())
-    lines = "\n".join(report.lines).splitlines()
-    # 45.6, 74.4 and 122.4 ms: 74.4 / 45.6 = 1.63, 122.4 / 74.4 = 1.65
-    (cost,) = (line for line in lines if line.startswith("pods 64→16") and "/" in line)
-    assert re.split(r"  +", cost.strip()) == [
-        "pods 64→16", "grpo 16→16", "74.4 ms / 45.6 ms", "1.63 ± 0.00", "generate +28.8 ms"
-    ]  # fmt: skip
-    assert any(
-        re.match(r"grpo_ga 64→64 +pods 64→16 .* 1\.65 ± 0\.00 +update \+48\.0 ms", x) for x in lines
+    def said(**options):
+        return "\n".join(plan(arms_study(**options), PlanRequest()).lines)
+
+    arms = (
+        plan(arms_study(), PlanRequest()).tables["arms"].drop_duplicates(["expensive", "cheaper"])
     )
-    text = "\n".join(lines)
+    assert arms.expensive.tolist() == ["pods 64→16", "grpo_ga 64→64"]
+    assert arms.cheaper.tolist() == ["grpo 16→16", "pods 64→16"]
+    # 45.6, 74.4 and 122.4 ms
+    assert arms.cost.tolist() == pytest.approx([74.4 / 45.6, 122.4 / 74.4], abs=1e-3)
+    assert arms["extra/generate"].tolist() == pytest.approx([0.0288, 0], abs=1e-3)
+    assert arms["extra/update"].tolist() == pytest.approx([0, 0.048], abs=1e-3)
+    assert arms.verdict.tolist() == ["expensive", "cheaper"]
+    text = said()
     assert re.search(r"against grpo 16→16: .* 1\.76 to 1\.84 x as fast .* favours pods 64→16", text)
+    assert re.search(r"grpo_ga 64→64 against pods .* 0\.20 x as fast .* favours pods 64→16", text)
     assert re.search(
-        r"grpo_ga 64→64 against pods 64→16: .* 0\.20 x as fast .* favours pods 64→16", text
+        r"0\.61 x as fast \(95 % 0\.6. to .* favours grpo 16→16", said(pods_rate=0.001)
     )
-    verdicts = report.tables["arms"].drop_duplicates(["expensive", "cheaper"]).verdict
-    assert verdicts.tolist() == ["expensive", "cheaper"]
-    assert report.tables["arms"]["extra/generate"].iloc[0] == pytest.approx(0.0288)
-    text = "\n".join(plan(arms_study(pods_rate=0.001), PlanRequest()).lines)
-    assert re.search(
-        r"0\.61 x as fast \(95 % 0\.6. to 0\.6.\): this machine favours grpo 16→16", text
-    )
-    assert "): undecided" in "\n".join(plan(arms_study(pods_rate=0.00163), PlanRequest()).lines)
-    text = "\n".join(plan(arms_study(seeds=range(2)), PlanRequest()).lines)
-    assert "not timed: an arm has fewer than 3 complete runs" in text and "favours" not in text
+    assert "): undecided" in said(pods_rate=0.00163)
+    few = said(seeds=range(2))
+    assert "not timed: an arm has fewer than 3 complete runs" in few and "favours" not in few
 
 
 def test_arms_without_runs_are_predicted_and_marked():
     runs = runs_of([(16, 16), (64, 16), (64, 4)], seeds=(0, 1))
-    report = plan(study_of(runs, steps_of(runs)), PlanRequest(nm=((64, 16),)))
-    lines = "\n".join(report.lines).splitlines()
-    (line,) = (line for line in lines if line.startswith("64→64"))
-    assert re.search(r"pods 64→16 .* 1\.65 .*  outside the measured range; predicted, each", line)
+    study = study_of(runs, steps_of(runs))
+    asked, report = (
+        plan(study, request) for request in (PlanRequest(nm=((64, 16),)), PlanRequest())
+    )
+    [line] = [
+        line for line in "\n".join(asked.lines).splitlines() if line.strip().startswith("64→64")
+    ]
+    assert re.search(r"pods 64→16 .* 1\.65 .* outside the measured range; predicted, each", line)
     # without a request, pairs outside the measured range are only in the table
-    report = plan(study_of(runs, steps_of(runs)), PlanRequest())
-    assert "\n64→64" not in "\n".join(report.lines)
+    assert not [line for line in report.lines if "64→64 " in line]
     assert "64→64" in set(report.tables["arms"].expensive)
 
 
-def test_a_plan_of_two_machines_has_two_fits():
+def test_a_plan_of_two_machines_or_models_has_two_fits():
     one, other = runs_of(GRID, machine="A"), runs_of(GRID, machine="B")
     other["run"] += "-b"
     runs = pd.concat([one, other], ignore_index=True)
@@ -469,72 +345,28 @@ def test_a_plan_of_two_machines_has_two_fits():
     table = table[table.what == "step"]
     assert table.fixed.tolist() == pytest.approx([0.020, 1.020])
     assert table.setting.tolist() == ["A", "B"]
-
-
-def test_settings_are_split_by_keys_that_change_the_cost_of_a_rollout():
     runs = pd.concat([runs_of(GRID)] * 2, ignore_index=True)
     runs["run"] = [f"{i}" for i in range(len(runs))]
-    for key, settings in (("update.lr", 1), ("model.name", 2)):
+    for key, settings in (("update.lr", 1), ("model.name", 2)):  # what changes a rollout's cost
         runs["series"] = [f"pods, {key}={i < len(GRID)}" for i in range(len(runs))]
-        assert (
-            plan(study_of(runs, steps_of(runs)), PlanRequest()).tables["fit"].setting.nunique()
-            == settings
-        )
+        found = plan(study_of(runs, steps_of(runs)), PlanRequest()).tables["fit"]
+        assert found.setting.nunique() == settings
 
 
 def test_a_request_is_checked():
     study = study_of(runs_of(GRID), steps_of(runs_of(GRID)))
-    messages = {
-        "jobs=0: must be at least 1": {"slots": 0},
-        "jobs=-3: must be at least 1": {"slots": -3},
-        "seconds=0: must be a number > 0": {"seconds": 0.0},
-        "seconds=inf: must be a number > 0": {"seconds": math.inf},
-        "seconds=nan: must be a number > 0": {"seconds": math.nan},
-        "steps=0: must be at least 1": {"steps": 0},
-        "seeds=0: must be at least 1": {"seeds": 0},
-        "nm=4,5: must be N,M with 1 <= M <= N": {"nm": ((4, 5),)},
-    }
-    for message, option in messages.items():
-        with pytest.raises(ValueError, match=message):
-            plan(study, dataclasses.replace(PlanRequest(), **option))
-    with pytest.raises(ValueError, match="nm=64x16: must be N,M such as 64,16"):
-        parse_nm("64x16")
-
-
-def test_a_sweep_of_unknown_length_says_what_is_missing():
-    runs = runs_of([(16, 16), (64, 16)])  # without a budget, as in imported logs
-
-    def sweep_line(**options):
-        lines = plan(study_of(runs, steps_of(runs)), PlanRequest(**options)).lines
-        return next(line for line in lines if "at a time" in line)
-
-    end = "not known, because the runs have no budget; give --seconds or --steps"
-    assert sweep_line().endswith(end)
-    # 60 s in steps of 45.6 and 74.4 ms: 1316 and 807 of them, 60.0096 and 60.0408 s
-    assert "2 x 1 seeds = 2 runs, 1 at a time: 2 min 00 s, 0.03 hours" in sweep_line(seconds=60.0)
-    end = "not known, because the time of some step is not identifiable"
-    assert sweep_line(nm=((32, 8),), steps=9).endswith(end)
-
-
-def test_no_minus_before_a_zero():
-    assert [time_text(x) for x in (-2e-7, -6e-7, 0.0)] == ["0 µs", "-1 µs", "0 µs"]
-    assert time_text(-0.00004, "+", like=0.05) == "+0.0 ms"
-    # sync costs the same in all runs but for noise: nothing to explain, R² none
-    runs = runs_of(GRID, seeds=(0, 1))
-    steps = steps_of(runs, noise=1e-9)
-    # a select that no n drives, falling by less than a microsecond
-    steps["seconds/select"] = 1e-7 - 1e-10 * steps.step
-    steps["seconds/sync"] = np.tile([1e-6, 3e-6], len(steps))[: len(steps)]
-    text = "\n".join(plan(study_of(runs, steps), PlanRequest()).lines)
-    assert not re.search(r"-0(\.0+)?\b(?!\.)", text)
-    (sync,) = (line.split() for line in text.split("\n") if line.startswith("sync"))
-    assert sync[-1] == "-"
+    for seconds in (0.0, math.inf, math.nan):
+        with pytest.raises(ConfigError, match=f"--seconds={seconds}: must be a number > 0"):
+            plan(study, PlanRequest(seconds=seconds))
+    for word in ("64x16", "4,5", "4,0"):
+        with pytest.raises(ConfigError, match=f"--nm={word}: must be N,M with 1 <= M <= N"):
+            parse_nm(word)
 
 
 def test_published_step_times():
-    rows = published()
+    rows = authors_runs()
     assert (len(rows), int(rows.seconds.notna().sum())) == (11, 8)
-    report = plan_published(PlanRequest())
+    report = plan_authors(PlanRequest())
     step = report.tables["fit"].set_index("what").loc["step"]
     assert step.fixed == pytest.approx(4.41, abs=0.01)
     assert step.generated == pytest.approx(0.0584, abs=1e-4)

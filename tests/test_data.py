@@ -3,21 +3,19 @@
 import itertools
 import json
 import os
-import subprocess
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
 from compose import composed
+from data_files import config, problem, row, write
+from rows import every
 from studies import A, B, write_run
 
-from pods.analysis.study import MixedStudy
-from pods.analysis.study import load as load_study
-from pods.config.schema import TaskConfig
+from pods.analysis.loading.load import InconsistentStudy
+from pods.analysis.loading.load import load as load_study
 from pods.runs.attempts import recorded_changes
 from pods.runs.freeze import Changed, freeze
 from pods.runs.store import RunStore, run_folders
@@ -28,37 +26,6 @@ from pods.tasks.prompts import drop_long_prompts, prompt_ids
 from pods.tasks.rewards import math_grader, number_grader
 
 FORMS = ("tag", "hash", "boxed")
-
-
-@cache
-def gsm8k() -> TaskConfig:
-    """Return the configuration of GSM8K without examples, and without a reward of the form."""
-    keys = ("few_shot=0", "answer_format=tag", "format_reward=none")
-    return composed("task=gsm8k", "model=qwen2_5_0_5b", *(f"task.{key}" for key in keys)).task
-
-
-def config(folder: Path | None, **changes) -> TaskConfig:
-    """Return the configuration of GSM8K in a folder, with changes."""
-    return replace(gsm8k(), **({"path": folder and str(folder)} | changes))
-
-
-def row(number: int, split: str = "train") -> bytes:
-    """Return a valid row of GSM8K whose answer is `number` thousand."""
-    question = f"What is {number} thousand, {split}?"
-    answer = f"It is <<{number}*1000=0>>so.\n#### {number},000"
-    return json.dumps({"question": question, "answer": answer}).encode()
-
-
-def problem(number: int, solution: str | None = None) -> bytes:
-    """Return a valid row of MATH."""
-    solution = f"It is $\\boxed{{\\frac{{{number}}}{{7}}}}$." if solution is None else solution
-    return json.dumps({"problem": f"What is {number} / 7?", "solution": solution}).encode()
-
-
-def write(folder: Path, train: list[bytes], test: list[bytes]) -> Path:
-    for split, lines in (("train", train), ("test", test)):
-        (folder / f"{split}.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
-    return folder
 
 
 TRAIN, TEST = [row(i) for i in range(1, 6)], [row(i, "test") for i in range(1, 4)]
@@ -75,27 +42,13 @@ def test_gsm8k_is_read_from_a_folder(tmp_path):
 
 
 def test_a_system_message_of_ones_own_replaces_ours_to_the_last_line_break(tmp_path):
-    file = tmp_path / "mine.txt"
-    file.write_bytes("\nBe brief.\r\n{what}\u00e9\n".encode())
+    file, own = tmp_path / "mine.txt", "\nBe brief.\r\n{what}\u00e9\n"
+    file.write_bytes(own.encode())
     folder = write(tmp_path, TRAIN, TEST)
-    task = load(config(folder, few_shot=1, system=str(file)))
-    ours = load(config(folder, few_shot=1))
+    task, ours = (load(config(folder, few_shot=1, system=name)) for name in (str(file), None))
     for mine, other in zip(task.train + task.test, ours.train + ours.test, strict=True):
-        system = {"role": "system", "content": "\nBe brief.\r\n{what}\u00e9\n"}
-        assert mine.messages == (system, *other.messages[1:])
-    records = [data_record(one.test, ())["sha256"] for one in (task, ours)]
-    assert records[0] != records[1]
-
-
-def test_a_folder_needs_no_datasets_library_and_no_last_line_break(tmp_path):
-    write(tmp_path, TRAIN, TEST)
-    (tmp_path / "test.jsonl").write_bytes(b"\r\n".join(TEST))
-    code = (
-        f"import sys; from test_data import *; task = load(config(Path({str(tmp_path)!r})));"
-        "print(len(task.train), len(task.test), 'datasets' in sys.modules)"
-    )
-    output = subprocess.check_output([sys.executable, "-c", code], cwd=Path(__file__).parent)
-    assert output.split() == [b"5", b"3", b"False"]
+        assert mine.messages == ({"role": "system", "content": own}, *other.messages[1:])
+    assert data_record(task.test, ())["sha256"] != data_record(ours.test, ())["sha256"]
 
 
 def with_answer(answer: str) -> bytes:
@@ -107,23 +60,21 @@ MALFORMED = {
                   "'utf-8' codec can't decode byte 0xe9 in position 17"),
     "half a pair": (b'{"question": "\\ud800", "answer": "#### 1"}',
                     "`question` is not valid Unicode (character 1)"),
-    "cut off": (b'{"question": "q", "answer": "#### 1', "not JSON (column 29: Unterminated"),
-    "two objects": (row(8) + row(9), "not JSON (column "),
-    "not a number": (b'{"question": "q", "answer": "#### 1", "x": NaN}', "not JSON (NaN)"),
-    "byte order mark": (b"\xef\xbb\xbf" + row(9), "not JSON (column 1: Unexpected UTF-8 BOM"),
-    "empty line": (b"", "not JSON (column 1: Expecting value)"),
-    "bomb": (b"[" * 200_000, "the JSON is nested too deeply"),
+    "cut off": (b'{"question": "q", "answer": "#### 1', "not JSON (Unterminated string"),
+    "two objects": (row(8) + row(9), "not JSON (Extra data"),
+    "byte order mark": (b"\xef\xbb\xbf" + row(9), "not JSON (Unexpected UTF-8 BOM"),
+    "empty line": (b"", "not JSON (Expecting value"),
+    "bomb": (b"[" * 200_000, "not JSON (maximum recursion depth"),
     "list": (b"[1]", "must be a JSON object, not list"),
     "text": (b'"question"', "must be a JSON object, not str"),
     "null": (b"null", "must be a JSON object, not NoneType"),
-    "key twice": (b'{"question": "q", "answer": "#### 1", "answer": "2"}', "a key appears twice"),
     "no question": (b'{"answer": "#### 1"}', "`question` is missing"),
     "no answer": (b'{"question": "q", "Answer": "#### 1"}', "`answer` is missing"),
     "null question": (b'{"question": null, "answer": "1"}', "`question` must be text, not NoneTy"),
     "null answer": (b'{"question": "q", "answer": null}', "`answer` must be text, not NoneType"),
-    "number": (b'{"question": "q", "answer": 18}', "`answer` must be text, not float"),
+    "number": (b'{"question": "q", "answer": 18}', "`answer` must be text, not int"),
     "long number": (b'{"question": "q", "answer": ' + b"1" * 5000 + b"}",
-                    "`answer` must be text, not float"),
+                    "Exceeds the limit (4300 digits)"),
     "list for a text": (b'{"question": ["q"], "answer": "#### 1"}', "`question` must be text, not"),
     "truth": (b'{"question": true, "answer": "#### 1"}', "`question` must be text, not bo"),
     "blank question": (b'{"question": " \\n\\u200b ", "answer": "#### 1"}', "`question` is blank"),
@@ -139,33 +90,29 @@ MALFORMED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_row_is_reported_or_dropped(tmp_path, capsys, name):
-    line, why = MALFORMED[name]
-    write(tmp_path, [*TRAIN[:3], line, *TRAIN[3:]], TEST)
-    with pytest.raises(ValueError) as error:
-        load(config(tmp_path))
-    message = str(error.value)
-    assert message.startswith(f"task.path={tmp_path}: train.jsonl row 4: {why}")
-    assert message.endswith(" (task.malformed=drop drops malformed rows)")
-    assert len(message.splitlines()) == 1
-    task = load(config(tmp_path, malformed="drop"))
-    assert [one.id[-2:] for one in task.train] == ["00", "01", "02", "04", "05"]
-    assert [one.gold for one in task.train] == ["1000", "2000", "3000", "4000", "5000"]
-    [reason] = task.dropped
-    assert reason.startswith(f"train.jsonl row 4: {why}")
-    printed = capsys.readouterr().out.splitlines()
-    assert printed == [f"dropped 1 of 6 train rows: {reason}"]
+def test_a_malformed_row_is_reported_or_dropped(tmp_path, capsys):
+    def check(line, why):
+        write(tmp_path, [*TRAIN[:3], line, *TRAIN[3:]], TEST)
+        with pytest.raises(ValueError) as error:
+            load(config(tmp_path))
+        message = str(error.value)
+        assert message.startswith(f"task.path={tmp_path}: train.jsonl row 4: {why}")
+        assert "task.malformed=drop" in message and "\n" not in message
+        task = load(config(tmp_path, malformed="drop"))
+        assert [one.id[-2:] for one in task.train] == ["00", "01", "02", "04", "05"]
+        assert [one.gold for one in task.train] == ["1000", "2000", "3000", "4000", "5000"]
+        [reason] = task.dropped
+        assert reason.startswith(f"train.jsonl row 4: {why}")
+        assert capsys.readouterr().out == f"dropped 1 of 6 train rows: {reason}\n"
+
+    every(MALFORMED.values(), check)
 
 
 def test_all_malformed_rows_of_both_splits_are_counted(tmp_path, capsys):
     bad = [MALFORMED["list"][0], MALFORMED["no mark"][0]]
     train = [row(1), bad[0], row(1, "test"), row(1), bad[1], row(2)]
     write(tmp_path, train, [row(1, "test"), bad[1], row(2, "test"), row(2, "test")])
-    message = (
-        r"train.jsonl row 2: .* \(6 rows are malformed, and this is the first; task.malformed="
-    )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"train.jsonl row 2: .* \(6 rows are malformed, and "):
         load(config(tmp_path))
     task = load(config(tmp_path, malformed="drop", few_shot=1))
     assert [one.id for one in task.train + task.test] == ["train-00005", "test-00000", "test-00002"]
@@ -178,8 +125,7 @@ def test_all_malformed_rows_of_both_splits_are_counted(tmp_path, capsys):
         ("test.jsonl row 4", "repeats the question of row 3"),
     ]
     train_line, test_line = capsys.readouterr().out.splitlines()
-    assert train_line.startswith("dropped 4 of 6 train rows: train.jsonl row 2: must be")
-    assert train_line.endswith("row 4: repeats the question of row 1; and 1 more")
+    assert train_line.startswith("dropped 4 of 6 train rows: ") and "and 1 more" in train_line
     assert test_line.startswith("dropped 2 of 4 test rows: test.jsonl row 2: ")
 
 
@@ -189,119 +135,94 @@ def test_all_malformed_rows_of_both_splits_are_counted(tmp_path, capsys):
         ([], TEST, {}, "train.jsonl has no usable row"),
         (TRAIN, [b"[]"], {"malformed": "drop"},
          r"test.jsonl has no usable row \(test.jsonl row 1: must be a JSON object, not list\)"),
-        (TRAIN, TEST, {"few_shot": 5}, "task.few_shot=5: must be less than 5, the number of"),
         (TRAIN, TEST, {"few_shot": 5, "train_size": 1}, "task.few_shot=5: must be less than 5"),
-        (TRAIN, TEST, {"train_size": 6}, r"^task.train_size=6: must be at most 5, the number of "
-                                         r"usable rows in train.jsonl$"),
+        (TRAIN, TEST, {"train_size": 6}, "^task.train_size=6: must be at most 5, the number of"),
         (TRAIN, TEST, {"train_size": 4, "few_shot": 2}, "task.train_size=4: must be at most 3, .* "
                                                         "besides 2 few-shot examples$"),
-        (TRAIN, [*TEST, b"[]"], {"test_size": 4, "malformed": "drop"},
-         "task.test_size=4: must be at most 3, the number of usable rows in test.jsonl$"),
+        (None, TEST, {}, r"task.path=.*: cannot read train.jsonl \(.*No such file"),
     ],
 )  # fmt: skip
-def test_too_few_rows_are_an_error(tmp_path, train, test, keys, message):
+def test_too_few_rows_are_an_error_of_one_line(tmp_path, train, test, keys, message):
+    write(tmp_path, train or [], test)
+    if train is None:
+        (tmp_path / "train.jsonl").unlink()
     with pytest.raises(ValueError, match=message):
-        load(config(write(tmp_path, train, test), **keys))
+        load(config(tmp_path, **keys))
+    task = load(config(write(tmp_path, TRAIN, TEST), train_size=3, few_shot=2))
+    assert (len(task.train), len(task.test)) == (3, 3)  # all that there are
 
 
-def test_all_rows_may_be_asked_for(tmp_path):
-    task = load(config(write(tmp_path, TRAIN, TEST), train_size=3, few_shot=2, test_size=3))
-    assert (len(task.train), len(task.test)) == (3, 3)
-
-
-def test_a_byte_order_mark_and_empty_lines_at_the_end_are_accepted(tmp_path):
+def test_a_byte_order_mark_and_empty_lines_at_the_end_are_accepted(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)  # a folder needs no such library
     write(tmp_path, TRAIN, TEST)
     (tmp_path / "train.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\n".join(TRAIN) + b"\n\r\n \n\n")
+    (tmp_path / "test.jsonl").write_bytes(b"\r\n".join(TEST))  # and no line break at the end
     task = load(config(tmp_path))
-    assert len(task.train) == 5 and task.dropped == ()
+    assert (len(task.train), len(task.test)) == (5, 3) and task.dropped == ()
     assert task.train[0].messages[-1]["content"] == "What is 1 thousand, train?"
-
-
-def test_a_folder_without_data_is_an_error_of_one_line(tmp_path):
-    with pytest.raises(ValueError, match=r"task.path=.*: cannot read test.jsonl \(.*No such file"):
-        load(config(tmp_path))
 
 
 # ---- MATH
 
 
-@pytest.mark.parametrize(
-    ("solution", "answer"),
-    [
-        (r"so $\boxed{18}$.", "18"),
-        (r"so $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
-        (r"$\boxed{\left\{\frac{1}{2^{3}}, {4}\right.}$", r"\left\{\frac{1}{2^{3}}, {4}\right."),
-        (r"$\boxed{\{1, 2\}}$", r"\{1, 2\}"),
-        (r"$\boxed{\}}$", r"\}"),
-        (r"$\boxed{a \\{b}}$", r"a \\{b}"),  # a line break, then a brace
-        (r"first \boxed{3}, then \boxed{4}.", "4"),
-        (r"\boxed{3} is not it; \fbox{5} is", "5"),
-        (r"\fbox{5}, that is \boxed{ 3 }", "3"),
-        (r"\boxed{\boxed{3}}", "3"),
-        (r"\boxed {7} and {unrelated", "7"),
-        (r"{unrelated \boxed{\frac12}", r"\frac12"),
-        ("\\boxed\n{7}", "7"),
-        (r"$\boxed 7$", "7"),
-        (r"$\boxed7$.", "7"),
-        (r"so \boxed 7.", "7"),
-        ("so \\boxed 7\nQED", "7"),
-        (r"$\boxed 12$ apples and $3$ pears", "12"),
-        (r"$\boxed\frac{1}{2}$", r"\frac{1}{2}"),
-        (r"\[\boxed -3\]", "-3"),
-        (r"\fbox{$x = 2$}", "x = 2"),
-        (r"\boxed{\$5}", r"\$5"),
-        ("\\boxed{\\begin{array} 1 \\\\\n 2 \\end{array}}", r"\begin{array} 1 \\ 2 \end{array}"),
-        (r"\boxed{" + "9" * 500 + "}", "9" * 500),
-        (r"\boxed{3} but \boxedtext{4} and \\boxed{5}", "3"),  # other commands; a line break
-    ],
-)  # fmt: skip
-def test_the_gold_of_a_solution_is_its_last_box(solution, answer):
-    assert checked_answer(last_box(solution)) == answer
+BOXES = [
+    (r"so $\boxed{18}$.", "18"), (r"so $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
+    (r"$\boxed{\left\{\frac{1}{2^{3}}, {4}\right.}$", r"\left\{\frac{1}{2^{3}}, {4}\right."),
+    (r"$\boxed{\{1, 2\}}$", r"\{1, 2\}"), (r"$\boxed{\}}$", r"\}"),
+    (r"$\boxed{a \\{b}}$", r"a \\{b}"),  # a line break, then a brace
+    (r"first \boxed{3}, then \boxed{4}.", "4"), (r"\boxed{3} is not it; \fbox{5} is", "5"),
+    (r"\fbox{5}, that is \boxed{ 3 }", "3"), (r"\boxed{\boxed{3}}", "3"),
+    (r"\boxed {7} and {unrelated", "7"), (r"{unrelated \boxed{\frac12}", r"\frac12"),
+    ("\\boxed\n{7}", "7"), (r"$\boxed 7$", "7"), (r"$\boxed7$.", "7"), (r"so \boxed 7.", "7"),
+    ("so \\boxed 7\nQED", "7"), (r"$\boxed 12$ apples and $3$ pears", "12"),
+    (r"$\boxed\frac{1}{2}$", r"\frac{1}{2}"), (r"\[\boxed -3\]", "-3"),
+    (r"\fbox{$x = 2$}", "x = 2"), (r"\boxed{\$5}", r"\$5"), (rf"\boxed{{{'9' * 500}}}", "9" * 500),
+    ("\\boxed{\\begin{array} 1 \\\\\n 2 \\end{array}}", r"\begin{array} 1 \\ 2 \end{array}"),
+    (r"\boxed{3} but \boxedtext{4} and \\boxed{5}", "3"),  # other commands; a line break
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("solution", "why"),
-    [
-        ("it is 18", "the solution has no \\boxed{}"),
-        (r"it is \\boxed{18}", "the solution has no \\boxed{}"),
-        (r"\boxed{18", "the solution's last \\boxed{ is not closed"),
-        (r"\boxed{\frac{1}{2}", "the solution's last \\boxed{ is not closed"),
-        (r"\boxed{3}, and \boxed{4\}", "the solution's last \\boxed{ is not closed"),
-        (r"\boxed{}", "the answer is empty"),
-        (r"\boxed{ $ }$\boxed{}", "the answer is empty"),
+def test_the_gold_of_a_solution_is_its_last_box():
+    def check(solution, answer):
+        assert checked_answer(last_box(solution)) == answer
+
+    every(BOXES, check)
+
+
+def test_a_solution_without_a_readable_answer_is_malformed(tmp_path):
+    keys, no_box = {"name": "math", "answer_format": "boxed"}, "the solution has no \\boxed{}"
+    open_box = "the solution's last \\boxed{ is not closed"
+
+    def check(solution, why):
+        write(tmp_path, [problem(1), problem(2, solution)], [problem(3)])
+        with pytest.raises(ValueError) as error:
+            load(config(tmp_path, **keys))
+        assert f"train.jsonl row 2: {why}" in str(error.value)
+        [kept] = load(config(tmp_path, **keys, malformed="drop")).train
+        assert kept.id == "train-00000"
+
+    every([
+        ("it is 18", no_box), (r"it is \\boxed{18}", no_box), (r"\boxed{18", open_box),
+        (r"\boxed{\frac{1}{2}", open_box), (r"\boxed{3}, and \boxed{4\}", open_box),
+        (r"\boxed{}", "the answer is empty"), (r"\boxed{ $ }$\boxed{}", "the answer is empty"),
         (r"is \boxed", "the answer is empty"),
-        (
-            r"is \boxed 7 and so on",
-            "the solution's last \\boxed has no braces, and its end is ambiguous",
-        ),
+        (r"is \boxed 7 and so on", "the solution's last \\boxed has no braces, and its end is"),
         (r"$\boxed \frac{1}{2$", "the braces of the answer are not balanced"),
-        (r"\boxed{" + "9" * 501 + "}", "the answer has 501 characters, over the limit of 500"),
-    ],
-)
-def test_a_solution_without_a_readable_answer_is_malformed(tmp_path, solution, why):
-    write(tmp_path, [problem(1), problem(2, solution)], [problem(3)])
-    keys = {"name": "math", "answer_format": "boxed"}
-    with pytest.raises(ValueError) as error:
-        load(config(tmp_path, **keys))
-    assert f"train.jsonl row 2: {why}" in str(error.value)
-    assert [one.id for one in load(config(tmp_path, **keys, malformed="drop")).train] == [
-        "train-00000"
-    ]
+        (rf"\boxed{{{'9' * 501}}}", "the answer has 501 characters, over the limit of 500"),
+    ], check)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [r"\boxed{", r"\boxed ", "{", "}", "\\", r"\boxed{}", r"\fbox\boxed{$", "\\boxed{" + " " * 99],
-)
-def test_golds_are_read_in_linear_time(piece):
-    solution = r"\boxed{1}" + piece * (200_000 // len(piece))
-    start = time.thread_time()
-    unboxed(solution)
-    try:
-        checked_answer(last_box(solution))
-    except ValueError as error:
-        assert len(str(error)) < 200
-    assert time.thread_time() - start < 3  # 0.2 s of CPU; quadratic takes minutes
+def test_golds_are_read_in_linear_time():
+    for piece in (r"\boxed{", r"\boxed ", "{", "}", "\\", r"\boxed{}", r"\fbox\boxed{$",
+                  "\\boxed{" + " " * 99):  # fmt: skip
+        solution = r"\boxed{1}" + piece * (200_000 // len(piece))
+        start = time.thread_time()
+        unboxed(solution)
+        try:
+            checked_answer(last_box(solution))
+        except ValueError as error:
+            assert len(str(error)) < 200
+        assert time.thread_time() - start < 3  # 0.2 s of CPU; quadratic takes minutes
 
 
 def test_math_is_read_from_a_folder(tmp_path):
@@ -312,17 +233,12 @@ def test_math_is_read_from_a_folder(tmp_path):
     task = load(config(tmp_path, name="math", answer_format="boxed", few_shot=1))
     assert task.name == "math"
     assert task.test_grader.lenient is None and task.train_grader.prefetch is not None
-    assert [one.gold for one in task.train + task.test] == [
-        r"\frac{2}{7}",
-        r"\frac{1}{3}",
-        r"\sqrt{2}",
-    ]
+    golds = [one.gold for one in task.train + task.test]
+    assert golds == [r"\frac{2}{7}", r"\frac{1}{3}", r"\sqrt{2}"]
     assert [message["content"] for message in task.train[0].messages] == [
         r"Please reason step by step, and put your final answer within \boxed{}.",
-        "What is 1 / 7?",
-        "It is $\\frac{1}{7}$.\n\\boxed{\\frac{1}{7}}",
-        "What is 2 / 7?",
-    ]
+        "What is 1 / 7?", "It is $\\frac{1}{7}$.\n\\boxed{\\frac{1}{7}}", "What is 2 / 7?",
+    ]  # fmt: skip
     null = json.dumps(with_answer | {"answer": None}).encode()
     write(tmp_path, [problem(1)], [problem(2), null])
     with pytest.raises(ValueError, match=r"test.jsonl row 2: `answer` must be text, not NoneType"):
@@ -340,46 +256,40 @@ def test_math_from_the_hub_is_seven_subjects_in_order(monkeypatch):
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     task = load(config(None, name="math", answer_format="boxed"))
-    subjects = (
-        "algebra counting_and_probability geometry intermediate_algebra number_theory "
-        "prealgebra precalculus"
-    )
-    assert requests == [
-        ("HuggingFaceH4/MATH-500", None, "test"),
-        *(("EleutherAI/hendrycks_math", subject, "train") for subject in subjects.split()),
+    subjects = [
+        "algebra",
+        "counting_and_probability",
+        "geometry",
+        "intermediate_algebra",
+        "number_theory",
+        "prealgebra",
+        "precalculus",
     ]
-    assert [(one.id, one.messages[-1]["content"], one.gold) for one in task.train[1:4]] == [
-        ("train-00001", "algebra 1?", "1"),
-        ("train-00002", "counting_and_probability 0?", "0"),
-        ("train-00003", "counting_and_probability 1?", "1"),
-    ]
-    assert len(task.train) == 14 and task.test[0].gold == "5"
+    test, *train = requests
+    assert test == ("HuggingFaceH4/MATH-500", None, "test")
+    assert train == [("EleutherAI/hendrycks_math", subject, "train") for subject in subjects]
+    numbered = [(f"{subject} {i}?", str(i)) for subject in subjects for i in range(2)]
+    assert [(one.messages[-1]["content"], one.gold) for one in task.train] == numbered
+    assert task.train[1].id == "train-00001" and task.test[0].gold == "5"
 
 
 def test_gsm8k_from_the_hub_is_checked_like_a_folder(monkeypatch):
+    with pytest.raises(ValueError) as error:  # HF_HUB_OFFLINE, in conftest.py
+        load(config(None, name="math", answer_format="boxed"))
+    message = str(error.value)
+    assert message.startswith("task.path=null: cannot read HuggingFaceH4/MATH-500 test (on the hub")
+    assert "task.path=FOLDER" in message and "\n" not in message
+
     def load_dataset(name, subset, split):
         assert (name, subset) == ("openai/gsm8k", "main")
         rows = [json.loads(one) for one in (TRAIN if split == "train" else TEST)]
         return [*rows, {"question": "q", "answer": None}] if split == "test" else rows
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    with pytest.raises(
-        ValueError, match=r"^task.path=null: openai/gsm8k test row 4: `answer` must be"
-    ):
+    with pytest.raises(ValueError, match=r"^task.path=null: openai/gsm8k test row 4: `answer` "):
         load(config(None))
-    task = load(config(None, malformed="drop"))
-    assert task.dropped == ("openai/gsm8k test row 4: `answer` must be text, not NoneType",)
-
-
-def test_a_hub_out_of_reach_is_an_error_of_one_line():
-    with pytest.raises(ValueError) as error:  # HF_HUB_OFFLINE, in conftest.py
-        load(config(None, name="math", answer_format="boxed"))
-    message = str(error.value)
-    assert message.startswith(
-        "task.path=null: cannot read HuggingFaceH4/MATH-500 test (on the hub:"
-    )
-    assert message.endswith("); give a folder with train.jsonl and test.jsonl")
-    assert "\n" not in message
+    [dropped] = load(config(None, malformed="drop")).dropped
+    assert dropped == "openai/gsm8k test row 4: `answer` must be text, not NoneType"
 
 
 # ---- prompts
@@ -439,11 +349,9 @@ def built(*words):
     from pods.training.build import build_trainer
     from pods.training.clock import Meter
 
-    keys = (
-        "tracking=none budget.train_seconds=null budget.max_steps=1 task.train_size=20 "
-        "task.test_size=20 sampling.max_prompt_tokens=8 evaluation.questions=10"
-    )
-    config = composed(*keys.split(), *words)
+    config = composed("tracking=none", "budget.train_seconds=null", "budget.max_steps=1",
+                      "task.train_size=20", "sampling.max_prompt_tokens=8",
+                      "evaluation.questions=10", *words)  # fmt: skip
     store, now = freeze(config), itertools.count().__next__
     with store.lock() as lock:
         return build_trainer(config, store, lock, Tracker(), Stop(), now, Meter(), lambda: None)
@@ -453,7 +361,7 @@ def test_a_run_records_its_data_and_every_arm_has_the_same(tmp_path, capsys):
     runs = [built(f"runs_dir={tmp_path}", f"arm={arm}") for arm in ("grpo", "grpo_ga", "pods")]
     facts, printed = [run.store.data() for run in runs], capsys.readouterr().out
     assert len({run.store.folder for run in runs}) == 3 and facts[0] == facts[1] == facts[2]
-    pool = chainsum.load(20, 20)
+    pool = chainsum.load(20, 256)
     questions = {"train": pool.train, "test": pool.test[:10]}
     for split, problems in questions.items():
         long = [one.id for one in problems if len(one.messages[-1]["content"]) > 8]
@@ -471,15 +379,15 @@ def test_a_run_whose_data_changed_is_refused_or_marked(tmp_path, monkeypatch):
     before = run.store.data_path.read_bytes()
     built(*words)  # the same data: it resumes
     assert run.store.data_path.read_bytes() == before and not recorded_changes(run.store)
-    task = chainsum.load(20, 20)
+    task = chainsum.load(20, 256)
     shortest = min(task.train, key=lambda one: len(one.messages[-1]["content"]))
     other = [replace(one, gold="x") if one is shortest else one for one in task.train]
     changed = replace(task, train=tuple(other))
-    monkeypatch.setattr("pods.training.build.load_task", lambda *_: changed)
-    with pytest.raises(Changed, match=r"\n  data: train SHA-256: \w{64} -> \w{64}\nallow_changed"):
+    monkeypatch.setattr("pods.training.data.load_task", lambda *_: changed)
+    with pytest.raises(Changed, match=r"\n  data: train SHA-256: \w{64} -> \w{64}\nretry=changed"):
         built(*words)
     assert run.store.data_path.read_bytes() == before and not recorded_changes(run.store)
-    built(*words, "allow_changed=true")
+    built(*words, "retry=changed")
     [mark] = recorded_changes(run.store)
     assert mark.startswith("data: train SHA-256: ")
     assert run.store.data_path.read_bytes() == before  # the data that it started with
@@ -488,45 +396,14 @@ def test_a_run_whose_data_changed_is_refused_or_marked(tmp_path, monkeypatch):
         built(*words)
 
 
-def test_a_run_that_has_trained_does_not_resume_without_its_data_json(tmp_path):
-    words = (f"runs_dir={tmp_path}",)
-    store = built(*words).store
-    begun = store.data()
-    store.data_path.unlink()
-    built(*words)  # nothing was trained: it starts
-    assert store.data() == begun and not recorded_changes(store)
-    store.append_metrics({"step": 1})
-    store.data_path.unlink()
-    built(*words)  # the run's identity determines the data
-    assert store.data() == begun and not recorded_changes(store)
-    store.data_path.unlink()
-    store.write_identity(
-        {**store.identity(), "task.name": "gsm8k"}
-    )  # data from a hub, identified by name alone
-    with pytest.raises(Changed, match=r"\n  data.json: missing, .*\nallow_changed=true"):
-        built(*words)
-    assert store.data() is None and not recorded_changes(store)
-    built(*words, "allow_changed=true")
-    assert store.data() == begun
-    [mark] = recorded_changes(store)
-    assert mark.startswith("data.json: missing")
-
-
 def test_the_hash_covers_ids_messages_golds_and_their_order():
-    two = chainsum.load(2, 2).train
-    first = two[0]
-    variants = [
-        two,
-        two[::-1],
-        two[:1],
-        (replace(first, gold="x"), two[1]),
-        (replace(first, id="x"), two[1]),
-        (replace(first, messages=({"role": "system", "content": "x"}, *first.messages)), two[1]),
-        (replace(first, messages=({**first.messages[0], "role": "system"},)), two[1]),
-    ]
-    assert max(Counter(data_record(some, [])["sha256"] for some in variants).values()) == 1
-    odd = replace(first, gold="\ud800")
-    assert len(data_record([odd], ["a"])["sha256"]) == 64
+    first, second = two = chainsum.load(2, 2).train
+    system, [asked] = {"role": "system", "content": "x"}, first.messages
+    changes = ({"gold": "x"}, {"id": "x"}, {"messages": (system, asked)},
+               {"messages": ({**asked, "role": "system"},)})  # fmt: skip
+    variants = [two, two[::-1], two[:1], *((replace(first, **each), second) for each in changes)]
+    assert len({data_record(some, [])["sha256"] for some in variants}) == len(variants)
+    assert len(data_record([replace(first, gold="\ud800")], ["a"])["sha256"]) == 64
     assert data_record(two, ["a"]) == data_record(two, []) | {"too_long": ["a"]}
 
 
@@ -541,14 +418,14 @@ def test_runs_of_one_study_on_different_data_are_reported(tmp_path):
     folders = run_folders(tmp_path / "default")
     assert not load_study(tmp_path / "default", folders).inconsistencies
     stores[1].write_data(facts | {"test": facts["test"] | {"sha256": 64 * "b"}})
-    with pytest.raises(MixedStudy) as error:
+    with pytest.raises(InconsistentStudy) as error:
         load_study(tmp_path / "default", folders)
     [line] = str(error.value).splitlines()[1:]
     assert line.startswith(f"test data: 4 problems of SHA-256 {16 * 'a'} (most) | 4 problems of ")
     assert "seed 1" in line and "seed 2" not in line
     stores[1].data_path.write_text('{"train": 1}')
-    found = load_study(tmp_path / "default", folders, allow_mixed=True).inconsistencies
-    assert len(found) == 1 and found[0].endswith("seed 1: data.json is damaged")
+    found = load_study(tmp_path / "default", folders, allow=True).missing
+    assert len(found) == 1 and "seed1-" in found[0] and "data.json is damaged" in found[0]
 
 
 @pytest.mark.realdata

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pods.method.keep import find_rule, keep
 from pods.method.rules import (
     RULES,
     balanced,
-    find_rule,
-    keep,
     max_abs_advantage,
     max_reward,
     max_variance,
@@ -59,13 +58,6 @@ def test_max_variance_of_binary_rewards_follows_theorem_2(n, data):
     assert attained == max(k * (m - k) for k in range(max(0, m - (n - c)), min(c, m) + 1))
 
 
-def test_a_worked_example_with_the_papers_numbers():
-    # 64 of 128 correct, m = 32: 16 correct and 16 wrong; the authors' 8-GPU code keeps 1 and 31
-    rewards = [1.0, 0.0] * 64
-    for rule, correct in ((max_variance, 16), (max_variance_aliased, 1)):
-        assert np.array(rewards)[rule(group(rewards), 32, RNG)].sum() == correct
-
-
 @pytest.mark.parametrize(
     ("correct", "kept"), [(16, 16), (20, 13), (28, 5), (31, 2), (32, 1), (96, 1), (110, 14)]
 )
@@ -74,6 +66,10 @@ def test_the_aliased_rule_keeps_what_the_authors_code_keeps(correct, kept):
     rewards = np.random.default_rng(0).permutation([1.0] * correct + [0.0] * (128 - correct))
     chosen = max_variance_aliased(group(list(rewards)), 32, RNG)
     assert rewards[chosen].sum() == kept
+    # the paper's example, 64 of 128 correct: 16 correct and 16 wrong; that code keeps 1 and 31
+    half = [1.0, 0.0] * 64
+    for rule, right in ((max_variance, 16), (max_variance_aliased, 1)):
+        assert np.array(half)[rule(group(half), 32, RNG)].sum() == right
 
 
 @given(st.integers(2, 30), st.data())
@@ -82,11 +78,6 @@ def test_the_aliased_rule_of_binary_rewards_keeps_one_correct_rollout(m, data):
     rewards = data.draw(st.permutations([1.0] * correct + [0.0] * wrong))
     kept = max_variance_aliased(group(list(rewards)), m, RNG)
     assert np.array(rewards)[kept].sum() == 1
-
-
-def test_the_aliased_rule_refuses_sizes_where_the_code_keeps_rollouts_twice():
-    with pytest.raises(ValueError, match=r"m=3: max_variance_aliased needs at most n/2=2, or n=4"):
-        max_variance_aliased(group([0.0, 1.0, 0.0, 1.0]), 3, RNG)
 
 
 @given(TIED, st.data())
@@ -98,20 +89,18 @@ def test_max_abs_advantage_keeps_the_farthest_from_the_mean(rewards, data):
     assert len(left) == 0 or distance[kept].min() >= distance[left].max() - 1e-9
 
 
-def test_max_abs_advantage_by_hand():
+def test_max_abs_advantage_percentile_and_max_reward_by_hand():
     # mean 0.25: |r - mean| is 0.25, 0.25, 0.75, 0.25; the earlier of equals
     assert max_abs_advantage(group([0.0, 0.0, 1.0, 0.0]), 3, RNG).tolist() == [0, 1, 2]
     # mean 0.5: all are as far, whatever rounding says
     assert max_abs_advantage(group([0.1, 0.9] * 4), 2, RNG).tolist() == [0, 1]
-
-
-def test_percentile_by_hand():
     # eight rewards in order, four kept: the quantiles 1/8, 3/8, 5/8, 7/8 are places 1, 3, 5, 7
     shuffled = [5.0, 0.0, 7.0, 3.0, 1.0, 6.0, 2.0, 4.0]
     kept = percentile(group(shuffled), 4, RNG)
     assert sorted(shuffled[i] for i in kept) == [1.0, 3.0, 5.0, 7.0]
     # ten and three: 1/6, 3/6, 5/6 of ten are places 1.67, 5, 8.33
     assert percentile(group(list(map(float, range(10)))), 3, RNG).tolist() == [1, 5, 8]
+    assert max_reward(group([0.0, 1.0, 0.5, 1.0, 1.0]), 2, RNG).tolist() == [1, 3]
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.data())
@@ -124,14 +113,11 @@ def test_balanced_keeps_as_many_right_as_wrong_where_it_can(right, wrong, data):
     assert kept == min(possible, key=lambda k: (abs(k - (m - k)), k))  # the odd one is wrong
 
 
-@pytest.mark.parametrize(("m", "right"), [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3)])
-def test_the_odd_one_of_balanced_is_wrong(m, right):
-    for seed in range(20):
-        kept = balanced(group([1.0, 0.0] * 3), m, np.random.default_rng(seed))
-        assert sum(i % 2 == 0 for i in kept) == right
-
-
-def test_balanced_draws_every_right_one_alike():
+def test_the_odd_one_of_balanced_is_wrong_and_every_right_one_is_drawn_alike():
+    for m, right in ((1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3)):
+        for seed in range(20):
+            kept = balanced(group([1.0, 0.0] * 3), m, np.random.default_rng(seed))
+            assert sum(i % 2 == 0 for i in kept) == right
     rng, counts = np.random.default_rng(0), np.zeros(6)
     for _ in range(3000):
         counts[balanced(group([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]), 2, rng)] += 1
@@ -156,15 +142,8 @@ def test_rules_return_m_distinct_ascending_indices_and_repeat_themselves(name, r
 def test_max_variance_ignores_shift_and_scale(rewards, data):
     m = data.draw(st.integers(1, len(rewards)))
     moved = [8.0 * reward + 1024.0 for reward in rewards]
-    assert (
-        max_variance(group(rewards), m, RNG).tolist() == max_variance(group(moved), m, RNG).tolist()
-    )
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_max_variance_at_the_ends_of_floating_point(scale):
-    rewards = [0.0, 1.0 * scale, 0.4 * scale, 1.1 * scale, 0.1 * scale]
-    assert max_variance(group(rewards), 3, RNG).tolist() == [0, 3, 4]
+    kept, again = (max_variance(group(each), m, RNG).tolist() for each in (rewards, moved))
+    assert kept == again
 
 
 def test_max_variance_settles_ties_by_order():
@@ -173,10 +152,9 @@ def test_max_variance_settles_ties_by_order():
     assert max_variance(group([0.5] * 5), 2, RNG).tolist() == [0, 1]
     many = [1.0, 0.0] * 20  # large enough for a sort that is not stable to show
     assert max_variance(group(many), 4, RNG).tolist() == [1, 3, 36, 38]
-
-
-def test_max_reward_takes_the_earlier_of_equals():
-    assert max_reward(group([0.0, 1.0, 0.5, 1.0, 1.0]), 2, RNG).tolist() == [1, 3]
+    for scale in (1e-200, 1e200):  # the ends of floating point
+        rewards = [0.0, 1.0 * scale, 0.4 * scale, 1.1 * scale, 0.1 * scale]
+        assert max_variance(group(rewards), 3, RNG).tolist() == [0, 3, 4]
 
 
 def test_random_draws_every_subset_alike():
@@ -195,11 +173,11 @@ def test_rules_refuse_what_they_cannot_do(name):
         RULES[name](group([1.0, 0.0, 1.0]), 4, RNG)
     with pytest.raises(ValueError, match="finite"):
         RULES[name](group([1.0, float("nan")]), 2, RNG)
-
-
-def test_a_rule_cannot_change_the_rewards():
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(ValueError, match="read-only"):  # a rule cannot change the rewards
         group([1.0, 0.0]).rewards.sort()
+    # where the authors' code would keep rollouts twice
+    with pytest.raises(ValueError, match=r"m=3: max_variance_aliased needs at most n/2=2, or n=4"):
+        max_variance_aliased(group([0.0, 1.0, 0.0, 1.0]), 3, RNG)
 
 
 def test_a_rule_of_ones_own_is_found_by_module_and_name():
@@ -230,7 +208,7 @@ def test_max_variance_of_a_large_group():
 def test_rules_take_plain_arrays_and_need_numpy_alone():
     code = (
         "import sys\n"
-        "from pods.method import max_variance\n"
+        "from pods.method import keep, max_variance\n"
         "print(max_variance([0.0, 1.0, 0.4, 1.1, 0.1], 3).tolist())\n"
         "bad = ('torch', 'hydra', 'omegaconf', 'pandas', 'pods.config')\n"
         "print([name for name in sys.modules if name.startswith(bad)])\n"

@@ -12,7 +12,7 @@ from pods.engines.transformers_engine import TransformersEngine, sample
 from pods.policy import logprobs
 from pods.policy.packing import pack
 from pods.policy.policy import Policy, load
-from pods.policy.scoring import Context, score_all
+from pods.policy.scoring import UpdateContext, score_all
 from pods.system.signals import Preempted
 from pods.tasks.datasets import chainsum
 from pods.types import GenerationRequest, Sampling
@@ -44,6 +44,8 @@ def test_greedy_equals_transformers_own_generate():
         with torch.no_grad():  # its log-probs are those at temperature 1
             scores = POLICY.model(expected).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
         assert rollout.logprobs == pytest.approx(scores.amax(1).numpy(), abs=1e-4)
+    [[cut], *_] = engine().generate(request(1, 0.0, limit=5))  # the limit ends it unfinished
+    assert len(cut.completion_ids) == len(cut.logprobs) == 5 and not cut.finished
 
 
 def test_any_of_several_ids_ends_a_completion(monkeypatch):
@@ -82,18 +84,14 @@ def test_ids_that_the_tokenizer_does_not_know_are_never_drawn():
 def test_greedy_solves_the_task_and_sampling_mostly_does_not():
     task = chainsum.load(1, 128)
     encode = POLICY.tokenizer.encode
-    prompts = [
-        tuple(encode(p.messages[-1]["content"], add_special_tokens=False)) for p in task.test
-    ]
+    prompts = [tuple(encode(p.question, add_special_tokens=False)) for p in task.test]
 
     def accuracy(temperature, n):
         groups = engine().generate(request(n, temperature, prompts=prompts))
-        grades = [
-            task.train_grader.grade(rollout.text, problem.gold)
-            for problem, group in zip(task.test, groups, strict=True)
-            for rollout in group
-        ]
-        return np.mean([grade.correct for grade in grades])
+        return np.mean([
+            task.train_grader.grade(rollout.text, problem.gold).correct
+            for problem, group in zip(task.test, groups, strict=True) for rollout in group
+        ])  # fmt: skip
 
     assert accuracy(0.0, 1) >= 0.9
     assert 0.1 <= accuracy(1.0, 4) <= 0.4
@@ -117,7 +115,8 @@ def test_with_adapters_logprobs_are_the_trainers_before_and_after_an_update(dtyp
     with_adapters = engine(policy=policy)
     for _ in range(2):
         [group] = with_adapters.generate(request(4, prompts=PROMPTS[:1]))
-        for rollout, expected in zip(group, score_all(Context(policy, config), group), strict=True):
+        scores = score_all(UpdateContext(policy, config), group)
+        for rollout, expected in zip(group, scores, strict=True):
             assert rollout.logprobs == pytest.approx(expected.numpy(), abs=bound)
         completions.append([rollout.completion_ids for rollout in group])
         with torch.no_grad():
@@ -128,44 +127,32 @@ def test_with_adapters_logprobs_are_the_trainers_before_and_after_an_update(dtyp
 
 
 def test_seeds_decide_and_the_cut_into_chunks_does_not():
+    before = torch.random.get_rng_state()
     first = ids(engine().generate(request(6)))
+    assert torch.equal(before, torch.random.get_rng_state())  # no generator outside is touched
     assert ids(engine().generate(request(6))) == first
     assert ids(engine(max_rows=5).generate(request(6))) == first
     other = ids(engine().generate(request(6, seeds=[5, 2, 3, 4])))
-    assert other[0] != first[0]
-    assert other[1:] == first[1:]
+    assert other[0] != first[0] and other[1:] == first[1:]
     assert len(set(first[3])) > 1
 
 
 @pytest.mark.parametrize("max_rows", [5, 64])
-def test_every_completion_is_reported_once_with_its_prompt(max_rows):
-    reported = []
-    groups = engine(max_rows).generate(
-        request(6, limit=24), lambda index, text: reported.append((index, text))
-    )
-    expected = [(i, rollout.text) for i, group in enumerate(groups) for rollout in group]
-    assert sorted(reported) == sorted(expected)
-    assert {rollout.finished for group in groups for rollout in group} == {True, False}
-
-
-def test_a_completion_is_reported_right_after_its_last_token():
+def test_every_completion_is_reported_once_with_its_prompt_right_after_its_last_token(max_rows):
     tokens, reported = [0], []
 
     def count():  # called before each token of the batch
         tokens[0] += 1
 
-    groups = engine(64, count).generate(
+    groups = engine(max_rows, count).generate(
         request(6, limit=24), lambda index, text: reported.append((index, text, tokens[0]))
     )
     expected = [(i, r.text, len(r.completion_ids)) for i, group in enumerate(groups) for r in group]
-    assert sorted(reported) == sorted(expected)
-    assert len({length for _, _, length in expected}) > 3
-
-
-def test_no_generator_outside_is_touched():
-    before = torch.random.get_rng_state()
-    engine().generate(request(2, limit=8))
-    assert torch.equal(before, torch.random.get_rng_state())
+    assert sorted(one[:2] for one in reported) == sorted(one[:2] for one in expected)
+    assert {rollout.finished for group in groups for rollout in group} == {True, False}
+    if max_rows == 64:  # one batch of all
+        assert sorted(reported) == sorted(expected)
+        assert len({length for _, _, length in expected}) > 3
 
 
 def test_a_shared_beginning_is_encoded_once_with_the_same_result(monkeypatch):
@@ -184,12 +171,6 @@ def test_a_shared_beginning_is_encoded_once_with_the_same_result(monkeypatch):
                 assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
-def test_the_length_limit_ends_a_completion_that_is_then_not_finished():
-    [[rollout]] = engine().generate(request(1, 0.0, limit=5, prompts=PROMPTS[:1]))
-    assert len(rollout.completion_ids) == len(rollout.logprobs) == 5
-    assert not rollout.finished
-
-
 def test_it_can_be_stopped_between_tokens():
     def check():
         raise Preempted
@@ -199,18 +180,40 @@ def test_it_can_be_stopped_between_tokens():
 
 
 def test_sampling_follows_the_distribution():
-    logits = torch.log(torch.tensor([[0.5, 0.2, 0.3]]))
+    logits = torch.log(torch.tensor([[0.5, 0.2, 0.3]])).expand(10_000, -1)
     uniforms = (torch.arange(10_000) + 0.5) / 10_000
-    token, logprob = sample(logits.expand(10_000, -1), 1.0, uniforms)
+    token, logprob = sample(logits, Sampling(1.0, 1), uniforms)
     assert torch.bincount(token, minlength=3).tolist() == [5000, 2000, 3000]
     assert logprob.exp()[token == 1].mean() == pytest.approx(0.2)
-    sharper, _ = sample(logits.expand(10_000, -1), 0.5, uniforms)  # p^2 / sum p^2 = 25, 4, 9 of 38
+    sharper, _ = sample(logits, Sampling(0.5, 1), uniforms)  # p^2 / sum p^2 = 25, 4, 9 of 38
     counts = torch.bincount(sharper, minlength=3).double() / 10_000
     assert counts.tolist() == pytest.approx([25 / 38, 4 / 38, 9 / 38], abs=1e-3)
+    # only the k likeliest tokens are drawn, and log-probs are among all
+    logits = torch.log(torch.tensor([[0.1, 0.4, 0.2, 0.3]])).expand(7_000, -1)
+    uniforms = (torch.arange(7_000) + 0.5) / 7_000
+    token, logprob = sample(logits, Sampling(1.0, 1, top_k=2), uniforms)
+    assert torch.bincount(token, minlength=4).tolist() == [0, 4000, 0, 3000]
+    assert logprob.exp().unique().tolist() == pytest.approx([0.3, 0.4])
+    every, _ = sample(logits, Sampling(1.0, 1, top_k=9), uniforms)
+    assert set(every.tolist()) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
 def test_no_token_without_probability_is_ever_drawn(uniform):
     logits = torch.tensor([[-torch.inf, 0.3, 0.0, -torch.inf]])
-    token, _ = sample(logits, 1.0, torch.tensor([uniform], dtype=torch.float64))
+    token, _ = sample(logits, Sampling(1.0, 1), torch.tensor([uniform], dtype=torch.float64))
     assert token.item() in (1, 2)
+
+
+def test_rollouts_with_top_k_have_the_trainers_log_probs():
+    """Every token is one of the two likeliest after what precedes it."""
+    settings = Sampling(1.0, 16, top_k=2)
+    groups = engine().generate(GenerationRequest(PROMPTS, 8, settings, range(4)))
+    for rollout in (rollout for group in groups for rollout in group):
+        ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
+        with torch.no_grad():
+            scores = POLICY.causal_lm(ids).logits[0, len(rollout.prompt_ids) - 1 : -1]
+        scores = scores[:, : POLICY.vocabulary].log_softmax(-1)
+        chosen = torch.tensor(rollout.completion_ids)[:, None]
+        assert (scores >= scores.gather(1, chosen)).sum(-1).max() <= 2
+        np.testing.assert_allclose(scores.gather(1, chosen)[:, 0], rollout.logprobs, atol=1e-4)

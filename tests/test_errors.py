@@ -12,12 +12,12 @@ import needs
 import pytest
 import torch
 from compose import ROOT, composed
-from running import RUN_PY, SHORT, run_here, science_of, start_forked, wait_for
+from running import RUN_PY, SHORT
 
 from mathgrade import WorkerUnavailable
-from pods.cli.main import VERBS, main
+from pods.cli import status
+from pods.cli.main import main
 from pods.engines.base import EngineFailed
-from pods.launch import job
 from pods.launch.failures import classify
 from pods.runs.freeze import freeze
 from pods.runs.store import RunStore
@@ -25,14 +25,12 @@ from pods.system import machine
 from pods.system.errors import is_machine_error
 
 
-@pytest.mark.parametrize("name", [
-    "ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ENXIO", "ENODEV", "ESTALE", "EREMOTEIO",
-    "ETIMEDOUT", "EHOSTDOWN", "ENOLCK", "ENOMEM", "EMFILE",
-])  # fmt: skip
-def test_a_failing_disk_or_memory_is_a_machine_error(name):
-    number = getattr(errno, name)
-    assert is_machine_error(OSError(number, os.strerror(number)))
-    assert is_machine_error(RuntimeError(f"Error while serializing: (os error {number})"))
+def test_a_failing_disk_or_memory_is_a_machine_error():
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ENXIO", "ENODEV", "ESTALE",
+                 "EREMOTEIO", "ETIMEDOUT", "EHOSTDOWN", "ENOLCK", "ENOMEM", "EMFILE"):  # fmt: skip
+        number = getattr(errno, name)
+        assert is_machine_error(OSError(number, os.strerror(number))), name
+        assert is_machine_error(RuntimeError(f"Error while serializing: (os error {number})"))
 
 
 def test_a_file_without_permission_is_a_machine_error_in_a_run_and_bad_input_before(tmp_path):
@@ -43,31 +41,21 @@ def test_a_file_without_permission_is_a_machine_error_in_a_run_and_bad_input_bef
     assert not is_machine_error(ValueError("os error"))
 
 
-BAD_FOLDERS = {
-    "a file": ("file", "error: file", "Not a directory"),
-    "a device": ("/dev/null", "error: /dev/null", "Not a directory"),
-    "not a disk": ("/proc", "/proc/default", "No such file or directory"),
-    "too long a path": ("x" * 200 + ("/" + "x" * 200) * 25, "xxx", "File name too long"),
-}
-
-
-@pytest.mark.parametrize("kind", BAD_FOLDERS)
-def test_an_impossible_runs_dir_is_a_one_line_error(kind, run_py, tmp_path):
+@pytest.mark.parametrize("words", [(), ("-m", "seed=0,1")], ids=["run", "sweep"])
+def test_an_impossible_runs_dir_is_a_one_line_error(words, run_py, tmp_path):
     (tmp_path / "file").touch()
-    runs_dir, path, message = BAD_FOLDERS[kind]
-    for overrides in ([], ["-m", "seed=0,1"]):
-        result = run_py(*overrides, f"runs_dir={runs_dir}")
+    long = "x" * 200 + ("/" + "x" * 200) * 25
+    for runs_dir, message in (("file", "Not a directory"), (long, "File name too long")):
+        result = run_py(*words, f"runs_dir={runs_dir}")
         assert result.returncode == 2, result.stderr
         assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
-        assert path in result.stderr and message in result.stderr
+        assert runs_dir[:9] in result.stderr and message in result.stderr
 
 
 def test_an_unexpected_error_is_one_line_and_a_traceback_with_debug(run_py, tmp_path):
     for name, content in {"raises": "1 / 0", "ends": "import sys; sys.exit(3)"}.items():
         (tmp_path / f"{name}.py").write_text(content)
-        result = run_py(f"sampler.rule={name}:f", f"hydra.searchpath=[file://{tmp_path}]")
-        assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
-    for rule in (".x:f", "../x:f", "a b", "=cmd|'x'!A1:f"):
+    for rule in ("raises:f", "ends:f", "../x:f"):
         result = run_py(f"sampler.rule={rule!r}")
         assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
     result = run_py("runs_dir=/proc", "--debug")
@@ -82,7 +70,7 @@ def test_verbs_report_errors_in_one_line(tmp_path, monkeypatch, capsys):
         assert main([verb]) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: ") and error.count("\n") == 1
-    monkeypatch.setitem(VERBS, "status", lambda options: 1 / 0)
+    monkeypatch.setattr(status, "run", lambda options: 1 / 0)
     assert main(["status"]) == 1
     assert capsys.readouterr().err == (
         "error: ZeroDivisionError: division by zero (--debug shows the traceback)\n"
@@ -94,7 +82,7 @@ def test_verbs_report_errors_in_one_line(tmp_path, monkeypatch, capsys):
     def fail(options):
         raise full
 
-    monkeypatch.setitem(VERBS, "status", fail)
+    monkeypatch.setattr(status, "run", fail)
     assert main(["status"]) == 75
     assert capsys.readouterr().err.splitlines() == [
         "error: runs/default/figures/a.csv: No space left on device",
@@ -169,96 +157,19 @@ def test_a_full_disk_gives_75_at_submission_in_a_sweep_and_at_the_figure(run_py,
     shutil.rmtree(disk / "runs" / "default" / "figures")
     fill(disk)
     result = run_py("-m", "seed=0,1,2", *overrides)
-    assert result.returncode == 75 and "no figure: " in result.stderr, result.stderr
+    assert result.returncode == 75 and "figures" in result.stderr, result.stderr
     assert main(["plot", "--runs-dir", str(disk / "runs")]) == 75
 
 
-@pytest.mark.slow
-def test_a_disk_that_fills_up_during_a_run_gives_75_and_few_lines_also_with_wandb(tmp_path, disk):
-    overrides = (f"runs_dir={disk}/runs", *SHORT, "tracking=offline", "checkpoint.every_steps=5",
-             "budget.max_steps=100000")  # fmt: skip
-    process = start_forked(tmp_path, *overrides)
-    wait_for(lambda: any(path.read_bytes().count(b"\n") > 6
-                         for path in disk.glob("runs/*/*/*/*/metrics.jsonl")))  # fmt: skip
-    fill(disk)
-    printed, _ = process.communicate()
-    assert process.returncode == 75, printed
-    assert "Logging error" not in printed and "Traceback" not in printed
-    assert len(printed.splitlines()) < 20, printed
-
-
-@pytest.mark.slow
-def test_finished_runs_can_be_read_from_a_read_only_disk(run_py, disk, capsys):
-    overrides = (f"runs_dir={disk}/runs", *SHORT, "evaluation.questions=4")
-    done = run_here(*overrides)
-    begun = freeze(composed(*overrides, "seed=1"))
-    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    result = run_py(*overrides)
-    assert result.returncode == 0 and "is already done" in result.stdout, result.stderr
-    for more in (["seed=1"], ["seed=2"], ["-m", "seed=0,1"]):
-        result = run_py(*more, *overrides)
-        assert result.returncode == 75, result.stderr
-        assert "Read-only file system" in result.stderr and "Traceback" not in result.stderr
-    for verb, code in {"status": 0, "clean": 0, "plot": 75, "aggregate": 75}.items():
-        # the run that has not started is missing, and on no machine
-        missing = ["--allow-missing", "--allow-mixed"] if code else []
-        assert main([verb, "--runs-dir", str(disk / "runs"), *missing]) == code, verb
-    assert main(["clean", "--yes", "--runs-dir", str(disk / "runs")]) == 75
-    assert "Traceback" not in capsys.readouterr().err
-    assert job.execute(begun.folder) == 75
-    subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-    assert job.execute(begun.folder) == 0
-    assert {RunStore(s.folder).status()["state"] for s in (done, begun)} == {"done"}
-
-
-@pytest.mark.slow
-def test_a_disk_that_fails_during_a_run_gives_75_and_the_same_command_resumes(run_py, tmp_path):
-    """On an error in ext4 the kernel usually makes it read-only."""
-    image = tmp_path / "image"
-    with image.open("wb") as file:
-        file.truncate(64 * 2**20)
-    try:
-        subprocess.run(["mkfs.ext4", "-q", image], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        needs.mount(str(error))
-    disk = mounted(image, tmp_path / "disk", "-o", "loop,errors=remount-ro")
-    overrides = (
-        f"runs_dir={disk}/runs",
-        *SHORT,
-        "budget.max_steps=40",
-        "checkpoint.every_steps=10",
-    )
-    try:
-        device = Path(subprocess.check_output(
-            ["findmnt", "-no", "SOURCE", disk], text=True).strip())  # fmt: skip
-        process = start_forked(tmp_path, *overrides)
-        wait_for(lambda: any(path.read_bytes().count(b"\n") > 12
-                             for path in disk.glob("runs/*/*/*/*/metrics.jsonl")))  # fmt: skip
-        Path(f"/sys/fs/ext4/{device.name}/trigger_fs_error").write_text("1")
-        printed, _ = process.communicate()
-        assert process.returncode == 75, printed
-        assert "Read-only file system" in printed and "Traceback" not in printed
-        assert run_py(*overrides).returncode == 75
-        subprocess.run(["umount", disk], check=True)
-        subprocess.run(["e2fsck", "-fy", image], check=False, capture_output=True)
-        subprocess.run(["mount", "-o", "loop", image, disk], check=True)
-        result = run_py(*overrides)
-        assert result.returncode == 0, result.stderr
-        assert "resuming from step" in result.stdout + result.stderr
-    finally:
-        subprocess.run(["umount", "-l", disk], check=False)
-
-
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_console_stops_nothing(closed, tmp_path):
+def test_a_closed_console_stops_nothing(tmp_path):
     overrides = " ".join([*SHORT, "budget.max_steps=1", "evaluation.questions=4"])
-    subprocess.run(["sh", "-c", f"{sys.executable} {RUN_PY} {overrides} {closed}"], cwd=tmp_path,
-                   check=True)  # fmt: skip
+    closed = "<&- >&- 2>&-"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    for words in (f"{RUN_PY} {overrides}", "-m pods.cli.main status"):
+        subprocess.run(["sh", "-c", f"{sys.executable} {words} {closed}"], cwd=tmp_path,
+                       env=environment, check=True)  # fmt: skip
     [folder] = (tmp_path / "runs").glob("*/*/*/seed*")
     assert RunStore(folder).status()["state"] == "done"
-    code = f"{sys.executable} -m pods.cli.main status {closed}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run(["sh", "-c", code], cwd=tmp_path, env=environment, check=True)
 
 
 def test_running_out_of_memory_is_a_machine_error(tmp_path):
@@ -294,29 +205,6 @@ def test_an_error_of_our_own_kernel_is_no_failure_of_the_gpu(tmp_path):
     wrong = torch.AcceleratorError("CUDA error: device-side assert triggered")
     store = freeze(composed(f"runs_dir={tmp_path}", "tracking=none"))
     assert classify(wrong, True, store)[:2] == ("failed", 1)
-
-
-def test_a_gpu_that_fails_in_a_step_loses_nothing(tmp_path, monkeypatch, capsys):
-    from pods.training.worker import Worker
-
-    overrides = (f"runs_dir={tmp_path}", *SHORT)
-    update = Worker.update
-
-    def fail_at_3(worker, rollouts, advantages, sizes, step):
-        if step == 3:
-            raise OFF_THE_BUS
-        return update(worker, rollouts, advantages, sizes, step)
-
-    store = freeze(composed(*overrides))
-    with monkeypatch.context() as patched:
-        patched.setattr(Worker, "update", fail_at_3)
-        assert job.execute(store.folder) == 75
-    said = capsys.readouterr().err
-    assert "error: the GPU failed (CUDA error: " in said and "Traceback" not in said
-    assert store.status()["state"] == "preempted"
-    assert job.execute(store.folder) == 0
-    whole = run_here(f"runs_dir={tmp_path / 'whole'}", *SHORT)
-    assert science_of(store.folder) == science_of(whole.folder)
 
 
 @pytest.mark.parametrize(("drivers", "built_for", "line"), [

@@ -1,6 +1,8 @@
 """One checkpoint is evaluated outside of its run, and its records lie beside the runs."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from running import run_here
@@ -9,6 +11,9 @@ from pods.cli.main import main
 
 RUN = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2", "tracking=none",
        "evaluation.questions=8", "evaluation.repeats=2")  # fmt: skip
+
+
+OUTSIDE = ("asked", "gold", "completion")
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +36,9 @@ def evaluated(store, capsys, *words):
 def test_a_sampled_evaluation_repeats_that_of_the_run(store, capsys):
     before = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
     said, records, about = evaluated(store, capsys, "--step", "last")
-    lines = store.evaluation_path(1, "").read_text().splitlines()
-    assert records == [json.loads(line) for line in lines] and len(records) == 16
+    lines = store.evaluation_path(1).read_text().splitlines()
+    answers = [{k: v for k, v in record.items() if k not in OUTSIDE} for record in records]
+    assert answers == [json.loads(line) for line in lines] and len(records) == 16
     right = sum(record["correct"] for record in records)
     assert about["accuracy"] == pytest.approx(right / 16)
     assert (about["questions"], about["repeats"]) == (8, 2)
@@ -44,7 +50,7 @@ def test_greedy_answers_to_a_file_are_kept_and_graded(store, capsys, tmp_path):
     rows = [{"question": "7+8-4", "answer": 1}, {"question": "2+3+4?", "answer": "8"}]
     file = tmp_path / "chains.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ("--step", "0", "--on", str(file), "--greedy", "--save-completions")
+    words = ("--step", "0", "--on", str(file), "--greedy")
     _, records, about = evaluated(store, capsys, *words)
     assert [record["asked"] for record in records] == ["7+8-4?", "2+3+4?"]
     assert [record["completion"] for record in records] == ["7+8=5;5-4=1;#1", "2+3=5;5+4=9;#9"]
@@ -54,17 +60,33 @@ def test_greedy_answers_to_a_file_are_kept_and_graded(store, capsys, tmp_path):
     assert about["stderr"] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--greedy"], "--greedy=True: needs --step last or --step N, and a run"),
-        (["--step", "last", "--greedy", "--repeats", "2"], "--repeats=2: must be at least 1"),
+def test_every_file_has_records_of_its_own_and_a_copied_run_writes_outside_of_none(
+    store, capsys, tmp_path, monkeypatch
+):
+    """Run and files are named from within a folder, and the two files have one long name."""
+    monkeypatch.chdir(store.folder.parent)
+    said = set()
+    for folder, answer in (("a", "1"), ("b", "2")):
+        file = tmp_path / folder / f"{'long' * 60}.jsonl"
+        file.parent.mkdir()
+        file.write_text(json.dumps({"question": "7+8-4", "answer": answer}) + "\n")
+        assert main(["evaluate", store.folder.name, "--on", str(file), "--greedy"]) == 0
+        said.add(Path(capsys.readouterr().out.split("records: ")[1].split()[0]))
+    assert len(said) == 2 and {path.parents[1] for path in said} == {store.folder.parents[2]}
+    shutil.copytree(store.folder, tmp_path / "x" / "y" / store.folder.name)
+    monkeypatch.chdir(tmp_path / "x")
+    assert main(["evaluate", f"y/{store.folder.name}", "--greedy"]) == 0
+    [written] = (tmp_path / "x" / "evaluated").glob("*.jsonl")
+    assert str(written) in capsys.readouterr().out
+
+
+def test_bad_options_are_one_line(store, capsys):
+    for words, message in (
+        (["--repeats", "0"], "--repeats=0: must be at least 1"),
         (["--step", "5"], "--step=5: must be last or a step with a checkpoint: 0, 1"),
         (["--step", "last", "--on", "nowhere"], "--on=nowhere: must be a file, or one of gsm8k"),
-        (["--step", "last", "--on", "amc23"], "model=tiny knows only chainsum"),
-    ],
-)
-def test_bad_options_are_one_line(store, capsys, words, message):
-    assert main(["evaluate", str(store.folder), *words]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert message in line
+        (["--step", "last", "--on", "amc23"], "--on=amc23: must be a file: this run was"),
+    ):
+        assert main(["evaluate", str(store.folder), *words]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert message in line

@@ -1,292 +1,62 @@
-"""Each file operation of a commit fails in every way, and no committed checkpoint is ever lost.
+"""Each file operation of a commit fails in every way, and no committed checkpoint is ever lost."""
 
-Run as a script, this is the process with the shim (failpoints.c): it builds real policies once and
-forks a child for each crash. It models a process that dies and a disk that reports an error, not a
-power cut: what the kernel has accepted stays.
-"""
-
-import ctypes
-import dataclasses
 import errno
-import functools
-import gc
-import hashlib
-import itertools
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
 import needs
 import pytest
-from compose import composed
-from jinja2 import Environment
+from compose import ROOT
+from failing_commits import ERRORS, MODES
 
-CRASHES = {"crash before": 1, "crash after": 2}
-ERRORS = {"EIO": 3, "ENOSPC": 4, "short write": 5, "EIO for good": 6}
-MODES = CRASHES | ERRORS
-QUICK = (
-    "crash before",
-    "EIO",
-)  # of a whole model; a crash after one operation is one before the next
-TUNINGS = ("full", "lora")
+QUICK = ("crash before", "EIO")  # a crash after one operation is one before the next
 COMMITS = ("replacing a stop-gap", "of a new step")
-CRASHED = 9
-HELD = ExitStack()  # to the end of the process
-SHIM = Path(__file__).with_name("failpoints.c")
+HELPERS = ROOT / "tests" / "helpers"
 
 
 @pytest.fixture(scope="module")
 def tried(request):
-    """The outcome of every failure that a selected test needs, by tuning and commit."""
+    """The outcome of every failure that a selected test needs, by commit."""
     if sys.platform != "linux":
         needs.lacking("Linux")
     needs.program("cc")
-    modes = {}
-    for item in request.session.items:
-        if item.path == request.path:
-            params = item.callspec.params
-            modes.setdefault(params["tuning"], set()).add(params["mode"])
+    modes = {
+        item.callspec.params["mode"] for item in request.session.items if item.path == request.path
+    }
     memory = Path("/dev/shm")  # a thousand commits wait long for a real disk
     parent = memory if os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="failpoints-", dir=parent) as folder:
-        return run_servers(Path(folder).resolve(), modes)
+    with tempfile.TemporaryDirectory(prefix="failpoints-", dir=parent) as name:
+        folder = Path(name).resolve()
+        shim = folder / "failpoints.so"
+        source, script = HELPERS / "failpoints.c", HELPERS / "failing_commits.py"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, source, "-ldl"], check=True)
+        environment = {**os.environ, "LD_PRELOAD": str(shim), "OMP_NUM_THREADS": "1"}
+        subprocess.run([sys.executable, script, folder, *modes], env=environment, check=True)
+        return json.loads((folder / "tried.json").read_text())
 
 
-def run_servers(folder, modes):
-    """Run the processes with the shim, one per tuning, and read their outcomes."""
-    shim = folder / "failpoints.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, SHIM, "-ldl"], check=True)
-    environment = {**os.environ, "LD_PRELOAD": str(shim), "OMP_NUM_THREADS": "1"}
-    servers = [
-        subprocess.Popen([sys.executable, __file__, folder / tuning, tuning, *chosen],
-                         env=environment)
-        for tuning, chosen in modes.items()
-    ]  # fmt: skip
-    assert [server.wait() for server in servers] == [0] * len(servers)
-    return {tuning: json.loads((folder / tuning / "tried.json").read_text()) for tuning in modes}
-
-
-def cases(tried, tuning, commit, mode):
-    return [case for case in tried[tuning][commit]["cases"] if case["mode"] == mode]
-
-
-def ways(modes):
-    """Every tuning and mode; most of them are slow."""
-    return pytest.mark.parametrize(
-        ("tuning", "mode"),
-        [
-            pytest.param(tuning, mode, marks=() if quick else pytest.mark.slow)
-            for tuning, mode in itertools.product(TUNINGS, modes)
-            for quick in [tuning == "full" and mode in QUICK]
-        ],
-    )
-
-
-every_commit = pytest.mark.parametrize("commit", COMMITS)
-
-
-@every_commit
-@ways(MODES)
-def test_no_failure_loses_what_was_committed_and_the_commit_can_be_redone(
-    tried, tuning, commit, mode
-):
-    names = tried[tuning][commit]["operations"]
-    found = cases(tried, tuning, commit, mode)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=() if mode in QUICK else pytest.mark.slow) for mode in MODES]
+)
+@pytest.mark.parametrize("commit", COMMITS)
+def test_no_failure_loses_what_was_committed_and_the_commit_can_be_redone(tried, commit, mode):
+    names = tried[commit]["operations"]
+    cases = [case for case in tried[commit]["cases"] if case["mode"] == mode]
     expected = [k for k, name in enumerate(names, 1) if mode != "short write" or "write" in name]
-    assert [case["k"] for case in found] == expected
+    assert [case["k"] for case in cases] == expected
     assert len(names) > 20 and expected
-    assert [case for case in found if case["wrong"]] == []
-
-
-@every_commit
-@ways(ERRORS)
-def test_an_error_has_its_number_and_names_the_folder(tried, tuning, commit, mode):
-    number = errno.EIO if "EIO" in mode else errno.ENOSPC
-    raised = [case for case in cases(tried, tuning, commit, mode) if case["error"]]
-    assert raised
-    assert [case for case in raised if case["errno"] != number or not case["named"]] == []
-
-
-@every_commit
-@ways(CRASHES)
-def test_there_is_one_operation_before_which_a_crash_leaves_the_old_checkpoint_and_then_the_new(
-    tried, tuning, commit, mode
-):
-    names = tried[tuning][commit]["operations"]
-    found = [case["found"] for case in cases(tried, tuning, commit, mode)]
-    old = found.count("old")
-    assert found == ["old"] * old + ["new"] * (len(names) - old)
-    assert names[old - (mode == "crash before")].startswith("rename")
-
-
-# ---- what follows runs in the process with the shim
-
-
-def tree(folder):
-    """SHA-256 of all files that must be equal in equal runs, by name."""
-    paths = [p for p in folder.rglob("*") if p.is_file() and "attempts" not in p.parts]
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in paths
-        if path.name not in ("status.json", ".lock")
-    }
-
-
-def start(tuning, folder):
-    """A real run that has committed nothing yet; it never removes older checkpoints."""
-    from pods.runs.freeze import freeze
-    from pods.runs.tracking.tracker import Tracker
-    from pods.system.signals import Stop
-    from pods.training.build import build_trainer
-    from pods.training.clock import Meter
-
-    config = composed(
-        f"runs_dir={folder}", f"model.tuning={tuning}", "tracking=none", "nm.n=8", "nm.m=4",
-        "budget.train_seconds=null", "budget.max_steps=3",
-    )  # fmt: skip
-    store = freeze(config)
-    now = itertools.count().__next__
-    lock = HELD.enter_context(store.lock())
-    run = build_trainer(config, store, lock, Tracker(), Stop(), now, Meter(), lambda: None)
-    run.prune_checkpoints = lambda step: None
-    return run
-
-
-def elsewhere(run, folder):
-    """The same run with its files copied into a folder of their own."""
-    from pods.runs.files import replace
-    from pods.runs.store import RunStore
-
-    copied = folder / run.store.folder.name
-    shutil.copytree(run.store.folder, copied, copy_function=shutil.copyfile)
-    (copied / "attempts" / "001").mkdir(parents=True)
-    phases = copied / "attempts" / "001" / "phases.json"
-
-    def report():
-        replace(phases, run.meter.text())
-
-    return dataclasses.replace(run, store=RunStore(copied), report=report)
-
-
-def commit(libc, run, step, k=0, how=0):
-    """Commit while the k-th operation fails; return all operations and the error."""
-    libc.failpoints_arm(os.fsencode(run.store.folder), k, how)
-    error = None
-    try:
-        run.commit(step, evaluation=True)
-    except Exception as problem:
-        error = problem
-    finally:
-        count = libc.failpoints_count()
-        libc.failpoints_arm(b"", 0, 0)
-    said = None if error is None else f"{type(error).__name__}: {error}"
-    number, named = getattr(error, "errno", None), run.store.folder.name in str(said)
-    names = [libc.failpoints_name(i + 1).decode() for i in range(count)]
-    return names, {"error": said, "errno": number, "named": named}
-
-
-def crashes(libc, run, step, k, how):
-    """Commit in a child; say whether it died at its k-th operation."""
-    child = os.fork()
-    if not child:
-        own = dataclasses.replace(run.lock, owner=os.getpid())
-        commit(libc, dataclasses.replace(run, lock=own), step, k, how)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == CRASHED
-
-
-def try_all(libc, run, step, modes, folder):
-    """Let every operation of a step's commit fail in each of these modes."""
-    before = tree(run.store.folder)
-    whole = elsewhere(run, folder / "whole")
-    names, said = commit(libc, whole, step)
-    assert said["error"] is None
-    after = tree(whole.store.folder)
-    judged, cases = {}, []
-    for (mode, how), (k, name) in itertools.product(modes.items(), enumerate(names, 1)):
-        if mode == "short write" and "write" not in name:
-            continue
-        place = folder / f"{mode} {k}"
-        copy = elsewhere(run, place)
-        if mode in CRASHES:
-            reached, said = crashes(libc, copy, step, k, how), {"error": None}
-        else:
-            reached, said = commit(libc, copy, step, k, how)
-            reached = len(reached) >= k
-        copy.store.status()  # can be read, whatever happened to it
-        folders = (path.relative_to(place) for path in place.rglob("*/"))
-        left = frozenset((*tree(copy.store.folder).items(), *folders))
-        if left not in judged:  # many failures leave the same files
-            judged[left] = judge(copy, step, before, after)
-        found, wrong = judged[left]
-        denied = "no checkpoint was written" in str(said["error"]) and found == "new"
-        silent = mode in ERRORS and said["error"] is None and found != "new"
-        told = {"never reached": not reached, "denied": denied, "silent": silent}
-        wrong = wrong + [what for what, true in told.items() if true]
-        cases.append({"mode": mode, "k": k, "operation": name, "found": found, "wrong": wrong}
-                     | said)  # fmt: skip
-        shutil.rmtree(place)
-    return {"operations": names, "cases": cases}
-
-
-def judge(run, step, before, after):
-    """Return which checkpoint a resume finds, and every fault of it or of the repeated commit."""
-    from pods.runs.files import remove
-    from pods.runs.history import abandoned_paths, newest_checkpoint
-    from pods.runs.store import OPTIMIZER
-
-    for path in abandoned_paths(run.store):
-        remove(path)
-    newest, complaints = newest_checkpoint(run.store, OPTIMIZER)
-    wrong = [f"{path.name}: {why}" for path, why in complaints.items()]
-    there = tree(run.store.folder)
-
-    def part(files):
-        at = f"checkpoints/{newest and newest.name}/"
-        return {name: content for name, content in files.items() if name.startswith(at)}
-
-    found = "new" if part(there) == part(after) else "old" if part(there) == part(before) else None
-    if newest is None or found is None:
-        wrong.append(f"neither checkpoint is found, but {newest}")
-    kept = [name for name in before if re.search(r"step-00000[01]/(policy/|clock)", name)]
-    wrong += [f"{name} is lost" for name in kept if there.get(name) != before[name]]
-    try:
-        run.commit(step, evaluation=True)
-    except Exception as problem:
-        wrong.append(f"cannot be redone: {problem}")
-    again = tree(run.store.folder)
-    wrong += [f"{name} differs once redone" for name in again.keys() | after.keys()
-              if again.get(name) != after.get(name)]  # fmt: skip
-    return found, wrong
-
-
-def serve(folder, tuning, *names):
-    """Commit steps 0 and 1, and step 2 as a stop-gap; then let the next commits fail."""
-    modes = {mode: how for mode, how in MODES.items() if mode in names}
-    libc = ctypes.CDLL(None)
-    libc.failpoints_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
-    libc.failpoints_count.restype = ctypes.c_long
-    libc.failpoints_name.argtypes, libc.failpoints_name.restype = [ctypes.c_long], ctypes.c_char_p
-    Environment.compile = functools.cache(Environment.compile)  # peft's model card, each commit
-    run = start(tuning, folder / "runs")
-    run.commit(0, evaluation=True)
-    gc.freeze()  # children then share its pages
-    steps, tried = run.loop.steps(0, run.selector), {}
-    run.record(next(steps))
-    run.commit(1, evaluation=True)
-    run.record(next(steps))
-    run.commit(2, evaluation=False)
-    tried["replacing a stop-gap"] = try_all(libc, run, 2, modes, folder / "replacing")
-    run.record(next(steps))
-    tried["of a new step"] = try_all(libc, run, 3, modes, folder / "new")
-    (folder / "tried.json").write_text(json.dumps(tried))
-
-
-if __name__ == "__main__":
-    serve(Path(sys.argv[1]), *sys.argv[2:])
+    assert [case for case in cases if case["wrong"]] == []
+    if mode in ERRORS:  # each has its number and names the folder
+        number = errno.EIO if "EIO" in mode else errno.ENOSPC
+        raised = [case for case in cases if case["error"]]
+        assert raised
+        assert [case for case in raised if case["errno"] != number or not case["named"]] == []
+    else:  # there is one operation before which a crash leaves the old checkpoint, and then the new
+        found = [case["found"] for case in cases]
+        old = found.count("old")
+        assert found == ["old"] * old + ["new"] * (len(names) - old)
+        assert names[old - (mode == "crash before")].startswith("rename")

@@ -2,8 +2,7 @@
 
 import json
 import re
-import subprocess
-import sys
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -11,7 +10,9 @@ from compose import composed
 from running import SHORT, run_here, science_of
 
 from pods.cli.main import main
-from pods.config.parse import leaves
+from pods.config.parse import leaves, parse
+from pods.launch import job
+from pods.runs import store as stores
 from pods.runs.attempts import recorded_changes, version_changes
 from pods.runs.freeze import Changed, check_unchanged, freeze
 from pods.runs.store import RunStore
@@ -23,7 +24,7 @@ OTHER = {
 }  # fmt: skip
 SCIENCE = [name for name, (_, key) in leaves().items() if not key.operational]
 PLACES = {"task.path", "task.test_path", "task.system", "model.path", "model.hub",
-          "budget.clock", "budget.clock_model"}  # fmt: skip
+          "budget.clock_model"}  # fmt: skip
 
 
 def edit(store: RunStore, name: str, change) -> None:
@@ -58,15 +59,12 @@ def test_an_edited_science_key_is_refused_with_its_values(tmp_path):
 
 OPERATIONAL = {
     "study": "other", "arm": "pods", "reproduction": None, "runs_dir": None,
-    "retry": "failed", "allow_changed": True, "dry_run": None, "watchdog_seconds": 999.0,
-    "rollouts_every_steps": None, "task.workers": 1,
-    "update.nonfinite_limit": 9, "hardware.name": "other", "hardware.processes": None,
-    "engine.min_kept": 0.5, "engine.gap_bound": 0.5, "engine.gap_limit": 9,
-    "tracking.wandb": None, "tracking.project": "other", "tracking.entity": "other",
-    "tracking.tensorboard": True,
-    "evaluation.sets": None, "evaluation.sets_path": None,
-    "evaluation.save_completions": True,
-    "launch.on": None, "launch.jobs": 1, "launch.fork_server": False,
+    "retry": "changed", "dry_run": None, "watchdog_seconds": 999.0,
+    "rollouts_every_steps": None,
+    "hardware.processes": None,
+    "engine.min_kept": 0.5, "engine.gap_bound": 0.5,
+    "tracking.mode": None,
+    "launch.on": None, "launch.jobs": 1,
 }  # fmt: skip
 """Another value for each operational key; None: it cannot differ in such a run, since it decides
 where its files are or which there are, or that nothing runs, or that several processes do."""
@@ -83,6 +81,40 @@ def test_a_run_computes_the_same_whatever_its_operational_keys_say(tmp_path):
     assert science_of(one.folder) == science_of(other.folder)
 
 
+def outcome(read):
+    """A config, or the kind of error."""
+    try:
+        return read()
+    except Exception as error:
+        return type(error), str(error)
+
+
+OTHER_FILES = [
+    (b"seed: 3\n", b""), (b"seed: 3\n", b"seed: 03\n"), (b"seed: 3\n", b"seed: 3\ntypo: 1\n"),
+    (b"seed: 3\n", b"seed: 3\n---\n"), (b"seed: 3\n", b"seed: 3\rarm: b\n"),
+    (b"seed: 3\n", b"seed:\n  3\n"), (b"seed: 3\n", b"seed: 3\nretry:\n- none\n"),
+    (b"arm: null\n", b"arm: |\n  a\n  b\n"), (b"arm: null\n", b"arm: \xff\n"),
+    (b"nm:\n", b"nm: null\nnms:\n"), (b"\n  m: 16\n", b"\n  m: sixteen\n"),
+]  # fmt: skip
+
+
+def test_a_frozen_config_is_parsed_once_for_all_seeds_and_otherwise_read_as_a_whole(tmp_path):
+    stores._parse_config.cache_clear()
+    for arm, misses in (("pods", 1), ("grpo", 2)):
+        for seed in (0, 7, 123456789, 3):
+            store = freeze(composed(f"runs_dir={tmp_path}", f"arm={arm}", f"seed={seed}"))
+            assert store.config() == parse(store.config_values())
+        assert stores._parse_config.cache_info().misses == misses
+    store = freeze(composed(f"runs_dir={tmp_path}", "seed=3"))
+    content = store.config_path.read_bytes()
+    files = [content[:end] for end in range(0, len(content), 25)]
+    files += [content.replace(old, new, 1) for old, new in OTHER_FILES]
+    for file in files:
+        assert file != content
+        store.config_path.write_bytes(file)
+        assert outcome(store.config) == outcome(lambda: parse(store.config_values())), file
+
+
 def test_a_frozen_config_that_is_damaged_is_frozen_again(tmp_path):
     config = composed(f"runs_dir={tmp_path}")
     freeze(config).config_path.write_text("seed: [")
@@ -91,35 +123,31 @@ def test_a_frozen_config_that_is_damaged_is_frozen_again(tmp_path):
 
 def test_operational_keys_follow_the_newest_command(tmp_path):
     store = freeze(composed(f"runs_dir={tmp_path}"))
-    edit(store, "tracking.project", lambda value: "mine")
-    freeze(composed(f"runs_dir={tmp_path}", "tracking.project=yours"))
-    assert store.config().tracking.project == "yours"
+    edit(store, "watchdog_seconds", lambda value: 1.0)
+    freeze(composed(f"runs_dir={tmp_path}", "watchdog_seconds=2"))
+    assert store.config().watchdog_seconds == 2
 
 
-def test_data_that_were_edited_are_refused(tmp_path):
-    data = tmp_path / "data"
-    data.mkdir()
-    for split in ("train", "test"):
-        (data / f"{split}.jsonl").write_text('{"question": "q", "answer": "#### 1"}\n')
-    config = composed("task=gsm8k", "model=smollm2_135m", f"task.path={data}",
-                      f"runs_dir={tmp_path}")  # fmt: skip
+def test_inputs_that_were_edited_are_refused(tmp_path):
+    content = {"train.jsonl": '{"question": "q", "answer": "#### 1"}\n', "message.txt": "Do 1.",
+               "other.jsonl": '{"question": "p", "answer": 1}\n'}  # fmt: skip
+    for name, text in content.items():
+        (tmp_path / name).write_text(text)
+    config = composed("task=gsm8k", "model=smollm2_135m", f"task.path={tmp_path}",
+                      f"task.system={tmp_path / 'message.txt'}", "task.test_set=amc23",
+                      f"task.test_path={tmp_path / 'other.jsonl'}",
+                      f"runs_dir={tmp_path / 'runs'}")  # fmt: skip
     store = freeze(config)
     assert check_unchanged(store, config) == []
-    (data / "test.jsonl").write_text('{"question": "q", "answer": "#### 2"}\n')
-    with pytest.raises(Changed, match=r"data: \['.*'\] -> \['.*'\]"):
-        check_unchanged(store, config)
-
-
-def test_a_system_message_that_was_edited_is_refused(tmp_path):
-    file = tmp_path / "mine.txt"
-    file.write_text("a")
-    config = composed("task=gsm8k", "model=smollm2_135m", f"task.system={file}",
-                      f"runs_dir={tmp_path}")  # fmt: skip
-    store = freeze(config)
-    assert check_unchanged(store, config) == []
-    file.write_text("b")
-    with pytest.raises(Changed, match=r"system message: .* -> "):
-        check_unchanged(store, config)
+    for name, text in content.items():
+        said = "system message: " if name == "message.txt" else "data: "
+        (tmp_path / name).write_text(text.replace("1", "2"))
+        with pytest.raises(Changed, match=rf"\n  {said}.* -> "):
+            check_unchanged(store, config)
+        [change] = check_unchanged(store, replace(config, retry="changed"))
+        assert change.startswith(said)
+        assert freeze(config).folder != store.folder
+        (tmp_path / name).write_text(text)
 
 
 def test_only_minor_versions_of_decisive_packages_count(monkeypatch):
@@ -150,21 +178,18 @@ def test_a_changed_run_is_refused_by_every_command_and_marked_where_it_is_allowe
     assert refused.returncode == 2 and "update.lr: 0.0001 -> 5e-05" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert {p: p.read_bytes() for p in store.folder.rglob("*") if p.is_file()} == before
-    job = subprocess.run(
-        [sys.executable, "-m", "pods.launch.job", str(store.folder)],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert job.returncode == 1 and "  update.lr: 0.0001 -> 5e-05\n  torch: 1.9.0 -> " in job.stderr
+    assert job.execute(store.folder) == 1
+    assert "  update.lr: 0.0001 -> 5e-05\n  torch: 1.9.0 -> " in capsys.readouterr().err
     assert store.status()["state"] == "preempted"
     assert "update.lr: 0.0001 -> 5e-05; torch: 1.9.0 -> " in store.status()["error"]
     swept = run_py("-m", *SHORT)
     assert swept.returncode == 2 and "update.lr: 0.0001 -> 5e-05" in swept.stderr
-    run_here(*SHORT, "allow_changed=true")
-    assert store.config().update.lr == 5e-5  # the frozen config runs
-    assert [mark.partition(":")[0] for mark in recorded_changes(store)] == ["update.lr", "torch"]
+    run_here(*SHORT, "retry=changed")
+    assert store.config().update.lr == 1e-4  # the edit is undone
+    assert [mark.partition(":")[0] for mark in recorded_changes(store)] == ["torch"]
     assert main(["status"]) == 0
     said = capsys.readouterr().out
-    assert "changed: update.lr: 0.0001 -> 5e-05, torch: 1.9.0 -> " in said
-    assert main(["aggregate"]) == 2
-    assert "seed 0: changed during the run: update.lr" in capsys.readouterr().err
-    assert main(["aggregate", "--allow-mixed"]) == 0
+    assert "changed: torch: 1.9.0 -> " in said
+    assert main(["plot", "--tables"]) == 2
+    assert "seed 0: changed during the run: torch" in capsys.readouterr().err
+    assert main(["plot", "--tables", "--allow"]) == 0

@@ -7,18 +7,18 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from compose import composed
 from running import run_here
 
-from pods.analysis.gradient_probe import Estimator, moments, normaliser, summarise
-from pods.cli.checkpoints import load_policy
 from pods.cli.main import main
 from pods.method.grpo import advantages, token_weights
 from pods.method.rules import RULES
-from pods.policy import sketches as of_sketches
-from pods.policy.packing import pack
-from pods.policy.scoring import Context, score
-from pods.policy.sketches import inner_products, projection, sketches
+from pods.policy.policy import load
+from pods.policy.scoring import UpdateContext
 from pods.types import Group, Rollout
+from pods_lab.probe import sketches as of_sketches
+from pods_lab.probe.moments import Estimator, moments, normaliser, summarise
+from pods_lab.probe.sketches import inner_products, projection, sketches
 
 RUN = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2", "tracking=none",
        "evaluation.questions=8", "evaluation.repeats=1")  # fmt: skip
@@ -108,12 +108,11 @@ def test_the_normaliser_is_that_of_the_loss(aggregation):
     assert normaliser(lengths, aggregation, 8) == pytest.approx(3 * weights)
 
 
-def test_sketches_preserve_inner_products_and_an_identity_changes_nothing():
+def test_sketches_preserve_inner_products_and_an_identity_changes_nothing(monkeypatch):
     vectors = torch.from_numpy(np.random.default_rng(0).normal(1, 1, (12, 3000))).float()
     exact = vectors @ vectors.T
-    same = projection(3000, 3000, seed=0)
+    same, project = (projection(3000, size, seed=0) for size in (3000, 1000))
     assert torch.equal(torch.stack([same(one) for one in vectors]), vectors)
-    project = projection(3000, 1000, seed=0)
     sketched = torch.stack([project(one) for one in vectors])
     assert sketched.shape == (12, 1000)
     # five standard deviations of the bound in the docstring; |x|² is about 6000
@@ -121,62 +120,32 @@ def test_sketches_preserve_inner_products_and_an_identity_changes_nothing():
     errors = [float(projection(3000, 100, s)(vectors[0]).square().sum() / exact[0, 0]) - 1
               for s in range(200)]  # fmt: skip
     assert np.mean(errors) == pytest.approx(0, abs=0.03)  # std of one: (2 / 100) ** 0.5
+    monkeypatch.setattr(of_sketches, "BLOCK", 5)
+    done: list[int] = []
+    products = inner_products(vectors, done.append).numpy()
+    assert products == pytest.approx(exact.numpy(), rel=1e-4) and done == [5, 10, 12]
 
 
-def test_inner_products_are_those_of_numpy_whatever_the_blocks(monkeypatch):
-    monkeypatch.setattr(of_sketches, "BLOCK", 3)
-    rows, done = torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), []
-    products = inner_products(rows, done.append).numpy()
-    assert products == pytest.approx(np.inner(rows, rows), rel=1e-5)
-    assert done == [3, 6, 8]
-
-
-def test_a_sketch_is_the_gradient_of_a_rollout_by_finite_differences(store):
-    config = store.config()
-    policy = load_policy(config, store.checkpoints / "step-000000", "cpu")
-    rollouts = [Rollout((5, 6, 7), ids, np.zeros(3, np.float32), "", True)
-                for ids in ((8, 9, 4), (7, 7, 3))]  # fmt: skip
-    rows = sketches(Context(policy, config), rollouts, 10**9, 0, lambda done: None)
-    parameters = [one for one in policy.model.parameters() if one.requires_grad]
-    assert rows.shape == (2, sum(one.numel() for one in parameters))
-    direction = rows[0] / rows[0].norm()
-
-    def summed(size):
-        """Return the log-prob of the first rollout, a step along its gradient."""
-        start = 0
-        with torch.no_grad():
-            for one in parameters:
-                one.add_(size * direction[start : start + one.numel()].reshape(one.shape))
-                start += one.numel()
-            scores = score(Context(policy, config), pack(rollouts[:1], [[0]]))
-        return float(scores.logprobs.double().sum())
-
-    slope = (summed(1e-4) - summed(-2e-4)) / 2e-4
-    assert slope == pytest.approx(float(rows[0].norm()), rel=0.02)
-
-
-def test_a_sketch_of_a_policy_with_adapters_is_the_gradient_of_the_adapters(tmp_path):
-    store = run_here(*RUN, "model.tuning=lora", f"runs_dir={tmp_path}")
-    config = store.config()
-    policy = load_policy(config, store.checkpoints / "step-000001", "cpu")
-    rollout = Rollout((5, 6, 7), (8, 9, 4), np.zeros(3, np.float32), "", True)
-    [row] = sketches(Context(policy, config), [rollout], 10**9, 0, lambda done: None)
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_a_sketch_is_the_gradient_of_a_rollouts_log_prob(tuning):
+    config = composed(f"model.tuning={tuning}")
+    policy = load(config)
     trained = {name: one for name, one in policy.model.named_parameters() if one.requires_grad}
-    assert trained and all("lora_" in name for name in trained)
-    logits = policy.model(torch.tensor([[5, 6, 7, 8, 9, 4]])).logits[0, 2:5]
-    chosen = logits.log_softmax(-1)[torch.arange(3), torch.tensor([8, 9, 4])]
-    gradients = torch.autograd.grad(chosen.sum(), [*trained.values()])
-    expected = torch.cat([one.reshape(-1) for one in gradients])
-    assert expected.norm() > 0
-    torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_run_without_checkpoints_is_one_line(store, tmp_path, capsys):
-    folder = tmp_path / "runs/study/tiny-chainsum/rule" / store.folder.name
-    shutil.copytree(store.folder, folder, ignore=shutil.ignore_patterns("step-0*"))
-    assert main(["probe", str(folder)]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith("has no checkpoint that can be read") and "--step=last" in line
+    assert all("lora_" in name for name in trained) == (tuning == "lora")
+    with torch.no_grad():  # away from the start, where adapters have no effect
+        for one in trained.values():
+            one.add_(0.01 * torch.randn(one.shape, generator=torch.Generator().manual_seed(0)))
+    chosen = ((8, 9, 4), (7, 7, 3))
+    rollouts = [Rollout((5, 6, 7), ids, np.zeros(3, np.float32), "", True) for ids in chosen]
+    rows = sketches(UpdateContext(policy, config), rollouts, 10**9, 0, lambda done: None)
+    assert len(rows) == 2
+    for row, ids in zip(rows, chosen, strict=True):
+        logits = policy.causal_lm(torch.tensor([[5, 6, 7, *ids]])).logits[0, 2:5]
+        logprobs = logits.log_softmax(-1)[torch.arange(3), torch.tensor(ids)]
+        gradients = torch.autograd.grad(logprobs.sum(), [*trained.values()])
+        expected = torch.cat([one.reshape(-1) for one in gradients])
+        assert expected.norm() > 0
+        torch.testing.assert_close(row, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_the_verb_writes_table_figure_and_origin(store, capsys):
@@ -191,16 +160,16 @@ def test_the_verb_writes_table_figure_and_origin(store, capsys):
     assert "all runs have n = 4 and m = 2" in about["seconds"]  # one (n, m) identifies no cost
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--step", "5"], "--step=5: must be last or a step with a checkpoint: 0, 1"),
-        (["--prompts", "1"], "--prompts=1: must be at least 2"),
-        (["--sketch", "0"], "--sketch=0: must be at least 1"),
-        (["--rollouts", "1000000"], "or fewer --rollouts: 16000000 rollouts of"),
-    ],
-)
-def test_bad_options_are_one_line(store, capsys, words, message):
-    assert main(["probe", str(store.folder), *words]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert message in line
+def test_bad_options_are_one_line(store, tmp_path, capsys):
+    folder = tmp_path / "runs/study/tiny-chainsum/rule" / store.folder.name
+    shutil.copytree(store.folder, folder, ignore=shutil.ignore_patterns("step-0*"))
+    for run, words, message in (
+        (folder, [], "has no checkpoint that can be read"),
+        (store.folder, ["--step", "5"], "--step=5: must be last or a step with a checkpoint: 0, 1"),
+        (store.folder, ["--prompts", "1"], "--prompts=1: must be at least 2"),
+        (store.folder, ["--sketch", "0"], "--sketch=0: must be at least 1"),
+        (store.folder, ["--rollouts", "1000000"], "must be less, or fewer --rollouts or --prompts"),
+    ):
+        assert main(["probe", str(run), *words]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert message in line

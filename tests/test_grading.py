@@ -1,21 +1,23 @@
 """Answers in completions, and the form around them: every verdict was worked out by hand."""
 
 import dataclasses
+import itertools
 import json
 import os
 import random
 import re
+import resource
 import time
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
 import needs
 import pytest
 from compose import composed
-from hypothesis import given
-from hypothesis import strategies as st
-from test_math_numbers import NUMBERS
+from rows import every
 
+from mathgrade import number
 from pods.tasks.grading.answers import (
     closed_answer,
     form_score,
@@ -25,8 +27,69 @@ from pods.tasks.grading.answers import (
     well_formed,
 )
 from pods.tasks.grading.lenient import lenient
-from pods.tasks.rewards import number_grader, punish_overlong
+from pods.tasks.rewards import math_grader, number_grader, punish_overlong
 from pods.types import Parts
+
+NUMBERS = {
+    18: [
+        "18", " 18 ", "18.", "18.00", "+18", "$18", "\\$18", "$18.00", "18$", "€18", "US$18",
+        "USD 18", "$18 USD", "18 dollars", "18%", "18\\%", "18 percent", "x = 18", "x=18", "= 18",
+        "Total cost = $18", "Answer: 18", "**Answer:** 18", "Answer: **18**", "Answer: x = 18",
+        "The answer is 18 dollars.", "The final answer is: 18", "It is equal to 18", "**18**",
+        "`18`", "$18$", "$x = 18$", "\\(x = 18\\)", "\\[18\\]", "\\boxed{18}", "$\\boxed{18}$.",
+        "\\boxed{\\text{18}}", "\\text{18}", "\\mathbf{18}", "18 clips", "18 more clips",
+        "18 miles per hour", "18km/h", "18 cm^2", "18 m²", "18 m2", "18 \\text{ dollars}",
+        "She makes $18", "It costs $18.", "In total, there are 18 apples.", "It will be 18",
+        "Therefore, the answer is 18.", "Janet\u2019s total is $18.00.", "The third number is 18",
+        "Sum of the two numbers: 18", "How many more: 18", "18.00.", "18 times",
+        "18 apples and pears",
+        "18 apples left over", "18 eggs from the farm", "18 miles to work", "$18/week", "18 / hour",
+        "18 sq. ft.", "18 kilowatt-hours", "18-year-old", "18 a day", "18 (dollars)", "18 cm^{2}",
+        "18 \\text{ cm}^2", "18~km", "18pm", "#### 18", "### 18", "*18*", "***18***", "Rs.18",
+        "\\boldsymbol{18}", "\\therefore x = 18", "x_1 = 18", "total_cost = 18", "18¢", "CHF 18",
+        "18\u5143", "18\u3002", "18^\\circ", "18^{\\circ}", "18°C", "\uff11\uff18",
+        "\U0001d7cf\U0001d7d6", "1.8e1", "018",
+    ],
+    -18: ["-18", "\u221218", "\uff0d18", "-$18", "$-18", "- 18", "x = -18", "-\\boxed{18}",
+          "\\boxed{-18}", "USD -18", "-18 degrees", "minus 18", "negative 18", "\u201118"],
+    1234: ["1,234", "1,234.0", "$1,234", "1{,}234", "1,\\!234", "1\\,234", "1\u202f234",
+           "1\u00a0234", "1234"],
+    1234567: ["1,234,567", "1{,}234{,}567"],
+    Fraction(1, 2): [".5", "0.5", "0.50", "+.5", "$.50", "5e-1"],
+    Fraction(2469, 2): ["1,234.5", "1234.50"],
+    None: [
+        "", " ", ".", "-", "--18", "+-18", "-$-18", "18-", "17, 18, 19", "15 16 17 18", "12 or 18",
+        "18 or nineteen", "twelve or 18", "1 8", "1\n8", "1{}8", "1$8", "1**8", "1 234", "1\u200b8",
+        "1,8", "12,34", "1,2345", "1,234,56", "18,", "1.2.3", "..18", "18..", "18/0", "36/2",
+        "\\frac{18}{1}", "6 * 3", "6 x 3", "18 = 18", "2x = 18", "9**9**9", "18!", "18?", "18 ± 1",
+        "not 18", "x is not 18", "x isn't = 18", "answer = 18? no: 7", "18 is wrong", "about 18",
+        "approximately = 18", "18 approximately", "more than = 18", "half of 18", "twice = 18",
+        "18 minus three", "18 thousand", "18 dozen", "18 million dollars", "$18m",
+        "18k", "18x", "18i", "18 pi", "18\\pi", "18th", "18 squared", "18 and a half",
+        "18 to twenty", "one hundred 18", "seventeen is 18", "18²", "182\u00b2", "18½", "①⑧",
+        "\u0661\u0668", "1_8", "0x12", "18e", "1e400", "nan", "inf", "zoo", "None", "eighteen",
+        "(18)", "[18]", "{18",
+        "\\boxed{18", "18\x00", "\u202e81", "18\u200b", "18" * 100, "9" * 65, "0." + "9" * 65,
+        "sum([9,9])", "__import__('os')", "18 " + "a" * 190 + "!", "x " * 90 + "(18",
+        "18 a b c d e f g", "~18", "x = ~18", "~~18~~", "0,018", "0{,}018", "The answer is.5",
+        "USD.5",
+        "18m dollars", "USD 18m", "18MM dollars", "18 grand", "18 gross", "18 doubled", "18% off",
+        "18a", "18ab", "18 XVII", "18 probably", "18 at least", "The answer cannot be: 18",
+        "isnt: 18",
+        "up to: 18", "The square of it is 18", "ln x = 18", "18\x1f", "\x0b18", "18\x85", "}18{",
+        "$€18", "18 (or 19)", "18 (seventeen)", "18:30", "18 of 20", "18 times three", "18-x",
+        "18 apples and seven pears", "18 infinity", "18 miles per", "5 + 13 = 18", "x_18",
+    ],
+}  # fmt: skip
+
+
+def test_a_number_is_read_in_its_surface_forms_and_nothing_else_is_a_number():
+    def check(text, value):
+        assert number(text) == value
+        assert number(f"\n{text}\n") == value
+
+    every(((text, value) for value, texts in NUMBERS.items() for text in texts), check)
+
 
 GOOD = "<think>\n6 * 3\n</think>\n<answer>\n18\n</answer>"
 FORMATS = {
@@ -49,95 +112,57 @@ def grade(completion: str, gold: str, **changes):
     return number_grader(task(**changes)).grade(completion, gold)
 
 
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
-        (GOOD, "\n18\n"),
-        ("<answer>18</answer>", "18"),
-        ("<think>x</think> <answer>18</answer> or 7", "18"),
-        ("18", None),
-        ("", None),
-        ("<answer>18", None),
-        ("18</answer>", None),
-        ("</answer>18<answer>", None),
-        ("<answer>7</answer><answer>18</answer>", None),
-        ("<answer>18</answer></answer>", None),
+ANSWERS = {  # a completion, and its only answer
+    "tag": [
+        (GOOD, "\n18\n"), ("<answer>18</answer>", "18"), ("18", None), ("", None),
+        ("<think>x</think> <answer>18</answer> or 7", "18"), ("<answer>18", None),
+        ("18</answer>", None), ("</answer>18<answer>", None),
+        ("<answer>18</answer></answer>", None), ("<answer>7</answer><answer>18</answer>", None),
         ("<think><answer>18</answer></think>", None),  # a thought is no answer
         ("<think><answer>7</answer></think><answer>18</answer>", "18"),
         ("<think>in <answer></answer> tags</think><answer>18</answer>", "18"),
         ("<think>x</think><answer>7</answer></think><answer>18</answer>", None),
         ("<think>maybe <answer>18</answer> no, it is 7", None),
-        ("</think><think>try <answer>18</answer>", None),
-        ("\ud800<answer>18</answer>", "18"),
+        ("</think><think>try <answer>18</answer>", None), ("\ud800<answer>18</answer>", "18"),
     ],
-)
-def test_the_only_answer_in_tags(completion, answer):
-    assert closed_answer(completion, "tag") == answer
-
-
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
-        ("6 * 3\n#### 18", " 18"),
-        ("6 * 3\n####18\nDone.", "18"),
-        ("<think>#### 7</think>\n#### 18", " 18"),
-        ("#### 7\n#### 18", None),
-        ("<think>#### 18", None),
-        ("<think>#### 18</think>", None),
-        ("18", None),
-        ("### 18", None),
-        ("#### ", " "),
+    "hash": [
+        ("6 * 3\n#### 18", " 18"), ("6 * 3\n####18\nDone.", "18"), ("#### ", " "), ("18", None),
+        ("<think>#### 7</think>\n#### 18", " 18"), ("#### 7\n#### 18", None), ("### 18", None),
+        ("<think>#### 18", None), ("<think>#### 18</think>", None),
     ],
-)
-def test_the_only_answer_behind_hashes(completion, answer):
-    assert closed_answer(completion, "hash") == answer
-
-
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
-        ("It is \\boxed{18}.", "18"),
-        ("It is \\boxed {18}.", "18"),
-        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
-        ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
-        ("\\boxed{\\boxed{18}}", "\\boxed{18}"),
-        ("<think>\\boxed{7}</think> \\boxed{18}", "18"),  # R1
+    "boxed": [
+        ("It is \\boxed{18}.", "18"), ("It is \\boxed {18}.", "18"), ("18", None),
+        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"), ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
+        ("\\boxed{\\boxed{18}}", "\\boxed{18}"), ("<think>\\boxed{7}</think> \\boxed{18}", "18"),
         ("\\boxed{7}</think> \\boxed{18}", "18"),  # its prompt has begun to think
-        ("<think>\\boxed{18}</think>", None),
-        ("<think>\\boxed{18}", None),
-        ("\\boxed{7} or \\boxed{18}", None),
-        ("\\boxed{18} and \\boxed{", None),
-        ("\\boxed{18", None),
-        ("\\boxed{\\}", None),
-        ("\\boxed 18", None),
+        ("<think>\\boxed{18}</think>", None), ("<think>\\boxed{18}", None),
+        ("\\boxed{7} or \\boxed{18}", None), ("\\boxed{18} and \\boxed{", None),
+        ("\\boxed{18", None), ("\\boxed{\\}", None), ("\\boxed 18", None),
         ("\\boxed{\\boxed{18}", None),
-        ("-\\boxed{18}", None),  # what it touches makes another number of it
-        ("2\\boxed{18}", None),
-        ("\\frac{\\boxed{18}}{2}", None),
-        ("\\boxed{18}^2", None),
-        ("\\boxed{18}/2", None),
-        ("\\boxed{18},000", None),
-        ("\\boxed{18}.5", None),
-        ("\\boxed{18} thousand", None),
-        ("x = \\boxed{18}, as asked", "18"),
-        ("\\boxed{18}^\\circ", "18"),
+        # what it touches makes another number of it
+        ("-\\boxed{18}", None), ("2\\boxed{18}", None), ("\\frac{\\boxed{18}}{2}", None),
+        ("3 \\times \\boxed{6}", None), ("2 \\cdot\\boxed{6}", None), ("\\sqrt\\boxed{9}", None),
+        ("\\boxed{18}^2", None), ("\\boxed{18}/2", None), ("\\boxed{18},000", None),
+        ("\\boxed{18}.5", None), ("\\boxed{18} thousand", None),
+        ("x = \\boxed{18}, as asked", "18"), ("\\boxed{18}^\\circ", "18"),
         ("\\boxed{18}\n\n2. Check", "18"),
-        ("18", None),
     ],
-)
-def test_the_only_answer_in_a_box(completion, answer):
-    assert closed_answer(completion, "boxed") == answer
+}  # fmt: skip
+
+
+def test_the_only_answer_of_a_completion():
+    def check(form, completion, answer):
+        assert closed_answer(completion, form) == answer
+
+    every(((form, *row) for form, rows in ANSWERS.items() for row in rows), check)
 
 
 @pytest.mark.parametrize(
     ("format_reward", "right", "wrong", "bare"),
-    [
-        ("additive", (1, 0.1, 0.1), (0, 0.1, 0.1), (1, 0, 0.05)),
-        ("when_wrong", (1, 0, 0), (0, 0.1, 0.1), (1, 0, 0)),
-        ("open_r1", (1, 1, 1), (0, 1, 1), (1, 0, 0)),
-        ("none", (1, 0, 0), (0, 0, 0), (1, 0, 0)),
-    ],
-)
+    [("additive", (1, 0.1, 0.1), (0, 0.1, 0.1), (1, 0, 0.05)),
+     ("when_wrong", (1, 0, 0), (0, 0.1, 0.1), (1, 0, 0)),
+     ("open_r1", (1, 1, 1), (0, 1, 1), (1, 0, 0)), ("none", (1, 0, 0), (0, 0, 0), (1, 0, 0))],
+)  # fmt: skip
 def test_the_parts_of_each_reward(format_reward, right, wrong, bare):
     # bare has no think block: not the form, and two of four tags, none on a line of its own
     def parts(completion, gold):
@@ -148,93 +173,64 @@ def test_the_parts_of_each_reward(format_reward, right, wrong, bare):
     assert parts(GOOD, "18") == pytest.approx(right)
     assert parts(GOOD, "19") == pytest.approx(wrong)
     assert parts("<answer>18</answer>", "18") == pytest.approx(bare)
+    if format_reward == "open_r1":  # no line break ends the thought: one of four tags is missing
+        assert parts("<think>\nx</think>\n<answer>\n18\n</answer>", "18") == (1.0, 0.0, 0.75)
 
 
 @pytest.mark.parametrize(
-    ("length", "loses"), [(1, 0), (16_384, 0), (17_408, 0.25), (18_432, 0.5), (20_480, 1)]
+    ("length", "loses"), [(1, 0), (16_384, 0), (17_408, 0.125), (18_432, 0.25), (20_480, 0.5)]
 )
 def test_a_completion_that_is_almost_too_long_loses_what_dapo_says(length, loses):
-    """arXiv:2503.14476, section 3.4: 16,384 tokens are free, and the next 4,096 are punished."""
+    """arXiv:2503.14476, section 3.4: 16,384 tokens are free, the next 4,096 cost up to half."""
     graded = grade(GOOD, "18", format_reward="none")
-    buffer = task(overlong_tokens=4096, overlong_penalty=1.0)
+    buffer = task(overlong_tokens=4096)
     punished = punish_overlong(buffer, graded, length, limit=20_480)
     assert punished == dataclasses.replace(graded, parts=Parts(1.0, overlong=-loses))
     assert punished.reward == 1 - loses and punished.rewarded
-    third = dataclasses.replace(buffer, overlong_penalty=0.3)
-    assert punish_overlong(third, graded, length, 20_480).reward == pytest.approx(1 - 0.3 * loses)
     assert punish_overlong(task(), graded, length, 20_480) is graded
 
 
 LATEX = [  # whether open-r1's reward accepts it for 18: it wants LaTeX, in a box or after "answer"
-    (GOOD, False),
-    ("18", False),
-    ("It is 18, [18], or so.", False),
-    ("so $18$", False),
-    ("<answer>$18</answer>", False),
-    ("\\boxed{17}", False),
-    ("\\boxed{18}, no, \\boxed{17}", False),
-    ("\\boxed{18}", True),
-    ("so $\\boxed{18}$ apples", True),
+    (GOOD, False), ("18", False), ("It is 18, [18], or so.", False), ("so $18$", False),
+    ("<answer>$18</answer>", False), ("\\boxed{17}", False), ("\\boxed{18}", True),
+    ("\\boxed{18}, no, \\boxed{17}", False), ("so $\\boxed{18}$ apples", True),
     ("the answer is $18$.", True),
-    ("<answer>\n\\(18\\)\n</answer>", True),
-    ("<answer>\\frac{36}{2}</answer>", True),
-    ("answer: $x=18$", True),
-    ("\\boxed{18 \\text{ apples}}", True),
-]
+    ("<answer>\n\\(18\\)\n</answer>", True), ("<answer>\\frac{36}{2}</answer>", True),
+    ("answer: $x=18$", True), ("\\boxed{18 \\text{ apples}}", True),
+]  # fmt: skip
 
 
-@cache
-def latex_grader():
+def test_only_latex_is_rewarded_by_the_verdict_of_the_runs_on_eight_gpus():
     needs.module("math_verify")
-    return number_grader(task(grader="latex", format_reward="none", workers=1))
+    grader = number_grader(task(grader="latex", format_reward="none"))
 
+    def check(completion, right):
+        graded = grader.grade(completion, "18")
+        assert (graded.reward, graded.rewarded) == (float(right), right)
+        assert graded.verdict == grade(completion, "18").verdict  # ours stays in the record
+        assert grader.lenient(completion, "18") is right
 
-@pytest.mark.parametrize(("completion", "right"), LATEX)
-def test_only_latex_is_rewarded_by_the_verdict_of_the_runs_on_eight_gpus(completion, right):
-    grader = latex_grader()
-    graded = grader.grade(completion, "18")
-    assert (graded.reward, graded.rewarded) == (float(right), right)
-    assert graded.verdict == grade(completion, "18").verdict  # ours stays in the record
-    assert grader.lenient(completion, "18") is right
-
-
-def test_the_latex_verdict_never_raises_and_ends():
-    grade_one = latex_grader().grade
+    every(LATEX, check)
     for text in ("answer $" + "{" * 3000, "\\boxed{" * 500, "answer $9^{9^{9^{9}}}$", "$" * 200_000,
                  "answer $\\int_0^1 x$", "\\boxed{\ud800}", ""):  # fmt: skip
-        assert grade_one(text, "18").reward == 0
+        assert grader.grade(text, "18").reward == 0  # it never raises, and ends
 
 
-def test_two_texts_that_are_not_numbers_are_not_equal():
-    assert grade("<answer>zoo</answer>", "many").verdict == "wrong"
+def test_form_and_tag_scores():
+    def check(completion, answer_format, formatted, score, tags):
+        assert well_formed(completion, answer_format) == formatted
+        assert form_score(completion, answer_format) == pytest.approx(score)
+        assert tag_score(completion, answer_format) == tags
 
-
-def test_open_r1_rewards_the_form_and_the_tags_separately():
-    # the thought does not end with a line break: not the form, and one of four tags is missing
-    graded = grade("<think>\nx</think>\n<answer>\n18\n</answer>", "18", format_reward="open_r1")
-    assert graded.parts == Parts(correct=1.0, format=0.0, tags=0.75)
-
-
-@pytest.mark.parametrize(
-    ("completion", "answer_format", "formatted", "score", "tags"),
-    [
-        ("6 * 3\n#### 18", "hash", True, 1, 1),
-        ("6 * 3\n#### 18\n", "hash", True, 1, 1),
-        ("#### 18\nI hope so", "hash", False, 0.91, 1),
-        ("#### 7\n#### 18", "hash", False, 0, 0),
-        ("It is $\\boxed{18}$.", "boxed", True, 1, 1),
+    every([
+        ("6 * 3\n#### 18", "hash", True, 1, 1), ("6 * 3\n#### 18\n", "hash", True, 1, 1),
+        ("#### 18\nI hope so", "hash", False, 0.91, 1), ("#### 7\n#### 18", "hash", False, 0, 0),
+        ("It is $\\boxed{18}$.", "boxed", True, 1, 1), ("18", "boxed", False, 0, 0),
         ("\\[ \\boxed{18} \\]\n", "boxed", True, 1, 1),
         ("\\boxed{18}, I hope so", "boxed", False, 0.89, 1),
-        ("\\boxed{7} \\boxed{18}", "boxed", False, 0, 0),
-        ("18", "boxed", False, 0, 0),
-        (f"{GOOD} ok", "tag", False, 0.97, 1),
+        ("\\boxed{7} \\boxed{18}", "boxed", False, 0, 0), (f"{GOOD} ok", "tag", False, 0.97, 1),
         (GOOD[7:], "tag", False, 0, 0.75),
-    ],
-)
-def test_form_and_tag_scores(completion, answer_format, formatted, score, tags):
-    assert well_formed(completion, answer_format) == formatted
-    assert form_score(completion, answer_format) == pytest.approx(score)
-    assert tag_score(completion, answer_format) == tags
+    ], check)  # fmt: skip
 
 
 def test_form_scores_equal_the_authors_regular_expressions():
@@ -262,71 +258,54 @@ def test_form_scores_equal_the_authors_regular_expressions():
 TAGGED = "<think>x</think><answer>{}</answer>"
 LENIENT = [  # completion, gold, right at release, right later
     (TAGGED.format("7") + " 18", "18", True, True),  # the last number
-    (TAGGED.format("12 or 18"), "18", True, True),
-    (TAGGED.format("15 16 17 18"), "18", True, True),
+    (TAGGED.format("12 or 18"), "18", True, True), (TAGGED.format("15 16 17 18"), "18", True, True),
     ("".join(f"<answer>{i}</answer>" for i in range(19)), "18", True, True),
     (TAGGED.format("-18"), "18", True, True),  # the sign is lost
-    (TAGGED.format("-18"), "-18", True, True),
-    (TAGGED.format("1 8"), "18", True, True),
-    (TAGGED.format("1\n8"), "18", True, True),
-    (TAGGED.format("1{}8"), "18", True, True),
+    (TAGGED.format("-18"), "-18", True, True), (TAGGED.format("1 8"), "18", True, True),
+    (TAGGED.format("1\n8"), "18", True, True), (TAGGED.format("1{}8"), "18", True, True),
     (TAGGED.format("1_8"), "18", True, True),  # what Python's float reads
     (TAGGED.format("17.99999999"), "18", True, True),
-    (TAGGED.format("0." + "9" * 20), "1", True, True),
-    ("<answer>18", "18", True, True),
+    (TAGGED.format("0." + "9" * 20), "1", True, True), ("<answer>18", "18", True, True),
     ("The answer is 18 dollars.", "18", True, False),  # later the last number is `.`
-    (TAGGED.format("\u221218"), "-18", False, False),
-    (TAGGED.format("1,234"), "1234", True, True),
+    (TAGGED.format("\u221218"), "-18", False, False), (TAGGED.format("1,234"), "1234", True, True),
     ("so 1,234 it is", "1234", False, True),  # at release the last number is 234
-    ("so 1,234 it is", "234", True, False),
-    (TAGGED.format("\\boxed{1,234}"), "1234", True, True),
-    (TAGGED.format("x=18 hours"), "18", True, True),
-    (TAGGED.format("18 \\text{ dollars}"), "18", True, True),
-    (TAGGED.format("$18.00"), "18", True, True),
-    (TAGGED.format("18.5"), "18", False, False),
-    ("none", "-1", True, True),  # no number counts as -1
-    ("none", "18", False, False),
-]
+    ("so 1,234 it is", "234", True, False), (TAGGED.format("\\boxed{1,234}"), "1234", True, True),
+    (TAGGED.format("x=18 hours"), "18", True, True), (TAGGED.format("$18.00"), "18", True, True),
+    (TAGGED.format("18 \\text{ dollars}"), "18", True, True), ("none", "18", False, False),
+    (TAGGED.format("18.5"), "18", False, False), ("none", "-1", True, True),  # none counts as -1
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("completion", "gold", "release", "later"), LENIENT)
-def test_the_lenient_grader_accepts_what_the_authors_code_accepts(completion, gold, release, later):
-    assert lenient(completion, gold, "release") == release
-    assert lenient(completion, gold, "later") == later
+def test_the_lenient_grader_accepts_what_the_authors_code_accepts():
+    def check(completion, gold, release, later):
+        assert lenient(completion, gold, "release") == release
+        assert lenient(completion, gold, "later") == later
 
-
-def test_the_lenient_verdict_may_decide_the_reward_and_the_record_keeps_ours():
-    loose = TAGGED.format("12 or 18")
+    every(LENIENT, check)
+    # it may decide the reward, and the record keeps ours
     for grader, reward in (("exact", 0.0), ("lenient", 1.0)):
-        graded = grade(loose, "18", grader=grader, format_reward="none")
+        graded = grade(TAGGED.format("12 or 18"), "18", grader=grader, format_reward="none")
         assert (graded.verdict, graded.correct, graded.reward) == ("wrong", False, reward)
     for era, accepted in (("release", True), ("later", False)):
         grader = number_grader(task(lenient=era))
         assert grader.lenient("The answer is 18 dollars.", "18") == accepted
+    assert grade("<answer>zoo</answer>", "many").verdict == "wrong"  # two texts, no numbers
 
 
-@pytest.mark.parametrize(
-    "piece",
-    ["<think>", "</think><answer>", "9", "<answer>", " \n", "\\boxed{", "#### 1\n", "{", "1,", "1 ",
-     "\\\\", "- ", "a", "\n</answer>x"],
-)  # fmt: skip
-@pytest.mark.parametrize("answer_format", FORMATS)
-def test_grading_is_linear_in_length(piece, answer_format):
-    text = piece * (300_000 // len(piece))
-    for completion in (text, FORMATS[answer_format].format(text)):
-        start = time.thread_time()
-        grade(completion, "18", answer_format=answer_format)
-        lenient(completion, "18", "later")
-        assert time.thread_time() - start < 0.2  # the authors' expressions take minutes on some
+PIECES = ("<think>", "</think><answer>", "9", "<answer>", " \n", "\\boxed{", "#### 1\n", "{", "1,",
+          "1 ", "\\\\", "- ", "a", "\n</answer>x")  # fmt: skip
 
 
-@given(st.text(alphabet="<think>/answer0123456789.,-$% \n\u2212#\\boxed{}", max_size=200))
-def test_grading_never_raises(text):
-    for answer_format, form in FORMATS.items():
-        for completion in (text, form.format(text)):
-            graded = grade(completion, "18", answer_format=answer_format)
-            assert 0 <= graded.reward <= 1.2
-    lenient(text, "18", "release")
+def test_grading_is_linear_in_length():
+    def check(piece, answer_format):
+        text = piece * (300_000 // len(piece))
+        for completion in (text, FORMATS[answer_format].format(text)):
+            start = time.thread_time()
+            grade(completion, "18", answer_format=answer_format)
+            lenient(completion, "18", "later")
+            assert time.thread_time() - start < 0.2  # the authors' expressions take minutes
+
+    every(itertools.product(PIECES, FORMATS), check)
 
 
 SEEDS = [text for texts in NUMBERS.values() for text in texts] + [row[0] for row in LENIENT]
@@ -356,45 +335,23 @@ def mutated(rng: random.Random) -> str:
     return text
 
 
-def slowest_of(count: int, seed: int) -> float:
-    """Grade mutated texts in every form; return the largest CPU time of one, in seconds."""
-    rng, slowest = random.Random(seed), 0.0
+def test_mutated_texts_raise_nothing_and_take_no_time():
+    rng = random.Random(0)
     graders = [number_grader(task(answer_format=name)).grade for name in FORMATS]
-    for i in range(count):
+    for i in range(5_000):
         text = mutated(rng)
         start = time.thread_time()
-        verdict = graders[i % 3](text, "18").verdict
+        graded = graders[i % 3](text, "18")
         lenient(text, "18", ("release", "later")[i % 2])
-        slowest = max(slowest, time.thread_time() - start)
-        assert verdict in ("right", "wrong", "none"), text
-    return slowest
-
-
-def test_mutated_texts_raise_nothing_and_take_no_time():
-    assert slowest_of(5_000, seed=0) < 0.1
-
-
-@pytest.mark.slow
-def test_a_million_mutated_texts_raise_nothing_and_take_no_time():
-    assert slowest_of(1_000_000, seed=1) < 0.1
+        assert time.thread_time() - start < 0.1, text
+        assert graded.verdict in ("right", "wrong", "none") and -0.1 < graded.reward < 1.21, text
 
 
 def surfaces(gold: int) -> list[str]:
     """Return a gold in the forms in which models write it."""
-    return [
-        f"{gold}",
-        f"{gold:,}",
-        f"{gold}.",
-        f"{gold}.00",
-        f"${gold:,}",
-        f"{gold}%",
-        f"{gold} dollars",
-        f"x = {gold}",
-        f"\\boxed{{{gold}}}",
-        f"**{gold}**",
-        f"The answer is {gold}.",
-        str(gold).replace("-", "\u2212"),
-    ]
+    forms = "{0}|{0:,}|{0}.|{0}.00|${0:,}|{0}%|{0} dollars|x = {0}|\\boxed{{{0}}}|**{0}**"
+    texts = [form.format(gold) for form in forms.split("|")]
+    return [*texts, f"The answer is {gold}.", str(gold).replace("-", "\u2212")]
 
 
 def neighbours(gold: int) -> set[int]:
@@ -407,18 +364,16 @@ def neighbours(gold: int) -> set[int]:
     return {gold + 1, gold - 1, -gold, 10 * gold, *swapped} - {gold}
 
 
-@pytest.mark.parametrize("answer_format", FORMATS)
-@pytest.mark.parametrize("gold", [0, 7, 18, -10, 1234, 109_200_000])
-def test_golds_are_accepted_in_every_surface_form_and_neighbours_are_not(gold, answer_format):
-    check_surfaces(gold, answer_format)
+def test_golds_are_accepted_in_every_surface_form_and_neighbours_are_not():
+    every(itertools.product([0, 7, 18, -10, 1234, 109_200_000], FORMATS), check_surfaces)
 
 
 def check_surfaces(gold: int, answer_format: str) -> None:
     grader, form = number_grader(task(answer_format=answer_format)), FORMATS[answer_format]
-    for number in {gold, *neighbours(gold)}:
-        for text in surfaces(number):
+    for near in {gold, *neighbours(gold)}:
+        for text in surfaces(near):
             grade = grader.grade(form.format(text), str(gold))
-            assert grade.correct == (number == gold), (text, gold)
+            assert grade.correct == (near == gold), (text, gold)
 
 
 @pytest.mark.realdata
@@ -430,3 +385,40 @@ def test_every_gold_of_gsm8k_is_accepted_in_every_surface_form_and_its_neighbour
             check_surfaces(int(gold), list(FORMATS)[count % 3])
             count += 1
     assert count == 7473 + 1319
+
+
+def peak() -> float:
+    """The most memory that this process has had, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@pytest.mark.realdata
+def test_no_settled_answer_is_graded_wrong_slow_large_or_executed(tmp_path, monkeypatch):
+    path = Path(os.environ["PODS_REALDATA"]) / "adversarial_answers.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    monkeypatch.chdir(tmp_path)
+    math = composed("task=math", "model=qwen2_5_0_5b").task
+    graders = {
+        form: (math_grader(dataclasses.replace(math, answer_format=form)).grade,
+               number_grader(task(answer_format=form)).grade)
+        for form in FORMATS
+    }  # fmt: skip
+    for grade, _ in graders.values():  # start the workers
+        grade("\\boxed{\\sqrt{8}}<answer>\\sqrt{8}</answer>", "2\\sqrt{2}")
+    before, errors = peak(), []
+    for row in rows:
+        numeric = number(row["gold"]) is not None
+        own = "tag" if "<answer>" in row["text"] else "boxed"
+        for form in FORMATS:
+            wall, cpu = time.perf_counter(), time.thread_time()
+            verdict = graders[form][numeric](row["text"], row["gold"]).verdict
+            wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
+            assert (cpu < 0.1) if numeric else (wall < 30), (row["id"], form, wall, cpu)
+            right = verdict == "right"
+            missed = row["expected"] and form == own and not right
+            if not row["debatable"] and (missed or (right and not row["expected"])):
+                errors.append((row["id"], form, verdict, row["why"]))
+        lenient(row["text"], row["gold"], "release")
+    assert rows and not errors
+    assert peak() - before < 512
+    assert not list(tmp_path.iterdir())

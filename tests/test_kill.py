@@ -1,38 +1,20 @@
 """Kill it anywhere: the same command ends in the same bytes, and says when it was asked to stop."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import psutil
 import pytest
-from running import SHORT, run_folder, start, start_forked, wait_for
+from running import SHORT, busy, killing, run_folder, start, start_forked, wait_for
 
-SCRIPT = Path(__file__).parent / "killing.py"
 PHASES = {"generate", "update", "checkpoint", "evaluation"}
 MANY = 40  # kills, from which on each signal is sent in each phase, too
 pytestmark = pytest.mark.kill
 
 
-def killing(*arguments: object) -> dict:
-    result = subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, arguments)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout + result.stderr
-    return json.loads(result.stdout.splitlines()[-1])
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory, request):
-    """What came of so many kills and of signals, by one process for both."""
-    kills, seed = (request.config.getoption(name) for name in ("--kills", "--kill-seed"))
-    return killing("both", tmp_path_factory.mktemp("killing"), kills, seed, int(kills >= MANY))
-
-
-def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(found, request, capsys):
-    wanted, found = request.config.getoption("--kills"), found["kill"]
+@pytest.mark.xdist_group("kills")  # one on each of two workers
+def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(tmp_path, request, capsys):
+    wanted, seed = (request.config.getoption(name) for name in ("--kills", "--kill-seed"))
+    found = killing("kill", tmp_path, wanted, seed)
     with capsys.disabled():
         print(f"\n{sum(found['kills'].values())} kills in {found['runs']} runs: {found['kills']}")
     assert found["differences"] == []
@@ -41,9 +23,10 @@ def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(found, request, cap
     assert min(found["kills"].values()) >= max(1, wanted // 6 - 1)
 
 
-def test_a_signal_in_any_phase_ends_in_a_checkpoint_of_the_last_step(found, request):
+def test_a_signal_in_any_phase_ends_in_a_checkpoint_of_the_last_step(tmp_path, request):
     """With many kills each signal comes in each phase; else each comes, and in each phase one."""
-    found, many = found["signal"], request.config.getoption("--kills") >= MANY
+    many = request.config.getoption("--kills") >= MANY
+    found = killing("stop", tmp_path, int(many))
     stopped = {(stop["phase"], stop["signal"]) for stop in found["stops"]}
     assert len(stopped) == len(found["stops"]) == (20 if many else 8)
     assert {phase for phase, _ in stopped} == PHASES | {"start"}
@@ -69,18 +52,14 @@ def test_no_process_is_left_behind(tmp_path, moment):
     else:
         short = [argument for argument in SHORT if not argument.startswith("tracking")]
         process = start_forked(tmp_path, *short, "budget.max_steps=100000")
-    runs = tmp_path / "runs"
-    wait_for(
-        lambda: any('"running"' in p.read_text() for p in runs.glob("*/*/*/seed*/status.json"))
-    )
+    states = "runs/*/*/*/seed*/status.json"
+    wait_for(lambda: any('"running"' in path.read_text() for path in tmp_path.glob(states)))
     if moment == "training":
-        wait_for(
-            lambda: any(p.stat().st_size > 3000 for p in runs.glob("*/*/*/seed*/metrics.jsonl"))
-        )
+        wait_for(lambda: busy(tmp_path) == 1)
     family = psutil.Process(process.pid).children(recursive=True)
     assert moment == "loading" or family
     process.terminate()
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 75, output
     assert psutil.wait_procs(family, timeout=10)[1] == []
     assert json.loads((run_folder(tmp_path) / "status.json").read_text())["state"] == "preempted"

@@ -1,28 +1,22 @@
-"""The layers of the package: imports point down, and heavy libraries stay in few packages."""
+"""Imports point downwards, heavy libraries have few homes; the wheel contains what a run needs."""
 
 import ast
+import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
+from compose import ROOT
+from importlinter.cli import lint_imports
 
-SRC = Path(__file__).parents[1] / "src"
-# a package imports only packages of lower floors and itself
-FLOORS = (
-    {"system", "types", "seeding"},
-    {"config"},
-    {"method", "tasks", "runs"},
-    {"policy", "memory", "models"},
-    {"engines", "analysis"},
-    {"training", "integrations"},
-    {"launch"},
-    {"cli"},
-)
-FLOOR = {package: floor for floor, packages in enumerate(FLOORS) for package in packages}
+from pods.cli.main import VERBS
+
+SRC = ROOT / "src"
 HOMES = {
-    "torch": {"method", "policy", "engines", "training", "models", "cli", "integrations"},
-    "transformers": {"policy", "engines", "training", "models", "cli"},
+    "torch": {"cli", "engines", "integrations", "method", "pods_lab", "policy", "training"},
+    "transformers": {"policy", "engines", "tasks", "training", "models", "cli"},
     "peft": {"policy"},
     "vllm": {"engines"},
     "trl": {"integrations"},
@@ -31,21 +25,17 @@ HOMES = {
     "wandb": {"runs"},
     "wandb_workspaces": {"runs"},
     "tensorboardX": {"runs"},
-    "pandas": {"analysis"},
-    "matplotlib": {"analysis"},
+    "pandas": {"pods_lab", "analysis"},
+    "matplotlib": {"pods_lab", "analysis"},
     "scipy": {"analysis"},
     "jinja2": {"analysis"},
-    "rich": {"launch", "training"},
+    "rich": {"launch", "pods_lab", "training"},
     "submitit": {"launch"},
     "ray": {"launch"},
     "hydra": {"config"},
     "omegaconf": {"config"},
 }
-FILES = sorted((SRC / "pods").rglob("*.py"))
-
-
-def package_of(path: Path) -> str:
-    return path.relative_to(SRC / "pods").parts[0].removesuffix(".py")
+FILES = sorted([*(SRC / "pods").rglob("*.py"), *(SRC / "pods_lab").rglob("*.py")])
 
 
 def imports(path: Path) -> set[str]:
@@ -58,19 +48,23 @@ def imports(path: Path) -> set[str]:
     return names
 
 
-def test_imports_point_down_and_heavy_libraries_stay_in_their_packages():
+def test_packages_import_downwards_and_in_no_circle(monkeypatch, capsys):
+    monkeypatch.chdir(SRC.parent)
+    assert lint_imports(no_cache=True, no_logo=True) == 0, capsys.readouterr().out
+
+
+def test_heavy_libraries_stay_in_their_packages():
     errors = []
     for path in FILES:
-        package = package_of(path)
-        for name in imports(path):
-            top, *rest = name.split(".")
-            other = rest[0] if top == "pods" and rest and package != "__init__" else package
-            if other != package and FLOOR[other] >= FLOOR[package]:
-                errors.append(f"{path}: {package} imports {other}")
-            if package not in HOMES.get(top, {package}):
-                errors.append(f"{path}: {package} imports {top}")
+        root, package, *_ = path.relative_to(SRC).parts
+        package = package if root == "pods" else root
+        tops = {name.partition(".")[0] for name in imports(path)}
+        errors += [f"{path}: {top}" for top in tops if package not in HOMES.get(top, {package})]
     assert errors == []
     assert len(FILES) > 100
+    trainer = {name for name in imports(SRC / "pods/integrations/trl.py") if name[:5] == "pods."}
+    light = ("pods.method.", "pods.seeding.", "pods.types.")  # a script of TRL's needs no config
+    assert trainer and all(name.startswith(light) for name in trainer)
 
 
 BANNED_IMPORTS = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "random"}
@@ -102,20 +96,19 @@ def test_there_is_no_pickle_no_evaluated_text_and_no_global_randomness():
 # modules in the order in which one process imports them: each may load more than those before it
 ALWAYS = ("torch", "transformers", "wandb")
 LIGHT = {
+    "help": dict.fromkeys(VERBS.values(), ("hydra", "omegaconf", "numpy")),
     "tables": {
         "pods.config.checks": ("omegaconf", "pandas"),
         "pods.memory.fit": ("omegaconf", "pandas"),
         "pods.cli.main": ("hydra", "pandas", "matplotlib"),
         "pods.launch.job": ("hydra", "pandas"),
-        "pods.analysis.cost.price": ("hydra", "matplotlib"),
-        "pods.analysis.cost.plan": ("hydra", "matplotlib"),
-        "pods.analysis.published.release": ("hydra", "matplotlib"),
-        "pods.analysis.comparison.formatting": ("hydra", "matplotlib"),
+        "pods_lab.plan.plan": ("hydra", "matplotlib"),
+        "pods_lab.published.release": ("hydra", "matplotlib"),
+        "pods.analysis.compare.tables": ("hydra", "matplotlib"),
         "pods.analysis.draw": ("hydra", "matplotlib"),
         "pods.analysis.report": ("hydra",),
     },
     "sweeps": {
-        "pods.config.presets": ("pandas",),
         "pods.cli.doctor": ("pandas",),
         "pods.launch.sweep": ("pandas", "submitit", "ray"),
         "pods.launch.local_backend": ("pandas", "submitit", "ray"),
@@ -137,10 +130,41 @@ def test_light_modules_import_no_heavy_library(modules):
     assert result.stdout.splitlines() == list(modules)
 
 
-def test_files_that_doctests_ignore_have_none():
-    """They import an extra at the top, so pytest's `--ignore-glob` names them."""
-    ignored = [*SRC.glob("pods/launch/slurm*"), *SRC.glob("pods/launch/ray_*"),
-               *SRC.glob("pods/integrations/trl*"),
-                   *SRC.glob("pods/engines/vllm_*")]  # fmt: skip
-    assert len(ignored) >= 6
-    assert [path for path in ignored if ">>>" in path.read_text()] == []
+@pytest.mark.slow
+def test_the_installed_command_trains_sweeps_and_plots_in_an_empty_folder(tmp_path):
+    """The libraries are this environment's; the package and `pods` are the wheel's."""
+    pip = [sys.executable, "-m", "pip", "--quiet"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(ROOT)], check=True)
+    [wheel] = tmp_path.glob("*.whl")
+    environment, folder = tmp_path / "venv", tmp_path / "empty"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    [packages] = environment.glob("lib/python*/site-packages")
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    at = ["--python", str(environment / "bin" / "python")]
+    subprocess.run([*pip, *at, "install", "--no-deps", "--force-reinstall", str(wheel)], check=True)
+    folder.mkdir()
+
+    def pods(*words):
+        result = subprocess.run(
+            [environment / "bin" / "pods", *words],
+            cwd=folder,
+            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    assert f"{packages}" in pods("run", "--info", "searchpath")
+    out = pods("run", "-m", "seed=0,1", "budget.max_steps=1", "tracking=none")
+    assert "2 of 2 jobs done" in out
+    assert (folder / "runs" / "default" / "figures" / "accuracy_vs_time.png").exists()
+    assert "done" in pods("run", "seed=0", "budget.max_steps=1", "tracking=none")
+    pods("plot")
+    pods("report")
+
+
+def test_the_tiny_weights_are_small():
+    weights = SRC / "pods" / "models" / "tiny" / "model.safetensors"
+    assert weights.stat().st_size < 1_000_000

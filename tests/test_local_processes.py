@@ -4,126 +4,84 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 from running import wait_for
 
-from pods.launch.local_processes import TERMINATE_SECONDS, environment
+from pods.launch import local_processes
+from pods.launch.local_processes import environment
 from pods.system.machine import RENDEZVOUS
+from pods.system.signals import Stop
 
 SAYS = """
-import os, signal, sys, time
+import signal, sys, time
 from pathlib import Path
 
-out, rank = Path(sys.argv[1]), os.environ["RANK"]
+out, rank, how = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
 def terminated(number, frame):
     (out / f"terminated {rank}").touch()
-    if sys.argv[2] != "ignores SIGTERM":
-        sys.exit(0)
+    if how != "ignores":
+        sys.exit(75)
 
 signal.signal(signal.SIGTERM, terminated)
-(out / f"pid {rank}.new").write_text(str(os.getpid()))
-(out / f"pid {rank}.new").rename(out / f"pid {rank}")
-while len(list(out.glob("pid ?"))) < 3 or sys.argv[2] != "well":
-    if rank == "1" and (out / "fail").exists():
-        sys.exit(3)
+(out / f"begun {rank}").touch()
+while how != "well":
     time.sleep(0.01)
 """
-SHORT_TIMEOUT = """
-import sys
-from pathlib import Path
-from pods.launch import local_processes
-
-local_processes.TERMINATE_SECONDS = 0.5
-sys.exit(local_processes.main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
-"""
-PARENT = """
-import subprocess, sys
-
-subprocess.run([sys.executable, "-m", "pods.launch.local_processes", *sys.argv[1:]])
-"""
 
 
-def begin(folder: Path, how: str, *before: str) -> subprocess.Popen[str]:
-    """Start three processes that write down their ids, and the launcher that waits for them."""
-    (folder / "private").mkdir()
-    (folder / "says.py").write_text(SAYS)
-    words = [str(folder / "private"), "3", str(folder / "says.py"), str(folder), how]
-    return subprocess.Popen(
-        [sys.executable, *(before or ("-m", "pods.launch.local_processes")), *words],
-        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+@pytest.fixture
+def ranks(tmp_path):
+    """Start a process for each word, which says how that one behaves."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*how):
+        for rank, word in enumerate(how):
+            command = [sys.executable, "-c", SAYS, str(tmp_path), str(rank), word]
+            started.append(subprocess.Popen(command))
+        wait_for(lambda: len(list(tmp_path.glob("begun ?"))) == len(how), 60)
+        return started
+
+    yield start
+    for process in started:
+        process.kill()
 
 
-def at_work(folder: Path) -> list[psutil.Process]:
-    wait_for(lambda: len(list(folder.glob("pid ?"))) == 3, 30)
-    return [psutil.Process(int((folder / f"pid {i}").read_text())) for i in range(3)]
+def followed(processes, stopping=False):
+    """Watch processes to their end, and return their exit codes."""
+    stop = Stop()
+    stop.requested = stopping
+    local_processes._watch(processes, stop)
+    local_processes._end(processes)
+    return [process.returncode for process in processes]
 
 
-def ended(folder: Path, *processes: psutil.Process) -> bool:
-    _, left = psutil.wait_procs(processes, timeout=TERMINATE_SECONDS / 2)
-    return not left and not (folder / "private").exists()
+def test_the_launcher_ends_when_all_processes_have_ended_well(ranks, capfd):
+    assert followed(ranks("well", "well", "well")) == [0, 0, 0]
+    assert capfd.readouterr().err == ""
 
 
-def test_the_launcher_ends_when_all_processes_have_ended_well(tmp_path):
-    process = begin(tmp_path, "well")
-    assert process.communicate(timeout=60) == (None, "")
-    assert process.returncode == 0
-    assert ended(tmp_path)
+def test_a_process_that_dies_is_named_and_the_others_end(ranks, tmp_path, capsys):
+    processes = ranks("works", "works", "works")
+    processes[1].kill()
+    assert followed(processes) == [75, -signal.SIGKILL, -signal.SIGKILL]
+    assert capsys.readouterr().err == "process 1 of the run ended: killed by SIGKILL\n"
+    assert [path.name for path in tmp_path.glob("terminated ?")] == ["terminated 0"]
 
 
-@pytest.mark.parametrize(("dies", "how"), [("exits", "code 3"), ("is killed", "SIGKILL")])
-def test_a_process_that_dies_is_named_and_the_others_are_terminated(dies, how, tmp_path):
-    process = begin(tmp_path, "on")
-    three = at_work(tmp_path)
-    if dies == "exits":
-        (tmp_path / "fail").touch()
-    else:
-        three[1].kill()
-    _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (1, f"process 1 of the run ended by {how}\n")
-    assert ended(tmp_path, *three)
-    assert sorted(path.name for path in tmp_path.glob("terminated ?")) == [
-        "terminated 0",
-        "terminated 2",
-    ]
-
-
-def test_a_signal_ends_all_processes_but_a_warning_from_a_cluster_ends_none(tmp_path):
-    process = begin(tmp_path, "on")
-    three = at_work(tmp_path)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
-        process.send_signal(number)
-    time.sleep(0.5)
-    assert process.poll() is None and not list(tmp_path.glob("terminated ?"))
-    process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=60) == (None, "")
-    assert process.returncode == 1
-    assert ended(tmp_path, *three)
-    assert len(list(tmp_path.glob("terminated ?"))) == 3
-
-
-def test_a_process_that_ignores_sigterm_is_killed(tmp_path):
-    process = begin(tmp_path, "ignores SIGTERM", "-c", SHORT_TIMEOUT)
-    three = at_work(tmp_path)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert ended(tmp_path, *three)
-    assert len(list(tmp_path.glob("terminated ?"))) == 3
-
-
-def test_all_processes_end_when_the_launchers_parent_is_killed(tmp_path):
-    process = begin(tmp_path, "ignores SIGTERM", "-c", PARENT)
-    three = at_work(tmp_path)
-    [between] = psutil.Process(process.pid).children()
-    process.kill()
-    process.communicate(timeout=60)
-    assert ended(tmp_path, between, *three)
+@pytest.mark.parametrize(("how", "code"), [("works", 75), ("ignores", -signal.SIGKILL)])
+def test_a_stopped_run_ends_at_rank_0_and_the_others_have_a_moment(
+    how, code, ranks, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(local_processes, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(local_processes, "TERMINATE_SECONDS", 0.5)
+    processes = ranks(how, "works")
+    if how == "ignores":  # and a rank that dies, since a run may take its time to stop
+        processes[1].kill()
+    assert followed(processes, stopping=True) == [code, -signal.SIGKILL]
+    assert [path.name for path in tmp_path.glob("terminated ?")] == ["terminated 0"]
 
 
 def test_messages_stay_on_this_machine_unless_the_user_chooses_another_interface(monkeypatch):

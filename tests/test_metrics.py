@@ -1,16 +1,15 @@
 """A step's line in metrics.jsonl and the rows of its rollouts, whole, worked by hand."""
 
-import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
-import pytest
+from step_line import CPU_SECONDS, LINE, SECONDS, assert_equal
 
 from pods.method.greso import Greso
 from pods.method.prompt_selection import Uniform
 from pods.policy.update import UpdateStats
-from pods.training.metrics import metrics, replay_rows, rollout_rows
+from pods.training.metrics import metrics, rollout_rows
 from pods.training.step import SelectedGroup, Step
 from pods.types import Grade, Group, Parts, Problem, Rollout
 
@@ -19,8 +18,6 @@ STATS = UpdateStats(
     logprob_gap_mean=0.03125, importance_mean=0.875, importance_cut=0.75, entropy=0.375, lr=0.001,
 )  # fmt: skip
 UNIFORM = Uniform(8)
-SECONDS = {"generate": 2.0, "reward": 0.25, "select": 0.125, "update": 1.0, "sync": 0.5}
-CPU_SECONDS = {"generate": 1.5, "reward": 0.0625, "select": 0.125, "update": 1.75, "sync": 0.25}
 
 
 def selected(name, grades, lengths, unfinished, kept, trained=True):
@@ -34,14 +31,12 @@ def selected(name, grades, lengths, unfinished, kept, trained=True):
                 i not in unfinished)
         for i, length in enumerate(lengths)
     ]  # fmt: skip
-    group = Group(
-        np.array([grade.reward for grade in made]),
-        np.array([grade.correct for grade in made]),
-        np.array(lengths),
-    )
+    columns = ([grade.reward for grade in made], [grade.correct for grade in made], lengths)
+    group = Group(*map(np.array, columns))
     return SelectedGroup(
         ord(name) - ord("a"), Problem(name, ({"role": "user", "content": f"{name}?"},), "1"),
-        rollouts, made, group, np.array(kept, np.intp), np.array([0.5, -0.5])[: len(kept)], trained,
+        rollouts, made, group, len({*group.rewards}) == 1, np.array(kept, np.intp),
+        np.array([0.5, -0.5])[: len(kept)], trained,
     )  # fmt: skip
 
 
@@ -63,94 +58,14 @@ GROUPS = [
     # rewards 0, 0, 0, 0.75: variance 0.75^2 * 3 / 16
     selected("e", [WRONG, WRONG, WRONG, ("wrong", True, 0.5, 0.25)], [6, 6, 6, 10], {3}, [0, 3]),
 ]  # fmt: skip
-LINE = {
-    "step": 7,
-    "nonfinite": None,
-    "train_seconds": 12.5,
-    "seconds/generate": 2.0,
-    "seconds/reward": 0.25,
-    "seconds/select": 0.125,
-    "seconds/update": 1.0,
-    "seconds/sync": 0.5,
-    "cpu_seconds/generate": 1.5,
-    "cpu_seconds/reward": 0.0625,
-    "cpu_seconds/select": 0.125,
-    "cpu_seconds/update": 1.75,
-    "cpu_seconds/sync": 0.25,
-    "prompts": ["a", "b", "c", "d", "e"],
-    "epoch": 3,
-    "sampling_batches": 2,
-    "sampled_prompts": 5,
-    "passed_over_prompts": 9,
-    "rollouts_saved": 16,  # 4 problems of 4 rollouts
-    "generated_rollouts": 20,
-    "trained_rollouts": 6,  # two of a, c and e
-    "zero_variance_fraction": 0.4,  # b, d
-    "all_right_fraction": 0.2,  # b
-    "none_right_fraction": 0.6,  # c, d, e
-    "selector/p_easy": 0.375,
-    "selector/p_hard": 0.625,
-    "reward": 0.4625,  # 3.5 + 4 + 1 + 0 + 0.75 of 20
-    "reward_std": (math.sqrt(0.453125) + 0.25 + 0.75 * math.sqrt(3) / 4) / 5,
-    "correct": 0.3,  # 2 + 4 of 20
-    "format": 0.4,  # 2 + 3 + 2 + 0 + 1
-    "format_reward": 0.125,  # 1 + 0 + 1 + 0 + 0.5 of 20
-    "tags_reward": 0.0375,  # 0.5 + 0.25 of 20
-    "no_answer": 0.2,  # 1 + 0 + 1 + 2
-    "timeouts": 2,
-    "zero_variance_groups": 2,
-    "length": 6.8,  # 20 + 8 + 16 + 64 + 28 of 20
-    "truncated": 0.35,  # 1 + 0 + 1 + 4 + 1
-    "generated_tokens": 136,
-    "kept_reward": 0.45,  # 1.75 + 2 + 0 + 0 + 0.75 of 10
-    "kept_reward_std": 0.25,  # 0.875 + 0 + 0 + 0 + 0.375 of 5
-    "kept_reward_variance": (0.875**2 + 0 + 0.375**2) / 3,  # of a, c, e
-    "zero_variance_kept": 3,  # b, c, d
-    "skipped_groups": 2,
-    "kept_length": 6.9,  # 11 + 4 + 6 + 32 + 16 of 10
-    "trained_tokens": 33,  # 11 + 6 + 16
-    "loss": 0.5,
-    "grad_norm": 1.5,
-    "clip_fraction": 0.25,
-    "kl": 0.125,
-    "logprob_gap": 0.0625,
-    "logprob_gap_mean": 0.03125,
-    "importance_mean": 0.875,
-    "importance_cut": 0.75,
-    "entropy": 0.375,
-    "lr": 0.001,
-    "kept_projection": 0.96875,
-    "rollouts_per_group": [4, 4, 4, 4, 4],
-    "kept": [[0, 2], [0, 1], [0, 2], [2, 3], [0, 3]],
-}
 
 
 def step(groups, stats, selector=UNIFORM, prompts=5, saved_prompts=4, kept=None, nonfinite=None):
     return Step(
-        number=7,
-        train_seconds=12.5,
-        seconds=SECONDS,
-        cpu_seconds=CPU_SECONDS,
-        groups=groups,
-        selector=selector,
-        epoch=3,
-        prompts=prompts,
-        passed_over=9,
-        saved_prompts=saved_prompts,
-        batches=2,
-        update=stats,
-        kept_projection=kept,
-        nonfinite=nonfinite,
-    )
-
-
-def assert_equal(line, expected):
-    """Key by key, numbers as floats may round; and as it is read back from its file."""
-    assert line.keys() == expected.keys()
-    for key, value in expected.items():
-        exact = isinstance(value, list | str) or value is None
-        assert line[key] == (value if exact else pytest.approx(value, rel=1e-12)), key
-    assert json.loads(json.dumps(line, allow_nan=False)) == line
+        number=7, train_seconds=12.5, seconds=SECONDS, cpu_seconds=CPU_SECONDS, groups=groups,
+        selector=selector, epoch=3, prompts=prompts, passed_over=9, saved_prompts=saved_prompts,
+        batches=2, update=stats, kept_projection=kept, nonfinite=nonfinite,
+    )  # fmt: skip
 
 
 def test_a_line_of_the_metrics_by_hand():
@@ -182,10 +97,10 @@ def test_the_line_of_a_step_that_was_not_applied_has_no_numbers_that_json_lacks(
         **{f"cpu_seconds/{phase}": seconds for phase, seconds in CPU_SECONDS.items()},
         "prompts": ["a"], "epoch": 3, "sampling_batches": 2, "sampled_prompts": 1,
         "passed_over_prompts": 9, "rollouts_saved": 0, "generated_rollouts": 4,
-        "trained_rollouts": 0, "zero_variance_fraction": None, "all_right_fraction": 0.0,
+        "trained_rollouts": 0, "zero_variance_fraction": 0.0, "all_right_fraction": 0.0,
         "none_right_fraction": 0.0, "reward": None, "reward_std": None, "correct": 0.25,
         "format": 0.5, "format_reward": None, "tags_reward": 0.0625, "no_answer": 0.0,
-        "timeouts": 0, "zero_variance_groups": 0, "length": 5.0, "truncated": 0.25,
+        "timeouts": 0, "length": 5.0, "truncated": 0.25,
         "generated_tokens": 20, "kept_projection": None,
         "rollouts_per_group": [4], "kept": [[]],
     })  # fmt: skip
@@ -216,11 +131,8 @@ def test_the_rows_of_rollouts_by_hand():
 def test_the_rows_for_a_replay_have_all_that_an_update_needs_even_if_it_is_not_finite():
     group = GROUPS[0]
     group.rollouts[2].logprobs[1] = math.nan
-    spoilt = SelectedGroup(
-        group.problem_index, group.problem, group.rollouts, group.grades, group.group, group.kept,
-        np.array([math.inf, -math.inf]), True,
-    )  # fmt: skip
-    rows = list(replay_rows(step([spoilt], None)))
+    spoilt = replace(group, advantages=np.array([math.inf, -math.inf]))
+    rows = list(rollout_rows(step([spoilt], None), replayable=True))
     group.rollouts[2].logprobs[1] = -0.5
     assert rows[2] == ROW | {
         "advantage": "-inf", "prompt_ids": (1, 2), "completion_ids": (3,) * 8,

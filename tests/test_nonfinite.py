@@ -10,28 +10,32 @@ import pytest
 from compose import composed
 from running import SHORT, run_here
 from safetensors.numpy import load_file
-from test_metrics import LINE
+from step_line import LINE
 
 from pods.launch import job
-from pods.policy.optimizer import make_optimizer, restore_optimizer
+from pods.policy.optimizer import make_optimizer
 from pods.policy.policy import load
-from pods.policy.scoring import Context
+from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
 from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
-from pods.training import build as assemble
+from pods.system.errors import FAILED
+from pods.training import data as assemble
 from pods.training import loop as train
+from pods.training import step as records
 from pods.training.mismatch import MismatchMonitor
 from pods.types import Grader, Parts, Rollout
 
-SPOILED = (*SHORT, "budget.max_steps=9", "rollouts_every_steps=1")
+SPOILED = (*SHORT, "budget.max_steps=9", "rollouts_every_steps=null", "evaluation.questions=4",
+           "evaluation.repeats=1")  # fmt: skip
 
 
 @pytest.fixture
 def poison(tmp_path, monkeypatch):
     """Rewards of some steps are NaN, advantages of others are infinite."""
     monkeypatch.chdir(tmp_path)
-    at, load, step, plain = [0], assemble.load_task, train.TrainingLoop.step, train.advantages
+    at, load, plain = [0], assemble.load_task, records.advantages
+    step = train.TrainingLoop.take_step
 
     def spoil(rewards: tuple[int, ...], gradients: tuple[int, ...] = ()) -> None:
         def spoiled_load(*words):
@@ -53,13 +57,13 @@ def poison(tmp_path, monkeypatch):
             return found * math.inf if at[0] in gradients else found
 
         monkeypatch.setattr(assemble, "load_task", spoiled_load)
-        monkeypatch.setattr(train.TrainingLoop, "step", counted_step)
-        monkeypatch.setattr(train, "advantages", spoiled_advantages)
+        monkeypatch.setattr(train.TrainingLoop, "take_step", counted_step)
+        monkeypatch.setattr(records, "advantages", spoiled_advantages)
 
     return spoil
 
 
-def test_void_steps_are_counted_kept_and_change_nothing(poison):
+def test_skipped_steps_are_counted_kept_and_change_nothing(poison):
     poison(rewards=(3, 4), gradients=(6,))
     folder = run_here(*SPOILED).folder
     lines = read_lines(folder / "metrics.jsonl")
@@ -68,7 +72,7 @@ def test_void_steps_are_counted_kept_and_change_nothing(poison):
     assert {line["step"]: line["nonfinite"] for line in lines if line["nonfinite"]} == {
         3: "a reward is NaN or infinite", 4: "a reward is NaN or infinite", 6: "the loss is nan",
     }  # fmt: skip
-    assert json.loads((folder / "status.json").read_text())["void_steps"] == 3
+    assert json.loads((folder / "status.json").read_text())["skipped_steps"] == 3
     seconds = [sum(v for k, v in line.items() if k.startswith("seconds/")) for line in lines]
     assert min(seconds) > 0  # they are charged all the same
     checkpoints = folder / "checkpoints"
@@ -82,39 +86,31 @@ def test_void_steps_are_counted_kept_and_change_nothing(poison):
         for a, b in ((0, 2), (2, 4), (4, 6))
     }
     assert equal == {(0, 2): False, (2, 4): True, (4, 6): False}  # step 5 was applied
-    kept = {path.name: {p.name for p in path.iterdir()} for path in folder.glob("nonfinite/*")}
-    files = {"MANIFEST.json", "reason.txt", "rollouts.jsonl.gz"}
-    whole = {"policy", "optimizer.safetensors"}
-    assert kept == {
-        "step-000003": files | whole, "step-000004": files, "step-000006": files | whole,
-    }  # fmt: skip
-    assert replayed(folder / "nonfinite" / "step-000006") == "the loss is nan"
+    kept = sorted(path.name for path in (folder / "rollouts").iterdir())
+    assert kept == [f"step-00000{step}.jsonl.gz" for step in (3, 4, 6)]
+    # the weights after a step that was not applied are those before it
+    assert (
+        replayed(folder / "rollouts" / kept[-1], checkpoints / "step-000006") == "the loss is nan"
+    )
 
 
-def replayed(kept) -> str:
-    """What the update of a step that was kept says, made again from what was kept."""
+def replayed(rollouts_path, checkpoint) -> str:
+    """Return what the update of a step says, made again from its rollouts and a checkpoint."""
     config = composed(*SHORT)
     policy = load(config)
-    policy.restore(kept / "policy")
-    packed = (kept / "rollouts.jsonl.gz").read_bytes()
-    rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
+    policy.restore(checkpoint / "policy")
+    lines = gzip.decompress(rollouts_path.read_bytes()).splitlines()
+    rows = [row for row in map(json.loads, lines) if row["trained"]]
     rollouts = [
-        Rollout(
-            tuple(row["prompt_ids"]),
-            tuple(row["completion_ids"]),
-            np.array(row["logprobs"], np.float32),
-            row["completion"],
-            row["finished"],
-        )
+        Rollout(tuple(row["prompt_ids"]), tuple(row["completion_ids"]),
+                np.array(row["logprobs"], np.float32), row["completion"], row["finished"])
         for row in rows
-        if row["trained"]
-    ]
-    advantages = np.array([float(row["advantage"]) for row in rows if row["trained"]])
+    ]  # fmt: skip
+    advantages = np.array([float(row["advantage"]) for row in rows])
     assert not np.isfinite(advantages).all()
     optimizer = make_optimizer(policy, config.update)
-    restore_optimizer(optimizer, kept / "optimizer.safetensors")
     with pytest.raises(FloatingPointError) as caught:
-        update(Context(policy, config), optimizer, rollouts, advantages, [len(rollouts)], 6)
+        update(UpdateContext(policy, config), optimizer, rollouts, advantages, [len(rollouts)], 6)
     return str(caught.value)
 
 
@@ -123,17 +119,17 @@ def test_too_many_in_a_row_end_the_run_which_can_go_on_with_a_higher_limit(
 ):
     poison(rewards=(2, 4, 5, 6))
     folder = freeze(composed(*SPOILED)).folder
-    assert job.execute(folder) == job.FAILED
+    assert job.execute(folder) == FAILED
     status = json.loads((folder / "status.json").read_text())
-    assert status["state"] == "failed" and status["void_steps"] == 4
+    assert status["state"] == "failed" and status["skipped_steps"] == 4
     assert "3 consecutive steps were skipped: a reward is NaN or infinite" in status["error"]
-    assert "step-000006" in status["error"]
     assert "failed" in run_py(*SPOILED).stderr  # it waits
     recalled = []
     monkeypatch.setattr(MismatchMonitor, "resume", lambda self, gaps: recalled.extend(gaps))
-    assert run_here(*SPOILED, "retry=failed", "update.nonfinite_limit=4").folder == folder
+    monkeypatch.setattr("pods.training.trainer.NONFINITE_LIMIT", 4)
+    assert run_here(*SPOILED, "retry=failed").folder == folder
     lines = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines if line["nonfinite"]] == [2, 4, 5, 6]
     # it went on from step 4 and knew what had been until then
-    assert json.loads((folder / "status.json").read_text())["void_steps"] == 4
+    assert json.loads((folder / "status.json").read_text())["skipped_steps"] == 4
     assert recalled == [line.get("logprob_gap_mean") for line in lines[:4]] and recalled[0] > 0

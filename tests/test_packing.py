@@ -6,7 +6,7 @@ import torch
 from precision import to_double
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pods.policy import attention, logprobs
+from pods.policy import attention, logprobs, packing
 from pods.policy.packing import PromptSpan, pack, plan_micro_batches
 from pods.types import Rollout
 
@@ -72,7 +72,7 @@ def gradients(policy, value):
     return {name: p.grad for name, p in policy.named_parameters() if p.requires_grad}
 
 
-@pytest.mark.parametrize("padding", [attention.PADDING, 0])
+@pytest.mark.parametrize("padding", [packing.PADDING, 0])
 @pytest.mark.parametrize("chunk", [2**24, VOCABULARY * 3])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("frozen", [True, False])
@@ -83,22 +83,16 @@ def test_packed_and_chunked_equals_each_sequence_alone(
     monkeypatch.setitem(logprobs.CHUNK_ELEMENTS, "cpu", chunk)
     if padded:  # as on a card
         monkeypatch.setattr(logprobs, "scored_rows", lambda head, vocabulary: len(head))
-    monkeypatch.setattr(attention, "PADDING", padding)
-    policy = model(dtype, frozen)
-    packed, entropy = logprobs.token_logprobs(
-        policy,
-        pack(rollouts(), BY_PROMPT),
-        temperature=0.7,
-        vocabulary=VOCABULARY,
-        entropy_gradient=True,
-    )
+    monkeypatch.setattr(packing, "PADDING", padding)
+    policy, batch = model(dtype, frozen), pack(rollouts(), BY_PROMPT)
+    settings = {"temperature": 0.7, "vocabulary": VOCABULARY, "entropy_gradient": True}
+    packed, entropy = logprobs.token_logprobs(policy, batch, **settings)
     policy.config._attn_implementation = "sdpa"
-    expected = torch.cat([plain(policy, rollout, 0.7) for rollout in rollouts()])
+    expected, entropies = (torch.cat([each(policy, rollout, 0.7) for rollout in rollouts()])
+                           for each in (plain, plain_entropy))  # fmt: skip
     assert packed.dtype == dtype
-    assert torch.allclose(
-        packed, expected, rtol=0, atol=bound * expected.detach().abs().max().item()
-    )
-    entropies = torch.cat([plain_entropy(policy, rollout, 0.7) for rollout in rollouts()])
+    largest = expected.detach().abs().max().item()
+    assert torch.allclose(packed, expected, rtol=0, atol=bound * largest)
     assert torch.allclose(entropy, entropies, rtol=0, atol=10 * bound)
     factor = torch.linspace(0.5, 2, len(entropy), dtype=dtype)
     both = packed + factor * entropy, expected + factor * entropies
@@ -130,13 +124,6 @@ def test_no_array_of_all_tokens_and_all_ids_is_made(frozen, monkeypatch):
     assert sum(rows) == len(batch.targets) * (1 if frozen else 2)  # frozen: logits made only once
 
 
-def test_a_prompt_goes_through_the_model_once_for_all_of_its_completions():
-    [batch] = micro_batches(range(6), tokens=100)
-    assert len(batch.ids) == sum(map(len, PROMPTS)) + sum(map(sum, LENGTHS))
-    spans = [(span.prompt_length, span.lengths) for span in batch.spans]
-    assert spans == [(5, [1, 4, 7]), (3, [2, 2]), (1, [3])]
-
-
 @pytest.mark.parametrize("tokens", [1, 8, 9, 12, 19, 100])
 def test_micro_batches_hold_every_sequence_once_within_the_budget(tokens):
     batches = micro_batches([4, 0, 5, 2, 1], tokens)
@@ -156,22 +143,26 @@ def test_micro_batches_hold_every_sequence_once_within_the_budget(tokens):
             assert batch.ids[previous].tolist() == before
 
 
-def test_a_micro_batch_may_fill_its_budget():
+def test_a_micro_batch_may_fill_its_budget_and_has_each_prompt_once():
     """Prompts once, completions as long as their longest: 5 + 3 * 7, 3 + 2 * 2 and 1 + 3 are 37."""
     for tokens, counts in ((37, [6]), (36, [5, 1]), (33, [5, 1]), (32, [4, 2])):
         assert [len(batch.indices) for batch in micro_batches(range(6), tokens)] == counts
+    [batch] = micro_batches(range(6), tokens=100)
+    assert len(batch.ids) == sum(map(len, PROMPTS)) + sum(map(sum, LENGTHS))
+    spans = [(span.prompt_length, span.lengths) for span in batch.spans]
+    assert spans == [(5, [1, 4, 7]), (3, [2, 2]), (1, [3])]
 
 
 def test_rows_of_attention_are_of_similar_length(monkeypatch):
     def shapes(lengths):
         span = PromptSpan(0, 2, lengths)
-        rows = list(attention._completion_rows(span, torch.device("cpu")))
+        rows = list(packing._completion_rows(span, torch.device("cpu")))
         tokens = torch.cat([each.padded.flatten()[each.real] for each in rows])
         assert tokens.tolist() == list(range(sum(lengths)))  # each token once, in order
         return [tuple(each.padded.shape) for each in rows]
 
     assert shapes([3, 20, 30]) == [(3, 30)]
-    monkeypatch.setattr(attention, "PADDING", 0)
+    monkeypatch.setattr(packing, "PADDING", 0)
     assert shapes([3, 20, 30]) == [(1, 3), (2, 30)]  # 17 beside 23 are over a quarter, 10 of 50 not
     assert shapes([20, 21, 22, 30, 31]) == [(3, 22), (2, 31)]
     assert shapes([20, 21, 22, 26]) == [(4, 26)]

@@ -7,13 +7,20 @@ import numpy as np
 import pytest
 import torch
 from compose import composed
+from policies import (
+    ADVANTAGES,
+    TEXTS,
+    flat,
+    make,
+    on_policy_loss,
+    plain_logprobs,
+    rollouts,
+    run_update,
+    trained,
+)
 from precision import to_double
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from pods.config.parse import ConfigError
-from pods.policy import update
-from pods.policy.export import merged_weights
-from pods.policy.lora import rounded_to_nf4
 from pods.policy.optimizer import (
     learning_rate,
     make_optimizer,
@@ -22,72 +29,12 @@ from pods.policy.optimizer import (
     save_optimizer,
 )
 from pods.policy.policy import load
-from pods.policy.scoring import Context
 from pods.system.signals import Preempted
-from pods.types import Rollout
-
-TEXTS = [
-    ("7+8?", "7+8=5;#5"),
-    ("1-3+1+7?", "1-3=8;8+1=9;9+7=6;#6"),
-    ("5+0+2?", "#"),
-    ("9-1?", "9-1=8;#8"),
-    ("7+8?", "7+8=4;7+8=5;#5"),
-    ("7+8?", "#"),
-]
-ADVANTAGES = np.array([1.0, -0.5, 2.0, -1.5, 0.75, -2.0])
-
-
-def make(*overrides):
-    config = composed(*overrides)
-    return config, load(config)
-
-
-def rollouts(policy):
-    """The rollouts of TEXTS; the engine's log-probs are 0 in them."""
-    encoded = [
-        [tuple(policy.tokenizer.encode(t, add_special_tokens=False)) for t in texts]
-        for texts in TEXTS
-    ]
-    return [
-        Rollout(prompt, ids, np.zeros(len(ids), np.float32), text, True)
-        for (prompt, ids), (_, text) in zip(encoded, TEXTS, strict=True)
-    ]
-
-
-def run_update(
-    config, policy, optimizer, kept=None, advantages=ADVANTAGES, step=1, check=lambda: None,
-    sizes=None,
-):  # fmt: skip
-    context, kept = Context(policy, config, check=check), kept or rollouts(policy)
-    return update.update(context, optimizer, kept, advantages, sizes or [1] * len(kept), step)
-
-
-def plain_logprobs(policy, rollout, temperature=1.0):
-    ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
-    logprobs = (policy.causal_lm(ids).logits[0] / temperature).log_softmax(-1)
-    start = len(rollout.prompt_ids)
-    return torch.stack([logprobs[t - 1, ids[0, t]] for t in range(start, ids.shape[1])])
-
-
-def trained(policy):
-    return [p for p in policy.model.parameters() if p.requires_grad]
-
-
-def flat(tensors):
-    return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
 def assert_close_weights(policy, other, **tolerances):
     for mine, theirs in zip(policy.model.parameters(), other.model.parameters(), strict=True):
         assert torch.allclose(mine, theirs, **tolerances)
-
-
-def on_policy_loss(policy):
-    """sum_i -A_i / (M |o_i|) sum_t log p, whose gradient is that of an on-policy update."""
-    return sum(
-        -advantage * plain_logprobs(policy, rollout).mean() / len(TEXTS)
-        for advantage, rollout in zip(ADVANTAGES, rollouts(policy), strict=True)
-    )
 
 
 def gradient(config, policy, order=(0, 1, 2, 3, 4, 5)):
@@ -153,68 +100,12 @@ def test_on_policy_gradient_is_the_papers_formula():
     assert torch.allclose(actual, expected, rtol=1e-4, atol=1e-7)
 
 
-def test_epochs_and_minibatches_make_the_clip_live():
-    narrow = ("update.lr=0.003", "update.clip_low=0.02", "update.clip_high=0.02")
-    config, policy = make(*narrow, "update.epochs=4", "update.minibatches=2")
-    stats = run_update(config, policy, make_optimizer(policy, config.update))
-    assert 0 < stats.clip_fraction <= 1
-    once, policy = make(*narrow)
-    on_policy = run_update(once, policy, make_optimizer(policy, once.update))
-    assert on_policy.clip_fraction == 0
-
-
-def test_old_logprobs_stay_those_before_the_first_update():
-    """Two epochs by hand: the second ratio is against the first weights, not against itself."""
-    config, policy = make(
-        "update.epochs=2", "update.clip_low=1", "update.clip_high=100", "update.lr=1e-4"
-    )
-    to_double(policy.model)
-    other = copy.deepcopy(policy)
-    relaxed = replace(config, update=replace(config.update, grad_clip=1e9))
-    run_update(relaxed, policy, torch.optim.SGD(trained(policy), lr=1e-4))
-
-    optimizer = torch.optim.SGD(trained(other), lr=1e-4)
-    old = [plain_logprobs(other, r).detach() for r in rollouts(other)]
-    for _ in range(2):
-        optimizer.zero_grad()
-        loss = sum(
-            -advantage * (plain_logprobs(other, r) - o).exp().mean() / len(TEXTS)
-            for advantage, r, o in zip(ADVANTAGES, rollouts(other), old, strict=True)
-        )
-        loss.backward()
-        optimizer.step()
-    assert_close_weights(policy, other, rtol=1e-6, atol=1e-9)
-
-
-def test_kl_is_measured_against_the_start_with_full_weights_and_with_adapters():
-    for tuning in ("full", "lora"):
-        config, policy = make("update.kl_beta=0.04", f"model.tuning={tuning}", "update.lr=0.01")
-        optimizer = make_optimizer(policy, config.update)
-        first = run_update(config, policy, optimizer)
-        second = run_update(config, policy, optimizer, step=2)
-        assert first.kl == pytest.approx(0.0, abs=1e-6)
-        assert second.kl > 1e-5
-
-
-def test_minibatches_take_their_own_old_logprobs_and_denominators():
-    """Two minibatches of three groups by hand."""
-    config, policy = make("update.minibatches=2", "update.lr=2e-4", "update.grad_clip=1e9",
-                          "update.clip_low=1", "update.clip_high=1e9")  # fmt: skip
-    to_double(policy.model)
-    other = copy.deepcopy(policy)
-    run_update(config, policy, torch.optim.SGD(trained(policy), lr=1), step=5)
-
-    optimizer = torch.optim.SGD(trained(other), lr=2e-4)
-    kept = rollouts(other)
-    old = [plain_logprobs(other, r).detach() for r in kept]
-    for members in ((0, 1, 2), (3, 4, 5)):
-        optimizer.zero_grad()
-        sum(
-            -ADVANTAGES[i] * (plain_logprobs(other, kept[i]) - old[i]).exp().mean() / 3
-            for i in members
-        ).backward()
-        optimizer.step()
-    assert_close_weights(policy, other, rtol=1e-5, atol=1e-8)
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_kl_is_measured_against_the_start(tuning):
+    config, policy = make("update.kl_beta=0.04", f"model.tuning={tuning}", "update.lr=0.01")
+    optimizer = make_optimizer(policy, config.update)
+    first, second = (run_update(config, policy, optimizer, step=step) for step in (1, 2))
+    assert first.kl == pytest.approx(0.0, abs=1e-6) and second.kl > 1e-5
 
 
 def test_the_gap_between_engine_and_trainer_is_measured():
@@ -257,10 +148,11 @@ def weights_by_hand(kind, shifts, cap):
 @pytest.mark.parametrize(
     ("kind", "epochs"), [("token_truncate", 1), *((kind, 2) for kind in CORRECTIONS)]
 )
-def test_importance_weights_each_token_of_the_gradient(kind, epochs):
+def test_importance_weights_each_token_of_the_gradient(kind, epochs, monkeypatch):
     """By plain autograd: the weights stay those before the first update, while the ratio moves."""
+    monkeypatch.setattr("pods.policy.update.IMPORTANCE_CAP", 1.2)
     config, policy = make(
-        f"update.importance={kind}", "update.importance_cap=1.2", f"update.epochs={epochs}",
+        f"update.importance={kind}", f"update.epochs={epochs}",
         "update.lr=0.002", "update.grad_clip=1e9", "update.clip_low=1", "update.clip_high=1e9",
     )  # fmt: skip
     to_double(policy.model)
@@ -286,12 +178,14 @@ def test_importance_weights_each_token_of_the_gradient(kind, epochs):
 
 
 @pytest.mark.parametrize("kind", ["off", *CORRECTIONS])
-def test_gaps_and_weights_are_means_over_tokens_for_any_micro_batches(kind):
-    cap, changes = 1.2, []
+def test_gaps_and_weights_are_means_over_tokens_for_any_micro_batches(kind, monkeypatch):
+    cap = 1.2
+    monkeypatch.setattr("pods.policy.update.IMPORTANCE_CAP", cap)
     for off_policy in ((), ("update.epochs=2", "update.minibatches=2")):
-        for tokens in (8192, 40, 1):
+        changes = []
+        for tokens in (8192, 20):
             config, policy = make(
-                f"update.importance={kind}", f"update.importance_cap={cap}", "update.lr=0.002",
+                f"update.importance={kind}", "update.lr=0.002",
                 f"update.micro_batch_tokens={tokens}", "update.grad_clip=1e9", *off_policy,
             )  # fmt: skip
             to_double(policy.model)
@@ -310,26 +204,17 @@ def test_gaps_and_weights_are_means_over_tokens_for_any_micro_batches(kind):
             else:
                 assert stats.importance_mean == pytest.approx(weights.mean(), rel=1e-5)
                 assert stats.importance_cut == pytest.approx(cut.mean()) and 0 < cut.mean() < 1
-    for in_one, *in_several in (changes[:3], changes[3:]):
-        assert in_one.abs().max() > 1e-3
-        for change in in_several:
-            assert torch.allclose(change, in_one, rtol=1e-4, atol=1e-9)
+        assert changes[0].abs().max() > 1e-3
+        assert torch.allclose(changes[1], changes[0], rtol=1e-4, atol=1e-9)
 
 
 def test_without_the_correction_the_engines_logprobs_change_nothing():
     weights = []
     for engine in (rollouts, lambda policy: mismatched(policy)[0]):
         config, policy = make("update.importance=off", "update.lr=0.01")
-        optimizer = make_optimizer(policy, config.update)
-        run_update(config, policy, optimizer, engine(policy))
+        run_update(config, policy, make_optimizer(policy, config.update), engine(policy))
         weights.append(flat(trained(policy)))
     assert torch.equal(*weights)
-
-
-@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
-def test_adapters_cannot_sit_on_the_output_layer():
-    with pytest.raises(ValueError, match="output layer"):
-        make("model.tuning=lora", "model.lora.targets=[lm_head]")
 
 
 def test_adapters_train_nothing_but_themselves_and_start_from_the_seed():
@@ -400,96 +285,40 @@ def test_an_update_that_is_not_finite_or_stopped_moves_nothing(off_policy):
         run_update(config, policy, optimizer, step=2, check=stop_late)
     assert_nothing_moved()
     assert nonfinite(optimizer) is None
-    with torch.no_grad():
-        trained(policy)[0][0, 0] = np.nan
-    assert nonfinite(optimizer) == "a weight is NaN or infinite"
+    [*_, moments] = optimizer.state.values()
+    for spoilt, said in ((moments["exp_avg"], "the optimizer's state is NaN or infinite"),
+                         (trained(policy)[0], "a weight is NaN or infinite")):  # fmt: skip
+        with torch.no_grad():
+            spoilt[0, 0] = np.nan
+        assert nonfinite(optimizer) == said
 
 
 def test_learning_rate_by_hand():
-    def at(step, **changes):
-        settings = replace(composed().update, lr=1.0, **changes)
+    def at(step, schedule="linear", warmup_steps=2, schedule_steps=12):
+        settings = replace(composed().update, lr=1.0, schedule=schedule,
+                           warmup_steps=warmup_steps, schedule_steps=schedule_steps)  # fmt: skip
         return learning_rate(settings, step)
 
-    assert [at(s, warmup_steps=4) for s in (1, 2, 4, 5, 99)] == [0.25, 0.5, 1.0, 1.0, 1.0]
-    decay = {"warmup_steps": 2, "schedule_steps": 12}
-    assert at(2, schedule="linear", **decay) == at(3, schedule="linear", **decay) == 1.0
-    assert at(8, schedule="linear", **decay) == pytest.approx(0.5)
-    assert at(8, schedule="cosine", **decay) == pytest.approx(0.5)
-    assert at(7, schedule="linear", **decay) == pytest.approx(0.6)
-    assert at(5, schedule="cosine", warmup_steps=2, schedule_steps=10) == pytest.approx(
-        (2 + np.sqrt(2)) / 4  # a quarter of the way: (1 + cos(pi / 4)) / 2
-    )
-    assert at(13, schedule="linear", **decay) == at(99, schedule="cosine", **decay) == 0.0
+    warm = [at(s, "constant", warmup_steps=4) for s in (1, 2, 4, 5, 99)]
+    assert warm == [0.25, 0.5, 1.0, 1.0, 1.0]
+    assert at(2) == at(3) == 1.0 and at(13) == at(99, "cosine") == 0.0
+    assert [at(7), at(8), at(8, "cosine")] == pytest.approx([0.6, 0.5, 0.5])
+    # a quarter of the way: (1 + cos(pi / 4)) / 2
+    assert at(5, "cosine", schedule_steps=10) == pytest.approx((2 + np.sqrt(2)) / 4)
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        ("mistral", {"sliding_window": 4}, "must attend to all earlier tokens"),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
-         "must attend to all earlier tokens"),
+def test_a_model_that_packing_would_get_wrong_is_refused(tmp_path):
+    sliding = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+    source, attends = load(composed()), "must attend to all earlier tokens"
+    for kind, changes, message in (
+        ("mistral", {"sliding_window": 4}, attends), ("qwen2", sliding, attends),
         ("phi", {}, "its output layer has a bias"),
-    ],
-)  # fmt: skip
-def test_a_model_that_packing_would_get_wrong_is_refused(kind, changes, message, tmp_path):
-    source = load(composed())
-    settings = AutoConfig.for_model(
-        kind, vocab_size=19, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
-        num_attention_heads=2, num_key_value_heads=2, pad_token_id=0, **changes,
-    )  # fmt: skip
-    AutoModelForCausalLM.from_config(settings).save_pretrained(tmp_path)
-    source.tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=message):
-        load(composed(f"model.path={tmp_path}"))
-
-
-def test_base_weights_rounded_to_nf4_give_what_a_qlora_layer_gives():
-    """bitsandbytes' own layer restores its weights in each pass; all ways out have them rounded."""
-    bitsandbytes = pytest.importorskip("bitsandbytes")
-    overrides = ("model.tuning=lora", "model.lora.targets=[q_proj,down_proj]")
-    plain = load(composed(*overrides)).causal_lm
-    policy = load(composed(*overrides, "model.quantization=nf4"))
-    layer = policy.causal_lm.model.layers[1].mlp.down_proj
-    weight = plain.model.layers[1].mlp.down_proj.get_base_layer().weight.detach()
-    theirs = bitsandbytes.nn.Linear4bit(
-        weight.shape[1], weight.shape[0], False, torch.float32, quant_type="nf4"
-    )
-    rounded = bitsandbytes.nn.Params4bit(weight, requires_grad=False, quant_type="nf4")
-    theirs.weight = rounded.to("cpu")
-    x = torch.randn(5, weight.shape[1], generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(layer(x), theirs(x))
-    assert not torch.allclose(layer(x), x @ weight.T, atol=1e-3)
-    exported = {name: w for name, w, _ in merged_weights(policy.model, torch.float32)}
-    assert policy.mirror.refresh() is None
-    for name, mirrored in policy.mirror.model.named_parameters():
-        start = plain.get_parameter(name) if "_proj" not in name else None
-        if name.endswith(("q_proj.weight", "down_proj.weight")):
-            path = name.removesuffix(".weight")
-            base = policy.causal_lm.get_submodule(path).get_base_layer().weight
-            assert torch.equal(mirrored, base) and torch.equal(exported[name], base)
-        elif start is not None:
-            assert torch.equal(mirrored, start)
-
-
-def test_nf4_has_the_sixteen_values_of_qloras_table():
-    """Each of 64 numbers in [-1, 1] takes the nearest of the values in appendix E."""
-    pytest.importorskip("bitsandbytes")
-    below = [-1, -0.69619, -0.52507, -0.39492, -0.28444, -0.18477, -0.09105]
-    above = [0.07958, 0.16093, 0.24611, 0.33792, 0.44071, 0.56262, 0.72296, 1]
-    values = torch.tensor([*below, 0, *above])
-    block = torch.linspace(-1, 1, 64)
-    nearest = values[(block[:, None] - values).abs().argmin(1)]
-    expected = nearest.repeat(64, 1)
-    torch.testing.assert_close(rounded_to_nf4(block.repeat(64, 1)), expected, atol=1e-4, rtol=0)
-
-
-def test_quantization_needs_adapters_that_are_merged():
-    for overrides, line in (
-        (["model.tuning=full"], "model.quantization=nf4: must be none where model.tuning=full"),
-        (
-            ["model.tuning=lora", "engine=vllm", "engine.sync=adapter"],
-            "engine.sync=adapter: must be merged where model.quantization=nf4",
-        ),
-    ):
-        with pytest.raises(ConfigError, match=line):
-            composed("model.quantization=nf4", *overrides, "dry_run=true")
+    ):  # fmt: skip
+        settings = AutoConfig.for_model(
+            kind, vocab_size=19, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
+            num_attention_heads=2, num_key_value_heads=2, pad_token_id=0, **changes,
+        )  # fmt: skip
+        AutoModelForCausalLM.from_config(settings).save_pretrained(tmp_path / kind)
+        source.tokenizer.save_pretrained(tmp_path / kind)
+        with pytest.raises(ValueError, match=message):
+            load(composed(f"model.path={tmp_path / kind}"))

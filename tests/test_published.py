@@ -1,65 +1,23 @@
-"""The authors' one-GPU logs as a study: on an intact and a damaged release that the tests write."""
+"""The authors' release: fetched, and read as a study."""
 
+import csv
 import json
-import math
 import os
-import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from releases import GRPO, PODS, steps_of, write_base, write_setting
 
-from pods.analysis.published.imports import read_import, write_import
-from pods.analysis.published.json_log import CHECKPOINTS, QUESTIONS, spacing_fault
-from pods.analysis.published.release import families, read_published
+from pods.analysis.loading.imports import read_import, write_import
 from pods.runs.files import replace
-
-GRPO, PODS = "Instruct-GSM8K-512-16-16", "Instruct-GSM8K-512-64-16"
-
-
-def steps_of_a_run(rng, mean, count=CHECKPOINTS, drift=0.0):
-    """Steps at equal times: increments within 15 % of a mean that may change on the way."""
-    means = mean * np.exp(drift * np.linspace(0, 1, count))
-    return np.cumsum(np.round(means * rng.uniform(0.85, 1.15, count))).astype(int).tolist()
-
-
-def evaluation(rng, dataset, level):
-    """A block of five repeats, in fractions of the test set's questions."""
-    total = QUESTIONS[dataset]
-    right = rng.binomial(total, level, 5)
-    form = rng.integers(right, total + 1)
-    both = rng.integers(0, right + 1)
-    shares = {"ans_acc": right / total, "for_acc": form / total, "both_acc": both / total}
-    values = {**shares, "lengths": rng.uniform(150, 350, 5)}
-    return {key: value.tolist() for key, value in values.items()}
-
-
-def write_setting(folder, setting, mean, datasets, runs=10, seed=0):
-    for run in range(1, runs + 1):
-        rng = np.random.default_rng([seed, run, mean])
-        log = {
-            f"checkpoint-{step}": {d: evaluation(rng, d, 0.5 + 0.03 * k) for d in datasets}
-            for k, step in enumerate(steps_of_a_run(rng, mean))
-        }
-        (folder / f"{setting}-Run{run}.json").write_text(json.dumps(log, indent=4))
-
-
-def write_base(folder, name="base-qwen.json"):
-    rng = np.random.default_rng(5)
-    (folder / name).write_text(json.dumps({d: evaluation(rng, d, 0.4) for d in QUESTIONS}))
-
-
-@pytest.fixture
-def release(tmp_path):
-    """Two settings of ten runs, the base model, and a file that is no log."""
-    folder = tmp_path / "results"
-    folder.mkdir()
-    write_setting(folder, GRPO, 240, QUESTIONS)
-    write_setting(folder, PODS, 175, QUESTIONS)
-    write_base(folder)
-    (folder / "LICENSE").write_text("a licence")
-    return folder
+from pods_lab.published import fetch as module
+from pods_lab.published.eight_gpus import CLUSTERS, METRICS, optimizer_steps
+from pods_lab.published.fetch import CODE, COMMIT, RECIPE, fetch
+from pods_lab.published.one_gpu import FAMILIES
+from pods_lab.published.release import families, read_release
 
 
 def change(path, edit):
@@ -67,327 +25,272 @@ def change(path, edit):
     path.write_text(json.dumps(edit(content) or content))
 
 
-def steps_of(log):
-    return sorted(int(name.split("-")[1]) for name in log)
-
-
-def block(log):
-    return log[f"checkpoint-{steps_of(log)[4]}"]["gsm8k"]
-
-
 def test_a_release_by_hand(release):
-    runs, evaluations, meta = read_published(release)
-    assert (meta["family"], meta["dataset"], meta["holes"]) == ("gsm8k", "gsm8k", [])
+    runs, evaluations, about = read_release(release, "gsm8k")
+    assert about["missing"] == [] and about["machines"] == ["NVIDIA L40S"]
+    assert "nominal" in about["note"] and len(about["files"]) == 21
     assert runs.series.unique().tolist() == ["GSM8K grpo 16→16", "GSM8K pods 64→16"]
-    assert runs.complete.all() and len(runs) == 20
+    assert runs.complete.all() and len(runs) == 20 and runs.rule.iloc[0] == "all"
     assert runs.iloc[-1].to_dict() == {
-        "run": f"{PODS}-Run10",
-        "series": "GSM8K pods 64→16",
-        "arm": "pods",
-        "rule": "max_variance",
-        "n": 64,
-        "m": 16,
-        "groups": 1,
-        "prompts": 1,
-        "seed": 10,
-        "machine": "NVIDIA L40S",
+        "run": f"{PODS}-Run10", "series": "GSM8K pods 64→16", "arm": "pods", "rule": "max_variance",
+        "n": 64, "m": 16, "groups": 1, "prompts": 1, "seed": 10, "machine": "NVIDIA L40S",
         "complete": True,
-    }
-    assert runs.rule.iloc[0] == "all"
+    }  # fmt: skip
     of_run = evaluations[evaluations.run == f"{PODS}-Run10"]
     assert of_run.train_seconds.tolist() == [1800.0 * k for k in range(13)]
     log = json.loads((release / f"{PODS}-Run10.json").read_text())
     steps = steps_of(log)
     assert of_run.step.tolist() == [0, *steps]
     fourth = log[f"checkpoint-{steps[3]}"]["gsm8k"]
-    for column, key in {"accuracy": "ans_acc", "format": "for_acc", "both": "both_acc"}.items():
-        assert of_run[column].iloc[4] == pytest.approx(sum(fourth[key]) / 5, abs=1e-15)
-    assert of_run.lenient.tolist() == of_run.accuracy.tolist()  # ans_acc is by their grader
-    assert of_run.length.iloc[4] == pytest.approx(sum(fourth["lengths"]) / 5)
+    keys = {"accuracy": "ans_acc", "format": "for_acc", "both": "both_acc", "length": "lengths"}
+    for column, key in {**keys, "lenient": "ans_acc"}.items():  # ans_acc is by their grader
+        assert of_run[column].iloc[4] == pytest.approx(sum(fourth[key]) / 5, abs=1e-12)
     assert of_run.shared.tolist() == [True] + [False] * 12
     first = evaluations[evaluations.step == 0]
     assert len(first) == 20 and first.accuracy.nunique() == 1
     assert (evaluations.repeats == 5).all() and (evaluations.questions == 1319).all()
 
 
-def test_seconds_per_step_by_hand(release):
-    last = [steps_of(json.loads(p.read_text()))[-1] for p in release.glob(f"{PODS}-Run*.json")]
-    by_hand = sum(6 * 3600 / step for step in last) / 10
-    rates = read_published(release).meta["seconds_per_step"]
-    assert rates["GSM8K pods 64→16"] == pytest.approx(by_hand)
+def test_families_are_kept_apart_and_each_setting_has_its_rule_test_set_and_hours(release):
+    named = {"Instruct-GSM8K-MaxR-512-64-16": ("gsm8k", "GSM8K max_reward 64→16", "max_reward"),
+             "Instruct-GSM8K-Rand-512-64-16": ("gsm8k", "GSM8K random 64→16", "random"),
+             "Instruct-MATH-NF-512-8-8": ("math", "MATH grpo 8→8", "all"),
+             "Instruct-Llama-512-64-16-0.04": ("llama", "Llama pods 64→16, kl_beta=0.04",
+                                               "max_variance")}  # fmt: skip
+    with pytest.raises(ValueError, match="family=math: must be one of gsm8k"):
+        read_release(release, "math")
+    for setting, (family, _, _) in named.items():
+        write_setting(release, setting, 60, [FAMILIES[family].dataset])
+        write_base(release, FAMILIES[family].base)
+    assert families(release) == ["gsm8k", "math", "llama"]
+    for family, hours in (("gsm8k", 6), ("math", 6), ("llama", 2)):
+        runs, evaluations, about = read_release(release.parent, family)  # results/ is found
+        assert about["missing"] == [] and about["budget"] == f"{hours} h (nominal)"
+        assert evaluations.train_seconds.max() == hours * 3600
+        assert set(evaluations.questions) == {FAMILIES[family].questions}
+        found = dict(zip(runs.series, runs.rule, strict=True)).items()
+        assert found >= {(name, rule) for of, name, rule in named.values() if of == family}
 
 
-@pytest.mark.parametrize(
-    ("setting", "dataset", "series", "rule", "questions", "hours"),
-    [
-        ("Instruct-GSM8K-MaxR-512-64-16", "gsm8k", "GSM8K max_reward 64→16", "max_reward", 1319, 6),
-        ("Instruct-GSM8K-Rand-512-64-16", "gsm8k", "GSM8K random 64→16", "random", 1319, 6),
-        ("Instruct-MATH-NF-512-8-8", "math500", "MATH grpo 8→8", "all", 496, 6),
-        (
-            "Instruct-Llama-512-64-16-0.04",
-            "gsm8k",
-            "Llama pods 64→16, kl_beta=0.04",
-            "max_variance",
-            1319,
-            2,
-        ),
-    ],
-)
-def test_each_setting_has_its_rule_test_set_and_hours(
-    tmp_path, setting, dataset, series, rule, questions, hours
-):
-    write_setting(tmp_path, setting, 60, [dataset])
-    write_base(tmp_path, "base-llama.json" if "Llama" in setting else "base-qwen.json")
-    runs, evaluations, meta = read_published(tmp_path)
-    assert meta["holes"] == [] and meta["dataset"] == dataset
-    assert set(runs.series) == {series} and set(runs.rule) == {rule}
-    assert set(evaluations.questions) == {questions}
-    assert evaluations.train_seconds.max() == hours * 3600
-    assert meta["budget"] == f"{hours} h (nominal)"
+def test_a_damaged_log_is_one_line_and_a_run_that_lacks_a_checkpoint_is_left_out(release):
+    change(release / f"{PODS}-Run3.json", lambda log: log.popitem() and None)
+    runs, evaluations, about = read_release(release, "gsm8k")
+    assert about["missing"] == [f"{PODS}-Run3.json: 11 checkpoints, not 12"]
+    assert runs.run[~runs.complete].tolist() == [f"{PODS}-Run3"]
+    assert {*evaluations.run} == {*runs.run} - {f"{PODS}-Run3"}
+    for content, why in (("", "cannot be read"), ("[]", "no JSON object"),
+                         ('{"checkpoint-1": {"math500": {}}}', "no evaluation on")):  # fmt: skip
+        (release / f"{GRPO}-Run4.json").write_text(content)
+        with pytest.raises(ValueError, match=rf"^[^\n]*{why}[^\n]*$"):
+            read_release(release, "gsm8k")
 
 
-def test_another_test_set_can_be_chosen(release):
-    published = read_published(release, dataset="amc23")
-    assert published.meta["holes"] == [] and set(published.evaluations.questions) == {40}
-    with pytest.raises(ValueError, match="dataset=aime: must be one of amc23, gsm8k, math500"):
-        read_published(release, dataset="aime")
-
-
-def test_families_are_kept_apart(release):
-    write_setting(release, "Instruct-Llama-512-16-16-0.04", 55, ["gsm8k"])
-    write_base(release, "base-llama.json")
-    assert families(release) == ["gsm8k", "llama"]
-    with pytest.raises(ValueError, match="has logs of gsm8k, llama, which share no time axis"):
-        read_published(release)
-    assert set(read_published(release, "gsm8k").runs.arm) == {"grpo", "pods"}
-    assert read_published(release.parent, "llama").meta["holes"] == []  # results/ is found
-    with pytest.raises(ValueError, match="family=math: must be one of gsm8k, llama"):
-        read_published(release, "math")
-
-
-def test_a_folder_without_logs_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="nothing: no such folder"):
-        read_published(tmp_path / "nothing")
-    with pytest.raises(ValueError, match=r"contains no logs of the PODS authors"):
-        read_published(tmp_path)
-
-
-def drop(k):
-    return lambda log: log.pop(f"checkpoint-{steps_of(log)[k]}") and None
-
-
-def set_value(key, value):
-    return lambda log: block(log)[key].__setitem__(2, value)
-
-
-def mixed_in(log):
-    """A second run that was stopped after two checkpoints left them in the same folder."""
-    first = round(0.8 * steps_of(log)[0])
-    one, two, *_ = log.values()
-    return {**log, f"checkpoint-{first}": one, f"checkpoint-{2 * first + 3}": two}
-
-
-def renamed(new):
-    return lambda log: {new if k == 5 else name: log[name] for k, name in enumerate(log)}
-
-
-DAMAGES = {
-    "one lost": (drop(6), "11 checkpoints, not 12; a checkpoint is missing between"),
-    "last lost": (drop(11), "11 checkpoints, not 12"),
-    "two runs": (mixed_in, "14 checkpoints, not 12; they read as two runs"),
-    "empty": (lambda log: {"": 0} and log.clear(), "0 checkpoints, not 12"),
-    "no checkpoint": (renamed("global_step"), "'global_step' is no checkpoint"),
-    "negative": (renamed("checkpoint--5"), "'checkpoint--5' is no checkpoint"),
-    "no dataset": (lambda log: log[list(log)[3]].pop("gsm8k") and None, "no evaluation on gsm8k"),
-    "no measure": (lambda log: block(log).pop("both_acc") and None, "both_acc is no list"),
-    "four values": (lambda log: block(log)["ans_acc"].pop() and None, "has 4 values, not 5"),
-    "six values": (lambda log: block(log)["lengths"].append(200.0), "has 6 values, not 5"),
-    "a word": (set_value("for_acc", "0.5"), "for_acc is no list of numbers"),
-    "a truth": (set_value("for_acc", True), "for_acc is no list of numbers"),
-    "null": (set_value("ans_acc", None), "ans_acc is no list of numbers"),
-    "NaN": (set_value("ans_acc", math.nan), "ans_acc nan is outside 0..1"),
-    "percent": (set_value("ans_acc", 81.5), "ans_acc 81.5 is outside 0..1"),
-    "below 0": (set_value("both_acc", -0.1), "both_acc -0.1 is outside 0..1"),
-    "no share": (set_value("ans_acc", 0.8126), "ans_acc 0.8126 is no share of 1319 questions"),
-    "too long": (set_value("lengths", 9000), "lengths 9000 is outside 0..512"),
-    "both above": (set_value("both_acc", 1.0), "both_acc 1.0 is above"),
-    "a list": (lambda log: [log], "no JSON object"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_every_damage_is_named_by_file(release, damage):
-    run = f"{GRPO}-Run4"
-    edit, why = DAMAGES[damage]
-    change(release / f"{run}.json", edit)
-    runs, evaluations, meta = read_published(release)
-    [hole] = meta["holes"]
-    assert hole.startswith(f"{run}.json: ") and why in hole and "\n" not in hole
-    assert runs.run[~runs.complete].tolist() == [run]
-    assert {*evaluations.run} == {*runs.run} - {run}
-
-
-def test_damaged_bytes_are_named_by_file(release):
-    intact = (release / f"{GRPO}-Run1.json").read_bytes()
-    repeated = intact.replace(b'"for_acc"', b'"ans_acc"', 1)
-    damaged = {1: intact[:-100], 2: b"", 3: b"\xff" + intact, 5: b"[" * 100_000, 6: repeated}
-    for run, content in damaged.items():
-        (release / f"{GRPO}-Run{run}.json").write_bytes(content)
-    holes = read_published(release).meta["holes"]
-    assert [hole.partition(": no JSON: ")[0] for hole in holes] == [
-        f"{GRPO}-Run{run}.json" for run in damaged
-    ]
-    assert holes[-1].endswith("ans_acc occurs twice")
-
-
-def test_copies_missing_runs_and_unexpected_files_are_named(release):
-    shutil.copy(release / f"{GRPO}-Run2.json", release / f"{PODS}-Run9.json")
-    (release / f"{GRPO}-Run7.json").rename(release / "Instruct-GSM8K-16-Run7.json")
-    (release / "base-qwen.json").unlink()
-    published = read_published(release)
-    assert published.meta["holes"] == [
-        f"{GRPO}-Run2.json: the same content as {PODS}-Run9.json",
-        f"{PODS}-Run9.json: the same content as {GRPO}-Run2.json",
-        "base-qwen.json: cannot be read: No such file or directory",
-        "Instruct-GSM8K-16-Run7.json: not a file name of the release",
-        f"{GRPO}-Run7.json: missing",
-    ]
-    assert published.evaluations.run.nunique() == 17 and published.evaluations.step.min() > 0
-
-
-def test_the_checkpoints_of_one_run_have_no_fault():
-    rng = np.random.default_rng(0)
-    for _ in range(500):
-        mean, drift = rng.uniform(40, 300), rng.uniform(-1, 1)  # up to 2.7 x slower or faster
-        assert spacing_fault(steps_of_a_run(rng, mean, drift=drift)) is None
-    slower_for_good = np.cumsum([220] * 5 + [100] * 7).tolist()
-    assert spacing_fault(slower_for_good) is None
-
-
-def test_two_runs_in_one_file_are_recognised():
-    """Also if one was cut short or is slower; a common step would make the count wrong."""
-    rng = np.random.default_rng(1)
-    pairs = 0
-    for _ in range(500):
-        mean, count = rng.uniform(40, 300), int(rng.integers(2, 11))
-        one = steps_of_a_run(rng, mean, count=count)
-        other = steps_of_a_run(rng, mean * rng.uniform(0.6, 1.6), count=12 - count)
-        if not {*one} & {*other}:
-            fault = spacing_fault(sorted({*one, *other}))
-            assert fault is not None and fault.startswith("they read as two runs"), (one, other)
-            pairs += 1
-    assert pairs > 450
-
-
-def test_an_import_is_read_back_exactly(release, tmp_path):
-    published = read_published(release)
+def test_an_import_is_read_back_exactly_and_a_damaged_one_is_named(release, tmp_path):
+    records = read_release(release, "gsm8k")
     study = tmp_path / "runs" / "published"
-    folder = write_import(published, study, command="pods import-published results")
-    assert {path.name for path in folder.iterdir()} == {
-        "evaluations.csv",
-        "import.json",
-        "runs.csv",
-    }
-    write_import(published, study, command="pods import-published ./results")  # the same again
-    runs, evaluations, meta = read_import(study)
-    pd.testing.assert_frame_equal(runs, published.runs, check_exact=True)
-    pd.testing.assert_frame_equal(evaluations, published.evaluations, check_exact=True)
-    assert {key: meta[key] for key in published.meta} == published.meta
-    assert meta["machines"] == ["NVIDIA L40S"] and "nominal" in meta["note"]
-    assert len(meta["files"]) == 21
-    assert meta["files"]["base-qwen.json"] != meta["files"][f"{GRPO}-Run1.json"]
-
-
-def test_irregular_files_are_an_error_unless_left_out(release, tmp_path):
-    change(release / f"{PODS}-Run3.json", drop(5))
-    published = read_published(release)
-    with pytest.raises(ValueError, match=f"(?s)--allow-missing.*{PODS}-Run3.json: 11 checkpoints"):
-        write_import(published, tmp_path / "study")
-    assert not (tmp_path / "study").exists()
-    write_import(published, tmp_path / "study", allow_missing=True)
-    runs, evaluations, meta = read_import(tmp_path / "study")
-    assert runs.complete.sum() == 19 and evaluations.run.nunique() == 19
-    assert meta["holes"] == published.meta["holes"]
-
-
-def test_an_import_needs_a_regular_run(tmp_path):
-    write_base(tmp_path)
-    for run in range(1, 11):
-        (tmp_path / f"{GRPO}-Run{run}.json").write_text("{}")
-    published = read_published(tmp_path)
-    assert len(published.meta["holes"]) == 10
-    with pytest.raises(ValueError, match="gsm8k: no regular run is left"):
-        write_import(published, tmp_path / "study", allow_missing=True)
-
-
-def test_a_study_with_other_content_is_not_overwritten(release, tmp_path):
-    published = read_published(release)
-    write_import(published, tmp_path / "study")
-    other = read_published(release, dataset="math500")
-    with pytest.raises(ValueError, match=r"holds another import \(gsm8k of 21 files\)"):
-        write_import(other, tmp_path / "study")
-    assert read_import(tmp_path / "study").meta["dataset"] == "gsm8k"
+    for _ in range(2):  # the same again
+        folder = write_import(records, study, command="pods reproduce gsm8k results")
+    files = sorted(path.name for path in folder.iterdir())
+    assert files == ["evaluations.csv", "import.json", "runs.csv"]
+    runs, evaluations, about = read_import(study)
+    pd.testing.assert_frame_equal(runs, records.runs, check_exact=True)
+    pd.testing.assert_frame_equal(evaluations, records.evaluations, check_exact=True)
+    assert {key: about[key] for key in records.about} == records.about
+    for name in files:
+        content = (folder / name).read_bytes()
+        for damaged in (None, content[:-30], content.replace(b"s", b"t")):
+            (folder / name).unlink()
+            if damaged is not None:
+                (folder / name).write_bytes(damaged)
+            with pytest.raises(ValueError, match=rf"^[^\n]*{name}[^\n]*$"):
+                read_import(study)
+            (folder / name).write_bytes(content)
+    with pytest.raises(ValueError, match="no run is left"):
+        write_import(records._replace(evaluations=pd.DataFrame()), tmp_path / "study")
     run = tmp_path / "own" / "model-task" / "rule-n64-m16" / "seed0-abc"
     run.mkdir(parents=True)
     replace(run / "identity.json", "{}")
     with pytest.raises(ValueError, match="has runs of its own"):
-        write_import(published, tmp_path / "own")
+        write_import(records, tmp_path / "own")
 
 
-@pytest.mark.parametrize("name", ["runs.csv", "evaluations.csv", "import.json"])
-@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
-def test_a_damaged_import_is_named(release, tmp_path, name, damage):
-    published = read_published(release)
-    path = write_import(published, tmp_path / "study") / name
-    content = path.read_bytes()
-    if damage == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(content[:-30] if damage == "cut" else content.replace(b"s", b"t"))
-    with pytest.raises(ValueError, match=name) as caught:
-        read_import(tmp_path / "study")
-    assert "\n" not in str(caught.value)
-    if name != "import.json":  # it says what belongs in the folder
-        write_import(published, tmp_path / "study")
-        assert len(read_import(tmp_path / "study").runs) == 20
+GA, PODS_GA = "GRPO-s{}-p8-n32-m32-ga16", "GRPO-s{}-p8-n128-m32-ga4"
+NAMES = [name.format(seed) for name in (GA, PODS_GA) for seed in (21, 22)]
+
+
+def evaluations_of(name, per_evaluation, seed):
+    """(seconds, S, W&B step, accuracy, tokens) every two minutes or so, for 40 minutes."""
+    rng = np.random.default_rng(seed)
+    groups = 16 if "ga16" in name else 4
+    rows, seconds, steps = [], 0.0, 0
+    while seconds < 2400:
+        done = int(rng.integers(1, 4))
+        steps += done
+        seconds += done * rng.uniform(40, 60)
+        wandb_step = (3 * groups + 5) * steps + per_evaluation * (len(rows) + 1) - 2
+        share, tokens = rng.integers(0, 1319) / 2048, rng.uniform(200, 400)
+        rows.append((seconds, steps, wandb_step, share, tokens))
+    return rows
+
+
+def write_export(path, key, values):
+    """A row an evaluation, by time; of each run two columns, each with its minimum and maximum."""
+    header, rows = ["eval/time"], []
+    for index, (name, points) in enumerate(values.items()):
+        for column in ("_step", key):
+            header += [f"data/{name} - {column}{twin}" for twin in ("", "__MIN", "__MAX")]
+        for seconds, step, value in points:
+            blank = [""] * (6 * len(values))
+            blank[6 * index : 6 * index + 6] = [step] * 3 + [value] * 3
+            rows.append([seconds, *blank])
+    with path.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
+            [header, *sorted(rows, key=lambda row: row[0])]
+        )
+
+
+def write_exports(folder, family="h100s", without=None):
+    per_evaluation = CLUSTERS[family].per_evaluation
+    runs = {name: evaluations_of(name, per_evaluation, i) for i, name in enumerate(NAMES)}
+    for column, (suffix, metric) in zip((3, 4), METRICS.values(), strict=True):
+        points = {name: [(row[0], row[2], row[column]) for row in rows]
+                  for name, rows in runs.items() if (name, suffix) != without}  # fmt: skip
+        write_export(folder / f"{family}-{suffix}.csv", metric, points)
+    return runs
+
+
+@pytest.mark.parametrize("family", CLUSTERS)
+def test_an_export_by_hand(tmp_path, family):
+    runs = write_exports(tmp_path, family)
+    described, rows, about = read_release(tmp_path, family)
+    assert about["missing"] == [] and described.complete.all()
+    prefix = CLUSTERS[family].prefix
+    assert described.series.unique().tolist() == [
+        f"{prefix} grpo_ga 32→32, groups=16", f"{prefix} pods 128→32, groups=4"]  # fmt: skip
+    assert described.rule.tolist() == ["all"] * 2 + ["max_variance_aliased"] * 2
+    assert described.prompts.tolist() == [8] * 4 and described.seed.tolist() == [21, 22] * 2
+    for name in NAMES:
+        table = rows[rows.run == name][["train_seconds", "step", "accuracy", "length"]]
+        assert table.to_numpy().tolist() == [[t, s, a, length] for t, s, _, a, length in runs[name]]
+    assert "does not compute max_variance" in about["note"]
+    assert "lenient" not in rows  # right only in LaTeX: another grader
+
+
+def test_optimizer_steps_by_hand():
+    # 17 S + 5 j - 2 (ga 4, H100): 17 + 5 - 2, 34 + 10 - 2, 85 + 15 - 2
+    assert optimizer_steps([20, 42, 98], 4, 5) == [1, 2, 5]
+    # 53 S + 45 j - 2 (ga 16, A100); the last one, without a step of its own, logs 2 more
+    assert optimizer_steps([96, 194, 292, 339], 16, 45) == [1, 2, 3, 3]
+
+
+def test_a_damaged_export_is_named_and_a_run_without_a_column_is_left_out(tmp_path):
+    write_exports(tmp_path, without=(NAMES[1], "length"))
+    runs, evaluations, about = read_release(tmp_path, "h100s")
+    assert about["missing"] == [f"{NAMES[1]}: h100s-length.csv has no column of it"]
+    assert runs.run[~runs.complete].tolist() == [NAMES[1]]
+    assert set(evaluations.run) == {*NAMES} - {NAMES[1]}
+    write_exports(tmp_path)
+    path = tmp_path / "h100s-acc.csv"
+    text = path.read_text()
+    for damaged in ("", text.replace("eval/time", "_step", 1), text + '"1"' + ',"2"' * 25,
+                    text.replace("accuracy_reward", "loss", 1),
+                    text.replace("s21-p8-n32", "s22-p8-n32")):  # fmt: skip
+        path.write_text(damaged)
+        with pytest.raises(ValueError, match=r"^[^\n]*h100s-acc\.csv is no W&B export[^\n]*$"):
+            read_release(tmp_path, "h100s")
 
 
 @pytest.mark.realdata
 def test_the_published_numbers():
     """Others computed these from the same files (final, seconds/step, area, first 8 runs)."""
     folder = Path(os.environ["PODS_REALDATA"]) / "pods_published"
-    runs, evaluations, meta = read_published(folder)
-    assert meta["holes"] == [] and len(runs) == 20 and runs.complete.all()
+    runs, evaluations, about = read_release(folder, "gsm8k")
+    assert about["missing"] == [] and len(runs) == 20 and runs.complete.all()
     trained = evaluations[~evaluations.shared]
-    last = trained[trained.train_seconds == 6 * 3600].groupby("series").accuracy
-    assert (100 * last.mean()).round(2).to_dict() == {
-        "GSM8K grpo 16→16": 80.76,
-        "GSM8K pods 64→16": 82.60,
-    }
-    assert (100 * last.sem()).round(2).tolist() == [0.67, 0.30]
-    assert {series: round(rate, 2) for series, rate in meta["seconds_per_step"].items()} == {
-        "GSM8K grpo 16→16": 7.56,
-        "GSM8K pods 64→16": 10.12,
-    }
-    assert round(100 * trained.groupby("series").accuracy.mean()["GSM8K pods 64→16"], 2) == 81.70
-    eight = trained[trained.seed <= 8].groupby("series").accuracy.mean()
-    assert round(100 * (eight["GSM8K pods 64→16"] - eight["GSM8K grpo 16→16"]), 2) == 1.17
-    for dataset in ("math500", "amc23"):
-        assert read_published(folder, dataset=dataset).meta["holes"] == []
+    last = trained[trained.train_seconds == 6 * 3600].groupby("series")
+    assert (100 * last.accuracy.mean()).round(2).tolist() == [80.76, 82.60]
+    assert (100 * last.accuracy.sem()).round(2).tolist() == [0.67, 0.30]
+    rates = last.apply(lambda rows: (rows.train_seconds / rows.step).mean())
+    assert rates.round(2).tolist() == [7.56, 10.12]
+    areas, eight = (100 * of.groupby("series").accuracy.mean()
+                    for of in (trained, trained[trained.seed <= 8]))  # fmt: skip
+    assert round(areas["GSM8K pods 64→16"], 2) == 81.70
+    assert round(eight["GSM8K pods 64→16"] - eight["GSM8K grpo 16→16"], 2) == 1.17
 
 
-@pytest.mark.realdata
-def test_the_irregular_runs_of_the_release_are_named():
-    """The three JSON runs and two A100 columns that shared/data's README calls irregular."""
-    folder = Path(os.environ["PODS_REALDATA"]) / "pods_release"
-    holes = {
-        family: [hole.partition(":")[0] for hole in read_published(folder, family).meta["holes"]]
-        for family in families(folder)
+PYTHON = 'import re\nSYSTEM_PROMPT_BASE = "no"\nSYSTEM_PROMPT_INSTRUCT = \\\n"""\nGo.\nÄ\n"""\n'
+
+
+def git(folder, *words):
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    result = subprocess.run(
+        ["git", *identity, "-C", str(folder), *words], check=True, capture_output=True, text=True
+    )
+    return result.stdout.strip()
+
+
+@pytest.fixture
+def origin(tmp_path):
+    """A repository with two commits; the pinned one is not the newest."""
+    folder = tmp_path / "origin"
+    (folder / "results").mkdir(parents=True)
+    git(folder, "init", "--quiet")
+    git(folder, "config", "uploadpack.allowAnySHA1InWant", "true")
+    (folder / "LICENSE").write_text("a licence\n")
+    (folder / "train.py").write_text("print(1)\n")
+    for file, text in ((CODE, PYTHON), (RECIPE, 'system_prompt: "a\\n<think>"\nbeta: 0.0\n')):
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text(text)
+    (folder / "results" / "a.json").write_bytes(b"{}\r\n")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "one")
+    pinned = git(folder, "rev-parse", "HEAD")
+    (folder / "results" / "a.json").write_text("[]")
+    git(folder, "commit", "--quiet", "--all", "-m", "two")
+    return folder.as_uri(), pinned
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
-    assert holes == {
-        "gsm8k": [f"Instruct-GSM8K-512-64-2-Run{run}.json" for run in (9, 10)],
-        "math": [],
-        "llama": ["Instruct-Llama-512-64-16-0.04-Run4.json"],
-        "h100s": [],
-        "a100s": [f"GR7B-s{seed}-p8-n32-m32-ga16" for seed in (15, 24)],
-    }
+
+
+def test_only_the_logs_of_the_pinned_commit_are_fetched(origin, tmp_path):
+    home = tmp_path / "home"
+    for _ in range(2):  # the second time over the first
+        fetch(home / "published", *origin)
+        assert contents(home) == {
+            "published/LICENSE": b"a licence\n",
+            "published/prompts/instruct.txt": "\nGo.\nÄ\n".encode(),
+            "published/prompts/open_r1.txt": b"a\n<think>",
+            "published/results/a.json": b"{}\r\n",
+        }
+
+
+def test_a_failed_fetch_leaves_nothing_new_and_says_what_to_do(origin, tmp_path, monkeypatch):
+    url, commit = origin
+    home = tmp_path / "home"
+    fetch(home / "published", *origin)
+    before = contents(home)
+
+    def fails(why, url=url, commit=commit):
+        with pytest.raises(ValueError, match=why) as caught:
+            fetch(home / "published", url, commit)
+        assert "\n" not in str(caught.value)
+        assert contents(home) == before and [path.name for path in home.iterdir()] == ["published"]
+
+    cannot = r"cannot fetch .*pods reproduce all FOLDER"
+    fails(cannot, url=(tmp_path / "nowhere").as_uri())
+    fails(cannot, commit="0123456789" * 4)
+    fails("cannot fetch", commit="HEAD")  # a branch may be another commit tomorrow
+    faults = {"FILES": (("figures", "LICENSE"), cannot), "CODE": ("train.py", "no system message$")}
+    for name, (value, why) in faults.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, value)
+            fails(why)
+    monkeypatch.setenv("PATH", str(tmp_path))  # there is no git
+    fails(cannot)
+    assert len(COMMIT) == 40 and set(COMMIT) <= set("0123456789abcdef")

@@ -39,41 +39,33 @@ def test_a_job_asks_for_the_gpus_and_cores_of_its_processes():
     from pods.launch.ray_backend import resources
 
     three = composed("hardware.threads=2", "hardware.processes=3", "nm.groups=2")
-    assert resources(three) == {"CPU": 6, "GPU": 0}
+    assert resources(three) == {"num_cpus": 6, "num_gpus": 0}
     config = composed("hardware=h100x8", "engine=transformers", "nm.groups=4", "dry_run=true")
-    assert resources(config) == {"CPU": 64, "GPU": 8}
+    assert resources(config) == {"num_cpus": 64, "num_gpus": 8}
 
 
 def test_a_task_whose_run_is_still_held_is_retried(tmp_path, monkeypatch):
     from pods.launch import subprocesses
-    from pods.launch.ray_backend import RunInterrupted, execute
+    from pods.launch.ray_backend import execute
 
     monkeypatch.setattr(subprocesses, "STALE_LOCK_SECONDS", 0.1)
     with (
         RunStore(tmp_path).lock(),
-        pytest.raises(RunInterrupted, match="another process runs this"),
+        pytest.raises(BlockingIOError, match="another process runs this"),
     ):
         execute(str(tmp_path), str(tmp_path))
 
 
 @pytest.mark.slow
-def test_a_job_too_large_for_this_machine_and_an_unreachable_cluster_are_refused(
-    run_py, tmp_path, monkeypatch
-):
+def test_a_job_too_large_for_this_machine_and_an_unreachable_cluster_are_refused(run_py, tmp_path):
     result = run_py(*RAY, "seed=0,1", "hardware.processes=3", "nm.groups=2", *SHORT)
     assert result.returncode == 2
     assert result.stderr.strip().splitlines()[-1] == (
-        "error: hardware.processes=3: needs 3 cores and 0 GPUs; this machine has 2 cores and 0 GPUs"
+        "error: hardware.processes=3: a job needs 3 CPUs; this machine has 2"
     )
     result = run_py("-m", "launch=ray", "hydra.launcher.ray.init.address=auto", "seed=0", *SHORT)
     assert result.returncode == 2
     assert "error: hydra.launcher.ray.init.address=auto: Could not find" in result.stderr
-    monkeypatch.setenv("RAY_ADDRESS", "nowhere")  # only `auto` uses it
-    result = run_py("-m", "launch=ray", "hydra.launcher.ray.init.address=auto", "seed=0", *SHORT)
-    assert result.returncode == 2
-    assert "error: RAY_ADDRESS=nowhere: " in result.stderr
-    result = run_py(*RAY, "seed=0,1", "hardware.processes=3", "nm.groups=2", *SHORT)
-    assert result.returncode == 2 and "this machine has 2 cores" in result.stderr
     assert not list(tmp_path.rglob("config.yaml"))
 
 

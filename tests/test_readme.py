@@ -1,7 +1,12 @@
-"""The READMEs say what is there: packages, links, and the loop's own lines."""
+"""The READMEs say what is there: packages, files, links, numbers; the first one is short."""
 
+import importlib.util
+import math
 import re
+from collections import defaultdict
+from functools import cache
 
+import pandas as pd
 import pytest
 from compose import ROOT
 
@@ -11,40 +16,33 @@ READMES = sorted(
     if not {part for part in path.relative_to(ROOT).parts if part.startswith(".")} - {".ci"}
     and "runs" not in path.relative_to(ROOT).parts[:1]
 )
+GUIDES = ("README.md", "CONTRIBUTING.md", "src/pods/README.md")
 
 
-def test_the_tree_in_the_readme_is_the_tree_on_disk():
-    text = (ROOT / "README.md").read_text()
-    [tree] = re.findall(r"```\n(src/run\.py.*?)```", text, re.S)
-    named = {line.split()[0] for line in tree.splitlines() if line.startswith("  ")}
+def test_the_packages_in_the_readme_are_those_on_disk():
+    text = (ROOT / "src/pods/README.md").read_text()
+    [tree] = re.findall(r"```\n(cli/.*?)```", text, re.S)
     packages = {f"{init.parent.name}/" for init in (ROOT / "src/pods").glob("*/__init__.py")}
-    assert named == packages
-    top = {line.split()[0] for line in tree.splitlines() if not line.startswith(" ")}
-    assert top == {"src/run.py", "src/pods/", "src/mathgrade/"}
-    assert {path.name for path in (ROOT / "src/pods").glob("*.py")} == {
-        "__init__.py", "types.py", "seeding.py",
-    }  # fmt: skip
+    modules = {path.name for path in (ROOT / "src/pods").glob("*.py")} - {"__init__.py"}
+    assert {line.split()[0] for line in tree.splitlines()} == packages | modules
 
 
-def test_the_readme_is_short_and_its_reading_order_as_long_as_it_says():
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 130
-    [order, said] = re.search(
-        r"read, in this order, (.*?) \(about ([\d,]+) lines\)", text, re.S
-    ).groups()
-    files = re.findall(r"`([\w/]+\.py)`", order)
-    lines = sum(len((ROOT / "src/pods" / name).read_text().splitlines()) for name in files)
-    assert len(files) == 12 and abs(lines - int(said.replace(",", ""))) <= 100
+@pytest.mark.parametrize(("name", "most"), zip(GUIDES, (900, 900, 300), strict=True))
+def test_the_first_pages_are_short(name, most):
+    text = (ROOT / name).read_text()
+    prose = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.S)
+    lines = [line for line in text.splitlines() if not line.startswith("|")]
+    assert len(text.split()) <= most
+    assert prose.count("; ") < 0.003 * len(prose.split())
+    assert [line for line in lines if len(line) > 110] == []
 
 
-def test_the_method_in_the_readme_is_code_that_runs():
-    """Statement by statement, and `test_minimal.py` runs the page that has them."""
-    text = (ROOT / "README.md").read_text()
-    [code] = re.findall(r"```python\n(request.*?)```", text, re.S)
-    page = {
-        line.strip() for line in (ROOT / "experiments/minimal/train.py").read_text().split("\n")
-    }
-    assert [line for line in code.splitlines() if line.strip() not in page] == []
+@pytest.mark.parametrize("name", GUIDES)
+def test_the_files_that_the_first_pages_name_are_there(name):
+    named = re.findall(r"`([\w/]+/[\w.]+\.(?:py|yaml|txt))`", (ROOT / name).read_text())
+    roots = (ROOT, ROOT / "src/pods")
+    missing = [n for n in named if not any((root / n).is_file() for root in roots)]
+    assert [n for n in missing if "NAME" not in n] == []
 
 
 def anchors(path):
@@ -67,3 +65,53 @@ def test_every_link_leads_somewhere(readme):
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
+
+
+spec = importlib.util.spec_from_file_location("tables", ROOT / "experiments/tables.py")
+tables = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(tables)
+
+DECIMAL = re.compile(r"(?<![\w.])(?<![A-Za-z]-)\d+\.\d+(?![\w.]*\.\d|\d)")
+SETTINGS = (
+    *(r"```.*?```", r"<!--.*?-->", r"`[^`]*`", r"\]\([^)]*\)", r"arXiv:\S+"),
+    r"(?:Python|Def\.|Definition) 3\.\d+",
+)
+"""Commands, links and comments, whose numbers were not measured."""
+
+
+@pytest.mark.parametrize("readme", tables.readmes(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_decimal_of_a_readme_is_that_of_a_csv_file(readme):
+    """Of a table, of a text that repeats one, or of a line of experiments/decimals.txt."""
+    text, listed = readme.read_text(), listing()[str(readme.relative_to(ROOT))]
+    assert tables.filled(readme) == text, "run python experiments/tables.py"
+    shown = {n for block in tables.BLOCK.finditer(text) for n in DECIMAL.findall(block[3])}
+    said = decimals(text)
+    assert [number for number in said if number not in shown | listed.keys()] == []
+    assert [number for number in listed if number not in said] == []
+    files = {n: source for n, source in listed.items() if source.endswith(".csv")}
+    assert [n for n, source in files.items() if n not in values(readme.parent / source)] == []
+
+
+@cache
+def listing():
+    """The sources of numbers by README, of lines `README: number, number (source)`."""
+    found = defaultdict(dict)
+    for line in (ROOT / "experiments/decimals.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, numbers, source = re.fullmatch(r"(\S+): ([\d., ]+) \((.+)\)", line).groups()
+            found[name] |= dict.fromkeys(numbers.split(", "), source)
+    return found
+
+
+def decimals(text):
+    for pattern in (tables.BLOCK.pattern, *SETTINGS):
+        text = re.sub(pattern, " ", text, flags=re.S)
+    return DECIMAL.findall(text)
+
+
+@cache
+def values(file):
+    """The numbers of a file as a text may say them: as they are, in percent or in thousandths."""
+    numbers = pd.read_csv(file, comment="#").select_dtypes("number").to_numpy().ravel()
+    scaled = {abs(n) * scale for n in numbers if math.isfinite(n) for scale in (1, 100, 1000)}
+    return {f"{number:.{digits}f}" for number in scaled for digits in (1, 2, 3, 4)}

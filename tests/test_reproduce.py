@@ -1,5 +1,6 @@
 """The paper's figures from the authors' logs, and from runs of one's own."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -7,16 +8,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from studies import draw_in_one_format, write_run
-from test_published import GRPO, PODS, change, steps_of, write_base, write_setting
-from test_verbs import pods
+from curves import curve
+from releases import GRPO, PODS, steps_of, write_base, write_setting
+from studies import draw_in_one_format, pods, write_run
 
-from pods.analysis.published import reproduce
-from pods.analysis.published.imports import write_import
-from pods.analysis.published.paper_figures import FIGURES
-from pods.analysis.published.release import read_published
-from pods.analysis.study import load
-from pods.analysis.view import View, choose
+from pods.analysis.loading.filter import StudyFilter, apply_filter
+from pods.analysis.loading.imports import write_import
+from pods.analysis.loading.load import load
+from pods_lab.published import reproduce
+from pods_lab.published.authors_rule import authors_rule
+from pods_lab.published.drawing import drawing
+from pods_lab.published.paper_figures import FIGURES
+from pods_lab.published.release import read_release
 
 GSM8K = FIGURES["gsm8k"]
 
@@ -37,31 +40,28 @@ def logs(tmp_path):
 
 
 def imported(folder, study, family="gsm8k"):
-    write_import(read_published(folder, family), study)
+    write_import(read_release(folder, family), study)
     return load(study, [])
 
 
 def accept(monkeypatch, figure, study):
     """Take these logs for the authors'."""
-    shown = choose(study, View(("pods", "grpo"), figure.metric, figure.seconds))
+    shown = apply_filter(study, StudyFilter(("pods", "grpo"), figure.metric, figure.seconds))
     known = replace(figure, digest=reproduce.digest(shown))
     monkeypatch.setitem(FIGURES, figure.name, known)
     return known
 
 
 def test_curves_and_ratio_by_hand(logs, tmp_path, monkeypatch):
-    def level(setting, accuracies):
+    levels = {GRPO: [600, 700, 800, 900, *[1000] * 8],
+              PODS: [600, 989, 991, *[900] * 8, 1100]}  # fmt: skip
+    for setting, accuracies in levels.items():
         for path in logs.glob(f"{setting}-Run*.json"):
-
-            def edit(log):
-                for step, right in zip(steps_of(log), accuracies, strict=True):
-                    log[f"checkpoint-{step}"]["gsm8k"]["ans_acc"] = [right / 1319] * 5
-                    log[f"checkpoint-{step}"]["gsm8k"]["both_acc"] = [0.0] * 5
-
-            change(path, edit)
-
-    level(GRPO, [600, 700, 800, 900, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000])
-    level(PODS, [600, 989, 991, 900, 900, 900, 900, 900, 900, 900, 900, 1100])
+            log = json.loads(path.read_text())
+            for step, right in zip(steps_of(log), accuracies, strict=True):
+                answers = {"ans_acc": [right / 1319] * 5, "both_acc": [0.0] * 5}
+                log[f"checkpoint-{step}"]["gsm8k"] |= answers
+            path.write_text(json.dumps(log))
     study = imported(logs, tmp_path / "study")
     made = reproduce.published(accept(monkeypatch, GSM8K, study), study)
     row = reproduce.speed_up(made)
@@ -70,37 +70,19 @@ def test_curves_and_ratio_by_hand(logs, tmp_path, monkeypatch):
     assert row["ratio"] == pytest.approx(5 / 3)
     text = "\n".join(reproduce.lines(GSM8K, made, "these"))
     assert "the paper 2.00" in text and "by the authors' rule 1.67" in text
-    drawn = reproduce.drawing(GSM8K, [("these", made)])
+    drawn = drawing(GSM8K, [("these", made)])
     points = drawn.table[drawn.table.arm == "GRPO-PODS"]
     assert points.seconds.tolist() == [1800.0 * k for k in range(1, 13)]
     assert points["mean"].iloc[-1] == pytest.approx(1100 / 1319) and points.n.tolist() == [10] * 12
 
 
-def test_an_eight_gpu_curve_takes_the_nearest_evaluation():
-    grid = FIGURES["h100s"].grid()
-    assert (grid[0], grid[-1], len(grid)) == (120, 1800, 15)
-    assert FIGURES["llama"].grid().tolist() == [600.0 * k for k in range(1, 10)]
-
-
 def test_own_runs_beside_the_published_ones(logs, tmp_path, monkeypatch, capsys):
     for seed in (0, 1):
-        write_run(
-            tmp_path,
-            [(0, 0.0, 2), (1, 4.0, 4), (2, 12.0, 6)],
-            "study=own",
-            f"seed={seed}",
-            "arm=pods",
-        )
-        write_run(
-            tmp_path,
-            [(0, 0.0, 2), (1, 4.0, 3), (2, 12.0, 4)],
-            "study=own",
-            f"seed={seed}",
-            "arm=grpo",
-        )
+        for arm, right in (("pods", (4, 6)), ("grpo", (3, 4))):
+            points = [(0, 0.0, 2), (1, 4.0, right[0]), (2, 12.0, right[1])]
+            write_run(tmp_path, points, "study=own", f"seed={seed}", f"arm={arm}")
     accept(monkeypatch, GSM8K, imported(logs, tmp_path / "published-gsm8k"))
-    here = ("--runs-dir", tmp_path)
-    assert pods("reproduce", "gsm8k", logs, "--study", "own", *here) == 0
+    assert pods("reproduce", "gsm8k", logs, "--study", "own", "--runs-dir", tmp_path) == 0
     said = capsys.readouterr().out
     assert "the authors' logs, by the authors' rule" in said and "own, by the authors' rule" in said
     table = pd.read_csv(tmp_path / "published-gsm8k" / "figures" / "gsm8k.csv")
@@ -113,17 +95,16 @@ def test_the_list_and_bad_input(logs, tmp_path, capsys):
     assert pods("reproduce") == 0
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == list(FIGURES)
-    empty, here = tmp_path / "empty", ("--runs-dir", tmp_path)
-    empty.mkdir()
+    (tmp_path / "empty").mkdir()
     for words, part in (
         (("fig1", logs), "figure=fig1: must be one of gsm8k, math, llama, n-scaling"),
-        (("gsm8k", empty), "contains no logs of the PODS authors"),
+        (("gsm8k", tmp_path / "empty"), "contains no logs of the PODS authors"),
         (("gsm8k", tmp_path / "none"), "no such folder"),
         (("math", logs), "family=math: must be one of gsm8k"),
         (("gsm8k", logs), "are not those of the authors' repository at 187f43b"),
         (("rules", logs), "must have one curve of rule=max_reward n=64 m=16 (Max-Reward)"),
     ):
-        assert pods("reproduce", *words, *here) == 2
+        assert pods("reproduce", *words, "--runs-dir", tmp_path) == 2
         error = capsys.readouterr().err
         assert part in error and len(error.splitlines()) == 1
 
@@ -147,3 +128,18 @@ def test_the_papers_ratios(tmp_path):
     nearest = steps.loc[(steps.train_seconds - 1800).abs().groupby(steps.run).idxmin()]
     rates = (nearest.train_seconds / nearest.step).groupby(nearest.series).mean()
     assert np.round(rates.tolist(), 1).tolist() == [78.8, 49.0]
+
+
+def test_the_authors_rule_by_hand():
+    # the baseline's mean peaks at 0.7, at 6 s; 99 %: 0.693. It is there at 6 s, the arm at 2 s
+    arm = [curve([(0, 0.1), (2, 0.70), (4, 0.6), (6, 0.8)])]
+    baseline = [curve([(0, 0.1), (2, 0.60), (4, 0.685), (6, 0.7)], "grpo 16→16")]
+    row = authors_rule(arm, baseline, np.array([2.0, 4.0, 6.0]))
+    assert row["ratio"] == 3.0 and row["target"] == pytest.approx(0.693)
+    apart = [curve([(0, 0.1), (2, 0.70), (4.5, 0.6), (6, 0.8)])]
+    row = authors_rule(apart, baseline, np.arange(0.5, 6.1, 0.5))
+    # the evaluation at 2 s is the nearest one to 1.5 s, that at 6 s to 5.5 s; 1 s is as far from 0
+    assert (row["seconds"], row["baseline_seconds"]) == (1.5, 5.5)
+    grid = FIGURES["h100s"].grid()  # on eight GPUs
+    assert (grid[0], grid[-1], len(grid)) == (120, 1800, 15)
+    assert FIGURES["llama"].grid().tolist() == [600.0 * k for k in range(1, 10)]

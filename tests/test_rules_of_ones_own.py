@@ -1,18 +1,26 @@
-"""Rules as a user writes them: across groups, by log-prob, and sampling in rounds."""
+"""Rules and prompt selectors as a user writes them."""
 
 import gzip
 import json
+import sys
 import textwrap
 from collections import defaultdict
+from dataclasses import asdict, replace
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from compose import composed
+from fake_loop import loop
 from running import run_here
-from test_train import FakeEngine, loop
 
-from pods.method.rules import across_groups, balanced, enough, keep_across, max_variance
+from pods.method.keep import keep_across
+from pods.method.prompt_order import Outcome, PromptOrder
+from pods.method.prompt_selection import Uniform, start
+from pods.method.rules import across_groups
+from pods.runs.identity import identity
 from pods.types import Group
 
 SHORT = ("budget.train_seconds=null", "budget.max_steps=2", "rollouts_every_steps=1", "nm.n=8",
@@ -94,7 +102,7 @@ def test_cppo_pooled_over_a_step(rules, tmp_path):
 
 
 def test_a_rule_by_logprob(rules, tmp_path):
-    [first, _], _ = run("surprising", tmp_path, "rollouts_every_steps=1")
+    [first, _], _ = run("surprising", tmp_path)
     for rows in first:
         assert sum(row["kept"] for row in rows) == 4
         longest = max(row["length"] for row in rows if row["kept"])
@@ -106,107 +114,84 @@ def test_a_rule_across_groups_sees_the_groups_that_are_trained_on():
 
     @across_groups
     def first_of_each(groups, m, rng):
-        seen.append([len(group.rollouts) for group in groups])
+        seen.append(([len(group.rollouts) for group in groups], rng.integers(2**62)))
         return [[0, 1]] * len(groups)
 
-    made, updates = loop("prompts_per_step=5", "group_filter=skip")
-    object.__setattr__(made, "rule", first_of_each)
-    step = next(iter(made.steps(0, made_selector())))
+    made, updates = loop("prompts_per_step=5", "group_filter=skip", "budget.max_steps=3")
+    steps = list(replace(made, rule=first_of_each).steps(0, Uniform()))
     # problems 0, 2, 4 have both rewards; 1 and 3 are always wrong
-    assert seen == [[4, 4, 4]]
-    assert [len(group.kept) for group in step.groups if group.trained] == [2, 2, 2]
+    assert [sizes for sizes, _ in seen] == [[4, 4, 4]] * 3
+    assert len({draw for _, draw in seen}) == 3  # each step has draws of its own
+    assert [len(group.kept) for group in steps[0].groups if group.trained] == [2, 2, 2]
     assert len(updates[0][0]) == 6
 
 
-def made_selector():
-    from pods.method.prompt_selection import Uniform
-
-    return Uniform()
-
-
-@pytest.mark.parametrize(
-    "kept", [[[0], [4]], [[0, 0], []], [[0]], [[0, 1, 2], [0, 1]], None, [None, [0]], [[0.5], []]]
-)
-def test_what_a_rule_across_groups_must_not_return(kept):
+def test_what_a_rule_across_groups_must_not_return():
     groups = [Group(np.zeros(4), np.zeros(4, bool), np.ones(4, int))] * 2
     message = "must return distinct indices of each of 2 groups, at most 4 in all"
-    with pytest.raises(ValueError, match=message):
-        keep_across(lambda groups, m, rng: kept, groups, 2, np.random.default_rng(0))
+    for kept in ([[0], [4]], [[0, 0], []], [[0]], [[0, 1, 2], [0, 1]], None, [None, [0]],
+                 [[0.5], []]):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            keep_across(lambda groups, m, rng, kept=kept: kept, groups, 2, np.random.default_rng(0))
 
 
-def group(*rewards):
-    values = np.array(rewards, float)
-    return Group(values, values == 1, np.ones(len(values), int))
+MODULE = """
+    def hard(candidates, seen, count, rng):
+        rate = {p: right / rollouts for p, (rollouts, right) in seen.items()}
+        return sorted(candidates, key=lambda p: (rate.get(p, 0.5), p))[:count]
+
+    noted = []
+
+    def drawn(candidates, seen, count, rng):
+        noted.append(rng.integers(2**62))
+        return rng.choice(candidates, count, replace=False)
+
+    def one(candidates, seen, count, rng):
+        return candidates[:1] * count
+"""
+RUN = ("budget.train_seconds=null", "budget.max_steps=2", "nm.n=4", "nm.m=2", "tracking=none",
+       "evaluation.questions=4", "evaluation.repeats=1")  # fmt: skip
 
 
-def test_when_a_group_has_enough():
-    assert not enough(balanced, group(1, 0, 0), 4)  # fewer than m
-    assert not enough(balanced, group(1, 0, 0, 0), 4) and enough(balanced, group(1, 0, 0, 1), 4)
-    assert enough(balanced, group(1, 0, 0), 3) and not enough(balanced, group(1, 1, 0), 3)
-    # half a correct answer is neither the highest nor the lowest reward
-    assert not enough(max_variance, group(0, 0.5, 1, 1), 4)
-    assert enough(max_variance, group(0, 0.5, 1, 1, 0), 4)
-    assert not enough(max_variance, group(1, 1, 1, 1), 4)
-    assert enough(max_variance, group(0, 1, 1), 3) and enough(max_variance, group(0, 0, 1), 3)
-    # a third 1.2 would give a larger variance than 0.1 does
-    assert not enough(max_variance, group(0, 0, 1.2, 1.2, 0.1), 5)
+@pytest.fixture(autouse=True)
+def module(tmp_path, monkeypatch):
+    (tmp_path / "their_selectors.py").write_text(textwrap.dedent(MODULE))
+    monkeypatch.syspath_prepend(tmp_path)
 
 
-class Scripted(FakeEngine):
-    """Right answers come only in a prompt's second round, and never for prompt 1."""
-
-    def generate(self, request, on_completion=None):
-        drawn = super().generate(request)
-        first = len(self.calls) == 1
-        return (
-            [
-                [
-                    self.rollout((1,) if first or prompt[0] == 1 else (0,), i)
-                    for i in range(request.n)
-                ]
-                for prompt in request.prompts
-            ]
-            if drawn
-            else []
-        )
+def choosing(name):
+    return start(composed(f"prompts.selector=their_selectors:{name}").prompts)
 
 
-def test_rounds_by_hand():
-    """n = 8 in rounds of 2 for m = 2: prompt 0 ends after two rounds, prompt 1 after all four."""
-    made, updates = loop("nm.n=8", "nm.round=2", "sampler=balanced", "budget.max_steps=1",
-                         "budget.train_seconds=null")  # fmt: skip
-    object.__setattr__(made, "engine", Scripted())
-    object.__setattr__(made, "rule", balanced)
-    # prompts come in the order of the seed: ask for problems 0 and 1
-    indices = [0, 1]
-    rollouts, grades, nonfinite = made.sample_rounds(1, 0, indices)
-    assert nonfinite is None
-    assert [len(of_prompt) for of_prompt in rollouts] == [4, 8]
-    assert [len(call[0]) for call in made.engine.calls] == [2, 2, 1, 1]
-    assert [sum(g.correct for g in of_prompt) for of_prompt in grades] == [1, 0]
-    seeds = [seed for call in made.engine.calls for seed in call[3]]
-    assert len(set(seeds)) == len(seeds) == 6
-    alone, _ = loop()
-    assert made.engine.calls[0][3] == [alone.rollout_seed(1, i, 0) for i in (0, 1)]
-    assert updates == []
+def test_it_takes_from_what_comes_up_by_what_is_known():
+    """Of a pool of four problems four come up per prompt, so that a step of two sees all twice."""
+    order, selector = PromptOrder(seed=0, pool=4), choosing("hard")
+    outcomes = [Outcome(0, 3, 4, False), Outcome(1, 0, 4, True), Outcome(2, 4, 4, True)]
+    selector = selector.observe(order, outcomes).observe(order, outcomes)
+    assert selector.seen == {"0": (8, 6), "1": (8, 0), "2": (8, 8)}
+    chosen, after = selector.choose(order, 2)  # rates 0.75, 0, 1 and, unknown, 0.5
+    assert (list(chosen.problems), chosen.passed_over, after.position) == ([1, 3], 6, 8)
 
 
-def test_a_run_in_rounds_is_charged_for_what_it_sampled(tmp_path):
-    store = run_here("arm=reinforce_ada", "nm.round=4", *SHORT, f"runs_dir={tmp_path}")
-    for line in map(json.loads, store.metrics_path.read_text().splitlines()):
-        sizes = [len(kept) for kept in line["kept"]]
-        assert sizes == [4, 4, 4] and 12 <= line["generated_rollouts"] <= 24
-        assert line["generated_rollouts"] % 4 == 0 and line["trained_rollouts"] == 12
+def test_its_state_survives_a_checkpoint_and_each_step_has_draws_of_its_own():
+    order = PromptOrder(seed=0, pool=9)
+    selector = choosing("drawn").observe(order, [Outcome(5, 1, 4, False)])
+    for _ in range(3):
+        again = msgspec.json.decode(json.dumps(asdict(selector)), type=Uniform)
+        first, selector = selector.choose(order, 2)
+        assert list(again.choose(order, 2)[0].problems) == list(first.problems)
+    assert selector.position == 24 and len({*sys.modules["their_selectors"].noted}) == 3
+    with pytest.raises(ValueError, match=r"their_selectors:one: must return 2 different cand"):
+        choosing("one").choose(order, 2)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("nm.round=65",), "nm.round=65: must be at most nm.n=64"),
-        (("sampler=random", "nm.round=8"),
-         "nm.round=8: must be null where sampler.rule=random: only max_variance and balanced"),
-    ],
-)  # fmt: skip
-def test_rounds_that_nothing_can_stop_are_refused(overrides, message):
-    with pytest.raises(ValueError, match=message):
-        composed(*overrides)
+def test_a_run_uses_it_and_its_identity_holds_its_source(tmp_path):
+    store = run_here(*RUN, "prompts.selector=their_selectors:hard", f"runs_dir={tmp_path}")
+    lines = [json.loads(line) for line in store.metrics_path.read_text().splitlines()]
+    assert [line["passed_over_prompts"] for line in lines] == [6, 6]
+    assert len(store.identity()["selector source"]) == 64
+    module = Path(sys.modules["their_selectors"].__file__)
+    module.write_text(module.read_text().replace("0.5", "0.4"))
+    changed = identity(composed(*RUN, "prompts.selector=their_selectors:hard"))
+    assert changed["selector source"] != store.identity()["selector source"]
+    assert "selector source" not in identity(composed(*RUN))

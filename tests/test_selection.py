@@ -1,19 +1,21 @@
 """Prompt selection and resampling: traces worked by hand, and the claims where they must show."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 from compose import composed
+from fake_loop import TASK, grade, loop
 
-from pods.method import prompt_order
+from pods.method import greso, group_filter, mopps
 from pods.method.greso import Greso, adjust_p
 from pods.method.group_filter import informative, next_batch
 from pods.method.mopps import Mopps
 from pods.method.prompt_order import Outcome, PromptOrder
-from pods.method.prompt_selection import Uniform, dump, restore, start
+from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import random
 from pods.training.metrics import metrics, rollout_rows
 from pods.types import Grade, Grader, Parts
@@ -32,6 +34,8 @@ class Scripted:
 
     def epoch(self, position):
         return position // self.pool
+
+    candidates = PromptOrder.candidates
 
     def rng(self, purpose, position):
         self.position = position
@@ -73,40 +77,37 @@ GRESO = [  # taken, passed over, outcomes, rows afterwards, p_easy, p_hard
 ]
 
 
-def test_a_trace_of_greso_by_hand():
-    words = ("target_easy=0.25", "target_hard=0.5", "adjust_after=2")
-    config = composed(*(f"prompts.greso.{word}" for word in words)).prompts
+def test_a_trace_of_greso_by_hand(monkeypatch):
+    for name, value in (("TARGET_EASY", 0.25), ("TARGET_HARD", 0.5), ("ADJUST_AFTER", 2)):
+        monkeypatch.setattr(greso, name, value)
     order, selector = Scripted(4, {24: 0.9, 31: 0.9}), Greso(p_easy=0.5, p_hard=0.5)
     for taken, passed_over, outcomes, streaks, p_easy, p_hard in GRESO:
-        chosen, selector = selector.choose(order, 2, config)
+        chosen, selector = selector.choose(order, 2)
         assert (list(chosen.problems), chosen.passed_over) == (taken, passed_over)
-        selector = selector.observe(order, outcomes, config)
+        selector = selector.observe(order, outcomes)
         assert selector.streaks == streaks
         assert (selector.p_easy, selector.p_hard) == pytest.approx((p_easy, p_hard))
     assert selector.position == 22 + sum(row[1] for row in GRESO)
 
 
 def test_gresos_chance_to_pass_over():
-    config = composed().prompts.greso
     known = Greso(p_easy=0.4, p_hard=0.8, streaks={"1": 1, "2": 3, "3": -3, "4": 30})
-    chances = [known.p_filter(problem, config) for problem in range(5)]
+    chances = [known.p_filter(problem) for problem in range(5)]
     assert chances == pytest.approx([0.0, 0.6, 1 - 0.4**3, 1 - 0.8**3, 0.99])
-    assert adjust_p(0.055, True, config) == 0.05 and adjust_p(0.945, False, config) == 0.95
-
-
-def test_greso_never_passes_over_a_problem_that_it_knows_nothing_of():
-    chosen, _ = Greso(p_easy=0.5, p_hard=0.5).choose(Scripted(4, {0: 0.0}), 1, composed().prompts)
+    assert adjust_p(0.055, True) == 0.05 and adjust_p(0.945, False) == 0.95
+    # never a problem that it knows nothing of
+    chosen, _ = Greso(p_easy=0.5, p_hard=0.5).choose(Scripted(4, {0: 0.0}), 1)
     assert (chosen.problems, chosen.passed_over) == ([0], 0)
 
 
 @pytest.mark.parametrize("prompts", [1, 2, 8, 384])
 @pytest.mark.parametrize(("share", "end"), [(0.2, 0.05), (0.02, 0.95)])
 def test_gresos_p_follows_the_share_whatever_the_size_of_a_step(prompts, share, end):
-    config, rng = composed("prompts.greso.adjust_after=64").prompts, np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     selector = Greso(p_easy=0.5, p_hard=0.5, position=8)  # in the second epoch
     for _ in range(100 * 64 // min(prompts, 64)):
         outcomes = [easy(0) if rng.random() < share else mixed(0) for _ in range(prompts)]
-        selector = selector.observe(Scripted(4), outcomes, config)
+        selector = selector.observe(Scripted(4), outcomes)
     assert abs(selector.p_easy - end) < 0.1
 
 
@@ -120,7 +121,7 @@ def test_greso_passes_over_most_problems_that_stay_without_variance():
     epoch = 0
     while selector.position < pool * epochs:
         before = selector.position
-        chosen, selector = selector.choose(order, 8, config)
+        chosen, selector = selector.choose(order, 8)
         came = [order.problem(position) for position in range(before, selector.position)]
         if order.epoch(before) > 0:
             blank += sum(kind[p] != "mixed" for p in came)
@@ -129,7 +130,7 @@ def test_greso_passes_over_most_problems_that_stay_without_variance():
             came_mixed += sum(kind[p] == "mixed" for p in came)
             taken_mixed += sum(kind[p] == "mixed" for p in chosen.problems)
         fared = {"easy": easy, "hard": hard, "mixed": mixed}
-        selector = selector.observe(order, [fared[kind[p]](p) for p in chosen.problems], config)
+        selector = selector.observe(order, [fared[kind[p]](p) for p in chosen.problems])
         if order.epoch(selector.position) > epoch:
             epoch = order.epoch(selector.position)
             leave = (kind != "mixed") & (rng.random(pool) >= 0.9)
@@ -141,65 +142,65 @@ def test_greso_passes_over_most_problems_that_stay_without_variance():
     assert taken_mixed / came_mixed > 2 * (1 - passed / blank)  # and it is not blind
 
 
-# What MoPPS takes of six problems, two candidates a step, decay 0.5, drawing each posterior's mean.
+# What MoPPS takes of six problems, two candidates a step, drawing each posterior's mean.
 MOPPS = [  # taken, right of four, (alpha, beta) afterwards
     (0, 4, (5.0, 1.0)),  # both at the prior: the first
     (2, 2, (3.0, 3.0)),
     (4, 3, (4.0, 2.0)),
     (1, 1, (2.0, 4.0)),  # 1/2 against 5/6
-    (2, 1, (3.0, 5.0)),  # 0.5 * 3 + 0.5 + 1 and 0.5 * 3 + 0.5 + 3
+    (2, 1, (4.0, 6.0)),  # both 1/2: the first
     (5, 2, (3.0, 3.0)),  # 1/2 against 2/3
-    (1, 0, (1.5, 6.5)),  # 1/3 against 5/6
-    (3, 4, (5.0, 1.0)),  # 1/2 against 3/8
-    (5, 4, (6.0, 2.0)),  # 1/2 against 2/3
-    (1, 2, (3.25, 5.75)),  # 0.1875 against 5/6
-    (2, 2, (4.0, 5.0)),  # 3/8 against 5/6
+    (1, 0, (2.0, 8.0)),  # 1/3 against 5/6
+    (3, 4, (5.0, 1.0)),  # 1/2 against 2/5
+    (5, 4, (7.0, 3.0)),  # 1/2 against 2/3
+    (1, 2, (4.0, 10.0)),  # 1/5 against 5/6
+    (2, 2, (6.0, 8.0)),  # 2/5 against 5/6
 ]
 
 
-def test_a_trace_of_mopps_by_hand():
-    config = composed("prompts.mopps.candidates=2", "prompts.mopps.decay=0.5").prompts
+@pytest.fixture
+def two_candidates(monkeypatch):
+    monkeypatch.setattr(mopps, "CANDIDATES", 2)
+
+
+def test_a_trace_of_mopps_by_hand(two_candidates):
     order, selector = Scripted(6), Mopps()
     for step, (taken, right, posterior) in enumerate(MOPPS, 1):
-        chosen, selector = selector.choose(order, 1, config)
+        chosen, selector = selector.choose(order, 1)
         assert (list(chosen.problems), chosen.passed_over) == ([taken], 1)
-        selector = selector.observe(order, [mixed(taken, right)], config)
-        assert selector.posterior(taken) == pytest.approx(posterior)
+        selector = selector.observe(order, [mixed(taken, right)])
+        assert selector.posteriors[str(taken)] == pytest.approx(posterior)
         assert selector.position == 2 * step
 
 
-def test_mopps_draws_from_the_posterior():
-    config = composed("prompts.mopps.candidates=2").prompts
+def test_mopps_draws_from_the_posterior(two_candidates):
     known = Mopps(posteriors={"0": (90.0, 10.0)})  # mean 0.9; against a rate drawn evenly
-    seeds = [known.choose(PromptOrder(seed, 2), 1, config) for seed in range(3000)]
-    places = [
-        replace(known, position=2 * i).choose(PromptOrder(0, 2), 1, config) for i in range(3000)
-    ]
+    seeds = [known.choose(PromptOrder(seed, 2), 1) for seed in range(3000)]
+    places = [replace(known, position=2 * i).choose(PromptOrder(0, 2), 1) for i in range(3000)]
     for drawn in (seeds, places):
         # problem 1 is nearer a half where |u - 1/2| < |x - 1/2|: with chance 2 E|x - 1/2| = 0.8
         taken = [chosen.problems == [1] for chosen, _ in drawn]
         assert np.mean(taken) == pytest.approx(0.8, abs=0.03)
 
 
-def test_mopps_looks_for_the_target_of_the_config():
-    known = Mopps(posteriors={"0": (1.0, 3.0), "1": (3.0, 1.0)})  # means 1/4 and 3/4
-    for target, problem in ((0.3, 0), (0.7, 1)):
-        words = ("prompts.mopps.candidates=2", f"prompts.mopps.target={target}")
-        chosen, _ = known.choose(Scripted(2), 1, composed(*words).prompts)
-        assert chosen.problems == [problem]
+def test_candidates_are_those_of_the_authors_scripts_each_looked_at_once():
+    """thu-rllab/MoPPS at a883f51: math_verl_1.5b_topk_noinit.sh:131, our_trainer.yaml:38."""
+    assert (mopps.CANDIDATES, mopps.TARGET) == (16, 0.5)
+    chosen, selector = Mopps().choose(PromptOrder(0, 5), 2)  # of a pool of 5
+    assert len(set(chosen.problems)) == 2 and (chosen.passed_over, selector.position) == (30, 32)
 
 
 def test_mopps_takes_problems_of_middling_success():
-    config, pool = composed("prompts.mopps.candidates=8").prompts, 400
+    config, pool = composed().prompts, 400
     rng, order = np.random.default_rng(0), PromptOrder(0, pool)
     rates = np.linspace(0, 1, pool)
     selector, chosen_rates = start(replace(config, selector="mopps")), []
     for _ in range(400):
-        chosen, selector = selector.choose(order, 8, config)
+        chosen, selector = selector.choose(order, 8)
         assert len(set(chosen.problems)) == 8
         right = rng.binomial(8, rates[list(chosen.problems)])
         outcomes = [mixed_of(8, p, r) for p, r in zip(chosen.problems, right, strict=True)]
-        selector = selector.observe(order, outcomes, config)
+        selector = selector.observe(order, outcomes)
         chosen_rates.append(rates[list(chosen.problems)])
     late = np.concatenate(chosen_rates[300:])
     assert abs(late.mean() - 0.5) < 0.03
@@ -210,12 +211,6 @@ def mixed_of(n, problem, right):
     return Outcome(int(problem), int(right), n, zero_variance=int(right) in (0, n))
 
 
-def test_more_candidates_than_the_pool_has_are_each_looked_at_once():
-    config = composed("prompts.mopps.candidates=16").prompts
-    chosen, selector = Mopps().choose(PromptOrder(0, 5), 2, config)
-    assert len(set(chosen.problems)) == 2 and (chosen.passed_over, selector.position) == (30, 32)
-
-
 @pytest.mark.parametrize("name", ["uniform", "greso", "mopps"])
 def test_a_selector_that_went_through_json_goes_on_the_same(name):
     config, rng = replace(composed().prompts, selector=name), np.random.default_rng(0)
@@ -224,48 +219,32 @@ def test_a_selector_that_went_through_json_goes_on_the_same(name):
     def steps(selector, count, rng):
         seen = []
         for _ in range(count):
-            chosen, selector = selector.choose(order, 3, config)
+            chosen, selector = selector.choose(order, 3)
             right = rng.integers(0, 9, 3)
             outcomes = [mixed_of(8, p, r) for p, r in zip(chosen.problems, right, strict=True)]
-            selector = selector.observe(order, outcomes, config)
+            selector = selector.observe(order, outcomes)
             seen.append((list(chosen.problems), chosen.passed_over))
         return selector, seen
 
     half, _ = steps(start(config), 12, rng)
-    again = restore(config, json.loads(json.dumps(dump(half))))
+    again = msgspec.convert(json.loads(json.dumps(asdict(half))), type(half))
     one, two = np.random.default_rng(1), np.random.default_rng(1)
     (end, seen), (other, repeated) = steps(half, 12, one), steps(again, 12, two)
     assert seen == repeated
-    assert json.dumps(dump(end)) == json.dumps(dump(other))
+    assert json.dumps(asdict(end)) == json.dumps(asdict(other))
 
 
-def test_what_is_informative():
+def test_what_is_informative_and_how_many_prompts_are_sampled_next():
     correct = np.array([True, False])
     assert informative(np.array([1.1, 0.1]), correct, "reward")
     assert informative(np.array([1.0, 1.0]), correct, "correct")
     assert not informative(np.array([1.0, 1.0]), correct, "reward")
     assert not informative(np.array([1.1, 1.0]), np.array([True, True]), "correct")
-
-
-def test_how_many_prompts_are_sampled_next():
-    config = replace(composed("arm=greso").group_filter, batch=384, min_batch=64)
-    assert (
-        next_batch(config, 256, 200, sampled=384, num_informative=200) == 134
-    )  # 56 * 384/200 * 1.25
-    assert next_batch(config, 256, 255, sampled=384, num_informative=255) == 64  # 1.9: at least 64
-    assert (
-        next_batch(config, 256, 10, sampled=384, num_informative=10) == 384
-    )  # 11,808: at most 384
-    assert next_batch(config, 256, 0, sampled=384, num_informative=0) == 384
+    config = replace(composed("arm=greso").group_filter, batch=384)
+    # 56 * 384/200 * 1.25; 1.9: at least 64; 11,808: at most 384
+    for have, count in ((200, 134), (255, 64), (10, 384), (0, 384)):
+        assert next_batch(config, 256, have, sampled=384, num_informative=have) == count
     assert next_batch(replace(config, adaptive=False), 256, 255, 384, 255) == 384
-
-
-@dataclass
-class Order:
-    """Problems in the order of their number, epoch after epoch."""
-
-    def __call__(self, seed, epoch, pool):
-        return np.arange(pool)
 
 
 # DAPO with three prompts a sampling and two a step: of five problems the even ones have variance.
@@ -277,10 +256,7 @@ DAPO = [  # sampled in batches, trained on
 ]
 
 
-def test_a_trace_of_daposs_dynamic_sampling_by_hand(monkeypatch):
-    from test_train import loop
-
-    monkeypatch.setattr(prompt_order, "_permutation", Order())
+def test_a_trace_of_daposs_dynamic_sampling_by_hand(in_order):
     made, updates = loop("group_filter=resample", "group_filter.batch=3", "budget.max_steps=12")
     steps = list(made.steps(0, Uniform()))
     assert len(steps) == 12
@@ -296,35 +272,30 @@ def test_a_trace_of_daposs_dynamic_sampling_by_hand(monkeypatch):
     assert len(set(seeds)) == len(seeds)  # also of the samplings of one step
 
 
-def test_resampling_is_bounded_and_trains_on_what_there_is(monkeypatch):
-    from test_train import loop
-
-    monkeypatch.setattr(prompt_order, "_permutation", Order())
+def test_resampling_is_bounded_and_trains_on_what_there_is(in_order):
     words = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=3")
     made, updates = loop(*words, "group_filter.max_batches=4")
-    step = made.step(1, Uniform())  # 0, 1, 2, 3: two of three
+    step = made.take_step(1, Uniform())  # 0, 1, 2, 3: two of three
     assert (step.batches, [g.trained for g in step.groups]) == (4, [True, False, True, False])
     assert len(updates[0][0]) == 2 * 2
     barren = replace(made, prompts=[(1,)] * 5)
-    step = barren.step(2, step.selector)
+    step = barren.take_step(2, step.selector)
     assert step.update is None and step.batches == 4 and step.selector == Uniform(8)
     assert sum(step.seconds.values()) > 0
     with pytest.raises(ValueError, match=r"group_filter\.max_batches=2: must give at least"):
         loop(*words, "group_filter.max_batches=2")
 
 
-def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(monkeypatch):
+def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(in_order, monkeypatch):
     """Five are wanted, three at once; of five problems the even ones have variance.
 
     0, 1, 2 give two; 3 * 3 / 2 = 4 are too many at once: 3, 4, 0 give two more; the one that is
     missing takes 1 * 3 / 2 = 1.5, rounded down: 1, which gives none; after that, three again.
     """
-    from test_train import loop
-
-    monkeypatch.setattr(prompt_order, "_permutation", Order())
+    monkeypatch.setattr(group_filter, "MARGIN", 1.0)
     made, _ = loop("group_filter=resample", "group_filter.batch=3", "group_filter.adaptive=true",
-                   "group_filter.margin=1", "prompts_per_step=5")  # fmt: skip
-    step = made.step(1, Uniform())
+                   "prompts_per_step=5")  # fmt: skip
+    step = made.take_step(1, Uniform())
     batches = [[0, 1, 2], [3, 4, 0], [1], [2, 3, 4]]
     assert [[p for (p,) in call[0]] for call in made.engine.calls] == batches
     assert [group.problem_index for group in step.groups if group.trained] == [0, 2, 4, 0, 2]
@@ -333,85 +304,65 @@ def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(monkey
 RESAMPLED = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=2")
 
 
-def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(monkeypatch):
-    from test_train import loop
-
-    monkeypatch.setattr(prompt_order, "_permutation", Order())
-    made, _ = loop(*RESAMPLED, "prompts=mopps", "prompts.mopps.candidates=2")
-    step = made.step(1, start(made.config.prompts))
+def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(in_order, monkeypatch):
+    monkeypatch.setattr(mopps, "CANDIDATES", 2)
+    made, _ = loop(*RESAMPLED, "prompts=mopps")
+    step = made.take_step(1, start(made.config.prompts))
     assert step.passed_over == step.batches > 1 and step.saved_prompts == 0
     made, _ = loop(*RESAMPLED, "prompts=greso")
     streaks = dict.fromkeys("0123", 9)  # 4 alone has a good chance, and it is informative
-    step = made.step(1, Greso(p_easy=0.5, p_hard=0.5, streaks=streaks))
+    step = made.take_step(1, Greso(p_easy=0.5, p_hard=0.5, streaks=streaks))
     assert [group.problem_index for group in step.groups] == [4, 4]
     assert step.batches == 2 and step.saved_prompts == step.passed_over == 8
     assert metrics(step)["rollouts_saved"] == 8 * 4
 
 
 def test_the_rules_draws_differ_between_the_samplings_of_a_step():
-    from test_train import loop
-
     made, _ = loop(*RESAMPLED, "nm.n=16", "nm.m=8", "group_filter.max_batches=4")
     barren = replace(made, rule=random, prompts=[(1,)] * 5)  # so that it samples four times
-    kept = [tuple(group.kept) for group in barren.step(1, Uniform()).groups]
+    kept = [tuple(group.kept) for group in barren.take_step(1, Uniform()).groups]
     assert len(set(kept)) == 4
 
 
 @pytest.mark.parametrize(("metric", "trained"), [("reward", 2), ("correct", 0)])
 def test_the_group_filter_goes_by_the_metric_of_the_config(metric, trained):
-    from test_train import TASK, loop
-
     grader = Grader(lambda text, gold: Grade("wrong", True, Parts(0.0, float(text))))
     formed = replace(TASK, train_grader=grader)
     made, updates = loop("group_filter=skip", f"group_filter.metric={metric}", "prompts_per_step=2")
-    step = replace(made, task=formed, prompts=[(0,)] * 5).step(1, Uniform())
+    step = replace(made, task=formed, prompts=[(0,)] * 5).take_step(1, Uniform())
     assert sum(group.trained for group in step.groups) == trained == 2 * len(updates)
 
 
-def test_what_is_right_in_training_is_what_the_reward_says(monkeypatch):
+def test_what_is_right_in_training_is_what_the_reward_says(in_order, monkeypatch):
     """Where the authors' verdict gives the reward, our stricter one does not decide the rest."""
-    from test_train import TASK, loop
-
-    monkeypatch.setattr(prompt_order, "_permutation", Order())
+    monkeypatch.setattr(mopps, "CANDIDATES", 1)
     grader = Grader(lambda text, gold: Grade("none", True, Parts(float(text))))
     loose = replace(TASK, train_grader=grader)
     made, _ = loop("group_filter=skip", "group_filter.metric=correct", "prompts=mopps",
-                   "prompts.mopps.candidates=1", "prompts_per_step=2")  # fmt: skip
-    step = replace(made, task=loose).step(1, start(made.config.prompts))
+                   "prompts_per_step=2")  # fmt: skip
+    step = replace(made, task=loose).take_step(1, start(made.config.prompts))
     assert {group.problem_index: group.trained for group in step.groups} == {0: True, 1: False}
     assert step.selector.posteriors == {"0": (3.0, 3.0), "1": (1.0, 5.0)}  # 2 of 4, and 0 of 4
     line = metrics(step)
     assert (line["correct"], line["reward"], line["none_right_fraction"]) == (0.0, 0.25, 0.5)
 
 
-def test_greso_starts_from_the_chances_of_the_config():
-    words = ("prompts=greso", "prompts.greso.p_easy=0.25", "prompts.greso.p_hard=0.75")
-    assert start(composed(*words).prompts) == Greso(p_easy=0.25, p_hard=0.75)
-
-
-def test_a_void_step_moves_on_and_teaches_prompt_selection_nothing():
-    from test_train import TASK, grade, loop
-
-    spoiled = replace(
-        TASK,
-        train_grader=Grader(lambda text, gold: replace(grade(text, gold), parts=Parts(np.nan))),
-    )
+def test_a_void_step_moves_on_and_teaches_prompt_selection_nothing(monkeypatch):
+    monkeypatch.setattr(mopps, "CANDIDATES", 1)
+    nan = Grader(lambda text, gold: replace(grade(text, gold), parts=Parts(np.nan)))
     for name, key in (("greso", "streaks"), ("mopps", "posteriors")):
-        made, updates = loop(f"prompts={name}", "prompts_per_step=4", "prompts.mopps.candidates=1")
+        made, updates = loop(f"prompts={name}", "prompts_per_step=4")
         first = start(made.config.prompts)
-        step = replace(made, task=spoiled).step(1, first)
+        step = replace(made, task=replace(TASK, train_grader=nan)).take_step(1, first)
         assert step.nonfinite is not None and updates == []
         assert step.selector == replace(first, position=4)
-        assert metrics(step)["zero_variance_fraction"] is None
-        assert dump(made.step(1, first).selector)[key]  # the same step, sound, teaches something
+        assert metrics(step)["reward"] is None
+        assert asdict(made.take_step(1, first).selector)[key]  # a sound one teaches something
 
 
-def test_what_is_written_of_a_step_that_resampled(monkeypatch):
-    from test_train import loop
-
-    monkeypatch.setattr(prompt_order, "_permutation", Order())
+def test_what_is_written_of_a_step_that_resampled(in_order):
     made, _ = loop("group_filter=resample", "group_filter.batch=3")
-    step = made.step(3, Uniform(6))  # 1, 2, 3 and then 4, 0, 1; trained on 2 and 4
+    step = made.take_step(3, Uniform(6))  # 1, 2, 3 and then 4, 0, 1; trained on 2 and 4
     line, rows = metrics(step), list(rollout_rows(step))
     assert (line["sampling_batches"], line["sampled_prompts"], line["epoch"]) == (2, 6, 2)
     assert (line["generated_rollouts"], line["trained_rollouts"]) == (24, 4)
@@ -422,20 +373,19 @@ def test_what_is_written_of_a_step_that_resampled(monkeypatch):
     assert sum(row["trained"] for row in rows) == 4 and sum(row["kept"] for row in rows) == 12
 
 
-def test_what_counts_as_spared():
-    config = composed("prompts.mopps.candidates=3").prompts
+def test_what_counts_as_spared(monkeypatch):
+    monkeypatch.setattr(mopps, "CANDIDATES", 3)
     known = Greso(p_easy=0.5, p_hard=0.5, streaks={"0": 9, "1": -9, "2": 9})
-    chosen, _ = known.choose(Scripted(4), 1, config)
+    chosen, _ = known.choose(Scripted(4), 1)
     assert (chosen.problems, chosen.passed_over, chosen.saved_prompts) == ([3], 3, 3)
-    chosen, _ = Mopps().choose(Scripted(4), 1, config)
+    chosen, _ = Mopps().choose(Scripted(4), 1)
     assert (chosen.passed_over, chosen.saved_prompts) == (2, 0)
 
 
-def test_groups_of_a_prompt_are_selected_apart_and_told_together():
-    from test_train import loop
-
-    made, updates = loop("nm.groups=3", "prompts=mopps", "prompts.mopps.candidates=1")
-    step = made.step(1, start(made.config.prompts))
+def test_groups_of_a_prompt_are_selected_apart_and_told_together(monkeypatch):
+    monkeypatch.setattr(mopps, "CANDIDATES", 1)
+    made, updates = loop("nm.groups=3", "prompts=mopps")
+    step = made.take_step(1, start(made.config.prompts))
     [(prompts, n, _, seeds)] = made.engine.calls
     assert n == 4 and len(prompts) == 6 and len(set(seeds)) == 6
     assert [p == q for p, q in pairwise(prompts)] == [
@@ -443,5 +393,5 @@ def test_groups_of_a_prompt_are_selected_apart_and_told_together():
     ]  # fmt: skip
     assert len(updates[0][0]) == 2 * 3 * 2 and step.prompts == 2
     for group in step.groups[::3]:
-        seen = np.array(step.selector.posterior(group.problem_index)) - 1
+        seen = np.array(step.selector.posteriors[str(group.problem_index)]) - 1
         assert seen.tolist() == ([6, 6] if group.problem_index % 2 == 0 else [0, 12])

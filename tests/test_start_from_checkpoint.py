@@ -59,17 +59,14 @@ def test_a_run_goes_from_an_adapter_and_is_exported_whole(adapter, tmp_path, cap
         assert torch.allclose(weight, exported[name], atol=1e-6)
 
 
-def test_whole_weights_of_a_checkpoint_are_a_start(tmp_path):
+def test_whole_weights_of_a_checkpoint_are_a_start_and_others_are_refused(adapter, tmp_path):
     store = run_here(*RUN, f"runs_dir={tmp_path}")
     folder = store.checkpoints / "step-000001" / "policy"
     before = load(composed()).causal_lm.state_dict()
     after = load(composed(f"model.path={folder}")).causal_lm.state_dict()
     assert any(not torch.equal(weight, after[name]) for name, weight in before.items())
-
-
-def test_an_adapter_that_does_not_fit_is_refused(adapter, tmp_path):
     config = (adapter / "adapter_config.json").read_text()
-    (tmp_path / "adapter_config.json").write_text(config)
+    (tmp_path / "adapter_config.json").write_text(config)  # without its weights
     with pytest.raises(ValueError, match=r"^model.path=.*: cannot be merged into this model: "):
         load(composed(f"model.path={tmp_path}"))
     with pytest.raises(ConfigError, match=r"must be a folder with config.json and weights, or"):

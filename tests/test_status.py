@@ -3,20 +3,20 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
+import socket
 from functools import partial
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 from compose import composed
 
-from pods.cli.main import WATCH_SECONDS, main
+from pods.cli.main import main
 from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt, set_queued, wall_seconds
+from pods.runs.files import remove, size
 from pods.runs.freeze import freeze
-from pods.runs.history import newest_checkpoint
-from pods.runs.status import state_of, statuses
+from pods.runs.history import newest_checkpoint, roll_back
+from pods.runs.status import state_of
 from pods.runs.store import OPTIMIZER
 
 
@@ -31,15 +31,10 @@ def study(tmp_path, monkeypatch):
         (store.folder / "status.json.tmp123").write_text("{")
         store.set_status(state=state, step=seed, train_seconds=1.5 * seed, host="elsewhere")
         store.set_status(accuracy=0.5, error="ValueError: x" if state == "failed" else None)
-    measured(stores["done"], generate=7, update=4)
-    measured(stores["done"], generate=6, update=5)
+    for _ in range(2):
+        phases = {name: {"seconds": 1.0} for name in ("generate", "update", "other")}
+        (new_attempt(stores["done"]) / "phases.json").write_text(json.dumps(phases))
     return stores
-
-
-def measured(store, **peaks):
-    phases = {name: {"seconds": 1.0, "peak_bytes": peak} for name, peak in peaks.items()}
-    text = json.dumps({**phases, "other": {"seconds": 1.0}})
-    (new_attempt(store) / "phases.json").write_text(text)
 
 
 def fill(store, folder):
@@ -61,7 +56,6 @@ def test_status_prints_one_line_per_run_and_returns_an_exit_code(study, capsys):
     assert main(["status", "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)
     assert [row["state"] for row in rows] == list(study)
-    assert rows[0]["peak_bytes"] == {"generate": 7, "update": 5, "other": 0}
     assert wall_seconds(study["done"]) == 6.0  # two attempts of 1 s to generate, update, and else
     for state in ("failed", "lost"):
         study[state].set_status(state="done", error=None)
@@ -78,36 +72,14 @@ def test_one_run_that_cannot_be_read_does_not_hide_the_others(study, capsys):
     assert "lost" in lines[1] and "status.json is damaged: it is empty" in lines[1]
 
 
-def test_status_loads_no_heavy_library(study):
-    code = (
-        "import sys\nfrom pods.cli import main\nmain.main(['status'])\n"
-        "print(*sorted({'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)))\n"
-    )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    out = subprocess.run([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, check=True)
-    assert out.stdout.splitlines()[-1] == b""
-
-
-def test_peak_memory_is_in_json_only(study):
-    folders = [store.folder for store in study.values()]
-    assert "peak_bytes" not in statuses(folders)[0]
-    assert statuses(folders, memory=True)[0]["peak_bytes"]["generate"] == 7
-
-
-def test_watching_ends_when_no_run_is_running(study, capsys, monkeypatch):
-    """Twice in a row: a sweep's next job takes a moment to begin."""
-    waits = []
-
-    def sleep(seconds):
-        waits.append(seconds)
-        if len(waits) == 3:
-            study["running"].set_status(state="done")
-
-    monkeypatch.setattr("pods.cli.main.time", SimpleNamespace(sleep=sleep))
-    assert main(["status", "--watch"]) == 1
-    tables = capsys.readouterr().out.split("arm ")[1:]
-    assert waits == [WATCH_SECONDS] * 4
-    assert ["running" in table for table in tables] == [True] * 3 + [False] * 2
+def test_only_a_running_run_shows_the_reward_of_its_last_step(study, capsys):
+    for store in study.values():
+        store.set_status(reward=0.25)
+    main(["status", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["reward"] for row in rows] == [None] * 4 + [0.25]
+    main(["status"])
+    assert capsys.readouterr().out.splitlines()[-1].split()[-2:] == ["0.500", "0.250"]
 
 
 def test_clean_lists_first_and_removes_what_no_run_needs(study, capsys):
@@ -157,6 +129,8 @@ def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
     with store.lock():
         assert state_of(store) == "running"
         assert state_of(store, ours=True) == "lost"
+    store.set_status(host=socket.gethostname())  # whose process released the lock, without an end
+    assert state_of(store) == "lost"
 
 
 def test_the_cluster_job_of_a_run_is_shown_until_it_runs(study, capsys):
@@ -168,3 +142,111 @@ def test_the_cluster_job_of_a_run_is_shown_until_it_runs(study, capsys):
     assert rows["running"] is rows["done"] is None
     main(["status"])
     assert capsys.readouterr().out.count("submitted as Slurm job 7_1") == 3
+
+
+# links: nothing outside the study is ever touched
+
+
+def run_in(folder, seed):
+    """A run that is done, with what `pods clean` takes from it."""
+    store = freeze(composed(f"seed={seed}", f"runs_dir={folder}", "tracking=none"))
+    checkpoint.commit(store.checkpoint(0), partial(fill, store))
+    (store.folder / "status.json.tmp123").write_text("{")
+    store.set_status(state="done", accuracy=0.5)
+    return store
+
+
+def tree(folder):
+    """Every file below, by its name, with its content."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """A study with a run in it, and one outside of it."""
+    monkeypatch.chdir(tmp_path)
+    return run_in(tmp_path / "runs", 0), run_in(tmp_path / "outside", 1)
+
+
+def link(path, target):
+    if path.exists():
+        remove(path)
+    path.symlink_to(target)
+    return path
+
+
+KINDS = {
+    "a folder of runs": lambda inside, other: link(
+        Path("runs/default/alias"), other.folder.parents[1]
+    ),
+    "its checkpoints": lambda inside, other: link(inside.checkpoints, other.checkpoints),
+    "a checkpoint": lambda inside, other: link(inside.checkpoint(0), other.checkpoint(0)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_beyond_a_link_is_touched(places, kind):
+    inside, other = places
+    created, before = KINDS[kind](inside, other), tree(other.folder.parents[2])
+    for words in ([], ["--yes"], ["--yes", "--state", "done"]):
+        assert main(["clean", *words]) == 0
+    assert tree(other.folder.parents[2]) == before
+    assert not inside.folder.exists()
+    assert created.is_symlink() == (kind == "a folder of runs")  # else it is the run's
+
+
+def test_of_a_link_that_is_removed_the_target_stays_whatever_its_name(places, capsys):
+    """A run that was a link and half removed: each later clean of the study used to fail."""
+    inside, other = places
+    before = tree(other.folder)
+    for name in ("seed9-0123456789.trash", inside.folder.name + ".trash"):
+        link(inside.folder.with_name(name), other.folder)
+    for name in ("checkpoints/step-000004.tmp", "checkpoints/step-000005.damaged", "wandb.trash"):
+        link(inside.folder / name, other.checkpoints)
+    (inside.folder / "wandb").mkdir()
+    for _ in range(2):
+        assert main(["clean", "--yes"]) == 0
+    assert not [path for path in inside.folder.parent.rglob("*") if path.is_symlink()]
+    assert main(["clean", "--yes", "--state", "done"]) == 0
+    assert tree(other.folder) == before
+
+
+def test_a_run_removes_nothing_beyond_a_link_when_it_resumes(places):
+    inside, other = places
+    before = tree(other.folder)
+    link(inside.checkpoints, other.checkpoints)
+    for act in (
+        lambda: roll_back(inside, -1, 0),
+        lambda: inside.remove(inside.checkpoint(0)),
+        lambda: inside.remove(inside.checkpoint(0) / OPTIMIZER),
+    ):
+        with pytest.raises(ValueError, match="checkpoints is a link: nothing beyond it is removed"):
+            act()
+    assert tree(other.folder) == before
+
+
+def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_bytes(b"0" * 10_000)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "link").symlink_to(outside)
+    assert size(folder) == size(folder / "link") == len(os.fsencode(outside))
+    (tmp_path / "folder.trash").symlink_to(outside)
+    remove(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+    assert (outside / "file").exists()
+
+
+@pytest.mark.parametrize("name", ["..", "/", "../runs/default", "a/b", "", "x" * 101, "a\x1b[31m"])
+def test_a_study_is_a_name_in_every_verb(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    verbs = [[verb, name] for verb in ("status", "clean", "evaluate", "plot", "plan",
+                                       "report", "sync")]  # fmt: skip
+    verbs += [["compare", "--study", name]]
+    for words in verbs:
+        assert main(words) == 2, words
+        shown = capsys.readouterr()
+        assert shown.out == "" and shown.err.startswith("error: study="), words
+        assert "letters, digits, dots" in shown.err and "\x1b" not in shown.err

@@ -1,7 +1,10 @@
-"""Chainsum: every verdict was worked out by hand."""
+"""Chainsum, and Countdown as a task of one's own: everything was worked out by hand."""
+
+import re
+from fractions import Fraction
 
 import pytest
-from compose import composed
+from compose import ROOT, composed
 from rows import every
 
 from pods.tasks.datasets import chainsum
@@ -24,17 +27,13 @@ def test_written_solutions_are_right():
 @pytest.mark.parametrize(
     ("completion", "verdict", "form"),
     [
-        ("7+8=5;5-4=1;#1", "right", True),
+        ("7+8=5;5-4=1;#1", "right", True), ("7+8=5;5-4=1;#2", "wrong", True),
         ("7+8=6;6-4=1;#1", "right", True),  # only the answer is graded
-        ("#1", "right", False),
-        ("7+8=5;5-4=1;#2", "wrong", True),
-        ("7+8=5;5-4=1;#1#", "none", False),
-        ("7+8=5;5-4=1;1", "none", False),
-        ("", "none", False),
-        ("#1\n", "none", False),
+        ("#1", "right", False), ("7+8=5;5-4=1;#1#", "none", False), ("", "none", False),
+        ("7+8=5;5-4=1;1", "none", False), ("#1\n", "none", False),
         ("7+8=5;" * 100_000, "none", False),
     ],
-)
+)  # fmt: skip
 def test_only_a_right_digit_at_the_end_is_rewarded(completion, verdict, form):
     grade = chainsum.grade(completion, "1")
     assert grade == Grade(verdict, form, Parts(float(verdict == "right")))
@@ -43,45 +42,35 @@ def test_only_a_right_digit_at_the_end_is_rewarded(completion, verdict, form):
 
 def test_pools_are_numbered_disjoint_and_the_same_everywhere():
     task = chainsum.load(256, 256)
-    train = {problem.messages[-1]["content"] for problem in task.train}
-    test = {problem.messages[-1]["content"] for problem in task.test}
+    train, test = ({problem.question for problem in pool} for pool in (task.train, task.test))
     assert len(train) == len(test) == 256 and not train & test
     assert task.test[0].id == "test-0000"
     assert chainsum.load(8, 256).test == task.test
-    assert [p.messages[-1]["content"] for p in task.test[:2]] == ["1-3+1+7?", "6+3-9?"]
-
-
-def test_examples_come_before_the_question():
-    problem = chainsum.load(4, 4, few_shot=2).train[0]
+    assert [problem.question for problem in task.test[:2]] == ["1-3+1+7?", "6+3-9?"]
+    problem = chainsum.load(4, 4, few_shot=2).train[0]  # examples come before the question
     assert [m["role"] for m in problem.messages] == ["user", "assistant"] * 2 + ["user"]
     assert problem.messages[1]["content"] == chainsum.solve(problem.messages[0]["content"])
 
 
-@pytest.mark.parametrize(
-    ("completion", "right", "of"),
-    [
-        ("7+8=5;5-4=1;1+1=2;#2", 4, 4),
-        ("7+8=6;6-4=2;2+1=3;#3", 3, 4),  # one slip, from which the others continue rightly
-        ("7+8=6;5-4=1;1+1=2;#2", 2, 4),  # the second step does not continue from 6
-        ("7+8=6;6-4=1;1+1=2;#2", 2, 4),  # two slips that cancel: the answer is right
-        ("7+8=6;6-4=3;3+1=5;#4", 0, 4),
-        ("7+8=5;5-4=1;1+1=2;#3", 3, 4),
-        ("7+8=5;5-4=1;1+1=2;2", 3, 4),
-        ("7+8=5;5-4=1", 2, 4),
-        ("5-4=1;7+8=5;1+1=2;#2", 1, 4),  # in another order; the answer repeats the last step
-        ("7+8=5;5-4=1;1+1=2;#2;#2", 4, 5),
-        ("7+8=5;5-4=1;1+1=2;#2\n", 3, 4),
-        ("#2", 0, 4),
-        (";;;#", 0, 4),
-        (";;;;#", 0, 5),
-        ("", 0, 4),
-        ("²;²-4=8", 0, 4),
-        ("7+8=5;" * 1000, 1, 1001),
-    ],
-)
-def test_a_chain_is_graded_by_the_share_of_its_steps_that_are_right(completion, right, of):
+CHAINS = [  # of the question 7+8-4+1, how many are right of how many
+    ("7+8=5;5-4=1;1+1=2;#2", 4, 4), ("7+8=5;5-4=1;1+1=2;#3", 3, 4),
+    ("7+8=6;6-4=2;2+1=3;#3", 3, 4),  # one slip, from which the others continue rightly
+    ("7+8=6;5-4=1;1+1=2;#2", 2, 4),  # the second step does not continue from 6
+    ("7+8=6;6-4=1;1+1=2;#2", 2, 4),  # two slips that cancel: the answer is right
+    ("7+8=6;6-4=3;3+1=5;#4", 0, 4), ("7+8=5;5-4=1;1+1=2;2", 3, 4), ("7+8=5;5-4=1", 2, 4),
+    ("5-4=1;7+8=5;1+1=2;#2", 1, 4),  # in another order; the answer repeats the last step
+    ("7+8=5;5-4=1;1+1=2;#2;#2", 4, 5), ("7+8=5;5-4=1;1+1=2;#2\n", 3, 4), ("#2", 0, 4),
+    (";;;#", 0, 4), (";;;;#", 0, 5), ("", 0, 4), ("²;²-4=8", 0, 4), ("7+8=5;" * 1000, 1, 1001),
+]  # fmt: skip
+
+
+def test_a_chain_is_graded_by_the_share_of_its_steps_that_are_right():
     problem = Problem("p", ({"role": "user", "content": "7+8-4+1?"},), "2")
-    assert chainsum.graded(problem, completion) == right / of
+
+    def check(completion, right, of):
+        assert chainsum.graded(problem, completion) == right / of
+
+    every(CHAINS, check)
 
 
 def test_where_rewards_are_graded_accuracy_is_what_it_was():
@@ -95,3 +84,62 @@ def test_where_rewards_are_graded_accuracy_is_what_it_was():
         assert (added.verdict, added.reward) == (verdict, reward)
         assert added.correct == added.rewarded == (verdict == "right")
     assert load(composed("task.train_size=4").task).own_reward is None
+
+
+@pytest.fixture
+def countdown(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from experiments.countdown import task
+
+    return task
+
+
+def test_an_expression_has_an_exact_value_and_anything_else_has_none(countdown):
+    for text, value, numbers in [
+        ("3*5+8", 23, [3, 5, 8]), ("8-3-1", 4, [1, 3, 8]), ("8-(3-1)", 6, [1, 3, 8]),
+        ("8/3/2", Fraction(4, 3), [2, 3, 8]), ("1/(2-3)", -1, [1, 2, 3]), ("((7))", 7, [7]),
+        ("12+3", 15, [3, 12]),
+    ]:  # fmt: skip
+        assert countdown.evaluate(text) == (value, numbers), text
+    for text in [
+        "", "3+", "3 + 5", "-3+5", "2**3", "7//2", "1.5", "07", "3(5)", "(3+5", "3=3", "x",
+        "1/(2-2)", "__import__('os')", "9" * 65, "(" * 40 + ")", "1" + "+1" * 32, "٣+1",
+    ]:  # fmt: skip
+        assert countdown.evaluate(text) is None, text
+
+
+GRADED = [  # of 3,5,8=23
+    ("3*5+8", True, 1), ("8+(5*3)\n", True, 1),  # another spelling; white space around it
+    ("5*3+7", False, 0),  # another number
+    ("3*8-5", False, 1 / 5),  # 19 is 4 away
+    ("3+5+8", False, 1 / 8), ("8*5-3", False, 1 / 15),  # 16 is 7 away, 37 is 14 away
+    ("8*5/3", False, 3 / 32),  # 40/3 is 29/3 away
+    *((text, False, 0) for text in ("3*5", "3*5+8+3-3", "23", "8/(3-3)+5", "3*5+8=23", "")),
+]  # fmt: skip
+
+
+def test_an_expression_is_graded_by_its_distance_to_the_target(countdown):
+    problem = Problem("p", ({"role": "user", "content": "3,5,8=23?"},), "3*5+8")
+
+    def check(completion, right, reward):
+        assert countdown.right(completion, problem.gold) == right
+        assert countdown.nearness(problem, completion) == pytest.approx(reward)
+
+    every(GRADED, check)
+
+
+def test_the_preset_s_pools_are_disjoint_solved_and_graded(countdown):
+    task = load(composed("experiment=countdown", "dry_run=true").task)
+    train, test = ({p.question: p.gold for p in pool} for pool in (task.train, task.test))
+    assert len(train) == len(test) == 256 and not train.keys() & test.keys()
+    for question, solution in [*train.items(), *test.items()]:
+        assert re.fullmatch(r"[1-9](,[1-9]){2,3}=[1-9]\d?\?", question)
+        numbers, target = question[:-1].split("=")
+        assert eval(solution) == pytest.approx(int(target))  # this test made it of digits
+        assert sorted(re.findall(r"\d", solution)) == numbers.split(",")
+    problem = Problem("p", (), "3*5+8")
+    assert [m["role"] for m in task.train[0].messages] == ["user"]  # no system message
+    for completion, verdict, reward in (("8+5*3", "right", 1), ("3*8-5", "wrong", 0.2)):
+        grade = task.train_grader.grade(completion, problem.gold)
+        assert (grade.verdict, grade.reward) == (verdict, verdict == "right")
+        assert task.own_reward(grade, problem, completion).reward == pytest.approx(reward)

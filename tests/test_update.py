@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from compose import composed
-from precision import to_double
-from test_policy import (
+from policies import (
     ADVANTAGES,
     TEXTS,
     flat,
@@ -20,6 +19,7 @@ from test_policy import (
     run_update,
     trained,
 )
+from precision import to_double
 from transformers import get_scheduler
 
 from pods.method.grpo import advantages
@@ -107,18 +107,14 @@ def test_two_steps_of_training_equal_plain_torch():
 
 @pytest.mark.parametrize(
     ("aggregation", "loss"),
-    [
-        ("sequence_mean", 0.25 / 6),  # the advantages add up to -0.25
-        ("token_mean", 3.5 / 52),  # 8 - 0.5 * 20 + 2 - 1.5 * 8 + 0.75 * 14 - 2 = -3.5, of 52 tokens
-        ("dr_grpo", 3.5 / (6 * 32)),
-    ],
+    # the advantages add up to -0.25; 8 - 0.5 * 20 + 2 - 1.5 * 8 + 0.75 * 14 - 2 = -3.5, of 52
+    [("sequence_mean", 0.25 / 6), ("token_mean", 3.5 / 52), ("dr_grpo", 3.5 / (6 * 32))],
 )
 def test_the_loss_of_an_on_policy_update_by_hand(aggregation, loss):
     """Each ratio is 1, so that a token's term is its sequence's advantage."""
     assert LENGTHS == [8, 20, 1, 8, 14, 1]
     config, policy = make(f"update.aggregation={aggregation}", "update.micro_batch_tokens=40")
-    optimizer = make_optimizer(policy, config.update)
-    stats = run_update(config, policy, optimizer)
+    stats = run_update(config, policy, make_optimizer(policy, config.update))
     assert stats.loss == pytest.approx(loss, rel=1e-5)
     assert (stats.kl, stats.clip_fraction) == (0.0, 0.0)
 
@@ -140,11 +136,8 @@ def dr_grpo(sums, lengths):
 
 def rloo(sums, lengths):
     """The reward less the others' mean, times the log-prob of the completion; over 32, too."""
-    parts = []
-    for i, total in enumerate(sums):
-        others = [GENERATED[j] for j in range(6) if j != i]
-        parts.append((GENERATED[i] - sum(others) / 5) * total)
-    return sum(parts) / 6 / 32
+    others = [(sum(GENERATED[:6]) - GENERATED[i]) / 5 for i in range(6)]
+    return sum((GENERATED[i] - others[i]) * total for i, total in enumerate(sums)) / 6 / 32
 
 
 @pytest.mark.parametrize(
@@ -198,18 +191,13 @@ def test_minibatches_are_whole_groups_in_the_order_of_the_batch():
     parts = list(update.minibatches([3, 1, 2, 4, 1], 2, epochs=2))
     assert parts == 2 * [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
     assert list(update.minibatches([2, 2], 3, epochs=1)) == [[0, 1], [2, 3]]  # none is empty
-
-
-@pytest.mark.parametrize(
-    ("preset", "prompts"), [("dapo_math", 32), ("greso_math", 64), ("mopps_math", 128)]
-)
-def test_a_minibatch_of_a_preset_has_the_published_number_of_prompts(preset, prompts):
-    """ppo_mini_batch_size in the scripts: DAPO at 03150d4, GRESO at b277843, MoPPS at a883f51."""
-    config = composed(f"experiment={preset}", "engine=transformers")
-    m, settings = config.nm.m, config.update
-    sizes = [m] * config.prompts_per_step
-    for indices in update.minibatches(sizes, settings.minibatches, settings.epochs):
-        assert len({i // m for i in indices}) == prompts and len(indices) == prompts * m
+    # ppo_mini_batch_size in the scripts: DAPO at 03150d4, GRESO at b277843, MoPPS at a883f51
+    for preset, prompts in (("dapo_math", 32), ("greso_math", 64), ("mopps_math", 128)):
+        config = composed(f"experiment={preset}", "engine=transformers")
+        m, settings = config.nm.m, config.update
+        sizes = [m] * config.prompts_per_step
+        for indices in update.minibatches(sizes, settings.minibatches, settings.epochs):
+            assert len({i // m for i in indices}) == prompts and len(indices) == prompts * m
 
 
 def test_a_group_of_which_nothing_was_kept_is_no_part_of_any_minibatch():

@@ -6,17 +6,17 @@ import re
 import shutil
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from compose import ROOT
-from studies import A, B, draw_in_one_format, write_rollouts, write_run
-from test_published import GRPO, PODS, release  # noqa: F401  (a fixture)
+from releases import GRPO, PODS
+from studies import A, B, draw_in_one_format, pods, write_rollouts, write_run
 
-from pods.cli.main import main
+from pods.analysis.loading.imports import write_import
+from pods_lab.published.release import read_release
 
 
 @pytest.fixture(scope="module")
@@ -34,34 +34,26 @@ def one_format(monkeypatch):
     draw_in_one_format(monkeypatch)
 
 
-def pods(*arguments: object) -> int:
-    return main([str(argument) for argument in arguments])
-
-
 def test_compare_writes_verdicts_and_tables(runs_dir, capsys):
     assert pods("compare", "pods", "grpo", "--runs-dir", runs_dir, "--target", 0.5) == 0
     said = capsys.readouterr().out
-    assert "not tested (no spread between runs)" in said and "50 %" in said
+    assert "cannot be tested: the runs do not differ" in said and "50 %" in said
     figures = runs_dir / "default" / "figures"
     about = json.loads((figures / "compare.json").read_text())
-    assert about["contrasts"][0]["estimate"] == 0.0  # both arms have the same two runs
     assert about["settings"]["primary_outcome"] == "mean_accuracy" and "command" in about
-    assert len(pd.read_csv(figures / "compare.csv")) == 2
-    assert pods("compare", "--runs-dir", runs_dir, "--verbose") == 0  # each arm against grpo
+    assert pd.read_csv(figures / "compare.csv").estimate.tolist() == [0.0, 0.0]  # the same runs
+    assert pods("compare", "--runs-dir", runs_dir) == 0  # each arm against grpo
     assert set(pd.read_csv(figures / "compare.csv").baseline) == {"grpo 16→16"}
-    assert "bootstrap_low" in capsys.readouterr().out
 
 
 def test_plan_predicts_a_size_that_was_not_run(runs_dir, capsys):
-    asked = ("--nm", "32,8", "--steps", 10, "--seeds", 4, "--jobs", 1)
+    asked = ("--nm", "32,8", "--seconds", 55)
     assert pods("plan", "--runs-dir", runs_dir, *asked) == 0
     text = capsys.readouterr().out
-    # the same two runs in each arm, so that neither n nor m costs: 6 s and 5 s a step; 10 steps and
-    # 5 s of start are 60 s a run
-    assert re.search(r"^32→8 +5\.50 s .* 10 +55 s  outside the measured range$", text, re.M)
-    assert "1 x 4 seeds = 4 runs, 1 at a time: 4 min 00 s, 0.07 hours of a GPU" in text
+    # the same two runs in each arm, so that neither n nor m costs: 6 s and 5 s a step
+    assert re.search(r"^ *32 +8 +5\.5 .* 10 +55 +outside the measured range$", text, re.M)
     assert pods("plan", "--published") == 0  # as the authors have it: 7.56 s and 10.12 s a step
-    costs = r"^pods 64→16 +grpo 16→16 +10\.12 s / 7\.56 s +1\.34 "
+    costs = r"^ *pods 64→16 +grpo 16→16 +10\.1 +7\.56 +1\.34 "
     assert re.search(costs, capsys.readouterr().out, re.M)
 
 
@@ -74,9 +66,7 @@ def test_plan_predicts_a_size_that_was_not_run(runs_dir, capsys):
         (["plan", "--nm", "16,64"], "16,64"),
         (["plan", "--nm", "x"], "x"),
         (["plot", "nothing"], "study=nothing: no runs in"),
-        (["plot", "--overlay", "nothing"], "study=nothing: no runs in"),
-        (["sync", "--offline", "--dashboard"], "--dashboard"),
-        (["import-published", "nowhere"], "nowhere"),
+        (["reproduce", "gsm8k", "nowhere"], "nowhere"),
     ],
 )
 def test_bad_input_ends_in_one_line(runs_dir, arguments, message, capsys):
@@ -92,18 +82,11 @@ def test_a_study_may_be_named_by_its_folder(runs_dir, capsys):
     assert capsys.readouterr().out == by_name
 
 
-@pytest.mark.parametrize(
-    ("typed", "line"),
-    [
-        (["run", "seed=x"], "seed=x: must be an integer >= 0"),
-        (["run", "seed=0,1"], "seed=0,1: must be one value; `run.py -m` sweeps over several"),
-        (["sweep", "seed=0,x"], "seed=x: must be an integer >= 0"),
-    ],
-)
-def test_run_and_sweep_are_run_py(typed, line, tmp_path):
-    program = [sys.executable, "-m", "pods.cli.main", *typed]
+def test_run_is_run_py(tmp_path):
+    program = [sys.executable, "-m", "pods.cli.main", "run", "-m", "seed=0,x"]
     result = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr) == (2, f"error: {line}\n")
+    line = "error: seed=x: must be an integer >= 0\n"
+    assert (result.returncode, result.stderr) == (2, line)
 
 
 def test_another_python_is_told_what_it_lacks(tmp_path):
@@ -113,41 +96,15 @@ def test_another_python_is_told_what_it_lacks(tmp_path):
     assert result.stderr.count("\n") == 1
 
 
-def test_a_verb_that_has_moved_names_its_new_command(capsys):
-    assert pods("calibrate", "nm.n=8") == 2
-    assert capsys.readouterr().err == (
-        "error: `pods calibrate` has moved: run python experiments/benchmarks/calibrate.py\n"
-    )
-
-
-class Page(HTMLParser):
-    """The tags that are open and the addresses that a page loads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.addresses: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag not in ("meta", "img", "link", "br"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_a_report_loads_no_other_file(runs_dir, capsys):
     assert pods("report", "--runs-dir", runs_dir) == 0
     path = runs_dir / "default" / "figures" / "report.html"
     assert str(path) in capsys.readouterr().out
     text = path.read_text()
-    page = Page()
-    page.feed(text)
-    assert not page.open and len(page.addresses) >= 2
-    assert all(url.startswith("data:image/svg+xml;base64,") for url in page.addresses)
+    addresses = re.findall(r"(?:src|href)=.(.{25})", text)
+    assert len(addresses) >= 2 and {*addresses} == {"data:image/svg+xml;base64,"[:25]}
     assert not re.search(r"https?://|<script|url\(", text)
-    for part in ("pods 64→16", "nm.m", "2.13.0", "A CPU", "seconds per step", "mean accuracy"):
+    for part in ("pods 64→16", "A CPU", "mean accuracy"):
         assert part in text
     assert "&lt;b&gt;3&lt;/b&gt;" in text and "<b>3</b>" not in text  # a completion is only text
 
@@ -167,14 +124,14 @@ def last_evaluations(folder: Path, setting: str) -> tuple[np.ndarray, np.ndarray
     return np.array([np.mean(answer["ans_acc"]) for answer in answers]), np.array(steps)
 
 
-def assert_numbers_of_imported_logs(runs_dir, release, capsys):  # noqa: F811
+def assert_numbers_of_imported_logs(runs_dir, release, capsys):
     """Check `aggregate`, `plot`, `plan` and `report` of ten runs per arm with 12 evaluations."""
     figures, here = runs_dir / "published" / "figures", ("published", "--runs-dir", runs_dir)
     finals, seconds = {}, {}
     for series, setting in (("GSM8K grpo 16→16", GRPO), ("GSM8K pods 64→16", PODS)):
         finals[series], steps = last_evaluations(release, setting)
         seconds[series] = (6 * 3600 / steps).mean()
-    assert pods("aggregate", *here) == 0
+    assert pods("plot", "--tables", *here) == 0
     summary = pd.read_csv(figures / "summary.csv").set_index("series")
     assert set(summary.index) == set(finals) and summary.n.tolist() == [10, 10]
     for series, final in finals.items():
@@ -197,61 +154,32 @@ def assert_numbers_of_imported_logs(runs_dir, release, capsys):  # noqa: F811
         assert f"{final.mean():.3f} ± {final.std(ddof=1) / 10**0.5:.3f}" in page
 
 
-def test_imported_logs_are_a_study_and_an_overlay(runs_dir, release, capsys):  # noqa: F811
-    assert pods("import-published", release, "--runs-dir", runs_dir) == 0
-    assert "GSM8K pods 64→16: " in capsys.readouterr().out
+def test_imported_logs_are_a_study(runs_dir, release, capsys):
+    write_import(read_release(release, "gsm8k"), runs_dir / "published")
     assert pods("compare", "pods", "grpo", "--study", "published", "--runs-dir", runs_dir) == 0
     assert "Welch" in capsys.readouterr().out  # a run's number is no seed
     assert_numbers_of_imported_logs(runs_dir, release, capsys)
     assert pods("status", "published", "--runs-dir", runs_dir) == 2
-    assert pods("plot", "--overlay", "published", "--runs-dir", runs_dir) == 0
-    figures = runs_dir / "default" / "figures"
-    drawn = pd.read_csv(figures / "accuracy_vs_time_published.csv")
-    assert {"pods 64→16", "GSM8K pods 64→16"} <= set(drawn.series)
-    about = json.loads((figures / "accuracy_vs_time_published.json").read_text())
-    assert "nominal" in about["overlay"]["note"] and len(about["overlay"]["runs"]) == 20
-    assert set(drawn.metric) == {"accuracy"} and "each study by its own grader" in about["caption"]
-    write_run(runs_dir, A, "study=graded", lenient=1)
-    assert pods("plot", "graded", "--overlay", "published", "--runs-dir", runs_dir) == 0
-    stem = runs_dir / "graded" / "figures" / "accuracy_vs_time_published"
-    drawn = pd.read_csv(f"{stem}.csv")
-    assert set(drawn.metric) == {"lenient"}  # both by the grader that theirs is by
-    ours, theirs = (drawn[(drawn.study == name) & (drawn.train_seconds == 0)]
-                    for name in ("graded", "published"))  # fmt: skip
-    assert ours["mean"].tolist() == [3 / 8] and len(theirs) == 2
-    assert "authors' grader" in json.loads(Path(f"{stem}.json").read_text())["caption"]
-    assert pods("plot", "graded", "--overlay", "default", "--runs-dir", runs_dir) == 0
-    drawn = pd.read_csv(runs_dir / "graded" / "figures" / "accuracy_vs_time_default.csv")
-    assert set(drawn.metric) == {"accuracy"}  # our own grader is exact in both
-    for study in ("graded", "published"):
-        shutil.rmtree(runs_dir / study)
+    shutil.rmtree(runs_dir / "published")
 
 
 @pytest.mark.realdata
 def test_the_published_comparison(tmp_path):
     """The verbs give the numbers that others have computed from these logs."""
-    logs = Path(os.environ["PODS_REALDATA"]) / "pods_published"
-    eight = tmp_path / "eight"
-    eight.mkdir()
-    for name in [f"{s}-Run{k}" for s in (GRPO, PODS) for k in range(1, 9)] + ["base-qwen"]:
-        shutil.copy(logs / f"{name}.json", eight)
-    found = {}
-    assert pods("import-published", eight, "--runs-dir", tmp_path) == 2  # two runs are not there
-    for study, folder, *allowed in (("all", logs), ("eight", eight, "--allow-missing")):
-        where = ("--study", study, "--runs-dir", tmp_path, *allowed)
-        assert pods("import-published", folder, *where) == 0
-        assert pods("compare", "pods", "grpo", *where) == 0
-        found[study] = json.loads((tmp_path / study / "figures" / "compare.json").read_text())
-    ours, theirs = found["all"]["arms"]
+    logs, found = read_release(Path(os.environ["PODS_REALDATA"]) / "pods_published", "gsm8k"), {}
+    some = [table[table.seed <= 8] for table in logs[:2]]
+    for study, records in {
+        "all": logs,
+        "eight": logs._replace(runs=some[0], evaluations=some[1]),
+    }.items():
+        write_import(records, tmp_path / study)
+        assert pods("compare", "pods", "grpo", "--study", study, "--runs-dir", tmp_path) == 0
+        found[study] = tmp_path / study / "figures"
+    ours, theirs = pd.read_csv(found["all"] / "compare.arms.csv").to_dict("records")
     final = [round(100 * arm[f"final_accuracy{end}"], 2)
              for arm in (ours, theirs) for end in ("", "_stderr")]  # fmt: skip
     assert final == [82.60, 0.30, 80.76, 0.67]
-    assert round(100 * ours["plain_mean"], 2) == 81.70
     assert round(100 * ours["mean_accuracy"], 2) == 80.76  # trapezoid, the base model at 0 s
-    [authors] = [row for row in found["all"]["speedups"] if row["kind"] == "authors"]
-    assert authors["ratio"] == 2.0
-    ours, theirs = found["eight"]["arms"]
-    assert round(100 * (ours["plain_mean"] - theirs["plain_mean"]), 2) == 1.17
-    area = found["eight"]["contrasts"][0]
+    area = pd.read_csv(found["eight"] / "compare.csv").iloc[0]
     assert round(100 * area["estimate"], 2) == 1.08 and round(area["p"], 4) == 0.0003
     assert [round(100 * area[end], 2) for end in ("low", "high")] == [0.66, 1.49]

@@ -1,8 +1,8 @@
 """What `pods advise` expects of a step against training, for pairs of n and m tried here alone.
 
-    python experiments/advice/grid.py [RUNS]     reads RUNS/advice_grid and RUNS/advice_adaptive,
+    python -m experiments.advice.grid [RUNS]     reads RUNS/advice_grid and RUNS/advice_adaptive,
                                                  writes grid.csv and window.csv
-    python experiments/advice/grid.py --draw     draws grid.png from grid.csv
+    python -m experiments.advice.grid --draw     draws grid.png from grid.csv
 
 RUNS is `runs` unless it is given. The window is the time that all runs have, at the prices that the
 grid's runs were fitted to. A band is the way from one accuracy to a higher one. What a pair is
@@ -17,17 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from experiments.contrasts import contrast, with_holm
+from experiments.curves import axes, curves_of
 
-from pods.analysis.outcomes import final_accuracy, mean_accuracy, run_curves, window
-from pods.analysis.statistics import holm, t_test
-from pods.analysis.study import load
-from pods.analysis.view import View, choose
+from pods.analysis.numbers.outcomes import final_accuracy, mean_accuracy, window
 from pods.config.clock_model import read_clock_model
 from pods.method.adaptive import expected_progress
-from pods.runs.store import run_folders
 
 HERE = Path(__file__).parent
-BASE = (16, 16)
+BASE, GRPO = (16, 16), "all 16→16"
 BANDS = ((0.30, 0.55), (0.55, 0.80), (0.80, 0.94))
 DRAWS, CONCENTRATION = 2000, 30.0  # of the Beta distribution of success rates, as in ../regimes
 
@@ -54,10 +52,9 @@ def expected(pairs: list[tuple[int, int]], success: float) -> np.ndarray:
 
 def rows(folder: Path) -> Iterator[dict[str, object]]:
     """Yield a row per band and pair."""
-    study = choose(load(folder, run_folders(folder)), View(x="steps"))
-    runs = study.runs.drop_duplicates("series").set_index("series")
     curves = {
-        (int(run.n), int(run.m)): run_curves(study, str(series)) for series, run in runs.iterrows()
+        tuple(map(int, arm.split()[-1].split("→"))): of
+        for arm, of in curves_of(folder, x="steps").items()
     }
     steps = curves[BASE][0].seconds
     accuracy = {pair: np.array([c.accuracy for c in of]) for pair, of in curves.items()}
@@ -81,56 +78,40 @@ def rows(folder: Path) -> Iterator[dict[str, object]]:
 
 
 def in_window(runs: Path) -> pd.DataFrame:
-    """Return each arm's outcomes in the window, and what it is above the BASE, in points."""
-    arms = {}
-    prices = read_clock_model(str(HERE / "prices.json"))
-    for name, clock in (("advice_grid", prices), ("advice_adaptive", None)):
-        study = choose(load(runs / name, run_folders(runs / name)), View(clock=clock))
-        arms |= {series: run_curves(study, series) for series in study.runs.series.unique()}
+    """Return each arm's outcomes in the window, and what it is above the BASE."""
+    arms = curves_of(runs / "advice_grid", clock=read_clock_model(str(HERE / "prices.json")))
+    arms |= curves_of(runs / "advice_adaptive")
     span = window(curve for curves in arms.values() for curve in curves)
     rows = []
     for outcome in (mean_accuracy, final_accuracy):
         values = {
-            arm: 100 * np.array([outcome(curve, span) for curve in curves])
+            arm: np.array([outcome(curve, span) for curve in curves])
             for arm, curves in arms.items()
         }
         for arm, of in values.items():
-            test = t_test(of - values["all 16→16"])
             stderr = of.std(ddof=1) / np.sqrt(len(of))
-            rows.append({"outcome": outcome.__name__, "arm": arm, "seeds": len(of),
-                         "seconds": span.end, "value": of.mean(), "stderr": stderr,
-                         "above_grpo": test.estimate, "low": test.low, "high": test.high,
-                         "p": test.p})  # fmt: skip
-    table = pd.DataFrame(rows)
-    others = table.arm != "all 16→16"
-    table.loc[others, "holm"] = (
-        table[others].groupby("outcome").p.transform(lambda p: holm(p.to_numpy(float)))
-    )
-    return table
+            row = {"outcome": outcome.__name__, "arm": arm, "seconds": span.end,
+                   "value": of.mean(), "value_stderr": stderr}  # fmt: skip
+            if arm != GRPO:
+                row |= {f"gain_{k}": v for k, v in contrast(of - values[GRPO]).items()}
+            rows.append(row)
+    return with_holm(pd.DataFrame(rows), "outcome", "gain_")
 
 
 def draw(table: pd.DataFrame) -> None:
     """Draw grid.png: expected against measured, a colour per band."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(6, 4.6), layout="constrained")
-    for (first, last), of in table.groupby(["low_accuracy", "high_accuracy"]):
-        errors = [of.measured - of.low, of.high - of.measured]
-        label = f"from {100 * first:.0f} to {100 * last:.0f} % right"
-        axis.errorbar(of.expected, of.measured, errors, fmt="o", capsize=2, label=label)
-    last_band = table[table.low_accuracy == table.low_accuracy.max()]
-    for row in last_band.itertuples():
-        axis.annotate(f"{row.n}→{row.m}", (row.expected, row.measured), xytext=(6, -3),
-                      textcoords="offset points", fontsize=8)  # fmt: skip
-    ends = [0.8, float(table.expected.max()) + 0.1]
-    axis.plot(ends, ends, color="#999999", lw=0.8)
-    axis.set_xlabel("expected progress of a step, in that of GRPO 16→16")
-    axis.set_ylabel("measured (95 % interval)")
-    axis.legend(fontsize=8)
-    figure.savefig(HERE / "grid.png", dpi=130)
+    with axes(HERE / "grid.png", 6, 4.6) as axis:
+        for (first, last), of in table.groupby(["low_accuracy", "high_accuracy"]):
+            errors = [of.measured - of.low, of.high - of.measured]
+            label = f"from {100 * first:.0f} to {100 * last:.0f} % right"
+            axis.errorbar(of.expected, of.measured, errors, fmt="o", capsize=2, label=label)
+        for row in table[table.low_accuracy == table.low_accuracy.max()].itertuples():
+            axis.annotate(f"{row.n}→{row.m}", (row.expected, row.measured), xytext=(6, -3),
+                          textcoords="offset points", fontsize=8)  # fmt: skip
+        ends = [0.8, float(table.expected.max()) + 0.1]
+        axis.plot(ends, ends, color="#999999", lw=0.8)
+        axis.set_xlabel("expected progress of a step, in that of GRPO 16→16")
+        axis.set_ylabel("measured (95 % interval)")
 
 
 def main() -> None:

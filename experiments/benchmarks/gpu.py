@@ -2,12 +2,11 @@
 
     PYTHONPATH=src python experiments/benchmarks/gpu.py --out FOLDER
     PYTHONPATH=src python experiments/benchmarks/gpu.py --device cpu --toy --out FOLDER
-    PYTHONPATH=src python experiments/benchmarks/gpu.py report FOLDER/results.json
 
 It needs torch, transformers and peft, but no network and no weights: they are random and have the
-shape of a known model. vLLM, Hydra and matplotlib are used where they are installed; a part that
-lacks one is skipped with a sentence. results.json is written after each measurement, and GPU.md
-describes the parts. The exit code is 1 if a part failed. The last form prints Markdown tables.
+shape of a known model. vLLM is used where it is installed, else its part is skipped
+with a sentence. results.json is written after each measurement, and README.md describes the parts.
+The exit code is 1 if a part failed.
 """
 
 import argparse
@@ -19,29 +18,30 @@ import sys
 import tarfile
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
-from gpu_config import SHAPES, TOY_SHAPE, TOY_SIZES, Skipped
-from gpu_report import report
+from gpu_config import SHAPES, Skipped
 
-from pods.memory.architecture import KNOWN
 from pods.runs.attempts import environment
 from pods.system.machine import end_with_parent, set_threads
 
 SECONDS = {
-    "probe": 60, "checks": 90, "step": 180, "vllm": 300, "product": 240, "arms": 360, "growth": 90,
+    "probe": 60, "checks": 90, "step": 180, "vllm": 300,
 }  # fmt: skip
 """The time limit of each part, in order of worth."""
-PROCESSES = (("probe", "checks", "step"), ("vllm",), ("product",), ("arms",), ("growth",))
+PROCESSES = (("probe", "checks", "step"), ("vllm",))
 """The parts that share a process, until one of them fails."""
-TOTAL = 1500  # seconds of all parts
+TOTAL = 700  # seconds of all parts
 MARGIN = 5  # seconds between the end of measuring and being killed
 LOG_CHARACTERS = 4000  # last characters of a failed part's output
 RESULTS, LOGS = "results.json", "logs.tar.gz"
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "hardware"))
 
 
 def arguments(command_line: list[str]) -> argparse.Namespace:
@@ -49,10 +49,8 @@ def arguments(command_line: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for at most four files")
+    parser.add_argument("--out", type=Path, required=True, help="folder for two files")
     parser.add_argument("--shape", choices=SHAPES, help="of the random weights (qwen2.5-3b)")
-    parser.add_argument("--model", help="folder of SmolLM2-135M-Instruct, for the arms")
-    parser.add_argument("--data", help="folder with GSM8K's train.jsonl and test.jsonl, for them")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--toy", action="store_true", help="small sizes, to test the script")
     parser.add_argument("--only", nargs="+", choices=SECONDS, default=list(SECONDS), metavar="PART",
@@ -65,9 +63,7 @@ def arguments(command_line: list[str]) -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--end", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args(command_line)
-    if (options.model is None) != (options.data is None):
-        parser.error("--model and --data must be given together")
-    options.shape = options.shape or (TOY_SHAPE if options.toy else "qwen2.5-3b")
+    options.shape = options.shape or ("toy" if options.toy else "qwen2.5-3b")
     options.limit, options.set = {**SECONDS, **dict(options.limit)}, dict(options.set)
     return options
 
@@ -99,13 +95,32 @@ def record(out: Path, part: str, **facts: Any) -> dict[str, Any]:
     return results
 
 
+def parts() -> dict[str, Callable[[argparse.Namespace, float], Iterator[dict[str, Any]]]]:
+    """Return the parts: each yields its results so far, and the complete ones last.
+
+    A part gets the command line and a deadline of `time.monotonic()`, after which it starts
+    nothing new. It raises `Skipped` where the machine lacks what it needs.
+    """
+    from gpu_probe import probe
+    from gpu_step import step
+    from gpu_vllm import vllm
+
+    return {"probe": probe, "checks": checks, "step": step, "vllm": vllm}
+
+
+def checks(options: argparse.Namespace, deadline: float) -> Iterator[dict[str, Any]]:
+    """Run tests/hardware/gpu_checks.py; record the seconds of each check, or its traceback."""
+    from gpu_checks import CHECKS, run_all
+
+    yield from run_all({check.__name__: partial(check, options.device) for check in CHECKS})
+
+
 def child(options: argparse.Namespace) -> int:
     """Run parts one after another in this process, until one fails.
 
     The kernel ends the process at a part's time limit, even if it hangs in a driver's call.
     """
     end_with_parent(signal.SIGKILL)
-    KNOWN[TOY_SHAPE] = TOY_SIZES  # in this process alone: KNOWN has the models of conf/model
     if options.toy:
         set_threads(1)  # two that wait for each other on a busy machine take longer
     start = time.time()
@@ -119,9 +134,7 @@ def child(options: argparse.Namespace) -> int:
         deadline, error = time.monotonic() + seconds - MARGIN, None
         record(options.out, part, status="running")
         try:
-            from gpu_parts import PARTS
-
-            for result in PARTS[part](options, deadline):
+            for result in parts()[part](options, deadline):
                 record(options.out, part, seconds=round(time.time() - start, 1), result=result)
             status = "done"
         except Skipped as reason:
@@ -174,13 +187,8 @@ def archive(logs: Path, out: Path) -> None:
 
 
 def main(command_line: list[str] | None = None) -> int:
-    """Run the parts, write results and logs after each, and draw the figures at the end."""
+    """Run the parts, and write results and logs after each."""
     command_line = sys.argv[1:] if command_line is None else command_line
-    if command_line[:1] == ["report"]:
-        if len(command_line) != 2:
-            sys.exit("usage: gpu.py report RESULTS.json")
-        print(report(json.loads(Path(command_line[1]).read_text())), end="")
-        return 0
     options = arguments(command_line)
     if options.parts is not None:
         return child(options)
@@ -202,9 +210,6 @@ def main(command_line: list[str] | None = None) -> int:
                 for part in (p for p in parts if p in facts["parts"]):
                     entry = facts["parts"][part]
                     print(f"{part}: {entry['status']} {entry.get('seconds', '')}", flush=True)
-    from gpu_figure import figures
-
-    figures(facts, options.out)
     return int(any(part["status"] in ("failed", "timeout") for part in facts["parts"].values()))
 
 

@@ -10,24 +10,20 @@ from typing import Any
 
 import torch
 from gpu_config import SHAPES
-from gpu_model import QWEN_WORDS
-from torch import Tensor
-from torch.nn.functional import embedding, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 
-from pods.memory.architecture import KNOWN
 from pods.policy.policy import set_cuda_math
 
 ROUNDS = 5
 TOKENS = 8192  # of a product: a full micro-batch
 ATTENTION = ((16, 512, 130), (64, 512, 130), (16, 128, 130))  # completions, their tokens, prompt
-NEW_SHAPES = 8
 
 
 def probe(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
-    """Measure products by dtype, the output layer, gathers and attention; name the kernels."""
+    """Measure products by dtype, copies and attention; name the kernels."""
     set_cuda_math()
-    device, sizes = options.device, KNOWN[SHAPES[options.shape]]
+    device, sizes = options.device, SHAPES[options.shape]
     tokens = 64 if options.toy else TOKENS
     results: dict[str, Any] = {"versions": versions(device)}
     for name in ("bfloat16", "tf32", "float32"):
@@ -35,9 +31,6 @@ def probe(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
         yield results
     results["bytes_per_second"] = bandwidth(device)
     results["kernels"] = {"gemm bfloat16": kernels(product(sizes, "bfloat16", device, tokens))}
-    results["output_layer_seconds"] = output_layer(sizes, device, tokens)
-    yield results
-    results["gather_backward_seconds"] = gathers(sizes, device, tokens)
     yield results
     for rows, length, prompt in [(4, 8, 5)] if options.toy else ATTENTION:
         work = attention(sizes, device, rows, length, prompt)
@@ -45,12 +38,6 @@ def probe(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
         results.setdefault("attention_seconds", {})[case] = seconds_of(work, device)
         results["kernels"][case] = kernels(work)
         yield results
-    for planned in (False, True) if device == "cuda" else ():
-        torch.backends.cuda.enable_cudnn_sdp(planned)
-        name = "with cuDNN" if planned else "without"
-        results.setdefault("new_shapes_seconds", {})[name] = new_shapes(sizes, device)
-        yield results
-    set_cuda_math()
 
 
 def versions(device: str) -> dict[str, Any]:
@@ -66,19 +53,17 @@ def versions(device: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def seconds_of(
-    work: Callable[[], object], device: str, rounds: int = ROUNDS, warm: bool = True
-) -> float:
+def seconds_of(work: Callable[[], object], device: str, rounds: int = ROUNDS) -> float:
     """Return the median seconds of some rounds of work, after one that warms up."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     seconds = []
-    for _ in range(rounds + warm):
+    for _ in range(rounds + 1):
         wait()
         start = time.perf_counter()
         work()
         wait()
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[warm:])
+    return statistics.median(seconds[1:])
 
 
 def kernels(work: Callable[[], object], count: int = 5) -> list[dict[str, Any]]:
@@ -133,37 +118,6 @@ def precision(name: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def output_layer(sizes: Mapping[str, Any], device: str, tokens: int) -> dict[str, float]:
-    """Time the output layer, forward and back to the states, with and without its padding."""
-    whole = sizes["vocab_size"]
-    odd = QWEN_WORDS if whole > QWEN_WORDS else whole - 1
-    head = torch.randn(whole, sizes["hidden_size"], device=device, dtype=torch.bfloat16)
-    states = torch.randn(min(tokens, 1024), sizes["hidden_size"], device=device,
-                         dtype=torch.bfloat16)  # fmt: skip
-
-    def both_ways(rows: int) -> None:
-        (states @ head[:rows].T) @ head[:rows]
-
-    return {f"{rows} rows": seconds_of(partial(both_ways, rows), device) for rows in (whole, odd)}
-
-
-def gathers(sizes: Mapping[str, Any], device: str, tokens: int) -> dict[str, float]:
-    """Time the backward pass of both ways to take rows, as packed attention takes tokens."""
-    width = sizes["hidden_size"]
-    states = torch.randn(tokens, width, device=device, dtype=torch.bfloat16, requires_grad=True)
-    indices = torch.randint(tokens, (tokens,), device=device)
-    ways: dict[str, Callable[[], Tensor]] = {
-        "embedding": lambda: embedding(indices, states),
-        "index_select": lambda: states.index_select(0, indices),
-    }
-
-    def backward(take: Callable[[], Tensor]) -> None:
-        states.grad = None
-        take().sum().backward()  # type: ignore[no-untyped-call]
-
-    return {name: seconds_of(partial(backward, take), device) for name, take in ways.items()}
-
-
 def attention(
     sizes: Mapping[str, Any], device: str, rows: int, length: int, prompt: int
 ) -> Callable[[], object]:
@@ -186,11 +140,3 @@ def attention(
         output.sum().backward()  # type: ignore[no-untyped-call]
 
     return both_ways
-
-
-def new_shapes(sizes: Mapping[str, Any], device: str) -> list[float]:
-    """Time attention at shapes that are all new, once each: planning is part of it."""
-    return [
-        seconds_of(attention(sizes, device, 8, 64 + 8 * i, 130), device, rounds=1, warm=False)
-        for i in range(NEW_SHAPES)
-    ]

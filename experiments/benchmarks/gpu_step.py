@@ -2,48 +2,99 @@
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
 import torch
-from gpu_config import shape_config
-from gpu_model import random_policy, random_prompts
-from gpu_probe import bandwidth, gemm_tflops, kernels, seconds_of
-from growth import grid, judge
-from growth import measure as measure_growth
-from step import make_engine, make_loop, steps
-from update import random_rollouts
+from gpu_config import QWEN_WORDS, SHAPES, shape_config
+from gpu_probe import gemm_tflops, kernels, seconds_of
+from step import Endless, endless, make_engine, make_loop, steps
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from pods.analysis.cost.roofline import Gpu, step_bound
 from pods.config.schema import Config
 from pods.engines.base import Engine
-from pods.memory.architecture import KNOWN
-from pods.memory.plan import LIBRARIES, Lengths, make_plan
-from pods.memory.shape import read_shape
+from pods.policy import attention
+from pods.policy.lora import with_adapters
 from pods.policy.optimizer import make_optimizer
-from pods.policy.policy import Policy
-from pods.policy.scoring import Context
+from pods.policy.policy import Policy, set_cuda_math
+from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
 from pods.tasks.load import load as load_task
-from pods.training.clock import PHASES, HostMemory
+from pods.training.clock import PHASES, host_peak
+from pods.types import Prompt, Rollout
 
 Results = Iterator[dict[str, Any]]
 ROUNDS = 10  # at most: the deadline cuts them
 EAGER_TOKENS = 128  # of a completion with the transformers engine, whose tokens take long
 PROMPT = 130  # tokens of a question of GSM8K with its instruction
 SIZES = ((16, 16), (64, 16))  # n, m of the steps
-GROWTH = ((16, 64), (4, 16, 64), (8, 16, 32))  # n, m and T, every m <= n
+
+
+WORDS = {"toy": 331}
+
+
+def random_policy(config: Config, folder: Path | None = None) -> tuple[Endless, Config]:
+    """Make a policy with adapters on the config's device; no id stops its completions.
+
+    Args:
+        config: its `model.name` is a key of `SHAPES`.
+        folder: where to write weights and tokenizer for an engine that reads files; None: nowhere.
+
+    Returns:
+        The policy, and the config with `model.path` set to the folder.
+    """
+    set_cuda_math()
+    attention.register()
+    sizes = SHAPES[config.model.name]
+    with torch.random.fork_rng(), torch.device(config.hardware.device):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(
+            AutoConfig.for_model(**sizes), dtype=getattr(torch, config.model.dtype),
+            attn_implementation=attention.NAME,
+        )  # fmt: skip
+    words = WORDS.get(config.model.name, min(QWEN_WORDS, sizes["vocab_size"]))
+    tokenizer = stand_in_tokenizer(words)
+    if folder is not None:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        config = replace(config, model=replace(config.model, path=str(folder)))
+    policy = Policy(with_adapters(model.eval(), config), tokenizer, None)
+    return endless(policy), config
+
+
+def stand_in_tokenizer(words: int) -> PreTrainedTokenizerFast:
+    """Make a tokenizer of so many words, of which the first pads and the second ends."""
+    model = WordLevel({f"w{i}": i for i in range(words)}, "w0")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(model), pad_token="w0", eos_token="w1", unk_token="w0"
+    )
+
+
+def random_prompts(policy: Policy, count: int, tokens: int) -> list[Prompt]:
+    """Draw prompts of random ids: the ids do not change the work."""
+    rng = np.random.default_rng(0)
+    return [tuple(row) for row in rng.integers(2, policy.vocabulary, (count, tokens)).tolist()]
+
+
+def random_rollouts(prompt: Prompt, lengths: Sequence[int], vocabulary: int) -> list[Rollout]:
+    """Return one rollout per length, of random ids: the ids do not change the work."""
+    rng = np.random.default_rng(0)
+    drawn = [tuple(rng.integers(vocabulary, size=length).tolist()) for length in lengths]
+    return [Rollout(prompt, ids, np.zeros(len(ids), np.float32), "", False) for ids in drawn]
 
 
 def step(options: Namespace, deadline: float) -> Results:
     """Time the update by itself and whole steps with the transformers engine.
 
     Every completion has the maximal length. Of the update there are the seconds beside their
-    floor, the kernels that take longest, and the peak memory beside the plan.
+    floor, the kernels that take longest, and the peak memory.
     """
     config = shape_config(options, {})
     torch.set_num_threads(config.hardware.threads)
@@ -62,69 +113,56 @@ def step(options: Namespace, deadline: float) -> Results:
     config = replace(config, sampling=replace(config.sampling, max_completion_tokens=eager))
     engine = make_engine(policy, config)
     yield from whole_steps(policy, config, engine, prompts, sizes, results, deadline)
-    results["memory"] = {"generate": peak_beside_plan(config, prompt_tokens, "generate")}
-    yield results
 
 
-def update_alone(
-    policy: Policy, config: Config, prompt: Sequence[int], lengths: Sequence[int]
-) -> Results:
+def update_alone(policy: Policy, config: Config, prompt: Prompt, lengths: Sequence[int]) -> Results:
     """Measure an update on random completions of one prompt: seconds, floor, memory, kernels."""
     rollouts = random_rollouts(prompt, lengths, policy.vocabulary)
     advantages = np.resize([1.0, -1.0], len(lengths))
     optimizer = make_optimizer(policy, config.update)
 
     def work() -> None:
-        update(Context(policy, config), optimizer, rollouts, advantages, [len(rollouts)], 1)
+        update(UpdateContext(policy, config), optimizer, rollouts, advantages, [len(rollouts)], 1)
 
     _reset_peak(config)
     device = config.hardware.device
     seconds = seconds_of(work, device, rounds=3)
-    floor = floors(config, len(lengths), len(lengths), sum(lengths) / len(lengths))["update"]
+    floor = update_floor(config, len(lengths), max(lengths))
     measured = {
         "seconds": seconds, "floor_seconds": floor, "times_the_floor": seconds / floor,
         "tokens_per_second": sum(lengths) / seconds,
-        "memory": peak_beside_plan(config, len(prompt), "update"),
+        "peak_bytes": _peak(config),
     }  # fmt: skip
     yield measured
     yield {**measured, "kernels": kernels(work, 30)}
 
 
-def floors(config: Config, n: int, m: int, tokens: float) -> dict[str, float]:
-    """Return the least seconds of a step's phases at the rates that this device reaches now.
+def update_floor(config: Config, rows: int, tokens: int) -> float:
+    """Return the least seconds of an update: its products at the rate that the device reaches now.
 
-    These are the bounds of `pods.analysis.cost.roofline`, with the measured rate of a product and
-    of a copy in place of a data sheet's.
+    Forward, and back to the states, 2 operations each per weight and token (Kaplan et al.,
+    arXiv:2001.08361, section 2.1, without the gradient of frozen weights); of the output layer only
+    for completion tokens, which here are nearly all. Attention and adapters are not counted.
     """
-    assert config.model.hub is not None
-    device = config.hardware.device
-    micro_batch = min(config.update.micro_batch_tokens, int(m * tokens))
-    rate = gemm_tflops(KNOWN[config.model.hub], config.computed_in(), device, micro_batch) * 1e12
-    sized = replace(config, nm=replace(config.nm, n=n, m=m))
-    shape = read_shape(replace(config.model, path=None))
-    return asdict(step_bound(sized, shape, Gpu("measured", rate, bandwidth(device), 0), tokens))
+    sizes, device = SHAPES[config.model.name], config.hardware.device
+    hidden, width = sizes["hidden_size"], sizes["hidden_size"] // sizes["num_attention_heads"]
+    projections = 2 * hidden * (hidden + width * sizes["num_key_value_heads"])
+    layer = projections + 3 * hidden * sizes["intermediate_size"]
+    weights = sizes["num_hidden_layers"] * layer + hidden * sizes["vocab_size"]
+    micro_batch = min(config.update.micro_batch_tokens, rows * tokens)
+    rate = gemm_tflops(sizes, config.computed_in(), device, micro_batch) * 1e12
+    return 4 * weights * rows * tokens / rate
 
 
 def _reset_peak(config: Config) -> None:
     if config.hardware.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    else:
-        HostMemory().reset()
 
 
-def peak_beside_plan(config: Config, prompt_tokens: int, phase: str) -> dict[str, float]:
-    """Return the largest bytes since the last reset, and the plan's of the same phase.
-
-    On a card the plan's libraries do not count, which torch does not allocate; on a CPU the
-    resident memory of the whole process is measured.
-    """
-    lengths = Lengths(prompt_tokens, 0)
-    plan = make_plan(config, read_shape(replace(config.model, path=None)), lengths)
+def _peak(config: Config) -> int:
+    """Return the largest bytes since the last reset; on a CPU, of the process so far."""
     on_gpu = config.hardware.device == "cuda"
-    planned = sum(plan.held.values()) + sum(getattr(plan, phase).values())
-    planned -= LIBRARIES["cuda"] if on_gpu else 0
-    peak = torch.cuda.max_memory_allocated() if on_gpu else HostMemory().peak()
-    return {"bytes": peak, "planned_bytes": planned, "planned_of_measured": planned / peak}
+    return torch.cuda.max_memory_allocated() if on_gpu else host_peak()
 
 
 def whole_steps(
@@ -146,30 +184,8 @@ def whole_steps(
             medians = {key: median(row[key] for row in counted) for key in ("seconds", *PHASES)}
             results["steps"][f"{n} to {m}"] = {
                 "steps": len(rows[1:]), **medians,
-                "floors": floors(config, n, m, max(row["completion_tokens"])),
+                "peak_bytes": _peak(config),
                 "prompt_tokens": row["prompt_tokens"],
                 "completion_tokens": row["completion_tokens"],
             }  # fmt: skip
             yield results
-
-
-def growth(options: Namespace, deadline: float) -> Results:
-    """Measure how a step grows with n, m and T, and fit the cost model if possible (growth.py)."""
-    config = shape_config(options, {})
-    torch.set_num_threads(config.hardware.threads)
-    policy, config = random_policy(config)
-    prompts = random_prompts(policy, 100, 12 if options.toy else PROMPT)
-    sizes = grid((4, 8), (2, 4, 8), (2, 4, 8)) if options.toy else grid(*GROWTH)
-    cells, elapsed, rounds = [], 0.0, 2 if options.toy else ROUNDS
-    while not cells or (monotonic() + elapsed < deadline and len(cells[0].update) < rounds):
-        start = monotonic()
-        more = measure_growth(policy, config, prompts, sizes, rounds=1)
-        elapsed = monotonic() - start
-        cells = [replace(old, generate=old.generate + new.generate, update=old.update + new.update)
-                 for old, new in zip(cells, more, strict=True)] if cells else more  # fmt: skip
-        yield {"cells": [asdict(cell) for cell in cells]}
-    try:
-        fitted = judge(cells)
-    except ImportError as error:
-        fitted = {"fit": f"not computed: {error}"}
-    yield {**fitted, "cells": [asdict(cell) for cell in cells]}

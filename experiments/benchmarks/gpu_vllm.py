@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 from gpu_config import Skipped, shape_config
-from gpu_model import random_policy, random_prompts
-from gpu_step import PROMPT, SIZES, whole_steps
+from gpu_step import PROMPT, SIZES, random_policy, random_prompts, whole_steps
 from step import make_engine
 
 from pods.types import GenerationRequest, Sampling
@@ -20,7 +19,7 @@ RATE_ROUNDS = 3
 
 
 def vllm(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
-    """Start vLLM once; check it (tests/vllm_checks.py), time it beside raw vLLM, take steps.
+    """Start vLLM once; run hardware/vllm_checks.py, time it beside raw vLLM, take steps.
 
     No completion ends before the limit, and the lengths of the steps are recorded.
     """

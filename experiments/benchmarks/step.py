@@ -1,15 +1,9 @@
-"""Take steps of the real loop with completions of one fixed length, one per line on stdin.
+"""Steps of the real loop with completions of one fixed length, for gpu_step.py and gpu_vllm.py.
 
-    seq 4 | python experiments/benchmarks/step.py [KEY=VALUE ...]        overrides as for src/run.py
-
-`TrainingLoop.step` does all that it does in a run, and its own clock measures the phases. Two
-things are the benchmark's own: no completion ends before the limit, and the grades alternate. The
-script prints a JSON line when all is loaded, then one per step, the first of which warms up.
-`against_trl.py` compares this with TRL.
+`TrainingLoop.take_step` does all that it does in a run, and its own clock measures the phases. Two
+things are the benchmark's own: no completion ends before the limit, and the grades alternate.
 """
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,19 +17,15 @@ from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.engines.transformers_engine import TransformersEngine
 from pods.method import prompt_selection as selection
-from pods.method.prompt_order import PromptOrder
-from pods.method.rules import find_rule
+from pods.method.keep import find_rule
 from pods.policy.optimizer import make_optimizer
-from pods.policy.policy import Policy, load
-from pods.policy.scoring import Context
+from pods.policy.policy import Policy
+from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
 from pods.training.clock import TrainClock
 from pods.training.loop import TrainingLoop
 from pods.training.step import Step
-from pods.types import Grade, Grader, Parts, Problem, Prompt, Task
-
-OVERRIDES = ("sampler=all", "nm=n16_m16", "prompts_per_step=1", "tracking=none")
-POOL = 100  # train problems: enough for a benchmark, and quickly encoded
+from pods.types import Grade, Grader, Parts, Prompt, Task
 
 
 class Endless(Policy):
@@ -50,31 +40,6 @@ class Endless(Policy):
 def endless(policy: Policy) -> Endless:
     """Return a policy of the same weights that no id stops."""
     return Endless(policy.model, policy.tokenizer, policy.reference_model, policy.mirror)
-
-
-def configured(overrides: Sequence[str]) -> Config:
-    """Compose a config as `src/run.py` does, from the benchmark's own overrides and then these."""
-    from pods.config.checks import validate  # imported here: gpu.py brings a config of its own
-    from pods.config.compose import compose
-
-    return validate(compose([*OVERRIDES, *overrides]))
-
-
-def pool(config: Config, tokenizer: Any) -> tuple[Task, tuple[Prompt, ...]]:
-    """Return the task with the first train problems whose prompts fit, and their token ids."""
-    from pods.tasks.load import load as load_task
-    from pods.tasks.prompts import drop_long_prompts
-
-    task = load_task(config.task)
-    limit = config.sampling.max_prompt_tokens
-    problems, prompts, _ = drop_long_prompts(task.train[:POOL], tokenizer, limit)
-    return replace(task, train=problems), prompts
-
-
-def order(config: Config, problems: Sequence[Problem], steps: int) -> list[Problem]:
-    """Return the problems of the first `steps` steps, one per step."""
-    prompt_order = PromptOrder(config.seed, len(problems))
-    return [problems[prompt_order.problem(position)] for position in range(steps)]
 
 
 def make_loop(
@@ -100,7 +65,7 @@ def make_loop(
         prompts=prompts,
         engine=engine,
         rule=find_rule(config.sampler.rule),
-        update=partial(update, Context(policy, config), optimizer),
+        update=partial(update, UpdateContext(policy, config), optimizer),
         clock=TrainClock(synchronise=torch.cuda.synchronize if on_gpu else lambda: None),
     )
 
@@ -117,7 +82,7 @@ def steps(loop: TrainingLoop, wait: Callable[[], object]) -> Iterator[dict[str, 
     while wait():
         number += 1
         start, cpu = time.perf_counter(), time.process_time()
-        step = loop.step(number, selector)
+        step = loop.take_step(number, selector)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         selector = step.selector
         yield {"seconds": seconds, "cpu_seconds": cpu, **step.seconds, **_lengths(step)}
@@ -144,25 +109,3 @@ def make_engine(policy: Endless, config: Config) -> Engine:
             return params
 
     return EndlessVllm(policy, config, lambda: None)
-
-
-def main(overrides: Sequence[str]) -> None:
-    """Load, print the environment, and take a step per line of standard input."""
-    from pods.runs.attempts import environment
-
-    answers, sys.stdout = sys.stdout, sys.stderr  # libraries print too
-    config = configured(overrides)
-    torch.set_num_threads(config.hardware.threads)
-    policy = endless(load(config))
-    task, prompts = pool(config, policy.tokenizer)
-    engine = make_engine(policy, config)
-    loop = make_loop(policy, config, engine, task, prompts)
-    print(
-        json.dumps({"threads": torch.get_num_threads(), **environment()}), file=answers, flush=True
-    )
-    for row in steps(loop, sys.stdin.readline):
-        print(json.dumps(row), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,30 +1,35 @@
-"""How much more a rule gains under graded rewards than under 0 and 1, paired over seeds."""
+"""How much more a rule gains under graded rewards than under 0 and 1, paired over seeds.
 
-from itertools import product
+python -m experiments.graded.between    writes between.csv, from the runs.csv of this folder
+"""
+
 from pathlib import Path
 
 import pandas as pd
-from scipy import stats
+from experiments.contrasts import contrast
 
 HERE = Path(__file__).parent
 ARMS = ["pods", "balanced", "random", "grpo"]
 
 
 def main() -> None:
-    """Print the mean of each difference in points, with its 95 % t interval, for both tasks."""
-    for folder, outcome in product((HERE, HERE / "countdown"), ("mean_accuracy", "final_accuracy")):
-        print(f"\n{outcome} of {'countdown' if folder != HERE else 'chainsum'}")
-        graded, binary = (
-            100 * pd.read_csv(folder / file).pivot(index="seed", columns="arm", values=outcome)
-            for file in ("runs.csv", "binary/runs.csv")
-        )
-        gained = graded[ARMS] - binary[ARMS]
-        contrasts = {f"{arm}: graded - binary": gained[arm] for arm in ARMS}
-        for arm in ARMS[1:]:
-            contrasts[f"pods - {arm}: graded - binary"] = gained["pods"] - gained[arm]
-        for name, points in contrasts.items():
-            low, high = stats.t.interval(0.95, len(points) - 1, points.mean(), points.sem())
-            print(f"{name:33} {points.mean():+.2f} [{low:.2f}, {high:.2f}]")
+    """Write the mean of each difference with its 95 % t interval, for both tasks."""
+    rows = []
+    for task, folder in (("chainsum", HERE), ("countdown", HERE / "countdown")):
+        for outcome in ("mean_accuracy", "final_accuracy"):
+            graded, binary = (
+                pd.read_csv(folder / file).pivot(index="seed", columns="arm", values=outcome)
+                for file in ("runs.csv", "binary/runs.csv")
+            )
+            gained = graded[ARMS] - binary[ARMS]
+            differences = {arm: gained[arm] for arm in ARMS}
+            differences |= {f"pods - {arm}": gained["pods"] - gained[arm] for arm in ARMS[1:]}
+            for name, of in differences.items():
+                row = {"task": task, "outcome": outcome, "contrast": name}
+                rows.append(row | contrast(of.to_numpy(float)))
+    table = pd.DataFrame(rows)
+    table.to_csv(HERE / "between.csv", index=False, float_format="%.6g")
+    print(table.round(4).to_string(index=False))
 
 
 if __name__ == "__main__":

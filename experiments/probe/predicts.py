@@ -1,8 +1,8 @@
 """Does the probe predict training? Progress at a start policy against the gain of the first steps.
 
-    python experiments/probe/predicts.py [RUNS]            writes predicts.csv and predicts.png
-    python experiments/probe/predicts.py --fresh [RUNS]    the same for predicts.fresh.*
-    python experiments/probe/predicts.py --draw            only draws
+    python -m experiments.probe.predicts [RUNS]            writes predicts.csv and predicts.png
+    python -m experiments.probe.predicts --fresh [RUNS]    the same for predicts.fresh.*
+    python -m experiments.probe.predicts --draw            only draws
 
 RUNS (default: runs) holds the studies of experiments/regimes, and what `pods probe "regimes_p05
 pods 64→16 seed 0" --step 0` wrote for each of them. Both sides are relative to GRPO 16→16: the
@@ -17,17 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from experiments.advice.grid import expected
+from experiments.curves import axes, curves_of
 from scipy import stats
 
-from pods.analysis.outcomes import accuracy_at, run_curves
-from pods.analysis.study import load
-from pods.analysis.view import View, choose
-from pods.runs.store import run_folders
+from pods.analysis.numbers.outcomes import accuracy_at
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "advice"))
-from grid import expected  # noqa: E402
-
 STARTS = {
     "predicts": ("p05", "p25", "p60", "p90"),
     "predicts.fresh": ("c38", "c67", "c85", "c94"),
@@ -52,12 +48,9 @@ def rows(runs: Path, starts: tuple[str, ...]) -> Iterator[dict[str, object]]:
         [path] = (folder / "probed").glob("*-step-000000.csv")
         probed = pd.read_csv(path).set_index(["rule", "n", "m"]).progress
         base = probed["random, selected, std", 16, 16]
-        study = choose(load(folder, run_folders(folder)), View(x="steps"))
-        gained, begun = {}, []
+        curves, gained, begun = curves_of(folder, x="steps"), {}, []
         for arm in (GRPO, *ARMS):
-            values = [
-                accuracy_at(curve, np.array([0.0, STEPS])) for curve in run_curves(study, arm)
-            ]
+            values = [accuracy_at(curve, np.array([0.0, STEPS])) for curve in curves[arm]]
             gained[arm] = np.array([last - first for first, last in values])
             begun += [first for first, _ in values]
         formula = dict(zip(PAIRS, expected(PAIRS, float(np.mean(begun))), strict=True))
@@ -95,24 +88,17 @@ def correlations(table: pd.DataFrame) -> Iterator[str]:
 
 def draw(table: pd.DataFrame, path: Path) -> None:
     """Draw a colour per arm, the start policy beside each point."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(6, 4.6), layout="constrained")
-    for arm, of_arm in table.groupby("arm", sort=False):
-        axis.errorbar(of_arm.predicted, of_arm.measured, of_arm.stderr, fmt="o", label=arm)
-        for row in of_arm[of_arm.predicted > CROWDED].itertuples():
-            axis.annotate(f"{int(str(row.start)[1:])} %", (row.predicted, row.measured),
-                          xytext=(5, 4), textcoords="offset points", fontsize=8)  # fmt: skip
-    ends = [0.9, float(table.predicted.max()) + 0.1]
-    axis.plot(ends, ends, color="#999999", lw=0.8)
-    axis.set_xlabel("probe: progress per step, in that of GRPO 16→16")
-    axis.set_ylabel(f"accuracy gained in {STEPS:.0f} steps, in GRPO's gain (± stderr)")
-    axis.set_title("; ".join(correlations(table)), fontsize=8)
-    axis.legend(fontsize=8)
-    figure.savefig(path, dpi=130)
+    with axes(path, 6, 4.6) as axis:
+        for arm, of_arm in table.groupby("arm", sort=False):
+            axis.errorbar(of_arm.predicted, of_arm.measured, of_arm.stderr, fmt="o", label=arm)
+            for row in of_arm[of_arm.predicted > CROWDED].itertuples():
+                axis.annotate(f"{int(str(row.start)[1:])} %", (row.predicted, row.measured),
+                              xytext=(5, 4), textcoords="offset points", fontsize=8)  # fmt: skip
+        ends = [0.9, float(table.predicted.max()) + 0.1]
+        axis.plot(ends, ends, color="#999999", lw=0.8)
+        axis.set_xlabel("probe: progress per step, in that of GRPO 16→16")
+        axis.set_ylabel(f"accuracy gained in {STEPS:.0f} steps, in GRPO's gain (± stderr)")
+        axis.set_title("; ".join(correlations(table)), fontsize=8)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The records that flow between the packages: frozen, and complete when they are made.
 
-A later fact (a reward, an advantage) is a new array beside a record, never a field filled in later.
+A later fact (a reward, an advantage) is a new array or a new record, never a field filled in later.
 
 Shapes: n = rollouts of one prompt, m = rollouts kept, T = completion tokens of one rollout.
 """
@@ -59,7 +59,6 @@ class Grade:
     format: bool
     """True where the completion has the form that the prompt asks for."""
     parts: Parts
-    """Parts of the reward, kept apart so that a figure can show each."""
     terms: Mapping[str, float] | None = None
     """Weighted terms of `task.reward` by name; None: the reward is the sum of the parts."""
 
@@ -93,16 +92,11 @@ class Grader:
     lenient: Callable[[str, str], bool] | None = None
     """`lenient(completion, gold)` is the PODS authors' verdict (of their one-GPU runs, or where
     `task.grader=latex` of their 8-GPU runs); None where they have none."""
-    given: Callable[[str], str | None] | None = None
-    """`given(completion)` is the closed answer in a form that is equal for equal spellings, or
-    None without one: what a majority vote counts. None where no further test set has the grader."""
 
     def on_completion(self, problems: Sequence[Problem]) -> OnCompletion | None:
         """Return a callback for an engine that generates for `problems`, or None if not needed."""
         prefetch = self.prefetch
-        if prefetch is None:
-            return None
-        return lambda index, completion: prefetch(completion, problems[index].gold)
+        return prefetch and (lambda i, completion: prefetch(completion, problems[i].gold))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,31 +132,43 @@ class Rollout:
 class Group:
     """The n rollouts of one prompt, as a down-sampling rule sees them.
 
-    Where rollouts are sampled in rounds (`nm.round`), n differs from group to group.
+    Under `nm.allocation` n differs from group to group.
     """
 
     rewards: NDArray[np.float64]
     """(n,) rewards."""
-    correct: NDArray[np.bool_]
+    rewarded: NDArray[np.bool_]
     """(n,) True where the answer is right by the grader that decides the reward."""
     lengths: NDArray[np.int64]
     """(n,) completion tokens."""
     rollouts: Sequence[Rollout] = ()
-    """(n,) the rollouts themselves: texts, token ids, log-probs, and whether they were finished."""
+    """(n,) the rollouts themselves, for a rule that looks at more."""
 
     def __post_init__(self) -> None:
         """Make the arrays read-only too."""
-        for array in (self.rewards, self.correct, self.lengths):
+        for array in (self.rewards, self.rewarded, self.lengths):
             array.setflags(write=False)  # a rule that sorts in place must not change the rewards
+
+
+def group_of(rollouts: Sequence[Rollout], grades: Sequence[Grade]) -> Group:
+    """Make a group as a rule sees it."""
+    return Group(
+        np.array([grade.reward for grade in grades]),
+        np.array([grade.rewarded for grade in grades]),
+        np.array([len(rollout.completion_ids) for rollout in rollouts]),
+        tuple(rollouts),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Settings of plain temperature sampling, whose log-probs are those of the policy."""
+    """Settings of sampling; log-probs are those of the policy, before any truncation."""
 
     temperature: float
-    """Temperature; 0 is greedy decoding."""
+    """0 is greedy decoding."""
     max_completion_tokens: int
+    top_k: int | None = None
+    """Draw each token from so many, the likeliest; None: from all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,6 @@ class GenerationRequest:
 
     prompts: Sequence[Prompt]
     n: int
-    """Completions per prompt."""
     sampling: Sampling
     seeds: Sequence[int]
     """One per prompt; the same request with the same seeds gives the same completions."""

@@ -1,9 +1,8 @@
 """Hydra launchers that check and freeze all jobs of a sweep, then execute each in its own process.
 
 Hydra's own launchers execute jobs in one process or all at once on GPU 0, and those for clusters
-compose a job's config only when it starts. The work is done in `pods.launch`; of the launchers for
-clusters only the settings are used. Hydra imports this module at every start, so it must not import
-anything heavy.
+compose a job's config only when it starts. The work is done in `pods.launch`. Hydra imports this
+module at every start, so it must not import anything heavy.
 """
 
 from collections.abc import Sequence
@@ -18,10 +17,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-import pods.config.compose  # noqa: F401  # registers the resolvers of conf/
 from pods.config.checks import validate
+from pods.config.compose import plain
 from pods.config.parse import ConfigError
-from pods.config.per_arm import applied, check_arms
 from pods.config.schema import Config
 from pods.launch import dry_run, sweep
 from pods.launch.backend import Backend
@@ -31,6 +29,7 @@ from pods.runs.freeze import freeze
 TARGET = "hydra_plugins.pods_launchers.launcher.SweepLauncher"
 CLUSTER_KEYS = {"slurm": "cluster", "ray": "ray"}
 """A key that only the settings of this cluster's launcher have."""
+RAY_INIT = ("address", "num_cpus", "num_gpus", "_temp_dir")
 
 
 @dataclass
@@ -40,42 +39,52 @@ class LocalConf:
     _target_: str = TARGET
 
 
-ConfigStore.instance().store(group="hydra/launcher", name="pods_local", node=LocalConf)
+@dataclass
+class SlurmConf:
+    """Parameters of submitit, without its prefix `slurm_`; null: from the config."""
 
-with suppress(ImportError):
-    from hydra_plugins.hydra_submitit_launcher.config import SlurmQueueConf
+    _target_: str = TARGET
+    cluster: str = "slurm"
+    """local: processes of this machine, for a trial without Slurm."""
+    submitit_folder: str = "${hydra.sweep.dir}/.submitit/%j"
+    name: str = "${study}"
+    timeout_min: int | None = None
+    signal_delay_s: int | None = None
+    nodes: int = 1
+    tasks_per_node: int = 1
+    cpus_per_task: int | None = None
+    cpus_per_gpu: int | None = None
+    gpus_per_node: int | None = None
+    gpus_per_task: int | None = None
+    gres: str | None = None
+    mem_gb: int | None = None
+    mem_per_cpu: str | None = None
+    mem_per_gpu: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    account: str | None = None
+    constraint: str | None = None
+    exclude: str | None = None
+    comment: str | None = None
+    array_parallelism: int | None = None
+    setup: list[str] | None = None
+    """Commands before the job."""
+    stderr_to_stdout: bool = True
+    max_num_timeout: int = 100
+    """A job makes progress until it times out, so many time-outs are no sign of trouble."""
+    additional_parameters: dict[str, Any] = field(default_factory=lambda: {"requeue": True})
 
-    @dataclass
-    class SlurmConf(SlurmQueueConf):
-        """The keys of hydra-submitit-launcher; null: from the config (`slurm_resources.py`)."""
 
-        _target_: str = TARGET
-        cluster: str = "slurm"
-        """local: processes of this machine, for a trial without Slurm."""
-        name: str = "${study}"
-        timeout_min: int | None = None
-        signal_delay_s: int | None = None
-        array_parallelism: int | None = None
-        stderr_to_stdout: bool = True
-        max_num_timeout: int = 100
-        """A job makes progress until it times out, so many time-outs are no sign of trouble."""
-        additional_parameters: dict[str, Any] = field(default_factory=lambda: {"requeue": True})
+@dataclass
+class RayConf:
+    """The keys of `ray.init`; null: Ray's default."""
 
-    ConfigStore.instance().store(group="hydra/launcher", name="pods_slurm", node=SlurmConf)
+    _target_: str = TARGET
+    ray: dict[str, Any] = field(default_factory=lambda: {"init": dict.fromkeys(RAY_INIT)})
 
-with suppress(ImportError):
-    from hydra_plugins.hydra_ray_launcher._config import RayConf, RayLauncherConf
 
-    INIT = {"address": None, "num_cpus": None, "num_gpus": None, "_temp_dir": None}
-
-    @dataclass
-    class RayTasksConf(RayLauncherConf):
-        """The keys of hydra-ray-launcher: `ray.init` (null: Ray's default) and `ray.remote`."""
-
-        _target_: str = TARGET
-        ray: RayConf = field(default_factory=lambda: RayConf(init=dict(INIT)))
-
-    ConfigStore.instance().store(group="hydra/launcher", name="pods_ray", node=RayTasksConf)
+for name, node in (("pods_local", LocalConf), ("pods_slurm", SlurmConf), ("pods_ray", RayConf)):
+    ConfigStore.instance().store(group="hydra/launcher", name=name, node=node)
 
 
 class SweepLauncher(Launcher):
@@ -115,13 +124,12 @@ class SweepLauncher(Launcher):
     def _execute(self, job_overrides: Sequence[Sequence[str]]) -> list[float]:
         """Execute all jobs, or show them, and return what a sweeper such as Optuna's maximises."""
         configs = [self._config(overrides) for overrides in job_overrides]
-        check_arms(self.config, {config.arm for config in configs})
         if any(config.dry_run for config in configs):
             print("\n".join(dry_run.show(configs)))
             self._remove_overrides()
             return [0.0] * len(configs)
         sweep.run(configs, _backend(configs, self.settings))
-        return [freeze(config).status().get("accuracy", 0.0) for config in configs]
+        return [freeze(config).status().get("accuracy") or 0.0 for config in configs]
 
     def _remove_overrides(self) -> None:
         """Remove what Hydra wrote before: multirun.yaml, and folders with nothing else.
@@ -136,19 +144,20 @@ class SweepLauncher(Launcher):
 
     def _config(self, overrides: Sequence[str]) -> Config:
         composed = self.context.config_loader.load_sweep_config(self.config, list(overrides))
-        return validate(applied(composed))
+        return validate(plain(composed))
 
 
 def _backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
     on = configs[0].launch.on
-    if on != "local" and CLUSTER_KEYS[on] not in settings:  # the key was set without its group
+    if on == "local":
+        return local_backend(configs)
+    if CLUSTER_KEYS[on] not in settings:  # the key was set without its group
         raise ConfigError("launch.on", on, f"use launch={on} instead")
-    if on == "slurm":
-        from pods.launch.slurm_backend import slurm_backend
-
-        return slurm_backend(configs, settings)
-    if on == "ray":
-        from pods.launch.ray_backend import ray_backend
-
-        return ray_backend(configs, settings)
-    return local_backend(configs)
+    try:
+        if on == "slurm":
+            from pods.launch.slurm_backend import slurm_backend as backend
+        else:
+            from pods.launch.ray_backend import ray_backend as backend
+    except ModuleNotFoundError as error:
+        raise ConfigError("launch", on, f"pip install 'pods-rl[{on}]'") from error
+    return backend(configs, settings)

@@ -1,5 +1,5 @@
-"""The `pods` command: what each verb does, one module per verb or family of verbs.
+"""The `pods` command: one module per verb, with its options and what it prints.
 
-Training is in `src/run.py`, which `pods run` and `pods sweep` start, and what a verb computes lives
-in `analysis` and `runs`. Start reading in `main.py`; `parser.py` declares the verbs.
+Training is in `src/run.py`, which `pods run` becomes, and what a verb computes lives in `analysis`,
+`runs` and `launch`. The verbs of `pods_lab` are loaded by name. Start reading in `main.py`.
 """

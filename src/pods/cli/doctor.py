@@ -3,139 +3,116 @@
 import os
 import shutil
 import tempfile
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pods.config.checks import GENERATED, missing_inputs, validate
-from pods.config.compose import compose
+from pods.config.inputs import missing_inputs
+from pods.config.parse import ConfigError
 from pods.config.schema import Config
-from pods.memory.shape import GIB
+from pods.config.task_keys import TaskConfig
+from pods.launch.devices import check_gpus
 from pods.runs.attempts import environment
-from pods.runs.files import size
 from pods.runs.paths import weights_source
 from pods.system.machine import set_threads
 
-TEST_BYTES = 2**20
+HELP = "check this machine and a task's data for a run"
+GIB = 2**30
+EXAMPLES = 3  # prompts of a data set that are shown
 
 
-def doctor(overrides: Sequence[str]) -> bool:
-    """Print the facts of this machine, then load policy and engine and take a smoke step.
+def add_options(parser: ArgumentParser) -> None:
+    """Declare what the verb takes."""
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for pods run")
 
-    Args:
-        overrides: as `run.py` takes them. If they name no engine, it is vLLM where that is
-            installed.
 
-    Returns:
-        Whether a run can start.
+def run(options: Namespace) -> int:
+    """Print the facts of this machine, check the data and take a step; return 0 if all is well."""
+    from pods.config.checks import validate
+    from pods.config.compose import compose
 
-    Raises:
-        ValueError: the overrides make no valid config.
-    """
-    if not any(override.startswith(("engine=", "engine.name=")) for override in overrides):
-        overrides = [f"engine={'vllm' if find_spec('vllm') else 'transformers'}", *overrides]
-    config = validate({**compose(overrides), "dry_run": True})  # lists missing inputs below
+    config = validate({**compose(options.overrides), "dry_run": True})  # what is missing: below
     machine = environment()
-    for label, text in facts(config, machine):
+    for label, text in _facts(config, machine):
         print(f"{label:<10} {text}", flush=True)
-    errors = [f"missing: {line}" for line in missing(config, machine["gpus"])]
-    if not errors and (error := _probe(config)):
-        errors = [f"failed: {error}"]
+    errors = [f"missing: {line}" for line in _missing(config, machine["gpus"])]
+    if config.task.path is not None and not any("task." in line for line in errors):
+        errors += _malformed(config.task)
+    if not errors:
+        errors += _smoke_step(config)
     print("\n".join(errors or ["all is well"]))
-    return not errors
+    return 1 if errors else 0
 
 
-def facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and text of what can be seen without loading anything.
-
-    Args:
-        config: config of the run.
-        machine: `environment()` of this machine.
-    """
+def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield label and text of what can be seen without loading anything."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield "machine", f"{machine['cpu']}, {machine['cores']} cores, {memory / GIB:.0f} GiB memory"
     yield "GPUs", ", ".join(machine["gpus"]) or "none"
     packages = (f"{name} {version}" for name, version in machine["packages"].items() if version)
     yield "software", ", ".join([f"python {machine['python']}", *packages])
-    free = _free(_existing_parent(config.runs_dir))
-    yield "disk", f"{free} for run folders ({Path(config.runs_dir).absolute()})"
-    shared = Path("/dev/shm")
-    yield (
-        "/dev/shm",
-        _free(shared) if shared.is_dir() else "none: engine.sync=adapter_file uses the disk",
-    )
-    yield "model", f"{config.model.name}, {_weights_location(config)}"
-    yield "task", f"{config.task.name}, {_data_location(config)}"
+    for folder in (_existing_parent(config.runs_dir), Path("/dev/shm")):
+        if folder.is_dir():
+            yield "disk", f"{shutil.disk_usage(folder).free / GIB:.1f} GiB free in {folder}"
+    source = weights_source(config.model)
+    yield "model", f"{config.model.name}, {source}{'' if Path(source).is_dir() else ' on the hub'}"
+    task = config.task
+    where = ", ".join(filter(None, (task.path, task.test_path))) or "on the hub"
+    yield "task", f"{task.name}, {'generated' if task.name in ('chainsum', 'own') else where}"
     engine, hardware = config.engine, config.hardware
-    vllm = f", {engine.sync}, {engine.dtype}" if engine.name == "vllm" else ""
-    yield "engine", f"{engine.name}{vllm}"
-    yield "hardware", f"{hardware.name}: {hardware.device}, {hardware.threads} CPU threads per job"
+    yield "engine", engine.name + f", {engine.sync}, {engine.dtype}" * (engine.name == "vllm")
+    yield "hardware", f"{hardware.device}, {hardware.threads} CPU threads per job"
 
 
-def missing(config: Config, gpus: Sequence[str]) -> Iterator[str]:
-    """Yield one line for each thing that a run needs and this machine lacks.
-
-    Args:
-        config: config of the run.
-        gpus: GPUs of this machine.
-    """
+def _missing(config: Config, gpus: Sequence[str]) -> Iterator[str]:
+    """Yield one line for each thing that a run needs and this machine lacks."""
     yield from map(str, missing_inputs(config))
-    hardware = config.hardware
-    if hardware.device == "cuda" and not gpus:
-        yield f"hardware={hardware.name}: needs a GPU; hardware=cpu runs anywhere"
-    elif hardware.device == "cuda" and len(gpus) < hardware.processes:
-        yield f"hardware.processes={hardware.processes}: needs one GPU each; found {len(gpus)}"
+    try:
+        check_gpus([config], gpus)
+    except ConfigError as error:
+        yield str(error)
     try:
         with tempfile.TemporaryFile(dir=_existing_parent(config.runs_dir)) as file:
-            file.write(bytes(TEST_BYTES))
-            file.flush()
+            file.write(bytes(2**20))
     except OSError as error:
         yield f"runs_dir={config.runs_dir}: must be on a writable disk ({error.strerror})"
 
 
 def _existing_parent(runs_dir: str) -> Path:
-    """Return the nearest folder to `runs_dir` that exists."""
     folder = Path(runs_dir).absolute()
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def _free(folder: Path) -> str:
-    return f"{shutil.disk_usage(folder).free / GIB:.1f} GiB free"
+def _malformed(task: TaskConfig) -> Iterator[str]:
+    """Print every malformed row and what the model is asked, and yield why no run can start."""
+    from pods.tasks.load import read_splits, wording
+    from pods.tasks.prompts import make_problems
+
+    train, test = read_splits(task)
+    rows = train.malformed + test.malformed
+    print(*rows, f"{len(train.rows)} train rows, {len(test.rows)} test rows", sep="\n")
+    if not (train.rows and test.rows):
+        yield "failed: there must be rows to train and rows to test"
+        return
+    problems, _ = make_problems(task, wording(task), train, test)
+    for message in problems[0].messages[:-1]:
+        print(f"\n[{message['role']}]\n{message['content']}")
+    for problem in problems[:EXAMPLES]:
+        print(f"\n[user, {problem.id}; right: {problem.gold}]\n{problem.question}")
+    if rows and task.malformed == "fail":
+        yield f"failed: {len(rows)} rows are malformed (task.malformed=drop leaves them out)"
 
 
-def _weights_location(config: Config) -> str:
-    location = weights_source(config.model)
-    if Path(location).is_dir():
-        return f"{size(Path(location)) / 1e6:,.1f} MB in {location}"
-    if config.model.path is not None:
-        return f"not in {location}"
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = isinstance(try_to_load_from_cache(location, "config.json"), str)
-    return f"{location} on the hub, {'cached here' if cached else 'to be downloaded'}"
-
-
-def _data_location(config: Config) -> str:
-    task = config.task
-    if task.name in GENERATED:
-        return "generated"
-    train = "on the hub" if task.path is None else f"in {task.path}"
-    if task.test_set == "own" and task.test_path is None:
-        return train
-    test = "on the hub" if task.test_path is None else f"in {task.test_path}"
-    return f"{train}; evaluated on {task.evaluated_on()}, {test}"
-
-
-def _probe(config: Config) -> str | None:
-    """Take the smoke step and print its results; return the error in one line, if any."""
+def _smoke_step(config: Config) -> Iterator[str]:
+    """Take the smoke step and print its results; yield the error in one line, if any."""
     set_threads(config.hardware.threads)
-    from pods.cli.probe import probe
+    from pods.cli.smoke_step import smoke_step
 
     try:
-        for label, text in probe(config):
+        for label, text in smoke_step(config):
             print(f"{label:<10} {text}", flush=True)
     except Exception as error:  # the user wants to know whatever a library raises
         ours = isinstance(error, ValueError) or type(error).__module__.startswith("pods.")
-        return " ".join(f"{'' if ours else type(error).__name__ + ': '}{error}".split())
-    return None
+        kind = "" if ours else f"{type(error).__name__}: "
+        yield " ".join(f"failed: {kind}{error}".split())

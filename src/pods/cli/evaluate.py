@@ -1,108 +1,61 @@
-"""`pods evaluate`: make the records that a study's evaluations lack, with one job per run.
+"""`pods evaluate`: make a study's missing or damaged evaluations, or evaluate one checkpoint."""
 
-Without `--on` those are of the main test set and of the further ones that a run's config asks for.
-"""
-
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import os
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
-from pods.config.checks import ON_THE_HUB, missing_packages, missing_sets, set_checks
+from pods.cli.options import add_study_options
+from pods.config.inputs import missing_packages
 from pods.config.parse import ConfigError
-from pods.config.schema import Config
-from pods.launch.backend import Job, Outcome
-from pods.launch.local_backend import local_backend
 from pods.runs.checkpoint import READ_ERRORS
-from pods.runs.evaluations import Point, answered_questions, due_points, expected_points
-from pods.runs.files import read_lines, read_or_empty
+from pods.runs.files import read_lines
+from pods.runs.find import find_runs
 from pods.runs.history import clocks, evaluation_points
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.system.console import lossy_console
 from pods.system.errors import AGAIN, DONE, FAILED
+from pods.system.machine import cause_of_death, python_path
+
+HELP = "make a study's missing evaluations, or evaluate one checkpoint of a run"
 
 
-@dataclass(frozen=True)
-class Evaluations:
-    """The evaluations of a run that is not running."""
+def add_options(parser: ArgumentParser) -> None:
+    """Declare the options of the verb."""
+    add_study_options(parser)
+    one = "one checkpoint of a run, which is named instead of a study as for pods generate"
+    add = parser.add_argument_group(one).add_argument
+    add("--step", metavar="N", help="step of the checkpoint, or last (default)")
+    add("--on", metavar="SET", help="another test set, or a file of JSON lines")
+    add("--greedy", action="store_true", help="decode at temperature 0, once")
+    add("--repeats", type=int, metavar="K", help="passes (default: as configured)")
 
-    store: RunStore
-    config: Config
-    questions: Mapping[Point, tuple[str, ...] | None]
-    """Questions that each evaluation answers; None: it is incomplete or damaged."""
-    problem: str | None
-    """The gaps in the run's log, because of which some evaluation points may be unknown."""
+
+def run(options: Namespace) -> int:
+    """Evaluate what is missing, or one checkpoint of the run that is named instead of a study."""
+    if options.repeats is not None and options.repeats < 1:
+        raise ConfigError("--repeats", options.repeats, "must be at least 1")
+    if options.step or options.on or options.greedy or options.repeats:
+        from pods.cli.one_checkpoint import evaluate_checkpoint
+
+        return evaluate_checkpoint(options)
+    return evaluate_missing(find_runs(options.study, options.runs_dir))
 
 
 @lossy_console()
-def evaluate_missing(
-    folders: Sequence[Path],
-    jobs: int | None = None,
-    on: str | None = None,
-    sets_path: str | None = None,
-) -> int:
-    """Evaluate every evaluation point that lacks records, and print what was done.
-
-    Args:
-        folders: of the runs; a run that another process executes is left alone.
-        jobs: largest number of jobs at once; None: as in a sweep.
-        on: a further test set to evaluate on, also where no config asks for it.
-        sets_path: folder with the data of further test sets; None: that of the run's config.
+def evaluate_missing(folders: Sequence[Path]) -> int:
+    """Make every evaluation of these runs that lacks records, run after run; print what was done.
 
     Returns:
         The exit code: 0 nothing is missing any more; 1 something could not be evaluated; 75 the
         same command has to run again, because it was stopped or another process executes a run.
-
-    Raises:
-        ValueError: `jobs` is less than 1, or a test set is unknown or its data are not there.
     """
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"--jobs={jobs}: must be at least 1")
-    if on is not None and on not in ON_THE_HUB:
-        raise ConfigError("--on", on, f"must be one of {', '.join(ON_THE_HUB)}")
-    runs, codes = _read_all(folders, on)
-    todo = [
-        Job(run.store, _config(run.config, points, sets_path), points)
-        for run in runs
-        if (points := _missing(run, runs))
-    ]
-    for job in todo:
-        _refuse_what_cannot_start(job.config)
-    if not todo:
-        readable = " that could be read" if FAILED in codes else ""
-        count = sum(len(run.questions) for run in runs)
-        print(f"{len(runs)} runs{readable}, {count} evaluations: nothing is missing")
-    for device in sorted({job.config.hardware.device for job in todo}):
-        outcome = _evaluate([job for job in todo if job.config.hardware.device == device], jobs)
-        codes += [_code(code, outcome.stopped) for code in outcome.exit_codes]
-        if outcome.stopped:
-            print("stopped on request; the same command resumes")
-            codes.append(AGAIN)
-            break
-    return FAILED if FAILED in codes else max(codes)
+    from pods.runs.evaluations import is_complete
 
-
-def _refuse_what_cannot_start(config: Config) -> None:
-    """Raise a ConfigError if test sets or packages are missing, or the model cannot read them."""
-    for key, holds, allowed in set_checks(config):
-        if not holds:
-            raise ConfigError(key, config.evaluation.sets, allowed)
-    for absent in (*missing_sets(config.evaluation, "--sets-path"), *missing_packages(config)):
-        raise absent
-
-
-def _config(config: Config, points: Sequence[Point], sets_path: str | None) -> Config:
-    """Return the config of a job that completes evaluations."""
-    sets = sorted({point.test_set for point in points} - {""})
-    place = sets_path or config.evaluation.sets_path
-    evaluation = replace(config.evaluation, sets=sets, sets_path=place)
-    return replace(config.on(1), evaluation=evaluation)
-
-
-def _read_all(folders: Sequence[Path], on: str | None) -> tuple[list[Evaluations], list[int]]:
-    """Read the evaluations of runs that have begun; return them and an exit code per problem."""
-    runs, codes = [], [DONE]
+    codes, made, runs, count = [DONE], False, 0, 0
     for store in map(RunStore, folders):
         name = f"{store.folder.parent.name}/{store.folder.name}"
         try:
@@ -111,22 +64,43 @@ def _read_all(folders: Sequence[Path], on: str | None) -> tuple[list[Evaluations
                 print(f"{name}  held by another process; left alone")
                 codes.append(AGAIN)
             elif state != "pending" or clocks(store):
-                runs.append(_read(store, state, on))
-                if runs[-1].problem:
-                    print(f"{name}  {runs[-1].problem}")
+                config, (steps, problem) = store.config(), _steps(store, state)
+                runs, count = runs + 1, count + len(steps)
+                if problem:
+                    print(f"{name}  {problem}")
                     codes.append(FAILED)
+                if missing := [step for step in steps if not is_complete(store, config, step)]:
+                    for absent in missing_packages(config):
+                        raise absent
+                    print(f"{name}  {len(missing)} evaluations to make", flush=True)
+                    made = True
+                    codes.append(make(store, missing))
         except READ_ERRORS as error:
-            print(f"{name}  cannot be read: {error}")
+            print(f"{name}  cannot be evaluated: {error}")
             codes.append(FAILED)
-    return runs, codes
+    if not made:
+        readable = " that could be read" if FAILED in codes else ""
+        print(f"{runs} runs{readable}, {count} evaluations: nothing is missing")
+    return FAILED if FAILED in codes else max(codes)
 
 
-def _read(store: RunStore, state: str, on: str | None) -> Evaluations:
-    """Read a run's log and evaluations, on one further test set if it is named.
+def make(store: RunStore, steps: Sequence[int]) -> int:
+    """Make evaluations of a run in a process of its own, and return the exit code."""
+    command = [sys.executable, "-P", "-m", "pods.launch.evaluation", str(store.folder)]
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    code = subprocess.run(
+        [*command, *map(str, steps)], env=environment, stdin=subprocess.DEVNULL, check=False
+    ).returncode
+    if code in (DONE, FAILED, AGAIN):
+        return code
+    print(f"{store.folder}: {cause_of_death(code)}")
+    return FAILED
 
-    Raises:
-        ValueError: the log is damaged.
-    """
+
+def _steps(store: RunStore, state: str) -> tuple[list[int], str | None]:
+    """Return the steps of all evaluations that a run should have, and what its log lacks."""
+    from pods.runs.evaluations import due_points
+
     config, log = store.config(), store.metrics_path.name
     newest = max((clock["step"] for clock in clocks(store).values()), default=-1)
     reached = max(newest, store.status().get("step", 0) if state == "done" else 0)
@@ -134,75 +108,10 @@ def _read(store: RunStore, state: str, on: str | None) -> Evaluations:
         lines = read_lines(store.metrics_path)
         logged = lines[-1]["step"] if lines else 0
         complete = state == "done" and logged >= reached
-        due = expected_points(config, lines) if complete else due_points(config, lines)
+        due = due_points(config, lines, ended=complete)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{log} is damaged: {error}") from error
     if state != "done":  # later steps are made again when the run is resumed
         due = {step: seconds for step, seconds in due.items() if step <= newest}
-    names = ["", *config.evaluation.sets] if on is None else [on]
-    steps = sorted({*due, *evaluation_points(store)})
-    points = [Point(step, name) for step in steps for name in names]
-    return Evaluations(
-        store,
-        config,
-        {
-            point: answered_questions(
-                config, point.step, read_or_empty(store.evaluation_path(*point)), point.test_set
-            )
-            for point in points
-        },
-        f"{log} ends at step {logged}, but the run at step {reached}" if logged < reached else None,
-    )
-
-
-def _missing(run: Evaluations, runs: Sequence[Evaluations]) -> tuple[Point, ...]:
-    """Return the evaluations that are incomplete by themselves or beside those of similar runs.
-
-    Only the task and the tokenizer know how many questions there are, so the largest set that any
-    evaluation of a run with the same questions answers is taken for all.
-    """
-    similar = [
-        other for other in runs if _determines_questions(other) == _determines_questions(run)
-    ]
-    counts = Counter(
-        (point.test_set, names)
-        for other in similar
-        for point, names in other.questions.items()
-        if names
-    )
-    expected = {
-        test_set: names
-        for (test_set, names), _ in sorted(counts.items(), key=lambda one: (len(one[0][1]), one[1]))
-    }  # the largest is the last of its test set
-    return tuple(
-        point
-        for point, names in run.questions.items()
-        if names is None or names != expected[point.test_set]
-    )
-
-
-def _determines_questions(run: Evaluations) -> tuple[object, ...]:
-    config = run.config
-    longest = config.sampling.max_prompt_tokens
-    return config.task, config.model.name, longest, config.evaluation.questions
-
-
-def _evaluate(todo: Sequence[Job], jobs: int | None) -> Outcome:
-    """Execute evaluation jobs that use the same kind of device."""
-    launch = todo[0].config.launch
-    launch = replace(launch, jobs=jobs or launch.jobs)
-    todo = [replace(job, config=replace(job.config, launch=launch)) for job in todo]
-    backend = local_backend([job.config for job in todo])
-    print(
-        f"{sum(len(job.evaluate) for job in todo)} evaluations to make in {len(todo)} runs, "
-        f"{min(backend.at_once, len(todo))} at a time",
-        flush=True,
-    )
-    return backend.run(todo)
-
-
-def _code(exit_code: int, stopped: bool) -> int:
-    """Return what the exit code of a job means for the command."""
-    if exit_code == AGAIN or (stopped and exit_code not in (DONE, FAILED)):
-        return AGAIN
-    return DONE if exit_code == DONE else FAILED
+    gap = f"{log} ends at step {logged}, but the run at step {reached}"
+    return sorted({*due, *evaluation_points(store)}), gap if logged < reached else None

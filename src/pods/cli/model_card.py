@@ -1,23 +1,17 @@
 """The model card of an exported checkpoint: the README.md that a model hub shows."""
 
-import json
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 
-from pods.config.compose import overrides
 from pods.config.schema import Config
-from pods.runs.attempts import command, environments
-from pods.runs.evaluations import answered_questions
-from pods.runs.files import read_or_empty
-from pods.runs.history import further_sets
+from pods.runs.attempts import environments
+from pods.runs.evaluations import decode_records, is_complete
 from pods.runs.store import RunStore
+from pods.system.text import command
 
 CARD = """---
-{about}
----
+{about}---
 # {title}
 
 {weights}
@@ -27,118 +21,63 @@ CARD = """---
 {rows}
 
 ```python
-{use}
-```
-
-Every setting is in `config.yaml`. With the current defaults the first command
-trains such a run; the second made this folder:
-
-```bash
-{train}
-{export}
-```
-"""
-USE = """from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER")
-tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")"""
-USE_ADAPTER = """from peft import AutoPeftModelForCausalLM
+from {library} import {model}
 from transformers import AutoTokenizer
 
-model = AutoPeftModelForCausalLM.from_pretrained("THIS_FOLDER")
-tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")"""
+model = {model}.from_pretrained("THIS_FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
+```
+
+Every setting of the run is in `config.yaml`. This folder was made by `{export}`.
+"""
 
 
-def model_card(store: RunStore, checkpoint: Path, merged: bool) -> str:
-    """Describe a checkpoint by the numbers of its run.
-
-    Args:
-        store: of the run.
-        checkpoint: its folder.
-        merged: the adapters are merged into the weights.
-    """
-    config, step = store.config(), store.clock(checkpoint)["step"]
-    adapter = config.model.tuning == "lora" and not merged
+def model_card(store: RunStore, checkpoint: Path, adapter: bool) -> str:
+    """Describe a checkpoint by the numbers of its run; `adapter`: its adapters alone."""
+    config, clock = store.config(), store.clock(checkpoint)
+    model, rank, task = config.model, config.model.lora.r, config.task
+    machine = [{}, *environments(store)][-1]  # lost if its file is damaged
+    library = "peft" if adapter else "transformers"
     about = {
-        "library_name": "peft" if adapter else "transformers",
-        **({"base_model": config.model.hub} if config.model.hub else {}),
+        "library_name": library,
+        **({"base_model": model.hub} if model.hub else {}),
         "pipeline_tag": "text-generation",
         "tags": ["pods-rl", "reinforcement-learning"],
     }
-    arm = f"{config.arm_name()} {config.nm.label()}"
-    rows = [f"| {name} | {value} |" for name, value in _numbers(store, config, checkpoint)]
+    rows = {
+        "arm": f"{config.arm_name()} (rule {config.sampler.rule})",
+        "rollouts per prompt → trained on": config.nm.label(),
+        "model": model.hub or model.name,
+        "task": task.label(),
+        "seed": config.seed,
+        "steps": f"{clock['step']:,}",
+        "training seconds": f"{clock['train_seconds']:,.1f}",
+        f"accuracy on {task.test_label()}": _accuracy(store, config, clock["step"]),
+        "trained on": ", ".join(machine.get("gpus") or [machine.get("cpu", "?")]),
+    }
+    what = f"LoRA adapters of rank {rank} for" if adapter else "All weights of"
+    base = f"`{model.hub}`" if model.hub else f"the model `{model.name}`"
+    merged = f" LoRA adapters of rank {rank} are merged into them."
+    weights = f"{what} {base}, trained with reinforcement learning, in {model.dtype}."
+    name = f"{model.name} on {task.label()}: {config.arm_name()} {config.nm.label()}"
     return CARD.format(
-        about=yaml.safe_dump(about, sort_keys=False).strip(),
-        title=f"{config.model.name} on {config.task.label()}: {arm}, step {step}",
-        weights=" ".join(_weights(config, merged)),
-        rows="\n".join(rows),
-        use=USE_ADAPTER if adapter else USE,
-        train=shlex.join(["python", "src/run.py", *overrides(config)]),
+        about=yaml.safe_dump(about, sort_keys=False),
+        title=f"{name}, step {clock['step']}",
+        weights=weights + merged * (model.tuning == "lora" and not adapter),
+        rows="\n".join(f"| {label} | {value} |" for label, value in rows.items()),
+        library=library,
+        model="AutoPeftModelForCausalLM" if adapter else "AutoModelForCausalLM",
         export=command(),
     )
 
 
-def _numbers(store: RunStore, config: Config, checkpoint: Path) -> Iterator[tuple[str, str]]:
-    """Yield label and text of each number of the run up to a checkpoint."""
-    clock = store.clock(checkpoint)
-    yield "arm", f"{config.arm_name()} (rule {config.sampler.rule})"
-    yield "rollouts per prompt → trained on", config.nm.label()
-    yield "model", config.model.hub or config.model.name
-    yield "task", config.task.label()
-    yield "seed", str(config.seed)
-    yield "steps", f"{clock['step']:,}"
-    yield "training seconds", f"{clock['train_seconds']:,.1f}"
-    yield from _accuracies(store, config, clock["step"])
-    for machine in environments(store)[-1:]:  # of the last attempt; lost if its file is damaged
-        packages = machine.get("packages", {})
-        names = [name for name in ("torch", "transformers", "peft") if packages.get(name)]
-        devices = machine.get("gpus") or [machine.get("cpu")]
-        versions = [f"{name} {packages[name]}" for name in names]
-        yield "trained with", ", ".join(map(str, [*devices, *versions]))
-
-
-def _accuracies(store: RunStore, config: Config, step: int) -> Iterator[tuple[str, str]]:
-    """Yield label and text of the accuracy on each test set."""
-    for name in ["", *further_sets(store)]:
-        label = f"accuracy on {name or config.task.test_label()}"
-        content = read_or_empty(store.evaluation_path(step, name))
-        questions = answered_questions(config, step, content, name)
-        if questions is None:
-            yield label, "not evaluated, or not completely"
-            continue
-        right = [json.loads(line)["correct"] for line in content.splitlines()]
-        yield (
-            label,
-            f"{sum(right) / len(right):.4f}: {sum(right):,} of {len(right):,} answers are right "
-            f"({len(questions):,} questions × {config.evaluation.repeats}, temperature "
-            f"{config.evaluation.temperature:g})",
-        )
-
-
-def _weights(config: Config, merged: bool) -> Iterator[str]:
-    """Say in sentences what the weights are."""
-    model = config.model
-    base = f"`{model.hub}`" if model.hub else f"the model `{model.name}`"
-    if model.tuning == "full":
-        yield f"All weights of {base}, trained with reinforcement learning, in {model.dtype}."
-    elif merged:
-        yield (
-            f"{base}, trained with reinforcement learning through LoRA adapters of rank "
-            f"{model.lora.r}, which are merged into these weights in {model.dtype}."
-        )
-    else:
-        yield (
-            f"LoRA adapters of rank {model.lora.r} for {base}, trained with reinforcement learning "
-            f"on its weights in {model.dtype}."
-        )
-    if model.path is not None:
-        yield "The run read the base weights from a folder of its own (`model.path`)."
-    if model.quantization == "nf4" and merged:
-        yield "The base weights under the adapters were rounded to 4 bits (nf4), also in here."
-    elif model.quantization == "nf4":
-        yield (
-            "They were trained on a base whose weights under the adapters were rounded to 4 bits "
-            "(nf4, double quantisation): load it with "
-            '`BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", '
-            "bnb_4bit_use_double_quant=True)`, or results differ slightly."
-        )
+def _accuracy(store: RunStore, config: Config, step: int) -> str:
+    if not is_complete(store, config, step):
+        return "not evaluated, or not completely"
+    records = decode_records(store.evaluation_path(step).read_bytes())
+    right, evaluation = sum(record.correct for record in records), config.evaluation
+    questions = f"{len(records) // evaluation.repeats:,} questions × {evaluation.repeats}"
+    return (
+        f"{right / len(records):.4f}: {right:,} of {len(records):,} answers are right "
+        f"({questions}, temperature {evaluation.temperature:g})"
+    )

@@ -1,21 +1,15 @@
 """Compose overrides such as `nm.n=32` into a config's plain values with Hydra."""
 
-import json
-import re
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import hydra
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods.config.parse import leaves, parse, unknown_key
-from pods.config.schema import CONF, Config
-
-EXTRAS = {"pods_slurm": "slurm", "pods_ray": "ray"}
-"""The extra that each optional launcher needs."""
+from pods.config.parse import unknown_key
+from pods.config.schema import CONF
 
 OmegaConf.register_new_resolver(
     "steps_without_time", lambda seconds: 100 if seconds is None else None, replace=True
@@ -44,26 +38,10 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
-def overrides(config: Config) -> list[str]:
-    """Return the overrides of science keys that make a config out of the defaults."""
-    default, changed = parse(compose([])), []
-    for name, (_, key) in leaves().items():
-        value = attrgetter(name)(config)
-        if not key.operational and value != attrgetter(name)(default):
-            changed.append(f"{name}={_typed(value)}")
-    return changed
-
-
-def _typed(value: object) -> str:
-    """Write a value in Hydra's grammar.
-
-    >>> [_typed(value) for value in (None, False, 1e-4, [0.9, 0.99], "max_variance", "a, b")]
-    ['null', 'false', '0.0001', '[0.9,0.99]', 'max_variance', '"a, b"']
-    """
-    if isinstance(value, list):
-        return f"[{','.join(map(_typed, value))}]"
-    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z_/][\w./:-]*", value)
-    return str(value) if plain else json.dumps(value, ensure_ascii=False)
+def plain(composed: DictConfig) -> dict[str, Any]:
+    """Return the plain values of a config that Hydra composed, without Hydra's own."""
+    keys = [str(key) for key in composed if key != "hydra"]
+    return dict(OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True))  # type: ignore[arg-type]
 
 
 def one_line(error: Exception, overrides: Sequence[str]) -> str:
@@ -77,13 +55,10 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
     if "Could not find '" in lines[0] and "Config search path:" in lines:
         name = lines[0].partition("Could not find ")[2].strip("'")
         group, _, option = name.rpartition("/")
-        if group == "hydra/launcher" and option in EXTRAS:
-            extra = EXTRAS[option]
-            return f"launch={extra}: pip install 'pods-rl[{extra}]'"
         options = [o for o in lines[1 : lines.index("Config search path:")] if " " not in o]
         return f"{group}={option}: must be one of {', '.join(options)}"
     if lines[0].startswith(("Ambiguous value", "Sweep parameters")):
-        return f"{lines[0].split(chr(39))[1]}: must be one value; `run.py -m` sweeps over several"
+        return f"{lines[0].split(chr(39))[1]}: must be one value; `pods run -m` sweeps over several"
     text, _, link = " ".join(lines).partition(" See https")
     if "override_grammar" in link:
         typed = text.split("'")[1] if text.startswith("Error parsing override") else text

@@ -1,17 +1,16 @@
 """The declaration of one config key: its meaning, its bounds, and whether it is operational."""
 
 import math
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
 class Form(NamedTuple):
-    """A form that a text must have."""
+    """A form that an entire text must have: a regular expression, and what follows "must be"."""
 
     pattern: str
-    """Regular expression that the entire text must match."""
     description: str
-    """The same for a reader, as it follows "must be"."""
 
 
 FILE_NAME = Form(
@@ -19,13 +18,12 @@ FILE_NAME = Form(
     "letters, digits, dots, - or _, at most 100: it names a file",
 )
 FUNCTION = Form(r"[\w.]+:\w+", "module:function")
-SELECTOR = Form(
-    r"uniform|greso|mopps|[\w.]+:\w+", "one of uniform, greso, mopps, or module:function"
-)
-PAIR = Form(r"n[1-9]\d*_m[1-9]\d*", "a pair such as n64_m16")
-CHOOSER = Form(r"expected_progress|[\w.]+:\w+", "expected_progress or module:function")
-ALLOCATION = Form(r"equal|knapsack|[\w.]+:\w+", "one of equal, knapsack, or module:function")
-RULE = Form(r"\w+|[\w.]+:\w+", "a rule's name or module:function")
+
+
+def one_of(names: Sequence[str]) -> Form:
+    """Return the form of a built-in function's name, or a `module:function` of one's own."""
+    pattern = "|".join((*names, FUNCTION.pattern))
+    return Form(pattern, f"one of {', '.join(names)}, or {FUNCTION.description}")
 
 
 @dataclass(frozen=True)
@@ -34,24 +32,23 @@ class Key:
 
     meaning: str
     low: float = -math.inf
-    """Smallest value allowed."""
     above: float = -math.inf
     """Values must be larger than this."""
     high: float = math.inf
-    """Largest value allowed."""
     form: Form | None = None
-    """Form of a text, if not every text is allowed."""
     operational: bool = False
     """The key is not part of a run's identity, since it does not change what a run computes."""
 
 
-def key(meaning: str, *, default: Any = MISSING, **bounds: Any) -> Any:
-    """Declare a config key; `bounds` are the other fields of `Key`.
+def key(meaning: str, **bounds: Any) -> Any:
+    """Declare a science key; `bounds` are the other fields of `Key`. Its value is in `conf/`.
 
-    A default is only for keys that frozen configs of earlier versions lack. A dataclass with
-    sections after keys must be `kw_only`, because type checkers see a default in each key.
+    A dataclass with sections after keys must be `kw_only`, because type checkers see a default in
+    each key.
     """
-    metadata = {"key": Key(meaning, **bounds)}
-    if isinstance(default, list):  # which no two configs may share
-        return field(default_factory=default.copy, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(metadata={"key": Key(meaning, **bounds)})
+
+
+def operational(meaning: str, **bounds: Any) -> Any:
+    """Declare an operational key."""
+    return key(meaning, operational=True, **bounds)

@@ -1,13 +1,10 @@
-"""Parse plain nested values into a typed `Config`; a bad value ends in one line that names its key.
-
-`python -m pods.config.parse` prints the table of all keys that `conf/README.md` shows.
-"""
+"""Parse plain nested values into a typed `Config`; an error is one line that names its key."""
 
 import difflib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -16,27 +13,10 @@ from pods.config.schema import Config
 from pods.system.console import printable
 
 TYPE_NAMES: dict[Any, str] = {
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    bool: "true or false",
-    list[float]: "a list of numbers",
-    list[str]: "a list of strings",
+    **{int: "an integer", float: "a number", str: "a string", bool: "true or false"},
+    **{list[float]: "a list of numbers", list[str]: "a list of strings"},
 }
-REPLACED = {
-    "advantage.over": "is now advantage.baseline and advantage.scale: selected and full are a "
-    "baseline with scale=std, none is baseline=none with scale=none",
-}
-"""Keys of earlier versions, and what says the same now."""
-USUAL = {
-    "learning_rate": "update.lr",
-    "lr": "update.lr",
-    "num_generations": "nm.n",
-    "batch_size": "prompts_per_step",
-    "max_completion_length": "sampling.max_completion_tokens",
-    "beta": "update.kl_beta",
-    "gradient_checkpointing": "update.activation_checkpointing",
-}
+USUAL = {"learning_rate": "lr", "num_generations": "n", "beta": "kl_beta"}
 """What other trainers call a key."""
 LONGEST_VALUE = 80  # characters of a value in a message
 
@@ -74,43 +54,19 @@ def parse(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def parse_key(name: str, value: object) -> Any:
-    """Parse the value of one top-level key as `parse` does: a leaf, or a section of `Config`.
-
-    Raises:
-        KeyError: there is no such key.
-        ConfigError: as `parse`.
-    """
-    return _value(_fields(Config)[name], value, name)
-
-
 def unknown_key(name: str) -> str:
-    """Say that a key does not exist, and which keys do, replaced it or may have been meant.
-
-    >>> unknown_key("model.lora.typo"), unknown_key("sede")
-    ('no such key; model.lora has r, alpha, targets', 'no such key; did you mean seed?')
-    """
-    if name in REPLACED:
-        return REPLACED[name]
-    group = name.rpartition(".")[0] + "."
-    siblings = [known.removeprefix(group) for known in leaves() if known.startswith(group)]
+    """Say that a key does not exist, and which keys do or may have been meant."""
+    group, _, last = name.rpartition(".")
+    siblings = [key.removeprefix(f"{group}.") for key in leaves() if key.startswith(f"{group}.")]
     if siblings:
-        return f"no such key; {group[:-1]} has {', '.join(siblings)}"
-    if name in USUAL:
-        return f"no such key; did you mean {USUAL[name]}?"
-    same = [known for known in leaves() if known.rpartition(".")[2] == name.rpartition(".")[2]]
+        return f"no such key; {group} has {', '.join(siblings)}"
+    same = [known for known in leaves() if known.rpartition(".")[2] == USUAL.get(last, last)]
     near = same or difflib.get_close_matches(name, leaves(), n=1)
     return f"no such key; did you mean {near[0]}?" if near else "no such key; see conf/README.md"
 
 
 def allowed(hint: Any, key: Key) -> str:
-    """Say which values a key allows.
-
-    >>> allowed(*leaves()["nm.n"])
-    'must be an integer >= 1'
-    >>> allowed(*leaves()["budget.train_seconds"])
-    'must be a number > 0, or null'
-    """
+    """Say which values a key allows: must be an integer >= 1, or null."""
     kind = _without_null(hint)
     if get_origin(kind) is Literal:
         text = f"one of {', '.join(get_args(kind))}"
@@ -139,12 +95,10 @@ def _section(cls: Any, values: Any, prefix: str) -> Any:
     for name in values:
         if name not in known:
             raise ConfigError(f"{prefix}{name}", values[name], unknown_key(f"{prefix}{name}"))
-    parsed = {}
-    for name, field in known.items():
-        if name in values:
-            parsed[name] = _value(field, values[name], prefix + name)
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise ConfigError(prefix + name, "", "missing (earlier versions did not have it)")
+    for name in known:
+        if name not in values:
+            raise ConfigError(prefix + name, "", "missing")
+    parsed = {name: _value(field, values[name], prefix + name) for name, field in known.items()}
     return cls(**parsed)
 
 
@@ -154,17 +108,14 @@ def _value(field: Field[Any], value: Any, name: str) -> Any:
     kind, key = _without_null(field.type), field.metadata["key"]
     if value is None and kind != field.type:
         return None
-    if kind is float:
-        value = _as_float(value)
+    if kind is float and type(value) is int:
+        value = float(value)
     if kind == list[str] and isinstance(value, str):
         value = [value]
     if kind == list[float] and isinstance(value, list):
-        value = [_as_float(number) for number in value]
+        value = [float(number) if type(number) is int else number for number in value]
     if not _fits(value, kind, key):
         raise ConfigError(name, value, allowed(field.type, key))
-    for text in value if isinstance(value, list) else [value]:
-        if isinstance(text, str) and printable(text) != text:
-            raise ConfigError(name, value, "must have no control characters")
     return value
 
 
@@ -174,35 +125,16 @@ def _without_null(hint: Any) -> Any:
     return options[0] if type(None) in get_args(hint) else hint
 
 
-def _as_float(value: Any) -> Any:
-    return float(value) if type(value) is int else value
-
-
 def _fits(value: Any, kind: Any, key: Key) -> bool:
     """Tell whether a value has the type, form and bounds of its key."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_origin(kind) is list:
         return isinstance(value, list) and all(type(each) is get_args(kind)[0] for each in value)
-    if type(value) is not kind:
+    if type(value) is not kind or printable(str(value)) != str(value):  # control characters
         return False
     if kind is str:
         return key.form is None or re.fullmatch(key.form.pattern, value) is not None
     finite: bool = -math.inf < value < math.inf
     within: bool = key.low <= value <= key.high and value > key.above
     return finite and within
-
-
-def reference() -> str:
-    """Return the table of all keys, one row per key."""
-    rows = ["| key | allowed | kind | meaning |", "| --- | --- | --- | --- |"]
-    for name, (hint, key) in leaves().items():
-        kind = "operational" if key.operational else "science"
-        values = allowed(hint, key).removeprefix("must be ")
-        meaning = key.meaning.replace("|", "\\|")
-        rows.append(f"| `{name}` | {values} | {kind} | {meaning} |")
-    return "\n".join(rows)
-
-
-if __name__ == "__main__":
-    print(reference())

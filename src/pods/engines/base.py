@@ -40,8 +40,7 @@ class Engine(Protocol):
         """Bring the policy's current weights into the engine; do nothing if it has them.
 
         Returns:
-            The kept projection (`policy/export.py`): the fraction of the weights' change since the
-            start of training that survives rounding to the engine's dtype; None without rounding.
-            It does nothing where the engine shares the policy's weights.
+            The kept projection (`policy/export.py`) of the weights' change since the start of
+            training; None where nothing is rounded to the engine's dtype.
         """
         ...

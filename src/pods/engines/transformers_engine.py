@@ -1,15 +1,15 @@
 """The `transformers` engine: Hugging Face modelling code, sampling from the training weights.
 
-It has its own loop in place of `model.generate` for three reasons: every draw is a function of a
-prompt's seed (no global generator), the log-prob of each token comes out of the same pass, and
-finished sequences leave the batch. A prompt is encoded once for its n rollouts, and a beginning
-that all prompts share is encoded once for all of them.
+Unlike in `model.generate`, every draw is a function of a prompt's seed (no global generator), the
+log-prob of each token comes out of the same pass, and finished sequences leave the batch. A prompt
+is encoded once for its n rollouts, and a beginning that all prompts share once for all of them.
 
 Shapes: R = sequences decoded together, P = distinct prompts among them, V = vocabulary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 from pods.policy.policy import Policy
-from pods.types import GenerationRequest, OnCompletion, Prompt, Rollout
+from pods.types import GenerationRequest, OnCompletion, Prompt, Rollout, Sampling
 
 MIN_SHARED_TOKENS = 32  # a shared beginning is encoded separately if it is at least this long
 SHRINK_BELOW = 0.75  # finished sequences leave once less than this share of the batch is active
@@ -48,7 +48,9 @@ class TransformersEngine:
         """Draw n completions of every prompt; see `Engine.generate`."""
         self.sync()  # costs nothing if it was called already; never sample from old weights
         n, limit = request.n, request.sampling.max_completion_tokens
-        uniforms = torch.cat([_uniforms(seed, n, limit) for seed in request.seeds])  # (rows, limit)
+        # by NumPy, since torch on a CPU uses 32 bits of a seed
+        drawn = [np.random.default_rng(seed).random((n, limit)) for seed in request.seeds]
+        uniforms = torch.from_numpy(np.concatenate(drawn))  # (rows, limit)
         rows = [index for index in range(len(request.prompts)) for _ in range(n)]
         rollouts: list[Rollout] = []
         for start in range(0, len(rows), self.max_rows):
@@ -64,10 +66,7 @@ class TransformersEngine:
         uniforms: Tensor,
         on_completion: OnCompletion | None,
     ) -> list[Rollout]:
-        """Decode R sequences of the prompts at these indices (R,) of the request.
-
-        Each token is decided by one of the uniform numbers, (R, max_completion_tokens).
-        """
+        """Decode R sequences of prompts of the request, with uniform numbers (R, limit)."""
         prompts = [request.prompts[index] for index in prompt_indices]
         logits, cache, attention = self._prefill(prompts, request.sampling.max_completion_tokens)
         (count, limit), device = uniforms.shape, logits.device
@@ -79,7 +78,7 @@ class TransformersEngine:
         rows = torch.arange(count, device=device)  # the sequences that are still in the batch
         for t in range(limit):
             self.check()
-            token, logprob = sample(logits, request.sampling.temperature, uniforms[rows, t])
+            token, logprob = sample(logits, request.sampling, uniforms[rows, t])
             ids[rows, t], logprobs[rows, t] = token, logprob
             stops = torch.isin(token, self.stop_ids) & ~stopped[rows]
             lengths[rows[stops]] = t + 1
@@ -87,9 +86,9 @@ class TransformersEngine:
             last, active = t + 1 == limit, ~stopped[rows]
             if on_completion is not None and (last or bool(stops.any())):
                 ended = rows[stops | active] if last else rows[stops]
-                completions = ids[ended, : t + 1].tolist()
-                for row, completion in zip(ended.tolist(), completions, strict=True):
-                    on_completion(prompt_indices[row], self._text(completion))
+                texts = self._texts(ids[ended, : t + 1].tolist())
+                for row, text in zip(ended.tolist(), texts, strict=True):
+                    on_completion(prompt_indices[row], text)
             num_active = int(active.sum())
             if num_active == 0 or last:
                 break
@@ -100,9 +99,6 @@ class TransformersEngine:
             attention = torch.cat([attention, attention.new_ones(len(rows), 1)], dim=1)
             logits = self._forward(token[:, None], attention, cache)
         return self._rollouts(prompts, ids, logprobs, lengths, stopped)
-
-    def _text(self, ids: Sequence[int]) -> str:
-        return str(self.policy.tokenizer.decode(ids, skip_special_tokens=True))
 
     def _prefill(self, prompts: Sequence[Prompt], limit: int) -> tuple[Tensor, Cache, Tensor]:
         """Encode the P distinct prompts; return next-token logits (R, V), cache and mask (R, L).
@@ -144,6 +140,10 @@ class TransformersEngine:
         )
         return output.logits[:, -1, : self.policy.vocabulary].float()  # type: ignore[no-any-return]
 
+    def _texts(self, completions: Sequence[Sequence[int]]) -> list[str]:
+        tokenizer = self.policy.tokenizer
+        return tokenizer.batch_decode(completions, skip_special_tokens=True)  # type: ignore[no-any-return]
+
     def _rollouts(
         self,
         prompts: Sequence[Prompt],
@@ -153,50 +153,46 @@ class TransformersEngine:
         stopped: Tensor,
     ) -> list[Rollout]:
         """Cut R rows of ids and log-probs to their lengths, and decode their text."""
-        all_logprobs, cut = logprobs.cpu().numpy(), lengths.tolist()
-        completions = [tuple(row[:length]) for row, length in zip(ids.tolist(), cut, strict=True)]
-        texts = self.policy.tokenizer.batch_decode(completions, skip_special_tokens=True)
-        return [
-            Rollout(prompts[i], completion, all_logprobs[i, : cut[i]], texts[i], finished)
-            for i, (completion, finished) in enumerate(
-                zip(completions, stopped.tolist(), strict=True)
-            )
-        ]
+        rows = zip(ids.tolist(), lengths.tolist(), strict=True)
+        completions = [tuple(row[:length]) for row, length in rows]
+        cut = zip(logprobs.cpu().numpy(), completions, strict=True)
+        of_tokens = [row[: len(completion)] for row, completion in cut]
+        texts, finished = self._texts(completions), stopped.tolist()
+        return [*map(Rollout, prompts, completions, of_tokens, texts, finished)]
 
 
-def sample(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+def sample(logits: Tensor, sampling: Sampling, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Draw one token per row by inverting the cumulative distribution at a given uniform number.
 
     Args:
         logits: (R, V)
-        temperature: 0 takes the likeliest token; its log-prob is then that at temperature 1.
+        sampling: temperature 0 takes the likeliest token; its log-prob is then that at
+            temperature 1.
         uniforms: (R,) in [0, 1).
 
     Returns:
-        (R,) ids and (R,) log-probs.
+        (R,) ids and their (R,) log-probs among all tokens, also where few are drawn from.
     """
+    temperature = sampling.temperature
     logprobs = (logits / temperature if temperature > 0 else logits).log_softmax(-1)
     if temperature == 0:
         token = logprobs.argmax(-1)
     else:
-        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
+        chances = logprobs.exp()
+        if sampling.top_k is not None:
+            least = chances.topk(min(sampling.top_k, logits.shape[-1])).values[:, -1:]
+            chances = chances.masked_fill(chances < least, 0.0)
+        cumulative = chances.cumsum(-1, dtype=torch.float64)
         threshold = uniforms.double() * cumulative[:, -1]  # below the total, as float64 rounds
         token = torch.searchsorted(cumulative, threshold[:, None], right=True)[:, 0]
         token = token.clamp(max=logits.shape[-1] - 1)  # where logits are NaN, so is the log-prob
     return token, logprobs.gather(1, token[:, None])[:, 0]
 
 
-def _uniforms(seed: int, n: int, limit: int) -> Tensor:
-    """Draw (n, limit) numbers in [0, 1), by NumPy: torch on a CPU uses 32 bits of a seed."""
-    return torch.from_numpy(np.random.default_rng(seed).random((n, limit)))
-
-
 def shared_prefix(prompts: Sequence[Prompt]) -> int:
     """Count the first tokens that all prompts share, leaving one to each; 0 if they are too few."""
-    first, last = min(prompts), max(prompts)  # in lexicographic order these two differ earliest
-    same = next(
-        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
-    )
+    pairs = zip(min(prompts), max(prompts), strict=False)  # of all prompts these differ earliest
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     shared = min(same, min(map(len, prompts)) - 1)
     return shared if shared >= MIN_SHARED_TOKENS and len(prompts) > 1 else 0
 

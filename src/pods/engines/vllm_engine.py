@@ -18,7 +18,9 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 from pods.config.schema import Config
 from pods.engines.base import EngineFailed
 from pods.engines.vllm_setup import check_padding, facts, start_vllm
-from pods.engines.vllm_sync import hand_over_adapter, merge, swap_adapter_files, untrained_shards
+from pods.engines.vllm_sync import hand_over_adapter, merge
+from pods.policy.export import Rounding
+from pods.policy.fsdp import weights_version
 from pods.policy.policy import Policy
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.seeding import derive
@@ -56,48 +58,40 @@ class VllmEngine:
         check: Callable[[], None],
         process_group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        """Start the engine on the untrained weights; `check()` may raise between tokens.
-
-        Raises:
-            ValueError: vLLM cannot run this model, or has too little memory for it.
-        """
-        self.policy = policy
-        self.check = check
+        """Start the engine on the untrained weights; `check()` may raise between tokens."""
+        self.policy, self.check = policy, check
         self.dtype = getattr(torch, config.engine.dtype)
         self.on_cpu = policy.device.type == "cpu"
-        self.process_group = process_group
         self.sync_by = config.engine.sync
         self.adapter: LoRARequest | None = None
         self.synced_version = -1
-        self.kept: float | None = None
+        self.survived_rounding: float | None = None
         self.calls = 0
         padding = range(policy.vocabulary, policy.causal_lm.config.vocab_size)
         check_padding(len(padding), config)
-        self.start = untrained_shards(policy, config)
+        rounds = config.model.tuning == "full" and config.engine.dtype != config.model.dtype
+        self.rounding = Rounding(policy.causal_lm, self.dtype, process_group) if rounds else None
         self.vllm = start_vllm(config)
         self.facts = facts(self.vllm)
         self.bias = dict.fromkeys(padding, -100.0) or None  # ids that the tokenizer does not know
         self.sync()
-        warm_up = GenerationRequest([(0,)], 2, Sampling(1.0, 2), [0])
-        self.generate(warm_up)  # the first call compiles and allocates
+        # the first call compiles and allocates
+        self.generate(GenerationRequest([(0,)], 2, Sampling(1.0, 2), [0]))
 
     def sync(self) -> float | None:
         """Bring the policy's weights into the engine unless it has them; see `Engine.sync`."""
-        if self.synced_version == (version := self.policy.version):
-            return self.kept
-        vllm, policy, dtype = self.vllm, self.policy, self.dtype
+        if self.synced_version == (version := weights_version(self.policy.model)):
+            return self.survived_rounding
+        parts = self.vllm, self.policy, self.dtype
         try:
             if self.sync_by == "adapter":
-                self.adapter = hand_over_adapter(vllm, policy, dtype, self.adapter)
-            elif self.sync_by == "adapter_file":
-                self.adapter = swap_adapter_files(vllm, policy, dtype, self.adapter)
+                self.adapter = hand_over_adapter(*parts, self.adapter)
             else:
-                self.kept = merge(vllm, policy, dtype, self.start, self.process_group)
+                self.survived_rounding = merge(*parts, self.rounding)
         except Exception as error:
-            way_out = "; try engine.sync=adapter_file" if self.sync_by == "adapter" else ""
-            raise EngineFailed(f"vLLM did not take new weights: {error!r}{way_out}") from error
+            raise EngineFailed(f"vLLM did not take new weights: {error!r}") from error
         self.synced_version = version
-        return self.kept
+        return self.survived_rounding
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
@@ -111,7 +105,7 @@ class VllmEngine:
             EngineFailed: vLLM broke down.
             RuntimeError: the policy has changed since the last sync.
         """
-        if self.policy.version != self.synced_version:
+        if weights_version(self.policy.model) != self.synced_version:
             raise RuntimeError("the policy has changed since vLLM was last synced with it")
         try:
             with torch.random.fork_rng(devices=[]):
@@ -197,6 +191,7 @@ class VllmEngine:
             n=n,
             temperature=sampling.temperature,
             max_tokens=sampling.max_completion_tokens,
+            top_k=sampling.top_k or 0,  # all
             seed=None if self.on_cpu else seed,
             stop_token_ids=self.policy.stop_ids,
             logit_bias=self.bias,

@@ -11,7 +11,7 @@ from huggingface_hub import snapshot_download
 from vllm import EngineArgs, LLMEngine
 
 from pods.config.schema import Config
-from pods.memory.shape import GIB
+from pods.memory.fit import GIB
 from pods.runs.paths import weights_source
 from pods.system.machine import launched
 
@@ -32,9 +32,6 @@ def start_vllm(config: Config) -> LLMEngine:
     if config.hardware.device == "cpu":  # else its sampler compiles ranks that are not needed
         torch._dynamo.config.disable = True
     os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # it would override engine.kv_gb
-    os.environ["VLLM_BATCH_INVARIANT"] = str(int(config.engine.batch_invariant))
-    if config.engine.older_runner:
-        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     try:
         with torch.random.fork_rng(devices=[]):  # vLLM seeds the process
             return LLMEngine.from_engine_args(EngineArgs(**arguments(config)))
@@ -66,8 +63,6 @@ def arguments(config: Config) -> dict[str, Any]:
         "use_tqdm_on_load": False,
         "seed": 0,
     }
-    if engine.older_runner:
-        settings["async_scheduling"] = False
     if launched():  # each process has an engine of its own
         settings["distributed_executor_backend"] = "external_launcher"
     if on_cpu:
@@ -90,8 +85,7 @@ def arguments(config: Config) -> dict[str, Any]:
 def check_padding(ids: int, config: Config) -> None:
     """Refuse a model whose output layer is padded by more ids than vLLM can forbid on a card.
 
-    Raises:
-        ValueError: it is; vLLM itself would only refuse the first request.
+    vLLM itself would only refuse the first request.
     """
     if ids > MAX_BIASED and config.hardware.device != "cpu":
         raise ValueError(

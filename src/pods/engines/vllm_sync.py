@@ -1,12 +1,9 @@
 """Weight sync: bring the policy's present weights into a vLLM of this process.
 
-A merge streams whole weights. An adapter is handed over in memory, or in PEFT's files.
+A merge streams whole weights. An adapter is handed over in memory.
 """
 
-import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,34 +13,15 @@ from vllm.lora.lora_model import LoRAModel
 from vllm.lora.peft_helper import PEFTHelper
 from vllm.lora.request import LoRARequest
 
-from pods.config.schema import Config
-from pods.policy.export import (
-    copy_adapter,
-    kept_projection,
-    merged_weights,
-    products_of_shards,
-    save_adapter,
-)
-from pods.policy.fsdp import local_shard
+from pods.policy.export import Rounding, copy_adapter, kept_projection, merged_weights
 from pods.policy.policy import Policy
-from pods.policy.process_group import ProcessGroup
 
 
-def merge(
-    vllm: LLMEngine,
-    policy: Policy,
-    dtype: torch.dtype,
-    start: list[Tensor],
-    process_group: ProcessGroup,
-) -> float:
+def merge(vllm: LLMEngine, policy: Policy, dtype: torch.dtype, rounding: Rounding | None) -> float:
     """Stream the trained weights to vLLM, merged out of place; return their kept projection.
 
-    Args:
-        vllm: the engine of this process.
-        policy: the policy; if it is sharded, all processes must call this at once.
-        dtype: of vLLM's weights.
-        start: what `untrained_shards` returned.
-        process_group: the processes of the run.
+    `rounding` measures it where all weights are trained and rounded. If the policy is sharded, all
+    processes must call this at once.
     """
     products = torch.zeros(2, dtype=torch.float64, device=policy.device)
 
@@ -55,20 +33,7 @@ def merge(
     with torch.no_grad():
         vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": stream()})
         vllm.apply_model(_repack_tied_head)
-        if start:
-            of_shards = products_of_shards(start, policy.causal_lm, dtype)
-            return kept_projection(process_group.all_sum(of_shards.tolist()))
-    return kept_projection(products.tolist())
-
-
-def untrained_shards(policy: Policy, config: Config) -> list[Tensor]:
-    """Copy this process's part of the weights at the start where a merge may round their change.
-
-    That is so where all weights are trained and the engine's are coarser; else there are none.
-    """
-    if config.model.tuning != "full" or config.engine.dtype == config.model.dtype:
-        return []
-    return [local_shard(p).detach().clone() for p in policy.causal_lm.parameters()]
+    return rounding.kept_projection() if rounding else kept_projection(products.tolist())
 
 
 def _repack_tied_head(model: Any) -> None:
@@ -88,7 +53,7 @@ def hand_over_adapter(
     """Replace the adapter in vLLM by a copy on the device of its model, without a file.
 
     Returns:
-        As `swap_adapter_files`.
+        What a request names to use the adapter: a name and an id that no cache has seen.
     """
     number = old.lora_int_id + 1 if old else 1
     weights, settings = copy_adapter(policy.model, policy.device, dtype)  # vLLM scales B in place
@@ -113,23 +78,3 @@ def hand_over_adapter(
         vllm.remove_lora(old.lora_int_id)
     vllm.collective_rpc(take)
     return LoRARequest(f"policy-{number}", number, "in memory: never read from a file")
-
-
-def swap_adapter_files(
-    vllm: LLMEngine, policy: Policy, dtype: torch.dtype, old: LoRARequest | None
-) -> LoRARequest:
-    """Replace the adapter in vLLM, through files in memory where the machine has a folder there.
-
-    Returns:
-        What a request names to use the adapter: a name and an id that no cache has seen.
-    """
-    number = old.lora_int_id + 1 if old else 1
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="pods-adapter-", dir=memory) as scratch:
-        folder = Path(scratch) / f"policy-{number}"
-        save_adapter(policy.model, folder, dtype)
-        if old is not None:
-            vllm.remove_lora(old.lora_int_id)
-        new = LoRARequest(folder.name, number, str(folder))
-        vllm.add_lora(new)
-    return new

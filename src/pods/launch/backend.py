@@ -1,12 +1,19 @@
-"""The interface between a sweep and the machine or cluster that executes its jobs."""
+"""Jobs, and the interface between a sweep and the machine or cluster that executes them."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pods.config.schema import Config
-from pods.memory.fit import Fit
-from pods.runs.evaluations import Point
+from pods.runs.files import remove
+from pods.runs.freeze import freeze
+from pods.runs.status import state_of
 from pods.runs.store import RunStore
+
+POLL_SECONDS = 0.05
+"""Time between two looks at whether a process has ended."""
+REFRESH_SECONDS = 1.0
+"""Time between two looks at the heartbeats of jobs, or at the queue of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -16,9 +23,6 @@ class Job:
     store: RunStore
     config: Config
     """The run's frozen config."""
-    evaluate: tuple[Point, ...] = ()
-    """Evaluations to complete instead of training the run."""
-
     varied: str = ""
     """Values in which the run differs from others of its sweep that have the same arm, n and m."""
 
@@ -30,16 +34,25 @@ class Job:
         return f"{' '.join(filter(None, (arm, self.varied))):<24} seed {config.seed}"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The end of a backend's work; the end of each run is in its folder."""
+def prepare(config: Config) -> RunStore:
+    """Freeze a run; with `retry=all`, first remove it if it is done and no process holds it.
 
-    stopped: bool
-    """A signal asked this process to stop."""
-    external: Sequence[Job] = ()
-    """Jobs that were not run because another process already runs them."""
-    exit_codes: Sequence[int] = ()
-    """Exit codes of the jobs' processes, as far as the backend knows them."""
+    Raises:
+        ValueError: the run may not be frozen (`runs.freeze.freeze`).
+        OSError: the disk refuses to be written.
+    """
+    store = freeze(config)
+    if config.retry == "all" and state_of(store) == "done":
+        with suppress(BlockingIOError), store.lock():
+            remove(store.folder)
+        store = freeze(config)
+    return store
+
+
+def has_work_left(store: RunStore, retry: str) -> bool:
+    """Return whether a run is neither done nor failed, or is failed and to be retried."""
+    state = store.status()["state"]
+    return state not in ("done", "failed") or (state == "failed" and retry != "none")
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,6 @@ class Backend:
 
     at_once: int
     """Largest number of jobs that run at the same time."""
-    memory: Fit
-    """Memory that the largest job needs and, if known, that the machine has."""
-    run: Callable[[Sequence[Job]], Outcome]
-    """Executes jobs that have work left and returns when all of them have ended."""
+    run: Callable[[Sequence[Job]], bool]
+    """Executes jobs that have work left, but for those that another process already runs; returns
+    when all have ended, or True when a signal has asked this process to stop."""

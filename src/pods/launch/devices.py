@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
-from pods.system.machine import cores, gpus
+from pods.system.machine import cores, gpus, visible_gpus
 
 
 @dataclass
@@ -26,15 +26,10 @@ class DevicePool:
     def take(self, count: int) -> tuple[str, ...] | None:
         """Take the first `count` free devices, or return None if the job has to wait.
 
-        Raises:
-            ValueError: the pool does not have that many devices.
-
         >>> pool = DevicePool("0123")
         >>> pool.take(1), pool.take(2), pool.take(2)
         (('0',), ('1', '2'), None)
         """
-        if not 1 <= count <= len(self.devices):
-            raise ValueError(f"a job needs {count} devices; the pool has {len(self.devices)}")
         busy = {device for job in self.taken for device in job}
         free = [device for device in self.devices if device not in busy]
         if len(free) < count or len(self.taken) == self.jobs:
@@ -42,32 +37,27 @@ class DevicePool:
         self.taken.append(tuple(free[:count]))
         return self.taken[-1]
 
-    def give_back(self, devices: tuple[str, ...]) -> None:
-        """Return a job's devices to the pool."""
-        self.taken.remove(devices)
 
+def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) -> None:
+    """Check that this machine has the GPUs that the largest of these runs needs.
 
-def check_gpus(config: Config, names: Sequence[str] | None = None) -> None:
-    """Check that this machine has the GPUs that a run needs.
-
-    Args:
-        config: of the run.
-        names: this machine's GPUs. None: look them up, but only for a run on several GPUs; for a
-            run on one GPU nvidia-smi may be missing where torch still finds a GPU.
+    Without their `names` it looks for them, but not for runs on one GPU: nvidia-smi may be missing
+    where torch still finds a GPU.
 
     Raises:
         ConfigError: the machine has too few GPUs.
     """
-    hardware = config.hardware
-    if hardware.device != "cuda":
+    on_gpus = [config.hardware for config in configs if config.hardware.device == "cuda"]
+    if not on_gpus:
         return
-    if _visible() == []:
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         raise ConfigError("hardware.device", "cuda", "CUDA_VISIBLE_DEVICES is empty")
+    hardware = max(on_gpus, key=lambda each: each.processes)
     if names is None and hardware.processes == 1:
         return
     names = gpus() if names is None else names
     if not names:
-        raise ConfigError("hardware", hardware.name, "needs a GPU; hardware=cpu runs anywhere")
+        raise ConfigError("hardware.device", "cuda", "needs a GPU; hardware=cpu runs anywhere")
     if hardware.processes > len(names):
         count = "1 GPU" if len(names) == 1 else f"{len(names)} GPUs"
         why = f"needs one GPU per process; this machine has {count}"
@@ -85,9 +75,7 @@ def device_pool(configs: Sequence[Config]) -> DevicePool:
         raise ConfigError("hardware.device", ",".join(kinds), "must be the same in all jobs")
     jobs = configs[0].launch.jobs
     if kinds == ["cuda"]:
-        visible = _visible()
-        indices = [str(index) for index in range(len(gpus()))] if visible is None else visible
-        return DevicePool(indices or ["0"], jobs)
+        return DevicePool([index for index, _ in visible_gpus("name")] or ["0"], jobs)
     return DevicePool([str(core) for core in range(jobs or cores())], jobs)
 
 
@@ -109,9 +97,3 @@ def max_concurrent(pool: DevicePool, configs: Sequence[Config]) -> int:
     empty = DevicePool(pool.devices, pool.jobs)
     counts = sorted(devices_needed(config, pool) for config in configs)
     return sum(empty.take(count) is not None for count in counts)
-
-
-def _visible() -> list[str] | None:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES names, or None if it is not set."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return None if visible is None else [name for name in visible.split(",") if name]

@@ -1,253 +1,103 @@
-"""A server that has imported the libraries of a job and forks each job: it starts in 1 s, not 6 s.
+"""Fork jobs from a process that has imported their libraries: a job starts in 1 s, not in 6 s.
 
-    python -m pods.launch.fork_server THREADS MODULE...     the server; its stdin is a socket
-
-A sweep's process holds a `ForkServer` and gets a `ForkedProcess` for each job, which behaves like
-`subprocess.Popen`. Forking is safe because the server runs no torch operation and only its main
-thread works (OpenBLAS stops its own threads at a fork). The server ends with the sweep's process,
-however that ends, and Linux then asks the jobs to stop. The server ignores requests to stop: it
-leads a session of its own and blocks their signals, because the sweep's process passes them on.
+That process is the fork server of `multiprocessing`. Forking is safe because it runs no torch
+operation and has one thread. A job is asked to stop if its server or the sweep's process dies.
 """
 
 import gc
-import importlib
-import json
 import os
-import runpy
-import select
 import signal
-import socket
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import get_context, parent_process
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Self
+from types import ModuleType
 
-from pods.system.errors import AGAIN
-from pods.system.machine import end_with_parent, python_path, set_threads
+from pods.system.machine import end_process, end_with_parent, set_threads
 from pods.system.signals import SIGNALS
 
-READY = b"ready"
-FORK = b"fork"
-POLL_SECONDS = 0.05  # between looks at whether a forked process has ended
+Main = Callable[[Sequence[str]], int]
+"""Takes the arguments of a program and returns its exit code."""
+PRELOADED = ("pods.training.build", "pods.training.preflight")
+PRELOADED_FOR_TRACKING = "wandb.apis.public"  # most of what `wandb.init` needs
 
 
-class ForkedProcess:
-    """A process that the server has forked, with the methods of `subprocess.Popen`."""
+class ForkedProcess(ForkServerProcess):
+    """A forked process, with the methods of `subprocess.Popen` that a job needs."""
 
-    returncode: int | None = None
-
-    def __init__(self, status: int) -> None:
-        """Wait until the process has started.
-
-        Args:
-            status: pipe to which the server writes the process id and, at the end, the exit code.
-
-        Raises:
-            ChildProcessError: it has not started.
-        """
-        self._status = open(status, "rb")  # noqa: SIM115  (until the process has ended)
-        pid = self._status.readline()
-        if not pid:
-            self._status.close()
-            raise ChildProcessError("the fork server died, or the machine has no free process")
-        self.pid = int(pid)
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self.ident or 0
 
     def poll(self) -> int | None:
-        """Return the exit code, or None while the process runs."""
-        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
-            self.wait()
-        return self.returncode
+        """Return the exit code, or None while the process runs; 255 if its server died."""
+        return self.exitcode
 
     def wait(self) -> int:
-        """Wait for the end and return the exit code; 75 if the server died, since the job stops."""
-        if self.returncode is None:
-            code = self._status.read()
-            self._status.close()
-            self.returncode = int(code) if code else AGAIN
-        return self.returncode
-
-    def terminate(self) -> None:
-        """Ask the process to stop."""
-        if self.poll() is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+        """Wait for the end and return the exit code."""
+        self.join()
+        return self.exitcode or 0
 
 
-class ForkServer:
-    """The server as the sweep's process sees it."""
-
-    def __init__(self, threads: int, modules: Sequence[str]) -> None:
-        """Start the server.
-
-        Args:
-            threads: number of threads for torch, which reads it once, when it loads.
-            modules: to import before the first fork.
-        """
-        self._control, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with server_end:
-            self._process = self._launch([str(threads), *modules], server_end.fileno())
-        self._ready = False
-
-    def _launch(self, arguments: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": arguments[0]}
-        return subprocess.Popen(
-            [sys.executable, "-m", "pods.launch.fork_server", *arguments],
-            stdin=stdin,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> Self:
-        """Return the server, which ends with the block."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End the server, which asks the jobs that still run to stop."""
-        if not self._ready:
-            self._process.kill()  # it would finish its imports first
-        self._control.close()
-        self._process.wait()
-
-    def is_loading(self) -> bool:
-        """Return whether the server is still importing."""
-        if not self._ready and select.select([self._control], [], [], 0)[0]:
-            with suppress(OSError):
-                self._ready = self._control.recv(len(READY)) == READY
-        return not self._ready and self._process.poll() is None
-
-    def is_alive(self) -> bool:
-        """Return whether the server can fork a job now."""
-        return self._ready and self._process.poll() is None
-
-    def spawn(
-        self,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        cwd: Path | None,
-        stdout: int,
-        stderr: int,
-    ) -> ForkedProcess:
-        """Run `python -m ARGUMENTS...` in a process that leads a session of its own.
-
-        Args:
-            arguments: the module and its arguments.
-            environment: all variables; threads and module search path remain those of the server.
-            cwd: working folder; None: that of this process.
-            stdout: number of an open file, which stays open here.
-            stderr: likewise.
-
-        Raises:
-            OSError: the server has died, or this machine has no free process.
-        """
-        request = {
-            "arguments": list(arguments),
-            "environment": dict(environment),
-            "cwd": str(cwd or Path.cwd()),
-        }
-        read, write = os.pipe()
-        # the request is a file in memory, because an environment may be larger than a message
-        with open(os.memfd_create("request"), "w") as file, open(write, "wb"):
-            json.dump(request, file)
-            file.flush()
-            try:
-                socket.send_fds(self._control, [FORK], [file.fileno(), write, stdout, stderr])
-            except OSError:
-                os.close(read)
-                raise
-        return ForkedProcess(read)
+def prepare(threads: int, tracking: bool) -> None:
+    """Say what the server imports, and with how many threads for torch, at the first fork."""
+    modules = [PRELOADED_FOR_TRACKING] * tracking + [*PRELOADED]
+    get_context("forkserver").set_forkserver_preload(modules)
+    set_threads(threads)
 
 
-def serve(control: socket.socket) -> list[str]:
-    """Fork a process per request; return only in the forked process, with its arguments."""
-    # blocked, not ignored: a job finds each signal's handling as the sweep had it
+def fork(
+    main: Main, words: Sequence[str], environment: Mapping[str, str], cwd: Path, console: Path
+) -> ForkedProcess:
+    """Call `main(words)` in a forked process that leads a session of its own.
+
+    Raises:
+        OSError: no process could be started.
+    """
+    process = ForkedProcess(target=_be, args=(main, list(words), dict(environment), cwd, console))
+    # the server must outlive a signal to all, such as Ctrl-C, because jobs end after it
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    statuses: dict[int, int] = {}
-    control.send(READY)
-    while True:
-        _report_ended(statuses)
-        if select.select([control], [], [], POLL_SECONDS if statuses else None)[0]:
-            message, files, _, _ = socket.recv_fds(control, len(FORK), 4)
-            if not message:  # the sweep's process has ended
-                os._exit(0)
-            request, status, *consoles = files
-            server, pid = os.getpid(), _fork()
-            if pid == 0:
-                for unused in (status, *statuses.values()):
-                    os.close(unused)
-                control.detach()
-                arguments = _become_job(request, consoles, server)
-                signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-                return arguments
-            for file in (request, *consoles):
-                os.close(file)
-            if pid is None:
-                os.close(status)
-            else:
-                statuses[pid] = status
-                _write(status, f"{pid}\n")
-
-
-def _fork() -> int | None:
-    """Fork, or return None if the machine has no free process."""
+    own, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    safe = os.environ.setdefault("PYTHONSAFEPATH", "")  # of the server: no file here is a library
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
-        return os.fork()
-    except OSError:
-        return None
+        process.start()  # with an empty main module: the child would import this process's
+    except EOFError as error:
+        raise ChildProcessError("the fork server died") from error
+    finally:
+        sys.modules["__main__"] = own
+        os.environ["PYTHONSAFEPATH"] = safe  # an empty one has no effect
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+    return process
 
 
-def _report_ended(statuses: dict[int, int]) -> None:
-    """Write the exit code of each process that has ended to its pipe."""
-    while statuses:
-        pid, wait_status = os.waitpid(-1, os.WNOHANG)
-        if pid == 0:
-            return
-        status = statuses.pop(pid)
-        _write(status, str(os.waitstatus_to_exitcode(wait_status)))
-        os.close(status)
-
-
-def _write(pipe: int, text: str) -> None:
-    with suppress(BrokenPipeError):  # nobody waits for the process any more
-        os.write(pipe, text.encode())
-
-
-def _become_job(request_file: int, consoles: Sequence[int], server: int) -> list[str]:
-    """Give a forked process the state of a new one, and return its arguments."""
+def _be(
+    main: Main, words: list[str], environment: Mapping[str, str], cwd: Path, console: Path
+) -> None:
+    """Give a forked process the state of a new one, call `main`, and end."""
     import numpy as np
 
-    with open(request_file) as file:
-        file.seek(0)
-        request = json.load(file)
-
+    gc.freeze()  # collections then leave the memory alone that the jobs share
     os.setsid()
     end_with_parent(signal.SIGTERM)
-    if os.getppid() != server:
-        os._exit(AGAIN)
-    files = [os.open(os.devnull, os.O_RDONLY), *consoles]
-    for target, number in enumerate(files):
-        os.dup2(number, target)
-        os.close(number)
-    os.chdir(request["cwd"])
+    threading.Thread(target=_end_with_sweep, daemon=True).start()
+    with console.open("ab") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    os.chdir(cwd)
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(environment)
     np.random.seed()  # otherwise all jobs would inherit the server's state
-    sys.argv = list(request["arguments"])
-    return sys.argv
+    sys.argv = [main.__module__, *words]
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    end_process(main(words))
 
 
-def main(threads: str, *modules: str) -> None:
-    """Import the modules and serve the process at the other end of stdin."""
-    control = socket.socket(fileno=0)
-    set_threads(int(threads))
-    for module in modules:
-        importlib.import_module(module)
-    gc.freeze()  # a job's collections then leave the memory alone that it shares with the server
-    runpy.run_module(serve(control)[0], run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def _end_with_sweep() -> None:
+    """Ask this process to stop when the one that asked for it has ended."""
+    if (sweep := parent_process()) is not None:
+        sweep.join()
+        os.kill(os.getpid(), signal.SIGTERM)

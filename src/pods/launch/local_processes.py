@@ -1,41 +1,41 @@
-"""Start and watch the processes of one run on this machine (not torch's `torchrun`).
+"""The processes of a run that uses several on this machine: start and watch them, or be one.
 
-    python -m pods.launch.local_processes FOLDER N ARGUMENTS...     `python ARGUMENTS...`, N times
-
-A job whose run uses several processes calls `run`, which starts the command above, which starts the
-ranks. To spread a run over several machines, start `pods.launch.job RUN_FOLDER` by torch's
-`torchrun` on each of them instead; the run's folder must be on a disk that they share.
+Each executes `pods.launch.job`, rank 0 the run and the others its commands. To spread a run over
+several machines, start `pods.launch.job RUN_FOLDER` by torch's `torchrun` on each of them instead;
+the run's folder must be on a disk that they share.
 """
 
-import atexit
-import json
 import os
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL, Popen, TimeoutExpired
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
 
 from pods.config.schema import Config
+from pods.launch.backend import POLL_SECONDS
+from pods.launch.failures import classify
 from pods.runs.files import replace
 from pods.runs.store import RunStore
-from pods.system.errors import RESUME
-from pods.system.machine import LOOPBACK, RENDEZVOUS, launched, python_path
-from pods.system.signals import SIGNALS, stop_on_signals
+from pods.system.errors import AGAIN, DONE, FAILED, RESUME
+from pods.system.machine import (
+    LOOPBACK,
+    RENDEZVOUS,
+    cause_of_death,
+    end_with_parent,
+    launched,
+    python_path,
+    set_threads,
+)
+from pods.system.signals import SIGNALS, PeerLost, Stop, stop_on_signals
 
-MAIN_PROCESS = "leader.json"
-"""File of an attempt: process id of rank 0 and, when it has ended, its exit code."""
-FAILURE = "failure.json"
-"""File of an attempt: an error of the run that another rank met."""
-POLL_SECONDS = 0.1
+FAILURE = "failure.txt"
+"""File of an attempt: an error of the run that a rank other than 0 met."""
+REPORT_DELAY_SECONDS = 20.0  # most errors while loading also occur on rank 0, which reports them
 GRACE_SECONDS = 5.0  # from the end of rank 0 to that of the other ranks
 TERMINATE_SECONDS = 30.0  # from SIGTERM to SIGKILL
-WARNINGS = {signal.SIGUSR1, signal.SIGUSR2}  # a cluster sends them to all; rank 0 reacts
 
 
 def rank() -> int | None:
@@ -43,107 +43,9 @@ def rank() -> int | None:
     return int(os.environ["RANK"]) if launched() else None
 
 
-def world_size() -> int:
-    """Return the number of processes that work on this process's run."""
-    return 1 if rank() is None else int(os.environ["WORLD_SIZE"])
-
-
 def as_started(config: Config) -> Config:
     """Return the config for the number of processes that were started."""
-    return config if rank() is None else config.on(world_size())
-
-
-def count(store: RunStore) -> int:
-    """Return how many processes a run uses; 1 if its config is damaged, which the job reports."""
-    try:
-        return store.config().hardware.processes
-    except (ValueError, OSError):
-        return 1
-
-
-def record_main(attempt: Path, code: int | None) -> None:
-    """Record rank 0's process id and exit code."""
-    replace(attempt / MAIN_PROCESS, json.dumps({"pid": os.getpid(), "code": code}))
-
-
-def record_failure(attempt: Path, error: Exception) -> None:
-    """Record an error of the run on a rank other than 0."""
-    text = f"process {rank()}: {type(error).__name__}: {error}".splitlines()[0]
-    replace(attempt / FAILURE, json.dumps({"error": text}))
-
-
-def exit_immediately(code: int) -> NoReturn:
-    """Run exit handlers and end this process without finalizing Python.
-
-    The thread that carried the last message may still hold its tensor and need Python to release
-    it. If Python is finalizing by then, C++ aborts the process, and the launcher ends all ranks.
-    """
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # a closed terminal
-            stream.flush()
-    os._exit(code)
-
-
-def run(store: RunStore, attempt: Path, failed: int, again: int) -> int:
-    """Start a run's processes, wait until they have ended, and return the exit code.
-
-    Args:
-        store: of the run.
-        attempt: folder of the attempt.
-        failed: exit code if a rank met an error of the run.
-        again: exit code if a rank died.
-    """
-    with (
-        stop_on_signals() as stop,
-        TemporaryDirectory(prefix="pods-", ignore_cleanup_errors=True) as folder,
-    ):
-        launcher, stopping, seconds_since_end = _start(store, attempt, folder), False, 0.0
-        while launcher.poll() is None:
-            if stop.requested and not stopping:
-                stopping = True
-                pid = _read(attempt / MAIN_PROCESS).get("pid", launcher.pid)
-                with suppress(ProcessLookupError):  # rank 0 stops at a safe point
-                    os.kill(pid, signal.SIGTERM)
-            if _read(attempt / MAIN_PROCESS).get("code") is not None:
-                seconds_since_end += POLL_SECONDS
-            if seconds_since_end > GRACE_SECONDS:  # the other ranks hang, with nothing left to do
-                launcher.kill()
-            time.sleep(POLL_SECONDS)
-    if (failure := _read(attempt / FAILURE).get("error")) and store.status()["state"] != "done":
-        store.set_status(state="failed", error=failure)
-        return failed
-    code = _read(attempt / MAIN_PROCESS).get("code")
-    if code is not None:
-        return int(code)
-    print(RESUME, file=sys.stderr)
-    deadline = time.monotonic() + GRACE_SECONDS
-    while store.is_held() and time.monotonic() < deadline:  # rank 0 may take a moment to die
-        time.sleep(POLL_SECONDS)
-    if not store.is_held() and store.status()["state"] == "running":
-        error = None if stopping else "a process of the run died"
-        store.set_status(state="preempted", error=error)
-    return again
-
-
-def _start(store: RunStore, attempt: Path, folder: str) -> Popen[bytes]:
-    """Start the launcher in a session of its own, so that Ctrl-C reaches only this process."""
-    hardware = store.config().hardware
-    launcher = ["-m", "pods.launch.local_processes", folder, str(hardware.processes)]
-    job = ["-m", "pods.launch.job", str(store.folder), str(attempt)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": python_path(),
-        "OMP_NUM_THREADS": str(hardware.threads),
-    }
-    command = [sys.executable, *launcher, *job]
-    return Popen(command, stdin=DEVNULL, start_new_session=True, env=environment)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        return dict(json.loads(path.read_text()))
-    return {}
+    return config if rank() is None else config.on(int(os.environ["WORLD_SIZE"]))
 
 
 def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
@@ -154,51 +56,104 @@ def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
     return {**defaults, **os.environ, **ranks, RENDEZVOUS: str(folder / "store")}
 
 
-def main(folder: Path, world_size: int, arguments: Sequence[str]) -> int:
-    """Start the ranks and wait until all have ended; if one dies, end all. Return the exit code.
+def run(store: RunStore, attempt: Path) -> int:
+    """Start a run's processes, wait until they have ended, and return the exit code.
 
-    The folder belongs to the ranks and is removed here too, because its owner may be killed.
+    They are in sessions of their own, so that Ctrl-C reaches only this process.
     """
-    received: set[int] = set()
-    for number in SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda number, _: received.add(number))
-    parent, processes = os.getppid(), list[Popen[bytes]]()
-    try:
-        for rank in range(world_size):
-            command = [sys.executable, *arguments]
-            processes.append(Popen(command, env=environment(folder, world_size, rank)))
-        return _watch(processes, parent, received)
-    finally:
-        _end(processes, parent)
-        shutil.rmtree(folder, ignore_errors=True)
+    hardware, processes = store.config().hardware, list[Popen[bytes]]()
+    shared = {"PYTHONPATH": python_path(), "OMP_NUM_THREADS": str(hardware.threads)}
+    command = [sys.executable, "-P", "-m", "pods.launch.job", str(store.folder), str(attempt)]
+    temporary = TemporaryDirectory(prefix="pods-", ignore_cleanup_errors=True)
+    with stop_on_signals() as stop, temporary as folder:
+        try:
+            for rank in range(hardware.processes):
+                own = {**environment(Path(folder), hardware.processes, rank), **shared}
+                processes.append(Popen(command, stdin=DEVNULL, start_new_session=True, env=own))
+            _watch(processes, stop)
+        finally:
+            _end(processes)
+    failure = attempt / FAILURE
+    if failure.is_file() and store.status()["state"] != "done":
+        store.set_status(state="failed", error=failure.read_text())
+        return FAILED
+    code = processes[0].returncode
+    if code in (DONE, FAILED, AGAIN):
+        return code
+    print(RESUME, file=sys.stderr)
+    if store.status()["state"] == "running":
+        error = None if stop.requested else "a process of the run died"
+        store.set_status(state="preempted", error=error)
+    return AGAIN
 
 
-def _watch(processes: Sequence[Popen[bytes]], parent: int, received: set[int]) -> int:
-    """Wait until all ranks have ended well, one has died, or this process has to stop."""
-    while received <= WARNINGS and os.getppid() == parent:
+def _watch(processes: Sequence[Popen[bytes]], stop: Stop) -> None:
+    """Wait until all ranks have ended or one has died, and pass a request to stop to rank 0."""
+    stopping, since_end = False, 0.0
+    while any(process.poll() is None for process in processes) and since_end < GRACE_SECONDS:
+        if stop.requested and not stopping:
+            stopping = True
+            processes[0].terminate()  # it stops at a safe point and tells the others
         codes = [process.poll() for process in processes]
-        for rank, code in enumerate(codes):
-            if code:
-                cause = signal.Signals(-code).name if code < 0 else f"code {code}"
-                print(f"process {rank} of the run ended by {cause}", file=sys.stderr)
-        if any(codes) or None not in codes:
-            return int(any(codes))
+        if codes[0] in (DONE, FAILED, AGAIN):
+            since_end += POLL_SECONDS
+        elif any(codes):
+            for rank, code in enumerate(codes):
+                if code:
+                    cause = cause_of_death(code)
+                    print(f"process {rank} of the run ended: {cause}", file=sys.stderr)
+            return
         time.sleep(POLL_SECONDS)
-    return 1
 
 
-def _end(processes: Sequence[Popen[bytes]], parent: int) -> None:
-    """Terminate the ranks that still run; kill them if they hang or the parent is gone."""
-    for process in processes:
+def _end(processes: Sequence[Popen[bytes]]) -> None:
+    """End the ranks that still run: rank 0 at a safe point if it can, the others immediately."""
+    for process in processes[1:]:
+        process.kill()
+    for process in processes[:1]:
         process.terminate()
-    deadline = time.monotonic() + TERMINATE_SECONDS
-    while any(process.poll() is None for process in processes):
-        if time.monotonic() > deadline or os.getppid() != parent:
-            for process in processes:
-                process.kill()
-        time.sleep(POLL_SECONDS)
+        try:
+            process.wait(TERMINATE_SECONDS)
+        except TimeoutExpired:
+            process.kill()
+    for process in processes:
+        process.wait()
 
 
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
+def obey(store: RunStore, attempt: Path | None) -> int:
+    """Be another rank than 0: load what it needs, and execute rank 0's commands until it is gone.
+
+    Return the exit code. An error in a command fails the run: the attempt's folder tells `run`.
+    """
+    end_with_parent(signal.SIGKILL)
+    for number in SIGNALS:  # rank 0 handles them
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for the life of the process)
+    loaded = False
+    try:
+        config = as_started(store.config())
+        set_threads(config.hardware.threads)
+        from pods.policy.process_group import is_connection_error, join
+        from pods.training.build import build_worker
+        from pods.training.data import load_data
+        from pods.training.preflight import preflight
+        from pods.training.worker_group import Follower
+
+        follower = Follower(process_group := join(config.hardware.device))
+        data = load_data(config, follower.heartbeat)
+        worker = build_worker(config, data, follower.heartbeat, process_group)
+        preflight(worker, [*data.prompts, *data.questions])
+        loaded = True
+        follower.serve(worker)
+    except PeerLost:
+        return 0
+    except Exception as error:
+        if not loaded:
+            time.sleep(REPORT_DELAY_SECONDS)
+        elif is_connection_error(error):
+            return 0
+        _, code, text = classify(error, loaded, store)
+        if loaded and attempt is not None:
+            replace(attempt / FAILURE, f"process {rank()}: {text}")
+        return code
+    return 0

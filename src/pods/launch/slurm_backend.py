@@ -1,40 +1,56 @@
 """Execute the jobs of a sweep on Slurm, as arrays that submitit submits and watches.
 
-A job executes its run's frozen config (`slurm_job.py`) on a disk that the machines share. Slurm
-owns what is submitted: if this process ends, the jobs continue, and the same command watches them
-again.
+A job executes its run's frozen config on a disk that the machines share. Slurm owns what is
+submitted: if this process ends, the jobs continue, and the same command watches them again.
 """
 
 import os
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import submitit
 from submitit.core.utils import FailedJobError
+from submitit.helpers import DelayedSubmission
 
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
-from pods.launch.backend import Backend, Job, Outcome
+from pods.launch.backend import REFRESH_SECONDS, Backend, Job
 from pods.launch.live_table import LiveTable
-from pods.launch.slurm_job import SlurmJob
-from pods.launch.slurm_resources import Settings, max_concurrent, parameters
-from pods.launch.subprocesses import record_end, status_line
-from pods.memory.fit import describe_largest
+from pods.launch.subprocesses import (
+    JobProcess,
+    record_end,
+    start_on_cluster,
+    status_line,
+    wait_for_end,
+)
 from pods.runs.attempts import queued, set_queued
 from pods.runs.status import state_of
-from pods.runs.store import RunStore
+from pods.system.errors import DONE
 from pods.system.machine import python_path
-from pods.system.signals import Stop, stop_on_signals
+from pods.system.signals import stop_on_signals
 
-POLL_SECONDS = 0.5
-REMAIN = {
-    "slurm": "remain in Slurm's queue (scancel ends them); the same command watches them again",
-    "local": "are processes of this machine and may still run",
+START_MINUTES = 30
+STEPS_ONLY_MINUTES = 24 * 60
+WAIT_SECONDS = 3600.0  # after SIGTERM: Slurm requeues only a job that it has killed itself
+MAX_NOTICE = 600  # seconds before the limit in which a run ends a step and writes a checkpoint
+COMMON = {
+    *("timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes"),
+    *("name", "stderr_to_stdout"),
 }
+"""Parameters that submitit knows on every cluster; the others have the prefix `slurm_`."""
+EXECUTOR = ("cluster", "submitit_folder", "max_num_timeout")
+"""Settings of submitit's executor rather than of a job."""
+Settings = dict[str, Any]
+Submitted = tuple[Job, "submitit.Job[None]"]
 
 
 def slurm_backend(configs: Sequence[Config], settings: Settings) -> Backend:
@@ -45,121 +61,159 @@ def slurm_backend(configs: Sequence[Config], settings: Settings) -> Backend:
     """
     if settings["cluster"] == "slurm" and submitit.SlurmExecutor.affinity() < 0:
         raise ConfigError("launch", "slurm", "needs srun; is this machine in a Slurm cluster?")
-    at_once = max_concurrent(configs, settings)
-    return Backend(at_once, describe_largest(configs, None), partial(_run_jobs, settings=settings))
+    at_once = configs[0].launch.jobs or len(configs)
+    return Backend(at_once, partial(_run_jobs, settings=settings))
 
 
-@dataclass
-class _Submitted:
-    """A job that Slurm has, as submitit shows it."""
+def parameters(config: Config, settings: Settings) -> Settings:
+    """Return submitit's parameters for one job: the user's settings and, by default, the config's.
 
-    job: Job
-    handle: "submitit.Job[None]"
-    since: float = field(default_factory=time.monotonic)
+    A job is one task whatever `hardware.processes` is, because it starts the processes itself. One
+    that reaches its time limit commits and is requeued: half an hour to start and twice the
+    training clock, which counts neither evaluations nor checkpoints, or a day where the budget is
+    no time that the job takes.
+    """
+    hardware, budget = config.hardware, config.budget
+    given = {k: v for k, v in settings.items() if v is not None and k not in EXECUTOR}
+    minutes = STEPS_ONLY_MINUTES
+    if budget.train_seconds is not None and budget.clock_model is None:
+        minutes = START_MINUTES + ceil(2 * budget.train_seconds / 60)
+    minutes = given.get("timeout_min", minutes)
+    chosen: Settings = {"timeout_min": minutes, "signal_delay_s": min(MAX_NOTICE, 6 * minutes)}
+    if "cpus_per_gpu" not in given:
+        chosen["cpus_per_task"] = hardware.threads * hardware.processes
+    if hardware.device == "cuda" and not {"gres", "gpus_per_task"} & set(given):
+        chosen["gpus_per_node"] = hardware.processes
+    if config.launch.jobs:
+        chosen["array_parallelism"] = config.launch.jobs
+    chosen |= given
+    if "cpus_per_task" in chosen:  # srun does not take it from sbatch
+        chosen["srun_args"] = [f"--cpus-per-task={chosen['cpus_per_task']}"]
+    return {key if key in COMMON else f"slurm_{key}": value for key, value in chosen.items()}
 
 
-def _run_jobs(jobs: Sequence[Job], settings: Settings) -> Outcome:
-    """Submit the jobs that Slurm does not have yet, and watch all of them."""
-    watched = _still_queued(jobs, settings)
-    queued_runs = {each.job.store.folder for each in watched}
-    others = [job for job in jobs if job.store.folder not in queued_runs]
-    external = [job for job in others if _is_run_elsewhere(job.store)]
-    arrays: dict[str, list[Job]] = {}
-    for job in others:
-        if job not in external:
-            arrays.setdefault(repr(parameters(job.config, settings)), []).append(job)
+def _run_jobs(jobs: Sequence[Job], settings: Settings) -> bool:
+    """Submit the jobs that Slurm does not have yet, and watch all of them until they have ended."""
+    watched, began = _still_queued(jobs, settings), time.monotonic()
+    known = {job.store.folder for job, _ in watched}
+    arrays = defaultdict[str, list[Job]](list)
+    for job in jobs:
+        not_ours = state_of(job.store) == "running" and not queued(job.store)
+        if job.store.folder not in known and not not_ours and not job.store.is_held():
+            arrays[repr(parameters(job.config, settings))].append(job)
     with stop_on_signals() as stop:
         for array in arrays.values():
-            if stop.requested:
-                break
-            handles = _submit(array, settings)
-            watched += map(_Submitted, array, handles)
+            if not stop.requested:
+                watched += _submit(array, settings)
         with LiveTable(len(watched)) as live_table:
-            _watch(watched, stop, live_table)
+            while watched and not stop.requested:
+                time.sleep(REFRESH_SECONDS)
+                for job, handle in [each for each in watched if each[1].done()]:
+                    watched.remove((job, handle))
+                    if not handle.paths.result_pickle.exists():  # else the job recorded its end
+                        why = f"{queued(job.store)} ended without recording a result"
+                        record_end(job.store, why)
+                    live_table.end(status_line(job, time.monotonic() - began))
+                live_table.show([job.store for job, _ in watched])
         if stop.requested and watched:
-            print(f"{len(watched)} jobs {REMAIN[settings['cluster']]}")
-        return Outcome(stop.requested, external)
+            print(f"{len(watched)} jobs remain in Slurm's queue (scancel ends them); the same "
+                  "command watches them again")  # fmt: skip
+        return stop.requested
 
 
-def _slurm_id(store: RunStore) -> str | None:
-    """Return Slurm's id of the job to which the run was last submitted."""
-    name = queued(store)
-    return name.rpartition(" ")[2] if name and name.startswith("Slurm job ") else None
-
-
-def _still_queued(jobs: Sequence[Job], settings: Settings) -> list[_Submitted]:
+def _still_queued(jobs: Sequence[Job], settings: Settings) -> list[Submitted]:
     """Return the jobs that an earlier command submitted and that wait or run in Slurm."""
     if settings["cluster"] != "slurm":
         return []
+    folder = Path(settings["submitit_folder"]).absolute()
     submitted = [
-        _Submitted(job, submitit.SlurmJob(_folder(settings), slurm_id))
+        (job, submitit.SlurmJob(folder, name.rpartition(" ")[2]))
         for job in jobs
-        if (slurm_id := _slurm_id(job.store))
+        if (name := queued(job.store))
     ]  # all of them before the first question, so that submitit asks Slurm once
-    return [each for each in submitted if not each.handle.done() and each.handle.state != "UNKNOWN"]
+    return [(job, job_) for job, job_ in submitted if not job_.done() and job_.state != "UNKNOWN"]
 
 
-def _folder(settings: Settings) -> Path:
-    return Path(settings["submitit_folder"]).absolute()
-
-
-def _is_run_elsewhere(store: RunStore) -> bool:
-    """Return whether another process runs a run; if its Slurm job has gone, record that."""
-    if store.is_held() or (state_of(store) == "running" and _slurm_id(store) is None):
-        return True
-    if queued(store):
-        record_end(store, f"{queued(store)} ended without recording a result")
-    return False
-
-
-def _submit(jobs: Sequence[Job], settings: Settings) -> "list[submitit.Job[None]]":
+def _submit(jobs: Sequence[Job], settings: Settings) -> list[Submitted]:
     """Submit jobs as one array, and note each one's id in its run's folder.
 
     Raises:
         ConfigError: Slurm refuses them.
     """
-    chosen, folder = parameters(jobs[0].config, settings), _folder(settings)
-    executor = submitit.AutoExecutor(
-        folder, cluster=settings["cluster"], slurm_max_num_timeout=settings["max_num_timeout"]
-    )
+    chosen = parameters(jobs[0].config, settings)
+    folder, cluster = Path(settings["submitit_folder"]).absolute(), settings["cluster"]
+    retries = settings["max_num_timeout"]
+    executor = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=retries)
     executor.update_parameters(**chosen)
-    os.environ["PYTHONPATH"] = python_path()  # for jobs that are processes of this machine
+    os.environ["PYTHONPATH"] = python_path()  # which sbatch hands to the jobs
+    tasks = [SlurmJob(str(job.store.folder.absolute()), str(Path.cwd())) for job in jobs]
     # sbatch must not die of Ctrl-C, with or without an array in the queue; this process stops after
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         with executor.batch():
-            handles = [
-                executor.submit(SlurmJob(str(job.store.folder.absolute()), str(Path.cwd())))
-                for job in jobs
-            ]
+            submitted = [executor.submit(task) for task in tasks]
     except FailedJobError as error:
         why = str(error).strip() or "sbatch failed without a message"
         raise ConfigError("launch", "slurm", why.splitlines()[-1].strip()) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    for job, handle in zip(jobs, handles, strict=True):
+    for job, handle in zip(jobs, submitted, strict=True):
         set_queued(job.store, f"Slurm job {handle.job_id}")
-    print(
-        f"submitted {len(jobs)} jobs as {handles[0].job_id.partition('_')[0]}, "
-        f"{max_concurrent([job.config for job in jobs], settings)} at a time, "
-        f"{chosen['timeout_min']} min each ({folder})",
-        flush=True,
-    )
-    return handles
+    array, minutes = submitted[0].job_id.partition("_")[0], chosen["timeout_min"]
+    print(f"submitted {len(jobs)} jobs as {array}, {minutes} min each ({folder})", flush=True)
+    return list(zip(jobs, submitted, strict=True))
 
 
-def _watch(watched: list[_Submitted], stop: Stop, live_table: LiveTable) -> None:
-    """Show the state of jobs until all have ended or this process is asked to stop."""
-    while watched and not stop.requested:
-        time.sleep(POLL_SECONDS)
-        for ended in [each for each in watched if each.handle.done()]:
-            watched.remove(ended)
-            store = ended.job.store
-            if (
-                not ended.handle.paths.result_pickle.exists()
-            ):  # else the job's own process recorded it
-                record_end(store, f"{queued(store)} ended without recording a result")
-            live_table.end(status_line(ended.job, time.monotonic() - ended.since))
-        stores = [each.job.store for each in watched]
-        running = [store.folder for store in stores if state_of(store) == "running"]
-        live_table.show(running, len(watched) - len(running))
+class JobFailed(Exception):
+    """The run is not done; raised so that Slurm calls the job failed, too."""
+
+
+@dataclass
+class SlurmJob:
+    """What submitit pickles, calls on the job's machine, and pickles again for a requeued job.
+
+    At submitit's signal, which Slurm sends before a time limit or a preemption, the run commits a
+    checkpoint and submitit requeues the job. At SIGTERM alone (scancel, or a preemption by Slurm)
+    the run commits too, and the job waits, because Slurm decides what becomes of it.
+    """
+
+    folder: str
+    """Absolute path of the run's folder."""
+    cwd: str
+    running: JobProcess | None = None
+    terminated: bool = False
+    """Slurm has sent SIGTERM."""
+
+    def __call__(self) -> None:
+        """Execute the run until it ends or the job is requeued.
+
+        Raises:
+            JobFailed: the run is not done.
+            BlockingIOError: another process still runs it.
+        """
+        self.running = start_on_cluster(self.folder, self.cwd)
+        if self.running is None:
+            return
+        signal.signal(signal.SIGTERM, self._terminate)  # submitit's own handler ignores it
+        code = wait_for_end(self.running)
+        if self.terminated:
+            time.sleep(WAIT_SECONDS)
+        if code != DONE:
+            error = self.running.job.store.status().get("error")
+            raise JobFailed(f"{self.folder}: {error or 'not finished'}")
+
+    def checkpoint(self) -> DelayedSubmission:
+        """Stop the run at a checkpoint, and return the submission that resumes it.
+
+        submitit calls this at its signal.
+        """
+        if self.running is not None and self.running.process.poll() is None:
+            self.running.process.terminate()
+            with suppress(ChildProcessError):  # the signal may have interrupted `wait` itself
+                os.waitid(os.P_PID, self.running.process.pid, os.WEXITED | os.WNOWAIT)
+        return DelayedSubmission(replace(self, running=None, terminated=False))
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        self.terminated = True
+        if self.running is not None:
+            self.running.process.terminate()

@@ -1,206 +1,197 @@
-"""Check whether a planned run fits this machine, and find changes of its config that make it."""
+"""Estimate what one process of a run holds at its peak, and compare it with the machine.
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from itertools import product
+Each part is one formula of the sizes in the model's config.json, in bytes, and leans to the high
+side. Preflight (`training/preflight.py`) tries the real shapes afterwards.
+"""
+
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pods.config.schema import Config
-from pods.memory.plan import Lengths, make_plan
-from pods.memory.shape import GIB, NotPlanned, Shape, read_shape
-from pods.system.machine import visible_gpus
+from pods.config.schema import LORA_TARGETS, Config, ModelConfig
+from pods.runs.paths import weights_source
+from pods.system.machine import free_memory
 
-FEWEST_TOKENS = 256  # the smallest micro-batch that is suggested
+GIB = 2**30
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+LOGITS = {"cpu": 2**24, "cuda": 2**27}  # of a chunk, as in `policy.logprobs`
+CACHE_ROOM = 128  # tokens, as `engines.transformers_engine.BLOCK`
+LIBRARIES = {"cpu": int(0.42 * GIB), "cuda": int(0.5 * GIB)}
+HEAP = 1.75  # resident bytes of glibc's heap per byte of activations: 1.45 to 1.75 were seen
+CURE = "to fit, lower update.micro_batch_tokens or engine.max_rows, or choose a smaller model"
+
+
+class Sizes(NamedTuple):
+    """The sizes of a causal language model with attention and gated layers."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    queries: int
+    """Width of all heads of queries; there may be fewer heads of keys and values."""
+    keys: int
+    vocabulary: int
+    layer: int
+    """Numbers in the weights of a layer."""
+    parameters: int
+    """Numbers in all weights but adapters; an output layer tied to the embedding counts once."""
+    trained: int
+    """Numbers that training changes: all, or those of the adapters."""
+
+
+class Lengths(NamedTuple):
+    """The lengths of a run's prompts, in tokens."""
+
+    longest: int
+    shared: int
+    """Length of the beginning that all prompts share, which the engine encodes once."""
 
 
 class Fit(NamedTuple):
     """What a run needs of a machine's memory."""
 
     text: str
-    """The plan, with what to change if it needs more than is free now."""
     fits: bool
-    """It would fit if all memory were free, or nothing is known about the memory."""
+    """It would fit if all memory were free, or too little is known."""
     roomy: bool
-    """It needs at most half of what is free now, so that nobody has to read the plan."""
+    """It needs at most half of what is free, so that nobody has to read the text."""
 
 
-def assess_fit(config: Config, lengths: Lengths | None = None, jobs: int = 1) -> Fit:
-    """Plan a run and compare it with this machine's memory, free now and in all.
+def assess_fit(config: Config, lengths: Lengths | None = None, jobs: int | None = 1) -> Fit:
+    """Compare what a run needs with this machine's memory, free now and in all.
 
     Args:
         config: the run's config.
         lengths: the lengths of its prompts; None: the longest that the config allows.
-        jobs: the number of jobs that share the machine's memory. On a CPU each job's processes
-            share it, too; each GPU has its own memory.
+        jobs: how many share this machine's memory; None: they run on another machine.
     """
-    try:
-        shape = read_shape(config.model)
-    except NotPlanned as error:
-        return Fit(f"not planned: {error}", True, False)
-    memory = free_memory(config.hardware.device)
+    on_cpu = config.hardware.device == "cpu"
+    sharing = (jobs or 1) * config.hardware.processes if on_cpu else 1
+    memory = None if jobs is None else free_memory(config.hardware.device)
+    free, total = (0, 0) if memory is None else (size // sharing for size in memory)
+    parts = peak_parts(config, lengths, total)
+    if not parts:
+        return Fit(f"unknown: no sizes of model={config.model.name} on this machine", True, False)
+    peak = sum(parts.values())
+    listed = " + ".join(f"{name} {size / GIB:.2f}" for name, size in parts.items())
+    text = f"at most {peak / GIB:.2f} GiB ({listed})"
     if memory is None:
-        text = f"{make_plan(config, shape, lengths)}; the free memory is unknown"
         return Fit(text, True, False)
-    processes = config.hardware.processes
-    sharing = jobs * (processes if config.hardware.device == "cpu" else 1)
-    free, total = (size // sharing for size in memory)
-    plan = make_plan(config, shape, lengths, total)
-    shares = [f"{jobs} jobs"] * (jobs > 1) + [f"{processes} processes"] * (processes > 1)
-    each = f" for each of {' x '.join(shares)}" if shares else ""
-    text = f"{plan}; {free / GIB:.2f} of {total / GIB:.2f} GiB are free{each}"
-    if plan.peak <= free:
-        return Fit(text, True, roomy=plan.peak <= free / 2)
-    changes = advice(config, shape, lengths, free, total)
-    text = f"{text}; to fit, start a new run with {changes}"
-    return Fit(text, plan.peak <= total, False)
-
-
-def refuse_unless_it_fits(config: Config, lengths: Lengths) -> Fit:
-    """Return how a run fits. A run that only lacks free memory at the moment is not refused.
-
-    Raises:
-        ValueError: the machine is too small; the message has the sizes and what to change.
-    """
-    fit = assess_fit(config, lengths)
-    if not fit.fits:
-        raise ValueError(f"not enough memory: {fit.text}")
-    return fit
+    each = f" for each of {sharing} processes" if sharing > 1 else ""
+    text += f"; {free / GIB:.2f} of {total / GIB:.2f} GiB are free{each}"
+    return Fit(text if peak <= free else f"{text}; {CURE}", peak <= total, peak <= free / 2)
 
 
 def describe_largest(configs: Sequence[Config], at_once: int | None) -> Fit:
-    """Describe the memory that the largest of some jobs needs, and the memory that it has.
+    """Say how the largest of some jobs fits, `at_once` at a time; None: on another machine."""
+    return assess_fit(max(configs, key=lambda c: sum(peak_parts(c).values())), jobs=at_once)
 
-    Args:
-        configs: the jobs' configs.
-        at_once: the number of jobs at a time, which share a CPU's memory; None: they do not run on
-            this machine, so only what they need is described.
+
+def peak_parts(
+    config: Config, lengths: Lengths | None = None, device_memory: int = 0
+) -> dict[str, int]:
+    """Return what is held throughout, with the larger of what generating and updating add.
+
+    vLLM takes a share of `device_memory` if engine.kv_gb is null. Empty for an unknown model.
     """
-    largest = max(configs, key=_peak)
-    if at_once is not None:
-        return assess_fit(largest, jobs=at_once if largest.hardware.device == "cpu" else 1)
-    try:
-        text = str(make_plan(largest, read_shape(largest.model)))
-    except NotPlanned as error:
-        text = f"not planned: {error}"
-    return Fit(text, True, False)
-
-
-def _peak(config: Config) -> int:
-    try:
-        return make_plan(config, read_shape(config.model)).peak
-    except NotPlanned:
-        return 0
-
-
-def advice(config: Config, shape: Shape, lengths: Lengths | None, free: int, total: int) -> str:
-    """Find the fewest and mildest changes of keys that make the plan of `make_plan` fit.
-
-    Each process may use `free` bytes, and `total` bytes if all memory were free.
-    """
-    ladders = _ladders(config)
-    ways = product(*(enumerate(values) for values in ladders.values()))
-    for way in sorted(ways, key=lambda way: (sum(k > 0 for k, _ in way), sum(k for k, _ in way))):
-        changes = {key: value for key, (k, value) in zip(ladders, way, strict=True) if k}
-        if make_plan(_changed(config, changes), shape, lengths, total).peak <= free:
-            return " ".join(f"{key}={value}".lower() for key, value in changes.items())
-    return "a smaller model or a machine with more memory: no setting of these keys is enough"
-
-
-def _ladders(config: Config) -> dict[str, list[object]]:
-    """List for each key that decides memory its value, followed by ever more economical ones."""
-    update, engine, model = config.update, config.engine, config.model
-    ladders: dict[str, list[object]] = {
-        "update.micro_batch_tokens": _halved(update.micro_batch_tokens, FEWEST_TOKENS),
-        "update.activation_checkpointing": [update.activation_checkpointing, True],
-    }
+    sizes, engine = read_sizes(config.model), config.engine
+    if sizes is None:
+        return {}
+    prompt, shared = lengths or (config.sampling.max_prompt_tokens, 0)
+    held = {"libraries": LIBRARIES[config.hardware.device], **_weights(config, sizes)}
+    update, generate = _update(config, sizes, prompt), dict[str, int]()
+    if config.hardware.device == "cpu":  # the heap keeps what an update once took
+        held["activations"] = int(HEAP * update.pop("activations"))
     if engine.name == "transformers":
-        ladders["engine.max_rows"] = _halved(engine.max_rows, 1)
-    elif engine.kv_gb is not None:
-        ladders["engine.kv_gb"] = [engine.kv_gb / 2**i for i in range(4)]
-    else:
-        share = engine.gpu_memory_utilization
-        lower = [tenth / 10 for tenth in range(9, 1, -1) if tenth / 10 < share]
-        ladders["engine.gpu_memory_utilization"] = [share, *lower]
-    if model.tuning == "lora":
-        ladders["model.dtype"] = [model.dtype, "bfloat16"]
-    elif config.hardware.processes > 1:
-        # the last key is tried first among equals, and this one changes no result
-        ladders["hardware.shard"] = [config.hardware.shard, True]
-    if config.hardware.keep_gathered:
-        ladders["hardware.keep_gathered"] = [True, False]
-    return ladders
+        rows, size = engine.max_rows, BYTES[config.decoded_in()]
+        tokens = prompt + config.sampling.max_completion_tokens + CACHE_ROOM
+        generate["keys and values"] = rows * tokens * 2 * sizes.layers * sizes.keys * size
+        generate["logits"] = rows * sizes.vocabulary * 24  # 4 of float32, a sum of float64
+        encoded = 4 * (sizes.hidden + sizes.intermediate) * size + 5 * prompt  # and the mask
+        generate["prompts"] = rows * (prompt - shared) * encoded
+    elif engine.kv_gb is None:
+        held["vLLM"] = int(engine.gpu_memory_utilization * device_memory)
+    else:  # its weights, keys and values, libraries and own activations
+        held["vLLM"] = BYTES[engine.dtype] * sizes.parameters + int((engine.kv_gb + 1) * GIB)
+    return held | max(generate, update, key=lambda added: sum(added.values()))
 
 
-def _halved(value: int, least: int) -> list[object]:
-    return [value, *(value >> k for k in range(1, value.bit_length()) if value >> k >= least)]
+def _weights(config: Config, sizes: Sizes) -> dict[str, int]:
+    model, update, full = config.model, config.update, config.model.tuning == "full"
+    size, parameters = BYTES[model.dtype], sizes.parameters
+    processes = config.hardware.processes if config.sharded() else 1
+    gathered = config.uses_fsdp(config.hardware.processes)
+    # gradient and two moments, twice where a step can restore them; adapters, cast ones too
+    copies = (6 if update.epochs * update.minibatches > 1 else 3) + (0 if full else 2)
+    reference = parameters if full and update.kl_beta > 0 else 0
+    training = 4 * (copies * sizes.trained + reference)
+    held = {"weights": -(-parameters * size // processes), "training": -(-training // processes)}
+    if gathered:  # two layers and the embeddings are whole
+        edges = parameters - (sizes.layers - 1) * sizes.layer
+        held["gathered"] = BYTES[config.computed_in()] * (sizes.layer + 2 * edges) + size * edges
+    if full and config.decoded_in() != model.dtype:  # to say how much of a change rounding loses
+        held["untrained weights"] = size * parameters // processes
+    if config.engine.name == "transformers":
+        if gathered or config.decoded_in() != model.dtype:
+            held["engine's copy"] = BYTES[config.decoded_in()] * parameters
+        elif not full and model.dtype == "float32":
+            held["engine's copy"] = 4 * sizes.layers * sizes.layer
+    return held
 
 
-def _changed(config: Config, changes: dict[str, object]) -> Config:
-    for key, value in changes.items():
-        group, name = key.split(".")
-        config = replace(config, **{group: replace(getattr(config, group), **{name: value})})
-    return config
+def _update(config: Config, sizes: Sizes, prompt: int) -> dict[str, int]:
+    """Return the activations of a micro-batch with one layer's gradients, and a chunk's logits.
 
-
-CGROUPS = Path("/sys/fs/cgroup")
-NO_LIMIT = 2**60  # control groups of version 1 write a number for "none"
-
-
-def free_memory(device: str) -> tuple[int, int] | None:
-    """Return the bytes that this process may use now, and the bytes in all; None if unknown.
-
-    The first number includes what the process holds already, and excludes what others hold.
-
-    Args:
-        device: cpu, or cuda for the first visible card.
+    Per token and layer: the inputs of both norms and of the linear layers, three arrays of the
+    gated layer, queries twice, keys, values, and attention's output; per completion the keys and
+    values of its prompt once more. A checkpointed layer keeps its input alone.
     """
-    return _host() if device == "cpu" else _card()
+    hidden, size, device = sizes.hidden, BYTES[config.computed_in()], config.hardware.device
+    longest, adapters = config.sampling.max_completion_tokens, config.model.lora
+    rows = config.prompts_per_step * config.nm.groups * config.nm.m // config.update.minibatches
+    scored = max(longest, min(config.update.micro_batch_tokens - prompt, rows * longest))
+    tokens, spread = prompt + scored, scored + min(rows, scored) * prompt
+    norms = 2 * hidden * 4 * (2 if config.model.tuning == "full" else 1)
+    inner = 2 * hidden + 4 * sizes.queries + 4 * sizes.intermediate + 2 * sizes.keys
+    inner += adapters.r * len(LORA_TARGETS) if config.model.tuning == "lora" else 0
+    layer = tokens * (norms + inner * size) + spread * 2 * sizes.keys * size
+    kept = sizes.layers * layer + tokens * 3 * hidden * 4
+    if config.update.activation_checkpointing:
+        kept = layer + sizes.layers * tokens * hidden * size
+    kept += layer if device == "cuda" else 0  # a layer's gradients, on a CPU part of HEAP
+    logits = min(LOGITS[device], scored * sizes.vocabulary)  # with exponentials and gradient
+    return {"logits": 3 * 4 * logits, "activations": kept}
 
 
-def _card() -> tuple[int, int] | None:
-    cards = [facts for _, facts in visible_gpus("memory.free,memory.total")]
-    if not cards or not cards[0]:
+def read_sizes(model: ModelConfig) -> Sizes | None:
+    """Read a model's sizes from its folder or the hub's cache; None if they are not known here."""
+    source = weights_source(model)
+    path = Path(source) / "config.json"
+    if source == model.hub:
+        from huggingface_hub import try_to_load_from_cache
+
+        path = Path(str(try_to_load_from_cache(source, "config.json")))
+    config = json.loads(path.read_text()) if path.is_file() else {}
+    names = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size",
+             "vocab_size")  # fmt: skip
+    if not config.keys() >= {*names}:
         return None
-    free, total = (int(mebibytes) * 2**20 for mebibytes in cards[0].split(", "))
-    return free, total
+    layers, heads, hidden, inner, vocabulary = (config[name] for name in names)
+    width = config.get("head_dim") or hidden // heads
+    queries, keys = heads * width, (config.get("num_key_value_heads") or heads) * width
+    widths = {"q_proj": queries, "k_proj": keys, "v_proj": keys, "o_proj": queries}  # by hidden
+    widths |= dict.fromkeys(("gate_proj", "up_proj", "down_proj"), inner)
+    layer = hidden * (sum(widths.values()) + 2)  # with two norms; biases are few
+    embeddings = 1 if config.get("tie_word_embeddings") else 2
+    trained = parameters = layers * layer + (embeddings * vocabulary + 1) * hidden
+    if model.tuning == "lora":
+        adapted = [widths[name] for name in LORA_TARGETS]
+        trained = layers * model.lora.r * sum(hidden + width for width in adapted)
+    return Sizes(layers, hidden, inner, queries, keys, vocabulary, layer, parameters, trained)
 
 
-def _host() -> tuple[int, int] | None:
-    """Return the memory of the machine, or of a container around this process."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:  # not Linux
-        return None
-    sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines}
-    free, total = min([(sizes["MemAvailable"], sizes["MemTotal"]), *_cgroups()])
-    return free + own, total
-
-
-def _cgroups() -> Iterator[tuple[int, int]]:
-    """Yield what is left and the limit of each control group, of either version, around us."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "memory":
-            root, names = CGROUPS / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        elif controllers == "":
-            root, names = CGROUPS, ("memory.max", "memory.current")
-        else:
-            continue
-        own = root / path.strip("/")  # a container may see only the root
-        for folder in (own, *own.parents):
-            if folder.is_relative_to(root):
-                with suppress(OSError, ValueError):  # no such file, or "max"
-                    limit, used = (int((folder / name).read_text()) for name in names)
-                    if limit < NO_LIMIT:
-                        yield limit - used + _reclaimable(folder), limit
-
-
-def _reclaimable(folder: Path) -> int:
-    """Return the bytes of cached files, which the kernel drops when the memory is needed."""
-    lines = (folder / "memory.stat").read_text().splitlines()
-    counters = dict(line.split() for line in lines)
-    return int(counters.get("total_inactive_file", counters.get("inactive_file", 0)))
+def trained_parameters(model: ModelConfig) -> int:
+    """Count the numbers that are trained; 0 if the sizes are not known."""
+    sizes = read_sizes(model)
+    return 0 if sizes is None else sizes.trained

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from pods.config.method_keys import GroupFilterConfig
 
+MARGIN = 1.25  # prompts sampled per prompt that seems needed, as in GRESO's scripts
+
 
 def informative(rewards: NDArray[np.float64], correct: NDArray[np.bool_], metric: str) -> bool:
     """Return whether rollouts differ: in their reward, or in whether they are correct.
@@ -28,23 +30,19 @@ def next_batch(
     """Return how many prompts to sample after a batch that did not fill the step.
 
     Adaptive as in GRESO's code (verl/trainer/ppo/ray_trainer.py:1153-1162 at b277843): margin times
-    the missing prompts over the last batch's share of informative ones, rounded down, within
-    min_batch and batch. There such a batch is also the last of its step, full or not; here it is
-    not.
+    the missing prompts over the last batch's share of informative ones, rounded down, and between
+    a sixth of batch (64 of 384 in its scripts) and batch. There such a batch is also the last of
+    its step, full or not; here it is not.
 
-    Args:
-        config: settings of the filter.
-        wanted: informative prompts that the step trains on.
-        have: informative prompts so far, fewer than wanted.
-        sampled: prompts in the last batch.
-        num_informative: informative prompts in the last batch.
+    The step trains on `wanted` informative prompts and has fewer so far; of the `sampled` prompts
+    of the last batch `num_informative` were.
 
-    >>> config = GroupFilterConfig("resample", "reward", 384, 10, True, 64, 1.25)
+    >>> config = GroupFilterConfig("resample", "reward", 384, 10, True)
     >>> next_batch(config, wanted=256, have=192, sampled=384, num_informative=192)
     160
     """
     full = config.batch or wanted
     if not config.adaptive or num_informative == 0:
         return full
-    needed = int((wanted - have) * sampled / num_informative * config.margin)
-    return max(min(needed, full), config.min_batch)
+    needed = int((wanted - have) * sampled / num_informative * MARGIN)
+    return max(min(needed, full), full // 6, 1)

@@ -22,36 +22,27 @@ def advantages(
     *,
     baseline: str,
     scale: str,
-    ddof: int,
+    ddof: int = 1,
     eps: float,
 ) -> NDArray[np.float64]:
-    """Compare each kept reward with a baseline: (r - baseline), divided by (std + eps) or not.
+    """Return the advantages of the kept rewards, (m,): (r - baseline) / (std + eps), or undivided.
 
-    The published estimators, as (baseline, scale):
+    `kept` are (m,) indices into the (n,) rewards of a group. The `baseline` is the mean of the kept
+    rewards (`selected`), of the whole group's (`full`), of the other m - 1 kept ones
+    (`leave_one_out`), or 0 (`none`). The `scale` is the `std` of the whole group for the baseline
+    `full`, else of the kept, or `none`. Published are
 
     - (selected, std): PODS, Algorithm 1 step 4; GRPO where n = m (arXiv:2402.03300);
     - (full, std): CPPO (arXiv:2503.22342, grpo_trainer_gsm.py:870-930);
     - (full, none): Reinforce-Ada (arXiv:2510.04996; RLHFlow/Reinforce-Ada@05be605,
-      scripts/run_reinforce_ada.sh: global_stat_est, not norm_adv_by_std_in_grpo;
-      verl/trainer/ppo/core_algos.py: compute_grpo_outcome_advantage);
+      scripts/run_reinforce_ada.sh: global_stat_est, not norm_adv_by_std_in_grpo);
     - (selected, none): Dr. GRPO where n = m (arXiv:2503.20783; sail-sg/understand-r1-zero@dfca49d,
       train_zero_math.py:293-307);
     - (leave_one_out, none): RLOO where n = m (arXiv:2402.14740), m / (m - 1) times Dr. GRPO's;
     - (none, none): REINFORCE without a baseline.
 
-    Args:
-        rewards: (n,) rewards of one group.
-        kept: (m,) indices into it.
-        baseline: `selected` the mean of the kept; `full` the mean of the whole group;
-            `leave_one_out` for each kept reward the mean of the other m - 1; `none` 0.
-        scale: `std` divides by the std, which is over the whole group for the baseline `full` and
-            over the kept for the others; `none` does not divide.
-        ddof: 1 is the sample standard deviation, as in the authors' code (torch's default).
-        eps: added to the std; the authors' is 1e-4.
-
-    Returns:
-        (m,) advantages; exactly 0 where all rewards of the pool (the whole group for `full`, else
-        the kept) are equal, unless neither baseline nor scale is applied.
+    PODS' code has ddof = 1 (torch's default, the sample std) and eps = 1e-4. Where all rewards that
+    baseline or std are computed from are equal, the advantages are exactly 0.
 
     >>> rewards, kept = np.array([1.0, 0.0]), np.array([0, 1])
     >>> advantages(rewards, kept, baseline="selected", scale="std", ddof=0, eps=0.0)
@@ -73,22 +64,17 @@ def advantages(
 def token_weights(
     lengths: Tensor, groups: Tensor, aggregation: str, max_completion_tokens: int
 ) -> Tensor:
-    """Return the weight of each token in the loss, fixed before the step is cut into micro-batches.
+    """Return the weight of each token of sequence i in the loss, (M,).
 
-    With these weights the loss is a plain sum over tokens, so no way of cutting the step into
-    micro-batches changes the gradient.
+    They are fixed before the step is cut into micro-batches, so that the loss is a plain sum over
+    tokens and no way of cutting changes the gradient. With the (M,) `lengths` |o_i| in G `groups`,
 
-    Args:
-        lengths: (M,) completion tokens of every sequence of the optimizer update.
-        groups: (M,) index of each sequence's group.
-        aggregation: `sequence_mean` 1/(M |o_i|) (PODS, L_PODS); `token_mean` 1/sum |o_i| (DAPO);
-            `group_token_mean` 1/(G sum |o_j|), j in the group, of G groups (the PODS authors' code
-            for 8 GPUs: loss_type bnpo on micro-batches of one group each, which are averaged);
-            `dr_grpo` 1/(M max_completion_tokens); Dr. GRPO's advantages are not divided by the std
-            either (`advantage.scale=none`).
-
-    Returns:
-        (M,) weight of each token of sequence i.
+    - `sequence_mean` is 1/(M |o_i|) (PODS, L_PODS);
+    - `token_mean` is 1/sum |o_i| (DAPO);
+    - `group_token_mean` is 1/(G sum |o_j|), j in the group (the PODS authors' code for 8 GPUs:
+      loss_type bnpo on micro-batches of one group each, which are averaged);
+    - `dr_grpo` is 1/(M max_completion_tokens); Dr. GRPO's advantages are not divided by the std
+      either (`advantage.scale=none`).
 
     >>> token_weights(torch.tensor([1, 3]), torch.tensor([0, 0]), "sequence_mean", 8)
     tensor([0.5000, 0.1667])
@@ -118,20 +104,14 @@ class Importance:
 def importance_weights(
     old: Tensor, engine: Tensor, lengths: Tensor, *, kind: str, cap: float
 ) -> Importance:
-    """Weigh each token by rho = p_trainer / p_engine, bounded from above.
+    """Weigh each token by rho = p_trainer / p_engine, bounded by a cap.
 
     The kinds are those of TRL (grpo_trainer.py, vllm_importance_sampling_mode;
-    huggingface/trl#4530). A ratio that equals the cap is not over it. NaN stays NaN, so that the
-    loss shows it.
-
-    Args:
-        old: (N,) log-probs under the trainer before the first update of the step, detached.
-        engine: (N,) log-probs under what sampled the tokens.
-        lengths: (R,) completion tokens of each sequence.
-        kind: `off` 1; `token_truncate` min(rho_t, cap), truncated importance sampling;
-            `token_mask` rho_t, or 0 over the cap; `sequence_mask` the product of rho_t over the
-            sequence for each token of it, or 0 over the cap.
-        cap: the largest ratio that counts in full.
+    huggingface/trl#4530): `off` 1; `token_truncate` min(rho_t, cap), truncated importance sampling;
+    `token_mask` rho_t, or 0 over the cap; `sequence_mask` the product of rho_t over the sequence
+    for each token of it, or 0 over the cap. NaN stays NaN, so that the loss shows it. `old` and
+    `engine` are (N,) log-probs, detached, under the trainer before the first update of the step and
+    under what sampled the tokens. `lengths` are the (R,) completion tokens of each sequence.
 
     >>> old, engine = torch.tensor([0.5, 1.0]).log(), torch.tensor([0.5, 0.25]).log()
     >>> importance_weights(old, engine, torch.tensor([2]), kind="token_truncate", cap=3.0).weights
@@ -170,7 +150,6 @@ def policy_loss(
     *,
     clip_low: float,
     clip_high: float,
-    dual_clip: float | None = None,
     kl_beta: float = 0.0,
     reference_logprobs: Tensor | None = None,
     importance: Tensor | None = None,
@@ -181,32 +160,16 @@ def policy_loss(
 
     Per token min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A), rho = exp(logp - old), less
     kl_beta * (exp(ref - logp) - (ref - logp) - 1), the low-variance KL estimate that GRPO uses
-    (PODS code, trainer/maxvargrpo_trainer.py:584-588 at 187f43b, which has no clip: deviation 2).
-
-    Args:
-        logprobs: (N,) of the micro-batch's completion tokens under the policy.
-        old_logprobs: (N,) under the policy before the first update of the step.
-        advantages: (N,) of each token's sequence.
-        weights: (N,) from `token_weights`, of each token's sequence.
-        clip_low, clip_high: the surrogate stops growing below 1 - clip_low, above 1 + clip_high.
-        dual_clip: a surrogate with A < 0 is at least dual_clip * A, so that a large ratio cannot
-            make the loss arbitrarily large (Ye et al., arXiv:1912.09729, eq. 5).
-        kl_beta: weight of the KL term.
-        reference_logprobs: (N,) under the reference; required where kl_beta > 0.
-        importance: (N,) from `importance_weights`, of each token's surrogate and not of its KL
-            term; None leaves the loss as it is, bit for bit.
-        entropy_beta: weight of the entropy, which is added to the objective and averaged like the
-            surrogate (as in verl, workers/actor/dp_actor.py, entropy_coeff).
-        entropy: (N,) nats; required where entropy_beta > 0.
+    (PODS code, trainer/maxvargrpo_trainer.py:584-588 at 187f43b, which has no clip: deviation 2),
+    plus entropy_beta times the entropy (verl, workers/actor/dp_actor.py, entropy_coeff). All
+    tensors are (N,): log-probs under the policy, under the policy before the first update of the
+    step, and under the reference; each token's advantage and its weight from `token_weights`; its
+    factor from `importance_weights`, which the KL term does not have; its entropy in nats.
     """
     ratio = (logprobs - old_logprobs).exp()
     bounded = ratio.clamp(1 - clip_low, 1 + clip_high)
     surrogate = torch.minimum(ratio * advantages, bounded * advantages)
     clipped = bounded * advantages < ratio * advantages
-    if dual_clip is not None:
-        least = dual_clip * advantages
-        clipped |= (advantages < 0) & (surrogate < least)
-        surrogate = torch.where(advantages < 0, torch.maximum(surrogate, least), surrogate)
     if importance is not None:
         surrogate = importance * surrogate
     kl = torch.zeros((), device=logprobs.device)

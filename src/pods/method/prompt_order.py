@@ -35,8 +35,12 @@ class PromptOrder:
         """Return how many whole epochs come before a position."""
         return position // self.pool
 
+    def candidates(self, start: int, end: int) -> list[int]:
+        """Return the problems at some positions, each once, also across an epoch's end."""
+        return list(dict.fromkeys(self.problem(position) for position in range(start, end)))
+
     def rng(self, purpose: str, position: int) -> np.random.Generator:
-        """Make the random generator of a position, so that no generator state is ever saved."""
+        """Make the random generator of a position: no generator state is ever saved."""
         return np.random.default_rng(derive(self.seed, purpose, position))
 
 
@@ -54,7 +58,7 @@ class ChosenPrompts:
     passed_over: int = 0
     """Number of problems that came up and were not taken."""
     saved_prompts: int = 0
-    """Number of skipped problems that a uniform selector would have sampled."""
+    """Those among them that a uniform selector would have sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,18 @@ class Outcome:
     problem: int
     """Index in the pool."""
     right: int
-    """Number of correct rollouts."""
+    """Number of rollouts that the deciding grader rewards."""
     rollouts: int
     zero_variance: bool
     """True where all rewards are equal."""
+
+    def posterior(
+        self, before: Sequence[float], prior: Sequence[float], decay: float = 1.0
+    ) -> tuple[float, float]:
+        """Return alpha and beta of the problem's success rate after these rollouts.
+
+        alpha <- decay alpha + (1 - decay) alpha_0 + right, and beta with those not right, as MoPPS
+        has it (arXiv:2507.04632).
+        """
+        alpha, beta = (decay * b + (1 - decay) * p for b, p in zip(before, prior, strict=True))
+        return alpha + self.right, beta + (self.rollouts - self.right)

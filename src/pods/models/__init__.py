@@ -1,4 +1,4 @@
-"""Models that ship with the package: `tiny`, whose recipe is `tiny/recipe.py`.
+"""Models that ship with the package: `tiny`, whose recipe is `experiments/quickstart/recipe.py`.
 
 Fetched models are in the user's cache, and loading any model is `policy/policy.py`.
 """

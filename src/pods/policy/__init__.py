@@ -3,8 +3,3 @@
 Start reading in `update.py`. Advantages and losses are pure functions in `method`, generation is in
 `engines`, and the estimate of what a run needs is in `memory`.
 """
-
-import logging
-
-# where it is installed PEFT imports it, and on a CPU it warns of a kernel that nothing here uses
-logging.getLogger("bitsandbytes").setLevel(logging.ERROR)

@@ -6,15 +6,10 @@ are passed as query positions: the same numbers, where transformers' sdpa repeat
 before each call. torch chooses the kernel by hardware, dtype and shape. Where a card has a kernel
 for sequences of unequal lengths, one call of it serves a whole packed row, without padding.
 
-Shapes: N = tokens of a packed row, H = heads, K = key heads, W = width of a head, S = sequences
-(prompts and completions); of one prompt P = its tokens, R = its completions, T = tokens of the
-longest.
+Shapes: N = tokens of a packed row, H = heads, K = key heads, W = width of a head; of one prompt
+R = its completions, T = tokens of the longest.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -24,84 +19,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from pods.policy.packing import MicroBatch, PromptSpan
+from pods.policy.packing import Layout
 
 NAME = "sdpa_grouped"
-PADDING, PADDING_SHARE = 256, 0.25  # most padding of a call: tokens, or a share of the real ones
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionRows:
-    """Completions of one prompt of similar length, padded to the longest of them."""
-
-    padded: Tensor
-    """(R, T) offset of each token from the prompt's end; padding repeats a row's first token."""
-    real: Tensor
-    """(real tokens,) indices of those that are not padding among the R x T, row by row."""
-    mask: Tensor
-    """(T, P + T) true where a completion's token sees a token of the prompt or of its own past."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sequences:
-    """Prompts and completions, in the order of the row, as sequences of unequal lengths.
-
-    The last query of a sequence sees all of its keys, the one before it one key fewer.
-    """
-
-    query_ends: Tensor
-    """(S + 1,) int32: 0, and after each sequence the number of queries so far."""
-    key_ends: Tensor
-    """(S + 1,) int32: the same of keys; a completion's are its prompt's and its own."""
-    most_queries: int
-    """Of one sequence."""
-    most_keys: int
-    """Of one sequence."""
-    keys: Tensor
-    """(keys of all sequences,) the index in the row of each key."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The prompts of a packed row; what attention needs of them is made once for all layers."""
-
-    spans: list[PromptSpan]
-    device: torch.device
-
-    @cached_property
-    def padded(self) -> list[tuple[PromptSpan, list[CompletionRows]]]:
-        """The positions of each prompt and of its completions, with masks."""
-        return [(span, list(_completion_rows(span, self.device))) for span in self.spans]
-
-    @cached_property
-    def sequences(self) -> Sequences:
-        """The same for a kernel that takes unequal lengths."""
-        return sequences_of(self.spans, self.device)
-
-
-def layout_of(batch: MicroBatch, device: torch.device) -> Layout:
-    """Lay out a packed row for attention."""
-    return Layout(batch.spans, device)
-
-
-def sequences_of(spans: Sequence[PromptSpan], device: torch.device) -> Sequences:
-    """Count queries and keys; each completion has the keys of its prompt before its own."""
-    queries, keys, index = list[int](), list[int](), list[int]()
-    for span in spans:
-        end = span.start + span.prompt_length
-        prompt = range(span.start, end)
-        index += prompt
-        for length in span.lengths:
-            index += [*prompt, *range(end, end + length)]
-            end += length
-        queries += [len(prompt), *span.lengths]
-        keys += [len(prompt), *(len(prompt) + length for length in span.lengths)]
-    query_ends, key_ends = (
-        torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device=device)
-        for counts in (queries, keys)
-    )
-    places = torch.tensor(index, device=device)
-    return Sequences(query_ends, key_ends, max(queries), max(keys), places)
 
 
 def takes_unequal_lengths(device_type: str, dtype: torch.dtype, width: int) -> bool:
@@ -118,30 +38,6 @@ def takes_unequal_lengths(device_type: str, dtype: torch.dtype, width: int) -> b
     )
 
 
-def _completion_rows(span: PromptSpan, device: torch.device) -> Iterator[CompletionRows]:
-    """Cut completions, in order, where their padding would cost more than a further call."""
-    lengths: list[int] = []
-    begin = 0
-    for length in [*span.lengths, 0]:
-        longest, tokens = max([*lengths, length]), sum(lengths) + length
-        padding = (len(lengths) + 1) * longest - tokens
-        if lengths and (length == 0 or padding > max(PADDING, tokens * PADDING_SHARE)):
-            yield _pad(lengths, begin, span.prompt_length, device)
-            begin, lengths = begin + sum(lengths), []
-        lengths.append(length)
-
-
-def _pad(lengths: list[int], begin: int, prompt: int, device: torch.device) -> CompletionRows:
-    """Index and mask completions that begin `begin` tokens after a prompt of `prompt` tokens."""
-    rows, column = torch.tensor(lengths), torch.arange(max(lengths))
-    inside = column < rows[:, None]
-    first = begin + rows.cumsum(0) - rows
-    padded = first[:, None] + torch.where(inside, column, 0)
-    seen = torch.arange(prompt + max(lengths)) <= prompt + column[:, None]
-    real = inside.flatten().nonzero()[:, 0]
-    return CompletionRows(padded.to(device), real.to(device), seen.to(device))
-
-
 def attend(
     module: nn.Module,
     query: Tensor,
@@ -154,20 +50,9 @@ def attend(
 ) -> tuple[Tensor, None]:
     """Attend as transformers' `sdpa` does, except in packed rows and for single-token queries.
 
-    The signature is that of transformers' attention functions.
-
-    Args:
-        module: the attention layer.
-        query: (R, H, Q, W)
-        key: (R, K, L, W); H is a multiple of K.
-        value: as key.
-        attention_mask: (R, 1, Q, L) or None.
-        scaling: of the scores.
-        layout: of a packed row, (1, H, N, W), in place of a mask.
-        settings: passed on to transformers.
-
-    Returns:
-        (R, Q, H, W) and no attention weights.
+    The signature is that of transformers' attention functions: query (R, H, Q, W), key and value
+    (R, K, L, W), where H is a multiple of K, and a mask (R, 1, Q, L). A packed row (1, H, N, W) has
+    a layout in its place. The result is (R, Q, H, W), and no attention weights.
     """
     if layout is not None:
         fits = takes_unequal_lengths(query.device.type, query.dtype, query.shape[-1])
@@ -250,7 +135,10 @@ def _packed(
             for states in (query, key, value)
         ]
         for rows in completion_rows:
-            queries, keys, values = (_take(states, rows.padded, width) for states in of_completions)
+            queries, keys, values = (
+                take_rows(states, rows.padded).unflatten(2, (-1, width)).transpose(1, 2)
+                for states in of_completions
+            )
             keys, values = (
                 torch.cat([shared.expand(len(states), -1, -1, -1), states], dim=2)
                 for shared, states in ((k, keys), (v, values))
@@ -259,12 +147,6 @@ def _packed(
             states = output.transpose(1, 2).reshape(-1, heads * width)
             outputs.append(take_rows(states, rows.real))
     return torch.cat(outputs).view(1, tokens, heads, width)
-
-
-def _take(states: Tensor, indices: Tensor, width: int) -> Tensor:
-    """Take tokens (tokens, heads x W) by indices (R, T); return (R, heads, T, W)."""
-    rows, longest = indices.shape
-    return take_rows(states, indices).view(rows, longest, -1, width).transpose(1, 2)
 
 
 def take_rows(states: Tensor, indices: Tensor) -> Tensor:
@@ -276,21 +158,19 @@ def take_rows(states: Tensor, indices: Tensor) -> Tensor:
 
 
 class _Rows(torch.autograd.Function):
-    """Take rows; on a card the gradient of `embedding` sorts the indices each time.
+    """Take rows (rows,) of states (tokens, width); `embedding`'s gradient would sort on a card.
 
     A row that is taken often, as a prompt's is, has its gradients summed in float32.
     """
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, indices: Tensor) -> Tensor:
-        """Take rows of states (tokens, width) by indices (rows,)."""
         ctx.save_for_backward(indices)
         ctx.tokens = len(states)
         return states.index_select(0, indices)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient (tokens, width) of one (rows, width)."""
         (g,), (indices,) = gradients, ctx.saved_tensors
         wide = g.to(torch.promote_types(g.dtype, torch.float32))
         total = wide.new_zeros(ctx.tokens, g.shape[1]).index_add_(0, indices, wide)

@@ -1,63 +1,63 @@
 """Give the policy's present weights to an engine that decodes from a copy of its own.
 
 The transformers engine decodes from a `WeightMirror`; vLLM takes a stream of `merged_weights`, or
-an adapter, in memory or as a file (`save_adapter`). The policy itself is only read.
+an adapter. The policy itself is only read.
 """
 
 import copy
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from peft.utils import get_peft_model_state_dict
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from pods.config.schema import Config
+from pods.config.schema import LORA_TARGETS, Config
 from pods.policy.fsdp import full_tensor, local_shard, weights_version
 from pods.policy.lora import ADAPTER
-from pods.policy.process_group import ProcessGroup
+from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 def kept_projection(products: Sequence[float]) -> float:
-    """Return the share of training's change that rounding to an engine's dtype keeps.
+    """Return the share of training's change that survives rounding to an engine's dtype.
 
     Where W is in that coarse dtype already, rounding loses each change that is smaller than half a
     unit in the last place of its weight. How much of the change D survives is its kept projection
-    <round(W + D) - round(W), D> / <D, D>. (Where W is finer, it is rounded up as often as down:
-    noise, which can also make the projection larger than 1.)
-
-    Args:
-        products: numerator and denominator, summed over all weights (see `rounding_products`).
+    <round(W + D) - round(W), D> / <D, D>, of all weights together. (Where W is finer, it is rounded
+    up as often as down: noise, which can also make the projection larger than 1.)
     """
-    kept, total = products
-    return kept / total if total else 1.0
+    survived_rounding, total = products
+    return survived_rounding / total if total else 1.0
 
 
 def rounding_products(before: Tensor, change: Tensor, rounded: Tensor) -> Tensor:
     """Return numerator and denominator of one weight's kept projection, (2,), in float64."""
-    kept = (rounded.float() - before.to(rounded.dtype).float()).flatten()
+    survived = (rounded.float() - before.to(rounded.dtype).float()).flatten()
     change = change.float().flatten()
-    return torch.stack([kept @ change, change @ change]).double()
+    return torch.stack([survived @ change, change @ change]).double()
 
 
-def products_of_shards(start: Sequence[Tensor], model: nn.Module, dtype: torch.dtype) -> Tensor:
-    """Sum the `rounding_products` of all weights of a process, of which it holds a part each.
+class Rounding:
+    """Measures the kept projection of a change of all weights."""
 
-    Args:
-        start: this process's part of each weight before training.
-        model: the model in training.
-        dtype: the engine's.
-    """
-    products = torch.zeros(2, dtype=torch.float64)
-    for before, weight in zip(start, model.parameters(), strict=True):
-        now = local_shard(weight.detach())
-        products += rounding_products(before, now - before, now.to(dtype)).cpu()
-    return products
+    def __init__(
+        self, model: nn.Module, dtype: torch.dtype, process_group: ProcessGroup = SINGLE_PROCESS
+    ) -> None:
+        """Copy this process's part of each weight of the untrained model."""
+        self.model, self.dtype, self.process_group = model, dtype, process_group
+        self.start = [local_shard(weight).detach().clone() for weight in model.parameters()]
+
+    @torch.no_grad()
+    def kept_projection(self) -> float:
+        """Return that of the present weights; if they are sharded, all processes call at once."""
+        products = torch.zeros(2, dtype=torch.float64)
+        for before, weight in zip(self.start, self.model.parameters(), strict=True):
+            now = local_shard(weight.detach())
+            products += rounding_products(before, now - before, now.to(self.dtype)).cpu()
+        return kept_projection(self.process_group.all_sum(products.tolist()))
 
 
 def copy_to_decode(
@@ -65,28 +65,22 @@ def copy_to_decode(
 ) -> PreTrainedModel | None:
     """Copy a model that the transformers engine could not decode from, or only slowly.
 
-    Decoding a token goes through each adapter's two small products, which on a CPU take far more
-    time than their arithmetic says. So the copy has weights of its own for the layers that will get
-    adapters, and shares all others. This needs float32: in bfloat16, merging would round most of a
-    small update away. Of a model that will be sharded the copy has all weights, in the engine's
-    dtype; where that is the coarser one, a run on one process has a copy too, so that results do
-    not depend on the number of processes.
-
-    Args:
-        model: just loaded, neither sharded nor with adapters.
-        config: of the run.
-        process_group: the processes of the run.
+    Each token would go through every adapter's two small products, which are slow on a CPU. So the
+    copy has weights of its own for the layers that will get adapters, and shares all others. This
+    needs float32: in bfloat16, merging would round most of a small update away. Of a model that
+    will be sharded the copy has all weights, in the engine's dtype; where that is the coarser one,
+    a run on one process has a copy too, so that results do not depend on the number of processes.
 
     Returns:
         The copy for a `WeightMirror`; None if the engine decodes from the model itself.
     """
-    dtype, targets = getattr(torch, config.engine.dtype), config.model.lora.targets
+    dtype = getattr(torch, config.engine.dtype)
     if config.engine.name != "transformers":
         return None
     if config.uses_fsdp(process_group.size) or (config.sharded() and dtype != model.dtype):
         endings: tuple[str, ...] = ("",)
     elif config.model.tuning == "lora" and model.dtype == torch.float32:
-        dtype, endings = model.dtype, tuple(f".{target}.weight" for target in targets)
+        dtype, endings = model.dtype, tuple(f".{target}.weight" for target in LORA_TARGETS)
     else:
         return None
     memo: dict[int, Any] = {}
@@ -103,28 +97,20 @@ class WeightMirror:
     def __init__(
         self, model: PreTrainedModel, source: PreTrainedModel, process_group: ProcessGroup
     ) -> None:
-        """Mirror a policy whose weights are not trained yet.
+        """Mirror the policy's untrained model by what `copy_to_decode` made of it.
 
-        Args:
-            model: what `copy_to_decode` made of the source; it is moved to the source's device.
-            source: the policy's model, sharded or with adapters inside.
-            process_group: the processes of the run, which refresh their mirrors at once.
+        All processes of the run refresh their mirrors at once.
         """
         self.model: PreTrainedModel = model.to(source.device)  # type: ignore[arg-type]
-        self.source, self.process_group = source, process_group
+        self.source = source
         self.version = -1
-        self.kept: float | None = None
-        self.start: list[Tensor] = []
-        if model.dtype != source.dtype:  # rounding may lose part of their change
-            self.start = [local_shard(p).detach().clone() for p in source.parameters()]
+        self.survived_rounding: float | None = None
+        rounds = model.dtype != source.dtype
+        self.rounding = Rounding(source, model.dtype, process_group) if rounds else None
 
     @torch.no_grad()
     def refresh(self) -> float | None:
-        """Copy the policy's present weights; return at once if they have not changed.
-
-        Returns:
-            The kept projection (see `kept_projection`); None where nothing is rounded.
-        """
+        """Copy the policy's weights if they changed; return `kept_projection` where any rounds."""
         if self.version != (version := weights_version(self.source)):
             for name, weight in self.model.named_parameters():
                 path, _, kind = name.rpartition(".")
@@ -137,12 +123,9 @@ class WeightMirror:
                     base = layer.get_base_layer().weight
                     torch.addmm(base, b, a, alpha=layer.scaling[ADAPTER], out=weight)
             self.version = version
-            self.kept = self._kept() if self.start else None
-        return self.kept
-
-    def _kept(self) -> float:
-        products = products_of_shards(self.start, self.source, self.model.dtype)
-        return kept_projection(self.process_group.all_sum(products.tolist()))
+            if self.rounding is not None:
+                self.survived_rounding = self.rounding.kept_projection()
+        return self.survived_rounding
 
 
 def merged_weights(
@@ -151,13 +134,8 @@ def merged_weights(
     """Yield each trained weight, adapters merged into it, in an engine's dtype.
 
     With adapters that is W + s B A of each target layer, out of place: merging in place and taking
-    the change out again would let the trainer's weights drift by what rounding loses each time.
-    The linear layers beside a target are yielded too, unchanged: an engine may keep them as one
-    (q, k and v), which has to be loaded together.
-
-    Args:
-        model: the policy's, with adapters or without.
-        dtype: of the engine's weights.
+    the change out again would let the trainer's weights drift. The linear layers beside a target
+    are yielded too, unchanged: an engine may keep q, k and v as one, which is loaded together.
 
     Yields:
         The name that a checkpoint of the full model has for the weight, the weight, and the
@@ -187,7 +165,7 @@ def _merged(layer: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _unchanged(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return weight.to(dtype), torch.zeros(2, dtype=torch.float64, device=weight.device)
+    return weight.to(dtype), weight.new_zeros(2, dtype=torch.float64)
 
 
 @torch.no_grad()
@@ -211,14 +189,3 @@ def copy_adapter(
     state = get_peft_model_state_dict(model)
     weights = {name: w.detach().to(device, dtype, copy=True) for name, w in state.items()}
     return weights, model.peft_config[ADAPTER].to_dict()
-
-
-def save_adapter(model: PeftModel, folder: Path, dtype: torch.dtype) -> None:
-    """Write the adapter in PEFT's layout, its weights in an engine's dtype."""
-    weights, _ = copy_adapter(model, torch.device("cpu"), dtype)
-    folder.mkdir(parents=True)
-    save_file(
-        {name: weight.contiguous() for name, weight in weights.items()},
-        folder / "adapter_model.safetensors",
-    )
-    model.peft_config[ADAPTER].save_pretrained(str(folder))

@@ -2,13 +2,11 @@
 
 Each process keeps an equal part of every tensor. A layer is gathered on all of them when it is
 computed with, forward and back, in the dtype that the update computes in, and resharded afterwards;
-gradients are summed as they are made, in the dtype of the weights. With hardware.keep_gathered both
-wait for the last micro-batch of an optimizer update. A single process that computes in another
-dtype than that of its weights is the same with one part.
+gradients are summed as they are made, in the dtype of the weights. A single process that computes
+in another dtype than that of its weights is the same with one part.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -38,8 +36,6 @@ def shard(model: PreTrainedModel, process_group: ProcessGroup, config: Config) -
     if config.computed_in() != config.model.dtype:
         computed = getattr(torch, config.computed_in())
         settings["mp_policy"] = MixedPrecisionPolicy(computed, reduce_dtype=model.dtype)
-    if config.hardware.keep_gathered:
-        settings["reshard_after_forward"] = False
     for layer in model.get_decoder().layers:
         fully_shard(layer, **settings)
     fully_shard(model, **settings)  # embedding, last norm and output layer
@@ -50,59 +46,14 @@ def shard(model: PreTrainedModel, process_group: ProcessGroup, config: Config) -
     register_fsdp_forward_method(model, METHOD)  # gathers what the method reads
 
 
-def forward_logprobs(
-    model: PreTrainedModel,
-    batch: MicroBatch,
-    *,
-    temperature: float,
-    vocabulary: int,
-    entropy_gradient: bool = False,
-) -> TokenScores:
+def forward_logprobs(model: PreTrainedModel, batch: MicroBatch, **settings: Any) -> TokenScores:
     """Call `token_logprobs`; if the model is sharded, all processes must do so at once."""
-    method = partial(token_logprobs, model)
-    if isinstance(model, FSDPModule):
-        method = getattr(model, METHOD)
-    scores = method(
-        batch, temperature=temperature, vocabulary=vocabulary, entropy_gradient=entropy_gradient
-    )
+    method = getattr(model, METHOD) if is_sharded(model) else partial(token_logprobs, model)
+    scores: TokenScores = method(batch, **settings)
     if not torch.is_grad_enabled():  # otherwise the backward pass does
         for module in _sharded_modules(model):
             module.reshard()
     return scores
-
-
-@contextmanager
-def one_exchange(model: torch.nn.Module, enabled: bool) -> Iterator[Callable[[], None]]:
-    """Keep a sharded model gathered, and its gradients whole, until the last backward pass.
-
-    If the block raises, its gradients are dropped. Other models are left alone.
-
-    Yields:
-        What to call before the last of the block's backward passes.
-    """
-    modules = _sharded_modules(model) if enabled else []
-
-    def exchange(now: bool) -> None:
-        for module in modules:
-            module.set_requires_gradient_sync(now, recurse=False)
-            module.set_reshard_after_backward(now, recurse=False)
-            module.set_is_last_backward(now)
-
-    exchange(False)
-    try:
-        yield lambda: exchange(True)
-    except BaseException:
-        for module in modules:
-            for group in module._get_fsdp_state()._fsdp_param_groups:
-                for parameter in group.fsdp_params:  # torch has no public way to these sums
-                    parameter.unsharded_accumulated_grad = None
-                    if hasattr(parameter, "_unsharded_param"):
-                        parameter._unsharded_param.grad = None
-        raise
-    finally:
-        exchange(True)
-        for module in modules:
-            module.reshard()
 
 
 def _sharded_modules(model: torch.nn.Module) -> list[FSDPModule]:

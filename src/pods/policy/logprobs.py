@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pods.policy.attention import layout_of, take_rows
-from pods.policy.packing import MicroBatch
+from pods.policy.attention import take_rows
+from pods.policy.packing import Layout, MicroBatch
 
 FLOAT32 = torch.float32
 CHUNK_ELEMENTS = {"cpu": 2**24, "cuda": 2**27}
@@ -44,7 +44,7 @@ def token_logprobs(
 
     Args:
         model: a causal language model whose attention is `attention.NAME`.
-        batch: on any device; it is scored on the model's.
+        batch: on any device.
         temperature: > 0; that of the sampling for the distribution sampled from.
         vocabulary: ids from here on are padding of the output layer and have probability 0.
         entropy_gradient: let the gradient of the entropy flow to the model too.
@@ -58,7 +58,7 @@ def token_logprobs(
         position_ids=positions[None],
         attention_mask=UNUSED_MASK,
         use_cache=False,
-        layout=layout_of(batch, head.device),
+        layout=Layout(batch.spans, head.device),
     ).last_hidden_state[0]
     states = take_rows(hidden, previous)
     scores = _Scores.apply(states, head, targets, temperature, vocabulary, entropy_gradient)  # type: ignore[no-untyped-call]
@@ -89,18 +89,16 @@ class _Scores(torch.autograd.Function):
         """Return the log-probs (C,) and entropies (C,) of states (C, H)."""
         weight = head[: scored_rows(head, vocabulary)]
         frozen = ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]
-        scores, entropies, slopes, entropy_slopes = [], [], [], []
+        scores, entropies, factors = [], [], []
         for chunk, target in _chunks(weight, states, targets):
             logs, p = _log_softmax(chunk, weight, temperature, vocabulary)
             scores.append(logs.gather(1, target[:, None])[:, 0])
             entropies.append(-torch.linalg.vecdot(p, logs))
-            if frozen and entropy_gradient:
-                slope = _entropy_slope(p, logs, entropies[-1], temperature)
-                entropy_slopes.append(slope.to(weight.dtype) @ weight)
             if frozen:
-                slopes.append(_slope(p, target, temperature).to(weight.dtype) @ weight)
-        saved = [torch.cat(slopes)] if frozen else [states]
-        saved += [torch.cat(entropy_slopes)] if entropy_slopes else []
+                entropy = entropies[-1] if entropy_gradient else None
+                slopes = _slopes(logs, p, target, temperature, entropy)
+                factors.append([slope.to(weight.dtype) @ weight for slope in slopes])
+        saved = map(torch.cat, zip(*factors, strict=True)) if frozen else [states]
         ctx.save_for_backward(head, targets, *saved)
         ctx.frozen, ctx.temperature, ctx.vocabulary = frozen, temperature, vocabulary
         ctx.entropy_gradient = entropy_gradient
@@ -111,7 +109,6 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients in the states, and in the head where it is trained."""
         head, targets, saved, *others = ctx.saved_tensors
         gradients = gradients if ctx.entropy_gradient else gradients[:1]
         if ctx.frozen:
@@ -122,13 +119,11 @@ class _Scores(torch.autograd.Function):
         in_head, parts = torch.zeros_like(head, dtype=torch.promote_types(head.dtype, FLOAT32)), []
         for chunk, target, *g in _chunks(weight, saved, targets, *gradients):
             logs, p = _log_softmax(chunk, weight, ctx.temperature, ctx.vocabulary)
-            of_entropy = None
-            if ctx.entropy_gradient:
-                entropy = -torch.linalg.vecdot(p, logs)
-                of_entropy = _entropy_slope(p, logs, entropy, ctx.temperature).mul_(g[1][:, None])
-            slope = _slope(p, target, ctx.temperature).mul_(g[0][:, None])
-            if of_entropy is not None:
-                slope += of_entropy
+            entropy = -torch.linalg.vecdot(p, logs) if ctx.entropy_gradient else None
+            slope, *others = _slopes(logs, p, target, ctx.temperature, entropy)
+            slope.mul_(g[0][:, None])
+            for other in others:
+                slope += other.mul_(g[1][:, None])
             slope = slope.to(weight.dtype)
             parts.append(slope @ weight)
             if in_head.dtype == chunk.dtype:
@@ -171,13 +166,16 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     return a @ b
 
 
-def _slope(p: Tensor, targets: Tensor, temperature: float) -> Tensor:
-    """Turn probabilities into the log-probs' gradient in the logits: (1 at the target - p) / T."""
+def _slopes(
+    logs: Tensor, p: Tensor, targets: Tensor, temperature: float, entropy: Tensor | None
+) -> list[Tensor]:
+    """Return gradients in the logits: of the log-prob (1 at the target - p) / T, in p's memory.
+
+    If the entropy H (C,) is given, also its own: -p (log p + H) / T.
+    """
+    others = []
+    if entropy is not None:
+        others = [(logs + entropy[:, None]).mul_(p).div_(-temperature)]
     slope = p.neg_()
     slope.scatter_add_(1, targets[:, None], torch.ones_like(slope[:, :1]))
-    return slope.div_(temperature)
-
-
-def _entropy_slope(p: Tensor, logs: Tensor, entropy: Tensor, temperature: float) -> Tensor:
-    """Return the entropy's gradient in the logits: -p (log p + H) / T."""
-    return (logs + entropy[:, None]).mul_(p).div_(-temperature)
+    return [slope.div_(temperature), *others]

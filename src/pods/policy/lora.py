@@ -18,67 +18,36 @@ from torch import Tensor
 from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
-from pods.config.schema import Config
+from pods.config.schema import LORA_TARGETS, Config
 from pods.seeding import derive
 
 ADAPTER = "default"  # PEFT's name for the only one
 
 
 def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:
-    """Freeze the model and put float32 adapters on the target layers; B starts at 0.
-
-    With model.quantization=nf4 the weights of these layers are rounded first.
-    """
+    """Freeze the model and put float32 adapters on the target layers; B starts at 0."""
     lora = config.model.lora
-    for path, layer in model.named_modules():
-        name = path.rpartition(".")[2]
-        if name in lora.targets and not isinstance(layer, torch.nn.Linear):
-            raise ValueError(f"model.lora.targets: {name} is not a linear layer")
     settings = LoraConfig(
-        r=lora.r, lora_alpha=lora.alpha, target_modules=list(lora.targets), task_type="CAUSAL_LM"
+        r=lora.r, lora_alpha=lora.alpha, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM"
     )
     with torch.random.fork_rng():
         torch.manual_seed(derive(config.seed, "adapters"))
         adapted = get_peft_model(model, settings)
     assert isinstance(adapted, PeftModel)
-    if type(adapted.get_base_model().get_output_embeddings()) is not torch.nn.Linear:
-        raise ValueError(
-            "model.lora.targets: must not name the output layer, whose weight log-probs read"
-        )
     for layer in adapted.modules():
         if isinstance(layer, LoraLinear):
             layer.forward = MethodType(_forward, layer)
-            if config.model.quantization == "nf4":
-                base = layer.get_base_layer()
-                base.weight.data = rounded_to_nf4(base.weight.data)
     return adapted.eval()
 
 
 def with_merged_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
-    """Merge an adapter in PEFT's files into the weights of a model, rounded once to their dtype.
-
-    Raises:
-        ValueError: it is not for this model, or cannot be read.
-    """
+    """Merge an adapter in PEFT's files into the weights of a model, rounded once to their dtype."""
     try:
         merged = PeftModel.from_pretrained(model, folder).merge_and_unload()
     except (RuntimeError, ValueError, KeyError, OSError) as error:
         why = " ".join(str(error).split())[:200]
         raise ValueError(f"model.path={folder}: cannot be merged into this model: {why}") from error
     return merged.requires_grad_(True)  # type: ignore[no-any-return]
-
-
-def rounded_to_nf4(weight: Tensor) -> Tensor:
-    """Round a weight to 4-bit NormalFloat values and back to its dtype.
-
-    Source: QLoRA (arXiv:2305.14314), section 3, with double quantisation, as Unsloth loads a model
-    with load_in_4bit=true. A QLoRA layer restores its weight to this dtype before each product, so
-    that a layer which keeps the rounded weight computes the same, faster, in four times the memory.
-    """
-    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
-
-    numbers, state = quantize_4bit(weight, quant_type="nf4", compress_statistics=True)
-    return dequantize_4bit(numbers, state)  # type: ignore[no-any-return]
 
 
 def _forward(layer: LoraLinear, x: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -18,20 +17,9 @@ from pods.policy.policy import Policy
 
 
 def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.Optimizer:
-    """Create AdamW over the weights that are trained.
-
-    With 8-bit moments (Dettmers et al. 2022) a weight of fewer than 4096 numbers keeps 32-bit ones.
-    """
+    """Create AdamW over the weights that are trained."""
     beta1, beta2 = update.betas
     trained = [p for p in policy.model.parameters() if p.requires_grad]
-    if update.optimizer == "adamw_8bit":
-        from bitsandbytes.optim import AdamW8bit
-
-        optimizer: torch.optim.Optimizer = AdamW8bit(
-            trained, lr=update.lr, betas=(beta1, beta2), weight_decay=update.weight_decay
-        )
-        optimizer.register_step_post_hook(_count_step)
-        return optimizer
     return torch.optim.AdamW(
         trained,
         lr=update.lr,
@@ -39,13 +27,8 @@ def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.Optimize
         weight_decay=update.weight_decay,
         # torch's own choice on a card, which it no longer makes where fused is given
         foreach=True if trained[0].device.type == "cuda" else None,
-        fused=False,  # it writes to weights without `Policy.version` growing
+        fused=False,  # it writes to weights without `weights_version` growing
     )
-
-
-def _count_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Let `Policy.version` grow, since bitsandbytes writes to weights without torch noticing."""
-    torch.autograd.graph.increment_version(trained_weights(optimizer))
 
 
 def trained_weights(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -91,8 +74,7 @@ def save_optimizer(optimizer: torch.optim.Optimizer, path: Path, is_main: bool =
     If the state is sharded, all processes must call this; only the main one writes.
     """
     tensors = {
-        # a step count may be an int; bitsandbytes' tables are one tensor for all weights
-        f"{i}.{name}": value.clone() if isinstance(value, Tensor) else torch.tensor(value)
+        f"{i}.{name}": value
         for i, parameter in enumerate(trained_weights(optimizer))
         for name, value in optimizer.state.get(parameter, {}).items()
     }
@@ -103,15 +85,22 @@ def save_optimizer(optimizer: torch.optim.Optimizer, path: Path, is_main: bool =
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Read back what `save_optimizer` wrote."""
-    state: dict[int, dict[str, Tensor | int]] = {}
+    state: dict[int, dict[str, Tensor]] = {}
     parameters = trained_weights(optimizer)
     with safe_open(path, "pt") as file:
         for key in file.keys():  # noqa: SIM118  (not a dict)
             index, _, name = key.partition(".")
             tensor = shard_like(file.get_tensor(key), parameters[int(index)])
-            is_int = tensor.dtype == torch.int64
-            state.setdefault(int(index), {})[name] = int(tensor) if is_int else tensor
+            state.setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, update: UpdateConfig, step: int) -> float:
+    """Set the rate of a step, and return it."""
+    lr = learning_rate(update, step)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    return lr
 
 
 def learning_rate(update: UpdateConfig, step: int) -> float:

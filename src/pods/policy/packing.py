@@ -2,19 +2,24 @@
 
 A micro-batch is one row of tokens: a prompt, the completions that were drawn from it end to end,
 the next prompt, its completions. The model's layers work on tokens and see no padding; attention
-(`attention.py`) pads the completions of a prompt, and lets each see its prompt and itself.
+(`attention.py`) lets each completion see its prompt and itself, and finds them by a `Layout`: as
+rows that are padded, or as sequences of unequal lengths.
 
-Shapes: N = tokens of a micro-batch, C = completion tokens among them, R = completions of one
-prompt.
+Shapes: N = tokens of a micro-batch, C = completion tokens among them, S = sequences (prompts and
+completions); of one prompt P = its tokens, R = its completions, T = tokens of the longest.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from pods.types import Rollout
+
+PADDING, PADDING_SHARE = 256, 0.25  # most padding of a call: tokens, or a share of the real ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +66,8 @@ def plan_micro_batches(
 
     A prompt counts once, each of its completions as long as their longest, since attention pads
     them; they are sorted by length, so that there is little to pad. A prompt whose completions do
-    not fit into one batch comes once in each of its batches.
-
-    Yields:
-        The indices of a batch, one list for each of its prompts, as `pack` takes them.
+    not fit into one batch comes once in each of its batches. A batch has a list of indices for each
+    of its prompts, as `pack` takes them.
     """
     batch: list[list[int]] = []
     before = 0  # tokens of the batch's earlier prompts and their completions
@@ -86,10 +89,9 @@ def plan_micro_batches(
 def split_among_processes(
     rollouts: Sequence[Rollout], indices: Sequence[int], processes: int
 ) -> list[list[int]]:
-    """Split sequences into shares of about as many tokens, with few prompts in more than one.
+    """Split sequences, in the order of their prompts, into one share of the tokens per process.
 
-    Returns:
-        One list per process, in the order of the prompts; together they are `indices`.
+    Few prompts are in more than one share.
     """
     costs = [
         (i, len(rollouts[i].completion_ids) + (i == same_prompt[0]) * len(prompt))
@@ -136,3 +138,91 @@ def pack(rollouts: Sequence[Rollout], batch: Sequence[Sequence[int]]) -> MicroBa
         spans,
         *map(torch.tensor, (ids, positions, previous, targets)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRows:
+    """Completions of one prompt of similar length, padded to the longest of them."""
+
+    padded: Tensor
+    """(R, T) offset of each token from the prompt's end; padding repeats a row's first token."""
+    real: Tensor
+    """(real tokens,) indices of those that are not padding among the R x T, row by row."""
+    mask: Tensor
+    """(T, P + T) true where a completion's token sees a token of the prompt or of its own past."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Prompts and completions, in the order of the row, as sequences of unequal lengths.
+
+    The last query of a sequence sees all of its keys, the one before it one key fewer.
+    """
+
+    query_ends: Tensor
+    """(S + 1,) int32: 0, and after each sequence the number of queries so far."""
+    key_ends: Tensor
+    """(S + 1,) int32: the same of keys; a completion's are its prompt's and its own."""
+    most_queries: int
+    """Of one sequence."""
+    most_keys: int
+    """Of one sequence."""
+    keys: Tensor
+    """(keys of all sequences,) the index in the row of each key."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The prompts of a packed row; what attention needs of them is made once for all layers."""
+
+    spans: list[PromptSpan]
+    device: torch.device
+
+    @cached_property
+    def padded(self) -> list[tuple[PromptSpan, list[CompletionRows]]]:
+        """The positions of each prompt and of its completions, with masks."""
+        return [(span, list(_completion_rows(span, self.device))) for span in self.spans]
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """The same for a kernel of unequal lengths; a completion also has its prompt's keys."""
+        queries, keys, index = list[int](), list[int](), list[int]()
+        for span in self.spans:
+            end = span.start + span.prompt_length
+            prompt = range(span.start, end)
+            index += prompt
+            for length in span.lengths:
+                index += [*prompt, *range(end, end + length)]
+                end += length
+            queries += [len(prompt), *span.lengths]
+            keys += [len(prompt), *(len(prompt) + length for length in span.lengths)]
+        query_ends, key_ends = (
+            torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device=self.device)
+            for counts in (queries, keys)
+        )
+        positions = torch.tensor(index, device=self.device)
+        return Sequences(query_ends, key_ends, max(queries), max(keys), positions)
+
+
+def _completion_rows(span: PromptSpan, device: torch.device) -> Iterator[CompletionRows]:
+    """Cut completions, in order, where their padding would cost more than a further call."""
+    lengths: list[int] = []
+    begin = 0
+    for length in [*span.lengths, 0]:
+        longest, tokens = max([*lengths, length]), sum(lengths) + length
+        padding = (len(lengths) + 1) * longest - tokens
+        if lengths and (length == 0 or padding > max(PADDING, tokens * PADDING_SHARE)):
+            yield _pad(lengths, begin, span.prompt_length, device)
+            begin, lengths = begin + sum(lengths), []
+        lengths.append(length)
+
+
+def _pad(lengths: list[int], begin: int, prompt: int, device: torch.device) -> CompletionRows:
+    """Index and mask completions that begin `begin` tokens after a prompt of `prompt` tokens."""
+    rows, column = torch.tensor(lengths), torch.arange(max(lengths))
+    inside = column < rows[:, None]
+    first = begin + rows.cumsum(0) - rows
+    padded = first[:, None] + torch.where(inside, column, 0)
+    seen = torch.arange(prompt + max(lengths)) <= prompt + column[:, None]
+    real = inside.flatten().nonzero()[:, 0]
+    return CompletionRows(padded.to(device), real.to(device), seen.to(device))

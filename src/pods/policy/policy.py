@@ -1,10 +1,12 @@
 """Load the policy: a causal language model, trained in full or through LoRA adapters (PEFT)."""
 
 import copy
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from peft import PeftModel
@@ -18,11 +20,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.utils import logging
 
 from pods.config.schema import Config
 from pods.policy import attention
 from pods.policy.export import WeightMirror, copy_to_decode
-from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like, weights_version
+from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like
 from pods.policy.lora import with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.runs.paths import adapter_source, weights_source
@@ -63,11 +66,6 @@ class Policy:
         stops = settings.eos_token_id if settings is not None else None
         stops = stops if isinstance(stops, list) else [stops]
         return sorted({i for i in [*stops, self.tokenizer.eos_token_id] if i is not None})
-
-    @property
-    def version(self) -> int:
-        """A number that grows whenever a trained weight changes; see `fsdp.weights_version`."""
-        return weights_version(self.model)
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
@@ -130,18 +128,14 @@ class Policy:
 
 
 def load_tokenizer(config: Config) -> PreTrainedTokenizerBase:
-    """Load the tokenizer alone, to encode prompts before the model is loaded.
-
-    Raises:
-        ValueError: neither the disk nor the hub has it.
-    """
+    """Load the tokenizer alone, to encode prompts before the model is loaded."""
     with _located_weights(config) as source:
-        return AutoTokenizer.from_pretrained(source)  # type: ignore[no-any-return]
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)  # type: ignore[no-any-return]
 
 
 @contextmanager
 def _located_weights(config: Config) -> Iterator[str]:
-    """Yield the folder or hub name of the weights; say in one line how to get missing ones."""
+    """Yield the folder or hub name of the weights; say in one line why they cannot be loaded."""
     source = weights_source(config.model)
     try:
         yield source
@@ -150,6 +144,11 @@ def _located_weights(config: Config) -> Iterator[str]:
             f"model={config.model.name}: cannot load {source}: set model.path=FOLDER, go online, "
             f"or try `pods fetch {config.model.name}` ({str(error).splitlines()[0]})"
         ) from error
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        key = "model.hub" if config.model.path is None else "model.path"
+        raise ValueError(f"{key}={source}: needs code of its own, which is never run") from error
 
 
 def load(
@@ -160,8 +159,7 @@ def load(
     """Load the model, and the tokenizer unless it is given; adapters start from the run's seed.
 
     Raises:
-        ValueError: the weights are missing or of a kind that packing does not support, or the
-            device does not exist.
+        ValueError: weights or device are missing, or packing does not support the model.
     """
     if config.hardware.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"hardware.device=cuda: {why_no_gpu(torch.version.cuda)}")
@@ -170,13 +168,14 @@ def load(
     tokenizer = load_tokenizer(config) if tokenizer is None else tokenizer
     with _located_weights(config) as source:
         model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=getattr(torch, config.model.dtype), attn_implementation=attention.NAME
+            source,
+            dtype=getattr(torch, config.model.dtype),
+            attn_implementation=attention.NAME,
+            trust_remote_code=False,
         )
-    adapter = adapter_source(config.model)
-    if adapter is not None:
+    if (adapter := adapter_source(config.model)) is not None:
         model = with_merged_adapter(model, adapter)
-    _check_length(model, config)
-    _check_kind(model, config)
+    _check_supported(model, config)
     model.eval()
     full = config.model.tuning == "full"
     reference_model = copy.deepcopy(model) if full and config.update.kl_beta > 0 else None
@@ -193,17 +192,51 @@ def load(
     return Policy(trained, tokenizer, reference_model, mirror)
 
 
+def load_policy(
+    config: Config, folder: Path, device: Literal["cpu", "cuda"] | None = None
+) -> Policy:
+    """Load a run's policy as it was at a checkpoint, whole, in this process, not to be trained.
+
+    Without a device it is that of the run, or the CPU where this machine has no GPU.
+
+    Raises:
+        ValueError: base weights are missing or do not fit the checkpoint.
+    """
+    if device is None and config.hardware.device == "cuda" and not torch.cuda.is_available():
+        print("no GPU here: generating on the CPU", file=sys.stderr)
+        device = "cpu"
+    logging.disable_progress_bar()
+    hardware = replace(config.hardware, device=device or config.hardware.device, processes=1)
+    config = replace(
+        config,
+        model=replace(config.model, compute_dtype=None),
+        engine=replace(config.engine, name="transformers"),
+        hardware=replace(hardware, shard=False),
+        update=replace(config.update, kl_beta=0.0, activation_checkpointing=False),
+    )
+    policy = load(config)
+    policy.restore(folder / "policy")
+    return policy
+
+
 def set_cuda_math() -> None:
-    """Set what torch may do on a card, which does nothing where there is none."""
+    """Set torch's CUDA math modes (no effect without a GPU)."""
     torch.set_float32_matmul_precision("high" if CUDA_MATH["tf32"] else "highest")
     torch.backends.cuda.enable_cudnn_sdp(CUDA_MATH["cudnn_attention"])
     sums = CUDA_MATH["bf16_reduced_precision_sums"]
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = sums
 
 
-def _check_kind(model: PreTrainedModel, config: Config) -> None:
-    """Refuse a model for which the packed update would silently be wrong."""
+def _check_supported(model: PreTrainedModel, config: Config) -> None:
+    """Refuse lengths that a model lacks positions for, and kinds that packing would get wrong."""
     name, settings = f"model={config.model.name}", model.config
+    limit = settings.max_position_embeddings
+    longest = config.sampling.max_prompt_tokens + config.sampling.max_completion_tokens
+    if longest > limit:
+        raise ValueError(
+            f"sampling.max_prompt_tokens + sampling.max_completion_tokens = {longest}: "
+            f"must be at most {limit}, the positions that {name} has"
+        )
     kinds = set(getattr(settings, "layer_types", None) or ["full_attention"])
     window = None if "layer_types" in settings else getattr(settings, "sliding_window", None)
     if kinds != {"full_attention"} or window is not None:
@@ -214,13 +247,3 @@ def _check_kind(model: PreTrainedModel, config: Config) -> None:
     head = model.get_output_embeddings()
     if getattr(head, "bias", None) is not None:
         raise ValueError(f"{name}: its output layer has a bias, which log-probs would ignore")
-
-
-def _check_length(model: PreTrainedModel, config: Config) -> None:
-    limit = model.config.max_position_embeddings
-    longest = config.sampling.max_prompt_tokens + config.sampling.max_completion_tokens
-    if longest > limit:
-        raise ValueError(
-            f"sampling.max_prompt_tokens + sampling.max_completion_tokens = {longest}: "
-            f"must be at most {limit}, the positions that model={config.model.name} has"
-        )

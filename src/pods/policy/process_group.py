@@ -1,9 +1,8 @@
 """The processes of one run: rank, world size, and the collectives that training needs.
 
 The main process (rank 0) alone decides what is done next, writes files and handles signals; the
-others carry out its commands (`training/commands.py`). What starts them
-(`launch/local_processes.py`, or
-torchrun by hand across machines) passes rank and world size in the environment.
+others carry out its commands (`training/worker_group.py`). What starts them passes rank and world
+size in the environment.
 """
 
 import os
@@ -24,6 +23,7 @@ from pods.system.machine import LOOPBACK, RENDEZVOUS
 from pods.system.signals import PeerLost
 
 TIMEOUT = timedelta(days=30)  # a checkpoint may take long; whoever started them sees one die
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 BUCKET_ELEMENTS = 2**24  # gradients that are summed in one message: 64 MB in float32
 
 
@@ -36,10 +36,8 @@ class ProcessGroup:
 
     rank, size = 0, 1
     mesh: DeviceMesh | None = None
-    control: dist.ProcessGroup
-    """Gloo, for collectives on what is in the host's memory."""
-    store: Store
-    """Key-value store for messages that no process waits for."""
+    control: dist.ProcessGroup  # gloo, for collectives on what is in the host's memory
+    store: Store  # keys and values, for messages that no process waits for
 
     @property
     def is_main(self) -> bool:
@@ -94,11 +92,14 @@ class ProcessGroup:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             bucket.append(parameter.grad)
-            if sum(map(Tensor.numel, bucket)) >= BUCKET_ELEMENTS:
-                _all_reduce(bucket)
+            if parameter is parameters[-1] or sum(map(Tensor.numel, bucket)) >= BUCKET_ELEMENTS:
+                flat = torch.cat([gradient.flatten() for gradient in bucket])
+                with lost_connections():
+                    dist.all_reduce(flat)
+                sums = flat.split([*map(Tensor.numel, bucket)])
+                for gradient, total in zip(bucket, sums, strict=True):
+                    gradient.copy_(total.view_as(gradient))
                 bucket = []
-        if bucket:
-            _all_reduce(bucket)
 
     def check(self, check: Callable[[], None]) -> None:
         """Call `check()` on the main process; if it raises, stop all processes at this point.
@@ -118,20 +119,8 @@ class ProcessGroup:
         stop = torch.tensor(raised is not None)
         with lost_connections():
             dist.broadcast(stop, 0, group=self.control)
-        if raised is not None:
-            raise raised
         if stop:
-            raise Cancelled
-
-
-def _all_reduce(gradients: list[Tensor]) -> None:
-    """Sum gradients over all processes in one message."""
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    with lost_connections():
-        dist.all_reduce(flat)
-    sums = flat.split([gradient.numel() for gradient in gradients])
-    for gradient, total in zip(gradients, sums, strict=True):
-        gradient.copy_(total.view_as(gradient))
+            raise raised or Cancelled
 
 
 def is_connection_error(error: BaseException) -> bool:
@@ -158,17 +147,19 @@ def join(device: str) -> ProcessGroup:
     process_group = ProcessGroup()
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    store, process_group.rank, process_group.size = _rendezvous()
-    dist.init_process_group(
-        "nccl" if device == "cuda" else "gloo",
-        store=PrefixStore("torch", store),
-        rank=process_group.rank,
-        world_size=process_group.size,
-        timeout=TIMEOUT,
-    )
+    path = os.environ.get(RENDEZVOUS)
+    if path is None:  # torchrun's store: a port without authentication
+        store, rank, size = next(rendezvous("env://"))
+    else:  # a file that only this user can open; it grows by some 20 bytes with each heartbeat
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        store = dist.FileStore(path, size)  # type: ignore[attr-defined]
+        store.set_timeout(TIMEOUT)
+    process_group.rank, process_group.size = rank, size
+    backend, torch_store = BACKENDS[device], PrefixStore("torch", store)
+    dist.init_process_group(backend, store=torch_store, rank=rank, world_size=size, timeout=TIMEOUT)
     process_group.control = dist.new_group(backend="gloo", timeout=TIMEOUT)
     process_group.store = PrefixStore("pods", store)
-    process_group.mesh = init_device_mesh(device, (process_group.size,))
+    process_group.mesh = init_device_mesh(device, (size,))
     return process_group
 
 
@@ -178,24 +169,6 @@ def mesh_of_one(device: str) -> DeviceMesh:
     for variable, interface in LOOPBACK.items():
         os.environ.setdefault(variable, interface)
     if not dist.is_initialized():
-        backend = "nccl" if device == "cuda" else "gloo"
         store: Store = dist.HashStore()  # type: ignore[attr-defined]
-        dist.init_process_group(backend, store=store, rank=0, world_size=1)
+        dist.init_process_group(BACKENDS[device], store=store, rank=0, world_size=1)
     return init_device_mesh(device, (1,))
-
-
-def _rendezvous() -> tuple[Store, int, int]:
-    """Return the store that all processes share, this process's rank, and the world size.
-
-    On one machine the store is a file that only this user can open, and that grows by some 20
-    bytes with each heartbeat. torchrun's store listens on a port, without authentication, for
-    everyone who can reach the machine.
-    """
-    path = os.environ.get(RENDEZVOUS)
-    if path is None:
-        met: tuple[Store, int, int] = next(rendezvous("env://"))
-        return met
-    size = int(os.environ["WORLD_SIZE"])
-    store: Store = dist.FileStore(path, size)  # type: ignore[attr-defined]
-    store.set_timeout(TIMEOUT)
-    return store, int(os.environ["RANK"]), size

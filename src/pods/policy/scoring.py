@@ -20,7 +20,7 @@ from pods.types import Rollout
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class UpdateContext:
     """The inputs of scoring and updating besides the rollouts, the same in every step of a run."""
 
     policy: Policy
@@ -31,7 +31,9 @@ class Context:
     """Called on the main process between micro-batches; it may raise to stop the work."""
 
 
-def score(context: Context, batch: MicroBatch, model: PreTrainedModel | None = None) -> TokenScores:
+def score(
+    context: UpdateContext, batch: MicroBatch, model: PreTrainedModel | None = None
+) -> TokenScores:
     """Score the tokens of a micro-batch, (C,), under the policy or another model."""
     policy, update = context.policy, context.config.update
     sampled = update.logprob_temperature == "sampling"
@@ -45,7 +47,7 @@ def score(context: Context, batch: MicroBatch, model: PreTrainedModel | None = N
         )
 
 
-def score_all(context: Context, rollouts: Sequence[Rollout]) -> list[Tensor]:
+def score_all(context: UpdateContext, rollouts: Sequence[Rollout]) -> list[Tensor]:
     """Compute the log-probs of every rollout, (T,) each, without gradients.
 
     Each process scores a share, and all get all: which rollouts a process will need differs from
@@ -53,7 +55,7 @@ def score_all(context: Context, rollouts: Sequence[Rollout]) -> list[Tensor]:
     """
     scores = dict[int, Tensor]()
     with torch.no_grad():
-        for batch, counts, _ in rounds(context, rollouts, range(len(rollouts))):
+        for batch, counts in micro_batches_of_rank(context, rollouts, range(len(rollouts))):
             context.process_group.check(context.check)
             if batch is not None:
                 pieces = score(context, batch).logprobs.split(batch.lengths)
@@ -63,15 +65,15 @@ def score_all(context: Context, rollouts: Sequence[Rollout]) -> list[Tensor]:
     return [scores[i].to(context.policy.device) for i in range(len(rollouts))]
 
 
-def rounds(
-    context: Context, rollouts: Sequence[Rollout], indices: Sequence[int]
-) -> Iterator[tuple[MicroBatch | None, bool, bool]]:
+def micro_batches_of_rank(
+    context: UpdateContext, rollouts: Sequence[Rollout], indices: Sequence[int]
+) -> Iterator[tuple[MicroBatch | None, bool]]:
     """Yield this process's micro-batches, in as many rounds as the busiest process needs.
 
     Yields:
-        A micro-batch, whether it counts, and whether the round is the last. In the rounds that are
-        left over there is no micro-batch; with sharded weights all processes must compute in each
-        round, so there it is one sequence that does not count.
+        A micro-batch, and whether it counts. In the rounds that are left over there is none; with
+        sharded weights all processes must compute in each round, so there it is one sequence that
+        does not count.
     """
     limit, process_group = context.config.update.micro_batch_tokens, context.process_group
     shares = split_among_processes(rollouts, indices, process_group.size)
@@ -80,7 +82,6 @@ def rounds(
     if is_sharded(context.policy.model):
         shortest = min(indices, key=lambda i: len(rollouts[i].completion_ids))
         filler = pack(rollouts, [[shortest]])
-    count = max(map(len, plans))
-    for number in range(count):
-        counts, last = number < len(own), number + 1 == count
-        yield (pack(rollouts, own[number]) if counts else filler), counts, last
+    for i in range(max(map(len, plans))):
+        counts = i < len(own)
+        yield (pack(rollouts, own[i]) if counts else filler), counts

@@ -14,56 +14,54 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pods.method.grpo import Loss, importance_weights, policy_loss, token_weights
-from pods.policy.fsdp import full_tensor, is_sharded, one_exchange
-from pods.policy.optimizer import learning_rate, rolled_back_on_error, trained_weights
+from pods.policy.fsdp import full_tensor, is_sharded
+from pods.policy.optimizer import rolled_back_on_error, set_learning_rate, trained_weights
 from pods.policy.packing import MicroBatch
 from pods.policy.process_group import ProcessGroup
-from pods.policy.scoring import Context, rounds, score, score_all
+from pods.policy.scoring import UpdateContext, micro_batches_of_rank, score, score_all
 from pods.types import Rollout
+
+IMPORTANCE_CAP = 3.0  # of the ratio of a token's, or a sequence's, probabilities
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """Statistics of one step's update."""
+    """Statistics of one step's update: means over its optimizer updates, and over all tokens."""
 
     loss: float
-    """Mean over the optimizer updates."""
     grad_norm: float
-    """Norm of the gradient before clipping, mean over the optimizer updates."""
+    """Norm of the gradient before clipping."""
     clip_fraction: float
-    """Share of the tokens whose gradient the PPO clip removed, mean over the optimizer updates."""
+    """Share of the tokens whose gradient the PPO clip removed."""
     kl: float
-    """KL divergence from the reference, mean over the optimizer updates."""
+    """KL divergence from the reference."""
     logprob_gap: float
     """Largest |log-prob of the engine - of the trainer| of a token, before the first update."""
     logprob_gap_mean: float
-    """Mean of |log-prob of the engine - of the trainer| over all tokens."""
+    """Mean of |log-prob of the engine - of the trainer|."""
     importance_mean: float
-    """Mean over all tokens of the importance weight; 1 where the correction is off."""
+    """Mean of the importance weight; 1 where the correction is off."""
     importance_cut: float
     """Share of the tokens whose importance weight was capped or set to 0."""
     entropy: float
-    """Entropy of the policy, mean over all tokens, in nats; of the distribution that log-probs are
-    of (`update.logprob_temperature`)."""
+    """Entropy of the policy in nats, at the temperature of `update.logprob_temperature`."""
     lr: float
-    """Learning rate of the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """The data of one step's update."""
+    """The data of one step's update, of each rollout."""
 
     rollouts: Sequence[Rollout]
     advantages: Tensor
-    """One per rollout."""
     old_logprobs: list[Tensor] | None
-    """(T,) log-probs of each rollout before the first update; None where that is the only one."""
+    """(T,) log-probs before the first update; None where that is the only one."""
     groups: Tensor
-    """Index of each rollout's group."""
+    """Index of its group."""
 
 
 def update(
-    context: Context,
+    context: UpdateContext,
     optimizer: torch.optim.Optimizer,
     rollouts: Sequence[Rollout],
     advantages: NDArray[np.float64],
@@ -79,32 +77,29 @@ def update(
     Args:
         context: of the run; its policy's weights move.
         optimizer: of the policy; its state moves too.
-        rollouts: the kept sequences of all prompts of the step, the same on all processes.
+        rollouts: all that the step has kept, the same on all processes.
         advantages: one per rollout.
         sizes: (G,) rollouts of each group, which lie side by side.
-        step: 1 for the first step; decides the learning rate.
+        step: from 1; it decides the learning rate.
 
     Raises:
         FloatingPointError: a loss or a gradient is NaN or infinite; nothing has moved.
         Cancelled: `context.check` has raised on the main process; nothing has moved.
     """
     settings = context.config.update
-    lr = learning_rate(settings, step)
-    for parameters in optimizer.param_groups:
-        parameters["lr"] = lr
+    lr = set_learning_rate(optimizer, settings, step)
     on_policy = settings.epochs * settings.minibatches == 1
+    sizes = [size for size in sizes if size]  # a rule across groups may keep none of some
+    groups = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
     results, tokens = [], [torch.empty((4, 0), dtype=torch.float64)]
     with rolled_back_on_error(optimizer, keep_copy=not on_policy):
         old_logprobs = None if on_policy else score_all(context, rollouts)
-        sizes = [size for size in sizes if size]  # a rule across groups may keep none of some
-        groups = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
         data = TrainingBatch(rollouts, torch.from_numpy(advantages), old_logprobs, groups)
         for indices in minibatches(sizes, settings.minibatches, settings.epochs):
-            result, token_stats = _optimizer_update(context, optimizer, data, indices)
+            result, token_stats = _one_update(context, optimizer, data, indices)
             results.append(result)
             tokens += token_stats
-    on_host = torch.cat([part.cpu() for part in tokens], dim=1)
-    return _stats(results, on_host, lr, context.process_group)
+    return _stats(results, torch.cat([part.cpu() for part in tokens], 1), lr, context.process_group)
 
 
 def _stats(
@@ -127,9 +122,7 @@ def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[
     """Yield the indices of the rollouts that each optimizer update takes, epoch after epoch.
 
     Groups stay whole and in the order of the batch, as verl cuts it by prompts without shuffling
-    (verl/workers/actor/dp_actor.py, ppo_mini_batch_size), so that the advantages of an update are
-    centred and its rollouts share their prompts. On several GPUs verl cuts each rank's part, which
-    its balancing by length may have taken from any group. Where a group filter leaves fewer groups,
+    (verl/workers/actor/dp_actor.py, ppo_mini_batch_size). Where a group filter leaves fewer groups,
     verl makes fewer updates; here each is on fewer groups, and there are at most as many as groups.
 
     >>> list(minibatches([2, 1, 2], 2, epochs=1))
@@ -142,17 +135,17 @@ def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[
                 yield list(range(ends[groups[0]], ends[groups[-1] + 1]))
 
 
-def _optimizer_update(
-    context: Context, optimizer: torch.optim.Optimizer, data: TrainingBatch, indices: list[int]
+def _one_update(
+    context: UpdateContext,
+    optimizer: torch.optim.Optimizer,
+    data: TrainingBatch,
+    indices: list[int],
 ) -> tuple[tuple[float, float, float, float], list[Tensor]]:
     """Make one AdamW step on some of the rollouts, of which each process takes a share.
 
     Token weights have the denominator of all these rollouts, so that the gradient is the sum over
-    micro-batches and processes.
-
-    Returns:
-        Loss, gradient norm, clip fraction and KL; and what `_batch_loss` returns about the tokens
-        of this process's share.
+    micro-batches and processes. Return loss, gradient norm, clip fraction and KL; and what
+    `_batch_loss` returns about the tokens of this process's share.
     """
     policy, config, process_group = context.policy, context.config, context.process_group
     lengths = torch.tensor([len(data.rollouts[i].completion_ids) for i in indices])
@@ -178,39 +171,32 @@ def _optimizer_update(
 
 
 def _gradients(
-    context: Context, data: TrainingBatch, indices: list[int], weights: Tensor
+    context: UpdateContext, data: TrainingBatch, indices: list[int], weights: Tensor
 ) -> tuple[NDArray[np.float64], list[Tensor]]:
     """Add up the gradients of this process's share of some rollouts, one micro-batch at a time.
 
-    Returns:
-        Sums over the share of loss, clipped tokens and KL; and what `_batch_loss` returns about
-        its tokens.
+    Return sums over the share of loss, clipped tokens and KL; and what `_batch_loss` returns.
     """
     losses, tokens = [], []
-    with one_exchange(context.policy.model, context.config.hardware.keep_gathered) as before_last:
-        for batch, counts, last in rounds(context, data.rollouts, indices):
-            context.process_group.check(context.check)
-            if batch is None:
-                continue
-            if last:
-                before_last()
-            loss, token_stats = _batch_loss(context, data, batch, weights * counts)
-            loss.total.backward()  # type: ignore[no-untyped-call]
-            if counts:
-                losses.append(torch.stack([loss.total.detach(), loss.clipped, loss.kl]))
-                tokens.append(token_stats)
+    for batch, counts in micro_batches_of_rank(context, data.rollouts, indices):
+        context.process_group.check(context.check)
+        if batch is None:
+            continue
+        loss, token_stats = _batch_loss(context, data, batch, weights * counts)
+        loss.total.backward()  # type: ignore[no-untyped-call]
+        if counts:
+            losses.append(torch.stack([loss.total.detach(), loss.clipped, loss.kl]))
+            tokens.append(token_stats)
     on_host = torch.stack(losses).cpu().double().numpy() if losses else ()  # wait for a card once
     return sum(on_host, np.zeros(3)), tokens
 
 
 def _batch_loss(
-    context: Context, data: TrainingBatch, batch: MicroBatch, weights: Tensor
+    context: UpdateContext, data: TrainingBatch, batch: MicroBatch, weights: Tensor
 ) -> tuple[Loss, Tensor]:
     """Compute a micro-batch's loss, corrected for the gap between engine and trainer log-probs.
 
-    Returns:
-        The loss; and (4, C): |log-prob of the engine - of the trainer| of each token,
-        its importance weight, 1 where that was cut, and the policy's entropy.
+    Also return (4, C): |engine's log-prob - trainer's|, weight, 1 where that was cut, and entropy.
     """
     policy, settings = context.policy, context.config.update
     device, lengths = policy.device, torch.tensor(batch.lengths)
@@ -218,10 +204,10 @@ def _batch_loss(
     old = logprobs.detach()
     if data.old_logprobs is not None:
         old = torch.cat([data.old_logprobs[i] for i in batch.indices])
-    engine = torch.from_numpy(np.concatenate([data.rollouts[i].logprobs for i in batch.indices]))
-    engine = engine.to(device)
+    sampled = np.concatenate([data.rollouts[i].logprobs for i in batch.indices])
+    engine = torch.from_numpy(sampled).to(device)
     importance = importance_weights(
-        old, engine, lengths, kind=settings.importance, cap=settings.importance_cap
+        old, engine, lengths, kind=settings.importance, cap=IMPORTANCE_CAP
     )
     reference = None
     if settings.kl_beta > 0:
@@ -234,7 +220,6 @@ def _batch_loss(
         weights[batch.indices].repeat_interleave(lengths).to(device),
         clip_low=settings.clip_low,
         clip_high=settings.clip_high,
-        dual_clip=settings.dual_clip,
         kl_beta=settings.kl_beta,
         reference_logprobs=reference,
         importance=None if settings.importance == "off" else importance.weights,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 TRASH = ".trash"
-SMALL = 2**14  # bytes
 
 
 class Altered(RuntimeError):
@@ -29,20 +28,11 @@ class Altered(RuntimeError):
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
-        start = file.read(SMALL)
-        if len(start) < SMALL:  # the whole file: `file_digest` would allocate a large buffer
-            return hashlib.sha256(start).hexdigest()
-        file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_no_follow(path: str, flags: int) -> int:
-    """Open a file without following a link or waiting for a pipe (an `opener` for `open`)."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-
-
 def read_or_empty(path: Path) -> bytes:
-    """Return a file's bytes; none if there is no regular file, such as a pipe that would block."""
+    """Return a file's bytes; none if there is no file."""
     return path.read_bytes() if path.is_file() else b""
 
 
@@ -51,46 +41,46 @@ def remove(path: Path) -> None:
 
     A folder is first renamed, so that no reader sees a part of it, even if the process is killed.
     """
-    if path.is_dir() and not path.is_symlink():
-        trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
-        if trash != path:
-            if trash.is_symlink() or trash.exists():
-                remove(trash)
-            path.rename(trash)
-        try:
-            shutil.rmtree(trash)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(trash)) from error
-    else:
+    if not path.is_dir() or path.is_symlink():
         path.unlink()
+    elif path.suffix == TRASH:
+        try:
+            shutil.rmtree(path)
+        except OSError as error:  # which names the entry alone
+            raise OSError(error.errno, error.strerror, str(path)) from error
+    else:
+        trash = path.with_name(f"{path.name}{TRASH}")
+        if trash.is_symlink() or trash.exists():
+            remove(trash)
+        remove(path.rename(trash))
+
+
+def first_link(top: Path, path: Path) -> Path | None:
+    """Return the first link below a folder on the way down to a path, which may be one itself."""
+    parts = path.relative_to(top).parts
+    ways = (top.joinpath(*parts[:count]) for count in range(1, len(parts) + 1))
+    return next((way for way in ways if way.is_symlink()), None)
 
 
 def size(path: Path) -> int:
     """Return the bytes of a file or of all files below a folder; a link counts its own bytes."""
     paths = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
-    entries = [entry.lstat() for entry in paths]
-    return sum(entry.st_size for entry in entries if not stat.S_ISDIR(entry.st_mode))
+    return sum(at.st_size for at in map(Path.lstat, paths) if not stat.S_ISDIR(at.st_mode))
 
 
 def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | None = None) -> int:
-    """Append JSON lines in one write; undo a write that the disk cuts short.
+    """Append JSON lines in one write, and return the file's new size in bytes.
 
-    Args:
-        path: of the file. Its folder is created if needed, but not the parent of that folder.
-        records: one per line.
-        expected: size in bytes that the file has if nothing else has written to it; None: any.
-
-    Returns:
-        The new size of the file in bytes.
+    A write that the disk cuts short is undone. `expected` is the size that the file has if nothing
+    else has written to it. Its folder is created if needed, but not the parent of that folder.
 
     Raises:
         Altered: the file does not have the expected size; nothing was written.
         OSError: the disk is full or fails.
     """
     path.parent.mkdir(exist_ok=True)
-    text = "".join(json_line(record) for record in records).encode("utf-8", "backslashreplace")
-    start = check_size(path, expected)
-    with open(path, "ab", buffering=0, opener=open_no_follow) as file:
+    text, start = json_lines(records), check_size(path, expected)
+    with open(path, "ab", buffering=0) as file:
         try:
             if file.write(text) != len(text):
                 file.truncate(start)
@@ -102,71 +92,40 @@ def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | Non
 
 
 def check_size(path: Path, expected: int | None) -> int:
-    """Return a file's size in bytes, 0 if there is no file.
-
-    Raises:
-        Altered: it is not a regular file, or not of the expected size.
-    """
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        actual = 0
-    else:
-        if not stat.S_ISREG(status.st_mode):
-            raise Altered(f"{path} is not a regular file")
-        actual = status.st_size
+    """Return a file's size in bytes, 0 if there is none; raise `Altered` if another is expected."""
+    actual = path.stat().st_size if path.is_file() else 0
     if expected is not None and actual != expected:
         raise Altered(f"{path} has {actual:,} bytes, but {expected:,} were written")
     return actual
 
 
-def json_line(record: Mapping[str, Any]) -> str:
-    """Return one record as a line; NaN and infinity raise a `ValueError`."""
-    return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return a line for each record; NaN and infinity raise a `ValueError`."""
+    lines = [json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records]
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read JSON lines; ignore an incomplete last line."""
-    return [json.loads(line) for line in _complete_lines(path)]
+    """Read JSON lines; ignore an incomplete last one, and raise a `ValueError` at a damaged one."""
+    complete = read_or_empty(path).rpartition(b"\n")[0]
+    return [json.loads(line) for line in complete.splitlines()]
 
 
-def read_until_damage(path: Path) -> list[dict[str, Any]]:
-    """Read JSON lines up to the first one that is not JSON."""
-    records = []
-    for line in _complete_lines(path):
-        try:
-            records.append(json.loads(line))
-        except (ValueError, RecursionError):
-            break
-    return records
-
-
-def _complete_lines(path: Path) -> list[bytes]:
-    return read_or_empty(path).rpartition(b"\n")[0].splitlines()
-
-
-def truncate_to(path: Path, records: int) -> None:
-    """Keep only the first lines of a file; remove what is not a regular file, such as a link."""
-    if path.is_symlink() or not path.is_file():
-        path.unlink(missing_ok=True)
-    else:
-        lines = path.read_bytes().splitlines(keepends=True)[:records]
-        os.truncate(path, sum(map(len, lines)))
+def truncate_to(path: Path, lines: int) -> None:
+    """Keep only the first lines of a file, if there is one."""
+    kept = read_or_empty(path).split(b"\n")[:lines]
+    if path.is_file():
+        os.truncate(path, sum(len(line) + 1 for line in kept))
 
 
 def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
     """Write a file in one step: readers see either the old content or the new.
 
-    Args:
-        content: text is encoded as UTF-8.
-        durable: flush to the disk, so that a power cut also leaves either the one or the other.
+    With `durable` it is flushed to the disk, so that a power cut also leaves one of them.
     """
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    if temporary.is_symlink() or temporary.exists():
-        temporary.unlink()  # left by a dead process with the same number, or set as a trap
     try:
-        with open(temporary, "xb", opener=open_no_follow) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         if durable:
             fsync(temporary)
         temporary.replace(path)
@@ -179,26 +138,9 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
         raise
 
 
-def drop_temporaries(folder: Path) -> None:
-    """Remove the unfinished files that a killed process has left in a folder by `replace`.
-
-    A folder that is a link may lead out of the study, so nothing is removed there.
-    """
-    for path in () if folder.is_symlink() else folder.glob("*.tmp[0-9]*"):
-        number = path.name.rpartition(".tmp")[2]
-        if number.isdigit() and not _process_exists(int(number)):
-            path.unlink(missing_ok=True)
-
-
-def _process_exists(number: int) -> bool:
-    """Say whether a process of this machine has this number."""
-    try:
-        os.kill(number, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it belongs to another user
-        return True
-    return True
+def write_json(path: Path, content: object) -> None:
+    """Write a small file in one step, so that a power cut leaves the old content or the new."""
+    replace(path, json.dumps(content, indent=1), durable=True)
 
 
 def fsync(path: Path) -> None:
@@ -206,5 +148,8 @@ def fsync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:  # which names nothing
+        error.filename = str(path)
+        raise
     finally:
         os.close(descriptor)

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from pods.config.parse import parse
 from pods.config.schema import Config
 from pods.runs.attempts import environments, version_changes
-from pods.runs.identity import difference, edits, identity, run_folder, science_keys
+from pods.runs.identity import difference, edits, identity, run_folder
 from pods.runs.store import RunStore
 from pods.system.errors import is_machine_error
 
@@ -23,7 +22,7 @@ class Changed(ValueError):
         lines = "\n".join(f"  {change}" for change in changes)
         super().__init__(
             f"{what} differs from what the run began with:\n{lines}\n"
-            "allow_changed=true resumes the run nevertheless, and marks it as changed"
+            "retry=changed resumes the run nevertheless, and marks it as changed"
         )
 
 
@@ -33,15 +32,15 @@ def freeze(config: Config) -> RunStore:
     Operational keys follow the newest command; science keys never change here.
 
     Raises:
-        Changed: the frozen config was edited, and `allow_changed` is not set.
-        ValueError: something in the folder is a link.
+        Changed: the frozen config was edited, and `retry` is not changed, which undoes the edit.
         OSError: the folder cannot be created or written.
     """
     content = identity(config)
     store = RunStore(run_folder(config, content))
-    store.refuse_links()
     try:
-        _freeze(config, content, store)
+        store.folder.mkdir(parents=True, exist_ok=True)
+        with suppress(BlockingIOError), store.lock():  # a running one has been frozen already
+            _freeze(config, content, store)
     except OSError as error:  # a finished run may be on a disk that has become read-only
         if not (is_machine_error(error) and store.status()["state"] == "done"):
             raise
@@ -49,53 +48,34 @@ def freeze(config: Config) -> RunStore:
 
 
 def _freeze(config: Config, content: Mapping[str, Any], store: RunStore) -> None:
-    store.folder.mkdir(parents=True, exist_ok=True)
-    with suppress(BlockingIOError), store.lock():  # a running one has been frozen already
-        values = dataclasses.asdict(config)
-        try:
-            frozen = store.config_values()
-        except (FileNotFoundError, ValueError):  # new, or damaged: the hash says what it was
-            pass
-        else:
-            edited = edits(config, frozen)
-            if edited and not config.allow_changed:
-                raise Changed(store.config_path, edited)
-            if edited:
-                _update(values, science_keys(frozen))
-                parse(values)
-        store.write_config(values)
-        try:
-            store.identity()
-        except (FileNotFoundError, ValueError):  # new, or damaged
-            store.write_identity(content)
+    try:
+        edited = edits(config, store.config_values())
+    except (FileNotFoundError, ValueError):  # new, or damaged: the hash says what it was
+        edited = []
+    if edited and config.retry != "changed":
+        raise Changed(store.config_path, edited)
+    store.write_config(dataclasses.asdict(config))
+    try:
+        store.identity()
+    except (FileNotFoundError, ValueError):  # new, or damaged
+        store.write_identity(content)
 
 
 def check_unchanged(store: RunStore, config: Config) -> list[str]:
     """Compare a run with how it began: its identity, and the versions of decisive packages.
 
     Returns:
-        What changed, if `allow_changed` is set; the caller records it with the run.
+        What changed, if `retry` is changed; the caller records it with the run.
 
     Raises:
         Changed: a science key, data, weights, a rule's source or a minor version changed.
-        ValueError: something in the folder is a link, or damaged.
+        ValueError: the identity is damaged.
     """
-    store.refuse_links()
     now = json.loads(json.dumps(identity(config)))
     changes = difference(store.identity(), now)
     before = environments(store)
     if before:
         changes += version_changes(before[-1])
-    if changes and not config.allow_changed:
+    if changes and config.retry != "changed":
         raise Changed(store.folder, changes)
     return changes
-
-
-def _update(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Set some dotted keys of nested values."""
-    for name, value in changes.items():
-        *groups, last = name.split(".")
-        section = values
-        for group in groups:
-            section = section[group]
-        section[last] = value

@@ -4,27 +4,17 @@ import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from pods.runs import checkpoint
-from pods.runs.files import read_lines, read_or_empty, remove
+from pods.runs.files import read_lines, read_or_empty
+from pods.runs.records import Clock
 from pods.runs.store import DAMAGED_SUFFIX, RunStore
 
 STEP = f"step-{'[0-9]' * 6}"
-ABANDONED = (
-    "*.tmp[0-9]*",
-    "tensorboard.trash",
-    "wandb.tmp",
-    "wandb.trash",
-    "rollouts/*.tmp[0-9]*",
-    "checkpoints/*/*.tmp[0-9]*",
-    "checkpoints/*.trash",
-    "checkpoints/*.tmp",
-    "nonfinite/*.tmp",
-    "evaluations/*.tmp",
-    "evaluations/*.tmp[0-9]*",
-    "evaluations/*/*.tmp",
-    "evaluations/*/*.tmp[0-9]*",
+ABANDONED = (  # what lies in a folder before that folder
+    *("*.tmp[0-9]*", "tensorboard.trash", "wandb.trash", "rollouts/*.tmp[0-9]*"),
+    *("checkpoints/*/*.tmp[0-9]*", "checkpoints/*.trash", "checkpoints/*.tmp"),
+    *("evaluations/*.tmp", "evaluations/*.tmp[0-9]*"),
 )
 
 
@@ -49,10 +39,7 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
 
 
 def checkpoint_fault(store: RunStore, folder: Path, max_bytes: float = float("inf")) -> str | None:
-    """Say why a checkpoint cannot be used for this run; None if it can.
-
-    Of files larger than `max_bytes` only the size is checked, not the content.
-    """
+    """Say why a checkpoint cannot be used for this run; None if it can. See `damage`."""
     fault = checkpoint.damage(folder, max_bytes=max_bytes)
     if fault is not None:
         return fault
@@ -68,15 +55,15 @@ def checkpoint_fault(store: RunStore, folder: Path, max_bytes: float = float("in
     return None
 
 
-def mark_damaged(folder: Path) -> None:
+def mark_damaged(store: RunStore, folder: Path) -> None:
     """Rename a checkpoint, so that no run resumes from it."""
     renamed = folder.with_name(f"{folder.name}{DAMAGED_SUFFIX}")
     if renamed.exists():
-        remove(renamed)
+        store.remove(renamed)
     folder.rename(renamed)
 
 
-def clocks(store: RunStore) -> dict[Path, dict[str, Any]]:
+def clocks(store: RunStore) -> dict[Path, Clock]:
     """Return the clock.json of every checkpoint, by folder in order of steps; skip damaged ones."""
     by_folder = {}
     for folder in sorted(store.checkpoints.glob(STEP)):
@@ -92,15 +79,9 @@ def evaluation_points(store: RunStore) -> dict[int, float]:
     return {clock["step"]: clock["train_seconds"] for clock in points if clock["evaluation"]}
 
 
-def further_sets(store: RunStore) -> list[str]:
-    """Return the names of the further test sets that any checkpoint was evaluated on."""
-    paths = store.folder.glob(f"evaluations/*/{STEP}.jsonl")
-    return sorted({path.parent.name for path in paths if not path.parent.is_symlink()})
-
-
-def evaluated_steps(store: RunStore, test_set: str = "") -> set[int]:
-    """Return the steps that have a file of evaluation records on a test set."""
-    paths = (store.folder / "evaluations" / test_set).glob(f"{STEP}.jsonl")
+def evaluated_steps(store: RunStore) -> set[int]:
+    """Return the steps that have a file of evaluation records."""
+    paths = store.folder.glob(f"evaluations/{STEP}.jsonl")
     return {int(path.stem[5:]) for path in paths if path.is_file()}
 
 
@@ -123,16 +104,14 @@ def remove_stopgaps(store: RunStore, before: int) -> None:
     """Remove the checkpoints before a step that were only to resume from."""
     for folder, clock in clocks(store).items():
         if clock["step"] < before and not clock["evaluation"]:
-            remove(folder)
+            store.remove(folder)
 
 
 def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:
     """Discard everything that happened after the checkpoint of a step."""
     if store.metrics_path.is_file():
         os.truncate(store.metrics_path, metrics_bytes)
-    else:  # something else, such as a pipe, which would block whoever opens it
-        store.metrics_path.unlink(missing_ok=True)
-    for folder in ("checkpoints", "evaluations", "evaluations/*", "rollouts", "nonfinite"):
+    for folder in ("checkpoints", "evaluations", "rollouts"):
         for path in store.folder.glob(f"{folder}/{STEP}*"):
             if path.suffix != DAMAGED_SUFFIX and int(path.name[5:11]) > step:
-                remove(path)
+                store.remove(path)

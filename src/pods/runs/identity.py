@@ -1,40 +1,33 @@
 """Tell runs apart: an identity holds everything that can change what a run computes."""
 
 import hashlib
+import inspect
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pods.config.checks import OWN_FUNCTIONS, reward_terms
+from pods.config.checks import OWN_FUNCTIONS
 from pods.config.clock_model import read_clock_model
 from pods.config.parse import leaves
 from pods.config.schema import Config
+from pods.config.task_checks import reward_terms
 from pods.runs.files import sha256
 from pods.runs.paths import adapter_source, weights_source
-from pods.runs.rule_source import rule_source
+from pods.system.imports import import_function
 
 LOCATIONS = (
-    *("task.path", "task.test_path", "task.system", "model.path", "model.hub"),
-    *("budget.clock", "budget.clock_model"),
+    *("task.path", "task.test_path", "task.system"),
+    *("model.path", "model.hub", "budget.clock_model"),
 )
-"""Keys of data, prompt, weights and prices, which count by their content and not by where they lie.
-"""
-RULE_SOURCE = "rule source"
-"""Key of the hash of a rule of one's own; built-in rules have none."""
-SOURCES = {
-    "sampler.rule": RULE_SOURCE,
-    "task.reward": "reward source",
-    "task.make": "task source",
-    "prompts.selector": "selector source",
-    "nm.chooser": "chooser source",
-    "nm.allocation": "allocation source",
-}
-"""Keys that name functions of one's own, and the key of the hash of those."""
-MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # and tokenizers
-VERSION = 3  # increase it when a key's meaning changes, so that old runs are not taken for new ones
+"""Keys of data, prompt, weights and prices: they count by content, not by where they lie."""
+SOURCES = {key: f"{key.rpartition('.')[2]} source" for key in (*OWN_FUNCTIONS, "task.reward")}
+"""Keys that name functions of one's own, and the key of the hash of the file that defines them."""
+MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")
+"""Endings of the files of a model and its tokenizer; its code is never run."""
 
 
 def identity(config: Config) -> dict[str, Any]:
@@ -42,7 +35,7 @@ def identity(config: Config) -> dict[str, Any]:
 
     Data, weights and a system message in files count by their bytes, those of a hub by their name.
     """
-    content: dict[str, Any] = {"version": VERSION, **identity_keys(config)}
+    content: dict[str, Any] = identity_keys(config)
     files = config.task.files().values()
     if any(files):
         content["data"] = [file and digest(file) for file in files]  # train, test
@@ -55,57 +48,48 @@ def identity(config: Config) -> dict[str, Any]:
     adapter = adapter_source(config.model)
     if adapter is not None:
         content["adapter"] = _digests(adapter)
-    for name, functions in _own_functions(config).items():
-        if functions:
-            content[name] = "+".join(map(rule_source, functions))
+    named = {key: [attrgetter(key)(config) or ""] for key in OWN_FUNCTIONS}
+    named["task.reward"] = [term.name for term in reward_terms(config.task)]
+    for key, names in named.items():
+        digests = [source_digest(name) for name in names if ":" in name]
+        if digests:
+            content[SOURCES[key]] = "+".join(digests)
     return content
 
 
 def _digests(folder: Path) -> list[str]:
-    """Return the SHA-256 of each file of a model."""
-    parts = sorted(path for path in folder.glob("*") if path.suffix in MODEL_FILES)
-    return [digest(part) for part in parts]
+    """Return the SHA-256 of each file of a model, in the order of their names."""
+    return [digest(path) for path in sorted(folder.glob("*")) if path.suffix in MODEL_FILES]
 
 
-def _own_functions(config: Config) -> dict[str, list[str]]:
-    """Return the functions of one's own that a config names, by the key of their hash."""
-    named = {key: [attrgetter(key)(config)] for key in OWN_FUNCTIONS}
-    named["task.reward"] = [term.name for term in reward_terms(config.task)]
-    return {
-        source: [name for name in named[key] if ":" in (name or "")]
-        for key, source in SOURCES.items()
-    }
-
-
-def science_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the science keys of a config's plain values, dotted; missing keys stay missing."""
-    keys = {}
-    for name, (_, key) in leaves().items():
-        value: Any = values
-        for part in name.split("."):
-            value = value.get(part, ...) if isinstance(value, Mapping) else ...
-        if not key.operational and value is not ...:
-            keys[name] = value
-    return keys
+def source_digest(name: str) -> str:
+    """Return the SHA-256 of the file that defines a function of one's own, `module:function`."""
+    function = inspect.unwrap(import_function(name))
+    module = sys.modules[getattr(function, "__module__", None) or name.partition(":")[0]]
+    return digest(Path(inspect.getsourcefile(module) or ""))
 
 
 def identity_keys(config: Config) -> dict[str, Any]:
     """Return the science keys of a config, dotted, without the locations of data and weights."""
-    names, values = _identity_keys()
-    return dict(zip(names, values(config), strict=True))
+    return dict(zip(_names(), attrgetter(*_names())(config), strict=True))
 
 
 @cache
-def _identity_keys() -> tuple[list[str], Callable[[Config], tuple[Any, ...]]]:
-    names = [name for name, (_, key) in leaves().items() if not key.operational]
-    names = [name for name in names if name not in LOCATIONS]
-    return names, attrgetter(*names)
+def _names() -> list[str]:
+    science = [name for name, (_, key) in leaves().items() if not key.operational]
+    return [name for name in science if name not in LOCATIONS]
 
 
 def edits(config: Config, frozen: Mapping[str, Any]) -> list[str]:
     """List in which science keys a frozen config's plain values differ from a config."""
-    before = {name: v for name, v in science_keys(frozen).items() if name not in LOCATIONS}
-    return difference(identity_keys(config), before)
+
+    def value(name: str) -> Any:
+        found: Any = frozen
+        for part in name.split("."):
+            found = found.get(part, "nothing") if isinstance(found, Mapping) else "nothing"
+        return found
+
+    return difference(identity_keys(config), {name: value(name) for name in _names()})
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

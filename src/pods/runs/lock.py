@@ -1,19 +1,28 @@
 """Lock a run folder with `flock`, which the operating system releases when the process dies."""
 
-import errno
 import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from pods.runs.files import Altered, open_no_follow
+from pods.runs.files import Altered
 from pods.system.errors import AGAIN
 
 WAIT_SECONDS = 0.3  # `is_held` also holds the lock, for a moment
+_held: set[TextIO] = set()
+"""Locked files of this process. A fork closes them: otherwise it would hold the run, too."""
+
+
+def _release_in_fork() -> None:
+    while _held:
+        _held.pop().close()
+
+
+os.register_at_fork(after_in_child=_release_in_fork)
 
 
 @dataclass(frozen=True)
@@ -28,10 +37,8 @@ class RunLock:
     def check_held(self) -> None:
         """Check before each write that this process is still the only one that works on the run.
 
-        A fork of the process, which a user's rule may create, ends here: it must never write.
-
-        Raises:
-            Altered: the lock file was removed or replaced, so another process may hold a new one.
+        A fork of the process, which a user's rule may create, ends here. `Altered` is raised if the
+        lock file was removed or replaced, so that another process may hold a new one.
         """
         if os.getpid() != self.owner:
             os.write(2, b"a fork of the run's process must not continue the run: it ends here\n")
@@ -47,13 +54,10 @@ def hold_lock(path: Path) -> Iterator[RunLock]:
 
     Raises:
         BlockingIOError: another process holds it, for longer than `is_held` would.
-        OSError: the file cannot be opened or locked.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        with open(path, "a", opener=open_no_follow) as file:
+        with path.open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -65,17 +69,17 @@ def hold_lock(path: Path) -> Iterator[RunLock]:
                 error.filename = str(path)
                 raise
             if _is_same_file(file, path):  # else it was replaced, and others may lock the new one
-                yield RunLock(path, file, os.getpid())
+                _held.add(file)
+                try:
+                    yield RunLock(path, file, os.getpid())
+                finally:
+                    _held.discard(file)
                 return
 
 
 def is_held(path: Path) -> bool:
     """Say whether a process of this machine holds the lock, without writing anything."""
-    try:
-        file = open(path, opener=open_no_follow)  # noqa: SIM115
-    except FileNotFoundError:
-        return False
-    with file:
+    with suppress(FileNotFoundError), path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -84,7 +88,6 @@ def is_held(path: Path) -> bool:
 
 
 def _is_same_file(file: TextIO, path: Path) -> bool:
-    """Say whether an open file is still the one at this path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:

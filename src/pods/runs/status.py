@@ -1,29 +1,25 @@
 """Report the states of a study's runs, from their status files."""
 
-import json
-import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pods.config.schema import Config
-from pods.runs.attempts import peak_bytes, queued, recorded_changes
+from pods.runs.attempts import queued, recorded_changes
+from pods.runs.records import Status
 from pods.runs.store import RunStore
 from pods.system.errors import as_text
+from pods.system.text import table
 
-RECENT = 10  # steps that the shown reward is the mean of
-TAIL_BYTES = 64 * 1024
 SILENT_SECONDS = 1200.0  # without a heartbeat, after which a run on another machine is lost
 
 
-def state_of(store: RunStore, ours: bool = False, status: Mapping[str, Any] | None = None) -> str:
+def state_of(store: RunStore, ours: bool = False, status: Status | None = None) -> str:
     """Return the run's state; `lost` for one that says `running` although no process runs it.
 
-    Args:
-        ours: this process holds the run's lock, so no other one on this machine runs it.
-        status: content of its status file, if that has been read already.
+    With `ours` this process holds the run's lock, so no other one on this machine runs it.
     """
     status = store.status() if status is None else status
     if status["state"] != "running":
@@ -35,12 +31,12 @@ def state_of(store: RunStore, ours: bool = False, status: Mapping[str, Any] | No
     return "running" if time.time() - status.get("heartbeat", 0) < SILENT_SECONDS else "lost"
 
 
-def statuses(folders: Sequence[Path], memory: bool = False) -> list[dict[str, Any]]:
-    """Return one row per run, with `peak_bytes` only if `memory` is set: no table shows it."""
-    return [_row(RunStore(folder), memory) for folder in folders]
+def statuses(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return one row per run."""
+    return [_row(RunStore(folder)) for folder in folders]
 
 
-def _row(store: RunStore, memory: bool) -> dict[str, Any]:
+def _row(store: RunStore) -> dict[str, Any]:
     status, error, changes = store.status(), None, list[str]()
     try:
         changes = recorded_changes(store)
@@ -56,8 +52,8 @@ def _row(store: RunStore, memory: bool) -> dict[str, Any]:
             "progress": _progress(config, status),
         }
     except (OSError, ValueError) as problem:  # one such run must not hide the others
-        labels = {"arm": store.folder.parent.name, "n": "?", "m": "?", "seed": "?", "budget": "?"}
-        labels["progress"] = 0.0
+        unknown = dict.fromkeys(("n", "m", "seed", "budget"), "?")
+        labels = {"arm": store.folder.parent.name, **unknown, "progress": 0.0}
         error = f"cannot be read: {problem} ({store.folder})"
     try:
         state = state_of(store, status=status)
@@ -69,17 +65,16 @@ def _row(store: RunStore, memory: bool) -> dict[str, Any]:
         "step": status.get("step", 0),
         "train_seconds": round(status.get("train_seconds", 0.0), 1),
         "accuracy": status.get("accuracy"),
-        "reward": recent_reward(store) if state == "running" else None,
+        "reward": status.get("reward") if state == "running" else None,
         "error": error or status.get("error"),
         "queued": queued(store) if state not in ("running", "done") else None,
-        "void_steps": status.get("void_steps", 0),
+        "skipped_steps": status.get("skipped_steps", 0),
         "changes": changes,
-        **({"peak_bytes": peak_bytes(store)} if memory else {}),
         "folder": str(store.folder),
     }
 
 
-def _progress(config: Config, status: Mapping[str, Any]) -> float:
+def _progress(config: Config, status: Status) -> float:
     """Return the share of a run's budget that is used up: of time, or of steps."""
     seconds, steps = config.budget.train_seconds, config.budget.max_steps
     shares = [status.get("train_seconds", 0.0) / seconds] if seconds else []
@@ -87,21 +82,8 @@ def _progress(config: Config, status: Mapping[str, Any]) -> float:
     return float(min(1.0, max(shares)))
 
 
-def recent_reward(store: RunStore) -> float | None:
-    """Return the mean training reward of the last steps; None before the first one."""
-    try:
-        with store.metrics_path.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
-            lines = log.read().split(b"\n")[-RECENT - 1 : -1]
-        rewards = [json.loads(line)["reward"] for line in lines[len(lines) > 1 :]]
-    except (OSError, ValueError, KeyError, TypeError):  # another process is writing it
-        return None
-    known = [reward for reward in rewards if reward is not None]
-    return sum(known) / len(known) if known else None
-
-
 def format_statuses(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the rows as a table for a terminal; running ones also have the last steps' reward."""
+    """Return the rows as a table for a terminal; running ones also have the last step's reward."""
     live = any(row["reward"] is not None for row in rows)
     header = ("arm", "n→m", "seed", "state", "step", "train / budget", "accuracy")
     return table(
@@ -128,41 +110,8 @@ def _decimal(value: float | None) -> str:
 
 
 def _notes(row: dict[str, Any]) -> str:
-    """Return what is unusual about a run."""
     notes = [row["error"] or ""]
     notes += [f"submitted as {row['queued']}"] if row["queued"] else []
-    notes += [f"{row['void_steps']} steps not applied"] if row["void_steps"] else []
+    notes += [f"{row['skipped_steps']} steps not applied"] if row["skipped_steps"] else []
     notes += [f"changed: {', '.join(row['changes'])}"] if row["changes"] else []
     return "; ".join(filter(None, notes))
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Align columns: the first, the last and names to the left, numbers to the right.
-
-    >>> print(table(("arm", "seed", ""), [("pods", "3", "fine")]))
-    arm   seed
-    pods     3  fine
-    """
-    lines = [header, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    left = {0, len(header) - 1} | {i for i, name in enumerate(header) if name in ("id", "state")}
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
-def duration(seconds: float) -> str:
-    """Format seconds for a reader.
-
-    >>> duration(75), duration(7500), duration(8)
-    ('1 min 15 s', '2 h 05 min', '8 s')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

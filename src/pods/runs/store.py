@@ -1,6 +1,6 @@
 """Read and write the files of one run folder; JSON lines are the truth, the rest mirrors them.
 
-With `history` and `attempts` this is all that knows the names of its files. Loads no heavy library.
+Most names of its files stand here. Loads no heavy library.
 """
 
 import dataclasses
@@ -21,56 +21,13 @@ import yaml
 
 from pods.config.parse import parse
 from pods.config.schema import Config
-from pods.runs.files import TRASH, append, json_line, open_no_follow, replace
+from pods.runs.files import TRASH, first_link, json_lines, remove, replace, write_json
 from pods.runs.lock import RunLock, hold_lock, is_held
-from pods.runs.reading import (
-    LARGE,
-    SMALL,
-    Damaged,
-    Types,
-    parse_yaml,
-    read_bytes,
-    read_object,
-    read_yaml,
-)
+from pods.runs.records import Clock, Damaged, Data, Status, parse_yaml, read_json
 
 RESUMABLE = 2  # newest checkpoints that keep their optimizer, without which no run resumes
 OPTIMIZER = "optimizer.safetensors"  # in a checkpoint; twice the size of the trained weights
 DAMAGED_SUFFIX = ".damaged"
-STATES = ("pending", "running", "done", "failed", "preempted", "lost")
-NUMBER: Types = (int, float)
-STATUS: Mapping[str, Types] = {
-    "state": (str,),
-    "pid": (int,),
-    "host": (str,),
-    "heartbeat": NUMBER,
-    "step": (int,),
-    "train_seconds": NUMBER,
-    "accuracy": (*NUMBER, type(None)),
-    "error": (str, type(None)),
-    "exit_code": (int, type(None)),
-    "void_steps": (int,),
-}
-CLOCK: Mapping[str, Types] = {
-    "run": (str,),
-    "step": (int,),
-    "train_seconds": NUMBER,
-    "metrics_bytes": (int,),
-    "metrics_sha256": (str,),
-    "evaluation": (bool,),
-}
-NEVER_LINKS = (
-    "attempts",
-    "checkpoints",
-    "evaluations",
-    "nonfinite",
-    "reevaluations",
-    "rollouts",
-    "tensorboard",
-    "wandb",
-    "metrics.jsonl",
-    ".lock",
-)
 SEED = re.compile(rb"^seed: (0|[1-9]\d{0,8})$", re.MULTILINE)  # a line of a frozen config
 _status_lock = threading.Lock()  # the watchdog writes heartbeats beside the main thread
 
@@ -85,11 +42,6 @@ class RunStore:
     def config_path(self) -> Path:
         """The frozen config."""
         return self.folder / "config.yaml"
-
-    @property
-    def identity_path(self) -> Path:
-        """The values that the run's hash is computed from."""
-        return self.folder / "identity.json"
 
     @property
     def data_path(self) -> Path:
@@ -110,43 +62,22 @@ class RunStore:
         """Return the folder of one checkpoint."""
         return self.checkpoints / f"step-{step:06d}"
 
-    def evaluation_path(self, step: int, test_set: str = "") -> Path:
-        """Return the file of one evaluation, one JSON line per repeat and question.
+    def evaluation_path(self, step: int) -> Path:
+        """Return the file of one evaluation, one JSON line per repeat and question."""
+        return self.folder / "evaluations" / f"step-{step:06d}.jsonl"
 
-        Those of a further test set are in a folder of its name.
+    def remove(self, path: Path) -> None:
+        """Remove a file or folder of the run; raise a `ValueError` if a link leads out of the run.
+
+        The run's folder itself, or one above it, may be a link, such as to a larger disk.
         """
-        return self.folder / "evaluations" / test_set / f"step-{step:06d}.jsonl"
-
-    def set_data_path(self, test_set: str) -> Path:
-        """Return the file that says which questions a further test set has."""
-        return self.folder / "evaluations" / test_set / "data.json"
-
-    def nonfinite(self, step: int) -> Path:
-        """Return the folder that keeps a step which was not applied, for replay."""
-        return self.folder / "nonfinite" / f"step-{step:06d}"
-
-    def refuse_links(self) -> None:
-        """Check that the files lie in the run folder itself, since the run may remove them.
-
-        The run's folder as a whole may be a link, such as to a larger disk.
-
-        Raises:
-            ValueError: something in it is a link.
-        """
-        further = [path for path in self.folder.glob("evaluations/*") if path.suffix != ".jsonl"]
-        for path in [*(self.folder / name for name in NEVER_LINKS), *further]:
-            if path.is_symlink():
-                raise ValueError(
-                    f"{path} is a link to {path.readlink()}: only the whole run folder, or one "
-                    "above it, may be a link"
-                )
+        link = first_link(self.folder, path.parent)
+        if link is not None:
+            raise ValueError(f"{link} is a link: nothing beyond it is removed")
+        remove(path)
 
     def lock(self) -> AbstractContextManager[RunLock]:
-        """Hold the run folder's lock; the operating system releases it if this process dies.
-
-        Raises:
-            BlockingIOError: on entering: another process holds it.
-        """
+        """Hold the run folder's lock; entering raises `BlockingIOError` if another process does."""
         return hold_lock(self.folder / ".lock")
 
     def is_held(self) -> bool:
@@ -159,7 +90,7 @@ class RunStore:
         It takes milliseconds to parse one, and a study may have thousands that differ in the seed
         alone: so each of the others is parsed once per process.
         """
-        parts = SEED.split(read_bytes(self.config_path, SMALL))
+        parts = SEED.split(self.config_path.read_bytes())
         if len(parts) == 3:  # text before the only such line, seed, text after it
             with suppress(ValueError):  # whose message would not name the file
                 config = _parse_config(b"seed: 0".join(parts[::2]))
@@ -168,7 +99,11 @@ class RunStore:
 
     def config_values(self) -> dict[str, Any]:
         """Return the frozen config as plain values, unchecked."""
-        return read_yaml(self.config_path)
+        content = self.config_path.read_bytes()
+        try:
+            return parse_yaml(content)
+        except ValueError as error:
+            raise Damaged(self.config_path, error) from error
 
     def write_config(self, values: Mapping[str, Any]) -> None:
         """Freeze a config."""
@@ -177,64 +112,35 @@ class RunStore:
 
     def identity(self) -> dict[str, Any]:
         """Return the values that the run's hash is computed from."""
-        return read_object(self.identity_path, {"seed": (int,)})
+        path = self.folder / "identity.json"
+        content = read_json(path, dict[str, Any])
+        if type(content.get("seed")) is not int:
+            raise Damaged(path, "it has no seed")
+        return content
 
     def write_identity(self, content: Mapping[str, Any]) -> None:
         """Write the values that the run's hash is computed from."""
-        replace(self.identity_path, json.dumps(content, indent=1), durable=True)
+        write_json(self.folder / "identity.json", content)
 
-    def data(self) -> dict[str, Any] | None:
-        """Return what data the run uses; None before they were loaded for the first time.
-
-        Raises:
-            ValueError: the file is damaged.
-        """
-        splits: Mapping[str, Types] = {"train": (dict,), "test": (dict,)}
-        try:
-            facts = read_object(self.data_path, splits, limit=LARGE)
-        except FileNotFoundError:
-            return None
-        if not all(isinstance(facts[split].get("sha256"), str) for split in splits):
-            raise Damaged(self.data_path, "it has no sha256")
-        return facts
+    def data(self) -> Data | None:
+        """Return what data the run uses; None before they were loaded for the first time."""
+        return read_json(self.data_path, Data) if self.data_path.exists() else None
 
     def write_data(self, content: Mapping[str, Any]) -> None:
         """Write what data the run uses."""
-        replace(self.data_path, json.dumps(content, indent=1), durable=True)
+        write_json(self.data_path, content)
 
-    def set_data(self, test_set: str) -> dict[str, Any] | None:
-        """Return which questions a further test set has; None before they were first loaded.
-
-        Raises:
-            ValueError: the file is damaged.
-        """
-        required: Mapping[str, Types] = {"problems": (int,), "sha256": (str,)}
-        try:
-            return read_object(self.set_data_path(test_set), required, limit=LARGE)
-        except FileNotFoundError:
-            return None
-
-    def write_set_data(self, test_set: str, content: Mapping[str, Any]) -> None:
-        """Write which questions a further test set has."""
-        path = self.set_data_path(test_set)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace(path, json.dumps(content, indent=1), durable=True)
-
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Return `state` and, once the run has started, pid, heartbeat, step, error and others.
 
         A run with a damaged status, as a power cut can leave it, is lost, with a line about it.
         """
-        path = self.folder / "status.json"
         try:
-            status = {"state": "pending", **read_object(path, {}, STATUS)}
-            if status["state"] not in STATES:
-                raise Damaged(path, f"state must be one of {', '.join(STATES)}")
+            return read_json(self.folder / "status.json", Status)
         except FileNotFoundError:
             return {"state": "pending"}
         except ValueError as error:
             return {"state": "lost", "error": str(error)}
-        return status
 
     def set_status(self, **changes: Any) -> None:
         """Change some fields of status.json, which is replaced as a whole."""
@@ -242,25 +148,21 @@ class RunStore:
             status = {**self.status(), **changes, "heartbeat": time.time()}
             replace(self.folder / "status.json", json.dumps(status), durable="state" in changes)
 
-    def append_metrics(self, record: Mapping[str, Any], expected: int | None = None) -> int:
-        """Append a step's line to the log; see `append`."""
-        return append(self.metrics_path, [record], expected)
-
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Keep one step's rollouts for inspection, compressed; equal rows give equal bytes."""
         path = self.folder / "rollouts" / f"step-{step:06d}.jsonl.gz"
         path.parent.mkdir(exist_ok=True)
-        replace(path, gzip_lines(rows))
+        replace(path, gzip.compress(json_lines(rows), mtime=0))
 
     def write_clock(self, folder: Path, step: int, train_seconds: float, evaluation: bool) -> None:
         """Write the clock.json of a new checkpoint: last step, training clock, length of the log.
 
         A checkpoint without `evaluation` is only to resume from.
         """
-        with open(self.metrics_path, "ab", opener=open_no_follow) as file:
+        with self.metrics_path.open("ab") as file:
             os.fsync(file.fileno())
         log = self.metrics_path.read_bytes()
-        clock = {
+        clock: Clock = {
             "run": self.folder.name,
             "step": step,
             "train_seconds": train_seconds,
@@ -270,9 +172,9 @@ class RunStore:
         }
         (folder / "clock.json").write_text(json.dumps(clock))
 
-    def clock(self, checkpoint: Path) -> dict[str, Any]:
+    def clock(self, checkpoint: Path) -> Clock:
         """Return a checkpoint's clock.json."""
-        return read_object(checkpoint / "clock.json", CLOCK)
+        return read_json(checkpoint / "clock.json", Clock)
 
     def write_selection(self, folder: Path, content: Mapping[str, Any]) -> None:
         """Write a checkpoint's selection.json: the state of the prompt selection."""
@@ -280,18 +182,12 @@ class RunStore:
 
     def selection(self, checkpoint: Path) -> dict[str, Any]:
         """Return a checkpoint's selection.json."""
-        return read_object(checkpoint / "selection.json", {}, limit=LARGE)
+        return read_json(checkpoint / "selection.json", dict[str, Any])
 
 
 @lru_cache(maxsize=1000)
 def _parse_config(content: bytes) -> Config:
     return parse(parse_yaml(content))
-
-
-def gzip_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return compressed JSON lines; equal rows give equal bytes."""
-    text = "".join(json_line(row) for row in rows)
-    return gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
 
 
 def run_folders(study: Path) -> list[Path]:

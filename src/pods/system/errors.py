@@ -14,17 +14,14 @@ DONE, FAILED, BAD_INPUT, AGAIN = 0, 1, 2, 75
 resumes."""
 RESUME = "run the same command again to resume from the newest checkpoint"
 FIX_AND_RESUME = "fix this, then run the same command again to resume"
-MACHINE_ERRNOS = frozenset(
-    getattr(errno, name)
-    for names in (
-        "ENOSPC EDQUOT EFBIG",  # the disk is full
-        "EIO EROFS ENXIO ENODEV",  # the disk failed or was removed
-        "ESTALE EREMOTEIO ENOLCK ETIMEDOUT ENOTCONN ECONNRESET",  # a network disk is gone
-        "EHOSTDOWN EHOSTUNREACH ENETDOWN ENETUNREACH",
-        "ENOMEM EAGAIN EMFILE ENFILE",  # no memory, or too many processes or open files
-    )
-    for name in names.split()
-)
+MACHINE_ERRNOS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),  # the disk is full
+    *(errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV),  # the disk failed or was removed
+    *(errno.ESTALE, errno.EREMOTEIO, errno.ENOLCK, errno.ETIMEDOUT),  # a network disk is gone
+    *(errno.ENOTCONN, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+    *(errno.ENETDOWN, errno.ENETUNREACH),
+    *(errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE),  # memory, processes, open files
+}
 
 
 def errno_of(error: BaseException) -> int | None:
@@ -61,10 +58,8 @@ def gpu_failure(error: BaseException) -> str | None:
 def is_machine_error(error: BaseException, folder: Path | None = None) -> bool:
     """Tell whether the machine caused an error, so that the same command can resume.
 
-    Args:
-        error: the error.
-        folder: folder of a run that has already started. A file in it that is no longer writable
-            is the machine's error; before the start it is bad input.
+    A file that cannot be written is bad input, unless it is in the `folder` of a run that had
+    already started.
     """
     if isinstance(error, MemoryError) or gpu_failure(error):
         return True
@@ -78,12 +73,10 @@ def is_machine_error(error: BaseException, folder: Path | None = None) -> bool:
 def explain(error: Exception, debug: bool = False) -> int:
     """Print an error that nothing has handled as one line, and return the exit code.
 
-    Args:
-        error: the error; the message of a `ValueError` already says what is wrong with the input.
-        debug: print the traceback first.
+    The message of a `ValueError` already says what is wrong with the input.
     """
     if debug:
-        print(printable("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+        print_traceback(error)
     from_system = isinstance(error, OSError) and error.errno is not None
     if is_machine_error(error):
         text = as_text(error) if from_system else gpu_failure(error) or as_short_text(error)
@@ -101,14 +94,17 @@ def print_error(text: str, advice: str = "") -> None:
     print(f"error: {printable(text)}", *filter(None, [advice]), sep="\n", file=sys.stderr)
 
 
+def print_traceback(error: BaseException) -> None:
+    """Print where an error came from, on stderr."""
+    print(printable("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+
+
 def as_text(error: Exception) -> str:
     """Return an error's message; one of the operating system names the file first."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
-    if error.errno == errno.EEXIST:  # a file is where a folder was to be created
-        text = os.strerror(errno.ENOTDIR)
-    else:
-        text = error.strerror or os.strerror(error.errno)
+    in_the_way = error.errno == errno.EEXIST  # a file, where a folder was to be created
+    text = os.strerror(errno.ENOTDIR) if in_the_way else str(error.strerror)
     return text if error.filename is None else f"{error.filename}: {text}"
 
 

@@ -1,13 +1,23 @@
 """The resources and services that this machine gives to this process."""
 
+import atexit
 import ctypes
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
+from pods.system.console import lossy_console
+
+BUSY_MEBIBYTES = 1024  # of a GPU: with more of it in use, another process works on it
+BUSY_SHARE = 0.5  # of the cores: with a longer queue, measured times differ from run to run
+CGROUPS = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 RENDEZVOUS = "PODS_RENDEZVOUS"
 """Environment variable with the file at which a run's processes on one machine meet."""
@@ -31,9 +41,8 @@ def cores() -> int:
 def cpu_model() -> str:
     """Return the processor's name."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    name = re.search(r"^model name\s*:(.*)", info.read_text(), re.M) if info.exists() else None
+    return name[1].strip() if name else platform.processor()
 
 
 def gpus() -> list[str]:
@@ -44,7 +53,8 @@ def gpus() -> list[str]:
 def visible_gpus(fields: str) -> list[tuple[str, str]]:
     """Return index and fields of each GPU that this process may use, as nvidia-smi prints them.
 
-    The fields are empty where CUDA_VISIBLE_DEVICES names a GPU by something else than its index.
+    The fields are empty where CUDA_VISIBLE_DEVICES names a GPU by something else than its index, or
+    where there is no nvidia-smi.
     """
     try:
         listing = subprocess.run(
@@ -54,8 +64,8 @@ def visible_gpus(fields: str) -> list[tuple[str, str]]:
             timeout=20,
             check=True,
         ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
+    except (OSError, subprocess.SubprocessError):  # torch may still find a GPU
+        listing = ""
     lines = [line.partition(", ") for line in listing.strip().splitlines()]
     installed = {index: values for index, comma, values in lines if comma}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -63,12 +73,46 @@ def visible_gpus(fields: str) -> list[tuple[str, str]]:
     return [(index, installed.get(index, "")) for index in indices]
 
 
-def why_no_gpu(built_for: str | None) -> str:
-    """Say why torch sees no GPU.
+def free_memory(device: str) -> tuple[int, int] | None:
+    """Return the bytes that this process may use now, and the bytes in all; None if unknown.
 
-    Args:
-        built_for: the version of CUDA that torch was built for; None: it was built without CUDA.
+    The first number includes what the process holds already, and excludes what others hold. On cuda
+    both are of the first visible card, on a CPU of the machine or of a container around us.
     """
+    if device == "cuda":
+        cards = visible_gpus("memory.free,memory.total")
+        if not cards or not cards[0][1]:
+            return None
+        free, total = (int(mebibytes) * 2**20 for mebibytes in cards[0][1].split(", "))
+        return free, total
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not Linux
+        return None
+    sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+    free, total = min([(sizes["MemAvailable"], sizes["MemTotal"]), *_control_groups()])
+    return free + own, total
+
+
+def _control_groups() -> Iterator[tuple[int, int]]:
+    """Yield what is left and the limit of each control group (of version 2) around us."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        if not line.startswith("0::"):
+            continue
+        own = CGROUPS / line[len("0::") :].strip("/")  # a container may see only the root
+        for folder in (own, *own.parents):
+            with suppress(OSError, ValueError, KeyError):  # no such file, or "max"
+                limit = int((folder / "memory.max").read_text())
+                used = int((folder / "memory.current").read_text())
+                statistics = (folder / "memory.stat").read_text().splitlines()
+                cached = dict(line.split() for line in statistics)["inactive_file"]
+                # the kernel drops cached files when the memory is needed
+                yield limit - used + int(cached), limit
+
+
+def why_no_gpu(built_for: str | None) -> str:
+    """Say why torch, which was built for this version of CUDA or without it, sees no GPU."""
     drivers = [driver for _, driver in visible_gpus("driver_version") if driver]
     if not drivers:
         return "torch sees no GPU here; hardware=cpu runs anywhere"
@@ -78,6 +122,25 @@ def why_no_gpu(built_for: str | None) -> str:
         f"this torch is built for CUDA {built_for}, for which the GPU's driver {drivers[0]} is too "
         "old or broken; update the driver, or install a torch built for an older CUDA"
     )
+
+
+@lossy_console()
+def warn_if_busy(device: str, own_jobs: int = 0) -> None:
+    """Print one line if others keep this machine or its GPUs busy, since time is measured.
+
+    The load average includes `own_jobs`, which run already.
+    """
+    used = visible_gpus("memory.used") if device == "cuda" and not own_jobs else []
+    found = [
+        f"{int(mebibytes) / 1024:.1f} GiB of GPU {index} are in use by another process"
+        for index, mebibytes in used
+        if mebibytes.isdigit() and int(mebibytes) > BUSY_MEBIBYTES
+    ]
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load - own_jobs > BUSY_SHARE * cores:
+        found.append(f"load average {load:.1f} on {cores} cores")
+    for what in found:
+        print(f"warning: {what}: measured times will not be comparable", file=sys.stderr)
 
 
 def launched() -> bool:
@@ -90,6 +153,24 @@ def set_threads(threads: int) -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # vLLM's C++ logs even when all is well
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def cause_of_death(code: int) -> str:
+    """Say how a process ended that had this exit code, which is negative after a signal."""
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def end_process(code: int) -> NoReturn:
+    """Run exit handlers and end this process without finalizing Python.
+
+    A thread of torch.distributed may still hold a tensor, and C++ aborts a process that releases
+    one while Python is finalizing.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a closed terminal
+            stream.flush()
+    os._exit(code)
 
 
 def python_path() -> str:

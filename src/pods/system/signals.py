@@ -74,16 +74,21 @@ class Stop:
         """
         if not (self.requested and self.loading):
             return
-        if not _is_importing(frame):
+        while frame is not None and frame.f_code.co_filename != IMPORT_SYSTEM:
+            frame = frame.f_back
+        if frame is None:
             raise Preempted
         signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)  # its SIGALRM calls this again
 
 
-def _is_importing(frame: FrameType | None) -> bool:
-    """Return whether a module is being imported in the frame or in one that called it."""
-    while frame is not None and frame.f_code.co_filename != IMPORT_SYSTEM:
-        frame = frame.f_back
-    return frame is not None
+def _reset_in_fork() -> None:
+    """Let a signal end a process that a user's rule forks, as Python's `terminate` expects."""
+    for number in (*SIGNALS, signal.SIGALRM):
+        if isinstance(getattr(signal.getsignal(number), "__self__", None), Stop):
+            signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_reset_in_fork)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from pods.system.signals import Stop
 
-POLL_SECONDS = 5.0
+LONGEST_POLL = 5.0  # seconds
 LOADING_FACTOR = 4  # a download from a hub gives no heartbeat
 END_SECONDS = 5.0
 
@@ -23,19 +23,13 @@ def watchdog(
 ) -> Iterator[None]:
     """Watch the main thread from another thread while the block runs.
 
-    Silence is counted in polls, not by a clock, so that a process that was suspended does not
-    count as one that hangs.
-
-    Args:
-        stop: counts the main thread's heartbeats.
-        limit: seconds without a heartbeat after which the process ends, longer while it loads;
-            None disables.
-        on_heartbeat: called at each poll with a new heartbeat, and while the process loads.
-        on_hang: called with a message before the process ends; it may itself hang.
-        exit_code: exit code of a process that hung.
+    After `limit` seconds without a heartbeat, more while it loads, `on_hang` is called with a
+    message, and the process ends with `exit_code`; None: never. The seconds are counted in polls,
+    not by a clock, so that a process that was suspended does not count as one that hangs.
+    `on_heartbeat` is called at each poll with a new heartbeat, and while the process loads.
     """
     ended = threading.Event()
-    poll = POLL_SECONDS if limit is None else min(POLL_SECONDS, limit / 4)
+    poll = LONGEST_POLL if limit is None else min(LONGEST_POLL, limit / 4)
 
     def watch() -> None:
         last_heartbeat, silent = stop.heartbeats, 0.0

@@ -11,143 +11,92 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pods.config.checks import GENERATED, OWN
-from pods.config.schema import Config, TaskConfig
-from pods.tasks.datasets import (
-    aime24,
-    amc23,
-    chainsum,
-    countdown,
-    gsm8k,
-    hendrycks_math,
-    minerva,
-    olympiad,
-    own,
-)
-from pods.tasks.datasets.splits import Row, Split, check_splits, read_set, read_splits
-from pods.tasks.own_rewards import own_reward
-from pods.tasks.prompts import Wording, make_problems, opening
-from pods.tasks.rewards import math_grader, number_grader, own_grader
+from pods.config.task_checks import CHAINSUM_TEST_SIZE, OWN
+from pods.config.task_keys import TaskConfig
+from pods.tasks.datasets import chainsum, gsm8k, hendrycks_math, own, splits, test_sets
+from pods.tasks.datasets.splits import Split, Wording, print_malformed, read_split
+from pods.tasks.prompts import ask, make_problems, opening
+from pods.tasks.rewards import math_grader, number_grader, own_grader, own_reward
 from pods.types import Grader, Message, Problem, Task
 
-MADE = {"chainsum": chainsum, "countdown": countdown}  # tasks that are generated
 TRAIN_SETS = {
     "gsm8k": (gsm8k.TRAIN, gsm8k.WORDING),
     "math": (hendrycks_math.TRAIN, hendrycks_math.WORDING),
+    "jsonl": (own.SOURCE, own.WORDING),
+    "own": (own.SOURCE, own.WORDING),
 }
 TEST_SETS = {
     "gsm8k": gsm8k.TEST,
     "math500": hendrycks_math.TEST,
-    "amc23": amc23.TEST,
-    "aime24": aime24.TEST,
-    "minerva": minerva.TEST,
-    "olympiad": olympiad.TEST,
+    "jsonl": own.SOURCE,
+    **test_sets.TEST_SETS,
 }
 
 
 def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
     """Load the task that the config names, with the test set that it is evaluated on.
 
-    Its graders call `check` repeatedly while they wait for a worker process; it may raise.
-
-    Raises:
-        ValueError: the data cannot be read, or are malformed where that is an error.
+    Its graders call `check` repeatedly while they wait for a worker process; it may raise. Data
+    that cannot be read, or are malformed where that is an error, raise ValueError.
     """
-    if config.name in GENERATED:
-        assert config.train_size is not None and config.test_size is not None
-        made = MADE[config.name]
-        task: Task = made.load(config.train_size, config.test_size, config.few_shot)
-        return replace(task, own_reward=own_reward(config, made.graded))
-    reward = own_reward(config)
-    train, test = read_rows(config)
-    check_splits(config, train, test)
+    if config.name == "chainsum":
+        task = chainsum.load(config.train_size or 0, CHAINSUM_TEST_SIZE, config.few_shot)
+        return replace(task, own_reward=own_reward(config, chainsum.graded))
+    train, test = read_splits(config)
+    splits.check_splits(config, train, test)
+    print_malformed("train", train)
+    print_malformed("test", test)
     problems = make_problems(config, wording(config), train, test)
-    dropped = train.malformed + test.malformed
-    return Task(config.label(), *problems, *_graders(config, check), dropped, reward)
+    graders, dropped = _graders(config, check), train.malformed + test.malformed
+    return Task(config.label(), *problems, *graders, dropped, own_reward(config))
 
 
 def check_data(configs: Iterable[TaskConfig]) -> None:
-    """Read the data that are in files or come from a user's function, so that bad ones end here.
+    """Raise ValueError if data in files or of a user's function cannot be used.
 
     This is before any run has a folder. A hub's data are not asked for.
-
-    Raises:
-        ValueError: the data of a config cannot be used.
     """
     for config in {str(config): config for config in configs}.values():
         if config.name == "own" or all(config.files().values()):
-            train, test = read_rows(config)
-            check_splits(config, train, test, say=lambda _: None)
+            train, test = read_splits(config)
+            splits.check_splits(config, train, test)
             make_problems(config, wording(config), train, test)
 
 
-def read_rows(config: TaskConfig) -> tuple[Split, Split]:
-    """Read the train and the test split of a task that has data, with their malformed rows.
-
-    Raises:
-        ValueError: the data cannot be read.
-    """
-    if config.name in OWN:
-        return own.read(config)
-    return read_splits(config, TRAIN_SETS[config.name][0], TEST_SETS[config.evaluated_on()])
+def read_splits(config: TaskConfig) -> tuple[Split, Split]:
+    """Read the train and the test split of a task that has data, with their malformed rows."""
+    if config.name == "own":
+        return own.made(config)[:2]
+    (source, _), test_source = TRAIN_SETS[config.name], TEST_SETS[config.evaluated_on()]
+    files, path = config.files(), f"task.path={config.path or 'null'}"
+    if config.name == "jsonl" and files["train"] == files["test"]:
+        return own.divide(read_split(files["train"], source, path))
+    in_path = config.test_set == "own" and config.test_path is None
+    key = path if in_path else f"task.test_path={config.test_path or 'null'}"
+    tests = read_split(files["test"], test_source, key)
+    return read_split(files["train"], source, path, tests.rows), tests
 
 
 def wording(config: TaskConfig) -> Wording:
     """Return the words in which a task that has data asks for an answer."""
-    return own.WORDING if config.name in OWN else TRAIN_SETS[config.name][1]
-
-
-def load_further(
-    config: Config, task: Task, check: Callable[[], None] = lambda: None
-) -> dict[str, Task]:
-    """Load the further test sets that the config names: for each the task with that test set.
-
-    Raises:
-        ValueError: the data cannot be read, or have no usable row.
-    """
-    evaluation, made = config.evaluation, dict[str, Task]()
-    trained = [problem.messages[-1]["content"] for problem in task.train]
-    head = task.test[0].messages[:-1]  # the wording of the task: the same for all its problems
-    own = {config.task.name: task.train_grader, config.task.evaluated_on(): task.test_grader}
-    maths = next((of for name, of in own.items() if name not in ("gsm8k", *GENERATED, *OWN)), None)
-    for name in evaluation.sets:
-        key = f"evaluation.sets_path={evaluation.sets_path or 'null'}"
-        split = read_set(evaluation.set_file(name), TEST_SETS[name], key, trained)
-        problems = tuple(
-            Problem(
-                f"{name}-{row.index:05d}",
-                (*head, {"role": "user", "content": row.question}),
-                row.gold,
-            )
-            for row in split.rows
-        )
-        if name == "gsm8k":
-            grader = number_grader(config.task, check)
-        else:
-            grader = maths = maths or math_grader(config.task, check)  # they share the workers
-        made[name] = replace(task, test=problems, test_grader=grader, dropped=split.malformed)
-    return made
+    return TRAIN_SETS[config.name][1]
 
 
 def load_questions(config: TaskConfig, file: Path) -> Task:
     """Load a file of questions and answers, which are asked and graded as those of the task.
 
-    Rows are read as those of `task=jsonl`; malformed ones are left out and printed.
-
-    Raises:
-        ValueError: it cannot be read, or has no usable row.
+    Rows are read as those of `task=jsonl`; malformed ones are left out and printed. A file that
+    cannot be read, or without a usable row, raises ValueError.
     """
-    split = own.read_questions(file, config)
-    generated = config.name in GENERATED
-    head = load_opening(config)
-
-    def problem(row: Row) -> Problem:
-        asked = chainsum.typed(row.question) if generated else row.question
-        messages = (*head, {"role": "user", "content": asked})
-        return Problem(f"{file.stem}-{row.index:05d}", messages, row.gold)
-
-    problems = tuple(problem(row) for row in split.rows)
-    grader = training_grader(config) if config.name == "countdown" else own_grader(config)
+    split = read_split(file, own.SOURCE, f"file={file}")
+    print_malformed("test", split)
+    splits.check_size("test", split)
+    rows = split.rows
+    if config.name == "chainsum":
+        rows = tuple(replace(row, question=chainsum.typed(row.question)) for row in rows)
+    problems = ask(file.stem, load_opening(config), rows)
+    chains_or_own = config.name in ("chainsum", "own")
+    grader = training_grader(config) if chains_or_own else own_grader(config)
     return Task(file.stem, (), problems, grader, grader)
 
 
@@ -158,21 +107,15 @@ def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Gra
         grader = own_grader(config, right)
         return grader, grader
     numbers = number_grader(config, check)
-    names = [str(config.name), config.evaluated_on()]
-    if names == ["gsm8k", "gsm8k"]:
-        return numbers, numbers
-    maths = math_grader(config, check)
+    names = (config.name, config.evaluated_on())
+    maths = numbers if names == ("gsm8k", "gsm8k") else math_grader(config, check)
     train, test = (numbers if name == "gsm8k" else maths for name in names)
     return train, test
 
 
 def load_opening(config: TaskConfig) -> tuple[Message, ...]:
-    """Return the messages before each question; reads no data unless they hold solved examples.
-
-    Raises:
-        ValueError: there are to be examples, and the data cannot be read.
-    """
-    if config.name not in GENERATED and not config.few_shot:
+    """Return the messages before each question; reads no data unless they hold solved examples."""
+    if config.name != "chainsum" and not config.few_shot:
         return opening(config, wording(config), ())
     try:
         return load(config).train[0].messages[:-1]
@@ -181,13 +124,9 @@ def load_opening(config: TaskConfig) -> tuple[Message, ...]:
 
 
 def training_grader(config: TaskConfig) -> Grader:
-    """Return the grader of the train pool, without reading data.
-
-    Raises:
-        ValueError: math-verify is not installed, and the task needs it.
-    """
-    if config.name in GENERATED:
-        return Grader(MADE[config.name].grade)
+    """Return the grader of the train pool, without reading data."""
+    if config.name == "chainsum":
+        return Grader(chainsum.grade)
     return _graders(replace(config, test_set="own"), lambda: None)[0]
 
 

@@ -4,43 +4,44 @@ No grader raises on any text or evaluates it as code. A reward is a sum of parts
 keep apart.
 """
 
+import math
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from mathgrade import MathGrader, number, open_r1
-from pods.config.schema import Config, TaskConfig
+from pods.config.schema import Config
+from pods.config.task_checks import reward_terms
+from pods.config.task_keys import TaskConfig
+from pods.system.imports import import_function
 from pods.system.machine import cores
 from pods.tasks.grading import answers
 from pods.tasks.grading.lenient import lenient
 from pods.types import Grade, Grader, Parts, Problem, Rollout, Task
 
 MAX_WORKERS = 8
+OVERLONG_PENALTY = 0.5  # of a right answer's 1; DAPO has 1 beside rewards of 1 and -1
 MAX_COMPLETIONS = 8192  # whose verdicts are kept: more than a step of the 8-GPU runs has
-MAX_GIVEN = 200
 AROUND = " .!,;:\"'`*“”‘’"  # may stand around an answer that is a text
 
 
 def number_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:
     """Create the grader for golds that are numbers; `check` is as in `math_grader`.
 
-    Raises:
-        ValueError: math-verify is not installed, and `task.grader=latex` needs it.
+    `task.grader=latex` needs math-verify; without it this raises ValueError.
     """
-
-    given = partial(_given, config.answer_format)
     if config.grader == "latex":
-        latex = MathGrader(_workers(config), check, MAX_COMPLETIONS, open_r1.verdict_or_goal)
+        latex = MathGrader(_workers(), check, MAX_COMPLETIONS, open_r1.verdict_or_goal)
 
         def in_latex(completion: str, gold: str) -> bool:
             return latex.verdict(completion, gold) == "right"
 
         grade = _grade_function(config, _same_number, in_latex)
-        return Grader(grade, latex.prefetch, in_latex, given)
+        return Grader(grade, latex.prefetch, in_latex)
     authors = partial(lenient, era=config.lenient)
     rewarded = None if config.grader == "exact" else authors
-    return Grader(_grade_function(config, _same_number, rewarded), lenient=authors, given=given)
+    return Grader(_grade_function(config, _same_number, rewarded), lenient=authors)
 
 
 def _same_number(answer: str, gold: str) -> str:
@@ -62,7 +63,7 @@ def own_grader(config: TaskConfig, right: Callable[[str, str], bool] | None = No
             return _same_number(answer, gold)
         return "right" if _plain(answer) == _plain(gold) else "wrong"
 
-    return Grader(_grade_function(config, verdict), given=partial(_given, config.answer_format))
+    return Grader(_grade_function(config, verdict))
 
 
 def _plain(text: str) -> str:
@@ -79,38 +80,19 @@ def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) ->
     """Create the grader for golds in LaTeX; processes start with the first answer that needs one.
 
     It calls `check` repeatedly while it waits for a process; `check` may raise.
-
-    Raises:
-        ValueError: math-verify is not installed.
     """
-    grader = MathGrader(_workers(config), check)
+    grader = MathGrader(_workers(), check)
 
     def prefetch(completion: str, gold: str) -> None:
         answer = answers.closed_answer(completion, config.answer_format)
         if answer is not None:
             grader.prefetch(answer, gold)
 
-    given = partial(_given, config.answer_format)
-    return Grader(_grade_function(config, grader.verdict), prefetch, given=given)
+    return Grader(_grade_function(config, grader.verdict), prefetch)
 
 
-def _given(form: str, completion: str) -> str | None:
-    """Return the closed answer for a vote: a number as a fraction, other text on one line.
-
-    Answers over MAX_GIVEN characters are cut off there.
-
-    >>> [_given("hash", f"#### {text}") for text in ("$1,200.50", r"x^2 + 1", " ")]
-    ['2401/2', 'x^2 + 1', '']
-    """
-    answer = answers.closed_answer(completion, form)
-    if answer is None:
-        return None
-    value = number(answer)
-    return " ".join(answer.split())[:MAX_GIVEN] if value is None else str(value)
-
-
-def _workers(config: TaskConfig) -> int:
-    return config.workers or min(MAX_WORKERS, max(1, cores() - 1))
+def _workers() -> int:
+    return min(MAX_WORKERS, max(1, cores() - 1))
 
 
 def grade_rollout(config: Config, task: Task, problem: Problem, rollout: Rollout) -> Grade:
@@ -125,14 +107,14 @@ def punish_overlong(config: TaskConfig, grade: Grade, length: int, limit: int) -
     """Return a grade whose reward has lost what a completion of `length` tokens loses.
 
     DAPO's soft overlong punishment (arXiv:2503.14476, eq. 13), in verl's reward manager (`dapo.py`
-    at 03150d4) times a factor: nothing up to limit - buffer tokens, then linearly more up to
-    `task.overlong_penalty` at the limit, where buffer = `task.overlong_tokens`.
+    at 03150d4) times a half: nothing up to limit - buffer tokens, then linearly more up to
+    `OVERLONG_PENALTY` at the limit, where buffer = `task.overlong_tokens`.
     """
     buffer = config.overlong_tokens
     if buffer is None:
         return grade
     excess = max(0, length - (limit - buffer))
-    overlong = -config.overlong_penalty * excess / buffer
+    overlong = -OVERLONG_PENALTY * excess / buffer
     return replace(grade, parts=grade.parts._replace(overlong=overlong))
 
 
@@ -172,3 +154,52 @@ def _grade_function(
         return Grade(result, formatted, reward_parts(config, completion, right))
 
     return grade
+
+
+OwnReward = Callable[[Problem, str], float]
+"""`function(problem, completion)` returns a finite number."""
+
+
+def own_reward(
+    config: TaskConfig, graded: OwnReward | None = None
+) -> Callable[[Grade, Problem, str], Grade] | None:
+    """Make the function that replaces the reward of a grade by the terms of `task.reward`, if any.
+
+    The terms are correctness, format, the task's `graded` and functions of one's own. Where one of
+    those cannot be imported, fails or returns something else than a finite number, ValueError is
+    raised.
+    """
+    terms = reward_terms(config)
+    if not terms:
+        return None
+    functions = {term.name: import_function(term.name) for term in terms if ":" in term.name}
+    if graded is not None and any(term.name == "graded" for term in terms):
+        functions["graded"] = graded
+    short = [term.name.rpartition(":")[2] for term in terms]
+    labels = [
+        name if short.count(name) == 1 else term.name.replace(":", ".")
+        for name, term in zip(short, terms, strict=True)
+    ]
+
+    def add(grade: Grade, problem: Problem, completion: str) -> Grade:
+        values = {"correct": grade.parts.correct, "format": grade.parts.format + grade.parts.tags}
+        for name, function in functions.items():
+            values[name] = _call(name, function, problem, completion)
+        weighted = [(term.weight or 0.0) * values[term.name] for term in terms]
+        return replace(grade, terms=dict(zip(labels, weighted, strict=True)))
+
+    return add
+
+
+def _call(name: str, function: OwnReward, problem: Problem, completion: str) -> float:
+    try:
+        value = float(function(problem, completion))
+    except Exception as error:  # the user's function may raise anything
+        raise ValueError(
+            f"task.reward={name}: failed on problem {problem.id}: {type(error).__name__}: {error}"
+        ) from error
+    if not math.isfinite(value):
+        raise ValueError(
+            f"task.reward={name}: must return a finite number, not {value} (problem {problem.id})"
+        )
+    return value

@@ -1,14 +1,13 @@
-"""The training clock, which is the x axis of every figure, and the meter of a process."""
+"""The training clock, which is the x axis of the figures, and the meter of a process."""
 
 import json
-import os
 import resource
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from io import FileIO
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pods.config.clock_model import ClockModel
@@ -16,34 +15,10 @@ from pods.config.clock_model import ClockModel
 PHASES = ("generate", "reward", "select", "update", "sync")
 
 
-class HostMemory:
-    """Peak resident memory of this process since the last reset, in bytes.
-
-    It is read twice per phase, in seven phases per step; both files stay open, which is 7 times as
-    fast.
-    """
-
-    def __init__(self) -> None:
-        """Open the files by which Linux reports it; other systems have none."""
-        self.status = self.refs = None
-        with suppress(OSError):
-            self.status = FileIO("/proc/self/status")
-            self.refs = FileIO("/proc/self/clear_refs", "w")
-
-    def reset(self) -> None:
-        """Reset the peak where the kernel can; elsewhere it stays that of the whole process."""
-        if self.refs is not None:
-            with suppress(OSError):
-                self.refs.write(b"5")
-
-    def peak(self) -> int:
-        """Return the peak in bytes."""
-        if self.status is not None:
-            with suppress(OSError, IndexError):
-                status = os.pread(self.status.fileno(), 4096, 0)
-                return int(status.split(b"VmHWM:")[1].split(None, 1)[0]) * 1024
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+def host_peak() -> int:
+    """Return the peak resident memory of this process so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 class Meter:
@@ -54,11 +29,10 @@ class Meter:
         self.seconds: dict[str, float] = defaultdict(float)
         self.peaks: dict[str, int] = defaultdict(int)
         self.began = time.perf_counter()
-        memory = HostMemory()
-        self.measure(memory.reset, memory.peak)
+        self.measure(lambda: None, host_peak)
 
     def measure(self, reset: Callable[[], None], peak: Callable[[], int]) -> None:
-        """Measure memory elsewhere from now on, such as on a GPU."""
+        """Measure memory elsewhere from now on, such as on a GPU, where each phase has its own."""
         self._reset, self._peak = reset, peak
 
     @contextmanager
@@ -90,40 +64,32 @@ class StepSeconds(NamedTuple):
     """Of all threads of this process; empty under a clock that is not the real one."""
 
 
+@dataclass
 class TrainClock:
     """Sums the seconds of the phases of committed steps; nothing else is training time.
 
     Engine start, checkpoints, evaluation and logging happen between phases and are not counted.
-    With a model of another machine each step takes what that machine would take; only the meter
-    still measures, and a run's bytes no longer depend on how fast this machine is.
     """
 
-    def __init__(
-        self,
-        now: Callable[[], float] = time.perf_counter,
-        synchronise: Callable[[], None] = lambda: None,
-        train_seconds: float = 0.0,
-        meter: Meter | None = None,
-        cpu_now: Callable[[], float] | None = None,
-        model: ClockModel | None = None,
-    ) -> None:
-        """Start at `train_seconds`; `now` is monotonic, `synchronise` waits for the device.
+    now: Callable[[], float] = time.perf_counter
+    """Monotonic source of seconds; tests pass their own, so that seconds repeat too."""
+    synchronise: Callable[[], None] = lambda: None
+    """Waits for the device at both ends of a phase."""
+    train_seconds: float = 0.0
+    """Seconds of the steps committed so far."""
+    meter: Meter = field(default_factory=Meter)
+    """Measures the phases too, for the record of the process."""
+    cpu_now: Callable[[], float] | None = None
+    """Source of CPU seconds; None: this process's if `now` is the real clock, else none, so that
+    such runs repeat to the byte."""
+    model: ClockModel | None = None
+    """Prices a step as on another machine, so that a run's bytes do not depend on this machine's
+    speed; None: its seconds are measured."""
 
-        Args:
-            now: source of seconds; tests pass their own, so that seconds repeat too.
-            synchronise: called at both ends of a phase.
-            train_seconds: seconds of the steps committed so far.
-            meter: measures the phases too, for the record of the process.
-            cpu_now: source of CPU seconds; None: this process's, or, where `now` is not the real
-                clock, none, so that such runs repeat to the byte.
-            model: seconds of a step by what it generates and trains on; None: they are measured.
-        """
-        self.now = now
-        self.meter = meter or Meter()
-        self.synchronise = synchronise
-        self.train_seconds = train_seconds
-        self.model = model
-        self.cpu_now = cpu_now or (time.process_time if now is time.perf_counter else None)
+    def __post_init__(self) -> None:
+        """Start the first step."""
+        if self.cpu_now is None and self.now is time.perf_counter:
+            self.cpu_now = time.process_time
         self._start_step()
 
     @contextmanager
@@ -142,11 +108,8 @@ class TrainClock:
     def commit(self, amounts: Mapping[str, float] | None = None) -> StepSeconds:
         """Close the step: add its seconds to the clock, and return them.
 
-        Modelled seconds belong to no phase: they are those of the phase `modelled`.
-
-        Args:
-            amounts: rollouts and tokens of the step, which a model prices; see
-                `pods.training.step.amounts`.
+        Seconds that a model gives, for the amounts that `pods.training.step.amounts` counts, belong
+        to no phase: they are those of the phase `modelled`.
         """
         seconds = self._step
         if self.model is not None:

@@ -4,27 +4,12 @@ It runs in fixed chunks that the config determines, so that an evaluation that w
 where it stopped and ends in the same records.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import takewhile
+from collections.abc import Iterator, Sequence
 
 from pods.config.schema import Config
 from pods.engines.base import Engine
-from pods.runs.evaluations import EvaluationRecord, FurtherRecord, is_record
-from pods.seeding import evaluation_seeds
+from pods.runs.evaluations import EvaluationRecord, asked, count_answered
 from pods.types import GenerationRequest, Grader, Problem, Prompt, Rollout, Sampling, Task
-
-
-@dataclass(frozen=True)
-class AskedSet:
-    """The questions of one test set, as a run asks them."""
-
-    name: str
-    """Name of a further test set; empty: the main one."""
-    task: Task
-    """The task with exactly these questions as its test set."""
-    questions: Sequence[Prompt]
-    """Token ids of each question."""
 
 
 def evaluation_questions(config: Config, task: Task) -> tuple[Problem, ...]:
@@ -47,88 +32,37 @@ def evaluate(
     step: int,
     done: int,
     test_set: str = "",
-    keep: Callable[[str], object] | None = None,
-) -> Iterator[list[EvaluationRecord]]:
-    """Answer every test question R times; yield the records of one chunk after another.
+) -> Iterator[list[tuple[EvaluationRecord, str]]]:
+    """Answer every test question R times; yield the records and completions of chunk after chunk.
 
     Args:
-        config: config of the run.
-        task: task whose test set holds exactly the questions.
+        task: its test set holds exactly the questions.
         prompts: token ids of each question.
-        engine: generates from the policy to be evaluated.
-        step: step of the checkpoint; part of each seed, as is the repeat.
-        done: number of records that exist already and are not repeated: whole chunks, or all.
-        test_set: name of a further test set, which is part of its seeds.
-        keep: called with each completion, in the order of the records, before they are yielded.
+        step: of the checkpoint; part of each seed, as is the repeat.
+        done: number of records that exist already: whole chunks, or all.
+        test_set: name of a test set other than the run's own; part of its seeds.
     """
-    sampling = Sampling(config.evaluation.temperature, config.sampling.max_completion_tokens)
-    requests, grader = _requests(config, task, step, test_set), task.test_grader
-    size = _chunk(config, len(requests))
+    sampling = Sampling(
+        config.evaluation.temperature, config.sampling.max_completion_tokens, config.sampling.top_k
+    )
+    requests = asked(config, step, [problem.id for problem in task.test], test_set)
+    grader, size = task.test_grader, _chunk(config, len(requests))
     for start in range(done, len(requests), size):
         chunk = requests[start : start + size]
-        seeds = [seed for _, _, seed in chunk]
-        on_completion = grader.on_completion([task.test[q] for _, q, _ in chunk])
-        answers = engine.generate(
-            GenerationRequest([prompts[q] for _, q, _ in chunk], 1, sampling, seeds), on_completion
+        numbers = [(start + i) % len(task.test) for i in range(len(chunk))]
+        problems = [task.test[number] for number in numbers]
+        request = GenerationRequest(
+            [prompts[number] for number in numbers], 1, sampling, [seed for _, _, seed in chunk]
         )
-        records = [
-            _record(grader, task.test[q], repeat, rollout, seed)
-            for (repeat, q, seed), [rollout] in zip(chunk, answers, strict=True)
+        answers = engine.generate(request, grader.on_completion(problems))
+        yield [
+            (_record(grader, repeat, problem, rollout, seed), rollout.text)
+            for (repeat, _, seed), problem, [rollout] in zip(chunk, problems, answers, strict=True)
         ]
-        texts = [rollout.text for [rollout] in answers]
-        if keep is not None:
-            for text in texts:
-                keep(text)
-        if test_set:
-            records = [_further(grader, *each) for each in zip(records, texts, strict=True)]
-        yield records
-
-
-def already_done(
-    config: Config,
-    task: Task,
-    step: int,
-    rows: Sequence[Mapping[str, object]],
-    test_set: str = "",
-) -> int:
-    """Count the records that need not be repeated: whole chunks of what was asked, or all.
-
-    A record that is not the answer to its request (a damaged or unexpected line) ends the count.
-    """
-    requests = _requests(config, task, step, test_set)
-    graded = task.test_grader.lenient is not None
-    requested = [(r, task.test[q].id, seed, graded) for r, q, seed in requests]
-    valid = takewhile(lambda row: is_record(row, test_set), rows)
-    answers = [
-        (row["repeat"], row["question"], row["seed"], row["lenient"] is not None) for row in valid
-    ]
-    same = (request == answer for request, answer in zip(requested, answers, strict=False))
-    count = sum(takewhile(bool, same))
-    return count if count == len(requests) else count - count % _chunk(config, len(requests))
-
-
-def _chunk(config: Config, requests: int) -> int:
-    """Return how many answers are generated in one call, and written together."""
-    return config.engine.evaluation_chunk or requests
-
-
-def _requests(config: Config, task: Task, step: int, test_set: str) -> list[tuple[int, int, int]]:
-    """Return repeat, question index and seed of every record, in order."""
-    return [
-        (r, q, seed)
-        for r in range(config.evaluation.repeats)
-        for q, seed in enumerate(evaluation_seeds(config.seed, step, r, len(task.test), test_set))
-    ]
-
-
-def _further(grader: Grader, record: EvaluationRecord, text: str) -> FurtherRecord:
-    """Add the given answer to the record of a further test set."""
-    assert grader.given is not None  # of each grader of `pods.tasks.load.load_further`
-    return FurtherRecord(**asdict(record), answer=grader.given(text))
 
 
 def _record(
-    grader: Grader, problem: Problem, repeat: int, rollout: Rollout, seed: int
+    grader: Grader, repeat: int, problem: Problem, rollout: Rollout, seed: int
 ) -> EvaluationRecord:
     grade = grader.grade(rollout.text, problem.gold)
     return EvaluationRecord(
@@ -142,3 +76,19 @@ def _record(
         rollout.finished,
         seed,
     )
+
+
+def already_done(config: Config, task: Task, step: int, content: bytes) -> int:
+    """Count the records that need not be repeated: whole chunks of what was asked, or all.
+
+    A record that is not the answer to its request (a damaged or unexpected line) ends the count.
+    """
+    questions = [problem.id for problem in task.test]
+    count = count_answered(config, step, questions, content)
+    total = len(questions) * config.evaluation.repeats
+    return count if count == total else count - count % _chunk(config, total)
+
+
+def _chunk(config: Config, requests: int) -> int:
+    """Return how many answers are generated in one call, and written together."""
+    return config.engine.max_rows if config.engine.name == "transformers" else requests

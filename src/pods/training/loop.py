@@ -1,12 +1,10 @@
 """The training loop, a generator: generate, grade, select, update, yield. The caller writes files.
 
-Shapes: B = prompts per step, n = rollouts per group, m = rollouts kept.
+Shapes: n = rollouts per group, m = rollouts kept.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +13,26 @@ from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.method.adaptive import Adaptive
 from pods.method.allocation import allocate
-from pods.method.group_filter import informative, next_batch
-from pods.method.grpo import advantages
+from pods.method.group_filter import next_batch
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import Selector
-from pods.method.rules import Rule, RuleAcross, enough, is_across_groups, keep, keep_across
+from pods.method.rules import Rule, RuleAcross
 from pods.policy.update import UpdateStats
 from pods.seeding import derive
 from pods.tasks.rewards import grade_rollout
 from pods.training.clock import TrainClock
-from pods.training.step import SampledBatch, SelectedGroup, Step, amounts, by_prompt, noise, outcome
-from pods.types import GenerationRequest, Grade, Group, Problem, Prompt, Rollout, Sampling, Task
+from pods.training.step import (
+    Sample,
+    SelectedGroup,
+    Step,
+    amounts,
+    choose_trained,
+    describe_nonfinite,
+    noise,
+    outcome,
+    select,
+)
+from pods.types import GenerationRequest, Grade, Prompt, Rollout, Sampling, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,65 +59,40 @@ class TrainingLoop:
     def steps(
         self, done: int, selector: Selector, adaptive: Adaptive | None = None
     ) -> Iterator[Step]:
-        """Yield the steps after step `done` until the budget ends.
+        """Yield the steps after `done`, the last committed one, until the budget ends.
 
-        Args:
-            done: number of the last committed step.
-            selector: state of prompt selection after it.
-            adaptive: what an adaptive run knows after it; None: n and m stay as they are.
+        `selector` and, in an adaptive run, `adaptive` are what is known after that step.
         """
         budget, number = self.config.budget, done
         while (budget.max_steps is None or number < budget.max_steps) and (
             budget.train_seconds is None or self.clock.train_seconds < budget.train_seconds
         ):
             number += 1
-            step = self.step(number, selector, adaptive)
+            step = self.take_step(number, selector, adaptive)
             selector, adaptive = step.selector, step.adaptive
             yield step
 
-    def step(self, number: int, selector: Selector, adaptive: Adaptive | None = None) -> Step:
-        """Take one step, in an adaptive run with the n and m that are chosen for it."""
-        if adaptive is None:
-            return self.fixed_step(number, selector)
-        nm = self.config.nm
-        with self.clock.phase("select"):
-            adaptive = adaptive.choose(nm)
-            n, m = nm.pairs()[adaptive.pair]
-        sized = replace(self, config=replace(self.config, nm=replace(nm, n=n, m=m)))
-        step = sized.fixed_step(number, selector)
-        outcomes = [*map(outcome, by_prompt(step.groups, nm.groups))]
-        seconds = sum(step.seconds.values())
-        return replace(step, adaptive=adaptive.observe(outcomes, noise(step.groups), seconds))
-
-    def fixed_step(self, number: int, selector: Selector) -> Step:
-        """Generate and grade n rollouts per group, keep m of each, update the policy, sync."""
+    def take_step(self, number: int, selector: Selector, adaptive: Adaptive | None = None) -> Step:
+        """Sample n rollouts per group, keep m of each, update the policy, sync the engine."""
         config, clock = self.config, self.clock
-        batches = self.sample(number, selector)
-        groups = [group for batch in batches for group in batch.groups]
-        selector, nonfinite = batches[-1].selector, batches[-1].nonfinite
+        if adaptive is not None:
+            with clock.phase("select"):
+                adaptive = adaptive.choose(config.nm)
+        n, m = config.nm.pairs()[0 if adaptive is None else adaptive.pair]
+        sample = self.sample(number, selector, n, m)
+        selector = sample.selector
         with clock.phase("select"):
-            prompts = by_prompt(groups, config.nm.groups)
-            if nonfinite is None:
-                selector = selector.observe(self.order, list(map(outcome, prompts)), config.prompts)
-                groups = self.choose_trained(prompts)
-                if is_across_groups(self.rule):
-                    groups = self.select_across(number, groups)
-            else:
-                groups = [replace(group, trained=False) for group in groups]
+            outcomes = [*map(outcome, sample.prompts)]
+            if sample.nonfinite is None:
+                selector = selector.observe(self.order, outcomes)
+            groups = choose_trained(config, self.rule, number, sample, m)
         with clock.phase("update"):
-            trained = [group for group in groups if group.trained and len(group.kept)]
-            rollouts = [group.rollouts[i] for group in trained for i in group.kept]
-            stats = None
-            if rollouts:
-                try:
-                    kept_advantages = np.concatenate([group.advantages for group in trained])
-                    sizes = [len(group.kept) for group in trained]
-                    stats = self.update(rollouts, kept_advantages, sizes, number)
-                except FloatingPointError as error:
-                    nonfinite = str(error)
+            stats, fault = self.update_on(groups, number)
         with clock.phase("sync"):
             kept_projection = self.engine.sync()
         seconds = clock.commit(amounts(groups))
+        if adaptive is not None:
+            adaptive = adaptive.observe(outcomes, noise(groups), sum(seconds.wall.values()))
         return Step(
             number=number,
             train_seconds=clock.train_seconds,
@@ -119,225 +101,113 @@ class TrainingLoop:
             groups=groups,
             selector=selector,
             epoch=self.order.epoch(selector.position - 1),
-            prompts=len(prompts),
-            passed_over=sum(batch.chosen.passed_over for batch in batches),
-            saved_prompts=sum(batch.chosen.saved_prompts for batch in batches),
-            batches=len(batches),
+            prompts=len(sample.prompts),
+            passed_over=sample.passed_over,
+            saved_prompts=sample.saved_prompts,
+            batches=sample.batches,
             update=stats,
             kept_projection=kept_projection,
-            nonfinite=nonfinite,
+            nonfinite=sample.nonfinite or fault,
+            adaptive=adaptive,
         )
 
-    def choose_trained(self, prompts: list[Sequence[SelectedGroup]]) -> list[SelectedGroup]:
-        """Return all groups, and mark those that the update uses as trained.
-
-        Where the group filter resamples, B informative prompts are a full batch. Extra ones are
-        discarded although they were generated, as in DAPO.
-        """
-        resample = self.config.group_filter.name == "resample"
-        remaining = self.config.prompts_per_step if resample else len(prompts)
-        chosen = list[SelectedGroup]()
-        for groups in prompts:
-            use = remaining > 0 and any(group.trained for group in groups)
-            chosen += groups if use else [replace(group, trained=False) for group in groups]
-            remaining -= use
-        return chosen
-
-    def select_across(self, number: int, groups: list[SelectedGroup]) -> list[SelectedGroup]:
-        """Let a rule across groups choose from those that are trained on."""
-        trained = [group for group in groups if group.trained]
-        if not trained:
-            return groups
-        rng = np.random.default_rng(derive(self.config.seed, "rule", number))
-        rule = cast(RuleAcross, self.rule)
-        kept = iter(keep_across(rule, [g.group for g in trained], self.config.nm.m, rng))
-        return [self._keep(group, next(kept)) if group.trained else group for group in groups]
-
-    def _keep(self, group: SelectedGroup, kept: NDArray[np.intp]) -> SelectedGroup:
-        return replace(group, kept=kept, advantages=self.advantages(group.group, kept))
-
-    def advantages(self, group: Group, kept: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Compute the advantages of a group's kept rollouts as the config says."""
-        advantage = self.config.advantage
-        if not len(kept):
-            return np.empty(0)
-        return advantages(
-            group.rewards,
-            kept,
-            baseline=advantage.baseline,
-            scale=advantage.scale,
-            ddof=advantage.ddof,
-            eps=advantage.eps,
-        )
-
-    def sample(self, number: int, selector: Selector) -> list[SampledBatch]:
+    def sample(self, number: int, selector: Selector, n: int, m: int) -> Sample:
         """Sample one batch of prompts, or as many batches as a resampling group filter needs.
 
         A batch with a value that is not finite is the last: the step will not be applied.
         """
-        config = self.config
-        group_filter, wanted = config.group_filter, config.prompts_per_step
+        group_filter, wanted = self.config.group_filter, self.config.prompts_per_step
         resample = group_filter.name == "resample"
         size = (group_filter.batch or wanted) if resample else wanted
-        informative_prompts, first_group, batches = 0, 0, list[SampledBatch]()
+        sample = Sample([], selector)
         while True:
-            batch = self.batch(number, first_group, size, selector)
-            batches.append(batch)
-            selector, first_group = batch.selector, first_group + len(batch.groups)
-            prompts = by_prompt(batch.groups, config.nm.groups)
-            num_informative = sum(any(group.trained for group in groups) for groups in prompts)
-            informative_prompts += num_informative
-            enough = informative_prompts >= wanted or len(batches) == group_filter.max_batches
-            if not resample or enough or batch.nonfinite is not None:
-                return batches
-            size = next_batch(
-                group_filter, wanted, informative_prompts, len(prompts), num_informative
-            )
+            before = len(sample.prompts)
+            sample = self.add_batch(sample, number, size, n, m)
+            informative = [any(group.trained for group in groups) for groups in sample.prompts]
+            have, latest = sum(informative), informative[before:]
+            enough = have >= wanted or sample.batches == group_filter.max_batches
+            if not resample or enough or sample.nonfinite is not None:
+                return sample
+            size = next_batch(group_filter, wanted, have, len(latest), sum(latest))
 
-    def batch(self, number: int, first_group: int, size: int, selector: Selector) -> SampledBatch:
-        """Generate, grade and select for `size` prompts.
-
-        `first_group` is the number of groups that earlier batches of the step hold.
-        """
-        config, clock = self.config, self.clock
+    def add_batch(self, sample: Sample, number: int, size: int, n: int, m: int) -> Sample:
+        """Choose `size` prompts; generate, grade and select for each of their groups."""
+        config, clock, per_prompt = self.config, self.clock, self.config.nm.groups
+        first_group = len(sample.prompts) * per_prompt
         with clock.phase("select"):
-            chosen, selector = selector.choose(self.order, size, config.prompts)
-            indices = [index for index in chosen.problems for _ in range(config.nm.groups)]
-        rollouts, grades, nonfinite = self.sample_rounds(number, first_group, indices)
+            chosen, selector = sample.selector.choose(self.order, size)
+            problems = [problem for problem in chosen.problems for _ in range(per_prompt)]
+            counts = allocate(config.nm.allocation, selector, problems, n, m)
+        rollouts, grades = self.generate_and_grade(number, first_group, problems, counts)
+        nonfinite = describe_nonfinite(rollouts, grades)
+        rule = self.rule if nonfinite is None else None
         with clock.phase("select"):
             groups = [
-                self.select(number, first_group + i, *parts, keep_rollouts=nonfinite is None)
-                for i, parts in enumerate(zip(indices, rollouts, grades, strict=True))
-            ]
-        return SampledBatch(groups, chosen, selector, nonfinite)
-
-    def sample_rounds(
-        self, number: int, first_group: int, indices: Sequence[int]
-    ) -> tuple[list[list[Rollout]], list[list[Grade]], str | None]:
-        """Generate and grade rollouts of each group, in one round or in several.
-
-        Args:
-            number: of the step.
-            first_group: number of groups of earlier batches of the step.
-            indices: problem of each group.
-
-        Returns:
-            Rollouts and grades of each group, and what was NaN or infinite; no round follows then.
-        """
-        config, clock, grader = self.config, self.clock, self.task.train_grader
-        nm, sampling = config.nm, config.sampling
-        rollouts: list[list[Rollout]] = [[] for _ in indices]
-        grades: list[list[Grade]] = [[] for _ in indices]
-        rounds, active, sampled = [0] * len(indices), [*range(len(indices))], 0
-        while True:
-            problems = [self.task.train[indices[i]] for i in active]
-            with clock.phase("generate"):
-                seeds = list[int]()
-                for i in active:  # a group may be there more than once
-                    seeds.append(self.rollout_seed(number, first_group + i, rounds[i]))
-                    rounds[i] += 1
-                request = GenerationRequest(
-                    [self.prompts[indices[i]] for i in active],
-                    min(nm.round or nm.n, nm.n - sampled),
-                    Sampling(sampling.temperature, sampling.max_completion_tokens),
-                    seeds,
-                )
-                generated = self.engine.generate(request, grader.on_completion(problems))
-            sampled += request.n
-            with clock.phase("reward"):
-                graded = [
-                    [self.grade(rollout, problem) for rollout in of_prompt]
-                    for problem, of_prompt in zip(problems, generated, strict=True)
-                ]
-                for i, some, their_grades in zip(active, generated, graded, strict=True):
-                    rollouts[i] += some
-                    grades[i] += their_grades
-                nonfinite = _describe_nonfinite(generated, graded)
-            if nonfinite is not None or sampled == nm.n:
-                return rollouts, grades, nonfinite
-            with clock.phase("select"):
-                groups = {i: _group(rollouts[i], grades[i]) for i in active}
-                active = self.next_round(groups, sampled)
-            if not active:
-                return rollouts, grades, None
-
-    def next_round(self, groups: Mapping[int, Group], sampled: int) -> list[int]:
-        """Return the groups of the next round; one that is there twice gets two rounds at once.
-
-        Args:
-            groups: those of the last round, by their index.
-            sampled: rollouts per group, where each took part in every round.
-        """
-        nm = self.config.nm
-        if nm.allocation == "equal":
-            return [i for i, group in groups.items() if not enough(self.rule, group, nm.m)]
-        if sampled != nm.round:  # the shared rounds are sampled at once
-            return []
-        left = len(groups) * (nm.n - sampled) // sampled
-        counts = allocate(nm.allocation, [*groups.values()], nm.m, left)
-        return [i for i, count in zip(groups, counts, strict=True) for _ in range(count)]
-
-    def rollout_seed(self, number: int, group_index: int, number_of_round: int) -> int:
-        """Return the seed of a group's rollouts in one round of a step."""
-        later = (number_of_round,) if number_of_round else ()
-        return derive(self.config.seed, "rollouts", number, group_index, *later)
-
-    def grade(self, rollout: Rollout, problem: Problem) -> Grade:
-        """Grade one rollout."""
-        return grade_rollout(self.config, self.task, problem, rollout)
-
-    def select(
-        self,
-        number: int,
-        group_index: int,
-        problem_index: int,
-        rollouts: list[Rollout],
-        grades: list[Grade],
-        keep_rollouts: bool,
-    ) -> SelectedGroup:
-        """Keep m rollouts of one group, the `group_index`-th of the step, or none of them.
-
-        A rule across groups chooses later, in `select_across`.
-        """
-        config = self.config
-        group = _group(rollouts, grades)
-        kept, kept_advantages, trained = np.empty(0, np.intp), np.empty(0), False
-        if keep_rollouts and not is_across_groups(self.rule):
-            rng = np.random.default_rng(derive(config.seed, "rule", number, group_index))
-            kept = keep(cast(Rule, self.rule), group, config.nm.m, rng)
-            kept_advantages = self.advantages(group, kept)
-        if keep_rollouts:
-            trained = config.group_filter.name == "none" or informative(
-                group.rewards, group.correct, config.group_filter.metric
-            )
-        return SelectedGroup(
-            problem_index=problem_index,
-            problem=self.task.train[problem_index],
-            rollouts=rollouts,
-            grades=grades,
-            group=group,
-            kept=kept,
-            advantages=kept_advantages,
-            trained=trained,
+                select(config, rule, number, first_group + i, m, problem, self.task.train[problem],
+                       rollouts[i], grades[i])
+                for i, problem in enumerate(problems)
+            ]  # fmt: skip
+        prompts = [groups[i : i + per_prompt] for i in range(0, len(groups), per_prompt)]
+        return Sample(
+            prompts=[*sample.prompts, *prompts],
+            selector=selector,
+            batches=sample.batches + 1,
+            passed_over=sample.passed_over + chosen.passed_over,
+            saved_prompts=sample.saved_prompts + chosen.saved_prompts,
+            nonfinite=nonfinite,
         )
 
+    def generate_and_grade(
+        self, number: int, first_group: int, problems: Sequence[int], counts: Sequence[int]
+    ) -> tuple[list[list[Rollout]], list[list[Grade]]]:
+        """Generate and grade `counts[i]` rollouts of the problem of each group.
 
-def _group(rollouts: Sequence[Rollout], grades: Sequence[Grade]) -> Group:
-    """Make a group as a rule sees it."""
-    return Group(
-        np.array([grade.reward for grade in grades]),
-        np.array([grade.rewarded for grade in grades]),
-        np.array([len(rollout.completion_ids) for rollout in rollouts]),
-        tuple(rollouts),
-    )
+        Where groups differ in size, under `nm.allocation`, each rollout has a seed of its own.
+        """
+        config, train = self.config, self.task.train
+        n = counts[0]
+        rows: list[tuple[int, ...]] = [(i,) for i in range(len(counts))]
+        if len(set(counts)) > 1:
+            n, rows = 1, [(i, k) for i, count in enumerate(counts) for k in range(count)]
+        sampling = Sampling(
+            config.sampling.temperature,
+            config.sampling.max_completion_tokens,
+            config.sampling.top_k,
+        )
+        with self.clock.phase("generate"):
+            request = GenerationRequest(
+                [self.prompts[problems[i]] for i, *_ in rows],
+                n,
+                sampling,
+                [derive(config.seed, "rollouts", number, first_group + i, *k) for i, *k in rows],
+            )
+            asked = [train[problems[i]] for i, *_ in rows]
+            generated = self.engine.generate(request, self.task.train_grader.on_completion(asked))
+        rollouts: list[list[Rollout]] = [[] for _ in counts]
+        for (i, *_), of_row in zip(rows, generated, strict=True):
+            rollouts[i] += of_row
+        with self.clock.phase("reward"):
+            grades = [
+                [grade_rollout(config, self.task, train[problem], rollout) for rollout in group]
+                for problem, group in zip(problems, rollouts, strict=True)
+            ]
+        return rollouts, grades
 
+    def update_on(
+        self, groups: Sequence[SelectedGroup], number: int
+    ) -> tuple[UpdateStats | None, str | None]:
+        """Update the policy on what is kept of the groups that are trained on.
 
-def _describe_nonfinite(
-    generated: Sequence[Sequence[Rollout]], graded: Sequence[Sequence[Grade]]
-) -> str | None:
-    """Describe the reward or log-prob of a batch that is NaN or infinite, if there is one."""
-    if not all(math.isfinite(grade.reward) for grades in graded for grade in grades):
-        return "a reward is NaN or infinite"
-    if not all(np.isfinite(r.logprobs).all() for rollouts in generated for r in rollouts):
-        return "a log-prob of the engine is NaN or infinite"
-    return None
+        Returns:
+            Statistics, None where nothing was applied; and what was NaN or infinite, if anything.
+        """
+        trained = [group for group in groups if group.trained and len(group.kept)]
+        if not trained:
+            return None, None
+        rollouts = [group.rollouts[i] for group in trained for i in group.kept]
+        kept_advantages = np.concatenate([group.advantages for group in trained])
+        try:
+            sizes = [len(group.kept) for group in trained]
+            return self.update(rollouts, kept_advantages, sizes, number), None
+        except FloatingPointError as error:
+            return None, str(error)

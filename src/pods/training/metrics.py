@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from pods.method.adaptive import Adaptive
-from pods.training.step import SelectedGroup, Step, amounts, zero_variance
+from pods.training.step import SelectedGroup, Step, amounts
 from pods.types import Grade, Parts
 
 
 def metrics(step: Step) -> dict[str, Any]:
-    """Return the step's line: means over all rollouts, `kept_*` over those that the rule kept.
+    """Return the step's line: means over all rollouts, `kept_*` over those that were kept.
 
     `seconds/*`, `cpu_seconds/*` and `train_seconds` are measured, or `seconds/modelled` replaces
     the phases; everything else is a function of the config.
@@ -30,6 +30,7 @@ def metrics(step: Step) -> dict[str, Any]:
         **(_choice(step.adaptive) if step.adaptive is not None else {}),
         **_prompt_metrics(step, made),
         **_rollout_metrics(step.groups, made),
+        **_kept_metrics(step.groups, made),
         **(_fields(step.update) if step.update is not None else {}),
         "kept_projection": step.kept_projection,
         "rollouts_per_group": [len(group.rollouts) for group in step.groups],
@@ -63,18 +64,16 @@ def _prompt_metrics(step: Step, made: Mapping[str, int]) -> dict[str, Any]:
         "rollouts_saved": step.saved_prompts * made["generated_rollouts"] // step.prompts,
         "generated_rollouts": made["generated_rollouts"],
         "trained_rollouts": made["trained_rollouts"],
-        "zero_variance_fraction": np.mean([zero_variance(group) for group in groups])
-        if all(np.isfinite(group.rewards).all() for group in groups)
-        else None,
-        "all_right_fraction": np.mean([group.correct.all() for group in groups]),
-        "none_right_fraction": np.mean([not group.correct.any() for group in groups]),
+        "zero_variance_fraction": np.mean([group.zero_variance for group in step.groups]),
+        "all_right_fraction": np.mean([group.rewarded.all() for group in groups]),
+        "none_right_fraction": np.mean([not group.rewarded.any() for group in groups]),
         **{f"selector/{name}": value for name, value in parameters.items()},
     }
 
 
-def _rollout_metrics(groups: list[SelectedGroup], made: Mapping[str, int]) -> dict[str, Any]:
+def _rollout_metrics(groups: Sequence[SelectedGroup], made: Mapping[str, int]) -> dict[str, Any]:
+    """Average over all rollouts; `reward/*` are the terms of a user's own."""
     rewards = [group.group.rewards for group in groups]  # (n,) each
-    lengths = np.concatenate([group.group.lengths for group in groups])
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     grades = [grade for group in groups for grade in group.grades]
     verdicts = Counter(grade.verdict for grade in grades)
@@ -85,23 +84,15 @@ def _rollout_metrics(groups: list[SelectedGroup], made: Mapping[str, int]) -> di
         "format": sum(grade.format for grade in grades) / len(grades),
         "format_reward": sum(grade.parts.format for grade in grades) / len(grades),
         "tags_reward": sum(grade.parts.tags for grade in grades) / len(grades),
-        **_own_terms(grades),
+        **{
+            f"reward/{name}": sum(own_terms(grade)[name] for grade in grades) / len(grades)
+            for name in own_terms(grades[0])
+        },
         "no_answer": verdicts["none"] / len(grades),
         "timeouts": verdicts["timeout"],
-        "zero_variance_groups": sum(zero_variance(group.group) for group in groups),
-        "length": lengths.mean(),
+        "length": np.concatenate([group.group.lengths for group in groups]).mean(),
         "truncated": sum(not rollout.finished for rollout in rollouts) / len(rollouts),
         "generated_tokens": made["generated_tokens"],
-        **_kept_metrics([group for group in groups if len(group.kept)], len(groups), made),
-    }
-
-
-def _own_terms(grades: Sequence[Grade]) -> dict[str, float]:
-    """Average the weighted terms of `task.reward` that are functions of a user's own."""
-    names = own_terms(grades[0])
-    return {
-        f"reward/{name}": sum(own_terms(grade)[name] for grade in grades) / len(grades)
-        for name in names
     }
 
 
@@ -110,15 +101,14 @@ def own_terms(grade: Grade) -> dict[str, float]:
     return {name: value for name, value in (grade.terms or {}).items() if name not in Parts._fields}
 
 
-def _kept_metrics(
-    groups: list[SelectedGroup], selected_from: int, made: Mapping[str, int]
-) -> dict[str, Any]:
+def _kept_metrics(all_groups: Sequence[SelectedGroup], made: Mapping[str, int]) -> dict[str, Any]:
     """Summarise what the rule kept; a step that ended before selection has none of these.
 
     `kept_*` are over all groups of which something was kept, `kept_reward_variance` and `trained_*`
     over those trained on. The other groups are `skipped_groups`: filtered, informative beyond a
     full batch, or left out by a rule across groups.
     """
+    groups = [group for group in all_groups if len(group.kept)]
     if not groups:
         return {}
     kept_rewards = [group.group.rewards[group.kept] for group in groups]  # (m,) each
@@ -130,49 +120,43 @@ def _kept_metrics(
         "kept_reward_std": np.mean([rewards.std() for rewards in kept_rewards]),
         "kept_reward_variance": np.mean(variances) if variances else None,
         "zero_variance_kept": sum(int(kept.min() == kept.max()) for kept in kept_rewards),
-        "skipped_groups": selected_from - len(trained),
+        "skipped_groups": len(all_groups) - len(trained),
         "kept_length": np.concatenate(kept_lengths).mean(),
         "trained_tokens": made["trained_tokens"],
     }
 
 
-def rollout_rows(step: Step) -> Iterator[dict[str, Any]]:
-    """Yield a row per rollout: problem, completion, grade, and the advantage if it was kept."""
+def rollout_rows(step: Step, replayable: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield a row per rollout: problem, completion, grade, and the advantage if it was kept.
+
+    A replayable row also has token ids and log-probs: all that an update of the step needs.
+    """
     for group_index, group in enumerate(step.groups):
         kept_advantages = map(_json_number, group.advantages.tolist())
         advantages = dict(zip(group.kept.tolist(), kept_advantages, strict=True))
         for i, (rollout, grade) in enumerate(zip(group.rollouts, group.grades, strict=True)):
-            yield {
+            parts = {**grade.parts._asdict(), **own_terms(grade)}
+            row: dict[str, Any] = {
                 "problem": group.problem.id,
                 "group": group_index,
-                "question": group.problem.messages[-1]["content"],
+                "question": group.problem.question,
                 "completion": rollout.text,
                 "reward": _json_number(grade.reward),
                 "verdict": grade.verdict,
                 "correct": grade.correct,
                 "format": grade.format,
-                **{
-                    f"reward/{name}": _json_number(part)
-                    for name, part in {**grade.parts._asdict(), **own_terms(grade)}.items()
-                },
+                **{f"reward/{name}": _json_number(part) for name, part in parts.items()},
                 "length": len(rollout.completion_ids),
                 "finished": rollout.finished,
                 "kept": i in advantages,
                 "trained": i in advantages and group.trained,
                 "advantage": advantages.get(i),
             }
-
-
-def replay_rows(step: Step) -> Iterator[dict[str, Any]]:
-    """Yield the same rows with token ids and log-probs: all that an update of the step needs."""
-    rollouts = [rollout for group in step.groups for rollout in group.rollouts]
-    for row, rollout in zip(rollout_rows(step), rollouts, strict=True):
-        yield {
-            **row,
-            "prompt_ids": rollout.prompt_ids,
-            "completion_ids": rollout.completion_ids,
-            "logprobs": [_json_number(x) for x in rollout.logprobs.tolist()],
-        }
+            if replayable:
+                row["prompt_ids"] = rollout.prompt_ids
+                row["completion_ids"] = rollout.completion_ids
+                row["logprobs"] = [_json_number(x) for x in rollout.logprobs.tolist()]
+            yield row
 
 
 def _fields(record: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The mismatch monitor checks that the engine generates from the policy that is trained.
 
 Every kept token has two log-probs: the engine's, from when it drew the token, and the trainer's,
-before it learned from it. With equal weights they differ by rounding alone; with other weights they
-differ by more. One large gap may be an unlucky batch; a gap that stays is a fault.
+before it learned from it. With equal weights they differ by rounding alone. One large gap may be an
+unlucky batch, but a gap that stays is a fault.
 """
 
 import math
@@ -14,6 +14,7 @@ from pods.training.step import Step
 
 FLOAT32_BOUND = 1e-4  # measured: 4e-7 on tiny, 9e-6 on SmolLM2
 COARSE_BOUND = 0.05  # in bfloat16 0.01 is usual, and 0.2 was reported of a stale engine
+GAP_LIMIT = 3  # consecutive steps above the bound after which a run fails
 
 
 class EngineMismatch(RuntimeError):
@@ -26,10 +27,8 @@ class MismatchMonitor:
 
     bound: float
     """Mean gap that raises an alarm."""
-    limit: int
-    """Number of consecutive alarms that end the run."""
     min_kept: float
-    """Share of the policy's change that a merge must keep."""
+    """Share of the policy's change that a merge must keep; 0: any."""
     consecutive: int = 0
     """Consecutive alarms up to the last step that had a gap."""
 
@@ -40,12 +39,8 @@ class MismatchMonitor:
         self.consecutive = self.consecutive + 1 if gap > self.bound else 0
         return self.consecutive > 0
 
-    def merge_is_faithful(self, kept: float | None) -> bool:
-        """Return whether a merge neither loses the change nor, rounding up, enlarges it."""
-        return kept is None or self.min_kept == 0 or self.min_kept <= kept <= 2 - self.min_kept
-
     def resume(self, gaps: Iterable[float | None]) -> None:
-        """Record the steps that a resumed run has committed so far."""
+        """Record the steps that a resumed run has committed."""
         for gap in gaps:
             self.observe(gap)
 
@@ -56,17 +51,18 @@ class MismatchMonitor:
             EngineMismatch: the alarm stays, or a merge loses too much of the policy's change.
         """
         gap = None if step.update is None else step.update.logprob_gap_mean
-        kept = step.kept_projection
         alarm = self.observe(gap)
         message = (
             f"the log-probs of engine and trainer differ by {gap or 0:.2g} on average, past "
             f"engine.gap_bound={self.bound:g}"
         )
-        if self.consecutive >= self.limit:
+        if self.consecutive >= GAP_LIMIT:
             raise EngineMismatch(
-                f"step {step.number}, like the {self.limit - 1} steps before it: {message}"
+                f"step {step.number}, like the {GAP_LIMIT - 1} steps before it: {message}"
             )
-        if not self.merge_is_faithful(kept):
+        kept = step.kept_projection  # rounding up can also enlarge the change
+        least = self.min_kept
+        if kept is not None and least > 0 and not least <= kept <= 2 - least:
             raise EngineMismatch(
                 f"step {step.number}: merging the policy into the engine's weights kept {kept:.2f} "
                 "of its update; use engine.sync=adapter or engine.dtype=float32, or "
@@ -86,4 +82,4 @@ def make_monitor(config: Config) -> MismatchMonitor:
     bound = engine.gap_bound or (FLOAT32_BOUND if float32 else COARSE_BOUND)
     if engine.name != "vllm" and not config.sharded():
         bound = math.inf
-    return MismatchMonitor(bound, engine.gap_limit, engine.min_kept)
+    return MismatchMonitor(bound, engine.min_kept)

@@ -5,6 +5,7 @@ vLLM is not tried, since it measures its own worst batch when it starts. Nor is 
 prompts at a time, since the evaluation at step 0 follows at once.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,10 +15,7 @@ import numpy as np
 import torch
 
 from pods.config.schema import Config
-from pods.engines.base import Engine
-from pods.memory.plan import decoded_rows, worst_micro_batches
-from pods.memory.shape import MOMENTS
-from pods.policy.scoring import Context
+from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
 from pods.training.worker import Worker
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling
@@ -39,20 +37,17 @@ class _Still(torch.optim.AdamW):
 def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
     """Generate with the most rows and tokens, and run the largest micro-batch forward and back.
 
-    Args:
-        worker: its policy is not moved; all processes of a run must call this at once.
-        prompts: all prompts and questions of the run.
+    All processes of a run must call this at once, with all prompts and questions of the run.
 
     Raises:
         DoesNotFit: generation or update ran out of memory.
     """
     config, longest = worker.config, max(prompts, key=len)
     if config.engine.name == "transformers":
-        rows, _ = decoded_rows(config)
-        with _in_one_line(
-            f"decoding {rows} rows", f"lower engine.max_rows={config.engine.max_rows}"
-        ):
-            _decode_last(config, worker.engine, longest, rows)
+        rows = decoded_rows(config)
+        cure = f"lower engine.max_rows={config.engine.max_rows}"
+        with _in_one_line(f"decoding {rows} rows", cure):
+            _decode_last(worker, longest, rows)
     worker.check()
     settings = config.update
     cure = f"lower update.micro_batch_tokens={settings.micro_batch_tokens}"
@@ -64,11 +59,37 @@ def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
             _update_largest(worker, longest[:shared], rows, length)
 
 
-def _decode_last(config: Config, engine: Engine, prompt: Prompt, rows: int) -> None:
+def decoded_rows(config: Config) -> int:
+    """Return the most sequences that the engine decodes at once."""
+    limit, evaluation = config.engine.max_rows, config.evaluation
+    training = config.prompts_per_step * config.nm.groups * config.nm.n
+    questions = evaluation.questions or limit
+    return min(limit, max(training, questions * evaluation.repeats))
+
+
+def worst_micro_batches(config: Config, prompt: int) -> list[tuple[int, int, int]]:
+    """List the micro-batches that need the most memory, as (prompt, completions, tokens of each).
+
+    One fills the limit with as many completions as there are, each of which needs the keys and
+    values of its prompt. Another, if it is over the limit, is one sequence of full length.
+    `prompt` is the length of the longest prompt.
+    """
+    limit, longest = config.update.micro_batch_tokens, config.sampling.max_completion_tokens
+    kept = config.prompts_per_step * config.nm.groups * config.nm.m
+    rows = min(math.ceil(kept / config.update.minibatches), max(1, limit - 1))
+    shared = min(prompt, max(1, limit - rows))
+    worst = [(shared, rows, max(1, min(longest, (limit - shared) // rows)))]
+    if prompt + longest > limit:
+        worst.append((prompt, 1, longest))
+    return worst
+
+
+def _decode_last(worker: Worker, prompt: Prompt, rows: int) -> None:
     """Decode the last token that a rollout may have, in all rows, after a prompt of that length."""
+    config = worker.config
     before = max(1, len(prompt) + config.sampling.max_completion_tokens - 2)
     long_prompt = (prompt * (before // len(prompt) + 1))[:before]
-    engine.generate(GenerationRequest([long_prompt], rows, Sampling(HOT, 2), [config.seed]))
+    worker.engine.generate(GenerationRequest([long_prompt], rows, Sampling(HOT, 2), [config.seed]))
 
 
 def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> None:
@@ -76,20 +97,16 @@ def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> N
 
     Memory is held for Adam's moments and for the copies that several updates per step need.
     """
-    completion, logprobs = prompt[-1:] * length, np.zeros(length, np.float32)
-    config, policy, rows = worker.config, worker.policy, rows * worker.process_group.size
-    rollouts = [Rollout(prompt, completion, logprobs, "", False) for _ in range(rows)]
+    config, rows = worker.config, rows * worker.process_group.size
+    rollout = Rollout(prompt, prompt[-1:] * length, np.zeros(length, np.float32), "", False)
     once = replace(config, update=replace(config.update, epochs=1, minibatches=1))
-    trained = [p for p in policy.model.parameters() if p.requires_grad]
-    several = config.update.epochs * config.update.minibatches > 1
-    moments = torch.uint8 if config.update.optimizer == "adamw_8bit" else torch.float32
-    state = [torch.empty_like(p, dtype=moments) for p in trained for _ in range(MOMENTS)]
-    if several:  # then a step can restore weights and moments
-        state += [each.detach().clone() for each in (*trained, *state)]
-    still = _Still(trained)
-    context = Context(policy, once, worker.process_group, worker.check)
-    update(context, still, rollouts, np.zeros(rows), [rows], 1)
-    del state
+    trained = [p for p in worker.policy.model.parameters() if p.requires_grad]
+    held = [torch.empty_like(p, dtype=torch.float32) for p in trained for _ in range(2)]
+    if config.update.epochs * config.update.minibatches > 1:  # a step can restore all of it
+        held += [each.detach().clone() for each in (*trained, *held)]
+    context = UpdateContext(worker.policy, once, worker.process_group, worker.check)
+    update(context, _Still(trained), [rollout] * rows, np.zeros(rows), [rows], 1)
+    del held
 
 
 @contextmanager

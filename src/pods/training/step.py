@@ -1,20 +1,28 @@
-"""The records of one training step, from one group of rollouts to the whole step.
+"""One training step's records, and the way from graded rollouts to those that are trained on.
 
 Shapes: n = rollouts of a group, at most nm.n; m = rollouts kept.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pods.config.method_keys import AdvantageConfig
+from pods.config.schema import Config
 from pods.method.adaptive import Adaptive, gradient_noise
 from pods.method.group_filter import informative
-from pods.method.prompt_order import ChosenPrompts, Outcome
+from pods.method.grpo import advantages
+from pods.method.keep import keep, keep_across
+from pods.method.prompt_order import Outcome
 from pods.method.prompt_selection import Selector
+from pods.method.rules import Rule, RuleAcross, is_across_groups
 from pods.policy.update import UpdateStats
-from pods.types import Grade, Group, Problem, Rollout
+from pods.seeding import derive
+from pods.types import Grade, Group, Problem, Rollout, group_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,8 @@ class SelectedGroup:
     rollouts: list[Rollout]
     grades: list[Grade]
     group: Group
+    zero_variance: bool
+    """True where all n rewards are equal, so that normalised advantages are all 0."""
     kept: NDArray[np.intp]
     """(m,) indices into the rollouts; of a rule across groups any number, also none."""
     advantages: NDArray[np.float64]
@@ -36,14 +46,20 @@ class SelectedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class SampledBatch:
-    """The groups of the prompts that were chosen together."""
+class Sample:
+    """What a step has sampled so far, from one batch of prompts or several."""
 
-    groups: list[SelectedGroup]
-    chosen: ChosenPrompts
+    prompts: list[list[SelectedGroup]]
+    """The groups of each prompt."""
     selector: Selector
-    """State of prompt selection after the choice."""
-    nonfinite: str | None
+    """State of prompt selection after the last choice."""
+    batches: int = 0
+    """Batches of prompts: more than one only where the group filter resamples."""
+    passed_over: int = 0
+    """Number of problems that came up and that prompt selection skipped."""
+    saved_prompts: int = 0
+    """Number of skipped problems that a uniform selector would have sampled."""
+    nonfinite: str | None = None
     """The value that was NaN or infinite; then nothing is kept and the step is not applied."""
 
 
@@ -56,9 +72,9 @@ class Step:
     train_seconds: float
     """The training clock at the end of the step."""
     seconds: dict[str, float]
-    """Seconds of the step by phase."""
+    """Of the step, by phase."""
     cpu_seconds: dict[str, float] = field(default_factory=dict)
-    """CPU seconds of the step by phase, of this process; empty under a clock for tests."""
+    """The same in CPU seconds of this process; empty under a clock for tests."""
     groups: list[SelectedGroup]
     """`nm.groups` groups per prompt, prompt after prompt."""
     selector: Selector
@@ -68,11 +84,9 @@ class Step:
     prompts: int
     """Number of prompts sampled, whether trained on or not."""
     passed_over: int
-    """Number of problems that came up and that prompt selection skipped."""
     saved_prompts: int
-    """Number of skipped problems that a uniform selector would have sampled."""
     batches: int
-    """Batches of prompts: more than one only where the group filter resamples."""
+    """See `Sample`."""
     update: UpdateStats | None
     """None where no group was left to train on, or the step was not applied."""
     kept_projection: float | None = None
@@ -82,6 +96,92 @@ class Step:
     """The value that was NaN or infinite, so that the step was not applied."""
     adaptive: Adaptive | None = None
     """What an adaptive run knows after the step, and the pair that it took."""
+
+
+def select(
+    config: Config,
+    rule: Rule | RuleAcross | None,
+    number: int,
+    group_index: int,
+    m: int,
+    problem_index: int,
+    problem: Problem,
+    rollouts: list[Rollout],
+    grades: list[Grade],
+) -> SelectedGroup:
+    """Keep m of the n rollouts of the `group_index`-th group of step `number`.
+
+    None as a rule (a value is not finite) keeps nothing. A rule across groups keeps its m later.
+    """
+    group = group_of(rollouts, grades)
+    kept, group_filter = np.empty(0, np.intp), config.group_filter
+    if rule is not None and not is_across_groups(rule):
+        rng = np.random.default_rng(derive(config.seed, "rule", number, group_index))
+        kept = keep(cast(Rule, rule), group, m, rng)
+    passes = group_filter.name == "none" or informative(
+        group.rewards, group.rewarded, group_filter.metric
+    )
+    return SelectedGroup(
+        problem_index=problem_index,
+        problem=problem,
+        rollouts=rollouts,
+        grades=grades,
+        group=group,
+        zero_variance=not informative(group.rewards, group.rewarded, "reward"),
+        kept=kept,
+        advantages=advantages_of(config.advantage, group, kept),
+        trained=rule is not None and passes,
+    )
+
+
+def choose_trained(
+    config: Config, rule: Rule | RuleAcross, number: int, sample: Sample, m: int
+) -> list[SelectedGroup]:
+    """Return all groups of a step, and mark those that the update uses as trained.
+
+    Where the group filter resamples, `prompts_per_step` informative prompts are a full batch. Extra
+    ones are discarded although they were generated, as in DAPO. A rule across groups then chooses.
+    """
+    resample = config.group_filter.name == "resample"
+    remaining = config.prompts_per_step if resample else len(sample.prompts)
+    if sample.nonfinite is not None:
+        remaining = 0
+    groups = list[SelectedGroup]()
+    for of_prompt in sample.prompts:
+        use = remaining > 0 and any(group.trained for group in of_prompt)
+        groups += of_prompt if use else [replace(group, trained=False) for group in of_prompt]
+        remaining -= use
+    trained = [i for i, group in enumerate(groups) if group.trained]
+    if trained and is_across_groups(rule):
+        rng = np.random.default_rng(derive(config.seed, "rule", number))
+        of_trained = [groups[i].group for i in trained]
+        kept_of_each = keep_across(cast(RuleAcross, rule), of_trained, m, rng)
+        for i, kept in zip(trained, kept_of_each, strict=True):
+            scaled = advantages_of(config.advantage, groups[i].group, kept)
+            groups[i] = replace(groups[i], kept=kept, advantages=scaled)
+    return groups
+
+
+def advantages_of(
+    config: AdvantageConfig, group: Group, kept: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Return the advantages of a group's kept rollouts, (m,)."""
+    if not len(kept):
+        return np.empty(0)
+    return advantages(
+        group.rewards, kept, baseline=config.baseline, scale=config.scale, eps=config.eps
+    )
+
+
+def describe_nonfinite(
+    generated: Sequence[Sequence[Rollout]], graded: Sequence[Sequence[Grade]]
+) -> str | None:
+    """Describe the reward or log-prob of a batch that is NaN or infinite, if there is one."""
+    if not all(math.isfinite(grade.reward) for grades in graded for grade in grades):
+        return "a reward is NaN or infinite"
+    if not all(np.isfinite(r.logprobs).all() for rollouts in generated for r in rollouts):
+        return "a log-prob of the engine is NaN or infinite"
+    return None
 
 
 def amounts(groups: Sequence[SelectedGroup]) -> dict[str, int]:
@@ -95,28 +195,19 @@ def amounts(groups: Sequence[SelectedGroup]) -> dict[str, int]:
     }
 
 
-def by_prompt(groups: Sequence[SelectedGroup], size: int) -> list[Sequence[SelectedGroup]]:
-    """Split groups into those of each prompt, `size` groups per prompt."""
-    return [groups[i : i + size] for i in range(0, len(groups), size)]
-
-
 def outcome(groups: Sequence[SelectedGroup]) -> Outcome:
     """Summarise the results of all groups of one prompt."""
     rewards = np.concatenate([group.group.rewards for group in groups])
-    correct = np.concatenate([group.group.correct for group in groups])
-    zero_variance = not informative(rewards, correct, "reward")
-    return Outcome(groups[0].problem_index, int(correct.sum()), len(rewards), zero_variance)
+    right = int(sum(group.group.rewarded.sum() for group in groups))
+    return Outcome(
+        groups[0].problem_index, right, len(rewards), bool(rewards.min() == rewards.max())
+    )
 
 
 def noise(groups: Sequence[SelectedGroup]) -> list[float]:
     """Sum the gradient noise of the right rollouts and count them, then of the wrong ones."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     each = gradient_noise([rollout.logprobs for rollout in rollouts])
-    right = np.concatenate([group.group.correct for group in groups])
+    right = np.concatenate([group.group.rewarded for group in groups])
     sides = (each[right], each[~right])
     return [float(number) for side in sides for number in (side.sum(), len(side))]
-
-
-def zero_variance(group: Group) -> bool:
-    """Return whether all n rewards are equal, so that normalised advantages are all 0."""
-    return not informative(group.rewards, group.correct, "reward")

@@ -13,7 +13,7 @@ from pods.engines.base import Engine
 from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
 from pods.policy.policy import Policy
 from pods.policy.process_group import ProcessGroup
-from pods.policy.scoring import Context
+from pods.policy.scoring import UpdateContext
 from pods.policy.update import UpdateStats, update
 from pods.runs.store import OPTIMIZER
 from pods.types import GenerationRequest, OnCompletion, Rollout
@@ -52,14 +52,10 @@ class Worker:
         return self.engine.sync()
 
     def update(
-        self,
-        rollouts: list[Rollout],
-        advantages: NDArray[np.float64],
-        sizes: list[int],
-        step: int,
+        self, rollouts: list[Rollout], advantages: NDArray[np.float64], sizes: list[int], step: int
     ) -> UpdateStats:
         """Take part in an update of the policy; see `pods.policy.update`."""
-        context = Context(self.policy, self.config, self.process_group, self.check)
+        context = UpdateContext(self.policy, self.config, self.process_group, self.check)
         return update(context, self.optimizer, rollouts, advantages, sizes, step)
 
     def nonfinite(self) -> str | None:

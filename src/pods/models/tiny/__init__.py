@@ -1,1 +1,1 @@
-"""The tiny model: its weights, its tokenizer, and the recipe that trained it (`recipe.py`)."""
+"""The tiny model: its weights and its tokenizer."""

@@ -1,6 +1,6 @@
-"""The copies of a run for W&B and TensorBoard, made from the run's files, which are the truth.
+"""The copies of a run for W&B, TensorBoard or Trackio, made from the run's files.
 
-`rows.py` reads what a copy is to have and `names.py` names it. `exporter.py` sends it to W&B and
-`tensorboard.py` writes it for TensorBoard: now and then during a run (`tracker.py`), and afterwards
-by `pods sync` (`sync.py`).
+The files are the truth. `rows.py` reads from them what a copy is to have, and `sinks.py` hands it
+to each tracker's library. `tracker.py` does so during a run, which it can never stop, and
+afterwards for `pods sync`.
 """

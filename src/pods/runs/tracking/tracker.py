@@ -1,128 +1,127 @@
-"""Keep the copies of a run in progress up to date; nothing here can stop the run."""
+"""Keep the copy of a run up to date while it trains, and bring it up to date later: `pods sync`."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pods.config.schema import Config
-from pods.runs.history import clocks
+from pods.runs.checkpoint import READ_ERRORS
+from pods.runs.status import state_of
 from pods.runs.store import RunStore
-from pods.runs.tracking.exporter import ENDED, WandbRun, check_key
-from pods.runs.tracking.rows import History, read_history, summary
-from pods.runs.tracking.tensorboard import TensorBoardRun, check_installed
+from pods.runs.tracking.rows import read_rows
+from pods.runs.tracking.sinks import Sink, check_key, open_sink
 from pods.system.errors import as_short_text
 
 LAG_SECONDS = 60.0  # that a copy may be behind
-SYNC = {"W&B": "pods sync", "TensorBoard": "pods sync --tensorboard"}
-"""The verb that completes a copy later, by the copy's name."""
+ENDED = ("done", "failed")  # states whose runs are not resumed, so that no step is repeated
 
 
-class LiveCopy:
-    """Send a run's rows to one place as its files grow; the first failure ends that, with a line.
+class Copy:
+    """One copy of a run, to which the rows are sent that its files have and it lacks."""
 
-    W&B takes some 2 ms per row, so a step does not wait for it: rows are sent before a checkpoint,
-    and where checkpoints are rare, once a minute. A thread would take its time from the training
-    clock. What earlier attempts could not send is sent first.
+    def __init__(self, config: Config, store: RunStore, mode: str) -> None:
+        """Open the copy; the tracker's library may raise anything."""
+        self.config, self.store = config, store
+        self.sink: Sink = open_sink(config, store, mode)
+
+    def send(self, ended: bool = True) -> int:
+        """Send the missing rows; of a run that has not ended only those that no resume repeats."""
+        rows = read_rows(self.config, self.store, self.sink.first, ended)
+        for row in rows:
+            self.sink.send(row)
+            self.sink.first = row.position + 1
+        return len(rows)
+
+    def finish(self, state: str) -> int:
+        """Send the last rows and close; return how many were sent."""
+        sent = self.send(ended=state in ENDED)
+        skipped = self.store.status().get("skipped_steps", 0)
+        self.sink.close({"state": state, "skipped_steps": skipped}, int(state == "failed"))
+        return sent
+
+
+class Tracker:
+    """The copy of a run in progress, or none; its first failure ends it and never the run.
+
+    W&B takes some 2 ms per row, so rows are sent before a checkpoint, and where checkpoints are
+    rare, once a minute. A thread would take its time from the training clock.
     """
 
-    def __init__(
-        self, name: str, config: Config, store: RunStore, start: Callable[[], "OpenRun"]
-    ) -> None:
-        """Open the copy.
-
-        Args:
-            name: of the place, one of `SYNC`.
-            config: of the run.
-            store: of the run.
-            start: opens the copy, and may raise anything.
-        """
-        self.name, self.config, self.store = name, config, store
-        self.opened: OpenRun | None = None
-        self.gap: str | None = None
+    def __init__(self, config: Config | None = None, store: RunStore | None = None) -> None:
+        """Open the copy that the config asks for; without a config there is none."""
+        self.copy: Copy | None = None
         self.updated = time.monotonic()
-        with self._off_after_failure():
-            self.opened = start()
+        if config is not None and store is not None and config.tracking.mode != "none":
+            with self._off_after_failure():
+                self.copy = Copy(config, store, config.tracking.mode)
 
-    def update(self, now: bool) -> None:
+    def update(self, now: bool = False) -> None:
         """Send the rows that the copy lacks if `now` is set, or if that was a minute ago."""
-        if self.opened is None or not (now or time.monotonic() - self.updated >= LAG_SECONDS):
-            return
-        with self._off_after_failure():
-            self._send(read_history(self.config, self.store, self.opened.first), self.opened)
-        self.updated = time.monotonic()
+        if self.copy is not None and (now or time.monotonic() - self.updated >= LAG_SECONDS):
+            with self._off_after_failure():
+                self.copy.send()
+            self.updated = time.monotonic()
 
-    def finish(self, exit_code: int) -> None:
+    def finish(self) -> None:
         """Send the last rows and close, within half a minute even if the network has died."""
-        if self.opened is None:
-            return
-        with self._off_after_failure():
-            state = self.store.status()["state"]
-            history = read_history(self.config, self.store, settled=state not in ENDED)
-            self._send(history, self.opened)
-            self.opened.close(summary(self.store, history.rows, state), exit_code)
-
-    def _send(self, history: History, opened: "OpenRun") -> None:
-        rows, gap = history.after(opened.first)
-        opened.send(rows)
-        if gap is not None and gap != self.gap:
-            print(
-                f"no further rows are sent to {self.name} for now ({gap}); the run continues, and "
-                f"`pods evaluate`, then `{SYNC[self.name]}` can complete them"
-            )
-        self.gap = gap
+        if self.copy is not None:
+            with self._off_after_failure():
+                self.copy.finish(self.copy.store.status()["state"])
 
     @contextmanager
     def _off_after_failure(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # W&B raises many kinds
-            self.opened = None
+            self.copy = None
             print(
-                f"{self.name} is off for this run ({as_short_text(error)}); the run continues, and "
-                f"`{SYNC[self.name]}` can send its rows later"
+                f"the tracker is off for this run ({as_short_text(error)}); the run continues, and "
+                "`pods sync` can send its rows later"
             )
 
 
-OpenRun = WandbRun | TensorBoardRun
+class NotSynced(ValueError):
+    """Some runs could not be copied."""
 
 
-class Tracker:
-    """The copies of a run that its config asks for, or none."""
+def sync(folders: Sequence[Path], mode: str) -> Iterator[str]:
+    """Bring runs to a tracker, as `tracking.mode` names it, from their files; yield a line each.
 
-    def __init__(self, copies: Sequence[LiveCopy] = ()) -> None:
-        """Keep the copies."""
-        self.copies = copies
+    Runs that are running are skipped.
 
-    def update(self, now: bool = False) -> None:
-        """Send rows to copies that are a minute behind, or with `now` to all."""
-        for copy in self.copies:
-            copy.update(now)
+    Raises:
+        ValueError: there is no key for W&B.
+        NotSynced: the tracker failed, or some run could not be read.
+    """
+    if mode == "online":
+        check_key()
+    failed = 0
+    for store in map(RunStore, folders):
+        try:
+            message = _sync_run(store, mode)
+        except NotSynced:  # the next run would wait as long for the same error
+            raise
+        except BlockingIOError:
+            message = "skipped: it is running"
+        except READ_ERRORS as error:
+            message, failed = f"cannot be read: {as_short_text(error)}", failed + 1
+        yield f"{'/'.join(store.folder.parts[-2:])}: {message}"
+    if failed:
+        raise NotSynced(f"{failed} of {len(folders)} runs could not be read")
 
-    def finish(self, exit_code: int) -> None:
-        """Complete and close the copies."""
-        for copy in self.copies:
-            copy.finish(exit_code)
 
-
-def open_tracker(config: Config, folder: Path) -> Tracker:
-    """Open the copies that the config asks for; offline W&B needs no account and no network."""
-    store, mode = RunStore(folder), config.tracking.wandb
-
-    def open_wandb() -> WandbRun:
-        if mode == "online":
-            check_key()
-        opened = WandbRun(config, store, folder, mode)
-        if mode == "offline":  # the folder of an earlier attempt has the rows before
-            steps = [clock["step"] for clock in clocks(store).values()]
-            opened.first = max([0, *(2 * step + 1 for step in steps)])
-        return opened
-
-    def open_tensorboard() -> TensorBoardRun:
-        check_installed()
-        return TensorBoardRun(store)
-
-    copies = [LiveCopy("W&B", config, store, open_wandb)] if mode != "none" else []
-    if config.tracking.tensorboard:
-        copies.append(LiveCopy("TensorBoard", config, store, open_tensorboard))
-    return Tracker(copies)
+def _sync_run(store: RunStore, mode: str) -> str:
+    """Copy one run, and return what was done."""
+    config = store.config()
+    if not read_rows(config, store):
+        return "skipped: it has no steps yet"
+    with store.lock():
+        state = state_of(store, ours=True)
+        if state == "running":
+            return "skipped: it is running"
+        try:
+            return f"{Copy(config, store, mode).finish(state)} rows sent"
+        except Exception as error:  # W&B raises many kinds
+            why = f"the tracker failed ({as_short_text(error)}); the same command tries again"
+            raise NotSynced(f"{store.folder}: {why}") from error

@@ -2,9 +2,7 @@
 
 import re
 
-from pods.tasks.datasets.json_lines import Fields, text_field
-from pods.tasks.datasets.splits import Source
-from pods.tasks.prompts import Wording
+from pods.tasks.datasets.splits import Fields, Source, Wording, text_field
 
 GOLD = re.compile(r"-?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(?:\.[0-9]+)?")
 MARK = "####"  # between a worked solution and its answer

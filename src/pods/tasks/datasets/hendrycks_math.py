@@ -5,10 +5,9 @@ it at the first `}` (utils/data.py:147-153 at 3fc107e), which makes `\frac{1` of
 """
 
 import re
+from itertools import accumulate
 
-from pods.tasks.datasets.json_lines import Fields, text_field
-from pods.tasks.datasets.splits import Source
-from pods.tasks.prompts import Wording
+from pods.tasks.datasets.splits import Fields, Source, Wording, text_field
 
 SUBJECTS = (
     "algebra",
@@ -47,9 +46,6 @@ def last_box(solution: str) -> str:
     r"""Return the content of the last `\boxed{}` or `\fbox{}`, in time linear in the length.
 
     A box without braces ends with its formula, or else with its line.
-
-    Raises:
-        ValueError: there is no box, or its end is missing or ambiguous.
 
     >>> last_box(r"So $\boxed{3}$, hence $\boxed{\frac{1}{2}}$."), last_box(r"is $\boxed 7$.")
     ('\\frac{1}{2}', '7')
@@ -90,11 +86,7 @@ def unboxed(solution: str) -> str:
 
 
 def checked_answer(answer: str) -> str:
-    """Return an answer on one line, without dollar signs around it.
-
-    Raises:
-        ValueError: it is empty, too long, or its braces are not balanced.
-    """
+    """Return an answer on one line, without dollar signs around it, its braces balanced."""
     plain = " ".join(answer.split())
     if plain[:1] == plain[-1:] == "$" and plain.count("$") == 2:
         plain = plain[1:-1].strip()
@@ -102,12 +94,9 @@ def checked_answer(answer: str) -> str:
         raise ValueError("the answer is empty")
     if len(plain) > MAX_GOLD:
         raise ValueError(f"the answer has {len(plain)} characters, over the limit of {MAX_GOLD}")
-    depth = 0
-    for token in TOKEN.finditer(plain):
-        depth += (token.lastgroup in OPENING) - (token.lastgroup == "close")
-        if depth < 0:
-            break
-    if depth:
+    kinds = [token.lastgroup for token in TOKEN.finditer(plain)]
+    depths = [*accumulate(((kind in OPENING) - (kind == "close") for kind in kinds), initial=0)]
+    if min(depths) < 0 or depths[-1]:
         raise ValueError(f"the braces of the answer are not balanced: {plain[:40]!r}")
     return plain
 

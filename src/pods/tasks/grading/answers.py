@@ -1,9 +1,9 @@
 r"""The closed answer of a completion, and the form around it.
 
 `task.answer_format` names the form: `tag`, the papers' `<think> ... </think> <answer> ...
-</answer>`; `hash`, GSM8K's own last line `#### 18`; `boxed`, the `\boxed{18}` of Qwen and R1. With
-`chain`, chainsum's `#5`, a further test set is graded (chainsum grades its own questions). No
-function here raises on any text, evaluates it as code, or takes more than linear time.
+</answer>`; `hash`, GSM8K's own last line `#### 18`; `boxed`, the `\boxed{18}` of Qwen and R1; with
+`whole` the completion is the answer. (Chainsum grades its chains itself.) No function here raises
+on any text, evaluates it as code, or takes more than linear time.
 """
 
 import re
@@ -14,7 +14,6 @@ MARKS = {
     "tag": ("<think>", "</think>", "<answer>", "</answer>"),
     "hash": ("####",),
     "boxed": ("\\boxed{",),
-    "chain": ("#",),
 }
 BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 BOX_ENDS = " \n\t.*$)]\\"
@@ -40,6 +39,8 @@ def closed_answer(completion: str, answer_format: str) -> str | None:
     >>> closed_answer("so\n#### 18", "hash"), closed_answer("it is \\boxed{\\frac{1}{2}}.", "boxed")
     (' 18', '\\frac{1}{2}')
     """
+    if answer_format == "whole":
+        return completion
     span = _answer_span(completion, answer_format)
     return None if span is None else completion[slice(*span)]
 
@@ -50,6 +51,8 @@ def well_formed(completion: str, answer_format: str) -> bool:
     For tags that is the authors' `format_correct` (utils/data.py at 3fc107e), in linear time; like
     their `$`, the end allows one more line break. The other forms end with their answer.
     """
+    if answer_format == "whole":
+        return True
     outside = _outside(completion, answer_format)
     if answer_format != "tag" or outside is None:
         return outside == ("", "")
@@ -94,11 +97,10 @@ def _answer_span(completion: str, answer_format: str) -> tuple[int, int] | None:
     thought = completion.find("</think>") + 1
     if completion.find("<think>", thought) >= 0 or completion.find("</think>", thought) >= 0:
         return None  # the text ends in a thought, or has two
-    mark = {"tag": "<answer>", "hash": "####", "boxed": "\\boxed", "chain": "#"}[answer_format]
+    mark, read = READERS[answer_format]
     start = completion.find(mark, thought)
     if start < 0:
         return None
-    read = {"tag": _block, "hash": _line, "boxed": _box, "chain": _line}[answer_format]
     span = read(completion, start + len(mark))
     return None if span is None or completion.find(mark, span[1]) >= 0 else span
 
@@ -128,6 +130,9 @@ def _box(text: str, start: int) -> tuple[int, int] | None:
             changed = BEFORE_BOX.search(text[max(0, mark - 16) : mark])
             return None if changed or AFTER_BOX.match(text[end + 1 : end + 32]) else (begin, end)
     return None
+
+
+READERS = {"tag": ("<answer>", _block), "hash": ("####", _line), "boxed": ("\\boxed", _box)}
 
 
 def _outside(text: str, answer_format: str) -> tuple[str, str] | None:

@@ -9,7 +9,6 @@ and a candidate over MAX_CANDIDATE characters is wrong.
 """
 
 import re
-from collections.abc import Iterator
 
 LAST_NUMBER = {"release": re.compile(r"\d+"), "later": re.compile(r"[\d\.\,]+")}
 MAX_CANDIDATE = 1000
@@ -41,20 +40,12 @@ def lenient(completion: str, gold: str, era: str) -> bool:
     [True, True, True, False]
     """
     golds = {_mathd(gold), _numeric(gold)}
+    tagged = completion.rpartition("<answer>")[2].partition("</answer>")[0].strip()
+    number = ["-1", *LAST_NUMBER[era].findall(completion)][-1]
     return any(
         len(text) <= MAX_CANDIDATE and not golds.isdisjoint((_mathd(text), _numeric(text)))
-        for text in _candidates(completion, era)
+        for text in (completion, tagged, number)
     )
-
-
-def _candidates(completion: str, era: str) -> Iterator[str]:
-    """Yield the completion, the text after the last `<answer>`, and the last number or -1."""
-    yield completion
-    yield completion.rpartition("<answer>")[2].partition("</answer>")[0].strip()
-    last = "-1"
-    for match in LAST_NUMBER[era].finditer(completion):
-        last = match[0]
-    yield last
 
 
 def _mathd(text: str) -> str:

@@ -1,0 +1,61 @@
+"""Compare an arm with others by the runs of a committed runs.csv, paired over seeds.
+
+Usage: python experiments/contrasts.py FOLDER ARM OTHER [OTHER ...]
+       python experiments/contrasts.py experiments/quickstart "pods 64→16" "random 64→16"
+
+Writes FOLDER/contrasts.ARM.csv: t intervals, p of the t test and of the exact sign-flip test, and
+both after Holm over the contrasts of one outcome. `pods compare` prints the same for a study.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pods.analysis.numbers.statistics import holm, sign_flip, t_test
+
+OUTCOMES = ("mean_accuracy", "final_accuracy", "pass@5")
+
+
+def contrast(differences: np.ndarray) -> dict[str, float]:
+    """Test (S,) differences of paired runs against 0."""
+    test = t_test(differences)
+    return {
+        "seeds": len(differences),
+        "estimate": test.estimate,
+        "low": test.low,
+        "high": test.high,
+        "higher": int((differences > 0).sum()),
+        "p": test.p if differences.any() else 1.0,
+        "exact_p": sign_flip(differences).p,
+    }
+
+
+def with_holm(table: pd.DataFrame, family: str, prefix: str = "") -> pd.DataFrame:
+    """Add the p adjusted by Holm's method among the rows that share the column `family`."""
+    for p in (f"{prefix}p", f"{prefix}exact_p"):
+        of_family = table.groupby(family)[p]
+        table[f"{p}_holm"] = of_family.transform(lambda values: holm(values.to_numpy(float)))
+    return table
+
+
+def contrasts(runs: pd.DataFrame, arm: str, others: list[str]) -> pd.DataFrame:
+    """Return a row per outcome and arm: its mean, and how far the first arm is ahead of it."""
+    rows = []
+    for outcome in [name for name in OUTCOMES if name in runs]:
+        by_seed = runs.pivot(index="seed", columns="series", values=outcome)
+        for other in [arm, *others]:
+            row = {"outcome": outcome, "arm": arm, "series": other}
+            row |= {"value": by_seed[other].mean(), "value_stderr": by_seed[other].sem()}
+            ahead = (by_seed[arm] - by_seed[other]).dropna().to_numpy(float)
+            rows.append(row | (contrast(ahead) if other != arm else {}))
+    return with_holm(pd.DataFrame(rows), "outcome")
+
+
+if __name__ == "__main__":
+    folder, arm, *others = sys.argv[1:]
+    made = contrasts(pd.read_csv(Path(folder) / "runs.csv"), arm, others)
+    path = Path(folder) / f"contrasts.{arm.split()[0]}.csv"
+    made.to_csv(path, index=False, float_format="%.6g")
+    print(made.to_string(index=False), f"\n\n{path}")

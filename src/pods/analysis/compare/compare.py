@@ -1,0 +1,178 @@
+"""Compare arms at an equal budget: which one is higher, by how much, and how certain that is.
+
+A contrast is one arm against another one, its baseline. Where the seed decides prompts and draws,
+runs are paired over the seeds that both arms have; else they are two samples. The p values of all
+contrasts for one outcome are a family and adjusted by Holm's method.
+
+More than four arms are also ranked, since every two of so many would be a list that nobody reads
+(nine arms have 36 pairs): each is compared with the baseline, or with the best where there is none.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pods.analysis.compare.ranking import Ranking, natural, rank_arms
+from pods.analysis.compare.speedup import default_targets, measured_targets, speedups
+from pods.analysis.loading.filter import default_baseline
+from pods.analysis.loading.study import Study
+from pods.analysis.numbers import outcomes
+from pods.analysis.numbers.contrasts import Contrast, choose_arms, choose_pairs, contrast_of
+from pods.analysis.numbers.outcomes import OUTCOMES, RunCurve, Window
+from pods.analysis.numbers.statistics import (
+    ExactTest,
+    holm,
+    permutation,
+    sign_flip,
+    spread,
+)
+
+DRAWS = 10_000
+SEED = 0  # of the resampling, whose draws for a contrast do not depend on other contrasts
+MANY = 4  # more arms than this are ranked
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of a comparison, as tables; accuracies are fractions."""
+
+    study: Study
+    window: Window
+    """The training time, or span of the chosen x, in which outcomes are measured."""
+    arms: pd.DataFrame
+    """One row per arm: series, n, left_out (runs that are not complete), and of each outcome over
+    its runs mean, stderr and 95 % t interval."""
+    contrasts: pd.DataFrame
+    """One row per (contrast, outcome), see `_tests`; p_holm and exact_p_holm are adjusted within
+    the outcome."""
+    speedups: pd.DataFrame
+    """One row per (contrast, target), see `speedup.speedups`; its seconds are named as `unit`."""
+    left_out: list[str]
+    """Complete runs without a partner, each with the reason."""
+    given_targets: bool
+    """The targets were chosen by the user."""
+    draws: int
+    """Number of bootstrap resamples."""
+    ranking: Ranking | None
+    """The arms from the best, if there are more than four or a ranking was asked for."""
+
+    @property
+    def unit(self) -> str:
+        """What the window and the way to a target are measured in: seconds, or the chosen x."""
+        return self.study.x.removeprefix("train_")
+
+
+def compare(
+    study: Study,
+    arms: Sequence[str] = (),
+    targets: Sequence[float] | None = None,
+    draws: int = DRAWS,
+    by: str | None = None,
+) -> Comparison:
+    """Compare the first arm with each of the others; without names, each arm with the GRPO arm.
+
+    Without a GRPO arm it is every two arms, or of more than four arms each with the best one.
+
+    Args:
+        arms: labels of arms, rules, or names of curves ("pods", "pods 64->16").
+        targets: accuracies to time; default: those of `default_targets` that are measured.
+        by: rank the arms, by `mean` or `final` accuracy; default: by mean, if more than four.
+
+    Raises:
+        ValueError: see `choose_arms`; or a target is no accuracy.
+    """
+    curves = choose_arms(study, arms)
+    span = outcomes.window((curve for runs in curves.values() for curve in runs), study.until)
+    many = len(curves) > MANY
+    ranking = rank_arms(curves, by or "mean", span, study.seeded) if many or by else None
+    baseline = default_baseline(study) or (ranking.best if many and ranking else None)
+    if many and not arms:
+        curves = {name: curves[name] for name in sorted(curves, key=natural)}
+    pairs = choose_pairs(list(curves), bool(arms), baseline)
+    contrasts = [contrast_of(curves[arm], curves[other], study.seeded) for arm, other in pairs]
+    return Comparison(
+        study=study,
+        window=span,
+        arms=_arm_table(study, curves, span),
+        contrasts=_test_table(contrasts, span),
+        speedups=_speedup_table(study, contrasts, curves, targets, span, draws),
+        left_out=list(dict.fromkeys(line for each in contrasts for line in each.left_out)),
+        given_targets=targets is not None,
+        draws=draws,
+        ranking=ranking,
+    )
+
+
+def _speedup_table(
+    study: Study,
+    contrasts: Sequence[Contrast],
+    curves: Mapping[str, Sequence[RunCurve]],
+    targets: Sequence[float] | None,
+    span: Window,
+    draws: int,
+) -> pd.DataFrame:
+    """Time both sides of each contrast to the targets, and to the peak of its baseline."""
+    for target in targets or ():
+        if not 0 < target <= 1:
+            raise ValueError(f"target={target:g}: must be an accuracy above 0 and at most 1")
+    levels = default_targets(curves.values(), span) if targets is None else sorted({*targets})
+    rows = []
+    for contrast in contrasts:
+        sides, indices = (contrast.arm, contrast.baseline), contrast.resampled(draws, SEED)
+        timed = measured_targets(sides, levels, span) if targets is None else levels
+        found = speedups(*sides, timed, span, (indices[0], indices[-1]))
+        rows += [contrast.names | row for row in found]
+    table = pd.DataFrame(rows)
+    if study.x == "train_seconds":
+        return table
+    return table.rename(columns={"seconds": study.x, "baseline_seconds": f"baseline_{study.x}"})
+
+
+def _test_table(contrasts: Sequence[Contrast], span: Window) -> pd.DataFrame:
+    """Test each contrast, and add Holm's p over the contrasts of each outcome."""
+    tests = pd.DataFrame([row for each in contrasts for row in _tests(each, span)])
+    for column in ("p", "exact_p"):
+        family = tests.groupby("outcome")[column]
+        tests[f"{column}_holm"] = family.transform(lambda p: holm(p.to_numpy(float)))
+    return tests
+
+
+def _tests(contrast: Contrast, span: Window) -> Iterator[Row]:
+    """Yield one row per outcome: estimate = arm - baseline, its t interval and tests."""
+    for outcome in OUTCOMES:
+        measure = getattr(outcomes, outcome)
+        arm = np.array([measure(curve, span) for curve in contrast.arm])
+        baseline = np.array([measure(curve, span) for curve in contrast.baseline])
+        samples = (arm - baseline,) if contrast.paired else (arm, baseline)
+        exact = ExactTest(np.nan, np.nan, np.nan)
+        if min(map(len, samples)) > 1:
+            exact = sign_flip(*samples) if contrast.paired else permutation(arm, baseline)
+        yield contrast.names | {
+            "outcome": outcome,
+            "design": contrast.design,
+            "n": len(arm),
+            "baseline_n": len(baseline),
+            "left_out": len(contrast.left_out),
+            "mean": arm.mean(),
+            "baseline_mean": baseline.mean(),
+            **asdict(contrast.test(arm, baseline)),
+            "higher": (arm > baseline).sum() if contrast.paired else np.nan,
+            "lower": (arm < baseline).sum() if contrast.paired else np.nan,
+            **{f"exact_{name}": value for name, value in asdict(exact).items()},
+        }
+
+
+def _arm_table(study: Study, arms: Mapping[str, list[RunCurve]], span: Window) -> pd.DataFrame:
+    rows = []
+    for series, curves in arms.items():
+        total = int((study.runs.series == series).sum())
+        row: Row = {"series": series, "n": len(curves), "left_out": total - len(curves)}
+        for name in OUTCOMES:
+            measure = getattr(outcomes, name)
+            row |= spread(name, np.array([measure(curve, span) for curve in curves]))
+        rows.append(row)
+    return pd.DataFrame(rows)

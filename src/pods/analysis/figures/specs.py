@@ -1,0 +1,168 @@
+"""The figures that a study supports: accuracy against time, other metrics, n, m and rules.
+
+A figure is specified with its data before it is drawn, so that the data can be written beside it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from pods.analysis.figures import drawing, style
+from pods.analysis.figures.style import BAND
+from pods.analysis.loading.study import MEASURED, Study
+from pods.analysis.numbers.contrasts import differences
+from pods.analysis.numbers.curves import STEP_METRICS
+from pods.analysis.numbers.outcomes import MEASURES
+from pods.analysis.numbers.tables import Tables, end_text
+from pods.analysis.writing import provenance, write_csv, write_json
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure and the data that are written beside it."""
+
+    name: str
+    caption: str
+    draw: Callable[[], Figure]
+    table: pd.DataFrame
+    """The data that are drawn."""
+    runs: pd.DataFrame
+    """The same data run by run."""
+    detail: bool = False
+    """The figure is drawn only on request, since it is not what the study is about."""
+    differences: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Differences to the baseline, if they are drawn."""
+
+
+def figure_specs(study: Study, tables: Tables) -> Iterator[FigureSpec]:
+    """Yield every figure for which the study has the runs."""
+    yield accuracy(study, tables)
+    of_selection = tables.curves.metric.isin({*STEP_METRICS} - {"reward"})
+    others = tables.curves[~of_selection & (tables.curves.metric != "accuracy")]
+    yield _metrics(study, "training", "Other metrics over the training.", others)
+    if of_selection.any():
+        what = "The effect of selection: rollouts generated, and what is kept of them."
+        yield _metrics(study, "selection", what, tables.curves[of_selection])
+    for by, fixed in (("n", "m"), ("m", "n")):
+        family = drawing.scaling_family(tables.runs, by, fixed)
+        if family is not None:
+            yield _outcomes(study, f"{by}_scaling", f"Outcomes by {by}", family, by, fixed)
+    family = drawing.rule_family(tables.runs)
+    if family is not None:
+        where = f"n = {family.n.iloc[0]}, m = {family.m.iloc[0]}"
+        yield _outcomes(study, "rules", f"Down-sampling rules at {where}", family, "rule", None)
+
+
+def accuracy(study: Study, tables: Tables) -> FigureSpec:
+    """Specify the figure of accuracy against time (or the chosen metric and x)."""
+    curve = tables.curves[tables.curves.metric == "accuracy"]
+    to_baseline = differences(study)
+    label, below = MEASURES[study.metric], "; below, differences to the baseline, 95 % t interval"
+    over = "training time" if study.x == "train_seconds" else study.x
+    return FigureSpec(
+        f"accuracy_vs_{over.rpartition(' ')[2]}",
+        f"{label[0].upper()}{label[1:]} against {over}, and the time of a step. "
+        f"{_budget(study)}; {BAND}{below if len(to_baseline) else ''}.",
+        partial(_accuracy_figure, study, curve, tables.summary, to_baseline),
+        curve,
+        study.evaluations,
+        differences=to_baseline,
+    )
+
+
+def write(spec: FigureSpec, study: Study, folder: Path) -> Path:
+    """Write a figure as PNG, PDF and SVG, its data as CSV, and its origin as JSON."""
+    stem = folder / spec.name
+    with style.screen():
+        style.save(spec.draw(), [stem.with_suffix(suffix) for suffix in style.METADATA])
+    write_csv(folder / f"{spec.name}.csv", spec.table, study)
+    write_csv(folder / f"{spec.name}.runs.csv", spec.runs, study)
+    if len(spec.differences):
+        write_csv(folder / f"{spec.name}.differences.csv", spec.differences, study)
+    about = {"figure": spec.name, "caption": spec.caption, **provenance(study)}
+    write_json(folder / f"{spec.name}.json", about)
+    return stem.with_suffix(".png")
+
+
+def _title(study: Study) -> str:
+    """Write the title of a figure, which marks missing and inconsistent runs."""
+    marks = [f"INCOMPLETE: {len(study.missing)} missing"] if study.missing else []
+    marks += ["INCONSISTENT"] if study.inconsistencies else []
+    return ", ".join([f"{study.name}: {_budget(study)}", *marks])
+
+
+def _budget(study: Study) -> str:
+    modelled = "" if study.clock == MEASURED else f", time {study.clock}"
+    return f"{study.budget} per run{modelled}"
+
+
+def _accuracy_figure(
+    study: Study, curve: pd.DataFrame, summary: pd.DataFrame, to_baseline: pd.DataFrame
+) -> Figure:
+    """Draw the curves, the differences to the baseline below, and the time per step beside."""
+    figure = Figure(figsize=(11, 6.2 if len(to_baseline) else 4.6), layout="constrained")
+    rows: Any = [["curves", "time"], ["differences", "time"]]
+    panels = figure.subplot_mosaic(
+        rows if len(to_baseline) else rows[:1],
+        width_ratios=(1.7, 1),
+        height_ratios=(0.65, 0.35) if len(to_baseline) else None,
+    )
+    drawing.against_time(panels["curves"], curve, study)
+    passes, questions = study.evaluations.repeats.max(), study.evaluations.questions.max()
+    averaged = f"(mean of {passes} passes over {questions} questions)"
+    panels["curves"].set_ylabel(f"{style.LABELS[study.metric]}\n{averaged}")
+    lowest = panels["curves"]
+    if len(to_baseline):
+        lowest = panels["differences"]
+        lowest.sharex(panels["curves"])
+        panels["curves"].tick_params(labelbottom=False)
+        drawing.differences(lowest, to_baseline, study)
+    style.x_axis(lowest, study, curve[study.x].max())
+    drawing.seconds_per_step(panels["time"], summary)
+    style.legend_below(figure, panels["curves"])
+    figure.suptitle(_title(study))
+    return figure
+
+
+def _metrics(study: Study, name: str, what: str, curve: pd.DataFrame) -> FigureSpec:
+    """Specify a figure with a panel for each metric of a curve table."""
+    metrics = list(curve.metric.unique())
+
+    def draw() -> Figure:
+        figure, panels = style.panels(len(metrics), 3.4 * len(metrics), 4)
+        for axes, metric in zip(panels, metrics, strict=True):
+            of_metric = curve[curve.metric == metric]
+            drawing.against_time(axes, of_metric, study)
+            style.x_axis(axes, study, of_metric[study.x].max())
+            axes.set_ylabel(style.LABELS[metric])
+        style.legend_below(figure, panels[0])
+        figure.suptitle(_title(study))
+        return figure
+
+    of_steps = [metric for metric in metrics if metric in study.steps and metric != "reward"]
+    steps = study.steps.groupby(["series", "seed", "run"])[of_steps].mean().reset_index()
+    runs = study.evaluations if name == "training" else steps
+    return FigureSpec(name, f"{what} {_budget(study)}; {BAND}.", draw, curve, runs, detail=True)
+
+
+def _outcomes(
+    study: Study, name: str, what: str, family: pd.DataFrame, by: str, line: str | None
+) -> FigureSpec:
+    """Specify a figure of finished runs: final and mean accuracy, and step time."""
+    if line is not None:
+        values = sorted(family[line].unique())
+        what += f" at {line} = {values[0]}" if len(values) == 1 else f", a line per {line}"
+    labels = {
+        "final_accuracy": f"{MEASURES[study.metric]} at {end_text(family, study.x)}",
+        "mean_accuracy": f"mean {MEASURES[study.metric]} until then",
+        "seconds_per_step": "seconds per step",
+    }
+    table = drawing.outcome_table(family, [by] if line is None else [line, by], list(labels))
+    heading = f"{_title(study)}\n{what}."
+    draw = partial(drawing.outcome_figure, family, labels, by, line, heading)
+    return FigureSpec(name, f"{what}.", draw, table, family)

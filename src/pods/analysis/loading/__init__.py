@@ -1,0 +1,1 @@
+"""Run folders in, one `Study` out: read, checked, named, filtered."""

@@ -1,0 +1,149 @@
+"""A choice of what the figures and tables of a study show: arms, metric, x and window."""
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from pods.analysis.loading.study import Study
+
+METRICS = ("accuracy", "lenient", "format", "both")
+"""Shares of the answers that can take the place of the accuracy; see `Study.evaluations`."""
+
+
+@dataclass(frozen=True)
+class StudyFilter:
+    """What a user chose to see of a study."""
+
+    arms: Sequence[str] = ()
+    """Labels of arms, rules, or names of curves, as in `resolve`; empty: all."""
+    metric: str = "accuracy"
+    """One of `METRICS`."""
+    until: float | None = None
+    """End of the window, in the unit of x; None: the study's own, which is in seconds."""
+    baseline: str | None = None
+    """The arm that the others are compared with; none: the GRPO arm."""
+    x: str = "train_seconds"
+    """What curves are drawn over: train_seconds or steps."""
+
+    @property
+    def folder(self) -> str:
+        """The folder below `figures/` for this choice; the default choice has none, "".
+
+        It is the choice as typed; characters unfit for a file name become `-`, and a hash follows
+        then, or where the name is long, so that two choices have two folders.
+
+        >>> StudyFilter().folder, StudyFilter(("pods", "grpo"), "both", 60.0).folder
+        ('', 'arms=pods,grpo,metric=both,until=60')
+        """
+        parts = {
+            "arms": ",".join(self.arms),
+            "metric": "" if self.metric == "accuracy" else self.metric,
+            "x": "" if self.x == "train_seconds" else self.x,
+            "until": "" if self.until is None else repr(self.until).removesuffix(".0"),
+            "baseline": self.baseline or "",
+        }
+        typed = ",".join(f"{key}={value}" for key, value in parts.items() if value)
+        name = re.sub(r"[^\w.,=-]", "-", typed)[:80]
+        unequal = f"-{hashlib.sha256(typed.encode()).hexdigest()[:8]}"
+        return name if name == typed else name + unequal
+
+
+def apply_filter(study: Study, chosen: StudyFilter) -> Study:
+    """Return the study with only the chosen arms, the metric as its accuracy, x and the window.
+
+    Raises:
+        ValueError: the study has no such arm, metric or x, or no evaluation after 0 in the window;
+            an arm is named twice; the baseline is not among the arms.
+    """
+    if chosen == StudyFilter():
+        return study  # in its own order, so that default tables keep their bytes
+    names, baseline = _arms(study, chosen)
+    study = _only(study, names)
+    rows, steps = _measured(study, chosen.metric), study.steps
+    xs = ["train_seconds", *(["steps"] if rows.step.notna().all() else [])]
+    if chosen.x not in xs:
+        raise ValueError(f"x={chosen.x}: must be {' or '.join(xs)}")
+    if chosen.x == "steps":
+        rows, steps = rows.assign(steps=rows.step), steps.assign(steps=steps.step)
+    own = study.until if chosen.x == "train_seconds" else math.inf
+    until, at = own if chosen.until is None else chosen.until, rows[chosen.x][rows[chosen.x] > 0]
+    if len(at) and not (at <= until).any():
+        unit = "s" if chosen.x == "train_seconds" else chosen.x
+        raise ValueError(
+            f"until={until:g}: must be at or after the first evaluation, at {at.min():g} {unit}"
+        )
+    shown = replace(study, evaluations=rows, steps=steps, metric=chosen.metric, x=chosen.x)
+    return replace(shown, until=until, baseline=baseline)
+
+
+def resolve(study: Study, word: str) -> str:
+    """Find the curve meant by an arm's label, a rule, or a curve's name (-> may stand for →).
+
+    Raises:
+        ValueError: no curve fits, or several do; the message lists the candidates.
+    """
+    name = word.replace("->", "→").strip()
+    runs, series = study.runs, list(dict.fromkeys(study.runs.series))
+    if name in series:
+        return name
+    before_keys = runs.series.str.partition(",")[0]
+    fits = (runs.arm == name) | (runs.rule == name) | (before_keys == name)
+    fits |= before_keys.str.endswith(f" {name}")  # imported logs: GSM8K pods 64→16
+    matches = list(dict.fromkeys(runs.series[fits]))
+    if len(matches) != 1:
+        fault = "is ambiguous" if matches else "is unknown"
+        raise ValueError(f"arm {word!r} {fault}: must be one of {' | '.join(matches or series)}")
+    return str(matches[0])
+
+
+def default_baseline(study: Study) -> str | None:
+    """Return the chosen baseline; else the only curve labelled `grpo`, or with n = m."""
+    if study.baseline is not None:
+        return study.baseline
+    runs = study.runs[study.runs.complete]
+    for fits in (runs.arm == "grpo", (runs.rule == "all") & (runs.n == runs.m)):
+        names = runs.series[fits].unique()
+        if len(names) == 1:
+            return str(names[0])
+    return None
+
+
+def _arms(study: Study, chosen: StudyFilter) -> tuple[list[str], str | None]:
+    """Return the curves that are shown, and the baseline that was named."""
+    names = [resolve(study, word) for word in chosen.arms] or list(study.runs.series.unique())
+    if len({*names}) < len(names):
+        raise ValueError(f"arms={','.join(chosen.arms)}: must be different ones, not one arm twice")
+    baseline = None if chosen.baseline is None else resolve(study, chosen.baseline)
+    if baseline is not None and baseline not in names:
+        raise ValueError(f"baseline={chosen.baseline}: must be among the arms {' | '.join(names)}")
+    return names, baseline
+
+
+def _only(study: Study, names: Sequence[str]) -> Study:
+    """Leave out all other curves, and sort the rows of each table by these."""
+    order = {name: index for index, name in enumerate(names)}
+
+    def some(table: pd.DataFrame) -> pd.DataFrame:
+        table = table[table.series.isin(names)]
+        return table.iloc[table.series.map(order).argsort(kind="stable")]  # row labels may repeat
+
+    return replace(
+        study,
+        runs=some(study.runs),
+        evaluations=some(study.evaluations),
+        steps=some(study.steps),
+        questions=some(study.questions),
+    )
+
+
+def _measured(study: Study, metric: str) -> pd.DataFrame:
+    """Return the evaluations with the metric in the column accuracy."""
+    rows = study.evaluations
+    present = [name for name in METRICS if name in rows and rows[name].notna().any()]
+    if metric not in present:
+        raise ValueError(f"metric={metric}: must be one of {', '.join(present)}")
+    return rows.assign(accuracy=rows[metric])

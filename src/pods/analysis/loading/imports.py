@@ -1,0 +1,86 @@
+"""Studies that consist of other people's accuracy records, in the tables that our runs give."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from pods.analysis.loading.study import KEY, Study
+from pods.runs.files import replace, sha256
+from pods.runs.store import run_folders
+
+TABLES = ("runs.csv", "evaluations.csv")
+META = "import.json"
+
+
+class Imported(NamedTuple):
+    """Records of runs that share a training set, a test set and a time axis."""
+
+    runs: pd.DataFrame
+    """One row per run: run, series, arm, rule, n, m, groups, prompts, seed, machine, complete."""
+    evaluations: pd.DataFrame
+    """One row per (run, checkpoint): series, seed, run, step, train_seconds, accuracy, lenient
+    (only where their grader is known to be lenient), format, both, length, repeats, questions, and
+    shared (true where all runs share one measurement)."""
+    about: dict[str, Any]
+    """The content of `import.json`: machines, budget (as text), note (what a reader of these
+    numbers has to know), missing (runs that are left out, with the reason), until (the end of the
+    records' own time axis), and where the records come from."""
+
+    def study(self, name: str) -> Study:
+        """Make a study of the records; its window ends where their figures do."""
+        return Study(
+            name=name,
+            runs=self.runs,
+            evaluations=self.evaluations,
+            steps=pd.DataFrame(columns=[*KEY, "step"]),
+            questions=pd.DataFrame(columns=[*KEY, "question", "correct"]),
+            machines=list(self.about["machines"]),
+            budget=str(self.about["budget"]),
+            missing=list(self.about["missing"]),
+            inconsistencies=[],
+            seeded=False,
+            note=str(self.about["note"]),
+            until=float(self.about["until"]),
+        )
+
+
+def write_import(imported: Imported, study: Path, command: str = "") -> Path:
+    """Write the tables into STUDY/imported, `import.json` last, and return that folder.
+
+    Raises:
+        ValueError: no run is left, or the study has runs of its own.
+    """
+    if not len(imported.evaluations):
+        raise ValueError(f"{study}: no run is left to import")
+    if run_folders(study):
+        raise ValueError(f"{study} has runs of its own: import into another study")
+    folder, hashes = study / "imported", {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in zip(TABLES, imported[:2], strict=True):
+        content = table.to_csv(index=False, lineterminator="\n").encode()
+        hashes[name] = hashlib.sha256(content).hexdigest()
+        replace(folder / name, content, durable=True)
+    about = {"command": command, **imported.about, "tables": hashes}
+    replace(folder / META, json.dumps(about, indent=1, ensure_ascii=False), durable=True)
+    return folder
+
+
+def read_import(study: Path) -> Imported:
+    """Read what `write_import` wrote; floats are read back exactly.
+
+    Raises:
+        ValueError: a file is missing or damaged; the message names it.
+    """
+    folder = study / "imported"
+    try:
+        about = json.loads((folder / META).read_bytes())
+        whole = {name: sha256(folder / name) for name in TABLES} == about["tables"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{folder}: must be imported again, {META}: {error}") from error
+    if not whole:
+        raise ValueError(f"{folder}: must be imported again, {' or '.join(TABLES)} is damaged")
+    runs, evaluations = (pd.read_csv(folder / t, float_precision="round_trip") for t in TABLES)
+    return Imported(runs, evaluations, about)

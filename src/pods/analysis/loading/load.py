@@ -1,0 +1,216 @@
+"""Load a study from its run folders, or from imported logs, and check it."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pods.analysis.loading.checks import (
+    Fault,
+    budget_text,
+    faults,
+    inconsistencies,
+    machine_of,
+    one_clock,
+)
+from pods.analysis.loading.imports import read_import
+from pods.analysis.loading.run_reader import Row, Run, open_run
+from pods.analysis.loading.series_names import ARM_KEYS, SEPARATOR, place, series_names
+from pods.analysis.loading.study import KEY, Study, timed_by
+from pods.runs.attempts import wall_seconds
+from pods.runs.checkpoint import READ_ERRORS
+from pods.runs.store import RunStore, run_folders
+
+Rows = tuple[Row, list[Row], list[Row], list[tuple[object, ...]]]
+"""Of one run: its row of `Study.runs`, and its rows of evaluations, steps and questions."""
+
+
+class IncompleteStudy(ValueError):
+    """Raised if runs or evaluations are missing, duplicated or damaged; the message names each."""
+
+
+class InconsistentStudy(ValueError):
+    """Raised if runs are not comparable; the message names each inconsistency."""
+
+
+def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
+    """Read a study and check that it is complete and consistent.
+
+    Args:
+        folder: the study's folder.
+        folders: the folders of its runs; none: the study consists of imported logs.
+        allow: leave out what is missing or damaged, accept runs of several machines or versions,
+            and report both.
+
+    Raises:
+        IncompleteStudy: something is missing and that is not allowed, or nothing is left.
+        InconsistentStudy: budgets, machines, versions or data differ and that is not allowed.
+        ValueError: imported logs are damaged.
+    """
+    if not folders:
+        return read_import(folder).study(folder.name)
+    runs, missing = _opened(folders)
+    runs.sort(key=lambda run: (place(run.identity), run.config.seed))
+    series = series_names([(run.config, run.identity) for run in runs])
+    labels = [f"{name} seed {run.config.seed}" for name, run in zip(series, runs, strict=True)]
+    found = [list(faults(run, name)) for run, name in zip(runs, labels, strict=True)]
+    duplicates = _duplicates(runs, labels)
+    missing += [*_missing_seeds(runs, series), *duplicates.values()]
+    missing += [str(fault) for of_run in found for fault in of_run]
+    clock = one_clock(runs)
+    inconsistent = inconsistencies(runs, labels)
+    if not allow:
+        _refuse(missing, inconsistent)
+    rows = [
+        _rows(run, name, of_run)
+        for run, name, of_run in zip(runs, series, found, strict=True)
+        if run.store.folder not in duplicates
+    ]
+    budget = ", ".join(dict.fromkeys(budget_text(run.config) for run in runs))
+    order = _order(folder, dict(zip(series, runs, strict=True)))
+    study = _study(folder.name, rows, budget, missing, inconsistent, order)
+    return study if clock is None else timed_by(study, clock)
+
+
+def _opened(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Return the runs that can be read, and why the others cannot."""
+    runs, unreadable = [], []
+    for folder in folders:
+        try:
+            runs.append(open_run(folder))
+        except ValueError as error:
+            unreadable.append(str(error))
+    return runs, unreadable
+
+
+def _order(folder: Path, curves: Mapping[str, Run]) -> list[str]:
+    """List the curves of a study's folder in their order; one that is not loaded has no name."""
+    places = [(place(run.identity), name) for name, run in curves.items()]
+    known = [at for at, _ in places]
+    for run in run_folders(folder):
+        with suppress(*READ_ERRORS):
+            at = place(RunStore(run).identity())
+            if at not in known:
+                known.append(at)
+                places.append((at, ""))
+    return [name for _, name in sorted(places)]
+
+
+def _duplicates(runs: Sequence[Run], labels: Sequence[str]) -> dict[Path, str]:
+    """Describe runs of equal series and seed, by folder; one run without contradictions stays."""
+    first: dict[str, Path] = {}
+    duplicates = {}
+    pairs = sorted(zip(runs, labels, strict=True), key=lambda pair: bool(pair[0].contradictions))
+    for run, name in pairs:
+        folder = run.store.folder
+        if first.setdefault(name, folder) != folder:
+            duplicates[folder] = f"{name}: duplicate runs ({first[name]} and {folder})"
+    return duplicates
+
+
+def _missing_seeds(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
+    """Name the seeds that one series has and another one lacks."""
+    present = {(name, run.config.seed) for name, run in zip(series, runs, strict=True)}
+    seeds = sorted({seed for _, seed in present})
+    names = dict.fromkeys(series)
+    absent = [(name, seed) for name in names for seed in seeds if (name, seed) not in present]
+    return [f"{name} seed {seed}: never run" for name, seed in absent]
+
+
+def _refuse(missing: Sequence[str], inconsistent: Sequence[str]) -> None:
+    """Raise an error that names everything that is missing or inconsistent."""
+    lines = []
+    if missing:
+        lines += ["missing (`pods evaluate` repeats evaluations, --allow leaves it out):", *missing]
+    if inconsistent:
+        lines += ["inconsistent (--allow accepts it, study=NAME keeps runs apart):", *inconsistent]
+    if lines:
+        error = IncompleteStudy if missing else InconsistentStudy
+        raise error("\n".join(lines))
+
+
+def _rows(run: Run, series: str, found: Sequence[Fault]) -> Rows:
+    """Make the rows of a run of a series, without what has a fault."""
+    key = dict(zip(KEY, (series, run.config.seed, run.store.folder.name), strict=True))
+    about = key | _about(run, complete=not found)
+    if any(fault.unusable for fault in found):
+        return about, [], [], []
+    damaged = {fault.step for fault in found}
+    usable = [step for step in sorted(run.points) if step not in damaged]
+    answers = run.answers if max(run.points) in usable else {}
+    return (
+        about,
+        [
+            {**key, "step": step, "train_seconds": run.points[step], **run.means[step]}
+            for step in usable
+        ],
+        [key | {k: v for k, v in line.items() if isinstance(v, int | float)} for line in run.lines],
+        [(*key.values(), question, share) for question, share in answers.items()],
+    )
+
+
+def _about(run: Run, complete: bool) -> Row:
+    """Say what the run is, and what its last attempt ran on."""
+    config = run.config
+    attempt: Row = run.attempts[-1] if run.attempts else {}
+    versions = {name: v for name, v in attempt.get("packages", {}).items() if v}
+    return {
+        "arm": config.arm_name(),
+        "rule": "all" if config.nm.n == config.nm.m else config.sampler.rule,
+        "n": config.nm.n,
+        "m": config.nm.m,
+        "selection": SEPARATOR.join(f"{key}={run.identity.get(key)}" for key in ARM_KEYS),
+        "prompts": config.prompts_per_step * config.nm.groups,  # groups of n rollouts per step
+        "complete": complete,
+        "state": run.state,
+        "train_seconds": run.points[max(run.points)],
+        "budget_seconds": config.budget.train_seconds,
+        "max_steps": config.budget.max_steps,
+        "clock": config.budget.clock_text(),
+        "wall_seconds": wall_seconds(run.store) or None,
+        "machine": machine_of(attempt, config),
+        "device": config.hardware.device,
+        "cpu_share": _cpu_share(run),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "commit": attempt.get("commit"),
+        "changes": "; ".join(run.changes),
+        "folder": str(run.store.folder),
+    }
+
+
+def _cpu_share(run: Run) -> float:
+    """Return CPU seconds per second of training; NaN where they were not recorded, or on a GPU."""
+    cpu = sum(v for line in run.lines for k, v in line.items() if k.startswith("cpu_seconds/"))
+    seconds = run.points[max(run.points)]
+    return cpu / seconds if cpu and seconds and run.config.hardware.device == "cpu" else np.nan
+
+
+def _study(
+    name: str,
+    runs: Sequence[Rows],
+    budget: str,
+    missing: list[str],
+    inconsistent: list[str],
+    order: Sequence[str],
+) -> Study:
+    """Make the tables of a study from the rows of its runs."""
+    evaluations = [row for _, rows, _, _ in runs for row in rows]
+    steps = [row for _, _, rows, _ in runs for row in rows]
+    answers = [row for _, _, _, rows in runs for row in rows]
+    if not evaluations:
+        raise IncompleteStudy(f"{name}: no evaluation to read")
+    about = pd.DataFrame([of_run for of_run, _, _, _ in runs])
+    return Study(
+        name=name,
+        runs=about,
+        evaluations=pd.DataFrame(evaluations).dropna(axis=1, how="all"),
+        steps=pd.DataFrame(steps) if steps else pd.DataFrame(columns=[*KEY, "step"]),
+        questions=pd.DataFrame(answers, columns=[*KEY, "question", "correct"]),
+        machines=sorted(set(about.machine)),
+        budget=budget,
+        missing=missing,
+        inconsistencies=inconsistent,
+        order=order,
+    )

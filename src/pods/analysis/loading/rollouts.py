@@ -1,0 +1,62 @@
+"""Read the completions that a run stored for inspection."""
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+
+import pandas as pd
+
+
+def rollout_steps(run: Path) -> list[int]:
+    """List the steps of a run folder whose rollouts were written."""
+    return sorted(int(path.name[5:11]) for path in run.glob("rollouts/step-??????.jsonl.gz"))
+
+
+def read_rollouts(run: Path, step: int) -> pd.DataFrame:
+    """Read the rollouts of one of a run folder's `rollout_steps`, one row each.
+
+    Returns:
+        problem, question, completion, reward, correct, format, length, finished, kept, and the
+        advantage of those that were kept.
+
+    Raises:
+        ValueError: the rollouts of this step were not written, or are damaged.
+    """
+    path = run / "rollouts" / f"step-{step:06d}.jsonl.gz"
+    try:
+        lines = gzip.decompress(path.read_bytes()).decode("utf-8", "replace").splitlines()
+        return pd.DataFrame([json.loads(line) for line in lines])
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(f"{path} is missing or damaged: {error}") from error
+
+
+def groups(rollouts: pd.DataFrame) -> pd.DataFrame:
+    """Make one row per problem of a step: its rollouts, and the effect of selection on them.
+
+    Returns:
+        problem, question, n, m, correct (share), reward, reward_std, kept_correct, kept_reward,
+        kept_reward_std; standard deviations are over rollouts (ddof 0).
+    """
+    rows = []
+    for problem, group in rollouts.groupby("problem", sort=False):
+        kept = group[group.kept]
+        row = {"problem": problem, "question": group.question.iloc[0]}
+        row |= {"n": len(group), "m": len(kept)}
+        for prefix, some in (("", group), ("kept_", kept)):
+            row |= {f"{prefix}correct": some.correct.mean(), f"{prefix}reward": some.reward.mean()}
+            row[f"{prefix}reward_std"] = some.reward.std(ddof=0)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def examples(rollouts: pd.DataFrame, each: int = 2) -> pd.DataFrame:
+    """Pick a few informative rollouts of the problem whose rewards differ most.
+
+    These are the kept ones with the largest and the smallest advantage, and some not kept.
+    """
+    spread = rollouts.groupby("problem", sort=False).reward.std(ddof=0)
+    group = rollouts[rollouts.problem == spread.idxmax()]
+    kept = group[group.kept].sort_values("advantage", kind="stable")
+    best, worst = kept.tail(each).iloc[::-1], kept.iloc[:-each].head(each)
+    return pd.concat([best, worst, group[~group.kept].head(each)], ignore_index=True)

@@ -1,0 +1,154 @@
+"""Read a run folder for analysis: config, log and averaged evaluations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from pods.config.schema import Config
+from pods.runs.attempts import environments, recorded_changes
+from pods.runs.checkpoint import READ_ERRORS
+from pods.runs.evaluations import (
+    EvaluationRecord,
+    complete_records,
+    decode_records,
+    due_points,
+)
+from pods.runs.files import read_or_empty
+from pods.runs.history import evaluated_steps
+from pods.runs.identity import fingerprint, identity_keys
+from pods.runs.records import Damaged, Data
+from pods.runs.status import state_of
+from pods.runs.store import RunStore
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder, opened and read."""
+
+    store: RunStore
+    config: Config
+    identity: dict[str, Any]
+    """The keys that the run's hash is made of, without the seed."""
+    state: str
+    step: int
+    """The last step, according to status.json."""
+    lines: list[Row]
+    """The lines of metrics.jsonl."""
+    points: dict[int, float]
+    """Training seconds of each step that has to be evaluated, from the log."""
+    data: Data | None
+    """The problems that the run used."""
+    attempts: list[Row]
+    """Machine and versions of each process that worked on the run."""
+    contradictions: list[str]
+    """Where config, identity and folder contradict each other."""
+    changes: list[str]
+    """What changed during the run, such as a version."""
+    means: dict[int, Row] = field(default_factory=dict)
+    """What each complete evaluation has on average, by step; see `Study.evaluations`."""
+    answers: dict[str, float] = field(default_factory=dict)
+    """The share of right answers to each question at the last point, if that is complete."""
+    incomplete: dict[int, str] = field(default_factory=dict)
+    """Why an evaluation is not complete, by step."""
+
+
+def open_run(folder: Path) -> Run:
+    """Read a run folder; an evaluation that cannot be read is kept as the reason why.
+
+    Raises:
+        ValueError: config, identity, status, data or log cannot be read.
+    """
+    store = RunStore(folder)
+    try:
+        identity, config, status = store.identity(), store.config(), store.status()
+        changes = recorded_changes(store)
+        contradictions = [] if changes else _contradictions(store, config, identity)
+        if identity.pop("seed") != config.seed and changes:
+            contradictions.append("config.yaml and identity.json differ in seed")
+        lines, state = _read_lines(store.metrics_path), state_of(store, status=status)
+        points = due_points(config, lines, ended=state == "done")
+        run = Run(
+            store=store,
+            config=config,
+            identity=identity,
+            state=state,
+            step=int(status.get("step", 0)),
+            lines=lines,
+            points=points,
+            data=store.data(),
+            attempts=environments(store),
+            contradictions=contradictions,
+            changes=changes,
+        )
+    except READ_ERRORS as error:
+        raise ValueError(
+            f"{folder.parent.name}/{folder.name} cannot be read: {type(error).__name__}: {error}"
+        ) from error
+    for step in evaluated_steps(store):
+        _read_evaluation(run, step)
+    return run
+
+
+def _read_evaluation(run: Run, step: int) -> None:
+    """Average one evaluation of a run, or note why it is not complete."""
+    path, repeats = run.store.evaluation_path(step), run.config.evaluation.repeats
+    content = read_or_empty(path)
+    records = complete_records(run.config, step, content)
+    if records is None:
+        run.incomplete[step] = f"{path.name} {_fault(content)}"
+    elif run.data is not None and len(records) != run.data["test"]["problems"] * repeats:
+        run.incomplete[step] = f"{path.name} has other questions than the run's data"
+    else:
+        run.means[step] = _means(records, repeats)
+        if step == max(run.points):
+            size, correct = len(records) // repeats, [record.correct for record in records]
+            for k, record in enumerate(records[:size]):
+                run.answers[record.question] = sum(correct[k::size]) / repeats
+
+
+def _fault(content: bytes) -> str:
+    """Say what is wrong with the file of an evaluation that is not complete."""
+    try:
+        found = len(decode_records(content.rpartition(b"\n")[0]))
+    except ValueError as error:
+        return str(error)
+    return f"is not complete: it has {found} records, and some are missing, doubled or foreign"
+
+
+def _contradictions(store: RunStore, config: Config, identity: dict[str, Any]) -> list[str]:
+    """Compare the frozen config and the folder's name with the identity of an unchanged run."""
+    named = store.folder.name.endswith(f"-{fingerprint(identity)}")
+    found = [] if named else ["the folder's name is not the hash of identity.json"]
+    differing = [k for k, v in identity_keys(config).items() if k in identity and identity[k] != v]
+    return found + [f"config.yaml and identity.json differ in {name}" for name in differing]
+
+
+def _read_lines(path: Path) -> list[Row]:
+    """Parse JSON lines by orjson, which is fast; a cut last one is ignored."""
+    try:
+        return [orjson.loads(line) for line in read_or_empty(path).split(b"\n")[:-1]]
+    except ValueError as error:
+        raise Damaged(path, error) from error
+
+
+def _means(records: Sequence[EvaluationRecord], repeats: int) -> Row:
+    """Average one evaluation over all its answers; each repeat has the same number of them."""
+    total, lenient = len(records), [record.lenient for record in records]
+    verdicts = [record.verdict for record in records]
+    return {
+        "accuracy": sum([record.correct for record in records]) / total,
+        "lenient": np.nan if lenient[0] is None else lenient.count(True) / total,
+        "format": sum([record.format for record in records]) / total,
+        "both": sum([record.correct and record.format for record in records]) / total,
+        "length": sum([record.length for record in records]) / total,
+        "no_answer": verdicts.count("none") / total,
+        "timeouts": verdicts.count("timeout") / total,
+        "repeats": repeats,
+        "questions": total // repeats,
+    }

@@ -1,0 +1,81 @@
+"""The study that all verbs share: the tables of its runs, and what is known of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pods.config.clock_model import ClockModel
+
+MEASURED = "measured"
+KEY = ["series", "seed", "run"]  # the first columns of each table
+
+
+@dataclass(frozen=True)
+class Study:
+    """The runs of one figure. Accuracies are fractions, averaged over repeats within a run."""
+
+    name: str
+    runs: pd.DataFrame
+    """One row per run: series, seed, run, arm, rule, n, m, prompts, complete, machine, versions;
+    not in imported logs cpu_share (CPU seconds per second of training, on a CPU)."""
+    evaluations: pd.DataFrame
+    """One row per (run, checkpoint): series, seed, run, step, train_seconds, repeats, questions,
+    and shares or means of the answers: accuracy; lenient (correct by the PODS authors' grader; only
+    if a run has it); format; both (correct and in the requested format); length; and, not in
+    imported logs, no_answer and timeouts (grading took too long)."""
+    steps: pd.DataFrame
+    """One row per (run, step): series, seed, run and the numbers of metrics.jsonl."""
+    questions: pd.DataFrame
+    """One row per (run, question): series, seed, run, question, and correct, the mean over the
+    repeats of the run's last evaluation."""
+    machines: list[str]
+    """Processors or GPUs that the runs ran on."""
+    budget: str
+    """The training budget per run, for a reader."""
+    missing: list[str]
+    """What is missing, duplicated or damaged, where that was allowed."""
+    inconsistencies: list[str]
+    """In what the runs differ although they should not, where that was allowed."""
+    seeded: bool = True
+    """Equal seeds mean equal prompts and draws, so that runs may be paired."""
+    note: str = ""
+    """What a reader of imported logs has to know."""
+    metric: str = "accuracy"
+    """The measure that the column accuracy holds; see `pods.analysis.loading.filter`."""
+    x: str = "train_seconds"
+    """The column of `evaluations` and `steps` that curves are drawn over; see the same module."""
+    until: float = math.inf
+    """End of the window that is shown and compared, in the unit of x."""
+    baseline: str | None = None
+    """Name of the curve that the others are compared with; none: the GRPO arm."""
+    clock: str = MEASURED
+    """Where the training seconds come from: `measured`, or modelled by which prices."""
+    order: Sequence[str] = ()
+    """All curves of the study's folder in the order of their colours, "" for what is not loaded."""
+
+    def __post_init__(self) -> None:
+        """Give each series its place."""
+        if not self.order:
+            object.__setattr__(self, "order", tuple(dict.fromkeys(self.evaluations.series)))
+
+    @property
+    def complete(self) -> set[str]:
+        """The names of the runs with nothing missing."""
+        return set(self.runs.run[self.runs.complete])
+
+
+def timed_by(study: Study, model: ClockModel) -> Study:
+    """Label a study as timed by a model, wherever its clock or note is shown."""
+    clock = f"modelled by {model.name}"
+    formula = f"a step takes {model.formula()} ({model.source})"
+    return replace(study, clock=clock, note=f"training time is {clock}, not measured: {formula}")
+
+
+def indices_by_run(rows: pd.DataFrame) -> dict[str, NDArray[np.intp]]:
+    """Return the row indices of each run, by its name; making a table of each would be slow."""
+    groups = sorted(rows.groupby("run").indices.items())
+    return {str(run): np.asarray(indices, np.intp) for run, indices in groups}

@@ -1,0 +1,1 @@
+"""A `Study` in, numbers out: outcomes, curves, tables, statistics."""

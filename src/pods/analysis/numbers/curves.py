@@ -1,0 +1,111 @@
+"""Curves over training time: each series' mean over runs with its error, on a common grid.
+
+Shapes: S = runs (seeds) of a series, P = evaluations of a run, G = grid points.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from pods.analysis.loading.study import Study
+from pods.analysis.numbers.outcomes import all_curves
+from pods.analysis.numbers.statistics import Floats, mean_and_stderr, t_half_width
+
+GRID_POINTS = 61
+STEP_METRICS = (
+    *("reward", "zero_variance_fraction", "kept_reward_variance"),
+    *("generated_rollouts", "rollouts_saved"),
+)
+"""Metrics of training, averaged over the steps that ended since the previous grid point."""
+EVALUATED = ("accuracy", "lenient", "format", "both", "length")
+
+
+def on_grid(times: Floats, values: Floats, grid: Floats) -> Floats:
+    """Interpolate a run's (P,) values linearly at (G,) times; NaN outside its record."""
+    return np.interp(grid, times, values, left=np.nan, right=np.nan)
+
+
+def time_grid(study: Study) -> Floats:
+    """Return the (G,) points, in the study's x, from 0 to the end of the window.
+
+    It ends with the first complete run, so that every point of a curve averages the same runs.
+    """
+    last = study.evaluations.groupby("run")[study.x].max()
+    complete = last[last.index.isin(study.complete)]
+    end = (complete if len(complete) else last).min()
+    return np.linspace(0.0, min(end, study.until), GRID_POINTS)
+
+
+def curves(study: Study) -> pd.DataFrame:
+    """Average each series over its runs on a common grid of training seconds.
+
+    Repeats have been averaged within each run, so the error is over runs alone.
+
+    Returns:
+        One row per (metric, series, grid point): metric, series, train_seconds (or the chosen x),
+        mean, stderr, t_low and t_high (95 % t interval), n (runs).
+    """
+    grid = time_grid(study)
+    parts = [_average(grid, study.x, *part) for part in _values(study, grid)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
+    """Yield metric, series and the (S, G) values of its runs."""
+    for metric in [metric for metric in EVALUATED if metric in study.evaluations]:
+        for series in study.evaluations.series.unique():
+            runs = all_curves(study, series, metric)
+            values = np.stack([on_grid(run.seconds, run.accuracy, grid) for run in runs])
+            if any(np.isfinite(run.accuracy).any() for run in runs):
+                yield metric, series, values
+    metrics = [metric for metric in STEP_METRICS if metric in study.steps]
+    steps = {
+        str(series): _step_means(rows, metrics, grid, study.x)
+        for series, rows in study.steps.groupby("series", sort=False)
+    }
+    for metric in metrics:
+        for series, means in steps.items():
+            yield metric, series, means[metric]
+
+
+def _step_means(
+    steps: pd.DataFrame, metrics: Sequence[str], grid: Floats, x: str = "train_seconds"
+) -> dict[str, Floats]:
+    """Average (S, G) values of each metric over a run's steps since the previous grid point.
+
+    Where no step ended, the value is that of the step in progress; after the last step it is NaN.
+    """
+    index = np.searchsorted(grid, steps[x].to_numpy())
+    means = steps[list(metrics)].groupby([steps.run.to_numpy(), index]).mean()
+    return {
+        metric: means[metric]
+        .unstack()
+        .reindex(columns=range(len(grid)))
+        .bfill(axis=1)
+        .to_numpy(float)
+        for metric in metrics
+    }
+
+
+def _average(grid: Floats, x: str, metric: str, series: str, values: Floats) -> pd.DataFrame:
+    mean, stderr = mean_and_stderr(values)
+    count = (~np.isnan(values)).sum(0)
+    half = t_half_width(stderr, count)
+    return pd.DataFrame(
+        {
+            "metric": metric,
+            "series": series,
+            x: grid,
+            "mean": mean,
+            "stderr": stderr,
+            "t_low": mean - half,
+            "t_high": mean + half,
+            "n": count,
+        }
+    )
+
+
+def phase_columns(table: pd.DataFrame) -> list[str]:
+    """List the columns that hold the seconds of a step's phases."""
+    return [str(column) for column in table.columns if str(column).startswith("seconds/")]

@@ -1,0 +1,184 @@
+"""The tables of a study: its curves, one row per run, and one row per series."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pods.analysis.loading.series_names import SEPARATOR
+from pods.analysis.loading.study import Study
+from pods.analysis.numbers.curves import curves, phase_columns
+from pods.analysis.numbers.outcomes import (
+    MEASURES,
+    OUTCOMES,
+    Window,
+    amount,
+    final_accuracy,
+    mean_accuracy,
+    run_curves,
+    window,
+)
+from pods.analysis.numbers.statistics import spread
+
+AT_THE_END = ("lenient", "format", "both", "length")
+UNANSWERED = ("no_answer", "timeouts")
+SHOWN = {"lenient": "authors' grader at end", "no_answer": "no answer", "timeouts": "timeouts"}
+LEAST_CPU_SHARE = 0.8  # of the training seconds, below which a run waited for other processes
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables that the verbs write and draw."""
+
+    curves: pd.DataFrame
+    """See `pods.analysis.numbers.curves.curves`."""
+    runs: pd.DataFrame
+    """One row per run: see `run_table`."""
+    summary: pd.DataFrame
+    """One row per series, averaged over its complete runs: see `summary`."""
+
+
+def tables(study: Study) -> Tables:
+    """Make all tables of a study."""
+    runs = run_table(study)
+    return Tables(curves(study), runs, summary(study, runs))
+
+
+def run_table(study: Study) -> pd.DataFrame:
+    """Make one row per run; outcomes cover the time that all complete runs of the study share.
+
+    Returns:
+        run, series, seed, arm, rule, n, m; rest (what else distinguishes the series: the keys in
+        its name and those that an arm may set); seconds (the end of the shared time; end_steps if
+        x is steps), final_accuracy, mean_accuracy; from the evaluation at its end lenient (if
+        graded so), format, both, length, no_answer and timeouts (if there are any), pass@R; steps,
+        seconds_per_step, and mean seconds per step by phase.
+    """
+    rows = study.runs[["run", "series", "seed", "arm", "rule", "n", "m"]].copy()
+    sizes = rows.n.astype(str) + "→" + rows.m.astype(str)
+    rows["rest"] = [_rest(str(name), size) for name, size in zip(rows.series, sizes, strict=True)]
+    if "selection" in study.runs:  # not in imported logs
+        rows["rest"] = (rows.rest + SEPARATOR + study.runs.selection.fillna("")).str.strip(", ")
+    complete = [curve for series in rows.series.unique() for curve in run_curves(study, series)]
+    span = window(complete, study.until) if complete else Window(np.nan, np.nan)
+    outcomes = {
+        curve.run: (span.end, mean_accuracy(curve, span), final_accuracy(curve, span))
+        for curve in complete
+    }
+    rows[[end_column(study.x), *OUTCOMES]] = [outcomes.get(run, (np.nan,) * 3) for run in rows.run]
+    last = at_the_end(study)
+    names = [name for name in AT_THE_END if name in last]
+    names += [name for name in UNANSWERED if name in last and last[name].any()]
+    ends = last[names].join(_solved(study, last))
+    steps = last.step.where(last.step > 0)
+    ends = ends.assign(steps=last.step, seconds_per_step=last.train_seconds / steps)
+    phases = study.steps.groupby("run")[phase_columns(study.steps)].mean()
+    return rows.join(ends, on="run").join(phases, on="run").reset_index(drop=True)
+
+
+def at_the_end(study: Study) -> pd.DataFrame:
+    """Return the evaluation of each run that is nearest to the end of the window, by run."""
+    rows = study.evaluations.sort_values("train_seconds", kind="stable")
+    if math.isinf(study.until):
+        return rows.groupby("run").last()
+    nearest = (rows[study.x] - study.until).abs().groupby(rows.run).idxmin()
+    return rows.loc[nearest].set_index("run")
+
+
+def _solved(study: Study, last: pd.DataFrame) -> pd.DataFrame:
+    """Return the share of questions that any of R answers in a run's last evaluation solves.
+
+    The column is pass@R. A window that ends before the last evaluation has none, nor has R = 1.
+    """
+    rows: dict[object, dict[str, float]] = {}
+    for run, of_run in study.questions.groupby("run") if math.isinf(study.until) else ():
+        if last.repeats[run] > 1:
+            rows[run] = {f"pass@{int(last.repeats[run])}": float((of_run.correct > 0).mean())}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _rest(series: str, sizes: str) -> str:
+    """Return what a series' name says besides arm and sizes: before them and after a comma."""
+    before, _, after = series.partition(sizes)
+    return SEPARATOR.join(filter(None, [before.strip().rpartition(" ")[0], after.strip(", ")]))
+
+
+def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
+    """Make one row per series.
+
+    Returns:
+        series, n (complete runs), seconds; of final_accuracy (at that time) and mean_accuracy
+        (until then) mean, stderr, low and high (95 % t interval); means of the other
+        columns of `run_table` from the evaluation there, of steps, seconds_per_step and each phase.
+    """
+    complete = runs[runs.run.isin(study.complete)]
+    names = [name for name in (*AT_THE_END, *UNANSWERED) if name in runs]
+    means = [*names, "steps", "seconds_per_step", *phase_columns(runs)]
+    rows = []
+    for series in runs.series.unique():
+        of_series = complete[complete.series == series]
+        row: dict[str, object] = {"series": series, "n": len(of_series)}
+        row[end_column(study.x)] = runs[end_column(study.x)].max()
+        for name in OUTCOMES:
+            row |= spread(name, of_series[name].to_numpy(float))
+        # a mean over some of the runs would not be that of the series
+        solved = of_series.filter(like="pass@").mean(skipna=False)
+        row |= {str(name): share for name, share in solved.items()}
+        rows.append(row | {name: of_series[name].mean() for name in means})
+    return pd.DataFrame(rows)
+
+
+def end_column(x: str) -> str:
+    """Return the column with the end of what all complete runs share."""
+    return "seconds" if x == "train_seconds" else f"end_{x}"
+
+
+def end_text(table: pd.DataFrame, x: str) -> str:
+    """Show the end of what all complete runs share: 6 h 00 min, or 4,800 rollouts."""
+    return amount(float(table[end_column(x)].max()), x)
+
+
+def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Format the summary for a reader: mean ± stderr, milliseconds where steps are short.
+
+    Unlike accuracy, the shares accepted by the authors' grader, without an answer and timed out,
+    and pass@R are those of each run's last evaluation.
+    """
+    slow = summary.seconds_per_step.max() >= 2
+    factor, unit, digits = (1.0, "s", 2) if slow else (1000.0, "ms", 1)
+    shown = {name: title for name, title in SHOWN.items() if name in summary}
+    shown |= {str(name): str(name) for name in summary.filter(like="pass@")}
+    times = {"seconds_per_step": f"{unit}/step"}
+    times |= {name: name.removeprefix("seconds/") for name in phase_columns(summary)}
+    end = end_text(summary, study.x)
+    columns = {
+        "series": summary.series,
+        "n": summary.n.astype(str),
+        f"{MEASURES[study.metric]} at {end}": _pairs(summary, "final_accuracy"),
+        "mean until then": _pairs(summary, "mean_accuracy"),
+        **{title: summary[name].map("{:.3f}".format) for name, title in shown.items()},
+        "steps": summary.steps.map("{:.0f}".format),
+        **{t: (factor * summary[c]).map(f"{{:.{digits}f}}".format) for c, t in times.items()},
+    }
+    return pd.DataFrame(columns).replace("nan", "")
+
+
+def _pairs(summary: pd.DataFrame, outcome: str) -> "pd.Series[str]":
+    """Write an outcome with its standard error."""
+    errors = summary[f"{outcome}_stderr"].map(" ± {:.3f}".format).replace(" ± nan", "")
+    return summary[outcome].map("{:.3f}".format) + errors
+
+
+def slow_runs(study: Study) -> Iterator[str]:
+    """Yield a line that names the runs which other processes slowed down, if there are any."""
+    shares = study.runs.get("cpu_share", pd.Series(np.nan, study.runs.index))
+    slow = study.runs[shares < LEAST_CPU_SHARE]
+    if len(slow):
+        rows = zip(slow.series, slow.seed, slow.cpu_share, strict=True)
+        named = [f"{series} seed {seed} ({100 * share:.0f} %)" for series, seed, share in rows]
+        yield (
+            f"The CPU was used for less than {100 * LEAST_CPU_SHARE:.0f} % of the training time of "
+            f"{SEPARATOR.join(named)}: other processes made their measured times longer."
+        )

@@ -1,0 +1,39 @@
+"""`pods compare`: compare arms statistically, or rank them."""
+
+from argparse import ArgumentParser, Namespace
+
+from pods.cli.filter import add_filter_options, filter_of
+from pods.cli.options import add_study_options
+from pods.runs.find import find_study
+
+HELP = "compare arms statistically; --by ranks them"
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Declare the options of the verb."""
+    add = parser.add_argument
+    arms = "arms to compare, the first with each other one (default: all with the GRPO arm)"
+    add("arms", nargs="*", metavar="ARM", help=arms)
+    add_study_options(parser, allow=True, word=False)
+    add_filter_options(parser)
+    target = "accuracy whose time to reach is compared (may be repeated)"
+    add("--target", type=float, action="append", metavar="X", help=target)
+    by = "rank the arms first, by mean or final accuracy"
+    add("--by", choices=("mean", "final"), help=by)
+
+
+def run(options: Namespace) -> int:
+    """Print sentences, tables and caveats, and write them as CSV and JSON."""
+    from pods.analysis.compare.tables import compare_study
+
+    chosen = filter_of(options)
+    if options.arms and (chosen.arms or chosen.baseline):
+        raise ValueError(
+            f"arms={' '.join(options.arms)}: must be given once, as words (the first with each "
+            "other one) or by --arms and --baseline"
+        )
+    asked = {"arms": options.arms, "targets": options.target, "by": options.by}
+    study = find_study(options.study, options.runs_dir)
+    for line in compare_study(*study, chosen, options.allow, **asked):
+        print(line)
+    return 0

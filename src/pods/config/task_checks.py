@@ -1,0 +1,120 @@
+"""Check the keys of the task: data, answer format, grader and reward."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pods.config.schema import Config
+from pods.config.task_keys import TaskConfig
+from pods.system.imports import import_function
+
+TRAIN_LIMIT = 100_000  # of 1.7 million chains
+CHAINSUM_TEST_SIZE = 256
+ON_THE_HUB = dict(gsm8k=1319, math500=500, amc23=40, aime24=30, minerva=272, olympiad=675)
+"""Number of questions of each test set."""
+OWN = ("jsonl", "own")  # tasks whose problems a user brings
+BUILT_IN_TERMS = ("correct", "format", "graded")
+REWARD_TERM = re.compile(
+    r"(correct|format|graded|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?"
+)
+Refusal = tuple[str, str]
+"""A key whose value is not allowed, and what is allowed."""
+
+
+def task_refusals(config: Config) -> Iterator[Refusal]:
+    """Yield every key of the task that is at odds with another one."""
+    task, longest = config.task, config.sampling.max_completion_tokens
+    if (task.overlong_tokens or 0) > longest:
+        yield "task.overlong_tokens", f"must be at most sampling.max_completion_tokens={longest}"
+    if config.reproduction != "ours" and task.system is None:
+        where = "only gsm8k, gsm8k_release, gsm8k_open_r1 and math_release have another"
+        yield "reproduction", f"must be ours for this task, or without task.system: {where}"
+    yield from _generated(task) if task.name == "chainsum" else _dataset(config)
+    yield from _own_data(task)
+    yield from _reward(task)
+    name, file = task.evaluated_on(), task.files()["test"]
+    size = None if file else {"chainsum": CHAINSUM_TEST_SIZE, **ON_THE_HUB}.get(name)
+    if size is not None and (config.evaluation.questions or 0) > size:
+        yield "evaluation.questions", f"must be at most {size}, which is all of {name}"
+
+
+def _generated(task: TaskConfig) -> Iterator[Refusal]:
+    if task.train_size is None or task.train_size > TRAIN_LIMIT:
+        yield "task.train_size", f"must be at most {TRAIN_LIMIT} for chainsum"
+    places = {"path": None, "test_path": None, "system": None, "test_set": "own"}
+    grading = {"format_reward": "none", "grader": "exact"}
+    for key, only in (places | grading).items():
+        if getattr(task, key) != only:
+            yield f"task.{key}", f"must be {only or 'null'} for {task.name}"
+
+
+def _dataset(config: Config) -> Iterator[Refusal]:
+    task, model = config.task, config.model
+    if model.path is None and model.hub is None:
+        yield "task.name", f"model={model.name} knows only chainsum"
+    if task.name in OWN:
+        if task.grader != "exact":
+            yield "task.grader", f"must be exact where task={task.name}: the others are for GSM8K"
+        if task.test_set != "own":
+            yield "task.test_set", f"must be own where task={task.name}"
+    yield from _answers(task)
+
+
+def _answers(task: TaskConfig) -> Iterator[Refusal]:
+    forms = ("tag", "hash", "boxed", *(("whole",) if task.name == "own" else ()))
+    if task.answer_format not in forms:
+        yield "task.answer_format", f"must be one of {', '.join(forms)} where task={task.name}"
+    if task.name == "math" and task.grader != "exact":
+        yield "task.grader", "must be exact for math: the others support only numeric answers"
+    if task.answer_format == "whole" and task.format_reward != "none":
+        yield "task.format_reward", "must be none: there is no format"
+    if task.answer_format not in ("tag", "whole") and task.format_reward == "open_r1":
+        where = f"where task.answer_format={task.answer_format}"
+        yield "task.format_reward", f"must be additive, when_wrong or none {where}"
+
+
+def _own_data(task: TaskConfig) -> Iterator[Refusal]:
+    if task.name == "jsonl" and task.path is None:
+        yield "task.path", "must be set where task=jsonl"
+    if task.name == "own" and task.path is not None:
+        yield "task.path", "must be null where task=own"
+    if (task.name == "own") != (task.make is not None):
+        needed = "set" if task.name == "own" else "null"
+        yield "task.make", f"must be {needed} where task={task.name}"
+
+
+def _reward(task: TaskConfig) -> Iterator[Refusal]:
+    if task.reward is None:
+        return
+    terms = reward_terms(task)
+    for term in terms:
+        if term.weight is None:
+            known = f"{', '.join(BUILT_IN_TERMS)} or module:function"
+            yield "task.reward", f"{term.name} must be {known}, optionally followed by *WEIGHT"
+        elif term.name not in BUILT_IN_TERMS:
+            try:
+                import_function(term.name)
+            except ValueError as error:
+                yield "task.reward", f"{term.name}: {error}"
+    names = [term.name for term in terms]
+    if "graded" in names and task.name != "chainsum":
+        yield "task.reward", "graded must have task=chainsum"
+    if not names or len(set(names)) < len(names):
+        yield "task.reward", "must name at least one term, without repeats"
+
+
+class RewardTerm(NamedTuple):
+    """One term of the reward: one of `BUILT_IN_TERMS`, or `module:function`."""
+
+    name: str
+    weight: float | None  # None: the term cannot be read
+
+
+def reward_terms(task: TaskConfig) -> list[RewardTerm]:
+    """Read the terms of `task.reward`, such as correct, or my_rewards:short*0.2."""
+    terms = []
+    for text in task.reward or ():
+        match = REWARD_TERM.fullmatch(text)
+        weight = None if match is None else float(match[2] or 1)
+        terms.append(RewardTerm(text if match is None else match[1], weight))
+    return terms

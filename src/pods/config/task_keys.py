@@ -1,0 +1,85 @@
+"""The config keys of the task: problems, answer format, graders and reward."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pods.config.key import FUNCTION, key
+
+
+@dataclass
+class TaskConfig:
+    """The problems to learn, and how answers are graded."""
+
+    name: Literal["chainsum", "gsm8k", "math", "jsonl", "own"] = key(
+        "task: chainsum (generated), GSM8K, MATH, a file (jsonl) or a function (own) of your own"
+    )
+    path: str | None = key(
+        "folder with train.jsonl and test.jsonl, or for task=jsonl one file, of which a fifth "
+        "is the test set if task.test_path is null; null uses the hub (gsm8k, math)"
+    )
+    test_set: Literal["own", "gsm8k", "math500", "amc23", "aime24", "minerva", "olympiad"] = key(
+        "test set to evaluate on, graded by its own rules; own: the task's"
+    )
+    test_path: str | None = key("JSON lines file with the test set; null: task.path, or the hub")
+    train_size: int | None = key("number of training problems; null uses all", low=1)
+    few_shot: int = key("solved examples in the prompt, removed from the training problems", low=0)
+    malformed: Literal["fail", "drop"] = key(
+        "fail at duplicate rows and rows without a question or a readable answer, or drop them"
+    )
+    answer_format: Literal["tag", "hash", "boxed", "chain", "whole"] = key(
+        "format of answers, set by model=: <answer> tags (PODS), #### (GSM8K), \\boxed{} (Qwen, "
+        "R1), or the whole completion; chainsum always has its own (chain)"
+    )
+    format_reward: Literal["additive", "when_wrong", "open_r1", "none"] = key(
+        "reward for the format, beside 1 for a right answer: 0.1 format + 0.1 tags always "
+        "(additive) or if wrong (when_wrong), 1 format + 1 tags (open_r1), or none"
+    )
+    grader: Literal["exact", "lenient", "latex"] = key(
+        "grader of the reward: ours (exact), or the PODS authors' of one GPU (lenient) or 8 (latex)"
+    )
+    lenient: Literal["release", "later"] = key(
+        "the authors' lenient grader of their GSM8K results, or the later one of Llama's"
+    )
+    system: str | None = key("text file with the system message; null: ours, by the answer format")
+    overlong_tokens: int | None = key(
+        "last tokens of a completion that cost reward, together 0.5 (DAPO); null: none", low=1
+    )
+    make: str | None = key("module:function that returns the problems of task=own", form=FUNCTION)
+    reward: list[str] | None = key(
+        "terms of the reward: correct, format, graded (the right share of a chain) and your own "
+        "module:function, each with *WEIGHT or without; null: correct and task.format_reward"
+    )
+
+    def label(self) -> str:
+        """Return the name of the problems in folders and titles, also of data of one's own.
+
+        data/my sums.jsonl is my-sums, and my_tasks:riddles is riddles.
+        """
+        if self.name == "jsonl" and self.path is not None:
+            return re.sub(r"[^A-Za-z0-9._-]", "-", Path(self.path).stem)[:60] or self.name
+        return self.make.rpartition(":")[2] if self.name == "own" and self.make else self.name
+
+    def test_label(self) -> str:
+        """Return the name of the test set for a reader, also of data of one's own."""
+        return self.label() if self.name in ("jsonl", "own") else self.evaluated_on()
+
+    def evaluated_on(self) -> str:
+        """Return the name of the test set: chainsum, gsm8k, math500, amc23, ..."""
+        own = "math500" if self.name == "math" else self.name
+        return own if self.test_set == "own" else self.test_set
+
+    def files(self) -> dict[str, Path | None]:
+        """Return the file of each split, the same one if it is divided.
+
+        None: the split is on the hub, or generated (chainsum, own).
+        """
+        folder = None if self.path is None else Path(self.path)
+        if self.name == "jsonl" and folder is not None and not folder.is_dir():
+            return {"train": folder, "test": Path(self.test_path or folder)}
+        test = folder / "test.jsonl" if folder and self.test_set == "own" else None
+        return {
+            "train": folder and folder / "train.jsonl",
+            "test": test if self.test_path is None else Path(self.test_path),
+        }

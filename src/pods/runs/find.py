@@ -1,0 +1,91 @@
+"""Find a study, a run or a checkpoint by what a user types; a `ConfigError` says what there is."""
+
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from pods.config.key import FILE_NAME
+from pods.config.parse import ConfigError
+from pods.runs.checkpoint import READ_ERRORS
+from pods.runs.history import STEP, checkpoint_fault
+from pods.runs.store import RunStore, run_folders
+
+SHOWN = 8  # runs that a message about an ambiguous name lists
+
+
+def is_imported(folder: Path) -> bool:
+    """Return whether a study's folder holds imported logs."""
+    return (folder / "imported" / "import.json").is_file()
+
+
+def study_folder(name: str, runs_dir: Path) -> Path:
+    """Return the folder of a study that is named, or whose folder is, as a shell completes it."""
+    if len(Path(name).parts) > 1 and Path(name).is_dir():
+        return Path(name)
+    if not re.fullmatch(FILE_NAME.pattern, name):
+        raise ConfigError("study", name, f"must be {FILE_NAME.description}")
+    return runs_dir / name
+
+
+def find_study(name: str, runs_dir: Path) -> tuple[Path, list[Path]]:
+    """Return the folder of a study and those of its runs, none where its logs were imported."""
+    folder = study_folder(name, runs_dir)
+    runs = run_folders(folder)
+    if not runs and not is_imported(folder):
+        there = [p.name for p in sorted(runs_dir.glob("*")) if run_folders(p) or is_imported(p)]
+        where, names = folder.absolute(), ", ".join(there) or "none"
+        raise ConfigError("study", name, f"no runs in {where}; studies there: {names}")
+    return folder, runs
+
+
+def find_runs(name: str, runs_dir: Path) -> list[Path]:
+    """Return the run folders of a study, which must not consist of imported logs."""
+    folder, runs = find_study(name, runs_dir)
+    if not runs:
+        raise ConfigError("study", name, f"{folder} has imported logs, no runs")
+    return runs
+
+
+def find_run(name: str, runs_dir: Path) -> RunStore:
+    """Return the only run that a folder or words name: study, arm, n→m, seed, parts of its path."""
+    if (Path(name) / "identity.json").is_file():
+        return RunStore(Path(name).resolve())
+    joined = re.sub(r"\bseed (?=\d)", "seed", name.replace("->", "→"))
+    wanted = set(re.split(r"[/\s]+", joined.strip("/ ")))
+    studies = {study.name: run_folders(study) for study in sorted(runs_dir.glob("*"))}
+    found = [run for runs in studies.values() for run in runs if wanted <= _names(run)]
+    if len(found) == 1:
+        return RunStore(found[0])
+    there = ", ".join(study for study, runs in studies.items() if runs) or "none"
+    allowed = f"must be a run's folder or name; studies in {runs_dir}: {there}"
+    if found:
+        more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        allowed = f"must name one run, not {', '.join(map(str, found[:SHOWN]))}{more}"
+    raise ConfigError("run", name, allowed)
+
+
+def _names(folder: Path) -> set[str]:
+    """Return all words that name a run; one whose config cannot be read has those of its path."""
+    seed, _, code = folder.name.partition("-")
+    names = {*folder.parts, seed, seed.removeprefix("seed"), code}
+    with suppress(*READ_ERRORS):
+        config = RunStore(folder).config()
+        names |= {config.arm_name(), config.nm.label()}
+    return names
+
+
+def find_checkpoint(store: RunStore, step: str) -> Path:
+    """Return a checkpoint whose files are as they were committed; "last": the newest such one."""
+    folders = {str(int(path.name[5:])): path for path in sorted(store.checkpoints.glob(STEP))}
+    if step != "last" and step not in folders:
+        steps = ", ".join(folders) or "none"
+        raise ConfigError("--step", step, f"must be last or a step with a checkpoint: {steps}")
+    for folder in reversed(folders.values()) if step == "last" else [folders[step]]:
+        fault = checkpoint_fault(store, folder)
+        if fault is None:
+            return folder
+        if step != "last":
+            raise ConfigError("--step", step, f"that checkpoint is damaged: {fault}")
+        print(f"{folder} is damaged: {fault}", file=sys.stderr)
+    raise ConfigError("--step", step, f"{store.folder} has no checkpoint that can be read")

@@ -1,0 +1,154 @@
+"""Hand a run's rows to the library of a tracker: everything that calls one of them is here.
+
+A copy on this machine is written anew, in place of what earlier attempts wrote, so that each row is
+there once. W&B's server keeps what it has, and is sent the rows after that.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pods.config.schema import Config
+from pods.runs.files import remove
+from pods.runs.store import RunStore
+from pods.runs.tracking.rows import AXIS, PREFIXES, Row, description
+from pods.system.errors import as_short_text
+
+TIMEOUTS = {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "30"}  # seconds, unless set
+
+
+@dataclass
+class Sink:
+    """An open copy of one run."""
+
+    send: Callable[[Row], None]
+    """Writes the next row."""
+    close: Callable[[Mapping[str, Any], int], None]
+    """Writes the summary, where the tracker has one, and the exit code."""
+    first: int = 0
+    """The first position that the copy lacks."""
+
+
+def open_sink(config: Config, store: RunStore, mode: str) -> Sink:
+    """Open the copy of a run that `tracking.mode` names. The library may raise anything."""
+    if mode == "tensorboard":
+        return _tensorboard(store)
+    return _trackio(config, store) if mode == "trackio" else _wandb(config, store, mode)
+
+
+def _wandb(config: Config, store: RunStore, mode: str) -> Sink:
+    """Open W&B, online or in the run's folder `wandb`; its charts are over the training clock.
+
+    A run that the server has is resumed.
+    """
+    if mode == "online":
+        check_key()
+    elif (store.folder / "wandb").exists():
+        remove(store.folder / "wandb")
+    _prepare()
+    import wandb
+
+    tags = (config.arm_name(), config.task.label(), config.model.name)
+    run = wandb.init(
+        **description(config, store),
+        id=f"{config.study}-{store.folder.name}",
+        job_type="train",
+        tags=[tag[:64] for tag in tags],  # W&B's limit
+        dir=store.folder.absolute(),
+        mode=mode,  # type: ignore[arg-type]
+        resume="allow" if mode == "online" else None,
+        reinit="finish_previous",
+        settings=_settings(store),
+    )
+    run.define_metric("train_seconds")
+    for names in ("*", *(f"{prefix}/*" for prefix in PREFIXES)):
+        run.define_metric(names, step_metric="train_seconds")
+
+    def close(summary: Mapping[str, Any], exit_code: int) -> None:
+        run.summary.update(dict(summary))
+        run.finish(exit_code=exit_code)
+        wandb.teardown()  # `finish` does not wait for the file's last block
+
+    return Sink(
+        lambda row: run.log(dict(row.values), step=row.position, commit=True),
+        close,
+        run.starting_step,
+    )
+
+
+def _settings(store: RunStore) -> Any:
+    import wandb
+
+    status = store.status()
+    live = status["state"] == "running"  # else this machine may be another one
+    return wandb.Settings(
+        console="off",
+        disable_git=True,
+        symlink=False,
+        finish_timeout_raises=True,
+        host=status.get("host", ""),
+        x_disable_stats=not live,
+        x_disable_machine_info=not live,
+        x_save_requirements=live,
+    )
+
+
+def _tensorboard(store: RunStore) -> Sink:
+    """Open an event file in the run's folder `tensorboard`; "relative" time is the training clock.
+
+    Events are written at once: the thread of tensorboardX's own writer hangs on a full disk.
+    """
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.summary import scalar
+
+    folder = store.folder / "tensorboard"
+    if folder.exists():
+        remove(folder)
+    folder.mkdir()
+    writer: Any = EventsWriter(str(folder / "events"))
+
+    def send(row: Row) -> None:
+        step, seconds = int(row.values["step"]), row.values["train_seconds"]
+        for name, value in row.values.items():
+            if name not in AXIS:
+                event = Event(step=step, wall_time=seconds, summary=scalar(name, value))
+                writer.write_event(event)
+        writer.flush()
+
+    return Sink(send, lambda *_: writer.close())
+
+
+def _trackio(config: Config, store: RunStore) -> Sink:
+    """Open Trackio, which has W&B's functions and keeps its data on this machine."""
+    import trackio as wandb
+
+    run: Any = wandb.init(**description(config, store), embed=False)
+    return Sink(lambda row: run.log(dict(row.values), step=row.position), lambda *_: run.finish())
+
+
+def check_key() -> None:
+    """Check that there are credentials for W&B, without a prompt and without the network."""
+    _prepare()
+    mode = os.environ.get("WANDB_MODE", "online")
+    if mode in ("offline", "dryrun", "disabled"):
+        raise ValueError(f"WANDB_MODE={mode}: must be unset to reach W&B's server")
+    import wandb
+
+    try:
+        has_key = wandb.login(prompt=False, verify=False)
+    except Exception as error:  # W&B raises many kinds
+        raise ValueError(f"W&B does not accept the key ({as_short_text(error)})") from error
+    if not has_key:
+        raise ValueError(
+            "no W&B key: set WANDB_API_KEY or run `wandb login`; offline mode needs none"
+        )
+
+
+def _prepare() -> None:
+    """Set what wandb reads from the environment when it loads: no output, and short timeouts."""
+    logging.raiseExceptions = False  # otherwise wandb prints a traceback for every lost log line
+    for name, value in {"WANDB_SILENT": "true", **TIMEOUTS}.items():
+        os.environ.setdefault(name, value)

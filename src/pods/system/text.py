@@ -1,0 +1,44 @@
+"""Text for a terminal: aligned tables, durations, and the command that was typed."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Align columns: the first, the last and names to the left, numbers to the right.
+
+    >>> print(table(("arm", "seed", ""), [("pods", "3", "fine")]))
+    arm   seed
+    pods     3  fine
+    """
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    left = {0, len(header) - 1} | {i for i, name in enumerate(header) if name in ("id", "state")}
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def duration(seconds: float) -> str:
+    """Format seconds for a reader.
+
+    >>> duration(75), duration(7500), duration(8)
+    ('1 min 15 s', '2 h 05 min', '8 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def command() -> str:
+    """Return the command line of this process, so that it can be typed again."""
+    name = Path(sys.argv[0]).name
+    return shlex.join(["pods" if name == "main.py" else name, *sys.argv[1:]])

@@ -1,0 +1,115 @@
+"""The problems of a run as its model reads them, and whether they are those it began with."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from pods.config.schema import Config
+from pods.engines.transformers_engine import shared_prefix
+from pods.memory.fit import Lengths, assess_fit
+from pods.policy.policy import load_tokenizer
+from pods.runs.attempts import record_changes
+from pods.runs.freeze import Changed
+from pods.runs.identity import difference
+from pods.runs.store import RunStore
+from pods.tasks.load import data_record
+from pods.tasks.load import load as load_task
+from pods.tasks.prompts import drop_long_prompts
+from pods.training.evaluate import evaluation_questions
+from pods.types import Problem, Prompt, Task
+
+NAMED = 5  # problems with too long prompts that are printed; data.json lists all
+
+
+@dataclass(frozen=True)
+class Data:
+    """The problems that a run can use, and their prompts as token ids."""
+
+    task: Task
+    """The task with only the problems whose prompts fit."""
+    tokenizer: PreTrainedTokenizerBase
+    prompts: Sequence[Prompt]
+    """Token ids of each problem of the train pool."""
+    questions: Sequence[Prompt]
+    """Token ids of each question of the evaluation."""
+    facts: Mapping[str, Any]
+    """Contents of data.json."""
+
+
+def load_data(config: Config, check: Callable[[], None]) -> Data:
+    """Read the problems, drop those with too long prompts, and check that the run fits into memory.
+
+    Raises:
+        ValueError: data are missing or malformed, or the run does not fit.
+    """
+    transformers_logging.disable_progress_bar()
+    task = load_task(config.task, check)
+    check()
+    tokenizer = load_tokenizer(config)
+    train, prompts, long_train = _fitting("train", task.train, tokenizer, config)
+    asked = evaluation_questions(config, task)
+    test, questions, long_test = _fitting("test", asked, tokenizer, config)
+    facts = {
+        "train": data_record(train, long_train),
+        "test": data_record(test, long_test),
+        "left_out": list(task.dropped),
+    }
+    fit = assess_fit(config, lengths([*prompts, *questions]))
+    if not fit.fits:  # a run that only lacks free memory at the moment is not refused
+        raise ValueError(f"not enough memory: {fit.text}")
+    if not fit.roomy:
+        print(f"memory: {fit.text}", flush=True)
+    return Data(replace(task, train=train, test=test), tokenizer, prompts, questions, facts)
+
+
+def lengths(prompts: Sequence[Prompt]) -> Lengths:
+    """Return the prompt lengths that decide how much memory a run needs."""
+    return Lengths(max(map(len, prompts)), shared_prefix(prompts))
+
+
+def check_data(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -> None:
+    """Record the data of a new run; check that a resumed run still has the same data.
+
+    Data from a hub count by name in the run's identity, so only this check notices a change there.
+
+    Raises:
+        Changed: the problems are not those that the run began with, unless `allow_changed`.
+    """
+    begun = store.data()
+    changes = [] if begun is None else difference(_summary(begun), _summary(facts))
+    if changes and not allow_changed:
+        raise Changed(store.folder, changes)
+    record_changes(store, changes)
+    if begun is None:
+        store.write_data(facts)
+
+
+def _summary(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return number and hash of each split's problems, named as in messages."""
+    return {
+        f"data: {split} {name}": facts[split].get(key, "nothing")
+        for split in ("train", "test")
+        for key, name in (("problems", "problems"), ("sha256", "SHA-256"))
+    }
+
+
+def _fitting(
+    split: str, problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, config: Config
+) -> tuple[tuple[Problem, ...], tuple[Prompt, ...], tuple[str, ...]]:
+    """Return the problems whose prompts fit, their token ids, and the ids of the other problems."""
+    limit = config.sampling.max_prompt_tokens
+    kept, prompts, too_long = drop_long_prompts(problems, tokenizer, limit)
+    if not kept:
+        raise ValueError(
+            f"sampling.max_prompt_tokens={limit}: none of the {len(problems)} {split} prompts fits"
+        )
+    if too_long:
+        more = f", and {len(too_long) - NAMED} more" if len(too_long) > NAMED else ""
+        print(
+            f"dropped {len(too_long)} of {len(problems)} {split} problems: prompts over "
+            f"{limit} tokens: {', '.join(too_long[:NAMED])}{more}"
+        )
+    return kept, prompts, too_long

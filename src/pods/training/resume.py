@@ -1,0 +1,69 @@
+"""Restore a run from its newest checkpoint, and remove what no resume needs."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from pods.method.adaptive import Adaptive
+from pods.method.prompt_selection import Selector
+from pods.runs import checkpoint
+from pods.runs.files import Altered
+from pods.runs.history import clocks, mark_damaged, newest_checkpoint, remove_stopgaps
+from pods.runs.records import Clock
+from pods.runs.store import OPTIMIZER, RESUMABLE, RunStore
+from pods.system.errors import as_short_text, is_machine_error
+from pods.training.worker import Worker
+from pods.training.worker_group import WorkerGroup
+
+States = tuple[Selector, Adaptive | None]
+"""What prompt selection, and an adaptive run, know after a step."""
+
+
+def restore_newest(
+    store: RunStore, workers: WorkerGroup, states: States, report: Callable[[str], None]
+) -> tuple[Clock, States] | None:
+    """Restore weights and optimizer from the newest complete checkpoint; set damaged ones aside.
+
+    `states` are those at the start of the run, and have the types of the saved ones. Return the
+    checkpoint's clock and states; None if the run has no checkpoint.
+
+    Raises:
+        Altered: a checkpoint could not be restored, and no older one is left.
+        OSError: the disk fails.
+    """
+    selector, adaptive = states
+    fault = None
+
+    def set_aside(folder: Path, fault: str) -> None:
+        report(f"damaged checkpoint set aside: {folder.name}: {fault}")
+        mark_damaged(store, folder)
+
+    while True:
+        folder, faults = newest_checkpoint(store, needs=OPTIMIZER)
+        for damaged, why in faults.items():
+            set_aside(damaged, why)
+        if folder is None:
+            if fault is not None:  # the initial weights may have been overwritten
+                raise Altered(f"{store.checkpoints} holds no checkpoint to resume from")
+            return None
+        try:
+            workers.call_all(Worker.restore, folder)
+            saved = store.selection(folder)
+            if adaptive is not None:
+                adaptive = msgspec.convert(saved.pop("adaptive"), Adaptive)
+            return store.clock(folder), (msgspec.convert(saved, type(selector)), adaptive)
+        except Exception as error:  # safetensors, torch and msgspec raise many kinds
+            if workers.worker.process_group.size > 1 or is_machine_error(error):
+                raise  # other processes may have restored it
+            fault = as_short_text(error)
+        set_aside(folder, fault)
+
+
+def prune_checkpoints(store: RunStore, step: int) -> None:
+    """Remove what no resume needs now that there is a checkpoint of `step`."""
+    remove_stopgaps(store, step)
+    for folder in list(clocks(store))[:-RESUMABLE]:
+        with suppress(*checkpoint.READ_ERRORS):  # a damaged checkpoint is left as it is
+            checkpoint.remove_file(folder, OPTIMIZER)

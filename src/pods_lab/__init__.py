@@ -1,0 +1,6 @@
+"""Studies that stand on the harness: each is a package with a `verb.py`, and `pods` loads none.
+
+`plan` fits a cost model to finished runs, `advise` says which n and m pay on a machine, `probe`
+measures how well rules estimate the gradient, `published` reads the logs that the PODS authors
+released. They use everything of `pods` below its command line.
+"""

@@ -1,0 +1,184 @@
+"""A linear model of the seconds per step: fixed + b x rollouts generated + c x rollouts kept.
+
+A step of B prompts generates B n rollouts and keeps B m of them, so that runs with different B
+share one fit. Where prompts are resampled or skipped, the logged numbers of rollouts are used.
+Costs that the measured (n, m) do not identify are NaN.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pods_lab.plan.least_squares import Fit, fit
+
+STEP = ("fixed", "generated", "kept")
+PHASES: dict[str, tuple[str, ...]] = {  # the terms of each phase; a rule reads all n rollouts
+    "generate": ("fixed", "generated"),
+    "reward": ("fixed", "generated"),
+    "select": ("fixed", "generated"),
+    "update": ("fixed", "kept"),
+    "sync": ("fixed",),
+}
+ROLLOUTS = {"generated": "generated_rollouts", "kept": "trained_rollouts"}
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """The fits of one setting's runs."""
+
+    runs: pd.DataFrame
+    """One row per run with a known time per step, as returned by `per_run`."""
+    total: Fit
+    """Seconds of a step by the terms of `STEP`."""
+    phases: dict[str, Fit]
+    """Seconds of each phase by its own terms, which need fewer (n, m) than the total."""
+
+    @property
+    def prompts(self) -> int:
+        """The most frequent number of prompts per step."""
+        return int(self.runs.prompts.mode().iloc[0])
+
+    @property
+    def steady(self) -> pd.DataFrame:
+        """The runs that enter the fits."""
+        return steady(self.runs)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted cost of one step at some (n, m)."""
+
+    seconds: float
+    """Seconds of the step; NaN where the runs do not identify them."""
+    stderr: float
+    """Standard error for one new run; NaN if unknown."""
+    phases: dict[str, float]
+    """Seconds of each phase, each from its own fit."""
+    source: str
+    """`total`, or `phases` where only the sum of the phases' fits is identified."""
+    outside: bool
+    """True if some number of rollouts lies outside the measured range."""
+
+
+def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
+    """Add the means per step to each run: rollouts and seconds, in all and by phase.
+
+    Without a log of steps, the seconds are those of the last evaluation divided by its step.
+    """
+    table = runs.set_index("run")
+    nominal = {"generated": table.prompts * table.n, "kept": table.prompts * table.m}
+    logged = {
+        name: steps.groupby("run")[column].mean().reindex(table.index).fillna(nominal[name])
+        for name, column in ROLLOUTS.items()
+        if column in steps
+    }
+    table = table.assign(**{**nominal, **logged})
+    last = evaluations.sort_values("step").groupby("run").last().reindex(table.index)
+    table["seconds"] = (last.train_seconds / last.step.where(last.step > 0)).astype(float)
+    phases = [str(column) for column in steps if str(column).startswith("seconds/")]
+    if phases:
+        means = steps.groupby("run")[phases].mean().reindex(table.index)
+        total = steps[phases].sum(axis=1).groupby(steps.run).mean().reindex(table.index)
+        table = table.assign(**{phase: means[phase] for phase in phases})
+        table["seconds"] = total.fillna(table.seconds)
+    return table.reset_index()
+
+
+def steady(table: pd.DataFrame) -> pd.DataFrame:
+    """Leave out runs that resample prompts or skip groups, unless all runs do.
+
+    Resampling repeats a fixed cost, and its slightly varying numbers of rollouts would be mistaken
+    for a slope.
+    """
+    nominal = np.isclose(table.generated, table.prompts * table.n)
+    nominal &= np.isclose(table.kept, table.prompts * table.m)
+    return table[nominal] if nominal.any() else table
+
+
+def cost_model(table: pd.DataFrame) -> CostModel:
+    """Fit the seconds per step.
+
+    Args:
+        table: rows of `per_run`, for runs that differ only in rule, n, m, prompts and seed.
+    """
+    measured = table.dropna(subset="seconds")
+    runs = steady(measured)
+    phases = {
+        phase: fit(runs, f"seconds/{phase}", terms)
+        for phase, terms in PHASES.items()
+        if f"seconds/{phase}" in runs
+    }
+    return CostModel(measured, fit(runs, "seconds", STEP), phases)
+
+
+def coefficient(model: CostModel, term: str) -> tuple[float, float]:
+    """Return seconds per unit of a term and their standard error.
+
+    Where the total does not identify the term, the phases' coefficients are summed. The error of
+    that sum is unknown (NaN), because the phases are fitted separately to the same runs.
+    """
+    value, stderr = model.total.at({term: 1.0})
+    if np.isnan(value) and model.phases:
+        return sum(phase.at({term: 1.0})[0] for phase in model.phases.values()), float("nan")
+    return value, stderr
+
+
+def predict(model: CostModel, n: int, m: int, prompts: int | None = None) -> Prediction:
+    """Predict the cost of a step of (n, m), by default with the most frequent number of prompts."""
+    size = prompts or model.prompts
+    return _predict(model, float(size * n), float(size * m))
+
+
+def _predict(model: CostModel, generated: float, kept: float) -> Prediction:
+    point = {"fixed": 1.0, "generated": generated, "kept": kept}
+    phases = {phase: line.at(point)[0] for phase, line in model.phases.items()}
+    (seconds, stderr), source = model.total.at(point), "total"
+    if np.isnan(seconds) and phases:
+        seconds, stderr, source = sum(phases.values()), float("nan"), "phases"
+    new_run = float(np.hypot(stderr, model.total.residual_sd))
+    runs = model.steady
+    outside = any(not runs[k].min() <= point[k] <= runs[k].max() for k in STEP[1:])
+    return Prediction(seconds, new_run, phases, source, outside)
+
+
+def residuals(model: CostModel) -> pd.DataFrame:
+    """Compare the fit with the measurements, one row per (n, m, prompts, rule, arm).
+
+    Returns:
+        n, m, prompts, rule, arm, runs, seconds (mean measured), fitted, residual (measured -
+        fitted, in seconds), percent (of fitted).
+    """
+    keys = ["n", "m", "prompts", "rule", "arm"]
+    groups = model.runs.groupby(keys)
+    table = groups[["generated", "kept", "seconds"]].mean().assign(runs=groups.size()).reset_index()
+    table["fitted"] = [
+        _predict(model, generated, kept).seconds
+        for generated, kept in zip(table.generated, table.kept, strict=True)
+    ]
+    table["residual"] = table.seconds - table.fitted
+    table["percent"] = 100 * table.residual / table.fitted
+    return table[[*keys, "runs", "seconds", "fitted", "residual", "percent"]]
+
+
+def why_not_identifiable(model: CostModel) -> str:
+    """Explain why some coefficient of the total is NaN; return an empty string if none is."""
+    if model.total.rank == len(STEP):
+        return ""
+    runs = model.steady
+    constant = {
+        letter: f"{letter} = {runs[letter].iloc[0]}"
+        if runs[letter].nunique() == 1
+        else f"{runs[rollouts].iloc[0]:g} rollouts {rollouts} per step"
+        for letter, rollouts in (("n", "generated"), ("m", "kept"))
+        if runs[rollouts].nunique() == 1
+    }
+    costs = " and ".join(f"the cost of {letter}" for letter in constant)
+    if constant:
+        why = f"all runs have {' and '.join(constant.values())}, so {costs} cannot be separated "
+        why += "from the fixed cost"
+    elif (runs.generated == runs.kept).all():
+        why = "all runs have n = m, so the cost of n cannot be separated from the cost of m"
+    else:
+        why = "n and m rise together, so neither cost can be separated from the fixed cost"
+    return f"{why}; `experiment=cost_grid` measures it"

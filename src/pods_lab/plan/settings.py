@@ -1,0 +1,97 @@
+"""The runs that share a fit.
+
+A study is split into settings: runs on one machine whose configs differ only in what does not
+change the cost of a rollout.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pods.analysis.loading.study import MEASURED, Study
+from pods.analysis.numbers.tables import at_the_end
+from pods.config.clock_model import ClockModel
+from pods_lab.plan.model import STEP, coefficient, cost_model, per_run, why_not_identifiable
+
+AUTHORS = Path(__file__).with_name("authors_step_times.csv")
+AUTHORS_SECONDS = 6 * 3600.0  # training clock of their runs
+SAME_ROLLOUT_COST = (
+    *("prompts_per_step", "prompts.", "group_filter.", "seed", "update.lr"),
+    *("advantage.", "sampler.", "nm."),
+)
+"""Beginnings of the keys that may differ among the runs of one fit."""
+
+
+def settings(study: Study) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the name and the runs (rows of `per_run`) of each setting of a study."""
+    table = per_run(study.runs, study.steps, at_the_end(study).reset_index())
+    for name, runs in table.groupby(_settings(table, study), sort=False):
+        yield str(name), runs
+
+
+def _settings(table: pd.DataFrame, study: Study) -> "pd.Series[str]":
+    """Name each run's setting: its machine, and the keys of its series that change the cost.
+
+    A modelled clock stands beside the machine. Where tokens were not counted, as in imported logs,
+    a rule that makes completions longer would be taken for a cost of n: rules other than
+    max_variance are settings of their own.
+    """
+    machine = table.machine if "machine" in table else pd.Series("", table.index)
+    if study.clock != MEASURED:
+        machine = machine + f", time {study.clock}"
+    others = table.series.map(_cost_keys)
+    if not study.seeded:
+        same = table.rule.isin(["all", "max_variance", "max_variance_aliased"])
+        others = others.where(same, "rule=" + table.rule)
+    return machine.where(others == "", machine + ", " + others)
+
+
+def _cost_keys(series: str) -> str:
+    """Return the keys in a series' name that can change the cost of a rollout.
+
+    >>> _cost_keys("pods 64→16, task.reward=['a', 'b'], update.lr=0.1")
+    "task.reward=['a', 'b']"
+    """
+    keys = re.split(r", (?=[a-z_]+(?:\.[a-z_]+)*=)", series)[1:]
+    return ", ".join(key for key in keys if not key.startswith(SAME_ROLLOUT_COST))
+
+
+def fitted_clock(study: Study) -> ClockModel:
+    """Return the prices of a step in a study's runs.
+
+    Raises:
+        ValueError: its runs are of several settings, or do not identify each price.
+    """
+    (name, runs), *others = settings(study)
+    if others:
+        names = " | ".join([name, *(other for other, _ in others)])
+        raise ValueError(f"must have runs of one setting, not of {names}")
+    model = cost_model(runs)
+    base, per_rollout, per_kept = (coefficient(model, term)[0] for term in STEP)
+    if math.isnan(base + per_rollout + per_kept):
+        raise ValueError(f"must identify the prices: {why_not_identifiable(model)}")
+    source = f"fitted to {len(model.steady)} runs of {study.name} on {name}"
+    prompts = model.prompts if model.steady.prompts.nunique() == 1 else None
+    prices = {"base": base, "per_rollout": per_rollout, "per_kept": per_kept}
+    return ClockModel(f"fit of {study.name}", source, **prices, prompts=prompts)
+
+
+def authors_runs() -> pd.DataFrame:
+    """Return the authors' GSM8K step times of max-variance and GRPO, in the form of `per_run`.
+
+    Max-reward, whose completions grow long, and MATH, another task, belong to no common fit.
+    """
+    rows = pd.read_csv(AUTHORS, comment="#")
+    rows = rows[(rows.setting == "GSM8K") & rows["rule"].isin(["all", "max_variance"])]
+    arm = np.where(rows["rule"] == "all", "grpo", "pods")
+    label = [f"{a} {n}→{m}" for a, n, m in zip(arm, rows.n, rows.m, strict=True)]
+    generate, seconds = rows.inference_seconds, rows.seconds_per_step
+    rows = rows.assign(
+        run=label, series=label, arm=arm, prompts=1, seed=0, generated=rows.n, kept=rows.m,
+        complete=True, seconds=seconds, budget_seconds=AUTHORS_SECONDS,
+    )  # fmt: skip
+    return rows.assign(**{"seconds/generate": generate, "seconds/update": seconds - generate})

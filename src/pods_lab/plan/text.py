@@ -1,0 +1,120 @@
+"""The lines that `pods plan` prints: tables, a verdict per pair of arms, and what to mind."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from pods_lab.plan.model import STEP, CostModel, coefficient, why_not_identifiable
+
+UNITS = {"fixed": "", "generated": " n", "kept": " m"}
+OUTSIDE = "outside the measured range"
+
+
+def fit_lines(
+    name: str, model: CostModel, fits: pd.DataFrame, misfits: pd.DataFrame
+) -> Iterator[str]:
+    """Describe a setting: its line, how well it fits, its phases, the residuals."""
+    runs, line = model.runs, model.total
+    prompts = sorted(runs.prompts.unique())
+    yield (
+        f"{name}: {len(runs)} runs, {len(runs[['n', 'm']].drop_duplicates())} (n, m), "
+        f"prompts per step: {', '.join(map(str, prompts))}"
+    )
+    reason = why_not_identifiable(model)
+    yield reason or f"seconds per step = {_formula(model)}  (± standard error)"
+    if not reason:
+        largest = misfits.percent.abs().max()
+        yield (
+            f"R² {line.r2:z.4f}, residual sd {line.residual_sd:.3g} s, "
+            f"largest residual {largest:.1f} %"
+        )
+    elif np.isfinite(coefficient(model, "generated")[0] + coefficient(model, "kept")[0]):
+        yield f"summed over the phases: seconds per step = {_formula(model)}"
+    if model.phases:
+        yield _table(fits[fits.what != "step"][["what", *STEP, "r2"]])
+    yield _table(misfits.drop(columns=["prompts", "residual"]))
+    if not reason and line.combinations == line.rank:
+        yield f"- as many (n, m) as coefficients ({len(STEP)}), so linearity is unchecked"
+    uneven = runs[~runs.index.isin(model.steady.index)]
+    if len(uneven):
+        yield (
+            f"- {', '.join(uneven.arm.unique())}: prompts are resampled or skipped, so steps "
+            "differ in cost; not fitted, only among the residuals; `pods compare` times these arms"
+        )
+
+
+def _formula(model: CostModel) -> str:
+    """Write fixed + b n + c m, or per rollout where runs differ in prompts per step."""
+    single = model.steady.prompts.nunique() == 1
+    parts = []
+    for term in STEP:
+        value, stderr = coefficient(model, term)
+        per_prompt = model.prompts if single and term != "fixed" else 1
+        times = "" if single or term == "fixed" else " x prompts"
+        parts.append(f"{_with_error(per_prompt * value, per_prompt * stderr)}{times}{UNITS[term]}")
+    return " + ".join(parts)
+
+
+def _with_error(value: float, stderr: float) -> str:
+    """Round to two digits of the error.
+
+    >>> _with_error(4.4142, 0.2445), _with_error(0.0584, float("nan"))
+    ('(4.41 ± 0.24)', '0.0584')
+    """
+    if not stderr > 0:
+        return f"{value:.3g}"
+    digits = max(0, 1 - math.floor(math.log10(stderr)))
+    return f"({value:.{digits}f} ± {stderr:.{digits}f})"
+
+
+def prediction_table(rows: pd.DataFrame) -> str:
+    """Show the predicted steps and runs, and which of them extrapolate."""
+    notes = rows.outside.map({True: OUTSIDE, False: ""})
+    notes = notes.where(rows.source == "total", "sum of the phases")
+    notes = notes.where(rows.seconds.notna(), "not identifiable")
+    return _table(rows.drop(columns=["source", "outside"]).assign(**{"": notes}))
+
+
+def arm_lines(pairs: pd.DataFrame) -> Iterator[str]:
+    """Show what the steps of two arms cost, and which arm that favours."""
+    if pairs.empty:
+        return
+    first = pairs.drop_duplicates(["expensive", "cheaper"])
+    untimed = first.verdict.where(first.target.isna(), "")
+    notes = untimed.where(~first.outside.astype(bool), OUTSIDE + "; " + untimed)
+    extra = [str(column) for column in pairs if str(column).startswith("extra/")]
+    columns = ["expensive", "cheaper", "seconds", "cheaper_seconds", "cost", "cost_stderr", *extra]
+    yield _table(first[columns].assign(**{"": notes}))
+    for _, rows in pairs.groupby(["expensive", "cheaper"], sort=False):
+        if rows.target.notna().all():
+            yield _verdict(rows)
+
+
+def _verdict(rows: pd.DataFrame) -> str:
+    """Say how many fewer steps the expensive arm needs, and which arm is faster."""
+    pair = rows.iloc[0]
+    verdict = pair.verdict
+    if verdict in ("expensive", "cheaper"):
+        decided = int((rows.winner == verdict).sum())
+        part = f", at {decided} of {len(rows)} accuracies" if decided < len(rows) else ""
+        verdict = f"this machine favours {pair[verdict]}{part}"
+    return (
+        f"{pair.expensive} against {pair.cheaper}: {_range(rows.steps_ratio)} x fewer steps to "
+        f"accuracy {_range(rows.target)}, so {_range(rows.speedup)} x as fast (95 % "
+        f"{rows.low.min():.2f} to {rows.high.max():.2f}): {verdict}"
+    )
+
+
+def _range(values: "pd.Series[float]") -> str:
+    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _table(rows: pd.DataFrame) -> str:
+    """Write three digits of each number, above a nanosecond."""
+    shown = rows.round(9).rename(
+        columns=lambda name: str(name).removeprefix("seconds/").replace("_", " ")
+    )
+    return shown.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:z.3g}")

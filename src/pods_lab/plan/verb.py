@@ -1,0 +1,47 @@
+"""`pods plan STUDY`: what a step costs by n and m, from finished runs."""
+
+import argparse
+import dataclasses
+import json
+from contextlib import suppress
+
+from pods.cli.options import add_study_options
+from pods.runs.files import replace
+from pods.runs.find import find_study
+
+HELP = "fit what a step costs by n and m, and predict it"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the verb."""
+    add_study_options(parser, allow=True)
+    add = parser.add_argument
+    add("--nm", action="append", metavar="N,M", help="sizes to predict (default: those measured)")
+    add("--seconds", type=float, help="training clock per run (default: the study's budget)")
+    authors = "use the PODS authors' step times on one L40S instead of a study"
+    add("--published", action="store_true", help=authors)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the plan of a study, and write its tables."""
+    from pods.analysis.loading.load import load
+    from pods.analysis.writing import figures_folder
+    from pods_lab.plan.plan import PlanRequest, parse_nm, plan, plan_authors
+    from pods_lab.plan.settings import fitted_clock
+
+    request = PlanRequest(tuple(map(parse_nm, options.nm or ())), options.seconds)
+    if options.published:
+        print(*plan_authors(request).lines, sep="\n")
+        return 0
+    request.check()
+    folder, runs = find_study(options.study, options.runs_dir)
+    study = load(folder, runs, options.allow)
+    report, figures = plan(study, request), figures_folder(folder)
+    for name, table in report.tables.items():
+        replace(figures / f"plan.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+    with suppress(ValueError):  # several settings, or not identified: the lines say so
+        prices = dataclasses.asdict(fitted_clock(study))
+        replace(figures / "plan.clock.json", json.dumps(prices, indent=1))
+    print(*study.missing, *study.inconsistencies, *report.lines, sep="\n")
+    print(f"tables: {figures}/plan.*")
+    return 0

@@ -1,0 +1,203 @@
+"""How well (rule, n, m, advantage) estimates the policy gradient, by resampling a pool of rollouts.
+
+Every estimator is a sum of advantages times the gradients of single rollouts, so all that it needs
+of the gradients are their inner products K, computed once.
+
+**Finite pool.** Groups are drawn from the N rollouts of a prompt without replacement, which makes
+each of them an independent sample of the policy. Products of two means are taken between different
+prompts only, so that no noise meets itself; that estimates the population of problems that
+the prompts were drawn from, also in the bootstrap, which leaves out pairs of one prompt, too.
+
+**A step** averages B prompts: with M the mean of an estimator over problems and S its mean square,
+a step's mean square is |M|² + (S - |M|²) / B.
+
+Shapes: P = prompts, N = rollouts of each, E = estimators, R = groups drawn of each prompt.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pods.types import Group
+
+Floats = NDArray[np.float64]
+Rule = Callable[[Group, int, np.random.Generator], NDArray[np.intp]]
+INTERVAL = [0.025, 0.975]
+OUTCOMES = ("cosine", "progress", "scale", "bias", "variance", "per_second", "relative")
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """One way to turn a group of n rollouts into a gradient."""
+
+    name: str
+    """Of the rule with its advantage: the panel of the figure."""
+    rule: Rule
+    advantages: Callable[[Floats, NDArray[np.intp]], Floats]
+    """`advantages(rewards, kept)`, (m,)."""
+    n: int
+    m: int
+
+
+def normaliser(lengths: NDArray[np.int64], aggregation: str, limit: int) -> Floats:
+    """Return the weight of each token of a rollout, times the rollouts of the update.
+
+    As `pods.method.grpo.token_weights`, but where that divides by the tokens of the update, here
+    the mean length of the pool stands for them: the estimator must be linear.
+
+    Args:
+        lengths: completion tokens of the rollouts of one prompt.
+        aggregation: `update.aggregation` of the run.
+        limit: `sampling.max_completion_tokens`.
+    """
+    if aggregation == "sequence_mean":
+        return 1.0 / lengths
+    return np.full(len(lengths), 1.0 / (limit if aggregation == "dr_grpo" else lengths.mean()))
+
+
+def draw(one: Estimator, pool: Group, count: int, rng: np.random.Generator) -> Floats:
+    """Draw groups of n from a prompt's pool; return the weight of each rollout in each, (R, N)."""
+    weights = np.zeros((count, len(pool.rewards)))
+    for row in weights:
+        drawn = rng.permutation(len(row))[: one.n]
+        group = Group(pool.rewards[drawn], pool.rewarded[drawn], pool.lengths[drawn])
+        kept = one.rule(group, one.m, rng)
+        row[drawn[kept]] = one.advantages(group.rewards, kept) / one.m
+    return weights
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Inner products over pairs of prompts; only those of different prompts mean anything."""
+
+    reference: Floats
+    """(P, P) of the gradients of the expected reward."""
+    along: Floats
+    """(E, P, P) of each estimator's mean with those gradients."""
+    means: Floats
+    """(E, P, P) of each estimator's mean with itself."""
+    squares: Floats
+    """(E, P) each estimator's mean square."""
+
+
+def moments(
+    products: NDArray[np.float32],
+    pools: Sequence[Group],
+    estimators: Sequence[Estimator],
+    count: int,
+    seed: int,
+    report: Callable[[int], object] = lambda done: None,
+) -> Moments:
+    """Resample every estimator.
+
+    The gradient of the expected reward of a prompt is the covariance of reward and gradient, here
+    sum (r_i - mean r) v_i / (N - 1): REINFORCE (Williams 1992) with the mean of the other rollouts
+    as the baseline of each (RLOO, arXiv:2402.14740), which is unbiased.
+
+    Args:
+        products: (P N, P N) inner products of the rollouts' normalised gradients v.
+        pools: (P,) the rollouts of each prompt, N of them.
+        estimators: (E,) with n <= N.
+        count: groups drawn of each prompt.
+        seed: of the draws.
+        report: called with the number of estimators that are done.
+    """
+    prompts, size = len(pools), len(pools[0].rewards)
+    kernel = np.asarray(products).reshape(prompts, size, prompts, size)
+    rewards = np.array([pool.rewards for pool in pools])
+    target = (rewards - rewards.mean(1, keepdims=True)) / (size - 1)
+    of_target = _with_sums(kernel, target)
+    along, means, squares = [], [], []
+    for number, one in enumerate(estimators):
+        rng = np.random.default_rng([seed, number])
+        weights = [draw(one, pool, count, rng) for pool in pools]
+        mean = np.array([each.mean(0) for each in weights])
+        along.append(np.einsum("pn,pnq->pq", mean, of_target))
+        means.append(np.einsum("pn,pnq->pq", mean, _with_sums(kernel, mean)))
+        squares.append([((each @ kernel[p, :, p]) * each).sum(1).mean()
+                        for p, each in enumerate(weights)])  # fmt: skip
+        report(number + 1)
+    reference = np.einsum("pn,pnq->pq", target, of_target)
+    return Moments(reference, *map(np.array, (along, means, squares)))
+
+
+def _with_sums(kernel: NDArray[np.float32], weights: Floats) -> Floats:
+    """Return each gradient's inner product with each prompt's weighted sum of them, (P, N, P)."""
+    return np.stack([kernel[:, :, q] @ weights[q] for q in range(len(weights))], axis=2)
+
+
+def summarise(
+    found: Moments,
+    estimators: Sequence[Estimator],
+    seconds: Sequence[float],
+    baseline: int,
+    prompts_per_step: int,
+    resamples: int,
+    seed: int,
+) -> pd.DataFrame:
+    """Return a row per estimator; each outcome has its 95 % bootstrap interval over prompts.
+
+    The outcomes of a step: `cosine`, expected, to the gradient of the expected reward g;
+    `progress` = cosine |g|, the reward gained along g by a step of root mean square length 1, as
+    a norm-adapting optimizer makes it; `scale` mean·g / |g|² and `bias`, the sine of the angle of
+    mean and g: 1 and 0 where the estimator is unbiased; `variance` / |mean|²; `per_second`,
+    progress over seconds; `relative`, per_second over the baseline's.
+
+    Args:
+        found: from `moments` of these (E,) estimators.
+        seconds: (E,) of a step; NaN where unknown.
+        baseline: index of the estimator that others are compared with.
+        prompts_per_step: B.
+        resamples: of the prompts.
+        seed: of the bootstrap.
+    """
+    prompts = len(found.reference)
+    rng = np.random.default_rng(seed)
+    shares = rng.multinomial(prompts, np.full(prompts, 1 / prompts), resamples) / prompts
+    shares = shares[shares.max(1) < 1]  # one prompt alone has no pair
+    arguments = np.asarray(seconds), baseline, prompts_per_step
+    value = outcomes(found, np.full((1, prompts), 1 / prompts), *arguments)
+    spread = outcomes(found, shares, *arguments)
+    about = [(one.name, one.n, one.m) for one in estimators]
+    table = pd.DataFrame(about, columns=["rule", "n", "m"]).assign(seconds=np.asarray(seconds))
+    for name in OUTCOMES:
+        table[name] = value[name][0]
+        ends = pd.DataFrame(spread[name]).quantile(INTERVAL)  # NaN where all are
+        table[f"{name}_low"], table[f"{name}_high"] = ends.to_numpy()
+    return table
+
+
+def outcomes(
+    found: Moments, shares: Floats, seconds: Floats, baseline: int, prompts_per_step: int
+) -> dict[str, Floats]:
+    """Return each outcome of `summarise` for some shares of the prompts, (shares, E).
+
+    NaN stands where noise leaves a squared length that is not positive.
+    """
+    pairs = shares[:, :, None] * shares[:, None]  # (shares, P, P)
+    pairs *= 1 - np.eye(len(found.reference))
+    pairs /= pairs.sum((1, 2), keepdims=True)
+    reference = np.einsum("bpq,pq->b", pairs, found.reference)[:, None]
+    along = np.einsum("bpq,epq->be", pairs, found.along, optimize=True)
+    mean = np.einsum("bpq,epq->be", pairs, found.means, optimize=True)
+    rest = shares @ found.squares.T - mean
+    with np.errstate(invalid="ignore", divide="ignore"):
+        length = np.sqrt(np.where(reference > 0, reference, np.nan))
+        square = mean + rest / prompts_per_step
+        mean = np.where(mean > 0, mean, np.nan)
+        progress = along / np.sqrt(np.where(square > 0, square, np.nan))
+        cosine = progress / length
+        angle = along / (length * np.sqrt(mean))
+        per_second = progress / seconds
+        return {
+            "cosine": cosine,
+            "progress": progress,
+            "scale": along / length**2,
+            "bias": np.sqrt(np.clip(1 - angle**2, 0, None)),
+            "variance": rest / prompts_per_step / mean,
+            "per_second": per_second,
+            "relative": per_second / per_second[:, [baseline]],
+        }

@@ -1,0 +1,84 @@
+"""Draw a figure of the PODS paper: accuracy against time, and seconds per step."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pods.analysis.figures import style
+from pods.analysis.figures.specs import FigureSpec
+from pods.analysis.numbers.statistics import mean_and_stderr
+from pods.analysis.numbers.tables import run_table
+from pods_lab.published.authors_rule import nearest
+from pods_lab.published.paper_figures import PaperFigure
+from pods_lab.published.reproduce import COMMIT, Reproduction
+
+SEM_WIDTH = 1.96
+"""Half width of the authors' bands, in standard errors."""
+
+
+def drawing(figure: PaperFigure, made: Sequence[tuple[str, Reproduction]]) -> FigureSpec:
+    """Make the paper's figure from each set of runs: accuracy against time, seconds per step."""
+    tables = pd.concat([_points(one).assign(runs=whose) for whose, one in made], ignore_index=True)
+
+    def draw() -> Figure:
+        axes_figure, panels = style.panels(
+            2 * len(made), 8.5 * len(made), 3.4, widths=[2.4, 1] * len(made)
+        )
+        for index, (whose, one) in enumerate(made):
+            rows = tables[tables.runs == whose]
+            _accuracy(panels[2 * index], one, rows, whose)
+            _step_times(panels[2 * index + 1], one)
+        axes_figure.suptitle(figure.title)
+        return axes_figure
+
+    return FigureSpec(
+        figure.name,
+        f"{figure.title}: the paper's figure ({figure.source} at {COMMIT}) from the authors' logs. "
+        "Mean over runs ± 1.96 standard errors, at the nearest evaluation.",
+        draw,
+        tables,
+        pd.concat([run_table(one.study).assign(runs=whose) for whose, one in made]),
+    )
+
+
+def _points(made: Reproduction) -> pd.DataFrame:
+    """Make one row per arm and time of the grid: arm, series, seconds, mean, stderr, n."""
+    rows = []
+    for label, runs in made.curves.items():
+        mean, stderr = mean_and_stderr(nearest(runs, made.grid))
+        columns = {"arm": label, "series": made.series[label], "seconds": made.grid}
+        rows.append(pd.DataFrame({**columns, "mean": mean, "stderr": stderr, "n": len(runs)}))
+    return pd.concat(rows, ignore_index=True)
+
+
+def _accuracy(axes: Axes, made: Reproduction, table: pd.DataFrame, whose: str) -> None:
+    """Draw the curves; as in the paper, the base model at 0 s does not set the axis."""
+    unit, _ = style.x_unit(made.study, made.grid[-1])
+    runs = np.concatenate([nearest(curves, made.grid) for curves in made.curves.values()])
+    margin = 0.01 * (runs.max() - runs.min())
+    for index, (label, points) in enumerate(table.groupby("arm", sort=False)):
+        starts = [curve.accuracy[0] for curve in made.curves[str(label)] if curve.seconds[0] == 0]
+        times = np.concatenate([[0.0] * bool(starts), points.seconds / unit])
+        mean = 100 * np.concatenate([[np.mean(starts)] if starts else [], points["mean"]])
+        band = 100 * SEM_WIDTH * np.concatenate([[0.0] * bool(starts), points.stderr])
+        look = style.marker_and_colour(index)
+        axes.plot(times, mean, **look, markersize=4, label=f"{label} (n={points.n.iloc[0]})")
+        axes.fill_between(times, mean - band, mean + band, color=look["color"], alpha=0.25)
+    axes.set_ylim(100 * (runs.min() - margin), 100 * (runs.max() + margin))
+    style.x_axis(axes, made.study, made.grid[-1])
+    axes.set_ylabel(f"{style.LABELS[made.study.metric]} (%)")
+    axes.set_title(whose, fontsize=9)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3)  # off the curves
+    axes.grid(visible=True, alpha=0.25)
+
+
+def _step_times(axes: Axes, made: Reproduction) -> None:
+    seconds = run_table(made.study).groupby("series").seconds_per_step.mean()
+    for index, (label, name) in enumerate(made.series.items()):
+        axes.bar(label, seconds[name], color=style.marker_and_colour(index)["color"])
+    axes.tick_params(axis="x", labelsize=7 if len(made.series) < 5 else 5.5)
+    axes.set_ylabel("seconds per step")
+    axes.grid(axis="y", alpha=0.25)

@@ -1,0 +1,150 @@
+"""Read the PODS authors' runs on 8 GPUs: W&B exports with one row per evaluation.
+
+Column 0 is the time; each run has columns for its `_step` and for one metric.
+Source: github.com/YixuanEvenXu/pods, `results/{h100s,a100s}-{acc,length}.csv`; its
+`scripts/plot-a100s.py` draws them.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from pods.analysis.loading.imports import Imported
+from pods_lab.published.tables import Row, collect, describe
+
+METRICS = {
+    "accuracy": ("acc", "eval/rewards/accuracy_reward/mean"),
+    "length": ("length", "eval/completions/mean_length"),
+}
+"""For each of our columns the suffix of the file's name, and W&B's metric."""
+QUESTIONS = 1319
+UNTIL = 1800.0  # end of the authors' time axis
+RUN = re.compile(
+    r"\w+-s(?P<seed>\d+)-p(?P<prompts>[1-9]\d*)-n(?P<n>[1-9]\d*)-m(?P<m>[1-9]\d*)"
+    r"-ga(?P<groups>[1-9]\d*)"
+)
+TIMES = ["train_seconds", "wandb_step"]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Eight GPUs, and how the runs on them were evaluated."""
+
+    prefix: str
+    """First word of the names of its series."""
+    machine: str
+    per_evaluation: int
+    """W&B steps that an evaluation takes: 4 per batch of the test set, and 1."""
+    answers: int
+    """Number of answers in a reported mean: the test set, padded to whole batches."""
+
+
+CLUSTERS = {
+    "h100s": Cluster("H100", "8 x NVIDIA H100", 5, 2048),
+    "a100s": Cluster("A100", "8 x NVIDIA A100", 45, 1408),
+}
+
+
+def read_exports(folder: Path, family: str) -> Imported:
+    """Read the runs of one cluster (a key of `CLUSTERS`); what is irregular is left out and named.
+
+    Raises:
+        ValueError: one of the two files is missing or is no such export; the message names it.
+    """
+    cluster = CLUSTERS[family]
+    paths = {key: folder / f"{family}-{suffix}.csv" for key, (suffix, _) in METRICS.items()}
+    exports = {path.name: _read_export(path, key) for key, path in paths.items()}
+    names = [RUN.fullmatch(run) for run in {run for points in exports.values() for run in points}]
+    runs, missing = [], []
+    for name in sorted(filter(None, names), key=_order):
+        lacking = [file for file, points in exports.items() if name[0] not in points]
+        missing += [f"{name[0]}: {file} has no column of it" for file in lacking]
+        rows: list[Row] = []
+        if not lacking:
+            accuracy, length = (points[name[0]] for points in exports.values())
+            points = accuracy.merge(length, on=TIMES)
+            rows = _evaluations(points, int(name["groups"]), cluster.per_evaluation)
+        all_kept = name["n"] == name["m"]
+        arm, rule = ("grpo_ga", "all") if all_kept else ("pods", "max_variance_aliased")
+        series = f"{cluster.prefix} {arm} {name['n']}→{name['m']}, groups={name['groups']}"
+        runs.append((describe(name, series, arm, rule, cluster.machine), rows))
+    return collect(
+        runs,
+        list(paths.values()),
+        missing=missing,
+        budget="40 min",
+        until=UNTIL,
+        note="logs of the PODS authors: seconds are W&B's eval/time, without evaluation; steps are "
+        f"computed from W&B's _step; one sampled pass, a mean over {cluster.answers} answers (the "
+        f"{QUESTIONS} questions, padded), right only in LaTeX or boxed form; no point at 0 s; rule "
+        "max_variance_aliased: their 8-GPU code does not compute max_variance",
+    )
+
+
+def _order(name: re.Match[str]) -> tuple[int, int, str]:
+    return int(name["n"]), int(name["seed"]), name[0]
+
+
+def _read_export(path: Path, key: str) -> dict[str, pd.DataFrame]:
+    """Read the points of each run: train_seconds, wandb_step and the value.
+
+    Raises:
+        ValueError: the file is no such export; the message names it.
+    """
+    metric = METRICS[key][1]
+    form = rf"^data/(?P<run>{RUN.pattern}) - (?P<key>_step|{metric})(?P<extreme>__MIN|__MAX)?$"
+    try:
+        cells = pd.read_csv(path, index_col="eval/time", float_precision="round_trip")
+        columns = cells.columns.str.extract(form)[["run", "key", "extreme"]]
+        if columns.run.isna().any():
+            raise ValueError(f"column {cells.columns[columns.run.isna()][0]!r}")
+    except (OSError, ValueError) as error:
+        reason = str(error).strip()
+        raise ValueError(f"{path.name} is no W&B export over eval/time: {reason}") from error
+    cells.columns = pd.MultiIndex.from_frame(columns.fillna(""))
+    values = cells.xs("", axis=1, level="extreme")  # the extremes repeat the value
+    return {
+        run: values[run][["_step", metric]].dropna().reset_index().set_axis([*TIMES, key], axis=1)
+        for run in columns.run.unique()
+    }
+
+
+def _evaluations(points: pd.DataFrame, groups: int, per_evaluation: int) -> list[Row]:
+    steps = optimizer_steps(points.wandb_step.astype(int).tolist(), groups, per_evaluation)
+    return [
+        {
+            "step": step,
+            "train_seconds": float(seconds),
+            "accuracy": float(accuracy),
+            "format": math.nan,
+            "both": math.nan,
+            "length": float(length),
+            "repeats": 1,
+            "questions": QUESTIONS,
+            "shared": False,
+        }
+        for step, (seconds, _, accuracy, length) in zip(
+            steps, points.to_numpy().tolist(), strict=True
+        )
+    ]
+
+
+def optimizer_steps(points: Sequence[int], groups: int, per_evaluation: int) -> list[int]:
+    """Compute the optimizer steps before each evaluation from W&B's `_step` at that time.
+
+    `_step` counts log calls: 3 groups + 5 per step and `per_evaluation` per evaluation, so it is
+    (3 groups + 5) S + per_evaluation j - 2 at the j-th evaluation, after S steps. This was found
+    from the published files: it fits all 20 runs, the last evaluation of some to 0.12 of a step.
+    The last one can be at the same step as the one before it.
+
+    >>> optimizer_steps([20, 42, 98], groups=4, per_evaluation=5)
+    [1, 2, 5]
+    """
+    return [
+        round((point + 2 - per_evaluation * j) / (3 * groups + 5))
+        for j, point in enumerate(points, 1)
+    ]

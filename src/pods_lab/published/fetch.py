@@ -1,0 +1,96 @@
+"""Download the PODS authors' release: one commit of their repository."""
+
+import ast
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+
+URL = "https://github.com/YixuanEvenXu/pods"
+COMMIT = "187f43b648f69385103029c2dd0934521e17bb71"
+"""The commit of 2025-09-25, which adds the runs on A100s to all that was released before."""
+FILES = ("results", "LICENSE")
+CODE, RECIPE = "utils/data.py", "open-r1/recipes/Qwen2.5-3B-Instruct/config_pods.yaml"
+"""Files with the system messages of the runs on one GPU and on eight."""
+GIT_SECONDS = 900
+GIT_SETTINGS = ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60", "core.autocrlf=false")
+GIT_VARIABLES = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"}
+
+
+def fetch(folder: Path, url: str = URL, commit: str = COMMIT) -> None:
+    """Put `results/` and `LICENSE` of the authors' repository into a folder.
+
+    Beside them go the system messages of their runs, for `task.system`: `prompts/instruct.txt` (one
+    GPU) and `prompts/open_r1.txt` (eight GPUs).
+
+    Args:
+        folder: replaced once everything is there.
+        url: the git repository.
+        commit: 40 hexadecimal digits; git checks the files against it.
+
+    Raises:
+        ValueError: there is no network, no git, no such commit, or no system message in it; nothing
+            is left behind.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent) as scratch:
+        new, repository = Path(scratch) / "new", Path(scratch) / "repository"
+        new.mkdir()
+        try:
+            _git("init", "--quiet", "--template=", "--bare", str(repository))
+            at = (f"--git-dir={repository}", f"--work-tree={new}")
+            _git(*at, "fetch", "--quiet", "--depth=1", "--no-tags", url, commit)
+            _git(*at, "checkout", "--quiet", commit, "--", *FILES)
+            code, recipe = (_git(*at, "show", f"{commit}:{file}") for file in (CODE, RECIPE))
+        except (OSError, subprocess.SubprocessError) as error:
+            lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
+            raise ValueError(
+                f"cannot fetch {url} at {commit} ({lines[0]}): clone it where there is a "
+                "network, then name its folder: `pods reproduce all FOLDER`"
+            ) from error
+        _write_prompts(new / "prompts", code, recipe)
+        shutil.rmtree(folder, ignore_errors=True)
+        new.rename(folder)
+
+
+def _write_prompts(folder: Path, code: str, recipe: str) -> None:
+    """Write the system messages that the authors' code and recipe hold, to the last line break."""
+    constants = {
+        target.id: node.value.value
+        for node in ast.parse(code).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    texts = {
+        "instruct.txt": constants.get("SYSTEM_PROMPT_INSTRUCT"),
+        "open_r1.txt": yaml.safe_load(recipe).get("system_prompt"),
+    }
+    folder.mkdir()
+    for (name, text), source in zip(texts.items(), (CODE, RECIPE), strict=True):
+        if not isinstance(text, str):
+            raise ValueError(f"{URL}: {source} has no system message")
+        (folder / name).write_bytes(text.encode())
+
+
+def _git(*arguments: str) -> str:
+    """Run git so that it asks nothing, gives up on a dead connection, and changes no byte.
+
+    Returns:
+        Its standard output.
+    """
+    settings = [word for setting in GIT_SETTINGS for word in ("-c", setting)]
+    environment = {k: v for k, v in os.environ.items() if k not in GIT_VARIABLES}
+    result = subprocess.run(
+        ["git", *settings, *arguments],
+        env={**environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=GIT_SECONDS,
+        check=True,
+    )
+    return result.stdout

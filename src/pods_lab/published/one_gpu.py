@@ -1,0 +1,135 @@
+"""Read the PODS authors' runs on one GPU: one JSON file per run, one block per checkpoint.
+
+Source: github.com/YixuanEvenXu/pods, `results/`; its `scripts/plot.py` draws them.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pods.analysis.loading.imports import Imported
+from pods_lab.published.tables import Row, collect, describe
+
+NAME = re.compile(
+    r"Instruct-(?P<task>GSM8K|GSM8K-MaxR|GSM8K-Rand|MATH-NF|Llama)-512"
+    r"-(?P<n>[1-9]\d*)-(?P<m>[1-9]\d*)(?:-(?P<beta>\d+(?:\.\d+)?))?-Run(?P<seed>[1-9]\d*)\.json"
+)
+RULES = {"GSM8K-MaxR": "max_reward", "GSM8K-Rand": "random"}
+ARMS = {"all": "grpo", "max_variance": "pods"}
+MACHINE = "NVIDIA L40S"
+CHECKPOINTS, REPEATS = 12, 5
+MEASURES = {
+    "accuracy": "ans_acc",
+    "lenient": "ans_acc",  # by their grader
+    "format": "for_acc",
+    "both": "both_acc",
+    "length": "lengths",
+}
+
+
+@dataclass(frozen=True)
+class LogFamily:
+    """Logs that can share a figure."""
+
+    prefix: str
+    """First word of the names of its series."""
+    dataset: str
+    """The test set that the authors plot."""
+    questions: int
+    base: str
+    """Name of the file with the base model's evaluation."""
+    minutes: int
+    """Minutes between checkpoints."""
+    until: float
+    """End of the time axis of the authors' figures, in seconds."""
+    remark: str = ""
+    """Addition to the note on the measured accuracy."""
+
+
+FAMILIES = {
+    "gsm8k": LogFamily("GSM8K", "gsm8k", 1319, "base-qwen.json", 30, 21600.0),
+    # MATH-500 without the prompts of more than 512 tokens
+    "math": LogFamily("MATH", "math500", 496, "base-qwen.json", 30, 21600.0),
+    "llama": LogFamily(
+        "Llama", "gsm8k", 1319, "base-llama.json", 10, 5400.0, " (their Llama figure: both_acc)"
+    ),
+}
+
+
+def family_of(name: str) -> str | None:
+    """Return the family of a log by its file name; None if it is not the name of a log."""
+    match = NAME.fullmatch(name)
+    return match["task"].split("-")[0].lower() if match else None
+
+
+def read_logs(folder: Path, family: str) -> Imported:
+    """Read one family's logs (a key of `FAMILIES`); what is irregular is left out and named.
+
+    The logs hold no times. As in the authors' figures, the k-th checkpoint by step is placed at k
+    times the interval.
+
+    Raises:
+        ValueError: a file is no such log; the message names it.
+    """
+    of = FAMILIES[family]
+    names = [path.name for path in folder.glob("*.json") if family_of(path.name) == family]
+    matches = sorted(filter(None, map(NAME.fullmatch, names)), key=_order)
+    first = {"step": 0, "train_seconds": 0.0, **_averages(_read(folder / of.base), of)}
+    runs, missing = [], []
+    for match in matches:
+        content = _read(folder / match[0])
+        blocks = sorted((int(name.rpartition("-")[2]), name) for name in content)
+        rows = [
+            {"step": step, "train_seconds": 60.0 * of.minutes * k, **_averages(content[name], of)}
+            for k, (step, name) in enumerate(blocks, 1)
+        ]
+        if len(rows) != CHECKPOINTS:
+            missing.append(f"{match[0]}: {len(rows)} checkpoints, not {CHECKPOINTS}")
+            rows = []
+        shared = [{**first, "shared": True}] if rows else []
+        runs.append((_describe(match, of), [*shared, *({**row, "shared": False} for row in rows)]))
+    return collect(
+        runs,
+        [folder / name for name in (*(match[0] for match in matches), of.base)],
+        missing=missing,
+        budget=f"{CHECKPOINTS * of.minutes / 60:g} h (nominal)",
+        until=of.until,
+        note=f"logs of the PODS authors: checkpoint times are nominal (k x {of.minutes} min), not "
+        f"measured; accuracy is their ans_acc on {of.dataset}, which also takes the last number"
+        f"{of.remark}; the point at 0 s is the base model, evaluated once and shared by all runs",
+    )
+
+
+def _order(match: re.Match[str]) -> tuple[str, int, int, int]:
+    """Sort settings by task and n, the larger m first, then by the run's number."""
+    return match["task"], int(match["n"]), -int(match["m"]), int(match["seed"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path.name} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name} is no log: it holds no JSON object")
+    return content
+
+
+def _averages(block: Any, of: LogFamily) -> Row:
+    """Average the repeats of one evaluation: shares of the questions, and length in tokens."""
+    try:
+        means = {name: fmean(block[of.dataset][key]) for name, key in MEASURES.items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"a block is no evaluation on {of.dataset}: {error}") from error
+    return {**means, "repeats": REPEATS, "questions": of.questions}
+
+
+def _describe(name: re.Match[str], of: LogFamily) -> Row:
+    rule = "all" if name["n"] == name["m"] else RULES.get(name["task"], "max_variance")
+    arm = ARMS.get(rule, rule)
+    suffix = f", kl_beta={name['beta']}" if name["beta"] else ""
+    series = f"{of.prefix} {arm} {name['n']}→{name['m']}{suffix}"
+    return describe(name, series, arm, rule, MACHINE)

@@ -1,0 +1,89 @@
+"""The figures of the PODS paper that the authors' logs draw: arms, metric, window and numbers.
+
+Source: arXiv:2504.13818 and its repository at 187f43b: `scripts/plot.py` (its setting_num stands
+in each source) and `scripts/plot-{h100s,a100s}.py`. The paper states one number for five of the
+figures: how many times sooner GRPO-PODS is at 99 % of GRPO's best accuracy.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pods.analysis.numbers.statistics import Floats
+
+
+@dataclass(frozen=True)
+class PaperArm:
+    """One curve."""
+
+    label: str
+    """Its name in the paper."""
+    rule: str
+    n: int
+    m: int
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """One figure: accuracy against time, and seconds per step."""
+
+    name: str
+    title: str
+    family: str
+    """Family of logs; see `release.read_published`."""
+    arms: tuple[PaperArm, ...]
+    """The baseline first, where there is one."""
+    seconds: float
+    """End of the time axis."""
+    interval: float
+    """Seconds between the times at which the curves are drawn."""
+    source: str
+    metric: str = "accuracy"
+    ratio: float | None = None
+    """The paper's speed-up of the second arm over the first one."""
+    digest: str = ""
+    """Start of the SHA-256 of what these logs say at 187f43b; see `reproduce.digest`."""
+
+    def grid(self) -> Floats:
+        """Return the (G,) times after 0 at which the curves are drawn."""
+        return np.arange(1.0, round(self.seconds / self.interval) + 1) * self.interval
+
+
+GRPO = PaperArm("GRPO", "all", 16, 16)
+PODS = PaperArm("GRPO-PODS", "max_variance", 64, 16)
+SMALL = PaperArm("GRPO", "all", 8, 8), PaperArm("GRPO-PODS", "max_variance", 32, 8)
+EIGHT = (
+    PaperArm("GRPO-GA", "all", 32, 32),
+    PaperArm("GRPO-PODS", "max_variance_aliased", 128, 32),
+)
+BY_N = (
+    PaperArm("N = 16", "all", 16, 16),
+    *(PaperArm(f"N = {n}", "max_variance", n, 16) for n in (32, 64, 128, 256)),
+)
+BY_M = tuple(PaperArm(f"M = {m}", "max_variance", 64, m) for m in (16, 8, 4, 2))
+BY_RULE = (
+    PaperArm("Max-Variance", "max_variance", 64, 16),
+    PaperArm("Max-Reward", "max_reward", 64, 16),
+    PaperArm("Random", "random", 64, 16),
+)
+# fmt: off
+ALL = (
+    PaperFigure("gsm8k", "GSM8K, Qwen2.5-3B-Instruct, one L40S", "gsm8k", (GRPO, PODS),
+                21600.0, 1800.0, "plot.py, setting 3", ratio=2.0, digest="d42b2daf04183a77"),
+    PaperFigure("math", "MATH, Qwen2.5-3B-Instruct, one L40S", "math", SMALL,
+                21600.0, 1800.0, "plot.py, setting 4", ratio=2.0, digest="511a9fa617b1dbb9"),
+    PaperFigure("llama", "GSM8K, Llama-3.2-3B-Instruct, one L40S", "llama", (GRPO, PODS),
+                5400.0, 600.0, "plot.py, setting 6", "both", 3.0, "c3cf79242397a6c2"),
+    PaperFigure("n-scaling", "n at m = 16, GSM8K, one L40S", "gsm8k", BY_N,
+                21600.0, 1800.0, "plot.py, setting 1", digest="315a84da17ed76a6"),
+    PaperFigure("m-scaling", "m at n = 64, GSM8K, one L40S", "gsm8k", BY_M,
+                21600.0, 1800.0, "plot.py, setting 2", digest="21264f7bb2777837"),
+    PaperFigure("rules", "Down-sampling rules at 64 → 16, GSM8K, one L40S", "gsm8k", BY_RULE,
+                21600.0, 1800.0, "plot.py, setting 5", digest="870bcab93c565d07"),
+    PaperFigure("h100s", "GSM8K, Qwen2.5-3B-Instruct, 8 H100", "h100s", EIGHT,
+                1800.0, 120.0, "plot-h100s.py", ratio=1.71, digest="1f74323e406c9812"),
+    PaperFigure("a100s", "GSM8K, 7B model, 8 A100", "a100s", EIGHT,
+                1800.0, 120.0, "plot-a100s.py", ratio=1.75, digest="d241bf53310b774a"),
+)
+# fmt: on
+FIGURES = {figure.name: figure for figure in ALL}

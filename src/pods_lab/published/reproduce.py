@@ -1,0 +1,150 @@
+"""The numbers of a figure of the PODS paper, from the authors' logs and from runs of one's own.
+
+Shapes: S = runs of an arm, G = times of the grid.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import pandas as pd
+
+from pods.analysis.compare.compare import compare
+from pods.analysis.loading.filter import StudyFilter, apply_filter
+from pods.analysis.loading.study import MEASURED, Study
+from pods.analysis.numbers.outcomes import RunCurve, amount, run_curves
+from pods.analysis.numbers.statistics import Floats, mean_and_stderr
+from pods.analysis.numbers.tables import run_table
+from pods_lab.published.authors_rule import authors_rule, nearest
+from pods_lab.published.paper_figures import PaperFigure
+
+COMMIT = "187f43b"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One figure, from one set of runs."""
+
+    study: Study
+    """The runs of the figure's arms, in its metric and window."""
+    series: dict[str, str]
+    """The name of each arm's curve in the study, by its name in the paper."""
+    curves: dict[str, list[RunCurve]]
+    """The complete runs of each arm, by its name in the paper."""
+    grid: Floats
+    """(G,) times after 0 at which the curves are drawn."""
+
+
+def published(figure: PaperFigure, study: Study) -> Reproduction:
+    """Take a figure's arms from the authors' logs.
+
+    Raises:
+        ValueError: the logs lack an arm, or are not those of the release at `COMMIT`.
+    """
+    made = _reproduction(figure, study, figure.metric, figure.seconds)
+    if digest(made.study) != figure.digest:
+        where = f"the authors' repository at {COMMIT}"
+        raise ValueError(f"{figure.name}: these logs are not those of {where}")
+    return made
+
+
+def own(figure: PaperFigure, study: Study) -> Reproduction:
+    """Take a figure's arms from runs of one's own, over all of their training time.
+
+    Their verdict is the authors' lenient one if the runs have it, as in the paper.
+
+    Raises:
+        ValueError: the study lacks an arm, or its time is modelled.
+    """
+    if study.clock != MEASURED:
+        raise ValueError(f"study={study.name}: must be measured as theirs, it is {study.clock}")
+    rows = study.evaluations
+    by_authors = "lenient" in rows and rows.lenient.notna().all()
+    metric = "lenient" if figure.metric == "accuracy" and by_authors else figure.metric
+    sizes = {(arm.rule, arm.n, arm.m) for arm in figure.arms}
+    runs = study.runs[study.runs.complete]
+    shown = [key in sizes for key in zip(runs.rule, runs.n, runs.m, strict=True)]
+    ends = rows[rows.run.isin(runs.run[shown])].groupby("run").train_seconds.max()
+    return _reproduction(figure, study, metric, float(ends.min()))
+
+
+def _reproduction(figure: PaperFigure, study: Study, metric: str, seconds: float) -> Reproduction:
+    series, runs = {}, study.runs
+    for arm in figure.arms:
+        fits = (runs.rule == arm.rule) & (runs.n == arm.n) & (runs.m == arm.m)
+        names = runs.series[fits & runs.complete].unique()
+        if len(names) != 1:
+            raise ValueError(
+                f"{figure.name}: study {study.name} must have one curve of rule={arm.rule} "
+                f"n={arm.n} m={arm.m} ({arm.label}); it has {' | '.join(runs.series.unique())}"
+            )
+        series[arm.label] = str(names[0])
+    shown = apply_filter(study, StudyFilter(tuple(series.values()), metric, seconds))
+    curves = {label: run_curves(shown, name) for label, name in series.items()}
+    return Reproduction(shown, series, curves, figure.grid() / figure.seconds * seconds)
+
+
+def digest(study: Study) -> str:
+    """Return the start of the SHA-256 of a study's evaluations, whichever files they came from."""
+    columns = ["run", "step", "train_seconds", "accuracy", "length"]
+    rows = study.evaluations[columns].sort_values(["run", "train_seconds", "step"])
+    return hashlib.sha256(rows.to_csv(index=False, lineterminator="\n").encode()).hexdigest()[:16]
+
+
+def irregular(study: Study) -> list[str]:
+    """Return the lines about the irregular runs of the study's arms."""
+    runs = study.runs.run[~study.runs.complete]
+    return [
+        line for line in study.missing if line.partition(":")[0].removesuffix(".json") in {*runs}
+    ]
+
+
+def speed_up(made: Reproduction) -> dict[str, float]:
+    """Return the row of `authors_rule` of the second arm against the first one."""
+    theirs, ours = list(made.curves.values())[:2]
+    return authors_rule(ours, theirs, made.grid)
+
+
+def lines(figure: PaperFigure, made: Reproduction, whose: str) -> list[str]:
+    """Say what the runs give: a table of the arms, and beside the paper's number the speed-ups."""
+    runs = run_table(made.study).set_index("series")
+    end = amount(float(made.grid[-1]))
+    rows = [
+        {
+            "arm": label,
+            "curve": name,
+            "runs": len(made.curves[label]),
+            "s/step": f"{runs.seconds_per_step[name].mean():.2f}",
+            f"% at {end}": _percent(nearest(made.curves[label], made.grid)[:, -1]),
+            "% mean until then": _percent(runs.mean_accuracy[[name]].to_numpy(float)),
+        }
+        for label, name in made.series.items()
+    ]
+    table = pd.DataFrame(rows).to_string(index=False)
+    return [f"{whose}, mean ± standard error over runs:", table, *_against(figure, made, whose)]
+
+
+def _against(figure: PaperFigure, made: Reproduction, whose: str) -> list[str]:
+    if figure.ratio is None:
+        return []
+    names = list(made.series.values())
+    row, comparison = speed_up(made), compare(made.study, [names[1], names[0]])
+    base, arm = made.series
+    peak = comparison.speedups[comparison.speedups.kind == "peak"].iloc[0]
+    mean = comparison.contrasts[comparison.contrasts.outcome == "mean_accuracy"].iloc[0]
+    first, second = (amount(row[key]) for key in ("baseline_seconds", "seconds"))
+    return [
+        f"{arm} is at 99 % of {base}'s best (times as fast):",
+        f"  the paper {figure.ratio:.2f}",
+        f"  {whose}, by the authors' rule {row['ratio']:.2f} ({base} {first}, {arm} {second}; "
+        f"{100 * row['target']:.2f} %)",
+        f"  {whose}, medians of interpolated runs {peak.ratio:.2f} [{peak.low:.2f}, "
+        f"{peak.high:.2f}], 95 % over resampled runs",
+        f"  {whose}, mean over the time: {100 * mean.estimate:+.2f} points "
+        f"[{100 * mean.low:.2f}, {100 * mean.high:.2f}]",
+    ]
+
+
+def _percent(values: Floats) -> str:
+    """Show the mean and standard error of one arm's runs."""
+    mean, stderr = mean_and_stderr(100 * values[:, None])
+    return f"{mean[0]:.2f} ± {stderr[0]:.2f}"

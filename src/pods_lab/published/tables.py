@@ -1,0 +1,49 @@
+"""The tables of a family of logs: those that our own runs give."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pods.analysis.loading.imports import Imported
+from pods.runs.files import sha256
+
+LICENCE = "Apache-2.0 (the authors'); a copy of the logs has to carry their LICENSE"
+Row = dict[str, Any]
+
+
+def collect(
+    runs: Sequence[tuple[Row, Sequence[Row]]], paths: Sequence[Path], **about: Any
+) -> Imported:
+    """Make the tables and what is known about them (see `Imported`).
+
+    Args:
+        runs: each run's description and evaluations; without any it is incomplete.
+        paths: the family's files; missing ones are ignored.
+        about: missing, budget, until and note.
+    """
+    evaluations = [
+        {**{key: run[key] for key in ("series", "seed", "run")}, **row}
+        for run, rows in runs
+        for row in rows
+    ]
+    about |= {
+        "machines": sorted({run["machine"] for run, _ in runs}),
+        "licence": LICENCE,
+        "files": {path.name: sha256(path) for path in paths if path.is_file()},
+    }
+    described = [{**run, "complete": bool(rows)} for run, rows in runs]
+    return Imported(pd.DataFrame(described), pd.DataFrame(evaluations), about)
+
+
+def describe(name: re.Match[str], series: str, arm: str, rule: str, machine: str) -> Row:
+    """Describe a run as a row of `Imported.runs`, without `complete`.
+
+    The name has n, m and seed, and on several GPUs groups and prompts.
+    """
+    parts = {"groups": 1, "prompts": 1, **name.groupdict()}
+    numbers = {key: int(parts[key]) for key in ("n", "m", "groups", "prompts", "seed")}
+    run = name[0].removesuffix(".json")
+    return {"run": run, "series": series, "arm": arm, "rule": rule, **numbers, "machine": machine}

@@ -1,0 +1,80 @@
+"""`pods reproduce`: the figures of the PODS paper, from its authors' logs."""
+
+import argparse
+from pathlib import Path
+
+from pods.cli.options import add_runs_dir_option
+from pods.runs.find import find_study
+from pods.runs.paths import pods_home
+from pods.system.text import command
+
+HELP = "draw the PODS paper's figures from the authors' logs"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the verb."""
+    parser.add_argument("name", nargs="?", help="figure, or all (default: list them)")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, help="folder of the logs (default: they are downloaded)"
+    )
+    parser.add_argument("--study", help="study of your own runs to draw beside them")
+    parser.add_argument("--allow", action="store_true", help="accept missing or unequal runs")
+    add_runs_dir_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw figures of the PODS paper, print their numbers, and keep the logs as studies.
+
+    Raises:
+        ValueError: there is no such figure, or the logs are not those of the release.
+    """
+    from pods_lab.published.paper_figures import FIGURES
+
+    if options.name is None:
+        for figure in FIGURES.values():
+            arms = ", ".join(arm.label for arm in figure.arms)
+            number = "" if figure.ratio is None else f"; {figure.ratio:.2f} times as fast"
+            print(f"{figure.name:10} {figure.title}: {arms}{number}")
+        return 0
+    if options.name not in (*FIGURES, "all"):
+        raise ValueError(f"figure={options.name}: must be one of {', '.join(FIGURES)}, or all")
+    folder = options.folder or _fetched()
+    for name in FIGURES if options.name == "all" else [options.name]:
+        _draw(name, folder, options)
+    return 0
+
+
+def _fetched() -> Path:
+    """Return the folder of the release, which is downloaded once."""
+    from pods_lab.published.fetch import URL, fetch
+
+    folder = pods_home() / "published"
+    if not folder.is_dir():
+        print(f"downloading {URL} into {folder}")
+        fetch(folder)
+    return folder
+
+
+def _draw(name: str, folder: Path, options: argparse.Namespace) -> None:
+    from pods.analysis.figures.specs import write
+    from pods.analysis.loading.imports import write_import
+    from pods.analysis.loading.load import load
+    from pods.analysis.writing import figures_folder
+    from pods_lab.published import reproduce
+    from pods_lab.published.drawing import drawing
+    from pods_lab.published.paper_figures import FIGURES
+    from pods_lab.published.release import read_release
+
+    figure = FIGURES[name]
+    logs = read_release(folder, figure.family)
+    study = options.runs_dir / f"published-{figure.family}"
+    made = [("the authors' logs", reproduce.published(figure, logs.study(study.name)))]
+    if options.study:
+        runs = load(*find_study(options.study, options.runs_dir), options.allow)
+        made += [(options.study, reproduce.own(figure, runs))]
+    write_import(logs, study, command())
+    print(f"{figure.title} ({figure.source})")
+    for whose, one in made:
+        print(*reproduce.irregular(one.study), *reproduce.lines(figure, one, whose), sep="\n")
+    path = write(drawing(figure, made), made[0][1].study, figures_folder(study))
+    print(f"figure: {path}\n")

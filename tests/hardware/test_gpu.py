@@ -1,0 +1,166 @@
+"""Checks that hold on a GPU (`pytest -m gpu`) and a CPU (`-m slow`), and the GPU script itself."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import islice
+
+import gpu_checks  # knows where the benchmarks are
+import gpu_update_checks
+import pytest
+import torch
+import yaml
+from compose import ROOT
+
+from pods.config.compose import compose
+from pods.tasks.load import load as load_task
+
+import gpu  # isort: skip
+import gpu_config  # isort: skip
+from gpu_step import random_policy, random_prompts  # isort: skip
+from step import make_engine, make_loop, steps  # isort: skip
+
+ABSENT = ["hydra", "omegaconf", "antlr4", "datasets", "pandas", "scipy", "sklearn", "wandb",
+          "orjson", "matplotlib", "rich", "gguf", "pytest", "vllm"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "device",
+    [pytest.param("cpu", marks=pytest.mark.slow), pytest.param("cuda", marks=pytest.mark.gpu)],
+)
+@pytest.mark.parametrize("check", gpu_checks.CHECKS, ids=lambda check: check.__name__)
+def test_on_the_device(check, device):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU here")
+    check(device)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+@pytest.mark.parametrize("check", gpu_update_checks.CHECKS, ids=lambda check: check.__name__)
+def test_kernels_of_the_update_on_a_card(check):
+    check("cuda")
+
+
+@pytest.mark.parametrize("name", gpu_config.OVERRIDES)
+def test_the_resolved_config_is_what_its_words_give(name):
+    values = yaml.safe_load(gpu_config.FILE.read_text())[name]
+    assert values == compose(gpu_config.OVERRIDES[name]), (
+        "python experiments/benchmarks/gpu_config.py"
+    )
+
+
+PARTS = """
+import sys, time, types
+
+def hangs(options, deadline):
+    yield {"before": 1}
+    while True:
+        time.sleep(1)
+
+def breaks(options, deadline):
+    yield {"before": 2}
+    raise RuntimeError("an error of the card")
+
+def lacks(options, deadline):
+    from gpu_config import Skipped
+    raise Skipped("there is no vLLM")
+    yield
+
+for name, part in (("probe", breaks), ("step", hangs), ("vllm", lacks)):
+    sys.modules[f"gpu_{name}"] = module = types.ModuleType(f"gpu_{name}")
+    setattr(module, name, part)
+"""
+
+
+def test_a_part_that_fails_hangs_or_lacks_something_costs_no_other(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(PARTS)  # so that no part needs torch
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT / 'src'}")
+    command = [sys.executable, str(ROOT / "experiments" / "benchmarks" / "gpu.py"), "--toy",
+               "--device", "cpu", "--out", str(tmp_path / "out"), "--only"]  # fmt: skip
+    ended = subprocess.run([*command, "probe", "step", "vllm", "--limit", "step=5"], check=False)
+    parts = json.loads((tmp_path / "out" / "results.json").read_text())["parts"]
+    assert ended.returncode == 1
+    assert {name: part["status"] for name, part in parts.items()} == {
+        "probe": "failed", "step": "timeout", "vllm": "skipped",
+    }  # fmt: skip
+    assert parts["probe"]["result"] == {"before": 2}
+    assert parts["probe"]["error"].endswith("RuntimeError: an error of the card\n")
+    assert parts["step"]["result"] == {"before": 1}  # what it had measured is kept
+    assert parts["vllm"]["error"] == "there is no vLLM"
+    assert sorted(os.listdir(tmp_path / "out")) == ["logs.tar.gz", "results.json"]
+
+
+def test_limits_and_folders_that_make_no_sense_are_refused(capsys):
+    for words, why in (
+        (["--limit", "sleep=3"], "sleep: must be one of probe, checks"),
+        (["--shape", "qwen"], "invalid choice: 'qwen'"),
+    ):
+        with pytest.raises(SystemExit):
+            gpu.main(["--out", "nowhere", *words])
+        assert why in capsys.readouterr().err
+
+
+def toy_config(**changes):
+    options = gpu.arguments(["--toy", "--device", "cpu", "--out", "nowhere"])
+    return gpu_config.shape_config(options, changes)
+
+
+def trained(policy):
+    return [p for p in policy.model.parameters() if p.requires_grad]
+
+
+def test_every_completion_of_the_real_loop_runs_to_the_limit():
+    policy, config = random_policy(toy_config(**{"nm.n": 4}))
+    task = replace(load_task(config.task), train=load_task(config.task).train[:2])
+    prompts = random_prompts(policy, 2, 12)
+    before = [p.detach().clone() for p in trained(policy)]
+    loop = make_loop(policy, config, make_engine(policy, config), task, prompts)
+    rows = list(islice(steps(loop, lambda: True), 2))
+    assert [row["completion_tokens"] for row in rows] == [[16], [16]]
+    assert [row["prompt_tokens"] for row in rows] == [[12], [12]]
+    moved = [not torch.equal(b, p) for b, p in zip(before, trained(policy), strict=True)]
+    assert all(moved), "advantages were all 0"
+
+
+def test_random_weights_have_the_shape_that_was_asked_for():
+    """Tied: 336 x 128 once; 2 layers of 4 x 32 and 2 x 32 heads, 192 wide; norms."""
+    policy, _ = random_policy(toy_config())
+    frozen = sum(p.numel() for n, p in policy.model.named_parameters() if "lora" not in n)
+    attention = 128 * (128 + 64 + 64) + 128 * 128
+    assert frozen == 336 * 128 + 2 * (attention + 3 * 128 * 192 + 2 * 128) + 128
+    assert policy.vocabulary == 331 and policy.stop_ids == []  # the output layer is padded
+
+
+@pytest.mark.slow
+def test_the_whole_script_at_toy_size_with_torch_transformers_and_peft_alone(tmp_path):
+    refuse = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT}))\n"
+    (tmp_path / "sitecustomize.py").write_text(refuse)
+    out = tmp_path / "out"
+    command = [sys.executable, str(ROOT / "experiments" / "benchmarks" / "gpu.py")]
+    done = subprocess.run(
+        [*command, "--device", "cpu", "--toy", "--out", str(out)],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    found = json.loads((out / "results.json").read_text())["parts"]
+    left_out = {"vllm": "skipped"}
+    assert {name: part["status"] for name, part in found.items()} == (
+        dict.fromkeys(gpu.SECONDS, "done") | left_out
+    ), done.stdout
+    assert done.returncode == 0
+    assert sorted(os.listdir(out)) == ["logs.tar.gz", "results.json"]
+    assert set(found["checks"]["result"]) == {check.__name__ for check in gpu_checks.CHECKS}
+    for size in ("4 to 4", "16 to 4"):
+        assert found["step"]["result"]["steps"][size]["completion_tokens"] == [16]
+
+
+@pytest.mark.vllm
+def test_what_is_asked_of_vllm_on_a_card_holds_on_a_cpu(tmp_path):
+    toy = ["--toy", "--device", "cpu", "--out", str(tmp_path), "--only", "vllm"]
+    assert gpu.main(toy) == 0
+    [part] = json.loads((tmp_path / "results.json").read_text())["parts"].values()
+    assert part["result"]["checks"]["a_hundred_syncs_leave_all_right"]["syncs"] == 100
+    assert part["result"]["steps"]["16 to 4"]["completion_tokens"] == [16]

@@ -1,0 +1,59 @@
+"""A training loop with a fake task, engine, update and clock."""
+
+import numpy as np
+from compose import composed
+
+from pods.method.rules import max_variance
+from pods.policy.update import UpdateStats
+from pods.training.clock import TrainClock
+from pods.training.loop import TrainingLoop
+from pods.types import Grade, Grader, Parts, Problem, Rollout, Task
+
+PROBLEMS = tuple(Problem(f"p{i}", ({"role": "user", "content": str(i)},), str(i)) for i in range(5))
+
+
+def grade(text, gold):
+    return Grade("right" if text == "1" else "wrong", True, Parts(float(text)))
+
+
+TASK = Task("fake", PROBLEMS, PROBLEMS, Grader(grade), Grader(grade))
+
+
+class FakeEngine:
+    """Completions 0 and 1 in turn for even prompts, always 0 for odd ones; notes its calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def generate(self, request, on_completion=None):
+        self.calls.append((list(request.prompts), request.n, request.sampling, list(request.seeds)))
+        return [[self.rollout(prompt, i) for i in range(request.n)] for prompt in request.prompts]
+
+    @staticmethod
+    def rollout(prompt, i):
+        text = str(i % 2) if prompt[0] % 2 == 0 else "0"
+        return Rollout(prompt, (1,) * (i + 1), np.zeros(i + 1, np.float32), text, True)
+
+    def sync(self):
+        pass
+
+
+def loop(*overrides, seconds=0.5):
+    now = [0.0]
+
+    def read():
+        now[0] += seconds / 14  # seven phases, two readings each
+        return now[0]
+
+    updates = []
+
+    def update(rollouts, advantages, sizes, step):
+        assert sum(sizes) == len(rollouts) and set(sizes) == {config.nm.m}
+        updates.append((rollouts, advantages, step))
+        return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.5, 1e-4)
+
+    config = composed("nm.n=4", "nm.m=2", "prompts_per_step=2", *overrides)
+    made = TrainingLoop(
+        config, TASK, [(i,) for i in range(5)], FakeEngine(), max_variance, update, TrainClock(read)
+    )
+    return made, updates

@@ -1,0 +1,68 @@
+"""Small policies, their rollouts and updates."""
+
+import numpy as np
+import torch
+from compose import composed
+
+from pods.policy import update
+from pods.policy.policy import load
+from pods.policy.scoring import UpdateContext
+from pods.types import Rollout
+
+TEXTS = [
+    ("7+8?", "7+8=5;#5"),
+    ("1-3+1+7?", "1-3=8;8+1=9;9+7=6;#6"),
+    ("5+0+2?", "#"),
+    ("9-1?", "9-1=8;#8"),
+    ("7+8?", "7+8=4;7+8=5;#5"),
+    ("7+8?", "#"),
+]
+ADVANTAGES = np.array([1.0, -0.5, 2.0, -1.5, 0.75, -2.0])
+
+
+def make(*overrides):
+    config = composed(*overrides)
+    return config, load(config)
+
+
+def rollouts(policy):
+    """The rollouts of TEXTS; the engine's log-probs are 0 in them."""
+    encoded = [
+        [tuple(policy.tokenizer.encode(t, add_special_tokens=False)) for t in texts]
+        for texts in TEXTS
+    ]
+    return [
+        Rollout(prompt, ids, np.zeros(len(ids), np.float32), text, True)
+        for (prompt, ids), (_, text) in zip(encoded, TEXTS, strict=True)
+    ]
+
+
+def run_update(
+    config, policy, optimizer, kept=None, advantages=ADVANTAGES, step=1, check=lambda: None,
+    sizes=None,
+):  # fmt: skip
+    context, kept = UpdateContext(policy, config, check=check), kept or rollouts(policy)
+    return update.update(context, optimizer, kept, advantages, sizes or [1] * len(kept), step)
+
+
+def plain_logprobs(policy, rollout, temperature=1.0):
+    ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
+    logprobs = (policy.causal_lm(ids).logits[0] / temperature).log_softmax(-1)
+    start = len(rollout.prompt_ids)
+    return torch.stack([logprobs[t - 1, ids[0, t]] for t in range(start, ids.shape[1])])
+
+
+def trained(policy):
+    return [p for p in policy.model.parameters() if p.requires_grad]
+
+
+def flat(tensors):
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def on_policy_loss(policy):
+    """sum_i -A_i / (M |o_i|) sum_t log p, whose gradient is that of an on-policy update."""
+    return sum(
+        -advantage * plain_logprobs(policy, rollout).mean() / len(TEXTS)
+        for advantage, rollout in zip(ADVANTAGES, rollouts(policy), strict=True)
+    )

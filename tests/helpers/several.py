@@ -1,0 +1,88 @@
+"""Steps of a run by one process, or by as many as were started. A script, not a module.
+
+    python several.py OUT KEY=VALUE...                               alone
+    torchrun ... several.py OUT KEY=VALUE...     together, as by hand, or with the environment that
+                                                 `local_processes` gives to each
+
+OUT/gradients.safetensors has each optimizer update's whole gradient, before clipping, and
+OUT/steps.json what each step was made of. OUT/policy and OUT/optimizer.safetensors are its end,
+and OUT/again the same after a restore from there.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+from compose import composed
+from safetensors.torch import save_file
+
+from pods.launch.local_processes import rank
+from pods.policy import update as room
+from pods.policy.fsdp import full_tensor
+from pods.policy.optimizer import trained_weights
+from pods.policy.process_group import SINGLE_PROCESS, join
+from pods.runs.freeze import freeze
+from pods.runs.tracking.tracker import Tracker
+from pods.system.machine import end_process
+from pods.system.signals import Stop
+from pods.training.build import build_trainer, build_worker
+from pods.training.clock import Meter
+from pods.training.data import load_data
+from pods.training.worker import Worker
+from pods.training.worker_group import Follower
+
+
+def watch(optimizer: torch.optim.AdamW, found: dict[str, torch.Tensor]) -> None:
+    """Keep every gradient as it is when all processes' parts are in it."""
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def keep(parameters, limit):
+        for i, parameter in enumerate(parameters):
+            found[f"{len(found):05d}.{i}"] = full_tensor(parameter.grad).clone()
+        return clip(parameters, limit)
+
+    room.torch.nn.utils.clip_grad_norm_ = keep
+
+
+def main(out: Path, *words: str) -> None:
+    config = composed("tracking=none", f"runs_dir={out / 'runs'}", *words)
+    process_group = SINGLE_PROCESS if rank() is None else join("cpu")
+    gradients: dict[str, torch.Tensor] = {}
+    if not process_group.is_main:
+        follower = Follower(process_group)
+        data = load_data(config, follower.heartbeat)
+        worker = build_worker(config, data, follower.heartbeat, process_group)
+        watch(worker.optimizer, gradients)
+        follower.serve(worker)
+        return
+    store = freeze(config)
+    with store.lock() as lock:
+        made = build_trainer(config, store, lock, Tracker(), Stop(), time.perf_counter, Meter(),
+                     lambda: None, process_group)  # fmt: skip
+    watch(made.workers.worker.optimizer, gradients)
+    with made.workers.release_on_exit():
+        steps = [
+            {
+                "places": [group.problem_index for group in step.groups],
+                "kept": [group.kept.tolist() for group in step.groups],
+                "tokens": [[r.completion_ids for r in group.rollouts] for group in step.groups],
+                "advantages": [group.advantages.tolist() for group in step.groups],
+                "stats": [getattr(step.update, name) for name in step.update.__slots__],
+            }
+            for step in made.loop.steps(0, made.selector)
+        ]
+        made.workers.save(out)
+        made.workers.call_all(Worker.restore, out)
+        made.workers.sync()
+        made.workers.save(out / "again")
+    save_file(gradients, out / "gradients.safetensors")
+    (out / "steps.json").write_text(json.dumps(steps))
+    assert all(p.grad is None for p in trained_weights(made.workers.worker.optimizer))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
+    if rank() is not None:
+        end_process(0)

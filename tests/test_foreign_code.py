@@ -1,0 +1,82 @@
+"""No code is run from data, and a process that a user's rule forks does not hold the run."""
+
+import json
+import os
+import shutil
+import signal
+import time
+
+import pytest
+from compose import composed
+from running import SHORT, start, wait_for
+
+from pods.policy.policy import load, load_tokenizer
+from pods.runs.lock import hold_lock, is_held
+from pods.runs.paths import SHIPPED_MODELS
+from pods.system.signals import stop_on_signals
+
+CANARY = "open({path!r}, 'a').write('x')\n"
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A model folder whose configuration and tokenizer ask for classes of their own."""
+    folder = tmp_path / "model"
+    shutil.copytree(SHIPPED_MODELS / "tiny", folder, ignore=shutil.ignore_patterns("*.py"))
+    (folder / "own.py").write_text(CANARY.format(path=str(tmp_path / "canary")))
+    config = json.loads((folder / "config.json").read_text())
+    classes = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    config |= {"model_type": "own", "architectures": ["OwnModel"], "auto_map": classes}
+    (folder / "config.json").write_text(json.dumps(config))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "own.Own"]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_model_that_needs_code_of_its_own_is_refused_in_one_line_and_nothing_is_asked(
+    model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks on stdin"))
+    config = composed(f"model.path={model}")
+    refusal = f"model.path={model}: needs code of its own, which is never run"
+    tokenizer = load_tokenizer(composed())
+    for attempt in (lambda: load(config, tokenizer), lambda: load_tokenizer(config)):
+        with pytest.raises(ValueError) as caught:
+            attempt()
+        assert str(caught.value) == refusal
+    assert not (tmp_path / "canary").exists()
+
+
+LIBRARIES = ("random", "statistics", "selectors", "yaml", "numpy", "torch")
+
+
+@pytest.mark.parametrize("words", [("-m", "seed=0,1"), ("hardware.processes=2", "nm.groups=2")])
+def test_a_file_in_the_working_folder_replaces_no_library_and_a_rule_there_is_found(
+    words, tmp_path
+):
+    for name in LIBRARIES:
+        (tmp_path / f"{name}.py").write_text(CANARY.format(path=str(tmp_path / "canary")))
+    (tmp_path / "my_rules.py").write_text("def rule(group, m, rng):\n    return range(m)\n")
+    words = (*words, "sampler.rule=my_rules:rule", *SHORT, "budget.max_steps=1")
+    process = start(tmp_path, *words)
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert not (tmp_path / "canary").exists()
+
+
+def test_a_fork_neither_holds_the_lock_nor_swallows_signals(tmp_path):
+    """As a rule's `multiprocessing.Process` is forked from the process of its run."""
+    path = tmp_path / ".lock"
+    with stop_on_signals() as stop, hold_lock(path):
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        assert is_held(path)
+    try:
+        wait_for(lambda: not is_held(path), 20)
+    finally:
+        os.kill(child, signal.SIGTERM)
+        _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGTERM and not stop.requested

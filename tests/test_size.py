@@ -1,0 +1,83 @@
+"""What the house may weigh. A ceiling only goes down: who needs room deletes as much elsewhere."""
+
+import ast
+import subprocess
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pytest
+from compose import ROOT
+
+from pods.cli.main import VERBS
+from pods.config.schema import Config
+
+LINES = {
+    "src/pods/analysis": 3390,
+    "src/pods/cli": 1123,
+    "src/pods/config": 1146,
+    "src/pods/engines": 775,
+    "src/pods/integrations": 233,
+    "src/pods/launch": 1677,
+    "src/pods/memory": 198,
+    "src/pods/method": 1068,
+    "src/pods/policy": 1863,
+    "src/pods/runs": 2021,
+    "src/pods/system": 612,
+    "src/pods/tasks": 1339,
+    "src/pods/training": 1922,
+    "src/pods": 17640,
+    "src/pods_lab": 2776,
+    "src/mathgrade": 2545,
+    "tests": 18609,
+    "experiments": 2408,
+}
+KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 4
+WORDS = 20_080
+LONG_FUNCTIONS, LONG_FILES = 2, 0
+
+
+def tracked(ending: str) -> list[Path]:
+    """Return the files of the repository with an ending; of an unpacked archive, all."""
+    listed = subprocess.run(
+        ["git", "ls-files", f"*{ending}"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [ROOT / name for name in listed.stdout.split()]
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+@pytest.mark.parametrize("folder", LINES)
+def test_lines_of_python(folder):
+    files = [path for path in tracked(".py") if path.is_relative_to(ROOT / folder)]
+    assert files and sum(map(lines, files)) <= LINES[folder]
+
+
+def test_words_of_markdown():
+    assert sum(len(path.read_text().split()) for path in tracked(".md")) <= WORDS
+
+
+def test_keys_of_the_config():
+    def count(section: type) -> int:
+        types = [field.type for field in fields(section)]
+        return sum(count(each) if is_dataclass(each) else 1 for each in types)
+
+    assert count(Config) <= KEYS
+
+
+def test_verbs():
+    lab = [verb for verb, module in VERBS.items() if module.startswith("pods_lab")]
+    assert len(lab) <= VERBS_OF_THE_LAB and len(VERBS) - len(lab) <= VERBS_OF_PODS
+
+
+def test_functions_and_files_fit_on_a_page():
+    sources = [path for path in tracked(".py") if path.is_relative_to(ROOT / "src")]
+    functions = [
+        f"{path}:{node.name}"
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 40
+    ]
+    assert len(functions) <= LONG_FUNCTIONS
+    assert len([path for path in sources if lines(path) > 250]) <= LONG_FILES
