@@ -21,7 +21,7 @@ STEPS = ("engine=vllm", "sampler.rule=faults:rule", "nm.n=8", "nm.m=4", *SHORT)
 BESIDE_ENGINES = pytest.mark.xdist_group(
     "vllm engines"
 )  # so that two test workers take equally long
-TIMEOUT = 600.0  # seconds of a run on a busy machine
+TIMEOUT = 1800.0  # seconds of a run on a busy machine
 
 
 def run_afresh(tmp_path, *arguments):
