@@ -4,6 +4,7 @@ import pytest
 import torch
 from compose import composed
 from peft.tuners.lora import Linear as LoraLinear
+from policies import disturb, trained
 from precision import to_double
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -15,14 +16,9 @@ IDS = torch.arange(1, 13).view(2, 6)
 
 def disturbed(dtype, *overrides):
     """A policy whose adapters are away from their start."""
-    policy = load(
-        composed("model.tuning=lora", f"model.dtype={dtype}", "model.lora.alpha=24", *overrides)
-    )
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn(parameter.shape, generator=generator) / 20)
+    words = ("model.tuning=lora", f"model.dtype={dtype}", "model.lora.alpha=24", *overrides)
+    policy = load(composed(*words))
+    disturb(trained(policy), 0.05)
     return policy
 
 
@@ -84,8 +80,7 @@ def test_adapters_are_cast_once_after_each_change_and_never_stale(monkeypatch):
     for _ in range(2):
         logits_and_gradients(policy)
     assert len(made) == 14
-    trained = [p for p in policy.model.parameters() if p.requires_grad]
-    torch.optim.AdamW(trained, lr=0.02).step()
+    torch.optim.AdamW(trained(policy), lr=0.02).step()
     mine, gradients = logits_and_gradients(policy)
     assert len(made) == 28
     expected = assert_pefts_gradients(policy, gradients, 0.05)

@@ -47,13 +47,6 @@ def test_every_baseline_with_and_without_the_std(baseline, centred, std):
     assert scaled == pytest.approx([value / (std + 0.25) for value in centred])
 
 
-def test_leave_one_out_is_the_centred_reward_times_m_over_m_minus_1():
-    """As verl writes RLOO: r m / (m - 1) - mean m / (m - 1) (core_algos.py)."""
-    rewards = np.random.default_rng(0).normal(size=7)
-    values = found(rewards, range(7), baseline="leave_one_out", scale="none")
-    assert values == pytest.approx([reward * 7 / 6 - rewards.mean() * 7 / 6 for reward in rewards])
-
-
 @pytest.mark.parametrize("scale", ["std", "none"])
 @pytest.mark.parametrize("baseline", ["selected", "full", "leave_one_out", "none"])
 def test_equal_rewards_have_exactly_no_advantage(baseline, scale):
@@ -69,20 +62,6 @@ def test_equal_kept_rewards_of_an_unequal_group_have_an_advantage_over_the_full_
     assert found(rewards, kept, baseline="full", scale="none").tolist() == [0.5, 0.5]
     for baseline in ("selected", "leave_one_out"):
         assert found(rewards, kept, baseline=baseline, scale="none").tolist() == [0.0, 0.0]
-
-
-def test_without_baseline_and_scale_the_advantage_is_the_reward():
-    rewards = np.array([0.0, 1.0, 1.1])
-    for kept in ([0, 2], [1, 1]):
-        values = found(rewards, kept, baseline="none", scale="none", eps=1e-4)
-        assert values.tolist() == rewards[kept].tolist()
-
-
-@pytest.mark.parametrize("baseline", ["selected", "full", "leave_one_out"])
-def test_advantages_ignore_a_shift_of_the_rewards(baseline):
-    rewards = np.array([0.3, -1.0, 2.0, 0.0])
-    shifted = found(rewards + 5, baseline=baseline, eps=1e-4)
-    assert shifted == pytest.approx(found(rewards, baseline=baseline, eps=1e-4))
 
 
 ADA = [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]  # 2 of 8 right: mean 0.25
@@ -129,22 +108,13 @@ def test_one_step_of_an_arm_by_hand(overrides, rewards, lengths, gradients, loss
 
 @pytest.mark.parametrize(
     ("aggregation", "expected"),
-    [("sequence_mean", [1 / 3 / 1, 1 / 3 / 3, 1 / 3 / 4]), ("token_mean", [1 / 8] * 3),
-     ("group_token_mean", [1 / 2 / 4] * 3), ("dr_grpo", [1 / 3 / 8] * 3)],
+    [("sequence_mean", [1 / 3 / 1, 1 / 3 / 3, 1 / 3 / 5]), ("token_mean", [1 / 9] * 3),
+     ("group_token_mean", [1 / 2 / 6, 1 / 2 / 3, 1 / 2 / 6]), ("dr_grpo", [1 / 3 / 8] * 3)],
 )  # fmt: skip
 def test_token_weights(aggregation, expected):
-    weights = token_weights(torch.tensor([1, 3, 4]), torch.tensor([5, 5, 9]), aggregation, 8)
+    """Sequences of 1, 3 and 5 tokens, of which the first and the last are a group."""
+    weights = token_weights(torch.tensor([1, 3, 5]), torch.tensor([9, 5, 9]), aggregation, 8)
     assert weights.tolist() == pytest.approx(expected)
-
-
-def test_a_group_token_mean_is_the_mean_of_the_groups_token_means():
-    """As torch averages each group's tokens by itself: 1 and 3 tokens, 2 and 2, 5."""
-    lengths, groups = torch.tensor([1, 2, 3, 2, 5]), torch.tensor([7, 9, 7, 9, 8])
-    terms = torch.randn(13, generator=torch.Generator().manual_seed(0))
-    weights = token_weights(lengths, groups, "group_token_mean", 8).repeat_interleave(lengths)
-    of_token = groups.repeat_interleave(lengths)
-    means = [terms[of_token == group].mean() for group in (7, 8, 9)]
-    assert (weights * terms).sum().item() == pytest.approx(torch.stack(means).mean().item())
 
 
 @pytest.mark.parametrize(
@@ -178,21 +148,6 @@ def test_the_entropy_bonus_is_weighted_like_the_surrogate():
     loss.total.backward()
     assert loss.total.item() == pytest.approx(-0.1 * (0.25 * 0.5 + 0.75 * 1.5))
     assert entropy.grad.tolist() == pytest.approx([-0.025, -0.075])
-
-
-def test_kl_term():
-    # ref - logp = ln 2: exp - gap - 1 = 2 - 0.6931 - 1 = 0.3069, weighted by 0.5, beta 0.04
-    logprob = torch.zeros(1, dtype=torch.float64, requires_grad=True)
-    loss = policy_loss(
-        logprob, logprob.detach(), torch.zeros(1), torch.tensor([0.5]),
-        clip_low=0.2, clip_high=0.2, kl_beta=0.04,
-        reference_logprobs=torch.log(torch.tensor([2.0], dtype=torch.float64)),
-    )  # fmt: skip
-    loss.total.backward()
-    assert loss.kl.item() == pytest.approx(0.5 * (1 - np.log(2)))
-    assert loss.total.item() == pytest.approx(0.04 * 0.5 * (1 - np.log(2)))
-    # d/dlogp of (e^g - g - 1), g = ref - logp, is 1 - e^g = -1
-    assert logprob.grad.item() == pytest.approx(-0.04 * 0.5)
 
 
 # three sequences, cap 3: one over it as a whole alone, one at a token alone, one of one token
@@ -253,7 +208,7 @@ def test_a_logprob_that_is_nan_is_not_hidden_by_a_mask(kind):
 
 
 def weighted_loss(importance):
-    """Ln ratio 0 and A = 2, ln ratio ln 1.5 and A = -2; token weight 0.5; KL as in its test."""
+    """Ln ratio 0 and A = 2, ln ratio ln 1.5 and A = -2; token weight 0.5, KL to twice as likely."""
     logprobs = torch.tensor([0.0, np.log(1.5)], dtype=torch.float64, requires_grad=True)
     found = policy_loss(
         logprobs, torch.zeros(2), torch.tensor([2.0, -2.0]), torch.full((2,), 0.5),
@@ -270,20 +225,6 @@ def test_importance_multiplies_the_surrogate_and_not_the_kl():
     assert total.item() == pytest.approx(-0.5 * (3 * 2 - 0.25 * 3) + kl)
     # of the surrogate -weight rho ratio A, of the KL 0.04 * 0.5 * -1
     assert gradient.tolist() == pytest.approx([-3.0 - 0.02, 0.375 - 0.02])
-
-
-def test_no_importance_is_a_weight_of_one_bit_for_bit():
-    generator = torch.Generator().manual_seed(0)
-    logprobs, old, signs, weights, reference = torch.randn(5, 50, generator=generator)
-    plain, ones = (
-        policy_loss(
-            logprobs, old, signs, weights, clip_low=0.2, clip_high=0.3, kl_beta=0.1,
-            reference_logprobs=reference, importance=importance,
-        )
-        for importance in (None, torch.ones(50))
-    )  # fmt: skip
-    for mine, theirs in ((plain.total, ones.total), (plain.clipped, ones.clipped)):
-        assert torch.equal(mine, theirs)
 
 
 def test_the_loss_of_several_tokens_by_hand():

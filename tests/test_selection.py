@@ -373,24 +373,13 @@ def test_what_is_written_of_a_step_that_resampled(in_order):
     assert sum(row["trained"] for row in rows) == 4 and sum(row["kept"] for row in rows) == 12
 
 
-def test_what_counts_as_spared(monkeypatch):
-    monkeypatch.setattr(mopps, "CANDIDATES", 3)
-    known = Greso(p_easy=0.5, p_hard=0.5, streaks={"0": 9, "1": -9, "2": 9})
-    chosen, _ = known.choose(Scripted(4), 1)
-    assert (chosen.problems, chosen.passed_over, chosen.saved_prompts) == ([3], 3, 3)
-    chosen, _ = Mopps().choose(Scripted(4), 1)
-    assert (chosen.passed_over, chosen.saved_prompts) == (2, 0)
-
-
 def test_groups_of_a_prompt_are_selected_apart_and_told_together(monkeypatch):
     monkeypatch.setattr(mopps, "CANDIDATES", 1)
     made, updates = loop("nm.groups=3", "prompts=mopps")
     step = made.take_step(1, start(made.config.prompts))
     [(prompts, n, _, seeds)] = made.engine.calls
     assert n == 4 and len(prompts) == 6 and len(set(seeds)) == 6
-    assert [p == q for p, q in pairwise(prompts)] == [
-        True, True, False, True, True,
-    ]  # fmt: skip
+    assert [p == q for p, q in pairwise(prompts)] == [True, True, False, True, True]
     assert len(updates[0][0]) == 2 * 3 * 2 and step.prompts == 2
     for group in step.groups[::3]:
         seen = np.array(step.selector.posteriors[str(group.problem_index)]) - 1

@@ -13,7 +13,7 @@ from pods.method.prompt_selection import Uniform
 from pods.method.rules import random
 from pods.policy.update import UpdateStats
 from pods.seeding import derive, evaluation_seeds
-from pods.training.evaluate import evaluate, evaluation_questions
+from pods.training.evaluate import evaluate
 from pods.training.metrics import metrics, rollout_rows
 from pods.types import Grader, Sampling
 
@@ -207,13 +207,6 @@ def test_evaluation_asks_everything_r_times_with_its_own_seeds_in_fixed_chunks()
     assert [call[:3] for call in engine.calls] == [(prompts, 1, Sampling(0.25, 7))] * 3
     assert [seed for call in engine.calls for seed in call[3]] == [r.seed for r in whole]
     assert records(FakeEngine(), 8) == whole[8:] and records(FakeEngine(), 12) == []
-
-
-def test_questions_are_the_first_n_and_there_must_be_as_many():
-    assert evaluation_questions(composed("evaluation.questions=3"), TASK) == PROBLEMS[:3]
-    assert evaluation_questions(composed(), TASK) == PROBLEMS
-    with pytest.raises(ValueError, match=r"evaluation\.questions=6: the test set has 5"):
-        evaluation_questions(composed("evaluation.questions=6"), TASK)
 
 
 def test_slow_grading_begins_with_each_completion_and_nothing_is_lost():

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 from compose import ROOT, composed
-from policies import flat, run_update, trained
+from policies import disturb, flat, sgd_step
+from running import BY_HAND
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
@@ -26,6 +26,7 @@ from pods.types import Rollout
 
 TINY = str(SHIPPED_MODELS / "tiny")
 EXAMPLE = str(ROOT / "experiments" / "trl" / "chainsum.py")
+HELPERS = ROOT / "tests" / "helpers"
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # TRL's and its libraries'
     pytest.mark.usefixtures("one_thread"),
@@ -55,15 +56,8 @@ def reward_of(prompt, i):
 
 def model_away_from_its_start():
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
-    disturb(model)
+    disturb(model.parameters())
     return model
-
-
-def disturb(model):
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
 
 
 class Gradient(TrainerCallback):
@@ -131,7 +125,7 @@ def ours(m, aggregation, kl_beta):
     settings = composed(f"update.aggregation={aggregation}", f"update.kl_beta={kl_beta}",
                         "sampling.max_completion_tokens=32")  # fmt: skip
     policy = load(settings)
-    disturb(policy.model)
+    disturb(policy.model.parameters())
     kept_rollouts, values = [], []
     for prompt in PROMPTS:
         group = np.array([reward_of(prompt, i) for i in range(N)])
@@ -142,11 +136,10 @@ def ours(m, aggregation, kl_beta):
                    for text in (prompt, completion(prompt, i))]  # fmt: skip
             zeros = np.zeros(len(ids[1]), np.float32)
             kept_rollouts.append(Rollout(*ids, zeros, completion(prompt, i), True))
-    before = flat(trained(policy))
-    settings = replace(settings, update=replace(settings.update, lr=1.0, grad_clip=1e9))
-    optimizer = torch.optim.SGD(trained(policy), lr=1.0)
-    run_update(settings, policy, optimizer, kept_rollouts, np.concatenate(values), sizes=[m, m])
-    return before - flat(trained(policy))
+    settings = replace(settings, update=replace(settings.update, lr=1.0))
+    values = np.concatenate(values)
+    change, _ = sgd_step(settings, policy, kept_rollouts, advantages=values, sizes=[m, m])
+    return -change
 
 
 HALVES = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4}
@@ -308,25 +301,17 @@ def test_a_run_that_is_killed_and_resumed_ends_in_the_same_weights(tmp_path):
 @pytest.mark.slow
 def test_a_group_that_lies_on_two_processes_gives_the_gradient_of_one(tmp_path):
     expected = theirs(tmp_path, 4, per_device_train_batch_size=N).gradient
-    code = ("import sys, test_trl, numpy as np; from pathlib import Path; folder = sys.argv[1]\n"
-            "one = test_trl.theirs(folder, 4, per_device_train_batch_size=4)\n"
-            "np.save(f'{folder}/{sys.argv[2]}.npy', one.gradient.numpy())")  # fmt: skip
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", code, tmp_path, str(rank)], text=True,
-            cwd=ROOT / "tests", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
-                              "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost",
-                              "MASTER_PORT": str(port),
-                              "PYTHONPATH": str(ROOT / "tests" / "helpers")},
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    for process in processes:
-        finished(process)
+    code = (
+        "import os, test_trl, numpy as np\n"
+        f"one = test_trl.theirs({str(tmp_path)!r}, 4, per_device_train_batch_size=4)\n"
+        f"np.save({str(tmp_path)!r} + '/' + os.environ['RANK'], one.gradient.numpy())\n"
+    )
+    (tmp_path / "one.py").write_text(code)
+    finished(subprocess.Popen(
+        [sys.executable, "-W", "ignore", *BY_HAND, "--nproc-per-node=2", f"--log-dir={tmp_path}",
+         tmp_path / "one.py"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (HELPERS.parent, HELPERS)))},
+    ))  # fmt: skip
     for rank in range(2):
         actual = torch.from_numpy(np.load(tmp_path / f"{rank}.npy"))
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)

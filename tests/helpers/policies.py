@@ -1,5 +1,7 @@
 """Small policies, their rollouts and updates."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from compose import composed
@@ -50,6 +52,22 @@ def plain_logprobs(policy, rollout, temperature=1.0):
     logprobs = (policy.causal_lm(ids).logits[0] / temperature).log_softmax(-1)
     start = len(rollout.prompt_ids)
     return torch.stack([logprobs[t - 1, ids[0, t]] for t in range(start, ids.shape[1])])
+
+
+def sgd_step(config, policy, kept=None, **options):
+    """How an update by SGD that clips nothing moves the weights, and its statistics."""
+    config = replace(config, update=replace(config.update, grad_clip=1e9))
+    before, optimizer = flat(trained(policy)), torch.optim.SGD(trained(policy), lr=1.0)
+    stats = run_update(config, policy, optimizer, kept, **options)
+    return flat(trained(policy)) - before, stats
+
+
+def disturb(parameters, size=0.02):
+    """Move weights away from their start, always in the same way."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in parameters:
+            p.add_(size * torch.randn(p.shape, generator=generator, dtype=p.dtype))
 
 
 def trained(policy):
