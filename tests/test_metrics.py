@@ -10,7 +10,7 @@ from pods.method.greso import Greso
 from pods.method.prompt_selection import Uniform
 from pods.policy.update import UpdateStats
 from pods.training.metrics import metrics, rollout_rows
-from pods.training.step import SelectedGroup, Step
+from pods.training.step import Sample, SelectedGroup, Step
 from pods.types import Grade, Group, Parts, Problem, Rollout
 
 STATS = UpdateStats(
@@ -32,11 +32,10 @@ def selected(name, grades, lengths, unfinished, kept, trained=True):
         for i, length in enumerate(lengths)
     ]  # fmt: skip
     columns = ([grade.reward for grade in made], [grade.correct for grade in made], lengths)
-    group = Group(*map(np.array, columns))
+    group = Group(*map(np.array, columns), rollouts)
     return SelectedGroup(
         ord(name) - ord("a"), Problem(name, ({"role": "user", "content": f"{name}?"},), "1"),
-        rollouts, made, group, len({*group.rewards}) == 1, np.array(kept, np.intp),
-        np.array([0.5, -0.5])[: len(kept)], trained,
+        made, group, np.array(kept, np.intp), np.array([0.5, -0.5])[: len(kept)], trained,
     )  # fmt: skip
 
 
@@ -63,8 +62,8 @@ GROUPS = [
 def step(groups, stats, selector=UNIFORM, prompts=5, saved_prompts=4, kept=None, nonfinite=None):
     return Step(
         number=7, train_seconds=12.5, seconds=SECONDS, cpu_seconds=CPU_SECONDS, groups=groups,
-        selector=selector, epoch=3, prompts=prompts, passed_over=9, saved_prompts=saved_prompts,
-        batches=2, update=stats, kept_projection=kept, nonfinite=nonfinite,
+        selector=selector, epoch=3, sample=Sample([groups] * prompts, UNIFORM, 2, 9, saved_prompts),
+        update=stats, kept_projection=kept, nonfinite=nonfinite,
     )  # fmt: skip
 
 
@@ -130,10 +129,10 @@ def test_the_rows_of_rollouts_by_hand():
 
 def test_the_rows_for_a_replay_have_all_that_an_update_needs_even_if_it_is_not_finite():
     group = GROUPS[0]
-    group.rollouts[2].logprobs[1] = math.nan
+    group.group.rollouts[2].logprobs[1] = math.nan
     spoilt = replace(group, advantages=np.array([math.inf, -math.inf]))
     rows = list(rollout_rows(step([spoilt], None), replayable=True))
-    group.rollouts[2].logprobs[1] = -0.5
+    group.group.rollouts[2].logprobs[1] = -0.5
     assert rows[2] == ROW | {
         "advantage": "-inf", "prompt_ids": (1, 2), "completion_ids": (3,) * 8,
         "logprobs": [-0.5, "nan", *[-0.5] * 6],

@@ -12,7 +12,7 @@ from pods.runs.files import append
 from pods.runs.history import logprob_gaps
 from pods.runs.store import RunStore
 from pods.training.mismatch import EngineMismatch, MismatchMonitor, make_monitor
-from pods.training.step import Step
+from pods.training.step import Sample, Step
 
 FIELDS = [field.name for field in dataclasses.fields(UpdateStats)]
 
@@ -26,7 +26,7 @@ def step(number, gap, kept=None):
     nothing = None if gap is None else stats
     return Step(
         number=number, train_seconds=0.0, seconds={}, groups=[], selector=Uniform(), epoch=0,
-        prompts=1, passed_over=0, saved_prompts=0, batches=1, update=nothing, kept_projection=kept,
+        sample=Sample([], Uniform()), update=nothing, kept_projection=kept,
     )  # fmt: skip
 
 

@@ -263,7 +263,7 @@ def test_a_trace_of_daposs_dynamic_sampling_by_hand(in_order):
     calls = iter(made.engine.calls)
     for step, (batches, trained) in zip(steps, DAPO * 3, strict=True):
         assert [[p for (p,) in next(calls)[0]] for _ in batches] == batches
-        assert step.batches == len(batches) and step.prompts == 3 * len(batches)
+        assert step.sample.batches == len(batches) and len(step.sample.prompts) == 3 * len(batches)
         assert [group.problem_index for group in step.groups if group.trained] == trained
     for rollouts, signs, _ in updates:
         assert len(rollouts) == 4 and np.abs(signs).min() > 0.5  # no group without a gradient
@@ -276,11 +276,12 @@ def test_resampling_is_bounded_and_trains_on_what_there_is(in_order):
     words = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=3")
     made, updates = loop(*words, "group_filter.max_batches=4")
     step = made.take_step(1, Uniform())  # 0, 1, 2, 3: two of three
-    assert (step.batches, [g.trained for g in step.groups]) == (4, [True, False, True, False])
+    assert step.sample.batches == 4
+    assert [g.trained for g in step.groups] == [True, False, True, False]
     assert len(updates[0][0]) == 2 * 2
     barren = replace(made, prompts=[(1,)] * 5)
     step = barren.take_step(2, step.selector)
-    assert step.update is None and step.batches == 4 and step.selector == Uniform(8)
+    assert step.update is None and step.sample.batches == 4 and step.selector == Uniform(8)
     assert sum(step.seconds.values()) > 0
     with pytest.raises(ValueError, match=r"group_filter\.max_batches=2: must give at least"):
         loop(*words, "group_filter.max_batches=2")
@@ -308,12 +309,12 @@ def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(in_order, mo
     monkeypatch.setattr(mopps, "CANDIDATES", 2)
     made, _ = loop(*RESAMPLED, "prompts=mopps")
     step = made.take_step(1, start(made.config.prompts))
-    assert step.passed_over == step.batches > 1 and step.saved_prompts == 0
+    assert step.sample.passed_over == step.sample.batches > 1 and step.sample.saved_prompts == 0
     made, _ = loop(*RESAMPLED, "prompts=greso")
     streaks = dict.fromkeys("0123", 9)  # 4 alone has a good chance, and it is informative
     step = made.take_step(1, Greso(p_easy=0.5, p_hard=0.5, streaks=streaks))
     assert [group.problem_index for group in step.groups] == [4, 4]
-    assert step.batches == 2 and step.saved_prompts == step.passed_over == 8
+    assert step.sample.batches == 2 and step.sample.saved_prompts == step.sample.passed_over == 8
     assert metrics(step)["rollouts_saved"] == 8 * 4
 
 
@@ -380,7 +381,7 @@ def test_groups_of_a_prompt_are_selected_apart_and_told_together(monkeypatch):
     [(prompts, n, _, seeds)] = made.engine.calls
     assert n == 4 and len(prompts) == 6 and len(set(seeds)) == 6
     assert [p == q for p, q in pairwise(prompts)] == [True, True, False, True, True]
-    assert len(updates[0][0]) == 2 * 3 * 2 and step.prompts == 2
+    assert len(updates[0][0]) == 2 * 3 * 2 and len(step.sample.prompts) == 2
     for group in step.groups[::3]:
         seen = np.array(step.selector.posteriors[str(group.problem_index)]) - 1
         assert seen.tolist() == ([6, 6] if group.problem_index % 2 == 0 else [0, 12])

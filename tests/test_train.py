@@ -32,7 +32,7 @@ def test_a_step_is_one_generation_call_and_one_update_on_the_kept():
     assert sampling == Sampling(0.75, 16)
     [(rollouts, advantages, at)] = updates
     assert len(rollouts) == len(advantages) == 4 and at == 1
-    kept = [group.rollouts[i] for group in step.groups for i in group.kept]
+    kept = [group.group.rollouts[i] for group in step.groups for i in group.kept]
     assert all(mine is theirs for mine, theirs in zip(rollouts, kept, strict=True))
     for rollout, advantage in zip(rollouts, advantages, strict=True):
         even = rollout.prompt_ids[0] % 2 == 0

@@ -89,7 +89,7 @@ def steps(loop: TrainingLoop, wait: Callable[[], object]) -> Iterator[dict[str, 
 
 
 def _lengths(step: Step) -> dict[str, list[int]]:
-    rollouts = [rollout for group in step.groups for rollout in group.rollouts]
+    rollouts = [rollout for group in step.groups for rollout in group.group.rollouts]
     return {
         "prompt_tokens": sorted({len(rollout.prompt_ids) for rollout in rollouts}),
         "completion_tokens": sorted({len(rollout.completion_ids) for rollout in rollouts}),

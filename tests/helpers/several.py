@@ -67,7 +67,7 @@ def main(out: Path, *words: str) -> None:
             {
                 "places": [group.problem_index for group in step.groups],
                 "kept": [group.kept.tolist() for group in step.groups],
-                "tokens": [[r.completion_ids for r in group.rollouts] for group in step.groups],
+                "tokens": [[r.completion_ids for r in g.group.rollouts] for g in step.groups],
                 "advantages": [group.advantages.tolist() for group in step.groups],
                 "stats": [getattr(step.update, name) for name in step.update.__slots__],
             }

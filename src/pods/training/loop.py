@@ -100,11 +100,8 @@ class TrainingLoop:
             cpu_seconds=seconds.cpu,
             groups=groups,
             selector=selector,
+            sample=sample,
             epoch=self.order.epoch(selector.position - 1),
-            prompts=len(sample.prompts),
-            passed_over=sample.passed_over,
-            saved_prompts=sample.saved_prompts,
-            batches=sample.batches,
             update=stats,
             kept_projection=kept_projection,
             nonfinite=sample.nonfinite or fault,
@@ -204,7 +201,7 @@ class TrainingLoop:
         trained = [group for group in groups if group.trained and len(group.kept)]
         if not trained:
             return None, None
-        rollouts = [group.rollouts[i] for group in trained for i in group.kept]
+        rollouts = [group.group.rollouts[i] for group in trained for i in group.kept]
         kept_advantages = np.concatenate([group.advantages for group in trained])
         try:
             sizes = [len(group.kept) for group in trained]

@@ -33,7 +33,7 @@ def metrics(step: Step) -> dict[str, Any]:
         **_kept_metrics(step.groups, made),
         **(_fields(step.update) if step.update is not None else {}),
         "kept_projection": step.kept_projection,
-        "rollouts_per_group": [len(group.rollouts) for group in step.groups],
+        "rollouts_per_group": [len(group.grades) for group in step.groups],
         "kept": [group.kept.tolist() for group in step.groups],
     }
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
@@ -55,16 +55,17 @@ def _choice(adaptive: Adaptive) -> dict[str, Any]:
 def _prompt_metrics(step: Step, made: Mapping[str, int]) -> dict[str, Any]:
     """Summarise what prompt selection and the group filter did, and the selector's parameters."""
     groups = [group.group for group in step.groups]
+    sample, prompts = step.sample, len(step.sample.prompts)
     parameters = {k: v for k, v in _fields(step.selector).items() if isinstance(v, float)}
     return {
         "epoch": step.epoch,
-        "sampling_batches": step.batches,
-        "sampled_prompts": step.prompts,
-        "passed_over_prompts": step.passed_over,
-        "rollouts_saved": step.saved_prompts * made["generated_rollouts"] // step.prompts,
+        "sampling_batches": sample.batches,
+        "sampled_prompts": prompts,
+        "passed_over_prompts": sample.passed_over,
+        "rollouts_saved": sample.saved_prompts * made["generated_rollouts"] // prompts,
         "generated_rollouts": made["generated_rollouts"],
         "trained_rollouts": made["trained_rollouts"],
-        "zero_variance_fraction": np.mean([group.zero_variance for group in step.groups]),
+        "zero_variance_fraction": np.mean([np.ptp(group.rewards) == 0 for group in groups]),
         "all_right_fraction": np.mean([group.rewarded.all() for group in groups]),
         "none_right_fraction": np.mean([not group.rewarded.any() for group in groups]),
         **{f"selector/{name}": value for name, value in parameters.items()},
@@ -74,7 +75,7 @@ def _prompt_metrics(step: Step, made: Mapping[str, int]) -> dict[str, Any]:
 def _rollout_metrics(groups: Sequence[SelectedGroup], made: Mapping[str, int]) -> dict[str, Any]:
     """Average over all rollouts; `reward/*` are the terms of a user's own."""
     rewards = [group.group.rewards for group in groups]  # (n,) each
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    rollouts = [rollout for group in groups for rollout in group.group.rollouts]
     grades = [grade for group in groups for grade in group.grades]
     verdicts = Counter(grade.verdict for grade in grades)
     return {
@@ -134,7 +135,7 @@ def rollout_rows(step: Step, replayable: bool = False) -> Iterator[dict[str, Any
     for group_index, group in enumerate(step.groups):
         kept_advantages = map(_json_number, group.advantages.tolist())
         advantages = dict(zip(group.kept.tolist(), kept_advantages, strict=True))
-        for i, (rollout, grade) in enumerate(zip(group.rollouts, group.grades, strict=True)):
+        for i, (rollout, grade) in enumerate(zip(group.group.rollouts, group.grades, strict=True)):
             parts = {**grade.parts._asdict(), **own_terms(grade)}
             row: dict[str, Any] = {
                 "problem": group.problem.id,

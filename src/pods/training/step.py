@@ -27,16 +27,13 @@ from pods.types import Grade, Group, Problem, Rollout, group_of
 
 @dataclass(frozen=True, slots=True)
 class SelectedGroup:
-    """The rollouts of one group, their grades, and the ones that the rule kept."""
+    """One group, its grades, and the rollouts that the rule kept."""
 
     problem_index: int
     """Index of the problem in the train pool."""
     problem: Problem
-    rollouts: list[Rollout]
     grades: list[Grade]
     group: Group
-    zero_variance: bool
-    """True where all n rewards are equal, so that normalised advantages are all 0."""
     kept: NDArray[np.intp]
     """(m,) indices into the rollouts; of a rule across groups any number, also none."""
     advantages: NDArray[np.float64]
@@ -79,14 +76,10 @@ class Step:
     """`nm.groups` groups per prompt, prompt after prompt."""
     selector: Selector
     """State of prompt selection after the step."""
+    sample: Sample
+    """All that was sampled, whether trained on or not, before the rules across groups."""
     epoch: int
     """Number of whole epochs before the step's last prompt."""
-    prompts: int
-    """Number of prompts sampled, whether trained on or not."""
-    passed_over: int
-    saved_prompts: int
-    batches: int
-    """See `Sample`."""
     update: UpdateStats | None
     """None where no group was left to train on, or the step was not applied."""
     kept_projection: float | None = None
@@ -124,10 +117,8 @@ def select(
     return SelectedGroup(
         problem_index=problem_index,
         problem=problem,
-        rollouts=rollouts,
         grades=grades,
         group=group,
-        zero_variance=not informative(group.rewards, group.rewarded, "reward"),
         kept=kept,
         advantages=advantages_of(config.advantage, group, kept),
         trained=rule is not None and passes,
@@ -206,7 +197,7 @@ def outcome(groups: Sequence[SelectedGroup]) -> Outcome:
 
 def noise(groups: Sequence[SelectedGroup]) -> list[float]:
     """Sum the gradient noise of the right rollouts and count them, then of the wrong ones."""
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    rollouts = [rollout for group in groups for rollout in group.group.rollouts]
     each = gradient_noise([rollout.logprobs for rollout in rollouts])
     right = np.concatenate([group.group.rewarded for group in groups])
     sides = (each[right], each[~right])
