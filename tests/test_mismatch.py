@@ -8,9 +8,6 @@ from compose import composed
 
 from pods.method.prompt_selection import Uniform
 from pods.policy.update import UpdateStats
-from pods.runs.files import append
-from pods.runs.history import logprob_gaps
-from pods.runs.store import RunStore
 from pods.training.mismatch import EngineMismatch, MismatchMonitor, make_monitor
 from pods.training.step import Sample, Step
 
@@ -49,11 +46,9 @@ def test_a_merge_that_loses_or_enlarges_the_change_is_the_end(kept):
     monitor(min_kept=0.0).check(step(1, 0.0, kept))
 
 
-def test_a_resumed_run_remembers_its_alarms(tmp_path):
-    store = RunStore(tmp_path)
-    append(store.metrics_path, [{"logprob_gap_mean": g} for g in (0.5, 0.0, 0.5, None, 0.011)])
+def test_a_resumed_run_remembers_its_alarms():
     watch = monitor()
-    watch.resume(logprob_gaps(store))
+    watch.resume([*({"logprob_gap_mean": g} for g in (0.5, 0.0, 0.5, None, 0.011)), {}])
     assert watch.consecutive == 2
 
 

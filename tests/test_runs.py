@@ -22,11 +22,9 @@ from pods.runs.freeze import freeze
 from pods.runs.history import (
     abandoned_paths,
     evaluation_points,
-    logprob_gaps,
     newest_checkpoint,
     remove_stopgaps,
     roll_back,
-    skipped_steps,
 )
 from pods.runs.identity import difference, fingerprint
 from pods.runs.lock import is_held
@@ -379,13 +377,6 @@ def test_a_full_disk_leaves_files_as_they_were(tmp_path):
         append(lines, [{"a": 2}])
     assert read_lines(lines) == [{"a": 1}] and lines.stat().st_size == size
     assert sorted(tmp_path.iterdir()) == [path, lines]
-
-
-def test_steps_that_were_not_applied_are_read_from_the_log(tmp_path):
-    run = store(tmp_path)
-    for step, why in ((1, None), (2, "the loss is NaN"), (3, None)):
-        append(run.metrics_path, [{"step": step, "nonfinite": why, "logprob_gap_mean": step / 4}])
-    assert skipped_steps(run) == {2} and logprob_gaps(run) == [0.25, 0.5, 0.75]
 
 
 def test_everything_that_a_killed_process_left_is_found(tmp_path):

@@ -7,7 +7,6 @@ A file evaluations/step-*.jsonl has a record per line: R repeats of all question
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from pods.config.schema import CheckpointConfig, Config
 from pods.runs.files import Altered, read_lines, read_or_empty
 from pods.runs.history import checkpoint_fault
-from pods.runs.identity import difference, identity_keys
+from pods.runs.identity import edits
 from pods.runs.store import RunStore
 from pods.seeding import evaluation_seeds
 from pods.types import VERDICTS
@@ -147,19 +146,13 @@ def due_points(config: Config, lines: Sequence[Mapping[str, Any]], ended: bool) 
 
     The last step is one if the run has `ended`. Steps that were not applied count like any other.
     """
-    points = {0: 0.0}
+    points, before = {0: 0.0}, 0.0
     for line in lines:
         after = line["train_seconds"]
-        before = after - sum([line[key] for key in _phase_keys(tuple(line))])
         if due(config.checkpoint, line["step"], before, after):
             points[line["step"]] = after
+        before = after
     return points | {line["step"]: line["train_seconds"] for line in lines[-1:] if ended}
-
-
-@lru_cache(maxsize=100)
-def _phase_keys(keys: tuple[str, ...]) -> list[str]:
-    """Return the keys of a phase's seconds; most lines of all logs have the same keys."""
-    return [key for key in keys if key.startswith("seconds/")]
 
 
 REREAD_BYTES = 2**26
@@ -173,7 +166,7 @@ def check_complete(store: RunStore, config: Config, last: int) -> None:
         Altered: something is missing or damaged. Of the checkpoints only the last can be restored.
     """
     try:
-        edited = difference(identity_keys(config), identity_keys(store.config()))
+        edited = edits(config, store.config_values())
         store.identity()
         data = store.data()
     except (FileNotFoundError, ValueError) as error:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pods.runs import checkpoint
-from pods.runs.files import read_lines, read_or_empty
+from pods.runs.files import read_or_empty
 from pods.runs.records import Clock
 from pods.runs.store import DAMAGED_SUFFIX, RunStore
 
@@ -83,16 +83,6 @@ def evaluated_steps(store: RunStore) -> set[int]:
     """Return the steps that have a file of evaluation records."""
     paths = store.folder.glob(f"evaluations/{STEP}.jsonl")
     return {int(path.stem[5:]) for path in paths if path.is_file()}
-
-
-def skipped_steps(store: RunStore) -> set[int]:
-    """Return the steps of the log that were not applied because of NaN or infinity."""
-    return {line["step"] for line in read_lines(store.metrics_path) if line["nonfinite"]}
-
-
-def logprob_gaps(store: RunStore) -> list[float | None]:
-    """Return each step's mean difference of log-probs between engine and trainer, if measured."""
-    return [line.get("logprob_gap_mean") for line in read_lines(store.metrics_path)]
 
 
 def abandoned_paths(store: RunStore) -> list[Path]:

@@ -5,7 +5,6 @@ Most names of its files stand here. Loads no heavy library.
 
 import dataclasses
 import gzip
-import hashlib
 import json
 import os
 import re
@@ -21,11 +20,12 @@ import yaml
 
 from pods.config.parse import parse
 from pods.config.schema import Config
-from pods.runs.files import TRASH, first_link, json_lines, remove, replace, write_json
+from pods.runs.files import TRASH, first_link, json_lines, remove, replace, sha256, write_json
 from pods.runs.lock import RunLock, hold_lock, is_held
 from pods.runs.records import Clock, Damaged, Data, Status, parse_yaml, read_json
 
 RESUMABLE = 2  # newest checkpoints that keep their optimizer, without which no run resumes
+SELECTION = "selection.json"  # in a checkpoint: what the prompt selection knows
 OPTIMIZER = "optimizer.safetensors"  # in a checkpoint; twice the size of the trained weights
 DAMAGED_SUFFIX = ".damaged"
 SEED = re.compile(rb"^seed: (0|[1-9]\d{0,8})$", re.MULTILINE)  # a line of a frozen config
@@ -161,13 +161,13 @@ class RunStore:
         """
         with self.metrics_path.open("ab") as file:
             os.fsync(file.fileno())
-        log = self.metrics_path.read_bytes()
+            size = file.tell()
         clock: Clock = {
             "run": self.folder.name,
             "step": step,
             "train_seconds": train_seconds,
-            "metrics_bytes": len(log),
-            "metrics_sha256": hashlib.sha256(log).hexdigest(),
+            "metrics_bytes": size,
+            "metrics_sha256": sha256(self.metrics_path),
             "evaluation": evaluation,
         }
         (folder / "clock.json").write_text(json.dumps(clock))
@@ -175,14 +175,6 @@ class RunStore:
     def clock(self, checkpoint: Path) -> Clock:
         """Return a checkpoint's clock.json."""
         return read_json(checkpoint / "clock.json", Clock)
-
-    def write_selection(self, folder: Path, content: Mapping[str, Any]) -> None:
-        """Write a checkpoint's selection.json: the state of the prompt selection."""
-        (folder / "selection.json").write_text(json.dumps(content))
-
-    def selection(self, checkpoint: Path) -> dict[str, Any]:
-        """Return a checkpoint's selection.json."""
-        return read_json(checkpoint / "selection.json", dict[str, Any])
 
 
 @lru_cache(maxsize=1000)

@@ -6,8 +6,9 @@ unlucky batch, but a gap that stays is a fault.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pods.config.schema import Config
 from pods.training.step import Step
@@ -39,10 +40,10 @@ class MismatchMonitor:
         self.consecutive = self.consecutive + 1 if gap > self.bound else 0
         return self.consecutive > 0
 
-    def resume(self, gaps: Iterable[float | None]) -> None:
-        """Record the steps that a resumed run has committed."""
-        for gap in gaps:
-            self.observe(gap)
+    def resume(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Record the steps that a resumed run has logged."""
+        for line in lines:
+            self.observe(line.get("logprob_gap_mean"))
 
     def check(self, step: Step) -> str | None:
         """Record a step; return a message for the user if its gap is past the bound.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -11,8 +12,8 @@ from pods.method.prompt_selection import Selector
 from pods.runs import checkpoint
 from pods.runs.files import Altered
 from pods.runs.history import clocks, mark_damaged, newest_checkpoint, remove_stopgaps
-from pods.runs.records import Clock
-from pods.runs.store import OPTIMIZER, RESUMABLE, RunStore
+from pods.runs.records import Clock, read_json
+from pods.runs.store import OPTIMIZER, RESUMABLE, SELECTION, RunStore
 from pods.system.errors import as_short_text, is_machine_error
 from pods.training.worker import Worker
 from pods.training.worker_group import WorkerGroup
@@ -50,7 +51,7 @@ def restore_newest(
             return None
         try:
             workers.call_all(Worker.restore, folder)
-            saved = store.selection(folder)
+            saved = read_json(folder / SELECTION, dict[str, Any])
             if adaptive is not None:
                 adaptive = msgspec.convert(saved.pop("adaptive"), Adaptive)
             return store.clock(folder), (msgspec.convert(saved, type(selector)), adaptive)

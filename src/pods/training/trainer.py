@@ -4,6 +4,7 @@ The order of events at a checkpoint is: commit the checkpoint, evaluate it, cont
 dies anywhere resumes from its newest complete checkpoint and repeats nothing that was committed.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -18,15 +19,9 @@ from pods.method.prompt_selection import Selector
 from pods.runs import checkpoint
 from pods.runs.evaluations import check_complete, complete_records, due, is_complete
 from pods.runs.files import append, check_size, fsync, read_lines, read_or_empty, truncate_to
-from pods.runs.history import (
-    abandoned_paths,
-    evaluation_points,
-    logprob_gaps,
-    roll_back,
-    skipped_steps,
-)
+from pods.runs.history import abandoned_paths, evaluation_points, roll_back
 from pods.runs.lock import RunLock
-from pods.runs.store import RunStore
+from pods.runs.store import SELECTION, RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system.signals import Preempted, Stop
 from pods.training.clock import Meter
@@ -82,14 +77,15 @@ class Trainer:
             Altered: the folder does not hold what was written; the same command repairs that.
         """
         done = self.begin()
+        before = self.loop.clock.train_seconds
         try:
             for step in self.loop.steps(done, self.selector, self.adaptive):
                 self.record(step)
                 done, self.selector, self.adaptive = step.number, step.selector, step.adaptive
-                before = step.train_seconds - sum(step.seconds.values())
                 if due(self.config.checkpoint, done, before, step.train_seconds):
                     self.commit(done, evaluation=True)
                     self.evaluate(done)
+                before = step.train_seconds
                 self.stop.check()
         except Preempted:
             if not self.store.checkpoint(done).exists():
@@ -121,8 +117,9 @@ class Trainer:
             self.loop.clock.train_seconds = clock["train_seconds"]
             roll_back(store, step, self.metrics_bytes)
             self.progress.print(f"resuming from step {step}")
-            self.skipped = skipped_steps(store)
-            self.monitor.resume(logprob_gaps(store))
+            lines = read_lines(store.metrics_path)
+            self.skipped = {line["step"] for line in lines if line["nonfinite"]}
+            self.monitor.resume(lines)
         with self.meter.phase("sync"):
             self.workers.sync()
         prune_checkpoints(store, step)
@@ -185,7 +182,7 @@ class Trainer:
             state = msgspec.to_builtins(self.selector)
             if self.adaptive is not None:
                 state["adaptive"] = msgspec.to_builtins(self.adaptive)
-            self.store.write_selection(folder, state)
+            (folder / SELECTION).write_text(json.dumps(state))
             self.store.write_clock(folder, step, clock, evaluation)
 
         self.tracker.update(now=True)  # a run that resumes from here does not log these rows again
