@@ -38,7 +38,7 @@ def test_progress_is_that_of_groups_drawn_and_selected_by_brute_force():
             rates = rng.beta(alpha, beta, 2000)
             for rewards in (rng.random((2000, n)) < rates[:, None]).astype(float):
                 kept = rewards[max_variance(rewards, m)]
-                weights = advantages(kept, np.arange(m), ddof=0, **STD) / m
+                weights = advantages(kept, np.arange(m), **STD) / np.sqrt(m * (m - 1))
                 signal.append(weights[kept == 1].sum())  # wrong ones have the same, negative
                 noise = (weights**2 * np.where(kept == 1, 0.25, 1)).sum()
                 square.append(signal[-1] ** 2 + NOISE * noise)

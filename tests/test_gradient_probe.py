@@ -30,7 +30,7 @@ def store(tmp_path_factory):
 
 
 def estimator(rule, n, m, baseline, scale):
-    advantage = partial(advantages, baseline=baseline, scale=scale, ddof=1, eps=0.0)
+    advantage = partial(advantages, baseline=baseline, scale=scale, eps=0.0)
     return Estimator(f"{rule}, {baseline}, {scale}", RULES[rule], advantage, n, m)
 
 

@@ -12,21 +12,18 @@ from pods.types import Group
 EVERYTHING = np.arange(4)
 
 
-def found(rewards, kept=EVERYTHING, *, baseline="selected", scale="std", ddof=1, eps=0.0):
-    return advantages(
-        np.array(rewards), np.array(kept), baseline=baseline, scale=scale, ddof=ddof, eps=eps
-    )
+def found(rewards, kept=EVERYTHING, *, baseline="selected", scale="std", eps=0.0):
+    return advantages(np.array(rewards), np.array(kept), baseline=baseline, scale=scale, eps=eps)
 
 
 def test_advantages_by_hand():
     rewards, kept = [0.0, 9.0, 1.0, 9.0], [0, 2]
-    # mean 0.5; sample std sqrt(0.5), population std 0.5
+    # mean 0.5, sample std sqrt(0.5)
     assert found(rewards, kept) == pytest.approx([-np.sqrt(0.5), np.sqrt(0.5)])
-    assert found(rewards, kept, ddof=0) == pytest.approx([-1.0, 1.0])
     # mean 0.25, sample std sqrt((3 / 16 + 9 / 16) / 3) = 0.5
     assert found([0.0, 0.0, 1.0, 0.0]).tolist() == [-0.5, -0.5, 1.5, -0.5]
-    rewards = [0.0, 1.0, 1.0, 0.0]  # mean 0.5, population std 0.5
-    assert found(rewards, [1, 3], baseline="full", ddof=0, eps=0.5) == pytest.approx([0.5, -0.5])
+    rewards = [0.0, 1.0, 1.0, 0.0, 0.5]  # mean 0.5, sample std 0.5
+    assert found(rewards, [1, 3], baseline="full", eps=0.5) == pytest.approx([0.5, -0.5])
 
 
 @pytest.mark.parametrize(

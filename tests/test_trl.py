@@ -130,7 +130,7 @@ def ours(m, aggregation, kl_beta):
     for prompt in PROMPTS:
         group = np.array([reward_of(prompt, i) for i in range(N)])
         kept = max_variance(group, m)
-        values.append(advantages(group, kept, baseline="selected", scale="std", ddof=1, eps=1e-4))
+        values.append(advantages(group, kept, baseline="selected", scale="std", eps=1e-4))
         for i in kept:
             ids = [tuple(policy.tokenizer.encode(text, add_special_tokens=False))
                    for text in (prompt, completion(prompt, i))]  # fmt: skip

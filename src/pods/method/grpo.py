@@ -22,7 +22,6 @@ def advantages(
     *,
     baseline: str,
     scale: str,
-    ddof: int = 1,
     eps: float,
 ) -> NDArray[np.float64]:
     """Return the advantages of the kept rewards, (m,): (r - baseline) / (std + eps), or undivided.
@@ -30,7 +29,9 @@ def advantages(
     `kept` are (m,) indices into the (n,) rewards of a group. The `baseline` is the mean of the kept
     rewards (`selected`), of the whole group's (`full`), of the other m - 1 kept ones
     (`leave_one_out`), or 0 (`none`). The `scale` is the `std` of the whole group for the baseline
-    `full`, else of the kept, or `none`. Published are
+    `full`, else of the kept, or `none`: the sample std (ddof 1), torch's default, as in PODS' code,
+    whose eps is 1e-4. Where all rewards that baseline or std are computed from are equal, the
+    advantages are exactly 0. Published are
 
     - (selected, std): PODS, Algorithm 1 step 4; GRPO where n = m (arXiv:2402.03300);
     - (full, std): CPPO (arXiv:2503.22342, grpo_trainer_gsm.py:870-930);
@@ -41,12 +42,9 @@ def advantages(
     - (leave_one_out, none): RLOO where n = m (arXiv:2402.14740), m / (m - 1) times Dr. GRPO's;
     - (none, none): REINFORCE without a baseline.
 
-    PODS' code has ddof = 1 (torch's default, the sample std) and eps = 1e-4. Where all rewards that
-    baseline or std are computed from are equal, the advantages are exactly 0.
-
-    >>> rewards, kept = np.array([1.0, 0.0]), np.array([0, 1])
-    >>> advantages(rewards, kept, baseline="selected", scale="std", ddof=0, eps=0.0)
-    array([ 1., -1.])
+    >>> rewards, kept = np.array([3.0, 1.0, 2.0]), np.arange(3)
+    >>> advantages(rewards, kept, baseline="selected", scale="std", eps=0.0)
+    array([ 1., -1.,  0.])
     """
     kept_rewards = rewards[kept]
     if baseline == scale == "none":
@@ -54,11 +52,10 @@ def advantages(
     pool = rewards if baseline == "full" else kept_rewards
     if pool.min() == pool.max():  # in floating point the mean can differ from equal rewards
         return np.zeros(len(kept))
+    centred = kept_rewards - (0.0 if baseline == "none" else pool.mean())
     if baseline == "leave_one_out":
         centred = kept_rewards - (pool.sum() - kept_rewards) / (len(pool) - 1)
-    else:
-        centred = kept_rewards - (0.0 if baseline == "none" else pool.mean())
-    return centred if scale == "none" else np.asarray(centred / (pool.std(ddof=ddof) + eps))
+    return centred if scale == "none" else np.asarray(centred / (pool.std(ddof=1) + eps))
 
 
 def token_weights(
