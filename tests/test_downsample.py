@@ -167,6 +167,9 @@ def test_rules_refuse_what_they_cannot_do(name):
         RULES[name](group([1.0, float("nan")]), 2, RNG)
     with pytest.raises(ValueError, match="read-only"):  # a rule cannot change the rewards
         group([1.0, 0.0]).rewards.sort()
+    if name == "balanced":
+        with pytest.raises(ValueError, match="needs a Group, which knows the right rollouts, not"):
+            balanced(np.array([1.0, 0.0]), 1, RNG)
     # where the authors' code would keep rollouts twice
     with pytest.raises(ValueError, match=r"m=3: max_variance_aliased needs at most n/2=2, or n=4"):
         max_variance_aliased(group([0.0, 1.0, 0.0, 1.0]), 3, RNG)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,8 @@ def test_the_installed_command_trains_sweeps_and_plots_in_an_empty_folder(tmp_pa
     pip = [sys.executable, "-m", "pip", "--quiet"]
     subprocess.run([*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(ROOT)], check=True)
     [wheel] = tmp_path.glob("*.whl")
+    typed = {"pods/py.typed", "pods_lab/py.typed", "mathgrade/py.typed"}
+    assert typed <= {*zipfile.ZipFile(wheel).namelist()}
     environment, folder = tmp_path / "venv", tmp_path / "empty"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     [packages] = environment.glob("lib/python*/site-packages")

@@ -1,6 +1,6 @@
 """Down-sampling rules: which m of a prompt's n rollouts the policy is trained on.
 
-A rule sees one `Group`; rules that look at rewards alone also take them as a plain array:
+A rule sees one `Group`; all but `balanced` also take the rewards alone, as a plain array:
 `max_variance(rewards, 16)`. A rule that is marked with `across_groups` sees all groups of a step.
 
 Shapes: n = rollouts generated for one prompt, m = rollouts kept, G = groups of a step. Every rule
@@ -147,6 +147,8 @@ def balanced(group: Group, m: int, rng: Generator) -> Indices:
     >>> 2 in balanced(group, 4, np.random.default_rng(0))
     True
     """
+    if not isinstance(group, Group):
+        raise ValueError("balanced needs a Group, which knows the right rollouts, not an array")
     _checked(group, m)
     order = rng.permutation(len(group.rewarded))
     right, wrong = order[group.rewarded[order]], order[~group.rewarded[order]]
