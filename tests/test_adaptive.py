@@ -142,9 +142,9 @@ def test_the_state_survives_json_and_others_are_refused():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nm.menu=[n16_m16]"], "nm.menu=['n16_m16']: must have two or more different pairs"),
-        (["nm.menu=[16,64]"], "nm.menu=[16, 64]: must be a list of strings"),
-        (["nm.menu=[a,b]"], "must be a list of pairs such as [n16_m16,n64_m16]"),
+        (["nm.menu=[n16_m16]"], "nm.menu=['n16_m16']: must have two or more pairs"),
+        (["nm.menu=[n16_m16,n64_m16,n16_m16]"], "two or more pairs, each of them once"),
+        (["nm.menu=[16,64]"], "nm.menu=[16, 64]: must be a list of pairs such as [n16_m16,n6"),
         (["nm.menu=[n16_m16,n16_m32]"], "must have pairs with 2 <= m <= n"),
         (["nm.n=128"], "nm.n=128: must be 64, the largest in nm.menu"),
         (["sampler=random"], "sampler.rule=random: must be max_variance or balanced where"),

@@ -119,7 +119,7 @@ def test_two_files_and_a_folder(tmp_path):
         (["task=own"], "task.make=null: must be set where task=own"),
         (["task=own", "task.make=nowhere:f"], "task.make=nowhere:f: cannot import it as module:"),
         (["task=chainsum", "model=tiny", "task.reward=nowhere:f"], "cannot import it as module:"),
-        (["task=chainsum", "model=tiny", "task.reward=typo"], "must be correct, format, graded or"),
+        (["task=chainsum", "model=tiny", "task.reward=typo"], "must be terms: correct, format, gr"),
         (["task=chainsum", "model=tiny", "task.reward=[correct,correct*2]"], "without repeats"),
         (["task.path=FILE", "task.reward=graded"],
          "task.reward=['graded']: graded must have task=chainsum"),

@@ -3,7 +3,6 @@
 `validate` is the entry point of every command that takes a config.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from operator import attrgetter
@@ -15,11 +14,11 @@ from pods.config.inputs import missing_inputs
 from pods.config.method_keys import BALANCING_RULES, RULE_NAMES
 from pods.config.parse import ConfigError, parse
 from pods.config.schema import Config
-from pods.config.task_checks import Refusal, task_refusals
+from pods.config.task_checks import Refusal, reward_terms, task_refusals
 from pods.system.imports import import_function
 
-OWN_FUNCTIONS = ("sampler.rule", "nm.allocation", "prompts.selector", "task.make")
-"""Keys that may name a function of one's own as module:function."""
+OWN_FUNCTIONS = ("sampler.rule", "nm.allocation", "prompts.selector", "task.make", "task.reward")
+"""Keys that may name functions of one's own as module:function."""
 VLLM_MIN_TEMPERATURE = 0.01  # vLLM silently raises lower ones to this
 VLLM_MAX_RANK = 512
 
@@ -44,13 +43,19 @@ def validate(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def _functions(config: Config) -> Iterator[Refusal]:
-    """Import the functions of one's own; those of a reward are checked with it."""
+def own_functions(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield key and name, `module:function`, of each function of one's own."""
     for key in OWN_FUNCTIONS:
-        name = attrgetter(key)(config) or ""
+        terms = [name for name, _ in reward_terms(config.task)]
+        for name in terms if key == "task.reward" else [attrgetter(key)(config)]:
+            if ":" in (name or ""):
+                yield key, name
+
+
+def _functions(config: Config) -> Iterator[Refusal]:
+    for key, name in own_functions(config):
         try:
-            if ":" in name:
-                import_function(name)
+            import_function(name)
         except ValueError as error:
             yield key, str(error)
 
@@ -80,11 +85,9 @@ def _menu(config: Config) -> Iterator[Refusal]:
     nm = config.nm
     if nm.menu is None:
         return
-    if not all(re.fullmatch(r"n[1-9]\d*_m[1-9]\d*", pair) for pair in nm.menu):
-        yield "nm.menu", "must be a list of pairs such as [n16_m16,n64_m16]"
     pairs = nm.pairs()
-    if len({*pairs}) < 2:
-        yield "nm.menu", "must have two or more different pairs"
+    if len({*pairs}) < max(2, len(pairs)):
+        yield "nm.menu", "must have two or more pairs, each of them once"
     if not all(1 < m <= n for n, m in pairs):
         yield "nm.menu", "must have pairs with 2 <= m <= n"
     for key, value, most in zip(("nm.n", "nm.m"), (nm.n, nm.m), map(max, *pairs), strict=True):

@@ -1,5 +1,6 @@
 """Compose overrides such as `nm.n=32` into a config's plain values with Hydra."""
 
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,12 +31,9 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """
     try:
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            config = hydra.compose("config", list(overrides))
-            values = OmegaConf.to_container(config, resolve=True)
+            return plain(hydra.compose("config", list(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(one_line(error, overrides)) from error
-    assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
 
 
 def plain(composed: DictConfig) -> dict[str, Any]:
@@ -56,7 +54,9 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
         name = lines[0].partition("Could not find ")[2].strip("'")
         group, _, option = name.rpartition("/")
         options = [o for o in lines[1 : lines.index("Config search path:")] if " " not in o]
-        return f"{group}={option}: must be one of {', '.join(options)}"
+        near = difflib.get_close_matches(option, options, n=1)
+        hint = f"did you mean {near[0]}? It " if near else ""
+        return f"{group}={option}: {hint}must be one of {', '.join(options)}"
     if lines[0].startswith(("Ambiguous value", "Sweep parameters")):
         return f"{lines[0].split(chr(39))[1]}: must be one value; `pods run -m` sweeps over several"
     text, _, link = " ".join(lines).partition(" See https")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Form(NamedTuple):
-    """A form that an entire text must have: a regular expression, and what follows "must be"."""
+    """A form that a whole text, or each of a list, must have, and what follows "must be"."""
 
     pattern: str
     description: str

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from pods.config.key import FUNCTION, key, one_of
+from pods.config.key import FUNCTION, Form, key, one_of
 
 RULE_NAMES = (
     *("max_variance", "max_variance_aliased", "max_reward", "percentile", "max_abs_advantage"),
@@ -29,9 +29,10 @@ class NmConfig:
     m: int = key("rollouts kept per group", low=1)
     groups: int = key("groups per prompt, each selected and normalised independently", low=1)
     menu: list[str] | None = key(
-        "pairs such as [n16_m16,n64_m16], of which nm.n and nm.m are the largest: each is tried "
-        "once, then every five steps the one with the most expected progress per second is taken; "
-        "null: every step has nm.n and nm.m"
+        "pairs of which nm.n and nm.m are the largest: each is tried once, then every five steps "
+        "the one with the most expected progress per second is taken; null: every step has nm.n "
+        "and nm.m",
+        form=Form(r"n[1-9]\d*_m[1-9]\d*", "a list of pairs such as [n16_m16,n64_m16]"),
     )
     allocation: str | None = key(
         "your own function of the rollouts of each prompt, nm.n on average; null: nm.n",
@@ -65,8 +66,8 @@ class GroupFilterConfig:
     """Treatment of groups without reward variance, which have no advantage and no gradient."""
 
     name: Literal["none", "skip", "resample"] = key(
-        "groups without variance: train on them (none), leave them out (skip), or sample until "
-        "prompts_per_step groups have variance (resample)"
+        "groups of equal rewards, whose advantages are 0: train on them (none), leave them out "
+        "(skip), or sample until prompts_per_step groups have variance (resample)"
     )
     metric: Literal["reward", "correct"] = key(
         "no variance: all rewards are equal (reward), or all are correct or all wrong (correct)"

@@ -16,8 +16,13 @@ TYPE_NAMES: dict[Any, str] = {
     **{int: "an integer", float: "a number", str: "a string", bool: "true or false"},
     **{list[float]: "a list of numbers", list[str]: "a list of strings"},
 }
-USUAL = {"learning_rate": "lr", "num_generations": "n", "beta": "kl_beta"}
-"""What other trainers call a key."""
+USUAL = {
+    **dict.fromkeys(("kl_coef", "kl_loss_coef", "kl", "beta"), "update.kl_beta"),
+    **{"learning_rate": "update.lr", "loss_type": "update.aggregation", "num_generations": "nm.n"},
+    **dict.fromkeys(("batch_size", "per_device_train_batch_size"), "prompts_per_step"),
+}
+"""What other trainers (TRL, verl) call a key."""
+NO_SUCH_KEY = "no such key; see conf/README.md"
 LONGEST_VALUE = 80  # characters of a value in a message
 
 
@@ -58,11 +63,15 @@ def unknown_key(name: str) -> str:
     """Say that a key does not exist, and which keys do or may have been meant."""
     group, _, last = name.rpartition(".")
     siblings = [key.removeprefix(f"{group}.") for key in leaves() if key.startswith(f"{group}.")]
+    near = [USUAL[last]] if last in USUAL else []
     if siblings:
-        return f"no such key; {group} has {', '.join(siblings)}"
-    same = [known for known in leaves() if known.rpartition(".")[2] == USUAL.get(last, last)]
-    near = same or difflib.get_close_matches(name, leaves(), n=1)
-    return f"no such key; did you mean {near[0]}?" if near else "no such key; see conf/README.md"
+        near += [f"{group}.{key}" for key in difflib.get_close_matches(last, siblings, n=1)]
+    else:
+        near += [known for known in leaves() if known.rpartition(".")[2] == last]
+        near += difflib.get_close_matches(name, leaves(), n=1)
+    if near:
+        return f"no such key; did you mean {near[0]}?"
+    return f"no such key; {group} has {', '.join(siblings)}" if siblings else NO_SUCH_KEY
 
 
 def allowed(hint: Any, key: Key) -> str:
@@ -130,7 +139,9 @@ def _fits(value: Any, kind: Any, key: Key) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_origin(kind) is list:
-        return isinstance(value, list) and all(type(each) is get_args(kind)[0] for each in value)
+        return isinstance(value, list) and all(
+            _fits(each, get_args(kind)[0], key) for each in value
+        )
     if type(value) is not kind or printable(str(value)) != str(value):  # control characters
         return False
     if kind is str:

@@ -90,7 +90,11 @@ class HardwareConfig:
 class BudgetConfig:
     """The end of training, whichever limit comes first."""
 
-    train_seconds: float | None = key("seconds of training clock; null sets no limit", above=0)
+    train_seconds: float | None = key(
+        "seconds of training clock: generate, reward, select, update and sync of committed steps, "
+        "without start, checkpoints and evaluations; null sets no limit",
+        above=0,
+    )
     max_steps: int | None = key("number of steps; null sets no limit", low=0)
     clock_model: str | None = key(
         "prices by which each step advances the clock: l40s, or a JSON file with base, "

@@ -2,21 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from pods.config.schema import Config
-from pods.config.task_keys import TaskConfig
-from pods.system.imports import import_function
+from pods.config.task_keys import REWARD_TERM, TaskConfig
 
 TRAIN_LIMIT = 100_000  # of 1.7 million chains
 CHAINSUM_TEST_SIZE = 256
 ON_THE_HUB = dict(gsm8k=1319, math500=500, amc23=40, aime24=30, minerva=272, olympiad=675)
 """Number of questions of each test set."""
 OWN = ("jsonl", "own")  # tasks whose problems a user brings
-BUILT_IN_TERMS = ("correct", "format", "graded")
-REWARD_TERM = re.compile(
-    r"(correct|format|graded|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?"
-)
 Refusal = tuple[str, str]
 """A key whose value is not allowed, and what is allowed."""
 
@@ -86,35 +80,14 @@ def _own_data(task: TaskConfig) -> Iterator[Refusal]:
 def _reward(task: TaskConfig) -> Iterator[Refusal]:
     if task.reward is None:
         return
-    terms = reward_terms(task)
-    for term in terms:
-        if term.weight is None:
-            known = f"{', '.join(BUILT_IN_TERMS)} or module:function"
-            yield "task.reward", f"{term.name} must be {known}, optionally followed by *WEIGHT"
-        elif term.name not in BUILT_IN_TERMS:
-            try:
-                import_function(term.name)
-            except ValueError as error:
-                yield "task.reward", f"{term.name}: {error}"
-    names = [term.name for term in terms]
+    names = [name for name, _ in reward_terms(task)]
     if "graded" in names and task.name != "chainsum":
         yield "task.reward", "graded must have task=chainsum"
     if not names or len(set(names)) < len(names):
         yield "task.reward", "must name at least one term, without repeats"
 
 
-class RewardTerm(NamedTuple):
-    """One term of the reward: one of `BUILT_IN_TERMS`, or `module:function`."""
-
-    name: str
-    weight: float | None  # None: the term cannot be read
-
-
-def reward_terms(task: TaskConfig) -> list[RewardTerm]:
-    """Read the terms of `task.reward`, such as correct, or my_rewards:short*0.2."""
-    terms = []
-    for text in task.reward or ():
-        match = REWARD_TERM.fullmatch(text)
-        weight = None if match is None else float(match[2] or 1)
-        terms.append(RewardTerm(text if match is None else match[1], weight))
-    return terms
+def reward_terms(task: TaskConfig) -> list[tuple[str, float]]:
+    """Return name and weight of the terms of `task.reward`: correct, or my_rewards:short*0.2."""
+    matches = (re.fullmatch(REWARD_TERM, text) for text in task.reward or ())
+    return [(match[1], float(match[2] or 1)) for match in matches if match]

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pods.config.key import FUNCTION, key
+from pods.config.key import FUNCTION, Form, key
+
+REWARD_TERM = r"(correct|format|graded|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?"
 
 
 @dataclass
@@ -48,8 +50,10 @@ class TaskConfig:
     )
     make: str | None = key("module:function that returns the problems of task=own", form=FUNCTION)
     reward: list[str] | None = key(
-        "terms of the reward: correct, format, graded (the right share of a chain) and your own "
-        "module:function, each with *WEIGHT or without; null: correct and task.format_reward"
+        "weighted sum; graded: the right share of a chain; null: correct and task.format_reward",
+        form=Form(
+            REWARD_TERM, "terms: correct, format, graded or module:function, each *WEIGHT or not"
+        ),
     )
 
     def label(self) -> str:

@@ -10,11 +10,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pods.config.checks import OWN_FUNCTIONS
+from pods.config.checks import OWN_FUNCTIONS, own_functions
 from pods.config.clock_model import read_clock_model
 from pods.config.parse import leaves
 from pods.config.schema import Config
-from pods.config.task_checks import reward_terms
 from pods.runs.files import sha256
 from pods.runs.paths import adapter_source, weights_source
 from pods.system.imports import import_function
@@ -24,7 +23,7 @@ LOCATIONS = (
     *("model.path", "model.hub", "budget.clock_model"),
 )
 """Keys of data, prompt, weights and prices: they count by content, not by where they lie."""
-SOURCES = {key: f"{key.rpartition('.')[2]} source" for key in (*OWN_FUNCTIONS, "task.reward")}
+SOURCES = {key: f"{key.rpartition('.')[2]} source" for key in OWN_FUNCTIONS}
 """Keys that name functions of one's own, and the key of the hash of the file that defines them."""
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")
 """Endings of the files of a model and its tokenizer; its code is never run."""
@@ -48,13 +47,10 @@ def identity(config: Config) -> dict[str, Any]:
     adapter = adapter_source(config.model)
     if adapter is not None:
         content["adapter"] = _digests(adapter)
-    named = {key: [attrgetter(key)(config) or ""] for key in OWN_FUNCTIONS}
-    named["task.reward"] = [term.name for term in reward_terms(config.task)]
-    for key, names in named.items():
-        digests = [source_digest(name) for name in names if ":" in name]
-        if digests:
-            content[SOURCES[key]] = "+".join(digests)
-    return content
+    sources: dict[str, list[str]] = {}
+    for key, name in own_functions(config):
+        sources.setdefault(SOURCES[key], []).append(source_digest(name))
+    return content | {source: "+".join(digests) for source, digests in sources.items()}
 
 
 def _digests(folder: Path) -> list[str]:

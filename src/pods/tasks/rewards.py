@@ -172,20 +172,20 @@ def own_reward(
     terms = reward_terms(config)
     if not terms:
         return None
-    functions = {term.name: import_function(term.name) for term in terms if ":" in term.name}
-    if graded is not None and any(term.name == "graded" for term in terms):
+    functions = {name: import_function(name) for name, _ in terms if ":" in name}
+    if graded is not None and "graded" in dict(terms):
         functions["graded"] = graded
-    short = [term.name.rpartition(":")[2] for term in terms]
+    short = [name.rpartition(":")[2] for name, _ in terms]
     labels = [
-        name if short.count(name) == 1 else term.name.replace(":", ".")
-        for name, term in zip(short, terms, strict=True)
+        last if short.count(last) == 1 else name.replace(":", ".")
+        for last, (name, _) in zip(short, terms, strict=True)
     ]
 
     def add(grade: Grade, problem: Problem, completion: str) -> Grade:
         values = {"correct": grade.parts.correct, "format": grade.parts.format + grade.parts.tags}
         for name, function in functions.items():
             values[name] = _call(name, function, problem, completion)
-        weighted = [(term.weight or 0.0) * values[term.name] for term in terms]
+        weighted = [weight * values[name] for name, weight in terms]
         return replace(grade, terms=dict(zip(labels, weighted, strict=True)))
 
     return add

@@ -75,14 +75,13 @@ def check_formula(config: Config) -> None:
     Raises:
         ConfigError: it is not.
     """
-    correct = {"correct", "format"}.issuperset(term.name for term in reward_terms(config.task))
-    advantage = config.advantage
+    correct = {"correct", "format"}.issuperset(name for name, _ in reward_terms(config.task))
+    baseline, scale = config.advantage.baseline, config.advantage.scale
     for key, value, holds, allowed in (
         ("task.reward", config.task.reward, correct, "must be null, or correct and format"),
-        ("advantage.baseline", advantage.baseline, advantage.baseline == "selected",
-         "must be selected"),
-        ("advantage.scale", advantage.scale, advantage.scale == "std", "must be std"),
-    ):  # fmt: skip
+        ("advantage.baseline", baseline, baseline == "selected", "must be selected"),
+        ("advantage.scale", scale, scale == "std", "must be std"),
+    ):
         if not holds:
             raise ConfigError(key, value, f"{allowed}: of others no expected progress is known")
 

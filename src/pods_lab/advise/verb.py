@@ -106,19 +106,20 @@ def _pilot(values: dict[str, Any], m: int, steps: int) -> Config:
     if rule == "all":
         keeps = "must keep some of n rollouts, as arm=pods does: `pods advise` weighs that"
         raise ConfigError("sampler.rule", rule, f"{keeps} against GRPO, where all are kept")
-    pairs = [(m, m), (4 * m, m), (4 * m, 4 * m)]
-    menu = [f"n{n}_m{m}" for n, m in pairs] * steps  # each entry is tried once, and none chosen
+    menu = [f"n{m}_m{m}", f"n{4 * m}_m{m}", f"n{4 * m}_m{4 * m}"]
     again = "failed" if values["retry"] == "none" else values["retry"]
     values |= {"arm": None, "rollouts_every_steps": 1, "retry": again}
     values["nm"] |= {"n": 4 * m, "m": 4 * m, "menu": menu, "allocation": None}
     values["update"] |= {"lr": STANDS_STILL}
     values["engine"] |= {"min_kept": 0.0}  # of a change that is nothing, nothing is kept
-    values["budget"] |= {"train_seconds": None, "max_steps": len(pairs) * steps}
+    values["budget"] |= {"train_seconds": None, "max_steps": len(menu) * steps}
     values["checkpoint"] |= {"every_steps": None, "every_train_seconds": None}
     values["evaluation"] |= {"repeats": 1, "questions": 1}
     values["tracking"]["mode"] = "none"
     values["launch"] |= {"on": "local", "jobs": 1}
-    return validate(values)
+    pilot = validate(values)
+    pilot.nm.menu = menu * steps  # each entry is tried once, and none chosen
+    return pilot
 
 
 def _run_command(words: Sequence[str], advice: "Advice") -> str:
