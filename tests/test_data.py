@@ -384,7 +384,7 @@ def test_a_run_whose_data_changed_is_refused_or_marked(tmp_path, monkeypatch):
     other = [replace(one, gold="x") if one is shortest else one for one in task.train]
     changed = replace(task, train=tuple(other))
     monkeypatch.setattr("pods.training.data.load_task", lambda *_: changed)
-    with pytest.raises(Changed, match=r"\n  data: train SHA-256: \w{64} -> \w{64}\nretry=changed"):
+    with pytest.raises(Changed, match=r": data: train SHA-256: \w{64} -> \w{64}; retry=changed"):
         built(*words)
     assert run.store.data_path.read_bytes() == before and not recorded_changes(run.store)
     built(*words, "retry=changed")

@@ -2,7 +2,6 @@
 
 import errno
 import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -78,7 +77,7 @@ def test_a_job_is_killed_if_its_heartbeat_does_not_change_for_91_polls(limit, mo
     monkeypatch.setattr(os, "killpg", lambda pid, how: killed.append(pid))
     status = {"heartbeat": 1.0}
     job = Job(SimpleNamespace(status=lambda: status), composed(f"watchdog_seconds={limit}"))
-    running = JobProcess(job, SimpleNamespace(pid=7), (), Path(), 0.0)
+    running = JobProcess(job, SimpleNamespace(pid=7), ())
     for change in (1.0, 2.0):  # the second comes after 50 missed polls
         status["heartbeat"] = change
         for _ in range(51):
@@ -104,7 +103,7 @@ def test_a_job_that_cannot_start_gives_its_devices_back(tmp_path, monkeypatch, c
     def start(job, devices, forked):
         if job is jobs[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return JobProcess(job, ended, devices, tmp_path, 0.0)
+        return JobProcess(job, ended, devices)
 
     monkeypatch.setattr(local_backend, "start_job", start)
     pool = DevicePool(["0"])

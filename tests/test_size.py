@@ -13,11 +13,11 @@ from pods.config.schema import Config
 
 LINES = {
     "src/pods/analysis": 3390,
-    "src/pods/cli": 1123,
+    "src/pods/cli": 1080,
     "src/pods/config": 1142,
     "src/pods/engines": 775,
     "src/pods/integrations": 233,
-    "src/pods/launch": 1677,
+    "src/pods/launch": 1609,
     "src/pods/memory": 198,
     "src/pods/method": 1067,
     "src/pods/policy": 1863,

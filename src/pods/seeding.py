@@ -5,7 +5,6 @@ So a resumed run draws what the uninterrupted one would have drawn, with nothing
 
 import hashlib
 import struct
-from functools import cache
 
 
 def derive(seed: int, purpose: str, *counters: int) -> int:
@@ -27,7 +26,7 @@ def evaluation_seeds(
     """Return the seeds of one repeat's answers, one per question in the order of the test set.
 
     A test set other than the run's own is named, so that its seeds differ. A study has a million
-    seeds, and this is five times as fast as `derive`.
+    seeds, and this is twice as fast as `derive`.
 
     >>> evaluation_seeds(3, 100, 1, 2) == [derive(3, "evaluation", 100, 1, q) for q in range(2)]
     True
@@ -35,11 +34,5 @@ def evaluation_seeds(
     purpose = f"evaluation/{test_set}" if test_set else "evaluation"
     where = f"{seed}/{purpose}/{step}/{repeat}/".encode()
     sha256 = hashlib.sha256
-    digests = b"".join([sha256(where + index).digest() for index in _indices(questions)])
+    digests = b"".join([sha256(b"%s%d" % (where, q)).digest() for q in range(questions)])
     return [start >> 1 for (start,) in struct.iter_unpack(">Q24x", digests)]
-
-
-@cache
-def _indices(questions: int) -> list[bytes]:
-    """Return the indices of the questions as they are hashed."""
-    return [b"%d" % index for index in range(questions)]

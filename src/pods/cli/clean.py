@@ -6,7 +6,6 @@ from pods.cli.options import add_study_options
 from pods.runs.clean import clean
 from pods.runs.find import find_study, study_folder
 
-HELP = "list files that can be removed, or remove them"
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 
 

@@ -2,11 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
-from pods.cli.filter import add_filter_options, filter_of
-from pods.cli.options import add_study_options
+from pods.cli.options import add_filter_options, add_study_options, filter_of
 from pods.runs.find import find_study
-
-HELP = "compare arms statistically; --by ranks them"
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -4,20 +4,17 @@ import os
 import shutil
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pods.config.inputs import missing_inputs
-from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.config.task_keys import TaskConfig
-from pods.launch.devices import check_gpus
+from pods.launch.dry_run import existing_parent, missing
 from pods.runs.attempts import environment
 from pods.runs.paths import weights_source
 from pods.system.machine import set_threads
 
-HELP = "check this machine and a task's data for a run"
 GIB = 2**30
 EXAMPLES = 3  # prompts of a data set that are shown
 
@@ -36,7 +33,7 @@ def run(options: Namespace) -> int:
     machine = environment()
     for label, text in _facts(config, machine):
         print(f"{label:<10} {text}", flush=True)
-    errors = [f"missing: {line}" for line in _missing(config, machine["gpus"])]
+    errors = [*missing([config], machine["gpus"]), *_unwritable(config.runs_dir)]
     if config.task.path is not None and not any("task." in line for line in errors):
         errors += _malformed(config.task)
     if not errors:
@@ -52,7 +49,7 @@ def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]
     yield "GPUs", ", ".join(machine["gpus"]) or "none"
     packages = (f"{name} {version}" for name, version in machine["packages"].items() if version)
     yield "software", ", ".join([f"python {machine['python']}", *packages])
-    for folder in (_existing_parent(config.runs_dir), Path("/dev/shm")):
+    for folder in (existing_parent(config.runs_dir), Path("/dev/shm")):
         if folder.is_dir():
             yield "disk", f"{shutil.disk_usage(folder).free / GIB:.1f} GiB free in {folder}"
     source = weights_source(config.model)
@@ -65,23 +62,13 @@ def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]
     yield "hardware", f"{hardware.device}, {hardware.threads} CPU threads per job"
 
 
-def _missing(config: Config, gpus: Sequence[str]) -> Iterator[str]:
-    """Yield one line for each thing that a run needs and this machine lacks."""
-    yield from map(str, missing_inputs(config))
+def _unwritable(runs_dir: str) -> Iterator[str]:
+    """Yield a line if no run can be written."""
     try:
-        check_gpus([config], gpus)
-    except ConfigError as error:
-        yield str(error)
-    try:
-        with tempfile.TemporaryFile(dir=_existing_parent(config.runs_dir)) as file:
+        with tempfile.TemporaryFile(dir=existing_parent(runs_dir)) as file:
             file.write(bytes(2**20))
     except OSError as error:
-        yield f"runs_dir={config.runs_dir}: must be on a writable disk ({error.strerror})"
-
-
-def _existing_parent(runs_dir: str) -> Path:
-    folder = Path(runs_dir).absolute()
-    return next(path for path in (folder, *folder.parents) if path.exists())
+        yield f"missing: runs_dir={runs_dir}: must be on a writable disk ({error.strerror})"
 
 
 def _malformed(task: TaskConfig) -> Iterator[str]:

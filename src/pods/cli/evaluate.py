@@ -20,8 +20,6 @@ from pods.system.console import lossy_console
 from pods.system.errors import AGAIN, DONE, FAILED
 from pods.system.machine import cause_of_death, python_path
 
-HELP = "make a study's missing evaluations, or evaluate one checkpoint of a run"
-
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""

@@ -12,7 +12,6 @@ from pods.config.schema import Config
 from pods.runs.find import find_checkpoint, find_run
 from pods.runs.paths import adapter_source
 
-HELP = "write a checkpoint as a folder for transformers"
 ADAPTER_CONFIG = "adapter_config.json"
 
 

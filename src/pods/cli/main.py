@@ -29,7 +29,7 @@ VERBS = {
     "probe": "pods_lab.probe.verb",
     "reproduce": "pods_lab.published.verb",
 }
-"""The module of each verb: it has `HELP`, `add_options(parser)` and `run(options) -> int`."""
+"""The module of each verb: `add_options(parser)`, `run(options)`; its docstring is the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,9 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     prepare_console()
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    if typed[:1] == ["run"]:
-        run.become(typed[1:])
     words = [word for word in typed if word != "--debug"]
+    if words[:1] == ["run"]:
+        typed.remove("run")
+        run.become(typed)
     try:
         options = _parser(words).parse_args(words)
         code: int = import_module(VERBS[options.verb]).run(options)
@@ -67,7 +68,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     add = parser.add_subparsers(dest="verb", required=True, metavar="VERB").add_parser
     for name in words[:1] if words[:1] and words[0] in VERBS else VERBS:
         verb: Any = import_module(VERBS[name])
-        verb.add_options(add(name, help=verb.HELP, description=verb.__doc__))
+        about = str(verb.__doc__).partition(": ")[2].strip()
+        verb.add_options(add(name, help=about.rstrip("."), description=verb.__doc__))
     return parser
 
 

@@ -1,7 +1,12 @@
-"""The options by which several verbs name a study, or a run and one of its checkpoints."""
+"""The options by which several verbs name a study, what they show of it, a run or a checkpoint."""
 
-from argparse import SUPPRESS, ArgumentParser
+import re
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pods.analysis.loading.filter import StudyFilter
 
 
 def add_study_options(parser: ArgumentParser, allow: bool = False, word: bool = True) -> None:
@@ -34,3 +39,26 @@ def add_checkpoint_options(parser: ArgumentParser) -> None:
     step = "step of the checkpoint (default: last)"
     parser.add_argument("--step", default="last", metavar="N", help=step)
     add_runs_dir_option(parser)
+
+
+def add_filter_options(parser: ArgumentParser) -> None:
+    """Declare the choice of what `plot` and `compare` show of a study."""
+    add = parser.add_argument
+    add("--arms", dest="shown", metavar="A,B,...", help="arms to show (default: all)")
+    add("--metric", help="accuracy, lenient (authors' grader), format or both")
+    add("--x", help="train_seconds or steps")
+    add("--until", type=float, metavar="END", help="end of the window, in units of x")
+    add("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
+
+
+def filter_of(options: Namespace) -> "StudyFilter":
+    """Return the choice that was typed."""
+    from pods.analysis.loading.filter import StudyFilter
+
+    # the keys in a curve's name follow a comma and a space
+    arms = () if options.shown is None else tuple(re.split(r",(?! )", options.shown))
+    names = ("metric", "x", "until", "baseline")
+    chosen: dict[str, Any] = {
+        name: value for name in names if (value := getattr(options, name)) is not None
+    }
+    return StudyFilter(arms, **chosen)

@@ -5,8 +5,6 @@ from argparse import ArgumentParser, Namespace
 from pods.cli.options import add_study_options
 from pods.runs.find import find_study
 
-HELP = "write one HTML page about a study"
-
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""

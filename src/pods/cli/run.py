@@ -2,13 +2,11 @@
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import NoReturn
 
 from pods.config.schema import CONF
-
-HELP = "train one run, or with -m a sweep; takes KEY=VALUE"
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -22,8 +20,3 @@ def become(words: Sequence[str]) -> NoReturn:
     )
     # -P: modules beside the script, such as pods/types.py, must not hide those of Python
     os.execv(sys.executable, [sys.executable, "-P", str(file), *words])
-
-
-def run(options: Namespace) -> int:
-    """Run without words, as the default does."""
-    become([])

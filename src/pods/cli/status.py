@@ -7,8 +7,6 @@ from pods.cli.options import add_study_options
 from pods.runs.find import find_runs
 from pods.runs.status import format_statuses, statuses
 
-HELP = "show one line per run"
-
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""

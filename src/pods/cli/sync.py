@@ -5,18 +5,13 @@ from argparse import ArgumentParser, Namespace
 from pods.cli.options import add_study_options
 from pods.runs.find import find_runs
 
-HELP = "create W&B runs from the files of runs"
-
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""
     add_study_options(parser)
-    parser.add_argument(
-        "--to",
-        default="online",
-        choices=("online", "offline", "tensorboard", "trackio"),
-        help="W&B (default), folders for `wandb sync` without an account, or another tracker",
-    )
+    to = "W&B (default), folders for `wandb sync` without an account, or another tracker"
+    choices = ("online", "offline", "tensorboard", "trackio")
+    parser.add_argument("--to", default="online", choices=choices, help=to)
 
 
 def run(options: Namespace) -> int:

@@ -24,7 +24,7 @@ class Job:
     config: Config
     """The run's frozen config."""
     varied: str = ""
-    """Values in which the run differs from others of its sweep that have the same arm, n and m."""
+    """Values of the keys that vary in its sweep, besides arm, n, m and seed."""
 
     @property
     def name(self) -> str:

@@ -49,20 +49,29 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
     yield table(HEADER, rows)
     totals = [f"at least {duration(max([sum(left) / at_once, *left]))}"]
     totals += [f"{gpu_seconds / 3600:.1f} GPU-hours"] if gpu_seconds else []
-    runs = Path(configs[0].runs_dir).absolute()
-    disk = next(path for path in (runs, *runs.parents) if path.exists())
-    totals.append(f"{size / MB:.1f} MB of {shutil.disk_usage(disk).free / MB:,.0f} MB free")
+    free = shutil.disk_usage(existing_parent(configs[0].runs_dir)).free
+    totals.append(f"{size / MB:.1f} MB of {free / MB:,.0f} MB free")
     yield f"{len(left)} of {len(rows)} jobs to run, {at_once} at a time: {', '.join(totals)}"
     yield f"memory: {describe_largest(configs, min(at_once, len(rows)) if local else None).text}"
-    missing = [str(error) for config in configs for error in missing_inputs(config)]
-    try:
-        if local:
-            check_gpus(configs, gpus())
-    except ConfigError as error:
-        missing.append(str(error))
-    for line in dict.fromkeys(missing):
-        yield f"missing: {line}"
+    yield from missing(configs, gpus() if local else None)
     yield "dry run: no job was started"
+
+
+def missing(configs: Sequence[Config], names: Sequence[str] | None) -> Iterator[str]:
+    """Yield a line for each thing that runs need and this machine lacks; GPUs if it has `names`."""
+    lines = [str(error) for config in configs for error in missing_inputs(config)]
+    try:
+        if names is not None:
+            check_gpus(configs, names)
+    except ConfigError as error:
+        lines.append(str(error))
+    yield from (f"missing: {line}" for line in dict.fromkeys(lines))
+
+
+def existing_parent(folder: str) -> Path:
+    """Return a folder, or the nearest one above it that exists already."""
+    path = Path(folder).absolute()
+    return next(parent for parent in (path, *path.parents) if parent.exists())
 
 
 def _look_up(config: Config) -> tuple[str, str, float | None]:

@@ -4,21 +4,10 @@ import sys
 
 from pods.engines.base import EngineFailed
 from pods.runs.files import Altered
-from pods.runs.freeze import Changed
 from pods.runs.history import clocks
 from pods.runs.store import RunStore
-from pods.system.errors import (
-    AGAIN,
-    FAILED,
-    FIX_AND_RESUME,
-    RESUME,
-    as_short_text,
-    as_text,
-    gpu_failure,
-    is_machine_error,
-    print_error,
-    print_traceback,
-)
+from pods.system import errors
+from pods.system.errors import AGAIN, FAILED
 from pods.system.signals import PeerLost
 
 REMOVE = "only a new run can make it again: `pods clean --state failed` removes this one"
@@ -30,33 +19,25 @@ def classify(error: BaseException, started: bool, store: RunStore) -> tuple[str,
     The machine causes some errors, such as a full disk; the user has to fix others before a run has
     `started`, by when policy, engine and data are loaded; all others are the run's own.
     """
-    text = short_text(error)
+    text = errors.as_short_text(error)
     if isinstance(error, Altered) and not error.recoverable:
-        print_error(f"{error}; {REMOVE}")
+        errors.print_error(f"{error}; {REMOVE}")
         return "failed", FAILED, text
     if not store.folder.is_dir() and not isinstance(error, Altered):
         error = Altered(f"{store.folder} was removed while the run was going on")
     if isinstance(error, PeerLost | Altered):
-        print_error(f"{error}; {RESUME}")
+        errors.print_error(f"{error}; {errors.RESUME}")
         return "preempted", AGAIN, text
-    if is_machine_error(error, store.folder):
-        text = gpu_failure(error) or text
-        print_error(as_text(error) if isinstance(error, OSError) else text, FIX_AND_RESUME)
+    if errors.is_machine_error(error, store.folder):
+        text = errors.gpu_failure(error) or text
+        said = errors.as_text(error) if isinstance(error, OSError) else text
+        errors.print_error(said, errors.FIX_AND_RESUME)
         return "preempted", AGAIN, text
     if not started and isinstance(error, ValueError | OSError | ImportError):
-        print_error(as_text(error))
+        errors.print_error(errors.as_text(error))
         return "preempted" if clocks(store) else "pending", FAILED, text
-    print_traceback(error)
+    errors.print_traceback(error)
     if started and isinstance(error, EngineFailed):
-        print(RESUME, file=sys.stderr)
+        print(errors.RESUME, file=sys.stderr)
         return "preempted", AGAIN, text
     return "failed", FAILED, text
-
-
-def short_text(error: BaseException) -> str:
-    """Return an error as one line for status.json or a report."""
-    if isinstance(error, Changed):
-        changes = "; ".join(error.changes)
-        hint = "retry=changed on the run's command allows it and marks the run"
-        return f"changed since the run began: {changes}; {hint}"
-    return as_short_text(error)

@@ -27,10 +27,7 @@ PRELOADED_FOR_TRACKING = "wandb.apis.public"  # most of what `wandb.init` needs
 class ForkedProcess(ForkServerProcess):
     """A forked process, with the methods of `subprocess.Popen` that a job needs."""
 
-    @property
-    def pid(self) -> int:
-        """The process's id."""
-        return self.ident or 0
+    pid: int  # which it has once it has started
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the process runs; 255 if its server died."""

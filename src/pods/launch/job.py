@@ -2,21 +2,20 @@
 
     python -m pods.launch.job RUN_FOLDER [ATTEMPT_FOLDER]
 
-Exit codes: 0 done; 1 failed; 75 temporary failure (interrupted, locked, disk full, engine hung or
-crashed): the same command resumes the run. If a run uses several processes, this one starts them
+It ends with an exit code of `system.errors`. If a run uses several processes, this one starts them
 and waits (`local_processes.py`); rank 0 executes the run and the others its commands.
 """
 
-import argparse
 import json
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,6 @@ from pods.launch.failures import classify
 from pods.runs import attempts, files
 from pods.runs.freeze import check_unchanged
 from pods.runs.lock import RunLock
-from pods.runs.records import Environment, read_json
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system.console import lossy_console
@@ -69,21 +67,19 @@ class _Execution:
     now: Callable[[], float]
     tracker: Tracker = field(default_factory=Tracker)
     meter: Meter = field(default_factory=Meter)
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def run(self) -> int:
         """Hold the run's lock, execute the run in this process, and return the exit code."""
         with ExitStack() as stack, lossy_console():
             try:
                 lock = stack.enter_context(self.store.lock())
+                stop = stack.enter_context(stop_on_signals())
+                config = self.begin()
             except BlockingIOError:
                 what = "another process runs this; nothing was changed"
                 print(f"{self.store.folder}: {what}", file=sys.stderr)
                 return AGAIN
-            except OSError as error:
-                return self.not_started(error)
-            stop = stack.enter_context(stop_on_signals())
-            try:
-                config = self.begin()
             except (ValueError, OSError, ImportError) as error:
                 return self.not_started(error)
             limit, heartbeat = config.watchdog_seconds, self.store.set_status
@@ -101,11 +97,10 @@ class _Execution:
         """
         config = local_processes.as_started(self.store.config())
         changes = check_unchanged(self.store, config)
-        self.attempt = self.attempt or attempts.new_attempt(self.store)
         attempts.record_changes(self.store, changes)
         set_threads(config.hardware.threads)
-        facts = {"processes": config.hardware.processes, "clock": config.budget.clock_text()}
-        self.write_environment({**attempts.environment(), **facts})
+        clock, processes = config.budget.clock_text(), config.hardware.processes
+        self.note(**attempts.environment(), processes=processes, clock=clock)
         files.replace(self.folder / "git.diff", attempts.working_tree_changes())
         mine = {"pid": os.getpid(), "host": socket.gethostname()}
         self.store.set_status(state="running", error=None, exit_code=None, **mine)
@@ -147,24 +142,23 @@ class _Execution:
         mine = self.tracker, stop, self.now, self.meter, self.report
         trainer = build_trainer(config, self.store, lock, *mine, group)
         if facts := trainer.loop.engine.facts:  # what a library has chosen for the engine
-            before = read_json(self.folder / "environment.json", Environment)
-            self.write_environment({**before, "engine": facts})
+            self.note(engine=facts)
         return trainer
 
     def report(self) -> None:
         """Write seconds and memory of each phase into the attempt's folder."""
         files.replace(self.folder / "phases.json", self.meter.text())
 
-    def write_environment(self, content: Mapping[str, Any]) -> None:
+    def note(self, **facts: Any) -> None:
         """Write what this process runs on into the attempt's folder."""
-        text = json.dumps(content, indent=1)
+        self.facts |= facts
+        text = json.dumps(self.facts, indent=1)
         files.replace(self.folder / "environment.json", text, durable=True)
 
-    @property
+    @cached_property
     def folder(self) -> Path:
-        """Folder of the attempt, which `begin` has made if need be."""
-        assert self.attempt is not None
-        return self.attempt
+        """Folder of the attempt; a new one, if this process was not given any."""
+        return self.attempt or attempts.new_attempt(self.store)
 
     def record(self, state: str | None, error: str | None, exit_code: int) -> None:
         """Write down how the execution ended; state None leaves the run's state as it is."""
@@ -188,16 +182,13 @@ class _Execution:
 
 def main(arguments: Sequence[str]) -> int:
     """Be the process of a job, or one of the processes of a run that uses several."""
-    parser = argparse.ArgumentParser(prog="python -m pods.launch.job")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("attempt", type=Path, nargs="?")
-    words = parser.parse_args(arguments)
+    folder, attempt = Path(arguments[0]), Path(arguments[1]) if arguments[1:] else None
     rank = local_processes.rank()
     if rank:
-        return local_processes.obey(RunStore(words.folder), words.attempt)
-    if words.attempt is not None:  # several processes may hang where SIGTERM is not heard
+        return local_processes.obey(RunStore(folder), attempt)
+    if attempt is not None:  # several processes may hang where SIGTERM is not heard
         end_with_parent(signal.SIGTERM if rank is None else signal.SIGKILL)
-    return execute(words.folder, words.attempt)
+    return execute(folder, attempt)
 
 
 if __name__ == "__main__":

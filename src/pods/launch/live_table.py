@@ -16,34 +16,21 @@ from pods.system.text import duration
 MEASURED = 0.02  # share of a sweep after which its speed is known well enough
 
 
-class LiveTable:
+class LiveTable(Live):
     """A table of the running jobs, which rich draws only on a terminal, below the lines."""
 
     def __init__(self, jobs: int) -> None:
         """Prepare a table for a number of jobs that have to end."""
-        self.jobs, self.ended, self.started = jobs, 0, time.monotonic()
-        self.live = Live(
-            console=Console(force_terminal=sys.stdout.isatty(), highlight=False, soft_wrap=True),
-            transient=True,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-
-    def __enter__(self) -> "LiveTable":
-        """Start to draw."""
-        self.live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Remove the table from the terminal."""
-        self.live.stop()
+        self.jobs, self.ended, self.began = jobs, 0, time.monotonic()
+        console = Console(force_terminal=sys.stdout.isatty(), highlight=False, soft_wrap=True)
+        super().__init__(console=console, transient=True, auto_refresh=False,
+                         redirect_stdout=False, redirect_stderr=False)  # fmt: skip
 
     def show(self, active: Sequence[RunStore]) -> None:
         """Draw the table anew from those jobs that may run, with the time left at this speed."""
-        if not self.live.console.is_terminal:
+        if not self.console.is_terminal:
             return
-        elapsed, states = time.monotonic() - self.started, [state_of(store) for store in active]
+        elapsed, states = time.monotonic() - self.began, [state_of(store) for store in active]
         pairs = zip(active, states, strict=True)
         rows = statuses([store.folder for store, state in pairs if state == "running"])
         ended = self.ended + states.count("done")  # whose processes are about to end
@@ -53,9 +40,9 @@ class LiveTable:
         done = ended + sum(row["progress"] for row in rows)
         if done >= MEASURED * self.jobs:
             text += f"; about {duration(elapsed * (self.jobs - done) / done)} left"
-        self.live.update(Text(printable(text), no_wrap=True), refresh=True)
+        self.update(Text(printable(text), no_wrap=True), refresh=True)
 
     def end(self, line: str) -> None:
         """Print a line about a job that has ended, above the table."""
         self.ended += 1
-        self.live.console.print(Text(printable(f"[{self.ended}/{self.jobs}] {line}")))
+        self.console.print(Text(printable(f"[{self.ended}/{self.jobs}] {line}")))

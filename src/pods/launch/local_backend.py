@@ -33,14 +33,10 @@ def may_fork(configs: Sequence[Config]) -> bool:
     CUDA does not survive a fork, vLLM and runs on several processes start processes of their own,
     and torch reads the number of threads once, when it loads. A single job gains nothing.
     """
-    if sys.platform != "linux" or len(configs) == 1:
-        return False
-    return len({config.hardware.threads for config in configs}) == 1 and all(
-        config.hardware.device == "cpu"
-        and config.hardware.processes == 1
-        and config.engine.name == "transformers"
-        for config in configs
-    )
+    pairs = [(config.hardware, config.engine.name) for config in configs]
+    kinds = {(of.device, of.processes, engine) for of, engine in pairs}
+    alike = kinds == {("cpu", 1, "transformers")} and len({of.threads for of, _ in pairs}) == 1
+    return alike and len(configs) > 1 and sys.platform == "linux"
 
 
 def _run_jobs(jobs: Sequence[Job], pool: DevicePool) -> bool:

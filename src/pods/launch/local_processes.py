@@ -19,16 +19,8 @@ from pods.launch.backend import POLL_SECONDS
 from pods.launch.failures import classify
 from pods.runs.files import replace
 from pods.runs.store import RunStore
+from pods.system import machine
 from pods.system.errors import AGAIN, DONE, FAILED, RESUME
-from pods.system.machine import (
-    LOOPBACK,
-    RENDEZVOUS,
-    cause_of_death,
-    end_with_parent,
-    launched,
-    python_path,
-    set_threads,
-)
 from pods.system.signals import SIGNALS, PeerLost, Stop, stop_on_signals
 
 FAILURE = "failure.txt"
@@ -40,7 +32,7 @@ TERMINATE_SECONDS = 30.0  # from SIGTERM to SIGKILL
 
 def rank() -> int | None:
     """Return this process's rank, or None if it was not started as one of several processes."""
-    return int(os.environ["RANK"]) if launched() else None
+    return int(os.environ["RANK"]) if machine.launched() else None
 
 
 def as_started(config: Config) -> Config:
@@ -51,9 +43,9 @@ def as_started(config: Config) -> Config:
 def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
     """Return the environment of a rank; messages stay on this machine unless the user's differs."""
     # as torchrun sets it; torch's default differs
-    defaults = {**LOOPBACK, "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    defaults = {**machine.LOOPBACK, "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
     ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
-    return {**defaults, **os.environ, **ranks, RENDEZVOUS: str(folder / "store")}
+    return {**defaults, **os.environ, **ranks, machine.RENDEZVOUS: str(folder / "store")}
 
 
 def run(store: RunStore, attempt: Path) -> int:
@@ -62,7 +54,7 @@ def run(store: RunStore, attempt: Path) -> int:
     They are in sessions of their own, so that Ctrl-C reaches only this process.
     """
     hardware, processes = store.config().hardware, list[Popen[bytes]]()
-    shared = {"PYTHONPATH": python_path(), "OMP_NUM_THREADS": str(hardware.threads)}
+    shared = {"PYTHONPATH": machine.python_path(), "OMP_NUM_THREADS": str(hardware.threads)}
     command = [sys.executable, "-P", "-m", "pods.launch.job", str(store.folder), str(attempt)]
     temporary = TemporaryDirectory(prefix="pods-", ignore_cleanup_errors=True)
     with stop_on_signals() as stop, temporary as folder:
@@ -100,7 +92,7 @@ def _watch(processes: Sequence[Popen[bytes]], stop: Stop) -> None:
         elif any(codes):
             for rank, code in enumerate(codes):
                 if code:
-                    cause = cause_of_death(code)
+                    cause = machine.cause_of_death(code)
                     print(f"process {rank} of the run ended: {cause}", file=sys.stderr)
             return
         time.sleep(POLL_SECONDS)
@@ -125,14 +117,14 @@ def obey(store: RunStore, attempt: Path | None) -> int:
 
     Return the exit code. An error in a command fails the run: the attempt's folder tells `run`.
     """
-    end_with_parent(signal.SIGKILL)
+    machine.end_with_parent(signal.SIGKILL)
     for number in SIGNALS:  # rank 0 handles them
         signal.signal(number, signal.SIG_IGN)
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for the life of the process)
     loaded = False
     try:
         config = as_started(store.config())
-        set_threads(config.hardware.threads)
+        machine.set_threads(config.hardware.threads)
         from pods.policy.process_group import is_connection_error, join
         from pods.training.build import build_worker
         from pods.training.data import load_data

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pods.launch.backend import POLL_SECONDS, REFRESH_SECONDS, Job, has_work_left
@@ -29,10 +29,7 @@ class JobProcess:
     job: Job
     process: subprocess.Popen[bytes] | ForkedProcess
     devices: tuple[str, ...]
-    attempt: Path
-    """Folder with the process's console."""
-    started: float
-    """Value of `time.monotonic()` when the process started."""
+    started: float = field(default_factory=time.monotonic)
     heartbeat: float = 0.0
     missed_polls: int = 0
     """Polls since the heartbeat in status.json changed; not seconds, so that a machine that was
@@ -69,7 +66,7 @@ def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> 
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 env=environment, start_new_session=True,
             )  # fmt: skip
-    return JobProcess(job, process, devices, attempt, time.monotonic())
+    return JobProcess(job, process, devices)
 
 
 def start_on_cluster(folder: str, cwd: str) -> JobProcess | None:

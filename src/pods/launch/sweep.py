@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pods.analysis.loading.series_names import differing
+from pods.analysis.loading.series_names import varied
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job, has_work_left, prepare
 from pods.memory.fit import describe_largest
@@ -21,7 +21,6 @@ from pods.system.machine import warn_if_busy
 from pods.tasks.load import check_data
 
 LAST_LINES = 5
-LONGEST_VALUE = 16  # last characters of a value that a job's name shows
 
 
 class SweepFailed(Exception):
@@ -42,11 +41,9 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
     """
     check_data(config.task for config in configs)
     seed_major = sorted(configs, key=lambda config: config.seed)  # stable
-    varied = varied_values(seed_major)
-    jobs = [
-        Job(prepare(config), config, varied=values)
-        for config, values in zip(seed_major, varied, strict=True)
-    ]
+    values = varied([(config, identity_keys(config)) for config in seed_major])
+    texts = [" ".join(f"{k.rpartition('.')[2]}={v}" for k, v in of.items()) for of in values]
+    jobs = [Job(prepare(of), of, text) for of, text in zip(seed_major, texts, strict=True)]
     jobs = list({job.store.folder: job for job in jobs}.values())
     _announce(jobs, backend)
     ready = [job for job in jobs if has_work_left(job.store, job.config.retry)]
@@ -90,21 +87,6 @@ def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepF
         text = ", ".join(f"{count} {state}" for state, count in states.items())
         messages.append(f"stopped: of {len(jobs)} jobs {text}; the same command resumes")
     return SweepFailed("\n".join(messages), code)
-
-
-def varied_values(configs: Sequence[Config]) -> list[str]:
-    """Say for each config in which science keys it differs from others with its arm, n and m.
-
-    Without the seed, which a job's name has; keys by their last part, and long values cut.
-    """
-    arms = [(config.arm_name(), config.nm.n, config.nm.m) for config in configs]
-    values = [{**identity_keys(config), "seed": None} for config in configs]
-    pairs = list(zip(arms, values, strict=True))
-    keys = {arm: differing([of for other, of in pairs if other == arm]) for arm in set(arms)}
-    return [
-        " ".join(f"{k.rpartition('.')[2]}={str(of[k])[-LONGEST_VALUE:]}" for k in keys[arm])
-        for arm, of in pairs
-    ]
 
 
 def _explain(job: Job) -> str:

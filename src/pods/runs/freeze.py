@@ -17,11 +17,9 @@ class Changed(ValueError):
     """A run differs from what it was when it began."""
 
     def __init__(self, what: object, changes: list[str]) -> None:
-        """List what changed, one line each, and name the key that allows it."""
-        self.changes = changes
-        lines = "\n".join(f"  {change}" for change in changes)
+        """List what changed, and name the key that allows it."""
         super().__init__(
-            f"{what} differs from what the run began with:\n{lines}\n"
+            f"{what} differs from what the run began with: {'; '.join(changes)}; "
             "retry=changed resumes the run nevertheless, and marks it as changed"
         )
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pods.method.adaptive import Pair
     from pods_lab.advise.advice import Advice
 
-HELP = "say which n and m pay here, by a pilot of a model and a task"
 STUDY = "advice"
 STANDS_STILL = 1e-12  # learning rate
 REPLACED = ("nm=", "nm.n=", "nm.m=", "nm.menu=", "arm=adaptive", "study=", "retry=")

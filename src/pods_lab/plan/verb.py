@@ -9,8 +9,6 @@ from pods.cli.options import add_study_options
 from pods.runs.files import replace
 from pods.runs.find import find_study
 
-HELP = "fit what a step costs by n and m, and predict it"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the verb."""

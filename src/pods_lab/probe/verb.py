@@ -16,7 +16,6 @@ from pods.system.machine import cores, set_threads
 if TYPE_CHECKING:
     from pods_lab.probe.moments import Estimator
 
-HELP = "measure at a checkpoint which rule, n and m estimate the gradient best"
 FOLDER = "probed"
 """Folder in the study's, beside the runs: what is in it belongs to no run."""
 PANELS = (  # rule, advantage.baseline, advantage.scale

@@ -8,8 +8,6 @@ from pods.runs.find import find_study
 from pods.runs.paths import pods_home
 from pods.system.text import command
 
-HELP = "draw the PODS paper's figures from the authors' logs"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the verb."""
