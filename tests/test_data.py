@@ -256,15 +256,8 @@ def test_math_from_the_hub_is_seven_subjects_in_order(monkeypatch):
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     task = load(config(None, name="math", answer_format="boxed"))
-    subjects = [
-        "algebra",
-        "counting_and_probability",
-        "geometry",
-        "intermediate_algebra",
-        "number_theory",
-        "prealgebra",
-        "precalculus",
-    ]
+    subjects = ["algebra", "counting_and_probability", "geometry", "intermediate_algebra",
+                "number_theory", "prealgebra", "precalculus"]  # fmt: skip
     test, *train = requests
     assert test == ("HuggingFaceH4/MATH-500", None, "test")
     assert train == [("EleutherAI/hendrycks_math", subject, "train") for subject in subjects]

@@ -18,24 +18,14 @@ SRC = ROOT / "src"
 HOMES = {
     "torch": {"cli", "engines", "integrations", "method", "pods_lab", "policy", "training"},
     "transformers": {"policy", "engines", "tasks", "training", "models", "cli"},
-    "peft": {"policy"},
-    "vllm": {"engines"},
-    "trl": {"integrations"},
-    "accelerate": {"integrations"},
-    "datasets": {"tasks"},
-    "wandb": {"runs"},
-    "wandb_workspaces": {"runs"},
-    "tensorboardX": {"runs"},
-    "pandas": {"pods_lab", "analysis"},
-    "matplotlib": {"pods_lab", "analysis"},
-    "scipy": {"analysis"},
-    "jinja2": {"analysis"},
+    "pandas": {"pods_lab", "analysis"}, "matplotlib": {"pods_lab", "analysis"},
     "rich": {"launch", "pods_lab", "training"},
-    "submitit": {"launch"},
-    "ray": {"launch"},
-    "hydra": {"config"},
-    "omegaconf": {"config"},
-}
+    **{name: {home} for home, names in {
+        "analysis": ("scipy", "jinja2"), "config": ("hydra", "omegaconf"), "engines": ("vllm",),
+        "integrations": ("trl", "accelerate"), "launch": ("submitit", "ray"), "policy": ("peft",),
+        "runs": ("wandb", "wandb_workspaces", "tensorboardX"), "tasks": ("datasets",),
+    }.items() for name in names},
+}  # fmt: skip
 FILES = sorted([*(SRC / "pods").rglob("*.py"), *(SRC / "pods_lab").rglob("*.py")])
 
 
@@ -149,13 +139,9 @@ def test_the_installed_command_trains_sweeps_and_plots_in_an_empty_folder(tmp_pa
 
     def pods(*words):
         result = subprocess.run(
-            [environment / "bin" / "pods", *words],
-            cwd=folder,
-            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+            [environment / "bin" / "pods", *words], cwd=folder, capture_output=True, text=True,
+            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, check=False,
+        )  # fmt: skip
         assert result.returncode == 0, result.stderr
         return result.stdout
 

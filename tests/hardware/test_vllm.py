@@ -1,18 +1,17 @@
 """The real vLLM engine: the policy's own tokens and log-probs, after every change of it."""
 
 import time
+from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import vllm_checks
 from compose import composed
+from policies import disturb
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from vllm_checks import Running, it_can_be_stopped_between_tokens
 
 from pods.engines.transformers_engine import TransformersEngine
-from pods.policy.logprobs import token_logprobs
-from pods.policy.packing import pack
 from pods.policy.policy import load
 from pods.system.signals import Preempted
 from pods.types import GenerationRequest, Sampling
@@ -34,8 +33,9 @@ def started(*overrides, check=nothing):
     config = composed("engine=vllm", *overrides)
     policy = load(config)
     engine = VllmEngine(policy, config, check)
-    ALIVE.append((engine, config))
-    return policy, engine
+    running = Running(policy, engine, config, prompts(policy), time.monotonic() + 3600)
+    ALIVE.append(running)
+    return running
 
 
 @pytest.fixture(scope="module")
@@ -59,54 +59,29 @@ def swapped():
 @pytest.fixture(params=["full", "adapters", "swapped"])
 def each(request):
     """Every way to sync; the policy is as it was before when the test ends."""
-    policy, engine = request.getfixturevalue(request.param)
-    before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
-    yield policy, engine
+    running = request.getfixturevalue(request.param)
+    before = [p.detach().clone() for p in running.trained()]
+    yield running
     with torch.no_grad():
-        for name, parameter in policy.model.named_parameters():
-            parameter.copy_(before[name])
-    engine.sync()
+        for parameter, start in zip(running.trained(), before, strict=True):
+            parameter.copy_(start)
+    running.engine.sync()
 
 
 def prompts(policy):
     return [tuple(policy.tokenizer.encode(q, add_special_tokens=False)) for q in QUESTIONS]
 
 
-def draw(policy, engine, n, temperature=1.0, limit=32, seeds=SEEDS, on_completion=None):
-    request = GenerationRequest(prompts(policy), n, Sampling(temperature, limit), seeds)
-    return engine.generate(request, on_completion)
+def asked(running, n, temperature=1.0, limit=32, seeds=SEEDS):
+    return GenerationRequest(running.prompts, n, Sampling(temperature, limit), seeds)
 
 
 def ids(groups):
     return [[rollout.completion_ids for rollout in group] for group in groups]
 
 
-def gaps(policy, groups, temperature):
-    """|engine's log-prob - trainer's| of every token."""
-    each = []
-    for rollout in [rollout for group in groups for rollout in group]:
-        with torch.no_grad():
-            expected, _ = token_logprobs(
-                policy.causal_lm, pack([rollout], [[0]]),
-                temperature=temperature, vocabulary=policy.vocabulary,
-            )  # fmt: skip
-        each.append(np.abs(rollout.logprobs - expected.numpy()))
-    return np.concatenate(each)
-
-
-def trained(policy):
-    return {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
-
-
-def disturb(parameter, size=0.05):
-    noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        parameter.add_(size * noise)
-
-
-def disturb_all(policy):
-    for parameter in trained(policy).values():
-        disturb(parameter)
+def largest_gap(running, n=8):
+    return running.gaps(running.draw(n, running.config.sampling.temperature, 32)).max()
 
 
 ASKED = [check for check in vllm_checks.CHECKS if check is not it_can_be_stopped_between_tokens]
@@ -115,40 +90,36 @@ ASKED = [check for check in vllm_checks.CHECKS if check is not it_can_be_stopped
 @pytest.mark.parametrize("check", ASKED, ids=lambda check: check.__name__)
 def test_what_is_asked_of_vllm_on_a_card_holds_for_every_way_to_sync(each, check):
     """But for its stop, which needs a model that never ends a completion by itself."""
-    policy, engine = each
-    [config] = [config for one, config in ALIVE if one is engine]
-    before = [p.detach().clone() for p in policy.model.parameters()]
-    check(Running(policy, engine, config, prompts(policy), time.monotonic() + 60))
-    assert all(map(torch.equal, before, policy.model.parameters()))
-    assert gaps(policy, draw(policy, engine, 4), 1.0).max() < 1e-4
+    before = [p.detach().clone() for p in each.policy.model.parameters()]
+    check(replace(each, deadline=time.monotonic() + 60))
+    assert all(map(torch.equal, before, each.policy.model.parameters()))
+    assert largest_gap(each, 4) < 1e-4
 
 
 def test_greedy_tokens_are_those_of_the_transformers_engine(full):
-    policy, engine = full
     before = torch.random.get_rng_state()
-    expected = draw(policy, TransformersEngine(policy, 64, nothing), 1, 0.0)
-    for [mine], [theirs] in zip(draw(policy, engine, 1, 0.0), expected, strict=True):
+    expected = TransformersEngine(full.policy, 64, nothing).generate(asked(full, 1, 0.0))
+    for [mine], [theirs] in zip(full.draw(1, 0.0, 32), expected, strict=True):
         assert mine.completion_ids == theirs.completion_ids
         assert (mine.prompt_ids, mine.text) == (theirs.prompt_ids, theirs.text)
         assert mine.finished and theirs.finished
         assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
-    assert gaps(policy, draw(policy, engine, 8, 0.7), 0.7).max() < 1e-4
-    [[cut], *_] = draw(policy, engine, 1, 0.0, limit=5)  # the limit ends it unfinished
+    cooler = replace(full.config.sampling, temperature=0.7)
+    assert largest_gap(replace(full, config=replace(full.config, sampling=cooler))) < 1e-4
+    [[cut], *_] = full.draw(1, 0.0, 5)  # the limit ends it unfinished
     assert len(cut.completion_ids) == len(cut.logprobs) == 5 and not cut.finished
     assert torch.equal(before, torch.random.get_rng_state())  # no generator outside is touched
 
 
 def test_only_the_k_likeliest_tokens_are_drawn(full):
-    policy, engine = full
     settings = Sampling(2.0, 1, top_k=2)
-    [group] = engine.generate(GenerationRequest(prompts(policy)[:1], 256, settings, [5]))
+    [group] = full.engine.generate(GenerationRequest(full.prompts[:1], 256, settings, [5]))
     assert len({rollout.completion_ids for rollout in group}) == 2
 
 
 def test_every_completion_is_reported_once_with_its_prompt_as_soon_as_it_ends(full):
-    policy, engine = full
     reported = []
-    groups = draw(policy, engine, 8, on_completion=lambda *both: reported.append(both))
+    groups = full.engine.generate(asked(full, 8), lambda *both: reported.append(both))
     expected = [(i, rollout.text) for i, group in enumerate(groups) for rollout in group]
     assert sorted(reported) == sorted(expected)
     assert reported != expected  # short ones first
@@ -158,10 +129,10 @@ def test_every_completion_is_reported_once_with_its_prompt_as_soon_as_it_ends(fu
 def test_a_part_of_a_fused_layer_can_be_a_target(targets, monkeypatch):
     for module in ("lora", "export"):
         monkeypatch.setattr(f"pods.policy.{module}.LORA_TARGETS", targets)
-    policy, engine = started("model.tuning=lora")
-    disturb_all(policy)
-    engine.sync()
-    assert gaps(policy, draw(policy, engine, 8), 1.0).max() < 1e-4
+    running = started("model.tuning=lora")
+    disturb(running.trained(), 0.05)
+    running.engine.sync()
+    assert largest_gap(running) < 1e-4
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
@@ -177,39 +148,36 @@ def test_ids_that_only_pad_the_output_layer_are_never_drawn(tmp_path, tuning):
         torch.manual_seed(0)
         Qwen2ForCausalLM(config).save_pretrained(tmp_path)
     small.tokenizer.save_pretrained(tmp_path)
-    policy, engine = started(f"model.path={tmp_path}", f"model.tuning={tuning}")
-    assert policy.vocabulary == 19
-    disturb_all(policy)
-    engine.sync()
-    groups = draw(policy, engine, 64)
+    running = started(f"model.path={tmp_path}", f"model.tuning={tuning}")
+    assert running.policy.vocabulary == 19
+    disturb(running.trained(), 0.05)
+    running.engine.sync()
+    groups = running.draw(64, 1.0, 32)
     assert max(token for group in ids(groups) for one in group for token in one) < 19
-    assert gaps(policy, groups, 1.0).max() < 1e-4
+    assert running.gaps(groups).max() < 1e-4
 
 
 def test_every_weight_that_is_trained_arrives(each):
     """Log-probs of stale weights are far off, and after a sync they are equal."""
-    policy, engine = each
-    before = draw(policy, engine, 8)
-    sets = [[parameter] for parameter in trained(policy).values()]
-    if hasattr(policy.model, "peft_config"):  # A without B has no effect
-        sets = [list(trained(policy).values())]
+    before = each.draw(8, 1.0, 32)
+    sets = [[parameter] for parameter in each.trained()]
+    if hasattr(each.policy.model, "peft_config"):  # A without B has no effect
+        sets = [each.trained()]
     for parameters in sets:
-        for parameter in parameters:
-            disturb(parameter)
-        assert gaps(policy, before, 1.0).max() > 1e-2
-        kept = engine.sync()
+        disturb(parameters, 0.05)
+        assert each.gaps(before).max() > 1e-2
+        kept = each.engine.sync()
         assert kept is None or kept == pytest.approx(1.0, abs=1e-4)
-        before = draw(policy, engine, 8)
-        assert gaps(policy, before, 1.0).max() < 1e-4
+        before = each.draw(8, 1.0, 32)
+        assert each.gaps(before).max() < 1e-4
 
 
 def test_the_adapter_in_the_engine_is_the_newest_and_the_only_one(swapped):
-    policy, engine = swapped
-    first = engine.adapter
+    engine, first = swapped.engine, swapped.engine.adapter
     engine.sync()
     assert engine.adapter is first  # nothing was trained, and nothing is handed over
     with torch.no_grad():
-        next(iter(trained(policy).values())).add_(0)  # as an update without a gradient does
+        swapped.trained()[0].add_(0)  # as an update without a gradient does
     engine.sync()
     assert engine.adapter.lora_int_id == first.lora_int_id + 1
     assert engine.adapter.lora_name != first.lora_name
@@ -233,21 +201,21 @@ def test_two_fresh_engines_draw_the_same_in_every_call():
     calls = []
     for _ in range(2):
         fresh = started()
-        seeds = (SEEDS, [9, 8, 7, 6], SEEDS)
-        calls.append([ids(draw(*fresh, 16, seeds=each)) for each in seeds])
+        requests = [asked(fresh, 16, seeds=each) for each in (SEEDS, [9, 8, 7, 6], SEEDS)]
+        calls.append([ids(fresh.engine.generate(request)) for request in requests])
     assert calls[0] == calls[1]
     assert calls[0][0] == calls[0][2] != calls[0][1]
     assert len(set(calls[0][0][3])) > 1
 
 
 def test_more_prompts_than_a_forward_pass_takes_are_answered_the_same_twice():
-    policy, engine = started("sampling.max_prompt_tokens=96")
-    [first, *_] = prompts(policy)
+    running = started("sampling.max_prompt_tokens=96")
+    first = running.prompts[0]
     long = [first * 10 + first[: i % 8] for i in range(40)]  # 3,300 tokens; a pass takes 2,048
     request = GenerationRequest(long, 4, Sampling(1.0, 8), range(40))
-    first, second = (engine.generate(request) for _ in range(2))
+    first, second = (running.engine.generate(request) for _ in range(2))
     assert ids(first) == ids(second)
-    assert gaps(policy, first, 1.0).max() < 1e-4
+    assert running.gaps(first).max() < 1e-4
 
 
 def test_it_can_be_stopped_between_tokens_and_leaves_nothing_behind():
@@ -259,9 +227,9 @@ def test_it_can_be_stopped_between_tokens_and_leaves_nothing_behind():
         if calls == 8:
             raise Preempted
 
-    policy, engine = started(check=check)
+    running = started(check=check)
     with pytest.raises(Preempted):
-        draw(policy, engine, 4)
-    assert not engine.vllm.engine_core.engine_core.scheduler.has_unfinished_requests()
-    after = ids(draw(policy, engine, 4))
-    assert after == ids(draw(policy, engine, 4))
+        running.draw(4, 1.0, 32)
+    core = running.engine.vllm.engine_core.engine_core
+    assert not core.scheduler.has_unfinished_requests()
+    assert ids(running.draw(4, 1.0, 32)) == ids(running.draw(4, 1.0, 32))
