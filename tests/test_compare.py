@@ -293,14 +293,6 @@ def test_a_contrast_does_not_depend_on_what_else_is_compared_but_for_holm():
     pd.testing.assert_frame_equal(alone.speedups, again.speedups)
 
 
-def test_arms_have_a_t_interval():
-    made = study({PODS: ramps(0.1, 0.6, 0.7, 0.8), GRPO: ramps(0.5, 0.5)})
-    row = compare(made, draws=10).arms.iloc[0]
-    reference = stats.ttest_1samp([0.1, 0.6, 0.7, 0.8], 0).confidence_interval()
-    limits = (row.final_accuracy_low, row.final_accuracy_high)
-    assert limits == pytest.approx((reference.low, reference.high))
-
-
 # Sentences and caveats
 
 

@@ -2,11 +2,9 @@
 
 import itertools
 import json
-import os
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from compose import composed
@@ -419,9 +417,3 @@ def test_runs_of_one_study_on_different_data_are_reported(tmp_path):
     stores[1].data_path.write_text('{"train": 1}')
     found = load_study(tmp_path / "default", folders, allow=True).missing
     assert len(found) == 1 and "seed1-" in found[0] and "data.json is damaged" in found[0]
-
-
-@pytest.mark.realdata
-def test_real_gsm8k_has_no_malformed_row():
-    task = load(config(Path(os.environ["PODS_REALDATA"]) / "gsm8k", few_shot=2))
-    assert (len(task.train), len(task.test), task.dropped) == (7473 - 2, 1319, ())

@@ -9,8 +9,6 @@ from compose import ROOT
 
 from pods.cli.main import main
 
-PODS = [sys.executable, "-m", "pods.cli.main"]
-
 
 @pytest.fixture
 def doctor(tmp_path, monkeypatch, capsys):
@@ -101,7 +99,7 @@ def test_bad_input_is_one_line(doctor):
 @pytest.mark.vllm
 def test_vllm_answers_where_it_is_installed(tmp_path):
     result = subprocess.run(
-        [*PODS, "doctor", "engine=vllm"],
+        [sys.executable, "-m", "pods.cli.main", "doctor", "engine=vllm"],
         cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     lines = result.stdout.splitlines()

@@ -26,6 +26,7 @@ from pods.system.errors import is_machine_error
 
 
 def test_a_failing_disk_or_memory_is_a_machine_error():
+    assert is_machine_error(MemoryError())
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ENXIO", "ENODEV", "ESTALE",
                  "EREMOTEIO", "ETIMEDOUT", "EHOSTDOWN", "ENOLCK", "ENOMEM", "EMFILE"):  # fmt: skip
         number = getattr(errno, name)
@@ -130,12 +131,8 @@ def fill(disk):
 
 @pytest.mark.slow
 def test_a_full_disk_gives_75_at_submission_in_a_sweep_and_at_the_figure(run_py, disk):
-    overrides = (
-        f"runs_dir={disk}/runs",
-        *SHORT,
-        "checkpoint.every_steps=1",
-        "evaluation.questions=4",
-    )
+    words = ("checkpoint.every_steps=1", "evaluation.questions=4")
+    overrides = (f"runs_dir={disk}/runs", *SHORT, *words)
     fill(disk)
     for more in ([], ["-m", "seed=0,1"]):
         result = run_py(*more, *overrides)
@@ -172,13 +169,6 @@ def test_a_closed_console_stops_nothing(tmp_path):
     assert RunStore(folder).status()["state"] == "done"
 
 
-def test_running_out_of_memory_is_a_machine_error(tmp_path):
-    assert is_machine_error(MemoryError())
-    store = freeze(composed(f"runs_dir={tmp_path}", "tracking=none"))
-    assert classify(MemoryError(), True, store)[:2] == ("preempted", 75)
-    assert classify(WorkerUnavailable("no worker"), True, store)[1] == 75
-
-
 OFF_THE_BUS = torch.AcceleratorError("CUDA error: unspecified launch failure\nCUDA kernel errors")
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB")
 
@@ -188,23 +178,23 @@ def caused_by(error, cause):
     return error
 
 
-@pytest.mark.parametrize(("error", "line"), [
-    (OFF_THE_BUS, "the GPU failed (CUDA error: unspecified launch failure): see nvidia-smi and "),
-    (caused_by(EngineFailed("vLLM broke down"), OFF_THE_BUS), "the GPU failed (CUDA error: "),
-    (FULL, "the GPU ran out of memory (CUDA out of memory. Tried to allocate 2.00 GiB): "),
-], ids=["card", "card under vLLM", "memory"])  # fmt: skip
-def test_a_failure_of_a_gpu_is_one_line_and_can_be_resumed(error, line, tmp_path, capsys):
+@pytest.mark.parametrize(("error", "code", "line"), [
+    (OFF_THE_BUS, 75, "the GPU failed (CUDA error: unspecified launch failure): see nvidia-smi"),
+    (caused_by(EngineFailed("vLLM broke down"), OFF_THE_BUS), 75, "the GPU failed (CUDA error: "),
+    (FULL, 75, "the GPU ran out of memory (CUDA out of memory. Tried to allocate 2.00 GiB): "),
+    (MemoryError(), 75, ""), (WorkerUnavailable("no worker"), 75, ""),
+    (torch.AcceleratorError("CUDA error: device-side assert triggered"), 1, ""),  # our own kernel's
+], ids=["card", "card under vLLM", "card's memory", "memory", "grading", "kernel"])  # fmt: skip
+def test_a_failure_of_the_machine_can_be_resumed_and_that_of_a_gpu_is_one_line(
+    error, code, line, tmp_path, capsys
+):
     store = freeze(composed(f"runs_dir={tmp_path}", "tracking=none"))
-    state, code, text = classify(error, True, store)
-    assert (state, code) == ("preempted", 75) and text.startswith(line)
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2 and said[0] == f"error: {text}" and "same command" in said[1]
-
-
-def test_an_error_of_our_own_kernel_is_no_failure_of_the_gpu(tmp_path):
-    wrong = torch.AcceleratorError("CUDA error: device-side assert triggered")
-    store = freeze(composed(f"runs_dir={tmp_path}", "tracking=none"))
-    assert classify(wrong, True, store)[:2] == ("failed", 1)
+    state, found, text = classify(error, True, store)
+    assert (state, found) == ("preempted" if code == 75 else "failed", code)
+    assert text.startswith(line)
+    if line:
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == 2 and said[0] == f"error: {text}" and "same command" in said[1]
 
 
 @pytest.mark.parametrize(("drivers", "built_for", "line"), [

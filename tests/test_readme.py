@@ -28,18 +28,14 @@ def test_the_packages_in_the_readme_are_those_on_disk():
 
 
 @pytest.mark.parametrize(("name", "most"), zip(GUIDES, (900, 900, 300), strict=True))
-def test_the_first_pages_are_short(name, most):
+def test_the_first_pages_are_short_and_name_files_that_are_there(name, most):
     text = (ROOT / name).read_text()
     prose = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.S)
     lines = [line for line in text.splitlines() if not line.startswith("|")]
     assert len(text.split()) <= most
     assert prose.count("; ") < 0.003 * len(prose.split())
     assert [line for line in lines if len(line) > 110] == []
-
-
-@pytest.mark.parametrize("name", GUIDES)
-def test_the_files_that_the_first_pages_name_are_there(name):
-    named = re.findall(r"`([\w/]+/[\w.]+\.(?:py|yaml|txt))`", (ROOT / name).read_text())
+    named = re.findall(r"`([\w/]+/[\w.]+\.(?:py|yaml|txt))`", text)
     roots = (ROOT, ROOT / "src/pods")
     missing = [n for n in named if not any((root / n).is_file() for root in roots)]
     assert [n for n in missing if "NAME" not in n] == []

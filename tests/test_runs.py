@@ -337,9 +337,10 @@ def test_equal_rollouts_give_equal_bytes_whenever_they_are_written(tmp_path, mon
     assert at(0.0) == at(1e9)
 
 
-def test_a_run_has_one_name_in_whatever_order_its_keys_come():
+def test_a_run_has_one_name_in_whatever_order_its_keys_come_and_a_missing_key_is_a_difference():
     assert fingerprint({"seed": 0, "lr": 1}) == fingerprint({"lr": 1, "seed": 0})
     assert fingerprint({"seed": 0, "lr": 1}) != fingerprint({"seed": 1, "lr": 0})
+    assert difference({"a": 1, "b": 2}, {"b": 2, "c": 3}) == ["a: 1 -> nothing", "c: nothing -> 3"]
 
 
 def test_each_change_of_a_run_is_recorded_once(tmp_path):
@@ -348,10 +349,6 @@ def test_each_change_of_a_run_is_recorded_once(tmp_path):
     for changes in (["torch"], ["torch", "data"], ["data"]):
         record_changes(run, changes)
     assert recorded_changes(run) == ["torch", "data"]
-
-
-def test_a_missing_key_is_a_difference():
-    assert difference({"a": 1, "b": 2}, {"b": 2, "c": 3}) == ["a: 1 -> nothing", "c: nothing -> 3"]
 
 
 @contextmanager

@@ -35,12 +35,8 @@ WAYS = {
     "all weights of four": (4, ("prompts_per_step=4",), 1e-5),
     "adapters off policy": (2, ("model.tuning=lora", *OFF_POLICY), 1e-5),
     "sharded": (2, ("hardware.shard=true",), 1e-4),
-    "sharded off policy over four": (
-        4,
-        ("prompts_per_step=4", "hardware.shard=true", "update.activation_checkpointing=true",
-         *OFF_POLICY),
-        1e-4,
-    ),
+    "sharded off policy over four": (4, ("prompts_per_step=4", "hardware.shard=true", *OFF_POLICY,
+                                         "update.activation_checkpointing=true"), 1e-4),
 }  # fmt: skip
 
 

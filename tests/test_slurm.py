@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import threading
+from itertools import product
 
 import needs
 import pytest
@@ -83,9 +84,8 @@ def test_a_job_asks_for_the_gpus_and_cores_of_its_processes_as_one_task():
     chosen = parameters(config, SETTINGS)
     assert (chosen["cpus_per_task"], chosen["gpus_per_node"]) == (64, 8)
     assert (chosen["tasks_per_node"], chosen["slurm_array_parallelism"]) == (1, 3)
-    assert chosen["slurm_partition"] == "long" and chosen["slurm_srun_args"] == [
-        "--cpus-per-task=64"
-    ]
+    assert chosen["slurm_partition"] == "long"
+    assert chosen["slurm_srun_args"] == ["--cpus-per-task=64"]
     given = {**SETTINGS, "gres": "gpu:h100:8", "setup": ["module load cuda"]}
     chosen = parameters(config, given)
     assert "gpus_per_node" not in chosen and chosen["slurm_setup"] == ["module load cuda"]
@@ -145,9 +145,8 @@ def test_a_refusal_of_sbatch_is_printed_as_one_line(run_py, tmp_path, cluster):
     result = run_py("-m", "launch=slurm", "seed=0,1", "hydra.launcher.partition=x", *SHORT)
     assert result.returncode == 2
     message = "error: launch=slurm: sbatch: error: no such partition"
-    assert (
-        result.stderr.strip().splitlines()[-1] == message
-    )  # submitit prints sbatch's output before
+    last = result.stderr.strip().splitlines()[-1]  # submitit prints sbatch's output before
+    assert last == message
 
 
 @pytest.mark.slow
@@ -162,31 +161,20 @@ def test_a_sweep_is_an_array_whose_script_has_the_derived_parameters(run_py, tmp
     logs = tmp_path / "runs" / "mine" / ".submitit" / "%A_%a" / "%A_%a_0_log.out"
     [script] = cluster.glob("script.*")
     lines = [line for line in script.read_text().splitlines() if line and not line.startswith("# ")]
+    settings = (
+        "array=0-3%2", "cpus-per-task=1", "job-name=mine", "mem=8GB", "nodes=1",
+        "ntasks-per-node=1", "open-mode=append", f"output={logs}", "partition=long", "requeue",
+        "signal=USR2@186", "time=31", "wckey=submitit",
+    )  # fmt: skip
     assert [line for line in lines if not line.startswith(("export", "srun"))] == [
         "#!/bin/bash",
-        "#SBATCH --array=0-3%2",
-        "#SBATCH --cpus-per-task=1",
-        "#SBATCH --job-name=mine",
-        "#SBATCH --mem=8GB",
-        "#SBATCH --nodes=1",
-        "#SBATCH --ntasks-per-node=1",
-        "#SBATCH --open-mode=append",
-        f"#SBATCH --output={logs}",
-        "#SBATCH --partition=long",
-        "#SBATCH --requeue",
-        "#SBATCH --signal=USR2@186",
-        "#SBATCH --time=31",
-        "#SBATCH --wckey=submitit",
+        *(f"#SBATCH --{setting}" for setting in settings),
     ]
     [srun] = [line for line in lines if line.startswith("srun")]
     assert "--cpus-per-task=1" in srun and "-m submitit.core._submit" in srun
     begun = [line.split()[0] for line in (cluster / "steps").read_text().splitlines()]
-    assert sorted(begun) == ["100_0", "100_1", "100_2", "100_3"] and set(begun[:2]) == set(
-        ["100_0", "100_1"]
-    )
-    for index, (seed, rule) in enumerate(
-        [(0, "max_v"), (0, "random"), (1, "max_v"), (1, "random")]
-    ):
+    assert {*begun} == {f"100_{i}" for i in range(4)} and {*begun[:2]} == {"100_0", "100_1"}
+    for index, (seed, rule) in enumerate(product((0, 1), ("max_v", "random"))):
         [folder] = (tmp_path / "runs").glob(f"*/*/{rule}*/seed{seed}-*")
         assert f"Slurm job 100_{index}" in (folder / "queued.json").read_text()  # seed-major
     again = run_py(*sweep)
@@ -267,9 +255,7 @@ def test_a_job_commits_at_sigterm_and_leaves_the_rest_to_slurm(tmp_path, cluster
     wait_for(lambda: steps_of(folder) >= 2)
     os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGTERM)
     wait_for(lambda: RunStore(folder).status()["state"] == "preempted")
-    with pytest.raises(
-        subprocess.TimeoutExpired
-    ):  # it waits, because Slurm does not requeue a job that ends
+    with pytest.raises(subprocess.TimeoutExpired):  # since Slurm requeues no job that ends
         process.communicate(timeout=3)
     os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGKILL)  # as scancel does at last
     output, _ = process.communicate(timeout=90)

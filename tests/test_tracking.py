@@ -28,13 +28,7 @@ from pods.runs.history import roll_back
 from pods.runs.store import RunStore
 from pods.runs.tracking import sinks
 from pods.runs.tracking import tracker as live
-from pods.runs.tracking.rows import (
-    PREFIXES,
-    description,
-    evaluation_row,
-    read_rows,
-    training_row,
-)
+from pods.runs.tracking.rows import PREFIXES, description, evaluation_row, read_rows, training_row
 from pods.runs.tracking.tracker import Tracker, sync
 from pods.system.errors import DONE
 
@@ -163,22 +157,22 @@ def test_rows_by_hand():
     }  # fmt: skip
     answers = [(True, True, 3, "right"), (False, True, 6, "timeout"), (False, False, 9, "none")]
 
-    def found(*lenient, answers=answers):
-        return [
+    def values(*lenient):
+        records = [
             EvaluationRecord(0, "q", correct, format, graded, verdict, length, True, 0)
-            for (correct, format, length, verdict), graded in zip(answers, lenient, strict=True)
+            for (correct, format, length, verdict), graded in zip(answers, lenient, strict=False)
         ]
+        row = evaluation_row(4, 2.5, records)
+        assert row.position == 9
+        return row.values
 
-    row = evaluation_row(4, 2.5, found(None, None, None))
     means = {
         "step": 4, "train_seconds": 2.5, "eval/accuracy": 1 / 3, "eval/format": 2 / 3,
         "eval/length": 6.0, "eval/timeouts": 1 / 3,
     }  # fmt: skip
-    assert row.position == 9 and row.values == means
-    graded = evaluation_row(4, 2.5, found(True, True, False))
-    assert graded.values == {**means, "eval/lenient": 2 / 3}
-    right = evaluation_row(4, 2.5, found(None, answers=answers[:1]))
-    assert right.values["eval/timeouts"] == 0  # always there
+    assert values(None, None, None) == means
+    assert values(True, True, False) == {**means, "eval/lenient": 2 / 3}
+    assert values(None)["eval/timeouts"] == 0  # always there
 
 
 def test_runs_are_named_as_people_speak_of_them(tmp_path):
