@@ -1,5 +1,7 @@
 """Arms are ranked: values, order, tests and what is said of them, by hand or by scipy."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -77,8 +79,8 @@ def test_arms_of_unequal_seeds_get_welchs_test():
 def test_one_run_per_arm_is_ranked_and_not_tested():
     made = study({"pods 12→12": ramps(0.5), "pods 12→3": ramps(0.5), "pods 12→6": ramps(0.6)})
     ranking = rank(made, FINAL)
-    assert ranking.table.series.tolist() == ["pods 12→6", "pods 12→3", "pods 12→12"]  # tie: 3 < 12
-    assert ranking.found("not tested") == ["pods 12→3", "pods 12→12"]
+    assert ranking.table.series.tolist() == ["pods 12→6", "pods 12→12", "pods 12→3"]  # a tie
+    assert ranking.found("not tested") == ["pods 12→12", "pods 12→3"]
     assert ranking.table[["stderr", "low", "p_holm"]].isna().all(axis=None)
     assert "nothing can be tested" in ranking_verdict(compare(made, draws=10, by=FINAL))
     values = rank(STUDY, "mean").table.value  # areas under the curves
@@ -93,7 +95,7 @@ def contrasts(made, **options):
 
 
 def test_more_than_four_arms_are_ranked_and_compared_with_one_baseline():
-    names = ["pods 12→3", "pods 12→6", "pods 24→3", "pods 24→12"]
+    names = ["pods 12→3", "pods 12→6", "pods 24→12", "pods 24→3"]
     assert contrasts(STUDY) == [(name, "grpo 12→12") for name in names]
     found = compare(STUDY, draws=10)
     said = format_comparison(found)
@@ -103,7 +105,7 @@ def test_more_than_four_arms_are_ranked_and_compared_with_one_baseline():
     arms = {name: ramps(*levels) for name, levels in LEVELS.items() if "grpo" not in name}
     assert len(contrasts(study(arms))) == 6  # four arms: every two, as ever
     more = study({**arms, "pods 48→3": ramps(0.2, 0.3, 0.2, 0.3)})
-    rest = ["pods 12→3", "pods 24→3", "pods 24→12", "pods 48→3"]
+    rest = ["pods 12→3", "pods 24→12", "pods 24→3", "pods 48→3"]
     assert contrasts(more) == [(name, "pods 12→6") for name in rest]
     few = study({name: ramps(*LEVELS[name]) for name in list(LEVELS)[:4]})  # are not ranked
     found = compare(few, draws=10)
@@ -113,16 +115,23 @@ def test_more_than_four_arms_are_ranked_and_compared_with_one_baseline():
 
 
 def test_the_verb_writes_the_ranking(tmp_path, capsys):
-    for seed in (0, 1):
-        for m, right in ((6, 8), (3, 4)):
-            points = [(0, 0.0, 2), (1, 10.0, right)]
-            write_run(tmp_path, points, "nm.n=12", f"nm.m={m}", f"seed={seed}")
-    verb = ["compare", "--runs-dir", str(tmp_path), "--by"]
-    assert main([*verb, "mean"]) == 0
-    # (2 + 8) / 2 of 8 answers; the other arm (2 + 4) / 2; no spread between seeds
-    assert capsys.readouterr().out.startswith("max_variance 12→6 has the highest mean accuracy")
-    figures = tmp_path / "default" / "figures"
-    assert pd.read_csv(figures / "compare.ranking.csv").value.tolist() == [0.625, 0.375]
-    assert main([*verb, "final", "--until", "10"]) == 0
-    table = pd.read_csv(figures / "until=10" / "compare.ranking.csv")
-    assert table.value.tolist() == [1.0, 0.5]
+    """Each arm's best lr, with what varies as columns; accuracies are (2 + right) / 2 of 8."""
+    right = {("pods", 1e-4): 8, ("pods", 1e-3): 6, ("grpo", 1e-4): 2, ("grpo", 1e-3): 4}
+    for ((arm, lr), last), seed in itertools.product(right.items(), (0, 1)):
+        words = (f"arm={arm}", f"update.lr={lr}", f"seed={seed}")
+        write_run(tmp_path, [(0, 0.0, 2), (1, 10.0, last)], *words)
+    verb, figures = ["compare", "--runs-dir", str(tmp_path)], tmp_path / "default/figures"
+    assert main([*verb, "--by", "final", "--until", "10"]) == 0
+    assert capsys.readouterr().out.startswith("pods 64→16, update.lr=0.0001 has the highest final")
+    table = pd.read_csv(figures / "until=10" / "compare.ranking.csv").set_index("update.lr")
+    assert table.value.to_list() == [1.0, 0.75, 0.5, 0.25] and [*table.index[:2]] == [1e-4, 1e-3]
+    assert main([*verb, "--per", "arm", "--latex"]) == 0
+    table = pd.read_csv(figures / "per=arm/compare.ranking.csv").set_index(["arm", "n", "m"])
+    assert [*table["update.lr"].items()] == [(("pods", 64, 16), 1e-4), (("grpo", 16, 16), 1e-3)]
+    assert table.value.to_list() == [0.625, 0.375]
+    printed = capsys.readouterr().out
+    assert "rank     series update.lr runs value" in printed and "best of its arm" in printed
+    latex = (figures / "per=arm/compare.tex").read_text()
+    assert r"1 & pods 64$\to$16 & 0.0001 & 2 & 62.50 &" in latex and r"95 \% t interval" in latex
+    assert main([*verb, "--per", "lr"]) == 2
+    assert "per=lr: must be one of arm, rule, n, m, update.lr" in capsys.readouterr().err

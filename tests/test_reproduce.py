@@ -73,7 +73,8 @@ def test_curves_and_ratio_by_hand(logs, tmp_path, monkeypatch):
     drawn = drawing(GSM8K, [("these", made)])
     points = drawn.table[drawn.table.arm == "GRPO-PODS"]
     assert points.seconds.tolist() == [1800.0 * k for k in range(1, 13)]
-    assert points["mean"].iloc[-1] == pytest.approx(1100 / 1319) and points.n.tolist() == [10] * 12
+    assert points["mean"].iloc[-1] == pytest.approx(1100 / 1319)
+    assert points.runs.tolist() == [10] * 12
 
 
 def test_own_runs_beside_the_published_ones(logs, tmp_path, monkeypatch, capsys):
@@ -86,8 +87,8 @@ def test_own_runs_beside_the_published_ones(logs, tmp_path, monkeypatch, capsys)
     said = capsys.readouterr().out
     assert "the authors' logs, by the authors' rule" in said and "own, by the authors' rule" in said
     table = pd.read_csv(tmp_path / "published-gsm8k" / "figures" / "gsm8k.csv")
-    assert set(table.runs) == {"the authors' logs", "own"}
-    own = table[(table.runs == "own") & (table.arm == "GRPO-PODS")]
+    assert set(table.logs) == {"the authors' logs", "own"}
+    own = table[(table.logs == "own") & (table.arm == "GRPO-PODS")]
     assert len(own) == 12 and own["mean"].iloc[-1] == pytest.approx(6 / 8)
 
 

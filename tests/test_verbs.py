@@ -104,7 +104,7 @@ def test_a_report_loads_no_other_file(runs_dir, capsys):
     addresses = re.findall(r"(?:src|href)=.(.{25})", text)
     assert len(addresses) >= 2 and {*addresses} == {"data:image/svg+xml;base64,"[:25]}
     assert not re.search(r"https?://|<script|url\(", text)
-    for part in ("pods 64→16", "A CPU", "mean accuracy"):
+    for part in ("pods 64→16", "A CPU", "mean_accuracy"):
         assert part in text
     assert "&lt;b&gt;3&lt;/b&gt;" in text and "<b>3</b>" not in text  # a completion is only text
 
@@ -133,7 +133,7 @@ def assert_numbers_of_imported_logs(runs_dir, release, capsys):
         seconds[series] = (6 * 3600 / steps).mean()
     assert pods("plot", "--tables", *here) == 0
     summary = pd.read_csv(figures / "summary.csv").set_index("series")
-    assert set(summary.index) == set(finals) and summary.n.tolist() == [10, 10]
+    assert set(summary.index) == set(finals) and summary.runs.tolist() == [10, 10]
     for series, final in finals.items():
         row = summary.loc[series]
         assert row.final_accuracy == pytest.approx(final.mean(), rel=1e-5)

@@ -46,8 +46,7 @@ def rows(logs: str, baseline: str, arms: str, options: list[str], runs: Path) ->
     figures = (runs / f"published-{logs}/figures").glob("*.runs.csv")
     steps = pd.concat([pd.read_csv(path) for path in figures]).groupby("series").seconds_per_step
     made = (
-        means[["n", "mean_accuracy", "mean_accuracy_stderr"]]
-        .rename(columns={"n": "runs"})
+        means[["runs", "mean_accuracy", "mean_accuracy_stderr"]]
         .join(steps.mean())
         .join(gains.set_index("series")[NUMBERS].add_prefix("gain_"))
         .join(speed.set_index("series")[SPEED].add_prefix("speedup_"))

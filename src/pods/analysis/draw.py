@@ -6,8 +6,8 @@ from pathlib import Path
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers.tables import Tables, readable, slow_runs, tables
-from pods.analysis.writing import figures_folder, write_csv
+from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title, tables
+from pods.analysis.writing import figures_folder, write_csv, write_latex
 
 EVERYTHING = StudyFilter()
 
@@ -25,7 +25,8 @@ def write_tables(
 
 def summary_lines(study: Study, made: Tables) -> Iterator[str]:
     """Yield the summary for a screen, and everything that was left out."""
-    yield str(readable(made.summary, study).to_string(index=False))
+    table = readable(made.summary, study).to_string(index=False)
+    yield f"{summary_title(made.summary, study)}\n{table}"
     if study.note:
         yield study.note
     if study.missing:
@@ -41,18 +42,27 @@ def draw(
     runs: Sequence[Path],
     chosen: StudyFilter = EVERYTHING,
     allow: bool = False,
-    details: bool = False,
+    latex: bool = False,
+    drawn: str = "main",
 ) -> Iterator[str]:
     """Write the tables and the figures that the study supports; yield lines for the user.
 
-    With details it also draws the other metrics and the effect of selection.
+    With `latex` the summary is written as LaTeX too. `drawn` is `main`, `none` or `all`: also the
+    other metrics and the effect of selection.
     """
     study, made = write_tables(folder, runs, chosen, allow)
+    target, title = figures_folder(folder, chosen.folder), summary_title(made.summary, study)
+    if latex:
+        write_latex(target / "summary.tex", {title: readable(made.summary, study)})
     yield from summary_lines(study, made)
+    if drawn == "none":
+        yield f"tables: {target}"
+        return
     from pods.analysis.figures import specs  # matplotlib is not needed for the tables
 
-    target = figures_folder(folder, chosen.folder)
-    figures = [spec for spec in specs.figure_specs(study, made) if details or not spec.detail]
+    figures = [
+        spec for spec in specs.figure_specs(study, made) if drawn == "all" or not spec.detail
+    ]
     paths = [specs.write(spec, study, target) for spec in figures]
     yield f"figure: {paths[0]} (PDF, SVG, CSV and JSON beside it)"
     if paths[1:]:

@@ -16,7 +16,7 @@ from pods.analysis.figures import specs, style
 from pods.analysis.loading.rollouts import examples, read_rollouts, rollout_steps
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import OUTCOMES
-from pods.analysis.numbers.tables import Tables, readable, slow_runs
+from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title
 from pods.runs.files import replace
 from pods.system.text import command
 
@@ -39,6 +39,7 @@ def write_report(study: Study, tables: Tables, path: Path) -> None:
         **_comparison(study),
         figures=figures,
         summary=readable(tables.summary, study),
+        outcomes=summary_title(tables.summary, study),
         runs=_runs(study, tables),
         samples=list(_samples(study)),
         footer=f"Made by: {command()}",
@@ -71,7 +72,7 @@ def _runs(study: Study, tables: Tables) -> pd.DataFrame:
     extra = study.runs[[c for c in study.runs if c not in tables.runs or c == "run"]]
     rows = tables.runs.merge(extra, on="run")
     columns = [name for name in (*RUN_COLUMNS, *OUTCOMES) if name in rows]
-    return rows[columns].rename(columns=lambda name: name.replace("_", " ")).map(_rounded)
+    return rows[columns].map(_rounded)
 
 
 def _rounded(value: Any) -> str:

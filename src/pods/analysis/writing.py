@@ -1,12 +1,14 @@
 """How tables and their origin are written: one CSV, one JSON, each atomically."""
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from pods.analysis.loading.study import MEASURED, Study
+from pods.analysis.loading.study import MEASURED, Study, with_columns
 from pods.runs.files import replace
 from pods.system.text import command
 
@@ -25,10 +27,24 @@ def figures_folder(study: Path, choice: str = "") -> Path:
 
 
 def write_csv(path: Path, table: pd.DataFrame, study: Study) -> None:
-    """Write a table of a study as CSV, with six digits, and a column `clock` if it is modelled."""
+    """Write a table of a study as CSV, with six digits, and a column `clock` if it is modelled.
+
+    Where it has series, their arm, n, m and each key that varies have columns beside.
+    """
+    if "series" in table and len(table):
+        table = with_columns(table, study, ("arm", "n", "m", *study.varied))
     if study.clock != MEASURED and len(table):
         table = table.assign(clock=study.clock)
     replace(path, table.to_csv(index=False, float_format="%.6g"))
+
+
+def write_latex(path: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write tables of text by their titles, for a document that loads the package booktabs."""
+    parts = [
+        table.to_latex(index=False, escape=True, caption=re.sub(r"([%&#_])", r"\\\1", title))
+        for title, table in tables.items()
+    ]
+    replace(path, "\n".join(parts).replace("→", r"$\to$").replace("±", r"$\pm$"))
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

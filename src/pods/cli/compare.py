@@ -14,9 +14,11 @@ def add_options(parser: ArgumentParser) -> None:
     add_study_options(parser, allow=True, word=False)
     add_filter_options(parser)
     target = "accuracy whose time to reach is compared (may be repeated)"
-    add("--target", type=float, action="append", metavar="X", help=target)
+    add("--target", dest="targets", type=float, action="append", metavar="X", help=target)
     by = "rank the arms first, by mean or final accuracy"
     add("--by", choices=("mean", "final"), help=by)
+    per = "compare the best of each value of a column: arm, rule, n, m or a key that varies"
+    add("--per", metavar="COLUMN", help=per)
 
 
 def run(options: Namespace) -> int:
@@ -29,7 +31,7 @@ def run(options: Namespace) -> int:
             f"arms={' '.join(options.arms)}: must be given once, as words (the first with each "
             "other one) or by --arms and --baseline"
         )
-    asked = {"arms": options.arms, "targets": options.target, "by": options.by}
+    asked = {name: getattr(options, name) for name in ("arms", "targets", "by", "per", "latex")}
     study = find_study(options.study, options.runs_dir)
     for line in compare_study(*study, chosen, options.allow, **asked):
         print(line)

@@ -3,7 +3,7 @@
 import re
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pods.analysis.loading.filter import StudyFilter
@@ -45,9 +45,11 @@ def add_filter_options(parser: ArgumentParser) -> None:
     """Declare the choice of what `plot` and `compare` show of a study."""
     add = parser.add_argument
     add("--arms", dest="shown", metavar="A,B,...", help="arms to show (default: all)")
-    add("--metric", help="accuracy, lenient (authors' grader), format or both")
-    add("--x", help="train_seconds or steps")
+    metric = "accuracy, lenient (authors' grader), format or both"
+    add("--metric", default="accuracy", help=metric)
+    add("--x", default="train_seconds", help="train_seconds or steps")
     add("--until", type=float, metavar="END", help="end of the window, in units of x")
+    add("--latex", action="store_true", help="also write the printed tables as LaTeX")
     add("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
 
 
@@ -57,8 +59,4 @@ def filter_of(options: Namespace) -> "StudyFilter":
 
     # the keys in a curve's name follow a comma and a space
     arms = () if options.shown is None else tuple(re.split(r",(?! )", options.shown))
-    names = ("metric", "x", "until", "baseline")
-    chosen: dict[str, Any] = {
-        name: value for name in names if (value := getattr(options, name)) is not None
-    }
-    return StudyFilter(arms, **chosen)
+    return StudyFilter(arms, options.metric, options.until, options.baseline, options.x)

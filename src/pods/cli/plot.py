@@ -17,15 +17,10 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Write tables and figures, and print the summary."""
-    from pods.analysis.draw import draw, summary_lines, write_tables
+    from pods.analysis.draw import draw
 
-    chosen = filter_of(options)
-    folder, runs = find_study(options.study, options.runs_dir)
-    if options.tables:
-        for line in summary_lines(*write_tables(folder, runs, chosen, options.allow)):
-            print(line)
-        print(f"tables: {folder / 'figures' / chosen.folder}")
-        return 0
-    for line in draw(folder, runs, chosen, options.allow, options.all):
+    chosen, study = filter_of(options), find_study(options.study, options.runs_dir)
+    drawn = "none" if options.tables else "all" if options.all else "main"
+    for line in draw(*study, chosen, options.allow, options.latex, drawn):
         print(line)
     return 0

@@ -21,14 +21,14 @@ SEM_WIDTH = 1.96
 
 def drawing(figure: PaperFigure, made: Sequence[tuple[str, Reproduction]]) -> FigureSpec:
     """Make the paper's figure from each set of runs: accuracy against time, seconds per step."""
-    tables = pd.concat([_points(one).assign(runs=whose) for whose, one in made], ignore_index=True)
+    tables = pd.concat([_points(one).assign(logs=whose) for whose, one in made], ignore_index=True)
 
     def draw() -> Figure:
         axes_figure, panels = style.panels(
             2 * len(made), 8.5 * len(made), 3.4, widths=[2.4, 1] * len(made)
         )
         for index, (whose, one) in enumerate(made):
-            rows = tables[tables.runs == whose]
+            rows = tables[tables.logs == whose]
             _accuracy(panels[2 * index], one, rows, whose)
             _step_times(panels[2 * index + 1], one)
         axes_figure.suptitle(figure.title)
@@ -40,17 +40,17 @@ def drawing(figure: PaperFigure, made: Sequence[tuple[str, Reproduction]]) -> Fi
         "Mean over runs ± 1.96 standard errors, at the nearest evaluation.",
         draw,
         tables,
-        pd.concat([run_table(one.study).assign(runs=whose) for whose, one in made]),
+        pd.concat([run_table(one.study).assign(logs=whose) for whose, one in made]),
     )
 
 
 def _points(made: Reproduction) -> pd.DataFrame:
-    """Make one row per arm and time of the grid: arm, series, seconds, mean, stderr, n."""
+    """Make one row per arm and time of the grid: arm, series, seconds, mean, stderr, runs."""
     rows = []
     for label, runs in made.curves.items():
         mean, stderr = mean_and_stderr(nearest(runs, made.grid))
         columns = {"arm": label, "series": made.series[label], "seconds": made.grid}
-        rows.append(pd.DataFrame({**columns, "mean": mean, "stderr": stderr, "n": len(runs)}))
+        rows.append(pd.DataFrame({**columns, "mean": mean, "stderr": stderr, "runs": len(runs)}))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -65,7 +65,7 @@ def _accuracy(axes: Axes, made: Reproduction, table: pd.DataFrame, whose: str) -
         mean = 100 * np.concatenate([[np.mean(starts)] if starts else [], points["mean"]])
         band = 100 * SEM_WIDTH * np.concatenate([[0.0] * bool(starts), points.stderr])
         look = style.marker_and_colour(index)
-        axes.plot(times, mean, **look, markersize=4, label=f"{label} (n={points.n.iloc[0]})")
+        axes.plot(times, mean, **look, markersize=4, label=f"{label} (n={points.runs.iloc[0]})")
         axes.fill_between(times, mean - band, mean + band, color=look["color"], alpha=0.25)
     axes.set_ylim(100 * (runs.min() - margin), 100 * (runs.max() + margin))
     style.x_axis(axes, made.study, made.grid[-1])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pods.analysis.compare.ranking import Ranking, natural, rank_arms
+from pods.analysis.compare.ranking import Ranking, rank_arms
 from pods.analysis.compare.speedup import default_targets, measured_targets, speedups
 from pods.analysis.loading.filter import default_baseline
 from pods.analysis.loading.study import Study
@@ -44,8 +44,8 @@ class Comparison:
     window: Window
     """The training time, or span of the chosen x, in which outcomes are measured."""
     arms: pd.DataFrame
-    """One row per arm: series, n, left_out (runs that are not complete), and of each outcome over
-    its runs mean, stderr and 95 % t interval."""
+    """One row per arm: series, runs, left_out (runs that are not complete), and of each outcome
+    over its runs mean, stderr and 95 % t interval."""
     contrasts: pd.DataFrame
     """One row per (contrast, outcome), see `_tests`; p_holm and exact_p_holm are adjusted within
     the outcome."""
@@ -90,8 +90,6 @@ def compare(
     many = len(curves) > MANY
     ranking = rank_arms(curves, by or "mean", span, study.seeded) if many or by else None
     baseline = default_baseline(study) or (ranking.best if many and ranking else None)
-    if many and not arms:
-        curves = {name: curves[name] for name in sorted(curves, key=natural)}
     pairs = choose_pairs(list(curves), bool(arms), baseline)
     contrasts = [contrast_of(curves[arm], curves[other], study.seeded) for arm, other in pairs]
     return Comparison(
@@ -154,8 +152,8 @@ def _tests(contrast: Contrast, span: Window) -> Iterator[Row]:
         yield contrast.names | {
             "outcome": outcome,
             "design": contrast.design,
-            "n": len(arm),
-            "baseline_n": len(baseline),
+            "runs": len(arm),
+            "baseline_runs": len(baseline),
             "left_out": len(contrast.left_out),
             "mean": arm.mean(),
             "baseline_mean": baseline.mean(),
@@ -170,7 +168,7 @@ def _arm_table(study: Study, arms: Mapping[str, list[RunCurve]], span: Window) -
     rows = []
     for series, curves in arms.items():
         total = int((study.runs.series == series).sum())
-        row: Row = {"series": series, "n": len(curves), "left_out": total - len(curves)}
+        row: Row = {"series": series, "runs": len(curves), "left_out": total - len(curves)}
         for name in OUTCOMES:
             measure = getattr(outcomes, name)
             row |= spread(name, np.array([measure(curve, span) for curve in curves]))

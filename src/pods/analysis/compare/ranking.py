@@ -8,23 +8,21 @@ ends with a set and not with the luckiest of many.
 Shapes: S = runs of an arm, or pairs.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from pods.analysis.loading.filter import only
+from pods.analysis.loading.study import Study, with_columns
 from pods.analysis.numbers import outcomes
-from pods.analysis.numbers.contrasts import contrast_of
+from pods.analysis.numbers.contrasts import choose_arms, contrast_of
 from pods.analysis.numbers.outcomes import RunCurve, Window
 from pods.analysis.numbers.statistics import ALPHA, holm, mean_and_stderr
 
 BEST, WORSE, NOISE, UNTESTED = "best", "worse", "within noise", "not tested"
 CRITERIA = {"mean": "mean_accuracy", "final": "final_accuracy"}
-COLUMNS = ["rank", "series", "runs", "value", "stderr", "design", "n", "baseline_n"]
-COLUMNS += ["estimate", "low", "high", "p"]
 
 
 @dataclass(frozen=True)
@@ -34,9 +32,9 @@ class Ranking:
     outcome: str
     """What the arms are ranked by: a function of `pods.analysis.numbers.outcomes`."""
     table: pd.DataFrame
-    """One row per arm: rank; series; runs; value and stderr (mean over runs); design, n and
-    baseline_n of the test against the best; estimate (mean of arm - best), low and high (95 % t
-    interval); p; p_holm; against_best."""
+    """One row per arm: rank; series; runs; value and stderr (mean over runs); design of the
+    test against the best; estimate (mean of arm - best), low and high (95 % t interval); p; p_holm;
+    against_best."""
 
     @property
     def best(self) -> str:
@@ -60,7 +58,9 @@ def rank_arms(
         raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
     measure = getattr(outcomes, CRITERIA[by])
     values = {name: np.array([measure(run, span) for run in runs]) for name, runs in arms.items()}
-    best, *others = sorted(arms, key=lambda name: (-values[name].mean(), natural(name)))
+    best, *others = sorted(
+        arms, key=lambda name: -values[name].mean()
+    )  # stable: in the study's order
     rows = []
     for place, name in enumerate([best, *others], 1):
         mean, stderr = mean_and_stderr(values[name][:, None])
@@ -71,20 +71,29 @@ def rank_arms(
             sides = (contrast.arm, contrast.baseline)
             one, other = (np.array([measure(run, span) for run in side]) for side in sides)
             test = contrast.test(one, other)
-            row |= {"design": contrast.design, "n": len(one), "baseline_n": len(other)}
+            row |= {"design": contrast.design}
             row |= {key: getattr(test, key) for key in ("estimate", "low", "high", "p")}
         rows.append(row)
-    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    table = pd.DataFrame(rows)
     table["p_holm"] = holm(table.p.to_numpy(float))
     found = [table["rank"] == 1, table.p_holm.isna(), table.p_holm <= ALPHA]
     table["against_best"] = np.select(found, [BEST, UNTESTED, WORSE], NOISE)
     return Ranking(CRITERIA[by], table)
 
 
-def natural(name: str) -> list[Any]:
-    """Return a key that sorts names by the numbers in them.
+def best_of_each(study: Study, column: str, by: str) -> Study:
+    """Keep the best series of each value of a column of `Study.runs`, such as of each arm.
 
-    >>> sorted(["pods 12→12", "pods 12→3", "all 6→6"], key=natural)
-    ['all 6→6', 'pods 12→3', 'pods 12→12']
+    Raises:
+        ValueError: there is no such column, or no such criterion.
     """
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+    columns = ("arm", "rule", "n", "m", *study.varied)
+    if column not in columns:
+        raise ValueError(f"per={column}: must be one of {', '.join(columns)}")
+    arms = choose_arms(study, ())
+    span = outcomes.window((curve for runs in arms.values() for curve in runs), study.until)
+    table = rank_arms(arms, by, span, study.seeded).table
+    best = with_columns(table, study, [column]).drop_duplicates(column).series
+    names = [name for name in study.runs.series.unique() if name in set(best)]
+    chosen = f"each is the best of its {column}, of {len(table)} in all, by luck in part"
+    return replace(only(study, names), note="; ".join(filter(None, [study.note, chosen])))

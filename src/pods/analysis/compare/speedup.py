@@ -67,10 +67,10 @@ def speedups(
     `draws` has the (D, S) indices of resampled runs of each, the same array where runs are paired.
 
     Returns:
-        kind, target, seconds, reached, n, baseline_seconds, baseline_reached, baseline_n, ratio,
-        low, high (95 % percentile interval over whole runs), bound, steps_ratio (the ratio in
-        training steps). Like the ratio, an end of 0 or inf is not a time but means that half of an
-        arm's runs missed. There are no rows where the window has no length.
+        kind, target, seconds, reached, runs, baseline_seconds, baseline_reached, baseline_runs,
+        ratio, low, high (95 % percentile interval over whole runs), bound, steps_ratio (the ratio
+        in training steps). Like the ratio, an end of 0 or inf is not a time but means that half of
+        an arm's runs missed. There are no rows where the window has no length.
     """
     if span.end == span.start:
         return []
@@ -111,10 +111,10 @@ def _row(kind: str, target: float, arms: Sides, span: Window, resampled: Floats)
         "target": target,
         "seconds": float(median(arm)),
         "reached": int(np.isfinite(arm).sum()),
-        "n": len(arm),
+        "runs": len(arm),
         "baseline_seconds": float(median(baseline)),
         "baseline_reached": int(np.isfinite(baseline).sum()),
-        "baseline_n": len(baseline),
+        "baseline_runs": len(baseline),
         "ratio": float(ratio),
         "low": np.nan if few else max(low, 0.0),
         "high": np.nan if few else high,

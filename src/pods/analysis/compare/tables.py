@@ -1,22 +1,28 @@
 """Write a comparison as CSV and JSON, and show it on a screen: sentences, tables, caveats."""
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pods.analysis.compare.compare import SEED, Comparison, compare
-from pods.analysis.compare.ranking import BEST, Ranking
+from pods.analysis.compare.ranking import BEST, Ranking, best_of_each
 from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
-from pods.analysis.loading.study import MEASURED
+from pods.analysis.loading.study import MEASURED, by_key
 from pods.analysis.numbers.outcomes import MEASURES, OUTCOMES, amount
 from pods.analysis.numbers.statistics import ALPHA
-from pods.analysis.writing import figures_folder, provenance, write_csv, write_json
+from pods.analysis.writing import figures_folder, provenance, write_csv, write_json, write_latex
 
-MEANS = {"mean": "", "stderr": "_stderr", "low": "_low", "high": "_high"}
+MEANS = [outcome + end for outcome in OUTCOMES for end in ("", "_stderr")]
+TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
+TESTS += ["estimate", "low", "high", "p", "p_holm"]
+LEVELS = ["value", "stderr", "estimate", "low", "high"]
+RATIOS = ["ratio", "low", "high", "steps_ratio"]
 SHOWN_TARGETS = 3
 
 
@@ -29,16 +35,24 @@ def compare_study(
     arms: Sequence[str] = (),
     targets: Sequence[float] | None = None,
     by: str | None = None,
+    per: str | None = None,
+    latex: bool = False,
 ) -> Iterator[str]:
     """Compare the arms of a study, write the tables below FOLDER/figures, and yield the text.
 
-    What is chosen and allowed is explained at `load` and `apply_filter`, the rest at `compare`.
+    What is chosen and allowed is explained at `load` and `apply_filter`, `per` at `best_of_each`,
+    and the rest at `compare`. With `latex` the printed tables are written as LaTeX too.
     """
     study = apply_filter(load(folder, runs, allow), chosen)
+    if per is not None:
+        study, by = best_of_each(study, per, by or "mean"), by or "mean"
     found = compare(study, arms, targets, by=by)
-    figures = figures_folder(folder, chosen.folder)
+    choice = [chosen.folder, *([f"per={per}"] if per else [])]
+    figures = figures_folder(folder, ",".join(filter(None, choice)))
     for name, table in tables_of(found).items():
         write_csv(figures / f"compare.{name}csv", table, study)
+    if latex:
+        write_latex(figures / "compare.tex", printed_tables(found))
     write_json(figures / "compare.json", findings(found))
     yield format_comparison(found)
     yield f"\ntables: {figures}/compare.*"
@@ -84,79 +98,66 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def format_tables(comparison: Comparison) -> str:
-    """Return the tables for a screen, with columns named as in the CSV files, which have more."""
-    study, span = comparison.study, comparison.window
+    """Return the tables for a screen."""
+    shown = printed_tables(comparison)
+    return "\n\n".join(f"{title}\n{table.to_string(index=False)}" for title, table in shown.items())
+
+
+def printed_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
+    """Return text by title: some columns of the CSV files, accuracies in percent."""
+    study, span, ranking = comparison.study, comparison.window, comparison.ranking
     clock = " of training clock" if study.x == "train_seconds" else ""
     clock += "" if study.clock == MEASURED or not clock else f" {study.clock}"
-    tests = _named(comparison.contrasts, ["estimate", "low", "high"])
-    tables = {} if comparison.ranking is None else _ranking(comparison.ranking)
+    tables = {}
+    if ranking is not None:
+        tables[
+            f"arms by {OUTCOMES[ranking.outcome]}, %, and their difference to the best with its "
+            "95 % t interval;\nwithin noise: p after Holm's correction is above 0.05"
+        ] = _ranking(ranking)
     tables |= {
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
         f"{MEASURES[study.metric]} in percent "
         f"from {amount(span.start, study.x)} to {amount(span.end, study.x)}{clock}: mean "
-        "over runs, stderr, 95 % t interval": _arms(comparison.arms),
+        "over runs, stderr": _percent(comparison.arms[["series", "runs", *MEANS]], MEANS),
         "differences in points: estimate, 95 % t interval, p of the t test (paired over seeds, or "
-        "Welch's)": tests[["design", "n", "baseline_n", "estimate", "low", "high", "p", "p_holm"]],
+        "Welch's)": _percent(comparison.contrasts[TESTS], ["estimate", "low", "high"]),
     }
     if len(comparison.speedups):
         tables[
-            f"median {comparison.unit} to a target (inf: missed by half of the "
-            "runs), runs that reach it, how many times as fast;\nbound: what is certain of the "
-            "ratio; peak: 99 % of the baseline's peak"
+            f"median {comparison.unit} to a target, runs that reach it, and how many times as fast "
+            "(never: half of the arm's runs miss it;\ninf: half of the baseline's do); bound: what "
+            "is certain of the ratio; the last target: 99 % of the baseline's peak"
         ] = _speedups(comparison)
-    shown = {
-        title: table.to_string(na_rep="", float_format=_number) for title, table in tables.items()
-    }
-    return "\n\n".join(f"{title}\n{table}" for title, table in shown.items())
+    return {title: by_key(table.map(_text), study) for title, table in tables.items()}
 
 
-def _ranking(ranking: Ranking) -> dict[str, pd.DataFrame]:
+def _ranking(ranking: Ranking) -> pd.DataFrame:
     """Return the arms from the best, in percent and points."""
-    table = ranking.table[["rank", "series", "runs", "value", "stderr", "estimate", "low", "high"]]
-    table = table.assign(against_best=ranking.table.against_best.replace(BEST, ""))
-    table[["value", "stderr", "estimate", "low", "high"]] *= 100
-    title = (
-        f"arms by {OUTCOMES[ranking.outcome]}, %, and their difference to the best with its 95 % t "
-        "interval;\nwithin noise: p after Holm's correction is above 0.05"
-    )
-    return {title: table.set_index("rank")}
+    table = ranking.table[["rank", "series", "runs", *LEVELS, "against_best"]]
+    return _percent(table, LEVELS).replace({"against_best": {BEST: ""}})
 
 
-def _number(value: float) -> str:
+def _percent(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    return table.assign(**{name: 100 * table[name] for name in names})
+
+
+def _text(value: Any) -> str:
+    """Write a cell; a number with two or three digits, and nothing for NaN."""
+    if not isinstance(value, float):
+        return str(value)
     if abs(value) >= 1000:
         return f"{value:.0f}"
-    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.2g}"
-
-
-def _named(table: pd.DataFrame, percent: list[str]) -> pd.DataFrame:
-    """Name each row by its contrast and its outcome or target; turn fractions into percent."""
-    table = table.assign(contrast=table.series + " vs " + table.baseline)
-    table[percent] *= 100
-    keys = [name for name in ("contrast", "outcome", "target") if name in table]
-    return table.set_index(keys).drop(columns=["series", "baseline"])
-
-
-def _arms(arms: pd.DataFrame) -> pd.DataFrame:
-    """Turn the outcomes of each arm into rows."""
-    rows = [
-        {"series": arm["series"], "outcome": outcome, "runs": arm["n"]}
-        | {title: 100 * arm[outcome + suffix] for title, suffix in MEANS.items()}
-        for arm in arms.to_dict("records")
-        for outcome in OUTCOMES
-    ]
-    return pd.DataFrame(rows).set_index(["series", "outcome"])
+    return "" if math.isnan(value) else f"{value:.2f}" if abs(value) >= 1 else f"{value:.2g}"
 
 
 def _speedups(comparison: Comparison) -> pd.DataFrame:
     """Choose the peak and the targets that the user gave, else the highest ones with a ratio."""
-    table = comparison.speedups
+    table, times = comparison.speedups, [comparison.unit, f"baseline_{comparison.unit}"]
     fixed, peak = table.kind == "fixed", table.kind == "peak"
     if not comparison.given_targets:
         contrasts = table[fixed & table.ratio.notna()].groupby(["series", "baseline"])
         fixed &= table.index.isin(contrasts.tail(SHOWN_TARGETS).index)
-    kinds = table.kind.map({"fixed": "", "peak": " (peak)"})
-    table = table.assign(target=(100 * table.target).map("{:.4g} %".format) + kinds)
-    named = _named(table[fixed | peak], [])
-    short = {"baseline_reached": "reached", "steps_ratio": "in steps"}
-    short[f"baseline_{comparison.unit}"] = "baseline"
-    return named.drop(columns=["kind", "n", "baseline_n"]).rename(columns=short)
+    table = table[fixed | peak].assign(target=(100 * table.target).map("{:.4g} %".format))
+    table[times] = table[times].replace(np.inf, "never")
+    table[RATIOS] = table[RATIOS].replace(0, "never")
+    return table.drop(columns=["kind", "runs", "baseline_runs"])

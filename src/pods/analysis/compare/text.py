@@ -62,7 +62,7 @@ def verdicts(comparison: Comparison) -> list[str]:
 def _certainty(row: Record, family: int) -> str:
     """Say how certain a difference is."""
     if np.isnan(row.p):
-        alone = min(row.n, row.baseline_n) < 2
+        alone = min(row.runs, row.baseline_runs) < 2
         why = "an arm has one run" if alone else "the runs do not differ from each other"
         return f", which cannot be tested: {why}"
     interval = f"95 % interval {_interval(row)}"
@@ -97,7 +97,7 @@ def caveats(comparison: Comparison) -> Iterator[str]:
     """Yield a sentence for each thing that weakens the comparison."""
     study, tests, span = comparison.study, comparison.contrasts, comparison.window
     tested = tests[tests.p.notna()]
-    if len(tested) and min(tested.n.min(), tested.baseline_n.min()) < FEW_RUNS:
+    if len(tested) and min(tested.runs.min(), tested.baseline_runs.min()) < FEW_RUNS:
         yield f"Fewer than {FEW_RUNS} runs per arm cannot show whether a t interval is justified."
     yield from _end_of_records(comparison)
     if study.seeded and (tested.design == "unpaired").any():

@@ -43,11 +43,10 @@ def against_time(axes: Axes, curve: pd.DataFrame, study: Study) -> None:
         lines = [np.stack([run.seconds / unit, run.accuracy], -1) for run in runs]
         thin = {"alpha": 0.18, "linewidth": 0.7, "linestyle": dash, "color": look["color"]}
         axes.add_collection(LineCollection(lines, **thin))
-        low, high = points["mean"] - points.stderr, points["mean"] + points.stderr
-        axes.fill_between(times, low, high, color=look["color"], alpha=0.25, linewidth=0)
-        label = f"{legend_name(str(series))}  (n={count_range(points.n, ' to ')})"
+        label = f"{legend_name(str(series))}  (n={count_range(points.runs, ' to ')})"
         marks = marker_positions(study, metric, str(series)) / unit
-        _marked_line(axes, times, points["mean"], marks, {**look, "linestyle": dash}, label)
+        band = (points["mean"] - points.stderr, points["mean"] + points.stderr)
+        _banded_line(axes, times, points["mean"], band, marks, look | {"linestyle": dash}, label)
 
 
 def differences(axes: Axes, table: pd.DataFrame, study: Study) -> None:
@@ -56,10 +55,11 @@ def differences(axes: Axes, table: pd.DataFrame, study: Study) -> None:
     axes.axhline(0, color="#000000", linewidth=0.7)
     for series, points in table.groupby("series", sort=False):
         look, times = look_of(study, str(series)), points[study.x] / unit
-        low, high = 100 * points.low, 100 * points.high
-        axes.fill_between(times, low, high, color=look["color"], alpha=0.2, linewidth=0)
         marks = marker_positions(study, "accuracy", str(series)) / unit
-        _marked_line(axes, times, 100 * points.estimate, marks, look, legend_name(str(series)))
+        band = (100 * points.low, 100 * points.high)
+        _banded_line(
+            axes, times, 100 * points.estimate, band, marks, look, legend_name(str(series))
+        )
     axes.set_ylabel(f"points above {legend_name(table.baseline.iloc[0])}\n(95 % t interval)")
 
 
@@ -77,10 +77,11 @@ def marker_positions(study: Study, metric: str, series: str) -> Floats:
     return mean[:: -(-count // MOST_MARKERS)]
 
 
-def _marked_line(
-    axes: Axes, x: Any, y: Any, marks: Floats, look: dict[str, Any], label: str
+def _banded_line(
+    axes: Axes, x: Any, y: Any, band: Any, marks: Floats, look: dict[str, Any], label: str
 ) -> None:
-    """Draw a line with markers at some x; both have one entry in the legend."""
+    """Draw a line in its band, with markers at some x; all have one entry in the legend."""
+    axes.fill_between(x, *band, color=look["color"], alpha=0.25, linewidth=0)
     axes.plot(x, y, **{**look, "marker": ""})
     heights = np.interp(marks, x, y, left=np.nan, right=np.nan)
     axes.plot(marks, heights, **{**look, "linestyle": ""})
@@ -90,17 +91,15 @@ def _marked_line(
 def seconds_per_step(axes: Axes, summary: pd.DataFrame) -> None:
     """Draw the mean seconds per step of each series, stacked by phase."""
     names, left = summary.series.map(legend_name), pd.Series(0.0, index=summary.index)
-    slow = summary.seconds_per_step.max() >= 2
-    factor, symbol = (1.0, "s") if slow else (1000.0, "ms")
     for column in phase_columns(summary):
-        phase, widths = column.removeprefix("seconds/"), factor * summary[column]
+        phase, widths = column.removeprefix("seconds/"), summary[column]
         if summary[column].sum() > 0.01 * summary.seconds_per_step.sum():
             axes.barh(names, widths, left=left, color=PHASE_COLOURS[phase], label=phase)
             left = left + widths.fillna(0)
     if not left.any():  # imported logs have no phases
-        axes.barh(names, factor * summary.seconds_per_step, color="#999999", label="all")
+        axes.barh(names, summary.seconds_per_step, color="#999999", label="all")
     axes.invert_yaxis()
-    axes.set_xlabel(f"time per step, mean over all steps ({symbol})")
+    axes.set_xlabel("time per step, mean over all steps (s)")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5)
     axes.grid(visible=False, axis="y")
 
@@ -112,7 +111,7 @@ def scaling_family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | No
     left out, so such a run belongs to every rule.
     """
     families = []
-    for _, rows in runs.groupby("rest"):
+    for _, rows in runs.groupby("settings"):
         for rule in [rule for rule in rows.rule.unique() if rule != "all"]:
             family = rows[rows.rule.isin([rule, "all"])]
             length = family.groupby(fixed)[by].transform("nunique")
@@ -124,8 +123,8 @@ def scaling_family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | No
 
 def rule_family(runs: pd.DataFrame) -> pd.DataFrame | None:
     """Find the runs that differ only in the rule and the seed, with the most rules."""
-    selected = runs[runs.n > runs.m]
-    families = [rows for _, rows in selected.groupby(["n", "m", "rest"]) if rows.rule.nunique() > 1]
+    selected = runs[runs.n > runs.m].groupby(["n", "m", "settings"])
+    families = [rows for _, rows in selected if rows.rule.nunique() > 1]
     return max(families, key=lambda rows: rows.rule.nunique(), default=None)
 
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from pods.analysis.loading.series_names import SEPARATOR
 from pods.analysis.loading.study import MEASURED, Study
+from pods.analysis.numbers.outcomes import MEASURES
 from pods.runs.files import replace
 
 COLOURS = (
@@ -34,10 +35,7 @@ PHASE_COLOURS = {  # grey, since a colour belongs to an arm
     "modelled": "#b0b0b0",
 }
 LABELS = {
-    "accuracy": "accuracy",
-    "lenient": "accuracy by the PODS authors' grader",
-    "format": "share in the requested format",
-    "both": "correct and in the format",
+    **MEASURES,
     "length": "completion tokens",
     "reward": "training reward",
     "zero_variance_fraction": "groups without variance",

@@ -62,7 +62,7 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     if chosen == StudyFilter():
         return study  # in its own order, so that default tables keep their bytes
     names, baseline = _arms(study, chosen)
-    study = _only(study, names)
+    study = only(study, names)
     rows, steps = _measured(study, chosen.metric), study.steps
     xs = ["train_seconds", *(["steps"] if rows.step.notna().all() else [])]
     if chosen.x not in xs:
@@ -123,7 +123,7 @@ def _arms(study: Study, chosen: StudyFilter) -> tuple[list[str], str | None]:
     return names, baseline
 
 
-def _only(study: Study, names: Sequence[str]) -> Study:
+def only(study: Study, names: Sequence[str]) -> Study:
     """Leave out all other curves, and sort the rows of each table by these."""
     order = {name: index for index, name in enumerate(names)}
 

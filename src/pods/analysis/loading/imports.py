@@ -33,7 +33,7 @@ class Imported(NamedTuple):
         """Make a study of the records; its window ends where their figures do."""
         return Study(
             name=name,
-            runs=self.runs,
+            runs=self.runs.assign(settings=self._settings()),
             evaluations=self.evaluations,
             steps=pd.DataFrame(columns=[*KEY, "step"]),
             questions=pd.DataFrame(columns=[*KEY, "question", "correct"]),
@@ -45,6 +45,11 @@ class Imported(NamedTuple):
             note=str(self.about["note"]),
             until=float(self.about["until"]),
         )
+
+    def _settings(self) -> list[str]:
+        """Return what each series' name says besides arm, n and m: before them and after."""
+        names = zip(self.runs.series, self.runs.arm, self.runs.n, self.runs.m, strict=True)
+        return [str(name).replace(f"{arm} {n}→{m}", "").strip(" ,") for name, arm, n, m in names]
 
 
 def write_import(imported: Imported, study: Path, command: str = "") -> Path:

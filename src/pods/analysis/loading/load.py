@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from pods.analysis.loading.checks import (
 )
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
-from pods.analysis.loading.series_names import ARM_KEYS, SEPARATOR, place, series_names
+from pods.analysis.loading.series_names import place, series_names, settings, varied
 from pods.analysis.loading.study import KEY, Study, timed_by
 from pods.runs.attempts import wall_seconds
 from pods.runs.checkpoint import READ_ERRORS
@@ -53,24 +54,27 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
         return read_import(folder).study(folder.name)
     runs, missing = _opened(folders)
     runs.sort(key=lambda run: (place(run.identity), run.config.seed))
-    series = series_names([(run.config, run.identity) for run in runs])
+    identities = [(run.config, run.identity) for run in runs]
+    series, values = series_names(identities), varied(identities)
     labels = [f"{name} seed {run.config.seed}" for name, run in zip(series, runs, strict=True)]
     found = [list(faults(run, name)) for run, name in zip(runs, labels, strict=True)]
     duplicates = _duplicates(runs, labels)
     missing += [*_missing_seeds(runs, series), *duplicates.values()]
     missing += [str(fault) for of_run in found for fault in of_run]
-    clock = one_clock(runs)
-    inconsistent = inconsistencies(runs, labels)
+    clock, inconsistent = one_clock(runs), inconsistencies(runs, labels)
     if not allow:
         _refuse(missing, inconsistent)
     rows = [
-        _rows(run, name, of_run)
-        for run, name, of_run in zip(runs, series, found, strict=True)
-        if run.store.folder not in duplicates
+        _rows(*of_run)
+        for of_run in zip(runs, series, found, values, strict=True)
+        if of_run[0].store.folder not in duplicates
     ]
-    budget = ", ".join(dict.fromkeys(budget_text(run.config) for run in runs))
-    order = _order(folder, dict(zip(series, runs, strict=True)))
-    study = _study(folder.name, rows, budget, missing, inconsistent, order)
+    known = {
+        "budget": ", ".join(dict.fromkeys(budget_text(run.config) for run in runs)),
+        "order": _order(folder, dict(zip(series, runs, strict=True))),
+        "varied": [*values[0]] if values else [],
+    }
+    study = _study(folder.name, rows, missing=missing, inconsistencies=inconsistent, **known)
     return study if clock is None else timed_by(study, clock)
 
 
@@ -131,10 +135,10 @@ def _refuse(missing: Sequence[str], inconsistent: Sequence[str]) -> None:
         raise error("\n".join(lines))
 
 
-def _rows(run: Run, series: str, found: Sequence[Fault]) -> Rows:
+def _rows(run: Run, series: str, found: Sequence[Fault], varied: Row) -> Rows:
     """Make the rows of a run of a series, without what has a fault."""
     key = dict(zip(KEY, (series, run.config.seed, run.store.folder.name), strict=True))
-    about = key | _about(run, complete=not found)
+    about = key | _about(run, varied) | {"complete": not found}
     if any(fault.unusable for fault in found):
         return about, [], [], []
     damaged = {fault.step for fault in found}
@@ -151,8 +155,8 @@ def _rows(run: Run, series: str, found: Sequence[Fault]) -> Rows:
     )
 
 
-def _about(run: Run, complete: bool) -> Row:
-    """Say what the run is, and what its last attempt ran on."""
+def _about(run: Run, varied: Row) -> Row:
+    """Say what the run is, with its values of the keys that vary, and what it ran on at last."""
     config = run.config
     attempt: Row = run.attempts[-1] if run.attempts else {}
     versions = {name: v for name, v in attempt.get("packages", {}).items() if v}
@@ -161,9 +165,9 @@ def _about(run: Run, complete: bool) -> Row:
         "rule": "all" if config.nm.n == config.nm.m else config.sampler.rule,
         "n": config.nm.n,
         "m": config.nm.m,
-        "selection": SEPARATOR.join(f"{key}={run.identity.get(key)}" for key in ARM_KEYS),
+        **varied,
+        "settings": settings(run.identity),
         "prompts": config.prompts_per_step * config.nm.groups,  # groups of n rollouts per step
-        "complete": complete,
         "state": run.state,
         "train_seconds": run.points[max(run.points)],
         "budget_seconds": config.budget.train_seconds,
@@ -187,15 +191,8 @@ def _cpu_share(run: Run) -> float:
     return cpu / seconds if cpu and seconds and run.config.hardware.device == "cpu" else np.nan
 
 
-def _study(
-    name: str,
-    runs: Sequence[Rows],
-    budget: str,
-    missing: list[str],
-    inconsistent: list[str],
-    order: Sequence[str],
-) -> Study:
-    """Make the tables of a study from the rows of its runs."""
+def _study(name: str, runs: Sequence[Rows], **known: Any) -> Study:
+    """Make the tables of a study from the rows of its runs; `known` are its other fields."""
     evaluations = [row for _, rows, _, _ in runs for row in rows]
     steps = [row for _, _, rows, _ in runs for row in rows]
     answers = [row for _, _, _, rows in runs for row in rows]
@@ -209,8 +206,5 @@ def _study(
         steps=pd.DataFrame(steps) if steps else pd.DataFrame(columns=[*KEY, "step"]),
         questions=pd.DataFrame(answers, columns=[*KEY, "question", "correct"]),
         machines=sorted(set(about.machine)),
-        budget=budget,
-        missing=missing,
-        inconsistencies=inconsistent,
-        order=order,
+        **known,
     )

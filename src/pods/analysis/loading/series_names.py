@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from pods.config.schema import CONF, Config
-from pods.runs.identity import SOURCES
+from pods.runs.identity import SOURCES, fingerprint
 
 LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains them anyway
 ARM_KEYS = (
@@ -47,6 +47,12 @@ def varied(runs: Runs) -> list[dict[str, Any]]:
     """
     keys = sorted(set[str]().union(*(shown for _, shown in _labels_and_keys(runs))))
     return [{key: _cell(identity.get(key), key) for key in keys} for _, identity in runs]
+
+
+def settings(identity: Mapping[str, Any]) -> str:
+    """Return a hash of all that a run has besides its rule, n, m and seed."""
+    hidden = {*LABEL_KEYS, SOURCES["sampler.rule"], "seed"}
+    return fingerprint({key: value for key, value in identity.items() if key not in hidden})
 
 
 def place(identity: Mapping[str, Any]) -> list[tuple[bool, float, str]]:

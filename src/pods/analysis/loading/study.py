@@ -20,8 +20,9 @@ class Study:
 
     name: str
     runs: pd.DataFrame
-    """One row per run: series, seed, run, arm, rule, n, m, prompts, complete, machine, versions;
-    not in imported logs cpu_share (CPU seconds per second of training, on a CPU)."""
+    """One row per run: series, seed, run, arm, rule, n, m, the keys that vary, settings (equal in
+    runs that differ in nothing but rule, n, m and seed), prompts, complete, machine, versions; not
+    in imported logs cpu_share (CPU seconds per second of training, on a CPU)."""
     evaluations: pd.DataFrame
     """One row per (run, checkpoint): series, seed, run, step, train_seconds, repeats, questions,
     and shares or means of the answers: accuracy; lenient (correct by the PODS authors' grader; only
@@ -54,6 +55,8 @@ class Study:
     """Name of the curve that the others are compared with; none: the GRPO arm."""
     clock: str = MEASURED
     """Where the training seconds come from: `measured`, or modelled by which prices."""
+    varied: Sequence[str] = ()
+    """The keys that tell curves of one arm, n and m apart; each is a column of `runs`."""
     order: Sequence[str] = ()
     """All curves of the study's folder in the order of their colours, "" for what is not loaded."""
 
@@ -73,6 +76,23 @@ def timed_by(study: Study, model: ClockModel) -> Study:
     clock = f"modelled by {model.name}"
     formula = f"a step takes {model.formula()} ({model.source})"
     return replace(study, clock=clock, note=f"training time is {clock}, not measured: {formula}")
+
+
+def with_columns(table: pd.DataFrame, study: Study, names: Sequence[str]) -> pd.DataFrame:
+    """Put columns of `Study.runs` behind the series of a table; those that it has stay."""
+    of_series, at = study.runs.drop_duplicates("series").set_index("series"), list(table)
+    added = {name: table.series.map(of_series[name]) for name in names if name not in table}
+    behind = at.index("series") + 1
+    return table.assign(**added)[[*at[:behind], *added, *at[behind:]]]
+
+
+def by_key(table: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Show each key that varies as a column, and no more in the names of the series."""
+    if not study.varied:
+        return table
+    table = with_columns(table, study, study.varied)
+    texts = {name: table[name].astype(str) for name in study.varied}
+    return table.assign(**texts, series=table.series.str.partition(", ")[0])
 
 
 def indices_by_run(rows: pd.DataFrame) -> dict[str, NDArray[np.intp]]:

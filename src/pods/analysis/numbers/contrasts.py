@@ -114,8 +114,9 @@ def differences(study: Study) -> pd.DataFrame:
 
     Returns:
         One row per (arm, grid point), for arms that have two runs as the baseline has: series,
-        baseline, design, n, baseline_n, train_seconds (or the chosen x), estimate (arm - baseline,
-        a fraction), low and high (95 % t interval; NaN without spread). No row without a baseline.
+        baseline, design, runs, baseline_runs, train_seconds (or the chosen x), estimate (arm -
+        baseline, a fraction), low and high (95 % t interval; NaN without spread). No row without a
+        baseline.
     """
     name, grid = default_baseline(study), time_grid(study)
     baseline = [] if name is None else run_curves(study, name)
@@ -134,5 +135,5 @@ def differences(study: Study) -> pd.DataFrame:
         for at, one, other in zip(grid, *(side.T for side in sides), strict=True):
             test = contrast.test(one, other)
             rows.append((*about, at, test.estimate, test.low, test.high))
-    names = ["series", "baseline", "design", "n", "baseline_n", study.x]
+    names = ["series", "baseline", "design", "runs", "baseline_runs", study.x]
     return pd.DataFrame(rows, columns=[*names, "estimate", "low", "high"])

@@ -44,7 +44,7 @@ def curves(study: Study) -> pd.DataFrame:
 
     Returns:
         One row per (metric, series, grid point): metric, series, train_seconds (or the chosen x),
-        mean, stderr, t_low and t_high (95 % t interval), n (runs).
+        mean, stderr, t_low and t_high (95 % t interval), runs (their number).
     """
     grid = time_grid(study)
     parts = [_average(grid, study.x, *part) for part in _values(study, grid)]
@@ -101,7 +101,7 @@ def _average(grid: Floats, x: str, metric: str, series: str, values: Floats) -> 
             "stderr": stderr,
             "t_low": mean - half,
             "t_high": mean + half,
-            "n": count,
+            "runs": count,
         }
     )
 

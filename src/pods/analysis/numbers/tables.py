@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.loading.series_names import SEPARATOR
-from pods.analysis.loading.study import Study
+from pods.analysis.loading.study import Study, by_key
 from pods.analysis.numbers.curves import curves, phase_columns
 from pods.analysis.numbers.outcomes import (
     MEASURES,
@@ -24,7 +24,6 @@ from pods.analysis.numbers.statistics import spread
 
 AT_THE_END = ("lenient", "format", "both", "length")
 UNANSWERED = ("no_answer", "timeouts")
-SHOWN = {"lenient": "authors' grader at end", "no_answer": "no answer", "timeouts": "timeouts"}
 LEAST_CPU_SHARE = 0.8  # of the training seconds, below which a run waited for other processes
 
 
@@ -50,17 +49,13 @@ def run_table(study: Study) -> pd.DataFrame:
     """Make one row per run; outcomes cover the time that all complete runs of the study share.
 
     Returns:
-        run, series, seed, arm, rule, n, m; rest (what else distinguishes the series: the keys in
-        its name and those that an arm may set); seconds (the end of the shared time; end_steps if
-        x is steps), final_accuracy, mean_accuracy; from the evaluation at its end lenient (if
-        graded so), format, both, length, no_answer and timeouts (if there are any), pass@R; steps,
-        seconds_per_step, and mean seconds per step by phase.
+        run, series, seed, arm, rule, n, m, the keys that vary, settings; seconds (the end of the
+        shared time; end_steps if x is steps), final_accuracy, mean_accuracy; from the evaluation at
+        its end lenient (if graded so), format, both, length, no_answer and timeouts (if there are
+        any), pass@R; steps, seconds_per_step, and mean seconds per step by phase.
     """
-    rows = study.runs[["run", "series", "seed", "arm", "rule", "n", "m"]].copy()
-    sizes = rows.n.astype(str) + "→" + rows.m.astype(str)
-    rows["rest"] = [_rest(str(name), size) for name, size in zip(rows.series, sizes, strict=True)]
-    if "selection" in study.runs:  # not in imported logs
-        rows["rest"] = (rows.rest + SEPARATOR + study.runs.selection.fillna("")).str.strip(", ")
+    names = ["run", "series", "seed", "arm", "rule", "n", "m", *study.varied, "settings"]
+    rows = study.runs[names].copy()
     complete = [curve for series in rows.series.unique() for curve in run_curves(study, series)]
     span = window(complete, study.until) if complete else Window(np.nan, np.nan)
     outcomes = {
@@ -99,17 +94,11 @@ def _solved(study: Study, last: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _rest(series: str, sizes: str) -> str:
-    """Return what a series' name says besides arm and sizes: before them and after a comma."""
-    before, _, after = series.partition(sizes)
-    return SEPARATOR.join(filter(None, [before.strip().rpartition(" ")[0], after.strip(", ")]))
-
-
 def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
     """Make one row per series.
 
     Returns:
-        series, n (complete runs), seconds; of final_accuracy (at that time) and mean_accuracy
+        series, runs (complete ones), seconds; of final_accuracy (at that time) and mean_accuracy
         (until then) mean, stderr, low and high (95 % t interval); means of the other
         columns of `run_table` from the evaluation there, of steps, seconds_per_step and each phase.
     """
@@ -119,7 +108,7 @@ def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for series in runs.series.unique():
         of_series = complete[complete.series == series]
-        row: dict[str, object] = {"series": series, "n": len(of_series)}
+        row: dict[str, object] = {"series": series, "runs": len(of_series)}
         row[end_column(study.x)] = runs[end_column(study.x)].max()
         for name in OUTCOMES:
             row |= spread(name, of_series[name].to_numpy(float))
@@ -140,29 +129,29 @@ def end_text(table: pd.DataFrame, x: str) -> str:
     return amount(float(table[end_column(x)].max()), x)
 
 
-def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Format the summary for a reader: mean ± stderr, milliseconds where steps are short.
+def summary_title(table: pd.DataFrame, study: Study) -> str:
+    """Say what the outcomes of a summary are, and of when its other columns."""
+    measure = MEASURES[study.metric]
+    return (
+        f"final_accuracy: {measure} at {end_text(table, study.x)}, mean_accuracy: until then, each "
+        "mean ± stderr over runs;\nother shares: of the last evaluation, seconds: of a step"
+    )
 
-    Unlike accuracy, the shares accepted by the authors' grader, without an answer and timed out,
-    and pass@R are those of each run's last evaluation.
-    """
-    slow = summary.seconds_per_step.max() >= 2
-    factor, unit, digits = (1.0, "s", 2) if slow else (1000.0, "ms", 1)
-    shown = {name: title for name, title in SHOWN.items() if name in summary}
-    shown |= {str(name): str(name) for name in summary.filter(like="pass@")}
-    times = {"seconds_per_step": f"{unit}/step"}
-    times |= {name: name.removeprefix("seconds/") for name in phase_columns(summary)}
-    end = end_text(summary, study.x)
+
+def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Format the summary for a reader, with some of its columns under the same names."""
+    shares = [name for name in ("lenient", *UNANSWERED) if name in summary]
+    shares += [str(name) for name in summary.filter(like="pass@")]
+    times = ["seconds_per_step", *phase_columns(summary)]
     columns = {
         "series": summary.series,
-        "n": summary.n.astype(str),
-        f"{MEASURES[study.metric]} at {end}": _pairs(summary, "final_accuracy"),
-        "mean until then": _pairs(summary, "mean_accuracy"),
-        **{title: summary[name].map("{:.3f}".format) for name, title in shown.items()},
+        "runs": summary.runs.astype(str),
+        **{name: _pairs(summary, name) for name in reversed(OUTCOMES)},
+        **{name: summary[name].map("{:.3f}".format) for name in shares},
         "steps": summary.steps.map("{:.0f}".format),
-        **{t: (factor * summary[c]).map(f"{{:.{digits}f}}".format) for c, t in times.items()},
+        **{name: summary[name].map("{:.3g}".format) for name in times},
     }
-    return pd.DataFrame(columns).replace("nan", "")
+    return by_key(pd.DataFrame(columns).replace("nan", ""), study)
 
 
 def _pairs(summary: pd.DataFrame, outcome: str) -> "pd.Series[str]":
