@@ -18,7 +18,7 @@ from pods.policy.policy import load as load_weights
 from pods.policy.policy import load_policy
 from pods.runs.paths import weights_source
 from pods.runs.store import RunStore
-from pods.tasks.load import load, load_opening, training_grader
+from pods.tasks.load import load, load_opening
 
 IDS = torch.arange(60)[None] % 19
 SMALL = ("budget.max_steps=2", "budget.train_seconds=null", "checkpoint.every_steps=1", "nm.n=8",
@@ -224,8 +224,6 @@ def test_a_typed_question_stands_behind_the_messages_of_training(shots, tmp_path
                       f"task.path={tmp_path}", "dry_run=true").task  # fmt: skip
     problem = load(config).train[0]
     assert load_opening(config) == problem.messages[:-1]
-    grader = training_grader(config)
-    assert grader.grade("<answer>1,005.0</answer>", "1005").verdict == "right"
     shutil.rmtree(tmp_path)
     if shots:
         with pytest.raises(ValueError, match=r"task\.few_shot=1: needs the data: task\.path="):

@@ -172,7 +172,7 @@ BAD = {  # one row per check
     "task.test_set=amc23": "task.test_set=amc23: must be own for chainsum",
     "evaluation.questions=300": "must be at most 256, which is all of chainsum",
     "model.path=nowhere": "model.path=nowhere: must be a folder with config.json",
-    "task.name=gsm8k": "task.name=gsm8k: model=tiny knows only chainsum",
+    "task.name=gsm8k": "task.name=gsm8k: must be chainsum or jsonl: model=tiny sets task.answer_",
     "task.grader=lenient": "task.grader=lenient: must be exact for chainsum",
     "task.overlong_tokens=33": "must be at most sampling.max_completion_tokens=32",
     "reproduction=faithful": "reproduction=faithful: must be ours for this task, or without",
@@ -180,8 +180,8 @@ BAD = {  # one row per check
     "model.dtype=bfloat16": "model.dtype=bfloat16: must be float32 where model.tuning=full",
     "model.lora=3": "model.lora=3: must be a group of keys",
     # keys of a task that are at odds
-    f"{QWEN} task=gsm8k task.answer_format=chain": "must be one of tag, hash, boxed",
-    f"{QWEN} task=math task.grader=lenient": "task.grader=lenient: must be exact for math",
+    f"{QWEN} task=gsm8k task.answer_format=whole": "must be one of tag, hash, boxed where",
+    f"{QWEN} task=math task.grader=lenient": "task.grader=lenient: must be exact where task=math",
     f"{QWEN} task=gsm8k task.answer_format=boxed task.format_reward=open_r1":
         "must be additive, when_wrong or none where task.answer_format=boxed",
     f"{QWEN} task=math task.test_set=amc23 evaluation.questions=41":

@@ -18,7 +18,7 @@ from pods.runs.attempts import recorded_changes
 from pods.runs.freeze import Changed, freeze
 from pods.runs.store import RunStore, run_folders
 from pods.tasks.datasets import chainsum
-from pods.tasks.datasets.hendrycks_math import checked_answer, last_box, unboxed
+from pods.tasks.datasets.math_sets import checked_answer, last_box, unboxed
 from pods.tasks.load import data_record, load
 from pods.tasks.prompts import drop_long_prompts, prompt_ids
 from pods.tasks.rewards import math_grader, number_grader

@@ -13,7 +13,7 @@ from rows import every
 from pods.cli import one_checkpoint
 from pods.runs.evaluations import EvaluationRecord
 from pods.seeding import derive, evaluation_seeds
-from pods.tasks.datasets.test_sets import TEST_SETS
+from pods.tasks.datasets.math_sets import TEST_SETS
 from pods.tasks.load import load
 from pods.training.evaluate import already_done, evaluate, evaluation_questions
 from pods.types import Rollout, Sampling
@@ -161,7 +161,7 @@ REFUSED = [
     ("aime24", {"problem": "p"}, "`solution` is missing"),
     ("aime24", {"problem": "p", "solution": "no box"}, "the solution has no \\boxed{}"),
     ("minerva", {"problem": "p", "solution": "no box"}, "the solution has no \\boxed{}"),
-    ("minerva", {"solution": r"\boxed{1}"}, "`question` is missing"),
+    ("minerva", {"solution": r"\boxed{1}"}, "`problem` or `question` is missing"),
     ("olympiad", {"question": "p"}, "`final_answer` must be a list of one text"),
     ("olympiad", {"question": "p", "final_answer": [2]}, "`final_answer` must be text, not int"),
 ]  # fmt: skip

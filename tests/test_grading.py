@@ -18,15 +18,16 @@ from compose import composed
 from rows import every
 
 from mathgrade import number
-from pods.tasks.grading.answers import (
+from pods.tasks.answers import (
+    MARKS,
+    STRICT_MARKS,
     closed_answer,
     form_score,
+    mark_score,
     strict_form,
-    strict_tag_score,
-    tag_score,
     well_formed,
 )
-from pods.tasks.grading.lenient import lenient
+from pods.tasks.lenient import lenient
 from pods.tasks.rewards import math_grader, number_grader, punish_overlong
 from pods.types import Parts
 
@@ -220,7 +221,7 @@ def test_form_and_tag_scores():
     def check(completion, answer_format, formatted, score, tags):
         assert well_formed(completion, answer_format) == formatted
         assert form_score(completion, answer_format) == pytest.approx(score)
-        assert tag_score(completion, answer_format) == tags
+        assert mark_score(completion, MARKS[answer_format]) == tags
 
     every([
         ("6 * 3\n#### 18", "hash", True, 1, 1), ("6 * 3\n#### 18\n", "hash", True, 1, 1),
@@ -252,7 +253,8 @@ def test_form_scores_equal_the_authors_regular_expressions():
         assert strict_form(text) == bool(strict.match(text)), text
         seen.add((well_formed(text, "tag"), strict_form(text)))
     assert len(seen) == 4
-    assert strict_tag_score(GOOD) == 1 and strict_tag_score(GOOD[:-9]) == 0.75
+    scores = [mark_score(text, STRICT_MARKS) for text in (GOOD, GOOD[:-9])]
+    assert scores == [1, 0.75]
 
 
 TAGGED = "<think>x</think><answer>{}</answer>"

@@ -114,7 +114,7 @@ def test_two_files_and_a_folder(tmp_path):
         (["task.path=nowhere.jsonl"],
          "task.path=nowhere.jsonl: must be a file of JSON lines, or a folder with train.jsonl"),
         ([], "task.path=null: must be set where task=jsonl"),
-        (["task.path=FILE", "model=tiny"], "model=tiny knows only"),
+        (["task.path=FILE", "model=tiny", "task.answer_format=tag"], "must be chain: model=tiny"),
         (["task.path=FILE", "task.grader=lenient"], "must be exact"),
         (["task=own"], "task.make=null: must be set where task=own"),
         (["task=own", "task.make=nowhere:f"], "task.make=nowhere:f: cannot import it as module:"),
@@ -141,11 +141,23 @@ def test_bad_data_leave_no_run_behind_and_doctor_lists_every_problem(tmp_path, c
     assert main(words) == 1
     said = capsys.readouterr().out
     for part in ("mine.jsonl row 6: repeats the question of row 1\n", "Apples at 2 each for 1,200?",
-                 "mine.jsonl row 7: `answer` is missing\n4 train rows, 1 test rows\n",
-                 "failed: 2 rows are malformed"):  # fmt: skip
+                 "mine.jsonl row 7: `answer` or `solution` is missing\n4 train rows, 1 test rows\n",
+                 "(2 rows are malformed, and this is the first; task.malf"):  # fmt: skip
         assert part in said
     main([*words, "task.malformed=drop"])
     assert "rows are malformed" not in capsys.readouterr().out
+
+
+def test_the_embedded_model_learns_chains_of_ones_own(tmp_path, capsys):
+    rows = [{"problem": f"{i} + {i + 1}", "solution": (2 * i + 1) % 10} for i in range(8)]
+    words = ["task=jsonl", f"task.path={written(tmp_path / 'sums.jsonl', rows)}"]
+    one = load(composed(*words, "task.few_shot=1").task).train[0]
+    assert [message["content"] for message in one.messages] == ["0+1?", "#1", "3+4?"]
+    assert main(["doctor", *words]) == 0  # it takes a step
+    written(tmp_path / "sums.jsonl", [*rows, {"problem": "two and 3", "solution": 5}])
+    assert main(["doctor", *words]) == 1
+    said = "row 9: must have a question of 0-9 + - = ; # ?, such as 7+8-4?, and one digit as its"
+    assert said in capsys.readouterr().out
 
 
 def test_a_task_is_a_function(module):

@@ -23,7 +23,7 @@ LINES = {
     "src/pods/policy": 1863,
     "src/pods/runs": 1996,
     "src/pods/system": 612,
-    "src/pods/tasks": 1339,
+    "src/pods/tasks": 1250,
     "src/pods/training": 1910,
     "src/pods": 17640,
     "src/pods_lab": 2776,

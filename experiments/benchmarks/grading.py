@@ -22,7 +22,7 @@ from math_verify import parse, verify
 from mathgrade import MathGrader
 from pods.config.checks import validate
 from pods.config.compose import compose
-from pods.tasks.grading.lenient import lenient
+from pods.tasks.lenient import lenient
 from pods.tasks.rewards import number_grader
 
 ROUNDS, OURS, THEIRS = 5, 20_000, 500

@@ -73,22 +73,22 @@ def _unwritable(runs_dir: str) -> Iterator[str]:
 
 def _malformed(task: TaskConfig) -> Iterator[str]:
     """Print every malformed row and what the model is asked, and yield why no run can start."""
-    from pods.tasks.load import read_splits, wording
+    from pods.tasks.datasets.splits import check_splits
+    from pods.tasks.load import read_splits
     from pods.tasks.prompts import make_problems
 
     train, test = read_splits(task)
     rows = train.malformed + test.malformed
     print(*rows, f"{len(train.rows)} train rows, {len(test.rows)} test rows", sep="\n")
-    if not (train.rows and test.rows):
-        yield "failed: there must be rows to train and rows to test"
-        return
-    problems, _ = make_problems(task, wording(task), train, test)
-    for message in problems[0].messages[:-1]:
+    problems, _ = make_problems(task, train, test)
+    for message in problems[0].messages[:-1] if problems else ():
         print(f"\n[{message['role']}]\n{message['content']}")
     for problem in problems[:EXAMPLES]:
         print(f"\n[user, {problem.id}; right: {problem.gold}]\n{problem.question}")
-    if rows and task.malformed == "fail":
-        yield f"failed: {len(rows)} rows are malformed (task.malformed=drop leaves them out)"
+    try:
+        check_splits(task, train, test)
+    except ValueError as error:
+        yield f"failed: {error}"
 
 
 def _smoke_step(config: Config) -> Iterator[str]:

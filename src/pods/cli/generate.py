@@ -38,7 +38,7 @@ def run(options: Namespace) -> int:
     typed, longest = options.temperature, config.sampling.max_completion_tokens
     temperature = config.evaluation.temperature if typed is None else typed
     policy = load_policy(config, checkpoint)
-    is_chain = config.task.name == "chainsum"
+    is_chain = config.task.answer_format == "chain"
     content = chainsum.typed(options.question) if is_chain else options.question
     messages: list[Message] = [*load_opening(config.task), {"role": "user", "content": content}]
     ids = prompt_ids(Problem("typed", tuple(messages), ""), policy.tokenizer)

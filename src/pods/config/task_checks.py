@@ -44,24 +44,24 @@ def _generated(task: TaskConfig) -> Iterator[Refusal]:
 
 def _dataset(config: Config) -> Iterator[Refusal]:
     task, model = config.task, config.model
-    if model.path is None and model.hub is None:
-        yield "task.name", f"model={model.name} knows only chainsum"
-    if task.name in OWN:
-        if task.grader != "exact":
-            yield "task.grader", f"must be exact where task={task.name}: the others are for GSM8K"
-        if task.test_set != "own":
-            yield "task.test_set", f"must be own where task={task.name}"
+    if task.answer_format == "chain" and task.name != "jsonl":
+        why = f"model={model.name} sets " if model.name == "tiny" else ""
+        yield "task.name", f"must be chainsum or jsonl: {why}task.answer_format=chain"
+    if model.path is None and model.hub is None and task.answer_format != "chain":
+        yield "task.answer_format", f"must be chain: model={model.name} writes nothing else"
+    if task.name in OWN and task.test_set != "own":
+        yield "task.test_set", f"must be own where task={task.name}"
+    if task.name != "gsm8k" and task.grader != "exact":
+        yield "task.grader", f"must be exact where task={task.name}: the others are for GSM8K"
     yield from _answers(task)
 
 
 def _answers(task: TaskConfig) -> Iterator[Refusal]:
-    forms = ("tag", "hash", "boxed", *(("whole",) if task.name == "own" else ()))
+    forms = ["tag", "hash", "boxed", *{"own": ["whole"], "jsonl": ["chain"]}.get(task.name, [])]
     if task.answer_format not in forms:
         yield "task.answer_format", f"must be one of {', '.join(forms)} where task={task.name}"
-    if task.name == "math" and task.grader != "exact":
-        yield "task.grader", "must be exact for math: the others support only numeric answers"
-    if task.answer_format == "whole" and task.format_reward != "none":
-        yield "task.format_reward", "must be none: there is no format"
+    if task.answer_format in ("whole", "chain") and task.format_reward != "none":
+        yield "task.format_reward", f"must be none where task.answer_format={task.answer_format}"
     if task.answer_format not in ("tag", "whole") and task.format_reward == "open_r1":
         where = f"where task.answer_format={task.answer_format}"
         yield "task.format_reward", f"must be additive, when_wrong or none {where}"

@@ -1,6 +1,7 @@
 """Problems, prompts and rewards.
 
 `datasets/` reads questions and golds, `prompts.py` makes prompts of them, and `rewards.py` grades
-completions: `grading/` finds the answer, and the package `mathgrade` compares it with the gold. The
+completions: `answers.py` finds the answer, and the package `mathgrade` compares it with the gold.
+`lenient.py` is the PODS authors' grader. The
 engines that write completions are in `pods.engines`. Start reading in `load.py`.
 """

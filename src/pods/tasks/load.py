@@ -13,24 +13,14 @@ from typing import Any
 
 from pods.config.task_checks import CHAINSUM_TEST_SIZE, OWN
 from pods.config.task_keys import TaskConfig
-from pods.tasks.datasets import chainsum, gsm8k, hendrycks_math, own, splits, test_sets
-from pods.tasks.datasets.splits import Split, Wording, print_malformed, read_split
+from pods.tasks.datasets import chainsum, gsm8k, math_sets, own, splits
+from pods.tasks.datasets.splits import Split, read_split
 from pods.tasks.prompts import ask, make_problems, opening
 from pods.tasks.rewards import math_grader, number_grader, own_grader, own_reward
 from pods.types import Grader, Message, Problem, Task
 
-TRAIN_SETS = {
-    "gsm8k": (gsm8k.TRAIN, gsm8k.WORDING),
-    "math": (hendrycks_math.TRAIN, hendrycks_math.WORDING),
-    "jsonl": (own.SOURCE, own.WORDING),
-    "own": (own.SOURCE, own.WORDING),
-}
-TEST_SETS = {
-    "gsm8k": gsm8k.TEST,
-    "math500": hendrycks_math.TEST,
-    "jsonl": own.SOURCE,
-    **test_sets.TEST_SETS,
-}
+TRAIN_SETS = {"gsm8k": gsm8k.TRAIN, "math": math_sets.TRAIN, **dict.fromkeys(OWN, own.SOURCE)}
+TEST_SETS = {"gsm8k": gsm8k.TEST, "jsonl": own.SOURCE, **math_sets.TEST_SETS}
 
 
 def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
@@ -41,12 +31,12 @@ def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
     """
     if config.name == "chainsum":
         task = chainsum.load(config.train_size or 0, CHAINSUM_TEST_SIZE, config.few_shot)
-        return replace(task, own_reward=own_reward(config, chainsum.graded))
+        return replace(task, own_reward=own_reward(config))
     train, test = read_splits(config)
     splits.check_splits(config, train, test)
-    print_malformed("train", train)
-    print_malformed("test", test)
-    problems = make_problems(config, wording(config), train, test)
+    splits.print_malformed("train", train)
+    splits.print_malformed("test", test)
+    problems = make_problems(config, train, test)
     graders, dropped = _graders(config, check), train.malformed + test.malformed
     return Task(config.label(), *problems, *graders, dropped, own_reward(config))
 
@@ -58,16 +48,16 @@ def check_data(configs: Iterable[TaskConfig]) -> None:
     """
     for config in {str(config): config for config in configs}.values():
         if config.name == "own" or all(config.files().values()):
-            train, test = read_splits(config)
-            splits.check_splits(config, train, test)
-            make_problems(config, wording(config), train, test)
+            splits.check_splits(config, *read_splits(config))
 
 
 def read_splits(config: TaskConfig) -> tuple[Split, Split]:
     """Read the train and the test split of a task that has data, with their malformed rows."""
     if config.name == "own":
         return own.made(config)[:2]
-    (source, _), test_source = TRAIN_SETS[config.name], TEST_SETS[config.evaluated_on()]
+    source, test_source = TRAIN_SETS[config.name], TEST_SETS[config.evaluated_on()]
+    if config.answer_format == "chain":
+        source = test_source = own.CHAIN_SOURCE
     files, path = config.files(), f"task.path={config.path or 'null'}"
     if config.name == "jsonl" and files["train"] == files["test"]:
         return own.divide(read_split(files["train"], source, path))
@@ -77,57 +67,44 @@ def read_splits(config: TaskConfig) -> tuple[Split, Split]:
     return read_split(files["train"], source, path, tests.rows), tests
 
 
-def wording(config: TaskConfig) -> Wording:
-    """Return the words in which a task that has data asks for an answer."""
-    return TRAIN_SETS[config.name][1]
-
-
 def load_questions(config: TaskConfig, file: Path) -> Task:
     """Load a file of questions and answers, which are asked and graded as those of the task.
 
     Rows are read as those of `task=jsonl`; malformed ones are left out and printed. A file that
     cannot be read, or without a usable row, raises ValueError.
     """
-    split = read_split(file, own.SOURCE, f"file={file}")
-    print_malformed("test", split)
-    splits.check_size("test", split)
-    rows = split.rows
-    if config.name == "chainsum":
-        rows = tuple(replace(row, question=chainsum.typed(row.question)) for row in rows)
-    problems = ask(file.stem, load_opening(config), rows)
-    chains_or_own = config.name in ("chainsum", "own")
-    grader = training_grader(config) if chains_or_own else own_grader(config)
+    source = own.CHAIN_SOURCE if config.answer_format == "chain" else own.SOURCE
+    split = read_split(file, source, f"file={file}")
+    splits.print_malformed("test", split)
+    splits.check_usable(split)
+    problems, grader = ask(file.stem, load_opening(config), split.rows), _own_grader(config)
     return Task(file.stem, (), problems, grader, grader)
 
 
 def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Grader]:
     """Create the graders of train pool and test set; both share the workers that grade MATH."""
     if config.name in OWN:
-        right = own.made(config)[2] if config.name == "own" else None
-        grader = own_grader(config, right)
-        return grader, grader
-    numbers = number_grader(config, check)
-    names = (config.name, config.evaluated_on())
+        return (_own_grader(config),) * 2
+    numbers, names = number_grader(config, check), (config.name, config.evaluated_on())
     maths = numbers if names == ("gsm8k", "gsm8k") else math_grader(config, check)
-    train, test = (numbers if name == "gsm8k" else maths for name in names)
-    return train, test
+    return tuple(numbers if name == "gsm8k" else maths for name in names)  # type: ignore[return-value]
+
+
+def _own_grader(config: TaskConfig) -> Grader:
+    """Create the grader of answers that a user brings."""
+    if config.answer_format == "chain":
+        return Grader(chainsum.grade)
+    return own_grader(config, own.made(config)[2] if config.name == "own" else None)
 
 
 def load_opening(config: TaskConfig) -> tuple[Message, ...]:
     """Return the messages before each question; reads no data unless they hold solved examples."""
     if config.name != "chainsum" and not config.few_shot:
-        return opening(config, wording(config), ())
+        return opening(config, TRAIN_SETS[config.name].wording, ())
     try:
         return load(config).train[0].messages[:-1]
     except ValueError as error:
         raise ValueError(f"task.few_shot={config.few_shot}: needs the data: {error}") from error
-
-
-def training_grader(config: TaskConfig) -> Grader:
-    """Return the grader of the train pool, without reading data."""
-    if config.name == "chainsum":
-        return Grader(chainsum.grade)
-    return _graders(replace(config, test_set="own"), lambda: None)[0]
 
 
 def data_record(problems: Sequence[Problem], too_long: Sequence[str]) -> dict[str, Any]:

@@ -33,22 +33,15 @@ REPLIES = {
     "hash": "{reasoning}\n#### {answer}",
     "boxed": "{reasoning}\n\\boxed{{{answer}}}",
     "whole": "{answer}",
+    "chain": "#{answer}",
 }
 
 
 def make_problems(
-    config: TaskConfig, wording: Wording, train: Split, test: Split
+    config: TaskConfig, train: Split, test: Split
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """Make problems of rows; the first `few_shot` train rows become examples instead.
-
-    The wording is that of the training task, also for another test set.
-    """
-    if len(train.rows) <= config.few_shot:
-        raise ValueError(
-            f"task.few_shot={config.few_shot}: must be less than {len(train.rows)}, "
-            f"the number of usable rows in {train.location}"
-        )
-    head = opening(config, wording, train.rows[: config.few_shot])
+    """Make problems of rows; the first `few_shot` train rows become examples instead."""
+    head = opening(config, train.wording, train.rows[: config.few_shot])
     pool = train.rows[config.few_shot :][: config.train_size]
     return ask("train", head, pool), ask("test", head, test.rows)
 
@@ -66,22 +59,19 @@ def ask(name: str, head: Sequence[Message], rows: Sequence[Row]) -> tuple[Proble
 def opening(config: TaskConfig, wording: Wording, examples: Sequence[Row]) -> tuple[Message, ...]:
     """Return the messages before each question: the system message and solved examples.
 
-    Where the whole completion is the answer, the system message is the user's or none.
+    Where the whole completion is the answer, or a chain, the system message is the user's or none.
     """
-    head = list[Message]()
+    turns = list[tuple[str, str]]()
     if config.system is not None:
-        head.append({"role": "system", "content": Path(config.system).read_bytes().decode()})
-    elif config.answer_format != "whole":
-        text = SYSTEM_PROMPTS[config.answer_format]
-        text = text.format(how=wording.how, what=wording.what, subject=wording.subject)
-        head.append({"role": "system", "content": text})
+        turns.append(("system", Path(config.system).read_bytes().decode()))
+    elif text := SYSTEM_PROMPTS.get(config.answer_format):
+        words = {"how": wording.how, "what": wording.what, "subject": wording.subject}
+        turns.append(("system", text.format(**words)))
     for row in examples:
-        reply = REPLIES[config.answer_format].format(
-            reasoning=wording.reasoning(row.solution), answer=row.answer
-        )
-        head.append({"role": "user", "content": row.question})
-        head.append({"role": "assistant", "content": reply})
-    return tuple(head)
+        words = {"reasoning": wording.reasoning(row.solution), "answer": row.answer}
+        reply = REPLIES[config.answer_format].format(**words)
+        turns += [("user", row.question), ("assistant", reply)]
+    return tuple({"role": role, "content": content} for role, content in turns)
 
 
 def prompt_ids(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
@@ -90,10 +80,9 @@ def prompt_ids(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> tuple[
         [dict(message) for message in problem.messages], tokenize=False, add_generation_prompt=True
     )
     ids = tokenizer.encode(text, add_special_tokens=False)
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
-        raise ValueError(
-            f"the model's tokenizer lacks characters of problem {problem.id}: {text!r}"
-        )
+    if tokenizer.unk_token_id in ids:
+        why = f"the model's tokenizer lacks characters of problem {problem.id}"
+        raise ValueError(f"{why}: {text!r}")
     return tuple(ids)
 
 

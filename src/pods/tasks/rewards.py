@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from mathgrade import MathGrader, number, open_r1
 from pods.config.schema import Config
@@ -16,8 +17,10 @@ from pods.config.task_checks import reward_terms
 from pods.config.task_keys import TaskConfig
 from pods.system.imports import import_function
 from pods.system.machine import cores
-from pods.tasks.grading import answers
-from pods.tasks.grading.lenient import lenient
+from pods.tasks import answers
+from pods.tasks.datasets import chainsum
+from pods.tasks.datasets.own import Right
+from pods.tasks.lenient import lenient
 from pods.types import Grade, Grader, Parts, Problem, Rollout, Task
 
 MAX_WORKERS = 8
@@ -37,43 +40,33 @@ def number_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) 
         def in_latex(completion: str, gold: str) -> bool:
             return latex.verdict(completion, gold) == "right"
 
-        grade = _grade_function(config, _same_number, in_latex)
-        return Grader(grade, latex.prefetch, in_latex)
+        return Grader(_grade_function(config, _verdict(same), in_latex), latex.prefetch, in_latex)
     authors = partial(lenient, era=config.lenient)
     rewarded = None if config.grader == "exact" else authors
-    return Grader(_grade_function(config, _same_number, rewarded), lenient=authors)
+    return Grader(_grade_function(config, _verdict(same), rewarded), lenient=authors)
 
 
-def _same_number(answer: str, gold: str) -> str:
-    value = number(answer)
-    return "right" if value is not None and value == number(gold) else "wrong"
+def own_grader(config: TaskConfig, right: Right | None = None) -> Grader:
+    """Create the grader of data of one's own; `right(answer, gold)` decides, by default `same`."""
+    return Grader(_grade_function(config, _verdict(right or same)))
 
 
-def own_grader(config: TaskConfig, right: Callable[[str, str], bool] | None = None) -> Grader:
-    """Create the grader of data of one's own; `right(answer, gold)` decides, if it is given.
+def _verdict(right: Right) -> Callable[[str, str], str]:
+    return lambda answer, gold: "right" if right(answer.strip(), gold) else "wrong"
 
-    Else a gold that is a number is compared as a number, and another one as a text, without case,
-    the amount of white space, and the quotes and full stops around it.
+
+def same(answer: str, gold: str) -> bool:
+    """Compare an answer with a gold, as numbers if the gold is one.
+
+    Else they are texts, without case, the amount of white space, and quotes and full stops around.
+
+    >>> same("$1,200.00", "1200"), same(" The  Nile. ", '"the nile"'), same("five", "5")
+    (True, True, False)
     """
-
-    def verdict(answer: str, gold: str) -> str:
-        if right is not None:
-            return "right" if right(answer.strip(), gold) else "wrong"
-        if number(gold) is not None:
-            return _same_number(answer, gold)
-        return "right" if _plain(answer) == _plain(gold) else "wrong"
-
-    return Grader(_grade_function(config, verdict))
-
-
-def _plain(text: str) -> str:
-    """Return a text as `own_grader` compares it.
-
-    >>> _plain(" The  Nile. "), _plain('"the nile"')
-    ('the nile', 'the nile')
-    """
-    words = unicodedata.normalize("NFKC", " ".join(text.split()))
-    return words.strip(AROUND).casefold()
+    if (value := number(gold)) is not None:
+        return number(answer) == value
+    texts = (unicodedata.normalize("NFKC", " ".join(text.split())) for text in (answer, gold))
+    return len({text.strip(AROUND).casefold() for text in texts}) == 1
 
 
 def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:
@@ -113,8 +106,7 @@ def punish_overlong(config: TaskConfig, grade: Grade, length: int, limit: int) -
     buffer = config.overlong_tokens
     if buffer is None:
         return grade
-    excess = max(0, length - (limit - buffer))
-    overlong = -OVERLONG_PENALTY * excess / buffer
+    overlong = -OVERLONG_PENALTY * max(0, length - (limit - buffer)) / buffer
     return replace(grade, parts=grade.parts._replace(overlong=overlong))
 
 
@@ -127,11 +119,11 @@ def reward_parts(config: TaskConfig, completion: str, right: bool) -> Parts:
     """
     kind, form = config.format_reward, config.answer_format
     if kind == "open_r1":
-        strict = float(answers.strict_form(completion))
-        return Parts(float(right), strict, answers.strict_tag_score(completion))
+        tags = answers.mark_score(completion, answers.STRICT_MARKS)
+        return Parts(float(right), float(answers.strict_form(completion)), tags)
     if kind == "additive" or (kind == "when_wrong" and not right):
-        score, tags = answers.form_score(completion, form), answers.tag_score(completion, form)
-        return Parts(float(right), 0.1 * score, 0.1 * tags)
+        tags = answers.mark_score(completion, answers.MARKS[form])
+        return Parts(float(right), 0.1 * answers.form_score(completion, form), 0.1 * tags)
     return Parts(float(right))
 
 
@@ -156,25 +148,17 @@ def _grade_function(
     return grade
 
 
-OwnReward = Callable[[Problem, str], float]
-"""`function(problem, completion)` returns a finite number."""
-
-
-def own_reward(
-    config: TaskConfig, graded: OwnReward | None = None
-) -> Callable[[Grade, Problem, str], Grade] | None:
+def own_reward(config: TaskConfig) -> Callable[[Grade, Problem, str], Grade] | None:
     """Make the function that replaces the reward of a grade by the terms of `task.reward`, if any.
 
-    The terms are correctness, format, the task's `graded` and functions of one's own. Where one of
-    those cannot be imported, fails or returns something else than a finite number, ValueError is
-    raised.
+    It raises ValueError where a function of one's own fails or returns no finite number.
     """
     terms = reward_terms(config)
     if not terms:
         return None
     functions = {name: import_function(name) for name, _ in terms if ":" in name}
-    if graded is not None and "graded" in dict(terms):
-        functions["graded"] = graded
+    if "graded" in dict(terms):
+        functions["graded"] = chainsum.graded
     short = [name.rpartition(":")[2] for name, _ in terms]
     labels = [
         last if short.count(last) == 1 else name.replace(":", ".")
@@ -191,15 +175,14 @@ def own_reward(
     return add
 
 
-def _call(name: str, function: OwnReward, problem: Problem, completion: str) -> float:
+def _call(name: str, function: Callable[..., Any], problem: Problem, completion: str) -> float:
+    key = f"task.reward={name}"
     try:
         value = float(function(problem, completion))
     except Exception as error:  # the user's function may raise anything
-        raise ValueError(
-            f"task.reward={name}: failed on problem {problem.id}: {type(error).__name__}: {error}"
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{key}: failed on problem {problem.id}: {why}") from error
     if not math.isfinite(value):
-        raise ValueError(
-            f"task.reward={name}: must return a finite number, not {value} (problem {problem.id})"
-        )
+        must = f"must return a finite number, not {value}"
+        raise ValueError(f"{key}: {must} (problem {problem.id})")
     return value

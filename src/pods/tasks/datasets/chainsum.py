@@ -62,11 +62,10 @@ def grade(completion: str, gold: str) -> Grade:
 def graded(problem: Problem, completion: str) -> float:
     """Return the share of a chain's steps that are right, with the answer as the last step.
 
-    Each step is judged by itself. It is right if it is written in its place, takes the digit that
-    the step before ends in (the first step: the question's), adds or subtracts the question's next
-    digit and states the result modulo ten. The answer is right if it is `#` and the digit that the
-    step before ends in. What is written beyond the answer counts as wrong steps. So a share of 1 is
-    a right answer, while a right answer without its steps, or by two slips that cancel, has less.
+    A step is right if it is written in its place, takes the digit that the step before ends in (the
+    first step: the question's), adds or subtracts the question's next digit and states the result
+    modulo ten; the answer, if it is `#` and that digit. What is written beyond the answer counts as
+    wrong steps. So a right answer without its steps, or by two slips that cancel, has less than 1.
 
     >>> problem = Problem("p", ({"role": "user", "content": "7+8-4?"},), "1")
     >>> [graded(problem, text) for text in ("7+8=5;5-4=1;#1", "7+8=2;2-4=8;#8", "#1")]
@@ -98,20 +97,18 @@ def load(train_size: int, test_size: int, few_shot: int = 0) -> Task:
 
     A model that was not trained on chains may get `few_shot` solved examples before each question.
     """
-    pools = questions(train_size, test_size)
+    train, test = questions(train_size, test_size)
     rng, examples = np.random.default_rng(POOL_SEED + 1), list[Message]()
     while len(examples) < 2 * few_shot:
         question = chain(rng)
-        if not any(question in pool for pool in pools):
+        if question not in train + test:
             examples.append({"role": "user", "content": question})
             examples.append({"role": "assistant", "content": solve(question)})
 
-    def problem(split: str, index: int, question: str) -> Problem:
+    def ask(index: int, question: str, split: str) -> Problem:
         messages = (*examples, {"role": "user", "content": question})
         return Problem(f"{split}-{index:04d}", messages, solve(question)[-1])
 
-    train, test = (
-        tuple(problem(split, i, question) for i, question in enumerate(pool))
-        for split, pool in zip(("train", "test"), pools, strict=True)
-    )
-    return Task("chainsum", train, test, Grader(grade), Grader(grade))
+    asked = tuple(ask(i, question, "train") for i, question in enumerate(train))
+    tested = tuple(ask(i, question, "test") for i, question in enumerate(test))
+    return Task("chainsum", asked, tested, Grader(grade), Grader(grade))

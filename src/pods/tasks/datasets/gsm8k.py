@@ -26,8 +26,8 @@ def reasoning(solution: str) -> str:
     return CALCULATOR.sub("", solution).partition(MARK)[0].strip()
 
 
+WORDING = Wording("as a single number", "the number", reasoning)
 TRAIN, TEST = (
-    Source("openai/gsm8k", split, read_row, ("main",), lambda answer: answer.replace(",", ""))
+    Source("openai/gsm8k", split, read_row, WORDING, ("main",), lambda text: text.replace(",", ""))
     for split in ("train", "test")
 )
-WORDING = Wording("as a single number", "the number", reasoning)

@@ -4,16 +4,19 @@ An answer is a number or a text, or a worked solution that ends in `####` and th
 """
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from pods.config.task_keys import TaskConfig
 from pods.system.imports import import_function
+from pods.tasks.datasets import chainsum
 from pods.tasks.datasets.gsm8k import MARK, reasoning
 from pods.tasks.datasets.splits import Fields, Source, Split, Wording, read_rows, text_field
 
 WORDING = Wording("by itself", "the answer", reasoning, subject="question")
-QUESTION_KEYS, ANSWER_KEYS = ("question", "problem"), ("answer", "solution")
+CHAIN = re.compile(r"[-0-9+=;#?]+")
+CHAINS = "a question of 0-9 + - = ; # ?, such as 7+8-4?, and one digit as its answer"
 TEST_FRACTION = 0.2  # of the rows of one file
 Right = Callable[[str, str], bool]
 """`right(answer, gold)` decides whether an answer is correct."""
@@ -45,28 +48,30 @@ def made(config: TaskConfig) -> tuple[Split, Split, Right | None]:
         train, test, right = (*import_function(config.make)(), None)[:3]
         lists = [[{"question": q, "answer": a} for q, a in rows] for rows in (train, test)]
     except Exception as error:  # the user's function may raise anything
-        raise ValueError(
-            f"{key}: must return a train and a test list of (question, answer), and optionally a "
-            f"function right(answer, gold): {type(error).__name__}: {error}"
-        ) from error
-    tests = read_rows(lists[1], SOURCE, key, "test list")
+        form = "a train and a test list of (question, answer), and optionally right(answer, gold)"
+        raise ValueError(f"{key}: must return {form}: {type(error).__name__}: {error}") from error
+    tests = read_rows(lists[1], SOURCE, key, "test list", ())
     return read_rows(lists[0], SOURCE, key, "train list", tests.rows), tests, right
 
 
 def _row(fields: Fields) -> tuple[str, str, str]:
     """Return question, worked solution ("" without one) and answer of a row."""
-    question_key = next((key for key in QUESTION_KEYS if key in fields), QUESTION_KEYS[0])
-    answer_key = next((key for key in ANSWER_KEYS if key in fields), ANSWER_KEYS[0])
-    question = text_field(fields, question_key)
-    value = fields.get(answer_key)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        whole = isinstance(value, int) or value.is_integer()
-        return question, "", str(int(value)) if whole else repr(value)
-    text = text_field(fields, answer_key)
+    question = text_field(fields, "question", "problem")
+    text = text_field(fields, "answer", "solution", or_number=True)
     _, mark, answer = text.rpartition(MARK)
     if not answer.strip():
-        raise ValueError(f"`{answer_key}` has nothing after `{MARK}`")
+        raise ValueError(f"the answer has nothing after `{MARK}`")
     return question, text if mark else "", answer.strip()
 
 
-SOURCE = Source("", "", _row)
+def _chain_row(fields: Fields) -> tuple[str, str, str]:
+    """Return the same of a row for a model that writes chains; it knows few characters."""
+    question, solution, answer = _row(fields)
+    question = chainsum.typed(question)
+    if not CHAIN.fullmatch(question) or len(answer) > 1 or answer not in "0123456789":
+        raise ValueError(f"must have {CHAINS} where task.answer_format=chain (model=tiny sets it)")
+    return question, solution, answer
+
+
+SOURCE = Source("", "", _row, WORDING)
+CHAIN_SOURCE = Source("", "", _chain_row, WORDING)

@@ -1,8 +1,7 @@
-"""Splits of a data set, read strictly: a row that cannot be asked or graded is reported.
+"""Splits of a data set, read strictly: a row that cannot be asked or graded is malformed.
 
-A row is malformed if its reader rejects it, if its question appeared earlier in its split, or if it
-is a train row whose question is also a test question. Messages count rows from 1, as the lines of a
-file. A problem's id comes from its row, so that dropping rows renames no other problem.
+So is one whose question appeared earlier in its split, or is a test question, too. Messages count
+rows from 1, as the lines of a file. A problem's id comes from its row, whatever others are dropped.
 """
 
 import json
@@ -17,10 +16,22 @@ from pods.config.task_keys import TaskConfig
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it
 MAX_PRINTED = 3  # reasons on the screen; the run's data.json has all
-NO_DATASETS = "the package datasets is not installed: pip install 'pods-rl[hub]'"
 Fields = Mapping[str, Any]
 Reader = Callable[[Fields], tuple[str, str, str]]
 """Returns question, worked solution and answer of a row; raises ValueError if it is malformed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The words of a task that ask for an answer, in training and on whatever test set."""
+
+    how: str
+    """The requested form of the answer, such as "as a single number"."""
+    what: str
+    """Placeholder for the answer in the form of the reply, such as "the number"."""
+    reasoning: Callable[[str], str]
+    """Removes the mark of the answer from a worked solution, for few-shot examples."""
+    subject: str = "math question"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +39,7 @@ class Row:
     """One question that can be asked and graded."""
 
     index: int
-    """Position of the row in its split as read, from 0."""
+    """Position in the split as read, from 0."""
     question: str
     solution: str
     """Worked solution, for few-shot examples; empty where the data have none."""
@@ -46,6 +57,7 @@ class Source:
     """Name of the data set on the hub, such as openai/gsm8k."""
     split: str
     reader: Reader
+    wording: Wording
     subsets: tuple[str | None, ...] = (None,)
     """Configurations of the data set whose rows are joined, in this order."""
     gold: Callable[[str], str] = str
@@ -53,22 +65,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
-    """The words that ask for an answer, the same in training and in evaluation."""
-
-    how: str
-    """The requested form of the answer, such as "as a single number"."""
-    what: str
-    """Placeholder for the answer in the form of the reply, such as "the number"."""
-    reasoning: Callable[[str], str]
-    """Removes the mark of the answer from a worked solution, for few-shot examples."""
-    subject: str = "math question"
-
-
-@dataclass(frozen=True, slots=True)
 class Split:
     """One split as it was read."""
 
+    wording: Wording
     key: str
     """The config's key and value that say where the split is, such as task.path=null."""
     location: str
@@ -78,11 +78,17 @@ class Split:
     """Location and number of every other row, and why it cannot be used."""
 
 
-def text_field(fields: Fields, name: str) -> str:
-    """Return a field that must hold text: no null, no other type, not blank, valid Unicode."""
-    if name not in fields:
-        raise ValueError(f"`{name}` is missing")
+def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
+    """Return the first of these fields, which must be text: not blank, and valid Unicode.
+
+    Where it may be a number, too, that is written as text.
+    """
+    name = next((name for name in names if name in fields), None)
+    if name is None:
+        raise ValueError(f"`{'` or `'.join(names)}` is missing")
     value = fields[name]
+    if or_number and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(int(value)) if isinstance(value, int) or value.is_integer() else repr(value)
     if not isinstance(value, str):
         raise ValueError(f"`{name}` must be text, not {type(value).__name__}")
     try:
@@ -112,11 +118,7 @@ def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row]
 
 
 def read_rows(
-    lines: Iterable[bytes | Fields],
-    source: Source,
-    key: str,
-    location: str,
-    tests: Sequence[Row] = (),
+    lines: Iterable[bytes | Fields], source: Source, key: str, location: str, tests: Sequence[Row]
 ) -> Split:
     """Read rows in memory, as `read_split` does."""
     first = {_normalise(row.question): f"test row {row.index + 1}" for row in tests}
@@ -131,7 +133,7 @@ def read_rows(
             rows.append(Row(index, question, solution, answer, source.gold(answer)))
         except ValueError as error:
             malformed.append(f"{location} {name}: {error}")
-    return Split(key, location, tuple(rows), tuple(malformed))
+    return Split(source.wording, key, location, tuple(rows), tuple(malformed))
 
 
 def _object(line: bytes | Fields) -> Fields:
@@ -152,12 +154,13 @@ def _hub_rows(source: Source) -> Sequence[Fields]:
         from datasets import disable_progress_bars, load_dataset  # takes a second to import
         from datasets.exceptions import DatasetsError
     except ModuleNotFoundError as error:
-        raise ValueError(NO_DATASETS) from error
+        install = "the package datasets is not installed: pip install 'pods-rl[hub]'"
+        raise ValueError(install) from error
     disable_progress_bars()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns of every retry
     try:
-        parts = [load_dataset(source.dataset, one, split=source.split) for one in source.subsets]
-        return [row for part in parts for row in part]
+        name, split = source.dataset, source.split
+        return [row for each in source.subsets for row in load_dataset(name, each, split=split)]
     except (OSError, ValueError, DatasetsError) as error:
         why = " ".join(str(error).split())
         raise ValueError(f"on the hub: {why}; task.path=FOLDER reads files") from error
@@ -173,26 +176,26 @@ def check_splits(config: TaskConfig, train: Split, test: Split) -> None:
     malformed = train.malformed + test.malformed
     if malformed and config.malformed == "fail":
         key = train.key if train.malformed else test.key
-        hint = "task.malformed=drop drops malformed rows"
-        if len(malformed) > 1:
-            hint = f"{len(malformed)} rows are malformed, and this is the first; {hint}"
+        several = f"{len(malformed)} rows are malformed, and this is the first; "
+        hint = (several if len(malformed) > 1 else "") + "task.malformed=drop drops malformed rows"
         raise ValueError(f"{key}: {malformed[0]} ({hint})")
-    check_size("train", train, config.train_size, config.few_shot)
-    check_size("test", test)
+    check_usable(train)
+    check_usable(test)
+    rows, examples = len(train.rows), config.few_shot
+    usable = f"the number of usable rows in {train.location}"
+    if rows <= examples:
+        raise ValueError(f"task.few_shot={examples}: must be less than {rows}, {usable}")
+    if (config.train_size or 0) > rows - examples:
+        besides = f" besides {examples} few-shot examples" if examples else ""
+        most = f"must be at most {rows - examples}, {usable}{besides}"
+        raise ValueError(f"task.train_size={config.train_size}: {most}")
 
 
-def check_size(name: str, split: Split, size: int | None = None, examples: int = 0) -> None:
-    """Raise ValueError if a split has not `size` usable rows besides the examples, or none."""
+def check_usable(split: Split) -> None:
+    """Raise ValueError if a split has no usable row."""
     if not split.rows:
         why = f" ({split.malformed[0]})" if split.malformed else ""
         raise ValueError(f"{split.key}: {split.location} has no usable row{why}")
-    available = len(split.rows) - examples
-    if size is not None and size > available > 0:  # if none is left, few_shot is too large
-        besides = f" besides {examples} few-shot examples" if examples else ""
-        raise ValueError(
-            f"task.{name}_size={size}: must be at most {available}, the number of usable rows in "
-            f"{split.location}{besides}"
-        )
 
 
 def print_malformed(name: str, split: Split) -> None:

@@ -7,6 +7,7 @@ on any text, evaluates it as code, or takes more than linear time.
 """
 
 import re
+from collections.abc import Sequence
 
 JUNCTION = re.compile(r"</think>[ \n]?<answer>")
 EDGES = ("", " ", "\n")
@@ -68,9 +69,11 @@ def form_score(completion: str, answer_format: str) -> float:
     return 0.0 if outside is None else max(0.0, 1 - 0.01 * sum(map(len, outside)))
 
 
-def tag_score(completion: str, answer_format: str) -> float:
-    """Return the share of the form's marks that occur once (for tags the authors' `count_xml`)."""
-    marks = MARKS[answer_format]
+def mark_score(completion: str, marks: Sequence[str]) -> float:
+    """Return the share of the marks that occur once.
+
+    Of `MARKS["tag"]` it is the authors' `count_xml`, of `STRICT_MARKS` their `tag_count_reward`.
+    """
     return sum(completion.count(mark) == 1 for mark in marks) / len(marks)
 
 
@@ -80,16 +83,9 @@ def strict_form(completion: str) -> bool:
     Source: open_r1/rewards.py `format_reward` at 3fc107e, whose expression
     `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$` may end at any line's end.
     """
-    if not completion.startswith("<think>\n"):
-        return False
-    middle = "\n</think>\n<answer>\n"
-    junction = completion.find(middle, len("<think>\n"))
-    return junction >= 0 and STRICT_END.search(completion, junction + len(middle)) is not None
-
-
-def strict_tag_score(completion: str) -> float:
-    """Return a quarter for each mark on a line of its own (`tag_count_reward`, same file)."""
-    return sum(completion.count(mark) == 1 for mark in STRICT_MARKS) / len(STRICT_MARKS)
+    start, thoughts = completion[:8], completion[8:]
+    answer = thoughts.partition("\n</think>\n<answer>\n")[2]
+    return start == "<think>\n" and STRICT_END.search(answer) is not None
 
 
 def _answer_span(completion: str, answer_format: str) -> tuple[int, int] | None:
