@@ -73,36 +73,35 @@ def group_of(path: Path) -> str:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A PODS_HOME with the fetched model in it."""
     folder = tmp_path_factory.mktemp("home")
-    before = os.environ.get("PODS_HOME")
-    os.environ["PODS_HOME"] = str(folder)
-    assert main(["fetch", "smollm2_135m"]) == 0
-    yield folder
-    if before is None:
-        del os.environ["PODS_HOME"]
-    else:
-        os.environ["PODS_HOME"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PODS_HOME", str(folder))
+        assert main(["fetch", "smollm2_135m"]) == 0
+        yield folder
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run_py(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_py(tmp_path: Path) -> Run:
     """`python src/run.py ...` in a temporary folder, forked with its libraries imported."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         process = start_forked(tmp_path, *arguments, apart=True)
-        stdout, stderr = process.communicate()
-        return subprocess.CompletedProcess(arguments, process.wait(), stdout, stderr)
+        said = process.communicate()
+        return subprocess.CompletedProcess(arguments, process.wait(), *said)
 
     return run
 
 
 @pytest.fixture
-def run_fresh(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_fresh(tmp_path: Path) -> Run:
     """The same by a fresh Python, where a fork would hide something."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         process = start(tmp_path, *arguments, stderr=subprocess.PIPE)
-        stdout, stderr = process.communicate(timeout=900)
-        return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+        said = process.communicate(timeout=900)
+        return subprocess.CompletedProcess(arguments, process.returncode, *said)
 
     return run
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from compose import composed
 from rows import every
+from running import contents
 
 from pods.launch import job
 from pods.runs import checkpoint
@@ -166,12 +167,9 @@ def test_a_log_damaged_before_its_recorded_end_is_detected(store):
 
 def results(folder):
     """The content of all files that are equal in equal runs, by name."""
-    paths = [p for p in folder.rglob("*") if p.is_file() and "attempts" not in p.parts]
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in paths
-        if path.name not in ("status.json", ".lock") and ".damaged/" not in str(path)
-    }
+    own = ("status.json", ".lock", "attempts")
+    return {name: content for name, content in contents(folder).items()
+            if not name.startswith(own) and ".damaged/" not in name}  # fmt: skip
 
 
 def test_a_run_with_a_damaged_checkpoint_says_so_and_ends_in_the_same_bytes(run, store, capsys):

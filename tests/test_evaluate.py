@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from compose import composed
 from rows import every
-from running import SHORT
+from running import SHORT, contents
 
 from pods.cli import evaluate
 from pods.cli.evaluate import evaluate_missing
@@ -59,9 +59,8 @@ def copied(run, tmp_path):
 
 def content(store):
     """Return the bytes of all files in a run folder except the lock and `evaluation_attempts`."""
-    files = [p for p in store.folder.rglob("*") if p.is_file() and p.name != ".lock"]
-    names = {str(path.relative_to(store.folder)): path for path in files}
-    return {n: p.read_bytes() for n, p in names.items() if not n.startswith("evaluation_attempts")}
+    left_out = (".lock", "evaluation_attempts")
+    return {n: c for n, c in contents(store.folder).items() if not n.startswith(left_out)}
 
 
 def evaluated(store, capfd, *steps):

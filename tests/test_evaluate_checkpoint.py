@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from running import run_here
+from running import contents, run_here
 
 from pods.cli.main import main
 
@@ -34,7 +34,7 @@ def evaluated(store, capsys, *words):
 
 
 def test_a_sampled_evaluation_repeats_that_of_the_run(store, capsys):
-    before = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
+    before = contents(store.folder)
     said, records, about = evaluated(store, capsys, "--step", "last")
     lines = store.evaluation_path(1).read_text().splitlines()
     answers = [{k: v for k, v in record.items() if k not in OUTSIDE} for record in records]
@@ -43,7 +43,7 @@ def test_a_sampled_evaluation_repeats_that_of_the_run(store, capsys):
     assert about["accuracy"] == pytest.approx(right / 16)
     assert (about["questions"], about["repeats"]) == (8, 2)
     assert said.startswith(f"accuracy {right / 16:.3f} ± ")
-    assert before == {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
+    assert contents(store.folder) == before
 
 
 def test_greedy_answers_to_a_file_are_kept_and_graded(store, capsys, tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from compose import composed
-from running import SHORT, run_here, science_of
+from running import SHORT, contents, run_here, science_of
 
 from pods.cli.main import main
 from pods.config.parse import leaves, parse
@@ -49,7 +49,7 @@ def test_an_edited_science_key_is_refused_with_its_values(tmp_path):
             freeze(config)
         except Changed as refused:
             message = str(refused)
-        if not re.search(rf"\n  {re.escape(name)}: .* -> ", message):
+        if not re.search(rf"[:;] {re.escape(name)}: .* -> ", message):
             accepted.append(f"{name}: {message}")
         assert store.config_path.read_bytes() == before != original
         store.config_path.write_bytes(original)
@@ -142,7 +142,7 @@ def test_inputs_that_were_edited_are_refused(tmp_path):
     for name, text in content.items():
         said = "system message: " if name == "message.txt" else "data: "
         (tmp_path / name).write_text(text.replace("1", "2"))
-        with pytest.raises(Changed, match=rf"\n  {said}.* -> "):
+        with pytest.raises(Changed, match=rf"[:;] {said}.* -> "):
             check_unchanged(store, config)
         [change] = check_unchanged(store, replace(config, retry="changed"))
         assert change.startswith(said)
@@ -173,13 +173,13 @@ def test_a_changed_run_is_refused_by_every_command_and_marked_where_it_is_allowe
     text = json.loads(environment.read_text())
     text["packages"]["torch"] = "1.9.0"
     environment.write_text(json.dumps(text))
-    before = {p: p.read_bytes() for p in store.folder.rglob("*") if p.is_file()}
+    before = contents(store.folder)
     refused = run_py(*SHORT)
     assert refused.returncode == 2 and "update.lr: 0.0001 -> 5e-05" in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert {p: p.read_bytes() for p in store.folder.rglob("*") if p.is_file()} == before
+    assert contents(store.folder) == before
     assert job.execute(store.folder) == 1
-    assert "  update.lr: 0.0001 -> 5e-05\n  torch: 1.9.0 -> " in capsys.readouterr().err
+    assert "update.lr: 0.0001 -> 5e-05; torch: 1.9.0 -> " in capsys.readouterr().err
     assert store.status()["state"] == "preempted"
     assert "update.lr: 0.0001 -> 5e-05; torch: 1.9.0 -> " in store.status()["error"]
     swept = run_py("-m", *SHORT)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from releases import GRPO, PODS, steps_of, write_base, write_setting
+from running import contents
 
 from pods.analysis.loading.imports import read_import, write_import
 from pods.runs.files import replace
@@ -248,14 +249,6 @@ def origin(tmp_path):
     (folder / "results" / "a.json").write_text("[]")
     git(folder, "commit", "--quiet", "--all", "-m", "two")
     return folder.as_uri(), pinned
-
-
-def contents(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_only_the_logs_of_the_pinned_commit_are_fetched(origin, tmp_path):

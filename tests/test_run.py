@@ -242,7 +242,7 @@ def test_missing_weights_are_reported_with_the_remedy(run_py, tmp_path, monkeypa
 @pytest.mark.slow
 def test_the_default_task_is_learned(run_py, tmp_path):
     """Train by steps, not seconds, so that a slow machine changes nothing; 30 s on one core."""
-    result = run_py("budget.train_seconds=null", "budget.max_steps=600",
+    result = run_py("budget.train_seconds=null", "budget.max_steps=600", "evaluation.repeats=1",
                     "checkpoint.every_steps=null", "tracking=none")  # fmt: skip
     assert result.returncode == 0, result.stderr
     accuracies = [

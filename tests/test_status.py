@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from compose import composed
+from running import contents
 
 from pods.cli.main import main
 from pods.runs import checkpoint
@@ -156,11 +157,6 @@ def run_in(folder, seed):
     return store
 
 
-def tree(folder):
-    """Every file below, by its name, with its content."""
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     """A study with a run in it, and one outside of it."""
@@ -187,10 +183,10 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_beyond_a_link_is_touched(places, kind):
     inside, other = places
-    created, before = KINDS[kind](inside, other), tree(other.folder.parents[2])
+    created, before = KINDS[kind](inside, other), contents(other.folder.parents[2])
     for words in ([], ["--yes"], ["--yes", "--state", "done"]):
         assert main(["clean", *words]) == 0
-    assert tree(other.folder.parents[2]) == before
+    assert contents(other.folder.parents[2]) == before
     assert not inside.folder.exists()
     assert created.is_symlink() == (kind == "a folder of runs")  # else it is the run's
 
@@ -198,7 +194,7 @@ def test_nothing_beyond_a_link_is_touched(places, kind):
 def test_of_a_link_that_is_removed_the_target_stays_whatever_its_name(places, capsys):
     """A run that was a link and half removed: each later clean of the study used to fail."""
     inside, other = places
-    before = tree(other.folder)
+    before = contents(other.folder)
     for name in ("seed9-0123456789.trash", inside.folder.name + ".trash"):
         link(inside.folder.with_name(name), other.folder)
     for name in ("checkpoints/step-000004.tmp", "checkpoints/step-000005.damaged", "wandb.trash"):
@@ -208,12 +204,12 @@ def test_of_a_link_that_is_removed_the_target_stays_whatever_its_name(places, ca
         assert main(["clean", "--yes"]) == 0
     assert not [path for path in inside.folder.parent.rglob("*") if path.is_symlink()]
     assert main(["clean", "--yes", "--state", "done"]) == 0
-    assert tree(other.folder) == before
+    assert contents(other.folder) == before
 
 
 def test_a_run_removes_nothing_beyond_a_link_when_it_resumes(places):
     inside, other = places
-    before = tree(other.folder)
+    before = contents(other.folder)
     link(inside.checkpoints, other.checkpoints)
     for act in (
         lambda: roll_back(inside, -1, 0),
@@ -222,7 +218,7 @@ def test_a_run_removes_nothing_beyond_a_link_when_it_resumes(places):
     ):
         with pytest.raises(ValueError, match="checkpoints is a link: nothing beyond it is removed"):
             act()
-    assert tree(other.folder) == before
+    assert contents(other.folder) == before
 
 
 def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path):

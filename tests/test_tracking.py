@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from compose import composed
@@ -34,18 +35,15 @@ from pods.system.errors import DONE
 
 
 @pytest.fixture(autouse=True)
-def environment(tmp_path):
+def environment(tmp_path, monkeypatch):
     """None of W&B's variables, and no key in a home; its service process ends with the test."""
-    before = dict(os.environ)
     for key in [key for key in os.environ if key.startswith("WANDB")]:
-        del os.environ[key]
-    os.environ |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
-    os.environ["WANDB_FINISH_TIMEOUT"] = "1"
-    yield
-    if "wandb" in sys.modules:
-        sys.modules["wandb"].teardown()
-    os.environ.clear()
-    os.environ.update(before)
+        monkeypatch.delenv(key)
+    own = {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none"), "WANDB_FINISH_TIMEOUT": "1"}
+    with mock.patch.dict(os.environ, own):
+        yield
+        if "wandb" in sys.modules:
+            sys.modules["wandb"].teardown()
 
 
 @pytest.fixture

@@ -12,29 +12,19 @@ from pods.method.rules import max_variance
 def rule(group, m, rng):
     fault = os.environ.pop("FAULT", None)
     if fault is not None:
-        FAULTS[fault]()
+        break_engine(fault)
     return max_variance(group, m, rng)
 
 
-def _raise():
+def break_engine(fault):
     from vllm.v1.engine.core import EngineCore
 
-    def post_step(engine, model_executed):
-        raise RuntimeError("injected")
-
-    EngineCore.post_step = post_step
-
-
-def _hang():
-    from vllm.v1.engine.core import EngineCore
-
-    EngineCore.post_step = lambda engine, model_executed: time.sleep(3600)
-
-
-def _stale():
     from pods.engines import vllm_engine
 
-    vllm_engine.merge = lambda *arguments: 1.0
+    def fail(engine, model_executed):
+        raise RuntimeError("injected")
 
-
-FAULTS = {"raise": _raise, "hang": _hang, "stale": _stale}
+    if fault == "stale":
+        vllm_engine.merge = lambda *arguments: 1.0
+    else:
+        EngineCore.post_step = fail if fault == "raise" else lambda *_: time.sleep(3600)

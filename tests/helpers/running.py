@@ -40,6 +40,11 @@ def busy(workdir: Path) -> int:
     return sum(log.stat().st_size > 3000 for log in logs)
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, by its place in it."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
 def science_of(folder: Path) -> tuple[list, dict[str, bytes]]:
     """Return what equal runs must share: metrics without seconds, and the bytes of other files."""
     lines = [
@@ -168,18 +173,14 @@ STEPS = ("budget.train_seconds=null", "budget.max_steps=5", "update.micro_batch_
          "nm.n=16", "nm.m=8")  # fmt: skip
 
 
-def steps(
-    folder: Path, processes: int, *words: str, by_hand: bool = False
-) -> tuple[list[dict], dict]:
+def steps(folder: Path, processes: int, *words: str) -> tuple[list[dict], dict]:
     """What every step was made of, and the gradients of every update."""
     folder.mkdir()
     several = str(Path(__file__).with_name("several.py"))
     script = [several, str(folder), *STEPS, *words, f"hardware.processes={processes}"]
     own = {**os.environ, "OMP_NUM_THREADS": "1"}
     environments = [own]
-    if by_hand:
-        script = [*BY_HAND, f"--nproc-per-node={processes}", f"--log-dir={folder}", *script]
-    elif processes > 1:
+    if processes > 1:
         environments = [environment(folder, processes, rank) | own for rank in range(processes)]
     started = [
         subprocess.Popen([sys.executable, *script], env=each, stderr=subprocess.PIPE, text=True)

@@ -1,8 +1,6 @@
 """Steps of a run by one process, or by as many as were started. A script, not a module.
 
-    python several.py OUT KEY=VALUE...                               alone
-    torchrun ... several.py OUT KEY=VALUE...     together, as by hand, or with the environment that
-                                                 `local_processes` gives to each
+    python several.py OUT KEY=VALUE...    alone, or together in the environment of `local_processes`
 
 OUT/gradients.safetensors has each optimizer update's whole gradient, before clipping, and
 OUT/steps.json what each step was made of. OUT/policy and OUT/optimizer.safetensors are its end,
