@@ -35,5 +35,5 @@ def axes(path: Path, width: float, height: float) -> Iterator[Any]:
 
     figure, axis = pyplot.subplots(figsize=(width, height), layout="constrained")
     yield axis
-    axis.legend(fontsize=8, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     figure.savefig(path, dpi=130)

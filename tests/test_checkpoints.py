@@ -87,7 +87,11 @@ def test_whole_weights_are_exported_with_card_and_config(full, runs_dir, tmp_pat
                 "| steps | 2 |", f"| training seconds | {seconds:.1f} |"):  # fmt: skip
         assert row in card
     about = yaml.safe_load(card.split("---")[1])
-    assert about["library_name"] == "transformers" and "base_model" not in about
+    assert about["library_name"] == "transformers" and not {"base_model", "datasets"} & {*about}
+    assert about["license"] == "apache-2.0" and str(tmp_path) not in card
+    name = f"whole max_variance {full.folder.name}"
+    assert f"`pods export '{name}' FOLDER --step 2`" in card
+    assert pods(runs_dir, "export", name, tmp_path / "again", "--step", 2) == 0
     assert list(tmp_path.glob("deep/*")) == [out]  # no temporary folder is left
 
 
@@ -119,13 +123,16 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     assert "AutoPeftModelForCausalLM" in card and "LoRA adapters of rank 8" in card
     copy = shutil.copytree(lora.folder, tmp_path / lora.folder.name)
     values["model"] |= {"hub": "someone/model", "path": weights_source(lora.config().model)}
+    values["task"] |= {"name": "gsm8k", "answer_format": "tag"}
     (copy / "config.yaml").write_text(yaml.safe_dump(values))
     (copy / "evaluations" / "step-000002.jsonl").unlink()
     assert pods(runs_dir, "export", copy, tmp_path / "hub") == 0
     settings = json.loads((tmp_path / "hub" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == "someone/model"
     card = (tmp_path / "hub" / "README.md").read_text()
-    assert yaml.safe_load(card.split("---")[1])["base_model"] == "someone/model"
+    about = yaml.safe_load(card.split("---")[1])
+    assert (about["base_model"], about["license"]) == ("someone/model", "other")
+    assert about["datasets"] == ["openai/gsm8k"]
     assert "| not evaluated, or not completely |" in card
 
 

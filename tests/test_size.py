@@ -12,7 +12,7 @@ from pods.cli.main import VERBS
 from pods.config.schema import Config
 
 LINES = {
-    "src/pods/analysis": 3386,
+    "src/pods/analysis": 3384,
     "src/pods/cli": 1075,
     "src/pods/config": 1142,
     "src/pods/engines": 775,

@@ -15,8 +15,7 @@ def add_options(parser: ArgumentParser) -> None:
     add_filter_options(parser)
     target = "accuracy whose time to reach is compared (may be repeated)"
     add("--target", dest="targets", type=float, action="append", metavar="X", help=target)
-    by = "rank the arms first, by mean or final accuracy"
-    add("--by", choices=("mean", "final"), help=by)
+    add("--by", choices=("mean", "final"), help="rank the arms first, by mean or final accuracy")
     per = "compare the best of each value of a column: arm, rule, n, m or a key that varies"
     add("--per", metavar="COLUMN", help=per)
 

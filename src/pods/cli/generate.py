@@ -44,9 +44,8 @@ def run(options: Namespace) -> int:
     ids = prompt_ids(Problem("typed", tuple(messages), ""), policy.tokenizer)
     room = int(policy.causal_lm.config.max_position_embeddings) - longest
     if len(ids) > room:
-        raise ConfigError(
-            "QUESTION", options.question, f"must have at most {room} tokens, as a prompt"
-        )
+        limit = f"must have at most {room} tokens, as a prompt"
+        raise ConfigError("QUESTION", options.question, limit)
     print(f"{checkpoint}: temperature {temperature:g}", file=sys.stderr)
     sampling = Sampling(temperature, longest, config.sampling.top_k)
     request = GenerationRequest([ids], options.n, sampling, [derive(0, "typed", 0)])

@@ -12,21 +12,10 @@ from pods.system.console import prepare_console
 from pods.system.errors import explain
 
 VERBS = {
-    "run": "pods.cli.run",
-    "status": "pods.cli.status",
-    "evaluate": "pods.cli.evaluate",
-    "plot": "pods.cli.plot",
-    "compare": "pods.cli.compare",
-    "report": "pods.cli.report",
-    "generate": "pods.cli.generate",
-    "export": "pods.cli.export",
-    "sync": "pods.cli.sync",
-    "fetch": "pods.cli.fetch",
-    "doctor": "pods.cli.doctor",
-    "clean": "pods.cli.clean",
-    "plan": "pods_lab.plan.verb",
-    "advise": "pods_lab.advise.verb",
-    "probe": "pods_lab.probe.verb",
+    **{verb: f"pods.cli.{verb}" for verb in ("run", "status", "evaluate", "plot", "compare")},
+    **{verb: f"pods.cli.{verb}" for verb in ("report", "generate", "export", "sync")},
+    **{verb: f"pods.cli.{verb}" for verb in ("fetch", "doctor", "clean")},
+    **{verb: f"pods_lab.{verb}.verb" for verb in ("plan", "advise", "probe")},
     "reproduce": "pods_lab.published.verb",
 }
 """The module of each verb: `add_options(parser)`, `run(options)`; its docstring is the help."""
