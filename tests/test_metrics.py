@@ -1,14 +1,18 @@
 """A step's line in metrics.jsonl and the rows of its rollouts, whole, worked by hand."""
 
+import csv
 import math
 from dataclasses import fields, replace
 
 import numpy as np
+from compose import ROOT
 from step_line import CPU_SECONDS, LINE, SECONDS, assert_equal
 
+from pods.method.adaptive import Adaptive
 from pods.method.greso import Greso
 from pods.method.prompt_selection import Uniform
 from pods.policy.update import UpdateStats
+from pods.runs.evaluations import EvaluationRecord
 from pods.training.metrics import metrics, rollout_rows
 from pods.training.step import Sample, SelectedGroup, Step
 from pods.types import Grade, Group, Parts, Problem, Rollout
@@ -70,6 +74,24 @@ def step(groups, stats, selector=UNIFORM, prompts=5, saved_prompts=4, kept=None,
 def test_a_line_of_the_metrics_by_hand():
     selector = Greso(p_easy=0.375, p_hard=0.625, streaks={"1": 3}, groups=8, easy=2, hard=1)
     assert_equal(metrics(step(GROUPS, STATS, selector, kept=0.96875)), LINE)
+
+
+def test_every_logged_column_is_in_the_table_of_columns():
+    own = Grade("right", True, Parts(1.0), {"brevity": 0.5})
+    [row, *_] = rollout_rows(step([replace(GROUPS[0], grades=[own] * 4)], None), replayable=True)
+    adaptive = replace(step(GROUPS, STATS), adaptive=Adaptive(posteriors={"1": (1, 1)}))
+    logged = {
+        "metrics": [*LINE, *metrics(adaptive), "seconds/modelled", "reward/brevity"],
+        "evaluations": EvaluationRecord.__struct_fields__,
+        "rollouts": row,
+    }
+    general = {f"cpu_seconds/{phase}": "cpu_seconds/PHASE" for phase in CPU_SECONDS}
+    general |= dict.fromkeys(("selector/p_easy", "selector/p_hard"), "selector/PARAMETER")
+    general["reward/brevity"] = "reward/TERM"
+    with (ROOT / "src/pods/runs/columns.csv").open() as table:
+        listed = [(row["name"], row["where"]) for row in csv.DictReader(table)]
+    found = {(general.get(name, name), where) for where, names in logged.items() for name in names}
+    assert found == {*listed} and len(listed) == len({*listed})
 
 
 def test_rollouts_saved_are_those_of_all_groups_of_a_prompt():
