@@ -4,7 +4,6 @@ The rule of each run changes the folder at step 3, as an operator or a fault mig
 """
 
 import json
-import os
 import shutil
 import sys
 
@@ -15,9 +14,7 @@ from running import SHORT, run_folder, science_of
 from pods.cli.main import main
 from pods.launch import job
 from pods.runs import checkpoint
-from pods.runs.files import Altered, append, read_lines
 from pods.runs.freeze import Changed, freeze
-from pods.runs.lock import hold_lock
 from pods.runs.store import RunStore
 
 RULE = """
@@ -201,35 +198,3 @@ def test_where_no_checkpoint_can_be_restored_the_same_command_starts_over(
     for path in (folder / "checkpoints").glob("*.damaged"):
         shutil.rmtree(path)
     assert science_of(folder) == whole
-
-
-def test_a_lock_whose_file_was_replaced_is_not_held(tmp_path):
-    path = tmp_path / ".lock"
-    with hold_lock(path) as held:
-        held.check_held()
-        path.unlink()
-        with pytest.raises(Altered, match=r"\.lock was removed or replaced"):
-            held.check_held()
-        with hold_lock(path) as other:  # what a second process would find
-            other.check_held()
-            with pytest.raises(Altered):
-                held.check_held()
-        child = os.fork()
-        if not child:
-            other.check_held()
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 75
-
-
-def test_a_line_is_appended_only_to_what_was_written(tmp_path):
-    path = tmp_path / "log.jsonl"
-    size = append(path, [{"step": 1}], 0)
-    assert size == path.stat().st_size and append(path, [], size) == size
-    for content in (b"", b'{"step": 1}\n{}\n'):
-        path.write_bytes(content)
-        with pytest.raises(Altered, match=f"has {len(content)} bytes, but {size} were written"):
-            append(path, [{"step": 2}], size)
-        assert path.read_bytes() == content
-    assert read_lines(path) == [{"step": 1}, {}]
-    with pytest.raises(FileNotFoundError):  # no folder is made above the last
-        append(tmp_path / "run" / "evaluations" / "log.jsonl", [{}])

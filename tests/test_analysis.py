@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 import yaml
 from compose import compose_once, composed
+from data_files import write_rows
 from rows import every
-from studies import A, B, draw_in_one_format, write_run
+from studies import A, B, write_run
 
 from pods.analysis.draw import draw, summary_lines
 from pods.analysis.figures import specs as figures
@@ -25,7 +26,6 @@ from pods.analysis.loading.series_names import (
 )
 from pods.analysis.numbers.curves import _step_means, curves, on_grid
 from pods.analysis.numbers.tables import readable, slow_runs, tables
-from pods.cli.main import main
 from pods.config.schema import CONF
 from pods.runs.identity import identity_keys
 from pods.runs.store import run_folders
@@ -188,7 +188,7 @@ def test_the_right_format_and_the_right_answer_are_counted_apart(tmp_path):
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for row in (rows[1], rows[7]):
         row["format"], row["length"] = False, 9
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     first = load(tmp_path / "default", [store.folder]).evaluations.iloc[0]
     assert (first.accuracy, first.format, first.both) == (2 / 8, 6 / 8, 1 / 8)
     assert first.length == (6 * 5 + 2 * 9) / 8
@@ -266,18 +266,6 @@ def test_scaling_figures_include_the_runs_that_keep_everything(tmp_path):
         drawn[f"{by}_scaling"].draw()
         expected = sorted(int(size.split("_m")["nm".index(by)]) for size in sizes)
         assert drawn[f"{by}_scaling"].table[by].tolist() == expected
-
-
-def test_a_failed_run_is_shown_and_not_drawn(tmp_path, capsys, monkeypatch):
-    draw_in_one_format(monkeypatch)
-    store, here = write_run(tmp_path, A), ["default", "--runs-dir", str(tmp_path)]
-    assert main(["plot", *here]) == 0
-    store.set_status(state="failed", error="ValueError: so")
-    capsys.readouterr()
-    assert main(["status", *here, "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)[0]["error"] == "ValueError: so"
-    assert main(["plot", *here]) == 2
-    assert not list((tmp_path / "default").glob("figures/*.tmp*"))
 
 
 def test_runs_that_waited_for_the_cpu_are_named_in_one_line(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from compose import composed
+from data_files import write_rows
 from peft import PeftModel
 from running import run_here
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -226,7 +227,7 @@ def test_what_cannot_be_asked_is_one_line(full, runs_dir, capsys):
 def test_a_typed_question_stands_behind_the_messages_of_training(shots, tmp_path):
     rows = [{"question": f"What is {i} and 1?", "answer": f"Add.\n#### {i + 1}"} for i in range(6)]
     for name, part in (("train", rows[:3]), ("test", rows[3:])):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+        write_rows(tmp_path / f"{name}.jsonl", part)
     config = composed("task=gsm8k", "model=qwen2_5_3b", "hardware=cpu", f"task.few_shot={shots}",
                       f"task.path={tmp_path}", "dry_run=true").task  # fmt: skip
     problem = load(config).train[0]

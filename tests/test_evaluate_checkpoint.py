@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from data_files import write_rows
 from running import contents, run_here
 
 from pods.cli.main import main
@@ -48,8 +49,7 @@ def test_a_sampled_evaluation_repeats_that_of_the_run(store, capsys):
 
 def test_greedy_answers_to_a_file_are_kept_and_graded(store, capsys, tmp_path):
     rows = [{"question": "7+8-4", "answer": 1}, {"question": "2+3+4?", "answer": "8"}]
-    file = tmp_path / "chains.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = write_rows(tmp_path / "chains.jsonl", rows)
     words = ("--step", "0", "--on", str(file), "--greedy")
     _, records, about = evaluated(store, capsys, *words)
     assert [record["asked"] for record in records] == ["7+8-4?", "2+3+4?"]

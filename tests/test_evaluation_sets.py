@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 from compose import composed
-from data_files import config, problem, row, write
+from data_files import config, problem, row, write, write_rows
 from rows import every
 
 from pods.cli import one_checkpoint
@@ -23,10 +23,7 @@ SIX = {"question": "What is 2 * 3?", "answer": 6.0, "url": "x"}
 
 
 def lines(folder: Path, *rows: dict, name: str = "other.jsonl") -> str:
-    """Write a file of these rows, and return its path."""
-    path = folder / name
-    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
-    return str(path)
+    return str(write_rows(folder / name, rows))
 
 
 @pytest.fixture

@@ -8,14 +8,11 @@ from dataclasses import replace
 import psutil
 import pytest
 from compose import composed
-from running import SHORT, forked, science_of, start, wait_for
+from running import SHORT, forked, start, wait_for
 
-from pods.launch.backend import Job
 from pods.launch.local_backend import may_fork
-from pods.launch.subprocesses import start_job
-from pods.runs.freeze import freeze
 from pods.runs.store import RunStore
-from pods.system.errors import AGAIN, DONE
+from pods.system.errors import AGAIN
 
 SHOW = """
 import json, os, random, signal, sys
@@ -101,15 +98,6 @@ def test_jobs_that_a_fork_would_break_are_not_forked(words, forks):
     other = replace(configs[0], hardware=replace(configs[0].hardware, threads=7))
     assert not may_fork([on_vllm, on_vllm]) and not may_fork(configs[:1])
     assert not may_fork([configs[0], other])
-
-
-def test_a_forked_job_writes_the_same_bytes_as_a_new_process(tmp_path):
-    configs = [composed(*SHORT, f"runs_dir={tmp_path / name}") for name in ("fresh", "forked")]
-    stores = [freeze(config) for config in configs]
-    for store, config, fork in zip(stores, configs, (False, True), strict=True):
-        assert start_job(Job(store, config), forked=fork).process.wait() == DONE
-    fresh, by_fork = (science_of(store.folder) for store in stores)
-    assert by_fork == fresh and len(by_fork[1]) > 10
 
 
 SLOW = """

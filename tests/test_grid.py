@@ -212,6 +212,7 @@ def other_clock(store: RunStore) -> None:
 FIVE = {"problems": 5, "sha256": "0" * 64, "too_long": []}
 FAULTS = {  # of a run, and what is said of it
     "preempted": (lambda store: store.set_status(state="preempted"), "run is preempted"),
+    "failed": (lambda store: store.set_status(state="failed", error="E: so"), "run is failed"),
     "other data": (
         lambda store: store.write_data({"train": FIVE, "test": FIVE}),
         "step 0: step-000000.jsonl has other questions",

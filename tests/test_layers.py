@@ -87,24 +87,23 @@ def test_there_is_no_pickle_no_evaluated_text_and_no_global_randomness():
 # modules in the order in which one process imports them: each may load more than those before it
 ALWAYS = ("torch", "transformers", "wandb")
 LIGHT = {
+    "rules": {"pods.method": ("hydra", "omegaconf", "pandas", "pods.config")},
     "help": dict.fromkeys(VERBS.values(), ("hydra", "omegaconf", "numpy")),
     "tables": {
-        "pods.config.checks": ("omegaconf", "pandas"),
-        "pods.memory.fit": ("omegaconf", "pandas"),
+        **dict.fromkeys(("pods.config.checks", "pods.memory.fit"), ("omegaconf", "pandas")),
         "pods.cli.main": ("hydra", "pandas", "matplotlib"),
         "pods.launch.job": ("hydra", "pandas"),
-        "pods_lab.plan.plan": ("hydra", "matplotlib"),
-        "pods_lab.published.release": ("hydra", "matplotlib"),
-        "pods.analysis.compare.tables": ("hydra", "matplotlib"),
-        "pods.analysis.draw": ("hydra", "matplotlib"),
+        **dict.fromkeys(("pods_lab.plan.plan", "pods_lab.published.release",
+                         "pods.analysis.compare.tables", "pods.analysis.draw"),
+                        ("hydra", "matplotlib")),
         "pods.analysis.report": ("hydra",),
     },
     "sweeps": {
         "pods.cli.doctor": ("pandas",),
-        "pods.launch.sweep": ("pandas", "submitit", "ray"),
-        "pods.launch.local_backend": ("pandas", "submitit", "ray"),
+        **dict.fromkeys(("pods.launch.sweep", "pods.launch.local_backend"),
+                        ("pandas", "submitit", "ray")),
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("modules", LIGHT.values(), ids=LIGHT.keys())

@@ -19,6 +19,5 @@ def test_weights_with_another_checksum_are_refused(tmp_path):
 @pytest.mark.slow
 @pytest.mark.realdata
 def test_the_llm_trains_on_real_gsm8k(home, run_py, tmp_path):
-    # two threads wait for each other where another worker is busy
-    lines = lines_of(tmp_path, run_py, "hardware.threads=1", "sampling.max_completion_tokens=96")
+    lines = lines_of(tmp_path, run_py, "sampling.max_completion_tokens=96")
     assert max(line["reward_std"] for line in lines) > 0

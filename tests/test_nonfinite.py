@@ -20,11 +20,10 @@ from pods.policy.update import update
 from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
 from pods.system.errors import FAILED
-from pods.training import data as assemble
 from pods.training import loop as train
 from pods.training import step as records
 from pods.training.mismatch import MismatchMonitor
-from pods.types import Grader, Parts, Rollout
+from pods.types import Parts, Rollout
 
 SPOILED = (*SHORT, "budget.max_steps=9", "rollouts_every_steps=null", "evaluation.questions=4",
            "evaluation.repeats=1")  # fmt: skip
@@ -34,19 +33,13 @@ SPOILED = (*SHORT, "budget.max_steps=9", "rollouts_every_steps=null", "evaluatio
 def poison(tmp_path, monkeypatch):
     """Rewards of some steps are NaN, advantages of others are infinite."""
     monkeypatch.chdir(tmp_path)
-    at, load, plain = [0], assemble.load_task, records.advantages
+    at, grade, plain = [0], train.grade_rollout, records.advantages
     step = train.TrainingLoop.take_step
 
     def spoil(rewards: tuple[int, ...], gradients: tuple[int, ...] = ()) -> None:
-        def spoiled_load(*words):
-            task = load(*words)
-
-            def grade(text, gold):
-                found = task.train_grader.grade(text, gold)
-                spoilt = dataclasses.replace(found, parts=Parts(math.nan))
-                return spoilt if at[0] in rewards else found
-
-            return dataclasses.replace(task, train_grader=Grader(grade))
+        def spoiled_grade(*words):
+            found = grade(*words)
+            return dataclasses.replace(found, parts=Parts(math.nan)) if at[0] in rewards else found
 
         def counted_step(self, number, *states):
             at[0] = number
@@ -56,7 +49,7 @@ def poison(tmp_path, monkeypatch):
             found = plain(*args, **kwargs)
             return found * math.inf if at[0] in gradients else found
 
-        monkeypatch.setattr(assemble, "load_task", spoiled_load)
+        monkeypatch.setattr(train, "grade_rollout", spoiled_grade)
         monkeypatch.setattr(train.TrainingLoop, "take_step", counted_step)
         monkeypatch.setattr(records, "advantages", spoiled_advantages)
 

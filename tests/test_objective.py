@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from compose import composed
 
 from pods.method.grpo import advantages, importance_weights, policy_loss, token_weights
-from pods.method.keep import find_rule, keep
-from pods.types import Group
 
 EVERYTHING = np.arange(4)
 
@@ -52,48 +49,6 @@ def test_equal_rewards_have_exactly_no_advantage(baseline, scale):
     expected = 0.1 if baseline == scale == "none" else 0.0
     values = found(rewards, range(3), baseline=baseline, scale=scale, eps=1e-4)
     assert values.tolist() == [expected] * 3
-
-
-ADA = [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]  # 2 of 8 right: mean 0.25
-
-
-@pytest.mark.parametrize(
-    ("overrides", "rewards", "lengths", "gradients", "loss"),
-    [
-        # both right ones (2 and 5 tokens, advantage 0.75) and two wrong ones (4 tokens, -0.25)
-        (("arm=reinforce_ada", "nm.n=8", "nm.m=4"), ADA, [4, 2, 4, 4, 4, 4, 5, 4],
-         {2: -0.75 / (4 * 2), 5: -0.75 / (4 * 5), 4: 0.25 / (4 * 4)}, -(0.75 + 0.75 - 0.5) / 4),
-        # with the aggregation of its authors' script: 15 tokens
-        (("arm=reinforce_ada", "nm.n=8", "nm.m=4", "update.aggregation=token_mean"), ADA,
-         [4, 2, 4, 4, 4, 4, 5, 4],
-         {2: -0.75 / 15, 5: -0.75 / 15, 4: 0.25 / 15}, -(0.75 * 7 - 0.25 * 8) / 15),
-        # mean 0.25; the sum over tokens is divided by 4 sequences of at most 32 tokens
-        (("arm=dr_grpo", "nm.m=4"), [1.0, 0.0, 0.0, 0.0], [2, 4, 1, 5],
-         {2: -0.75 / 128, 4: 0.25 / 128, 1: 0.25 / 128, 5: 0.25 / 128},
-         -(0.75 * 2 - 0.25 * 10) / 128),
-        # the others' means are 1/6, 1/2, 1/3 and 1/2
-        (("arm=rloo", "nm.m=4"), [1.0, 0.0, 0.5, 0.0], [2, 4, 1, 5],
-         {2: -5 / 6 / 128, 4: 1 / 2 / 128, 1: -1 / 6 / 128, 5: 1 / 2 / 128},
-         -(5 / 6 * 2 - 1 / 2 * 4 + 1 / 6 - 1 / 2 * 5) / 128),
-    ],
-)  # fmt: skip
-def test_one_step_of_an_arm_by_hand(overrides, rewards, lengths, gradients, loss):
-    """Select, compare, weigh and derive; `gradients` are by a completion's number of tokens."""
-    config = composed(*overrides, "sampling.max_completion_tokens=32")
-    group = Group(np.array(rewards), np.array(rewards) == 1, np.array(lengths))
-    kept = keep(find_rule(config.sampler.rule), group, config.nm.m, np.random.default_rng(0))
-    scaled = advantages(group.rewards, kept, **vars(config.advantage))
-    tokens = torch.from_numpy(group.lengths[kept])
-    weights = token_weights(tokens, torch.zeros_like(tokens), config.update.aggregation, 32)
-    logprobs = torch.full((int(tokens.sum()),), -1.0, dtype=torch.float64, requires_grad=True)
-    total = policy_loss(
-        logprobs, logprobs.detach(), torch.from_numpy(scaled).repeat_interleave(tokens),
-        weights.repeat_interleave(tokens), clip_low=0.2, clip_high=0.28,
-    ).total  # fmt: skip
-    total.backward()
-    assert total.item() == pytest.approx(loss, rel=1e-6)
-    expected = [gradients[length] for length in tokens.tolist() for _ in range(length)]
-    assert logprobs.grad.tolist() == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import textwrap
 
 import pytest
 from compose import composed
+from data_files import write_rows
 from running import run_here
 
 from pods.analysis.loading.series_names import series_names
@@ -56,17 +57,12 @@ def module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def written(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def task(*overrides):
     return validate(compose([*KEYS, *overrides])).task
 
 
 def test_answers_are_numbers_texts_or_worked_solutions(tmp_path):
-    file = written(tmp_path / "mine.jsonl", ROWS)
+    file = write_rows(tmp_path / "mine.jsonl", ROWS)
     loaded = load(task(f"task.path={file}"))
     assert (len(loaded.train), len(loaded.test), loaded.name) == (4, 1, "mine")
     golds = {problem.question: problem.gold for problem in (*loaded.train, *loaded.test)}
@@ -87,7 +83,7 @@ def test_the_division_depends_on_the_questions_alone(tmp_path):
     rows = [{"problem": f"{k}?", "solution": k} for k in range(20)]
 
     def questions(rows):
-        loaded = load(task(f"task.path={written(tmp_path / 'mine.jsonl', rows)}"))
+        loaded = load(task(f"task.path={write_rows(tmp_path / 'mine.jsonl', rows)}"))
         return [{p.question for p in split} for split in (loaded.train, loaded.test)]
 
     train, test = questions(rows)
@@ -97,13 +93,13 @@ def test_the_division_depends_on_the_questions_alone(tmp_path):
 
 
 def test_two_files_and_a_folder(tmp_path):
-    written(tmp_path / "train.jsonl", ROWS[:3])
-    test = written(tmp_path / "test.jsonl", ROWS[3:])
+    write_rows(tmp_path / "train.jsonl", ROWS[:3])
+    test = write_rows(tmp_path / "test.jsonl", ROWS[3:])
     for places in ([f"task.path={tmp_path}"],
                    [f"task.path={tmp_path}/train.jsonl", f"task.test_path={test}"]):  # fmt: skip
         loaded = load(task(*places))
         assert (len(loaded.train), len(loaded.test)) == (3, 2)
-    written(tmp_path / "train.jsonl", ROWS[2:])
+    write_rows(tmp_path / "train.jsonl", ROWS[2:])
     with pytest.raises(ValueError, match=r"train.jsonl row 2: repeats the question of test row 1"):
         load(task(f"task.path={tmp_path}"))
 
@@ -126,14 +122,14 @@ def test_two_files_and_a_folder(tmp_path):
     ],
 )  # fmt: skip
 def test_bad_keys_end_in_one_line(tmp_path, overrides, message):
-    file = written(tmp_path / "mine.jsonl", ROWS)
+    file = write_rows(tmp_path / "mine.jsonl", ROWS)
     with pytest.raises(ConfigError) as error:
         task(*(override.replace("FILE", str(file)) for override in overrides))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_bad_data_leave_no_run_behind_and_doctor_lists_every_problem(tmp_path, capsys):
-    file = written(tmp_path / "mine.jsonl", [*ROWS, ROWS[0], {"problem": "no answer"}])
+    file = write_rows(tmp_path / "mine.jsonl", [*ROWS, ROWS[0], {"problem": "no answer"}])
     with pytest.raises(ValueError, match=r"row 6: repeats the question of row 1 \(2 rows are"):
         check_data([task(f"task.path={file}")])
     check_data([task(f"task.path={file}", "task.malformed=drop")])
@@ -150,11 +146,11 @@ def test_bad_data_leave_no_run_behind_and_doctor_lists_every_problem(tmp_path, c
 
 def test_the_embedded_model_learns_chains_of_ones_own(tmp_path, capsys):
     rows = [{"problem": f"{i} + {i + 1}", "solution": (2 * i + 1) % 10} for i in range(8)]
-    words = ["task=jsonl", f"task.path={written(tmp_path / 'sums.jsonl', rows)}"]
+    words = ["task=jsonl", f"task.path={write_rows(tmp_path / 'sums.jsonl', rows)}"]
     one = load(composed(*words, "task.few_shot=1").task).train[0]
     assert [message["content"] for message in one.messages] == ["0+1?", "#1", "3+4?"]
     assert main(["doctor", *words]) == 0  # it takes a step
-    written(tmp_path / "sums.jsonl", [*rows, {"problem": "two and 3", "solution": 5}])
+    write_rows(tmp_path / "sums.jsonl", [*rows, {"problem": "two and 3", "solution": 5}])
     assert main(["doctor", *words]) == 1
     said = "row 9: must have a question of 0-9 + - = ; # ?, such as 7+8-4?, and one digit as its"
     assert said in capsys.readouterr().out

@@ -2,9 +2,7 @@
 
 import csv
 import json
-import os
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -199,24 +197,6 @@ def test_a_damaged_export_is_named_and_a_run_without_a_column_is_left_out(tmp_pa
         path.write_text(damaged)
         with pytest.raises(ValueError, match=r"^[^\n]*h100s-acc\.csv is no W&B export[^\n]*$"):
             read_release(tmp_path, "h100s")
-
-
-@pytest.mark.realdata
-def test_the_published_numbers():
-    """Others computed these from the same files (final, seconds/step, area, first 8 runs)."""
-    folder = Path(os.environ["PODS_REALDATA"]) / "pods_published"
-    runs, evaluations, about = read_release(folder, "gsm8k")
-    assert about["missing"] == [] and len(runs) == 20 and runs.complete.all()
-    trained = evaluations[~evaluations.shared]
-    last = trained[trained.train_seconds == 6 * 3600].groupby("series")
-    assert (100 * last.accuracy.mean()).round(2).tolist() == [80.76, 82.60]
-    assert (100 * last.accuracy.sem()).round(2).tolist() == [0.67, 0.30]
-    rates = last.apply(lambda rows: (rows.train_seconds / rows.step).mean())
-    assert rates.round(2).tolist() == [7.56, 10.12]
-    areas, eight = (100 * of.groupby("series").accuracy.mean()
-                    for of in (trained, trained[trained.seed <= 8]))  # fmt: skip
-    assert round(areas["GSM8K pods 64→16"], 2) == 81.70
-    assert round(eight["GSM8K pods 64→16"] - eight["GSM8K grpo 16→16"], 2) == 1.17
 
 
 PYTHON = 'import re\nSYSTEM_PROMPT_BASE = "no"\nSYSTEM_PROMPT_INSTRUCT = \\\n"""\nGo.\nÄ\n"""\n'

@@ -46,9 +46,26 @@ RULES = """
 """
 
 
-@pytest.fixture
-def rules(tmp_path, monkeypatch):
-    (tmp_path / "their_rules.py").write_text(textwrap.dedent(RULES))
+SELECTORS = """
+    def hard(candidates, seen, count, rng):
+        rate = {p: right / rollouts for p, (rollouts, right) in seen.items()}
+        return sorted(candidates, key=lambda p: (rate.get(p, 0.5), p))[:count]
+
+    noted = []
+
+    def drawn(candidates, seen, count, rng):
+        noted.append(rng.integers(2**62))
+        return rng.choice(candidates, count, replace=False)
+
+    def one(candidates, seen, count, rng):
+        return candidates[:1] * count
+"""
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path, monkeypatch):
+    for name, code in {"their_rules": RULES, "their_selectors": SELECTORS}.items():
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -80,7 +97,7 @@ def cppo_mask(advantages, kept):
     return mask
 
 
-def test_cppo_pooled_over_a_step(rules, tmp_path):
+def test_cppo_pooled_over_a_step(tmp_path):
     steps, lines = run("pooled", tmp_path, "advantage.baseline=full")
     sizes = set()
     for groups, line in zip(steps, lines, strict=True):
@@ -101,7 +118,7 @@ def test_cppo_pooled_over_a_step(rules, tmp_path):
     assert len(sizes) > 1  # groups keep different numbers
 
 
-def test_a_rule_by_logprob(rules, tmp_path):
+def test_a_rule_by_logprob(tmp_path):
     [first, _], _ = run("surprising", tmp_path)
     for rows in first:
         assert sum(row["kept"] for row in rows) == 4
@@ -135,28 +152,8 @@ def test_what_a_rule_across_groups_must_not_return():
             keep_across(lambda groups, m, rng, kept=kept: kept, groups, 2, np.random.default_rng(0))
 
 
-MODULE = """
-    def hard(candidates, seen, count, rng):
-        rate = {p: right / rollouts for p, (rollouts, right) in seen.items()}
-        return sorted(candidates, key=lambda p: (rate.get(p, 0.5), p))[:count]
-
-    noted = []
-
-    def drawn(candidates, seen, count, rng):
-        noted.append(rng.integers(2**62))
-        return rng.choice(candidates, count, replace=False)
-
-    def one(candidates, seen, count, rng):
-        return candidates[:1] * count
-"""
 RUN = ("budget.train_seconds=null", "budget.max_steps=2", "nm.n=4", "nm.m=2", "tracking=none",
        "evaluation.questions=4", "evaluation.repeats=1")  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def module(tmp_path, monkeypatch):
-    (tmp_path / "their_selectors.py").write_text(textwrap.dedent(MODULE))
-    monkeypatch.syspath_prepend(tmp_path)
 
 
 def choosing(name):

@@ -189,12 +189,6 @@ def test_a_signal_within_an_import_stops_a_loading_run_after_it(tmp_path, monkey
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_a_signal_stops_a_loading_run_immediately():
-    with stop_on_signals() as stop, pytest.raises(Preempted), stop.while_loading():
-        os.kill(os.getpid(), signal.SIGTERM)
-        pytest.fail("not stopped")
-
-
 BAD = [  # test_config.py has the others
     (["sede=3"], "sede=3: no such key; did you mean seed?"),
     (["sampler=maxvar"], "sampler=maxvar: must be one of all, balanced, max_abs_advantage, "

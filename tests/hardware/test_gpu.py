@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from compose import ROOT
+from policies import trained
 
 from pods.config.compose import compose
 from pods.tasks.load import load as load_task
@@ -106,10 +107,6 @@ def test_limits_and_folders_that_make_no_sense_are_refused(capsys):
 def toy_config(**changes):
     options = gpu.arguments(["--toy", "--device", "cpu", "--out", "nowhere"])
     return gpu_config.shape_config(options, changes)
-
-
-def trained(policy):
-    return [p for p in policy.model.parameters() if p.requires_grad]
 
 
 def test_every_completion_of_the_real_loop_runs_to_the_limit():

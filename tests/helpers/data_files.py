@@ -1,6 +1,7 @@
 """Data files of one's own, and what is read from them."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,12 @@ def problem(number: int, solution: str | None = None) -> bytes:
     """Return a valid row of MATH."""
     solution = f"It is $\\boxed{{\\frac{{{number}}}{{7}}}}$." if solution is None else solution
     return json.dumps({"problem": f"What is {number} / 7?", "solution": solution}).encode()
+
+
+def write_rows(path: Path, rows: Iterable[dict]) -> Path:
+    """Write a file of JSON lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def write(folder: Path, train: list[bytes], test: list[bytes]) -> Path:

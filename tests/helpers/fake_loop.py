@@ -1,5 +1,7 @@
 """A training loop with a fake task, engine, update and clock."""
 
+from itertools import count
+
 import numpy as np
 from compose import composed
 
@@ -39,13 +41,8 @@ class FakeEngine:
 
 
 def loop(*overrides, seconds=0.5):
-    now = [0.0]
-
-    def read():
-        now[0] += seconds / 14  # seven phases, two readings each
-        return now[0]
-
-    updates = []
+    tick, updates = seconds / 14, []  # seven phases, two readings each
+    clock = TrainClock(count(tick, tick).__next__)
 
     def update(rollouts, advantages, sizes, step):
         assert sum(sizes) == len(rollouts) and set(sizes) == {config.nm.m}
@@ -53,7 +50,5 @@ def loop(*overrides, seconds=0.5):
         return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.5, 1e-4)
 
     config = composed("nm.n=4", "nm.m=2", "prompts_per_step=2", *overrides)
-    made = TrainingLoop(
-        config, TASK, [(i,) for i in range(5)], FakeEngine(), max_variance, update, TrainClock(read)
-    )
-    return made, updates
+    prompts = [(i,) for i in range(5)]
+    return TrainingLoop(config, TASK, prompts, FakeEngine(), max_variance, update, clock), updates

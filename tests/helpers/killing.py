@@ -21,8 +21,9 @@ import signal
 import sys
 import time
 from collections import Counter
+from functools import partial
 from importlib import import_module
-from itertools import cycle, product
+from itertools import count, cycle, product
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -83,16 +84,6 @@ LASTS = {  # about how long a phase lasts, in seconds
 TICK = 0.0625  # exact in binary, so that a phase lasts as long whenever it comes
 
 
-class Ticking:
-    """A clock that moves by the same amount each time it is read."""
-
-    seconds = 0.0
-
-    def __call__(self) -> float:
-        self.seconds += TICK
-        return self.seconds
-
-
 class Attempt:
     """A forked process that reports the phases it enters."""
 
@@ -147,7 +138,7 @@ def announce(pipe: int) -> None:
 
 
 def start(store: RunStore) -> Attempt:
-    return Attempt(store, lambda: job.execute(store.folder, now=Ticking()))
+    return Attempt(store, lambda: job.execute(store.folder, now=count(TICK, TICK).__next__))
 
 
 def start_aggregation(store: RunStore) -> Attempt:
@@ -232,10 +223,6 @@ def kill(folder: Path, wanted_kills: int, seed: int, kinds: dict = KINDS) -> dic
     return {"kills": kills, "runs": runs, "differences": wrong}
 
 
-def kill_on_vllm(folder: Path, wanted_kills: int, seed: int) -> dict:
-    return kill(folder, wanted_kills, seed, ON_VLLM)
-
-
 def ask_to_stop(folder: Path, all_stops: int) -> dict:
     """Signals in phases of one run, every one in every phase or some; it goes on each time."""
     pairs, steps = (list(product(STOPPED, SIGNALS)), 60) if all_stops else (FEW_STOPS, 28)
@@ -266,7 +253,7 @@ def ask_to_stop(folder: Path, all_stops: int) -> dict:
 
 if __name__ == "__main__":
     what, folder, *numbers = sys.argv[1:]
-    does = {"kill": kill, "stop": ask_to_stop, "vllm": kill_on_vllm}[what]
+    does = {"kill": kill, "stop": ask_to_stop, "vllm": partial(kill, kinds=ON_VLLM)}[what]
     for module in FOR_VLLM if what == "vllm" else fork_server.PRELOADED:  # before the forks
         import_module(module)
     gc.freeze()

@@ -1,4 +1,7 @@
-"""The smallest useful training of a real LLM on the real GSM8K."""
+"""The smallest useful training of a real LLM on the real GSM8K.
+
+On one thread: two wait for each other where another worker is busy.
+"""
 
 import json
 import math
@@ -9,7 +12,7 @@ from pods.runs.files import read_lines
 
 ON_GSM8K = ("task=gsm8k", "model=smollm2_135m", "nm.n=8", "nm.m=4", "budget.max_steps=2",
             "evaluation.questions=4", "evaluation.repeats=2", "sampling.max_completion_tokens=64",
-            "tracking=none")  # fmt: skip
+            "tracking=none", "hardware.threads=1")  # fmt: skip
 
 
 def lines_of(tmp_path, run, *words):
