@@ -20,10 +20,12 @@ HOMES = {
     "transformers": {"policy", "engines", "tasks", "training", "models", "cli"},
     "pandas": {"pods_lab", "analysis"}, "matplotlib": {"pods_lab", "analysis"},
     "rich": {"launch", "pods_lab", "training"},
+    "wandb": {"pods_lab", "runs"}, "tensorboardX": {"pods_lab", "runs"},
+    "scipy": {"analysis", "pods_lab"},
     **{name: {home} for home, names in {
-        "analysis": ("scipy", "jinja2"), "config": ("hydra", "omegaconf"), "engines": ("vllm",),
+        "analysis": ("jinja2",), "config": ("hydra", "omegaconf"), "engines": ("vllm",),
         "integrations": ("trl", "accelerate"), "launch": ("submitit", "ray"), "policy": ("peft",),
-        "runs": ("wandb", "wandb_workspaces", "tensorboardX"), "tasks": ("datasets",),
+        "runs": ("wandb_workspaces",), "tasks": ("datasets",),
     }.items() for name in names},
 }  # fmt: skip
 FILES = sorted([*(SRC / "pods").rglob("*.py"), *(SRC / "pods_lab").rglob("*.py")])
@@ -97,6 +99,7 @@ LIGHT = {
                          "pods.analysis.compare.tables", "pods.analysis.draw"),
                         ("hydra", "matplotlib")),
         "pods.analysis.report": ("hydra",),
+        "pods_lab.audit.findings": ("hydra", "tensorboardX"),
     },
     "sweeps": {
         "pods.cli.doctor": ("pandas",),

@@ -26,12 +26,12 @@ LINES = {
     "src/pods/tasks": 1250,
     "src/pods/training": 1910,
     "src/pods": 17640,
-    "src/pods_lab": 2776,
+    "src/pods_lab": 3499,
     "src/mathgrade": 2545,
-    "tests": 18070,
+    "tests": 18545,
     "experiments": 2408,
 }
-KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 4
+KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5
 WORDS = 20_065
 LONG_FUNCTIONS, LONG_FILES = 1, 0
 

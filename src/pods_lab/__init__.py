@@ -2,5 +2,5 @@
 
 `plan` fits a cost model to finished runs, `advise` says which n and m pay on a machine, `probe`
 measures how well rules estimate the gradient, `published` reads the logs that the PODS authors
-released. They use everything of `pods` below its command line.
+released, and `audit` those of any trainer. They use everything of `pods` below its command line.
 """

@@ -1,7 +1,7 @@
 """Write one self-contained HTML page on a study: figures, comparison, runs, a few rollouts."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pods.analysis.compare.compare import compare
+from pods.analysis.compare.compare import Comparison, compare
 from pods.analysis.compare.tables import format_tables
 from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.figures import specs, style
@@ -26,17 +26,28 @@ RUN_COLUMNS = (
 )
 
 
-def write_report(study: Study, tables: Tables, path: Path) -> None:
-    """Write the page of a study and its tables."""
+def write_report(
+    study: Study,
+    tables: Tables,
+    path: Path,
+    first: Sequence[str] = (),
+    found: Comparison | None = None,
+    more: Sequence[specs.FigureSpec] = (),
+) -> None:
+    """Write the page of a study, its tables, its comparison if that was made, and more figures.
+
+    The sentences `first` stand before all others.
+    """
     pages = Environment(
         loader=PackageLoader("pods.analysis", "."), autoescape=True, undefined=StrictUndefined
     )
     with style.screen():
-        figures = [_inline(spec) for spec in specs.figure_specs(study, tables)]
+        figures = [_inline(spec) for spec in (*specs.figure_specs(study, tables), *more)]
     page = pages.get_template("report.html.j2").render(
         study=study,
         lead=f"{len(study.runs)} runs, {study.budget} each, on {', '.join(study.machines)}",
-        **_comparison(study),
+        first=first,
+        **_comparison(study, found),
         figures=figures,
         summary=readable(tables.summary, study),
         outcomes=summary_title(tables.summary, study),
@@ -47,12 +58,12 @@ def write_report(study: Study, tables: Tables, path: Path) -> None:
     replace(path, page)
 
 
-def _comparison(study: Study) -> dict[str, Any]:
+def _comparison(study: Study, found: Comparison | None) -> dict[str, Any]:
     """Return sentences and tables of the comparison, if there are two arms."""
     if study.runs[study.runs.complete].series.nunique() < 2:
         alone = "There is only one arm, so there is nothing to compare."
         return {"verdicts": [alone], "caveats": list(slow_runs(study)), "comparison": ""}
-    found = compare(study)
+    found = found or compare(study)
     return {
         "verdicts": [*filter(None, [ranking_verdict(found)]), *verdicts(found)],
         "caveats": list(caveats(found)),

@@ -16,6 +16,7 @@ VERBS = {
     **{verb: f"pods.cli.{verb}" for verb in ("report", "generate", "export", "sync")},
     **{verb: f"pods.cli.{verb}" for verb in ("fetch", "doctor", "clean")},
     **{verb: f"pods_lab.{verb}.verb" for verb in ("plan", "advise", "probe")},
+    "audit": "pods_lab.audit.verb",
     "reproduce": "pods_lab.published.verb",
 }
 """The module of each verb: `add_options(parser)`, `run(options)`; its docstring is the help."""
@@ -35,8 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run.become(typed)
     try:
         options = _parser(words).parse_args(words)
-        code: int = import_module(VERBS[options.verb]).run(options)
-        return code
+        return int(import_module(VERBS[options.verb]).run(options))
     except BrokenPipeError:  # `pods status | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

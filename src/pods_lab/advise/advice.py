@@ -33,14 +33,13 @@ LATER = 0.95  # success rate towards the end of a course
 
 @dataclass(frozen=True)
 class Pilot:
-    """What a pilot measured."""
+    """What a pilot measured: (N,) seconds of each step of each pair, (P, 2) alpha and beta of each
+    prompt's success rate, as the adaptive arm has them, and the squared gradient of a right rollout
+    over that of a wrong one."""
 
     seconds: Mapping[Pair, Floats]
-    """(N,) seconds of each step of each pair."""
     posteriors: Floats
-    """(P, 2) alpha and beta of each prompt's success rate, as the adaptive arm has them."""
     noise_ratio: float
-    """Squared gradient of a right rollout over that of a wrong one."""
 
 
 @dataclass(frozen=True)

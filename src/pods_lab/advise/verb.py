@@ -71,11 +71,7 @@ def run(options: Namespace) -> int:
 
 
 def _menu(config: Config, words: Sequence[str]) -> "list[Pair]":
-    """Return the pairs to weigh, GRPO with the config's m first.
-
-    Raises:
-        ValueError: a word is no pair.
-    """
+    """Return the pairs to weigh, GRPO with the config's m first; a ValueError names a bad word."""
     from pods_lab.plan.plan import parse_nm
 
     m = config.nm.m
@@ -93,10 +89,8 @@ def _pilot(values: dict[str, Any], m: int, steps: int) -> Config:
     """Return the config of the pilot: a run that stands still and takes three pairs in turn.
 
     They are the least that identify the prices of n and m. In turn, a machine that is slow for a
-    while is so for all of them; and the policy stays at its start, whose success is asked.
-
-    Raises:
-        ConfigError: there is no such run.
+    while is so for all of them; and the policy stays at its start, whose success is asked. A
+    ConfigError says that there is no such run.
     """
     from pods.config.checks import validate
 

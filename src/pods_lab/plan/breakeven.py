@@ -30,20 +30,19 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Arm:
-    """The cost of one arm's steps."""
+    """The cost of one arm's steps.
+
+    `name` is that of its series, or n→m without runs. `seconds` per step are a mean over runs, with
+    its `stderr` (NaN with fewer than two), or as predicted without runs, and `outside` says that
+    this lies outside the measured range. `phases` has mean seconds, `runs` the measured runs.
+    """
 
     name: str
-    """The name of its series, or n→m without runs."""
     seconds: float
-    """Mean seconds per step over runs, or as predicted without runs."""
     stderr: float
-    """Standard error of that mean; NaN with fewer than two runs."""
     phases: dict[str, float]
-    """Mean seconds of each phase."""
     runs: frozenset[str] = frozenset()
-    """Names of the measured runs."""
     outside: bool = False
-    """True if predicted outside the measured range."""
 
 
 def break_even(
@@ -97,12 +96,9 @@ def weigh(study: Study | None, one: Arm, other: Arm) -> list[Row]:
     cost = expensive.seconds / cheaper.seconds
     errors = [arm.stderr / arm.seconds for arm in (expensive, cheaper)]
     pair = {
-        "expensive": expensive.name,
-        "cheaper": cheaper.name,
-        "seconds": expensive.seconds,
-        "cheaper_seconds": cheaper.seconds,
-        "cost": cost,
-        "cost_stderr": cost * math.hypot(*errors),
+        **{"expensive": expensive.name, "seconds": expensive.seconds},
+        **{"cheaper": cheaper.name, "cheaper_seconds": cheaper.seconds},
+        **{"cost": cost, "cost_stderr": cost * math.hypot(*errors)},
         "outside": one.outside or other.outside,
         **{f"extra/{k}": s - cheaper.phases[k] for k, s in expensive.phases.items()},
     }

@@ -80,13 +80,9 @@ def fit(table: pd.DataFrame, column: str, terms: Sequence[str]) -> Fit:
     spread = float(np.sum((y - y.mean()) ** 2)) if len(y) else 0.0
     variance = squares / spare if spare else float("nan")
     return Fit(
-        terms=tuple(terms),
-        scale=scale,
-        solution=solution,
-        covariance=variance * inverse @ inverse.T,
-        span=span,
+        terms=tuple(terms), scale=scale, solution=solution,
+        covariance=variance * inverse @ inverse.T, span=span,
         residual_sd=float(np.sqrt(variance)),
         r2=1 - squares / spread if spread > 0 else float("nan"),
-        rows=len(y),
-        combinations=len(np.unique(x, axis=0)),
-    )
+        rows=len(y), combinations=len(np.unique(x, axis=0)),
+    )  # fmt: skip

@@ -47,18 +47,18 @@ class CostModel:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of one step at some (n, m)."""
+    """The predicted cost of one step at some (n, m).
+
+    `seconds` are NaN where the runs do not identify them, and `stderr`, for one new run, where it
+    is unknown. `phases` has the seconds of each, from its own fit. `source` is `total`, or `phases`
+    where only their sum is identified. `outside`: some number of rollouts was not measured.
+    """
 
     seconds: float
-    """Seconds of the step; NaN where the runs do not identify them."""
     stderr: float
-    """Standard error for one new run; NaN if unknown."""
     phases: dict[str, float]
-    """Seconds of each phase, each from its own fit."""
     source: str
-    """`total`, or `phases` where only the sum of the phases' fits is identified."""
     outside: bool
-    """True if some number of rollouts lies outside the measured range."""
 
 
 def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:

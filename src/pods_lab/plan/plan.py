@@ -11,13 +11,7 @@ from pods.analysis.loading.study import Study
 from pods.config.parse import ConfigError
 from pods_lab.plan import text
 from pods_lab.plan.breakeven import break_even
-from pods_lab.plan.model import (
-    STEP,
-    CostModel,
-    cost_model,
-    predict,
-    residuals,
-)
+from pods_lab.plan.model import STEP, CostModel, cost_model, predict, residuals
 from pods_lab.plan.settings import AUTHORS, authors_runs, settings
 
 AUTHORS_NM = ((16, 16), (64, 16), (64, 64))
@@ -25,39 +19,30 @@ AUTHORS_NM = ((16, 16), (64, 16), (64, 64))
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """The options of `pods plan`."""
+    """The options of `pods plan`: sizes (n, m) to predict, and the training clock per run.
+
+    Without them they are those of the runs, and that of most runs.
+    """
 
     nm: tuple[tuple[int, int], ...] = ()
-    """Sizes (n, m) to predict; empty: those of the runs."""
     seconds: float | None = None
-    """Training clock per run; None: that of most runs."""
 
-    def check(self) -> None:
-        """Check all values.
-
-        Raises:
-            ConfigError: one of them is out of range.
-        """
+    def __post_init__(self) -> None:
+        """Raise a ConfigError if a value is out of range."""
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise ConfigError("--seconds", self.seconds, "must be a number > 0")
 
 
 @dataclass(frozen=True)
 class PlanReport:
-    """The answer of `pods plan`."""
+    """The answer; tables are fit, residuals, predictions and arms, with the setting first."""
 
     lines: list[str]
     tables: dict[str, pd.DataFrame]
-    """fit, residuals, predictions, arms: each with the setting in its first column."""
 
 
 def plan(study: Study, request: PlanRequest) -> PlanReport:
-    """Fit the costs of a study's runs, and predict.
-
-    Raises:
-        ConfigError: the request is invalid.
-    """
-    request.check()
+    """Fit the costs of a study's runs, and predict."""
     reports = [_setting(name, cost_model(runs), request, study) for name, runs in settings(study)]
     names = dict.fromkeys(name for report in reports for name in report.tables)
     return PlanReport(
@@ -67,12 +52,7 @@ def plan(study: Study, request: PlanRequest) -> PlanReport:
 
 
 def plan_authors(request: PlanRequest) -> PlanReport:
-    """Do the same with the PODS authors' step times on one L40S: GSM8K, max-variance and GRPO.
-
-    Raises:
-        ConfigError: the request is invalid.
-    """
-    request.check()
+    """Do the same with the PODS authors' step times on one L40S: GSM8K, max-variance and GRPO."""
     request = replace(request, nm=request.nm or AUTHORS_NM)
     report = _setting("one L40S, the PODS authors' runs", cost_model(authors_runs()), request, None)
     notes = [line for line in AUTHORS.read_text().splitlines() if line.startswith("#")]
@@ -87,12 +67,8 @@ def _setting(name: str, model: CostModel, request: PlanRequest, study: Study | N
     nm = list(dict.fromkeys(request.nm)) or [(int(n), int(m)) for n, m in sizes.to_numpy()]
     seconds = request.seconds or _usual_budget(runs)
     predicted, pairs = predictions(model, nm, seconds), break_even(model, study, nm)
-    tables = {
-        "fit": fit_table(model),
-        "residuals": residuals(model),
-        "predictions": predicted,
-        "arms": pairs,
-    }
+    tables = {"fit": fit_table(model), "residuals": residuals(model)}
+    tables |= {"predictions": predicted, "arms": pairs}
     shown = pairs if request.nm else pairs[~pairs.outside.astype(bool)]
     lines = [*text.fit_lines(name, model, tables["fit"], tables["residuals"]), ""]
     lines += [text.prediction_table(predicted), "", *text.arm_lines(shown)]

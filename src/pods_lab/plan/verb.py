@@ -31,7 +31,6 @@ def run(options: argparse.Namespace) -> int:
     if options.published:
         print(*plan_authors(request).lines, sep="\n")
         return 0
-    request.check()
     folder, runs = find_study(options.study, options.runs_dir)
     study = load(folder, runs, options.allow)
     report, figures = plan(study, request), figures_folder(folder)

@@ -51,15 +51,10 @@ def _map(axes: Axes, table: pd.DataFrame, shown: str, scale: Normalize) -> None:
     for row in table.to_dict("records"):
         value, low, high = (row[f"{shown}{end}"] for end in ("", "_low", "_high"))
         red, green, blue, _ = colormaps["viridis"](scale(value))
-        axes.text(
-            list(grid.columns).index(row["m"]),
-            list(grid.index).index(row["n"]),
-            f"{value:.2f}\n{low:.2f}..{high:.2f}",
-            ha="center",
-            va="center",
-            fontsize=6.5,
-            color="black" if 0.3 * red + 0.6 * green + 0.1 * blue > 0.5 else "white",
-        )
+        colour = "black" if 0.3 * red + 0.6 * green + 0.1 * blue > 0.5 else "white"
+        at = list(grid.columns).index(row["m"]), list(grid.index).index(row["n"])
+        said = f"{value:.2f}\n{low:.2f}..{high:.2f}"
+        axes.text(*at, said, ha="center", va="center", fontsize=6.5, color=colour)
 
 
 def write(table: pd.DataFrame, about: Mapping[str, object], stem: Path, title: str) -> Path:

@@ -71,16 +71,16 @@ def draw(one: Estimator, pool: Group, count: int, rng: np.random.Generator) -> F
 
 @dataclass(frozen=True)
 class Moments:
-    """Inner products over pairs of prompts; only those of different prompts mean anything."""
+    """Inner products over pairs of prompts; only those of different prompts mean anything.
+
+    They are (P, P) of the gradients of the expected reward, (E, P, P) of each estimator's mean with
+    those and with itself, and (E, P) its mean square.
+    """
 
     reference: Floats
-    """(P, P) of the gradients of the expected reward."""
     along: Floats
-    """(E, P, P) of each estimator's mean with those gradients."""
     means: Floats
-    """(E, P, P) of each estimator's mean with itself."""
     squares: Floats
-    """(E, P) each estimator's mean square."""
 
 
 def moments(
@@ -191,13 +191,8 @@ def outcomes(
         progress = along / np.sqrt(np.where(square > 0, square, np.nan))
         cosine = progress / length
         angle = along / (length * np.sqrt(mean))
-        per_second = progress / seconds
-        return {
-            "cosine": cosine,
-            "progress": progress,
-            "scale": along / length**2,
-            "bias": np.sqrt(np.clip(1 - angle**2, 0, None)),
-            "variance": rest / prompts_per_step / mean,
-            "per_second": per_second,
-            "relative": per_second / per_second[:, [baseline]],
-        }
+        scale, bias = along / length**2, np.sqrt(np.clip(1 - angle**2, 0, None))
+        variance, per_second = rest / prompts_per_step / mean, progress / seconds
+        relative = per_second / per_second[:, [baseline]]
+    found_all = (cosine, progress, scale, bias, variance, per_second, relative)
+    return dict(zip(OUTCOMES, found_all, strict=True))

@@ -101,15 +101,10 @@ def _estimators(config: Config, most: int) -> "list[Estimator]":
     from pods.method.rules import RULES
     from pods_lab.probe.moments import Estimator
 
+    how = partial(advantages, eps=config.advantage.eps)
     return [
-        Estimator(
-            f"{rule}, {baseline}, {scale}",
-            RULES[rule],
-            partial(advantages, baseline=baseline, scale=scale,
-                    eps=config.advantage.eps),
-            n,
-            m,
-        )
+        Estimator(f"{rule}, {baseline}, {scale}", RULES[rule],
+                  partial(how, baseline=baseline, scale=scale), n, m)
         for rule, baseline, scale in PANELS
         for n in NS
         for m in MS

@@ -11,9 +11,8 @@ from pods.analysis.figures import style
 from pods.analysis.figures.specs import FigureSpec
 from pods.analysis.numbers.statistics import mean_and_stderr
 from pods.analysis.numbers.tables import run_table
-from pods_lab.published.authors_rule import nearest
 from pods_lab.published.paper_figures import PaperFigure
-from pods_lab.published.reproduce import COMMIT, Reproduction
+from pods_lab.published.reproduce import COMMIT, Reproduction, nearest
 
 SEM_WIDTH = 1.96
 """Half width of the authors' bands, in standard errors."""
@@ -24,9 +23,8 @@ def drawing(figure: PaperFigure, made: Sequence[tuple[str, Reproduction]]) -> Fi
     tables = pd.concat([_points(one).assign(logs=whose) for whose, one in made], ignore_index=True)
 
     def draw() -> Figure:
-        axes_figure, panels = style.panels(
-            2 * len(made), 8.5 * len(made), 3.4, widths=[2.4, 1] * len(made)
-        )
+        sets = len(made)
+        axes_figure, panels = style.panels(2 * sets, 8.5 * sets, 3.4, widths=[2.4, 1] * sets)
         for index, (whose, one) in enumerate(made):
             rows = tables[tables.logs == whose]
             _accuracy(panels[2 * index], one, rows, whose)

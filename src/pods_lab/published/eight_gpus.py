@@ -32,15 +32,17 @@ TIMES = ["train_seconds", "wandb_step"]
 
 @dataclass(frozen=True)
 class Cluster:
-    """Eight GPUs, and how the runs on them were evaluated."""
+    """Eight GPUs, and how the runs on them were evaluated.
+
+    `prefix` is the first word of the names of its series, `per_evaluation` are the W&B steps that
+    an evaluation takes (4 per batch of the test set, and 1), and `answers` those in a reported
+    mean: the test set, padded to whole batches.
+    """
 
     prefix: str
-    """First word of the names of its series."""
     machine: str
     per_evaluation: int
-    """W&B steps that an evaluation takes: 4 per batch of the test set, and 1."""
     answers: int
-    """Number of answers in a reported mean: the test set, padded to whole batches."""
 
 
 CLUSTERS = {
@@ -115,21 +117,13 @@ def _read_export(path: Path, key: str) -> dict[str, pd.DataFrame]:
 
 def _evaluations(points: pd.DataFrame, groups: int, per_evaluation: int) -> list[Row]:
     steps = optimizer_steps(points.wandb_step.astype(int).tolist(), groups, per_evaluation)
+    unknown = {"format": math.nan, "both": math.nan}
+    same = {"repeats": 1, "questions": QUESTIONS, "shared": False}
+    rows = zip(steps, points.to_numpy(float).tolist(), strict=True)
     return [
-        {
-            "step": step,
-            "train_seconds": float(seconds),
-            "accuracy": float(accuracy),
-            "format": math.nan,
-            "both": math.nan,
-            "length": float(length),
-            "repeats": 1,
-            "questions": QUESTIONS,
-            "shared": False,
-        }
-        for step, (seconds, _, accuracy, length) in zip(
-            steps, points.to_numpy().tolist(), strict=True
-        )
+        {"step": step, "train_seconds": seconds, "accuracy": accuracy, **unknown, "length": length}
+        | same
+        for step, (seconds, _, accuracy, length) in rows
     ]
 
 

@@ -21,32 +21,27 @@ RULES = {"GSM8K-MaxR": "max_reward", "GSM8K-Rand": "random"}
 ARMS = {"all": "grpo", "max_variance": "pods"}
 MACHINE = "NVIDIA L40S"
 CHECKPOINTS, REPEATS = 12, 5
-MEASURES = {
-    "accuracy": "ans_acc",
-    "lenient": "ans_acc",  # by their grader
-    "format": "for_acc",
-    "both": "both_acc",
-    "length": "lengths",
-}
+MEASURES = {"accuracy": "ans_acc", "lenient": "ans_acc",  # by their grader
+            "format": "for_acc", "both": "both_acc", "length": "lengths"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class LogFamily:
-    """Logs that can share a figure."""
+    """Logs that can share a figure.
+
+    `prefix` is the first word of the names of its series, `dataset` the test set that the authors
+    plot, `base` the file with the base model's evaluation, `minutes` lie between checkpoints,
+    `until` is the end of the time axis of their figures in seconds, and `remark` is added to the
+    note on the measured accuracy.
+    """
 
     prefix: str
-    """First word of the names of its series."""
     dataset: str
-    """The test set that the authors plot."""
     questions: int
     base: str
-    """Name of the file with the base model's evaluation."""
     minutes: int
-    """Minutes between checkpoints."""
     until: float
-    """End of the time axis of the authors' figures, in seconds."""
     remark: str = ""
-    """Addition to the note on the measured accuracy."""
 
 
 FAMILIES = {

@@ -14,10 +14,9 @@ from pods.analysis.numbers.statistics import Floats
 
 @dataclass(frozen=True)
 class PaperArm:
-    """One curve."""
+    """One curve; `label` is its name in the paper."""
 
     label: str
-    """Its name in the paper."""
     rule: str
     n: int
     m: int
@@ -25,24 +24,24 @@ class PaperArm:
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """One figure: accuracy against time, and seconds per step."""
+    """One figure: accuracy against time, and seconds per step.
+
+    `family` is that of its logs, see `release.read_release`. Of `arms` the baseline comes first,
+    where there is one. `seconds` is the end of the time axis, `interval` lies between the times at
+    which the curves are drawn, `ratio` is the paper's speed-up of the second arm over the first,
+    and `digest` the start of the SHA-256 of what these logs say at 187f43b (`reproduce.digest`).
+    """
 
     name: str
     title: str
     family: str
-    """Family of logs; see `release.read_published`."""
     arms: tuple[PaperArm, ...]
-    """The baseline first, where there is one."""
     seconds: float
-    """End of the time axis."""
     interval: float
-    """Seconds between the times at which the curves are drawn."""
     source: str
     metric: str = "accuracy"
     ratio: float | None = None
-    """The paper's speed-up of the second arm over the first one."""
     digest: str = ""
-    """Start of the SHA-256 of what these logs say at 187f43b; see `reproduce.digest`."""
 
     def grid(self) -> Floats:
         """Return the (G,) times after 0 at which the curves are drawn."""

@@ -4,17 +4,19 @@ Shapes: S = runs of an arm, G = times of the grid.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from pods.analysis.compare.compare import compare
+from pods.analysis.compare.speedup import PEAK_SHARE
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.study import MEASURED, Study
 from pods.analysis.numbers.outcomes import RunCurve, amount, run_curves
 from pods.analysis.numbers.statistics import Floats, mean_and_stderr
 from pods.analysis.numbers.tables import run_table
-from pods_lab.published.authors_rule import authors_rule, nearest
 from pods_lab.published.paper_figures import PaperFigure
 
 COMMIT = "187f43b"
@@ -22,24 +24,21 @@ COMMIT = "187f43b"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One figure, from one set of runs."""
+    """One figure, from one set of runs.
+
+    `study` has the runs of the figure's arms, in its metric and window. By an arm's name in the
+    paper `series` has that of its curve in the study, and `curves` its complete runs. `grid` are
+    the (G,) times after 0 at which the curves are drawn.
+    """
 
     study: Study
-    """The runs of the figure's arms, in its metric and window."""
     series: dict[str, str]
-    """The name of each arm's curve in the study, by its name in the paper."""
     curves: dict[str, list[RunCurve]]
-    """The complete runs of each arm, by its name in the paper."""
     grid: Floats
-    """(G,) times after 0 at which the curves are drawn."""
 
 
 def published(figure: PaperFigure, study: Study) -> Reproduction:
-    """Take a figure's arms from the authors' logs.
-
-    Raises:
-        ValueError: the logs lack an arm, or are not those of the release at `COMMIT`.
-    """
+    """Take a figure's arms from the authors' logs; only those at `COMMIT` are no ValueError."""
     made = _reproduction(figure, study, figure.metric, figure.seconds)
     if digest(made.study) != figure.digest:
         where = f"the authors' repository at {COMMIT}"
@@ -98,6 +97,32 @@ def irregular(study: Study) -> list[str]:
     ]
 
 
+def nearest(curves: Sequence[RunCurve], grid: Floats) -> Floats:
+    """Return (S, G): each run's evaluation that is nearest to each time; the earlier of two."""
+    return np.stack([c.accuracy[np.abs(c.seconds - grid[:, None]).argmin(1)] for c in curves])
+
+
+def authors_rule(
+    arm: Sequence[RunCurve], baseline: Sequence[RunCurve], grid: Floats
+) -> dict[str, float]:
+    """Compute the speed-up as the PODS authors do (arXiv:2504.13818).
+
+    The time of an arm is the first one of the grid at which its mean over runs, each by its nearest
+    evaluation, is at 99 % of the baseline's best or above; nothing is interpolated. Source: their
+    scripts/plot.py:247-295 and scripts/plot-a100s.py:85-198 at 187f43b. There is no interval, since
+    a grid time belongs to no run.
+    """
+    means = [nearest(runs, grid).mean(0) for runs in (arm, baseline)]
+    target = PEAK_SHARE * means[1].max()
+    times = [grid[curve >= target][0] if (curve >= target).any() else np.inf for curve in means]
+    return {
+        "target": float(target),
+        "seconds": float(times[0]),
+        "baseline_seconds": float(times[1]),
+        "ratio": float(times[1] / times[0]),
+    }
+
+
 def speed_up(made: Reproduction) -> dict[str, float]:
     """Return the row of `authors_rule` of the second arm against the first one."""
     theirs, ours = list(made.curves.values())[:2]
@@ -110,9 +135,7 @@ def lines(figure: PaperFigure, made: Reproduction, whose: str) -> list[str]:
     end = amount(float(made.grid[-1]))
     rows = [
         {
-            "arm": label,
-            "curve": name,
-            "runs": len(made.curves[label]),
+            **{"arm": label, "curve": name, "runs": len(made.curves[label])},
             "s/step": f"{runs.seconds_per_step[name].mean():.2f}",
             f"% at {end}": _percent(nearest(made.curves[label], made.grid)[:, -1]),
             "% mean until then": _percent(runs.mean_accuracy[[name]].to_numpy(float)),

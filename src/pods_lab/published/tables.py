@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from pods.analysis.loading.imports import Imported
+from pods.analysis.loading.study import KEY
 from pods.runs.files import sha256
 
 LICENCE = "Apache-2.0 (the authors'); a copy of the logs has to carry their LICENSE"
@@ -24,11 +25,7 @@ def collect(
         paths: the family's files; missing ones are ignored.
         about: missing, budget, until and note.
     """
-    evaluations = [
-        {**{key: run[key] for key in ("series", "seed", "run")}, **row}
-        for run, rows in runs
-        for row in rows
-    ]
+    evaluations = [{key: run[key] for key in KEY} | row for run, rows in runs for row in rows]
     about |= {
         "machines": sorted({run["machine"] for run, _ in runs}),
         "licence": LICENCE,

@@ -11,12 +11,12 @@ from pods.system.text import command
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the verb."""
-    parser.add_argument("name", nargs="?", help="figure, or all (default: list them)")
-    parser.add_argument(
-        "folder", nargs="?", type=Path, help="folder of the logs (default: they are downloaded)"
-    )
-    parser.add_argument("--study", help="study of your own runs to draw beside them")
-    parser.add_argument("--allow", action="store_true", help="accept missing or unequal runs")
+    add = parser.add_argument
+    add("name", nargs="?", help="figure, or all (default: list them)")
+    logs = "folder of the logs (default: they are downloaded)"
+    add("folder", nargs="?", type=Path, help=logs)
+    add("--study", help="study of your own runs to draw beside them")
+    add("--allow", action="store_true", help="accept missing or unequal runs")
     add_runs_dir_option(parser)
 
 

@@ -28,6 +28,7 @@ from pods.analysis.numbers.statistics import Floats, Indices, percentile_interva
 
 TARGETS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
 PEAK_SHARE = 0.99
+MOST_KNOTS = 500  # of a mean curve among which its peak is looked for
 Row = dict[str, Any]
 Sides = tuple[Sequence[RunCurve], Sequence[RunCurve]]
 """The runs of an arm and of its baseline."""
@@ -86,8 +87,11 @@ def _peak(arms: Sides, span: Window, draws: tuple[Indices, Indices]) -> Row:
     """Time both arms to 99 % of the peak of the baseline's mean curve, new in each resample."""
     baseline = arms[1]
     grid = knots(baseline, span)
+    grid = grid[:: -(-len(grid) // MOST_KNOTS)]
     target = PEAK_SHARE * mean_curve(baseline, grid).max()
-    weights = np.stack([(draws[1] == run).mean(1) for run in range(len(baseline))], -1)
+    places = draws[1] + len(baseline) * np.arange(len(draws[1]))[:, None]
+    times = np.bincount(places.ravel(), minlength=len(draws[1]) * len(baseline))
+    weights = times.reshape(len(draws[1]), -1) / draws[1].shape[1]
     curves = np.stack([accuracy_at(curve, grid) for curve in baseline])
     targets = PEAK_SHARE * (weights @ curves).max(1)
     rows = np.arange(len(targets))[:, None]
@@ -107,20 +111,15 @@ def _row(kind: str, target: float, arms: Sides, span: Window, resampled: Floats)
     low, high = percentile_interval(resampled)
     few = min(len(arm), len(baseline)) < 2
     return {
-        "kind": kind,
-        "target": target,
-        "seconds": float(median(arm)),
-        "reached": int(np.isfinite(arm).sum()),
-        "runs": len(arm),
+        "kind": kind, "target": target,
+        "seconds": float(median(arm)), "reached": int(np.isfinite(arm).sum()), "runs": len(arm),
         "baseline_seconds": float(median(baseline)),
-        "baseline_reached": int(np.isfinite(baseline).sum()),
-        "baseline_runs": len(baseline),
+        "baseline_reached": int(np.isfinite(baseline).sum()), "baseline_runs": len(baseline),
         "ratio": float(ratio),
-        "low": np.nan if few else max(low, 0.0),
-        "high": np.nan if few else high,
+        "low": np.nan if few else max(low, 0.0), "high": np.nan if few else high,
         "bound": float(bound) if np.isinf(ratio) or ratio == 0 else np.nan,
         "steps_ratio": float(_ratio(median(arm_steps), median(baseline_steps))),
-    }
+    }  # fmt: skip
 
 
 def median(values: Floats) -> Floats:

@@ -116,7 +116,7 @@ def printed_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
         ] = _ranking(ranking)
     tables |= {
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
-        f"{MEASURES[study.metric]} in percent "
+        f"{MEASURES.get(study.metric, study.metric)} in percent "
         f"from {amount(span.start, study.x)} to {amount(span.end, study.x)}{clock}: mean "
         "over runs, stderr": _percent(comparison.arms[["series", "runs", *MEANS]], MEANS),
         "differences in points: estimate, 95 % t interval, p of the t test (paired over seeds, or "

@@ -44,7 +44,8 @@ def figure_specs(study: Study, tables: Tables) -> Iterator[FigureSpec]:
     yield accuracy(study, tables)
     of_selection = tables.curves.metric.isin({*STEP_METRICS} - {"reward"})
     others = tables.curves[~of_selection & (tables.curves.metric != "accuracy")]
-    yield _metrics(study, "training", "Other metrics over the training.", others)
+    if len(others):
+        yield _metrics(study, "training", "Other metrics over the training.", others)
     if of_selection.any():
         what = "The effect of selection: rollouts generated, and what is kept of them."
         yield _metrics(study, "selection", what, tables.curves[of_selection])
@@ -62,7 +63,10 @@ def accuracy(study: Study, tables: Tables) -> FigureSpec:
     """Specify the figure of accuracy against time (or the chosen metric and x)."""
     curve = tables.curves[tables.curves.metric == "accuracy"]
     to_baseline = differences(study)
-    label, below = MEASURES[study.metric], "; below, differences to the baseline, 95 % t interval"
+    label, below = (
+        MEASURES.get(study.metric, study.metric),
+        "; below, differences to the baseline, 95 % t interval",
+    )
     over = "training time" if study.x == "train_seconds" else study.x
     return FigureSpec(
         f"accuracy_vs_{over.rpartition(' ')[2]}",
@@ -114,8 +118,8 @@ def _accuracy_figure(
     )
     drawing.against_time(panels["curves"], curve, study)
     passes, questions = study.evaluations.repeats.max(), study.evaluations.questions.max()
-    averaged = f"(mean of {passes} passes over {questions} questions)"
-    panels["curves"].set_ylabel(f"{style.LABELS[study.metric]}\n{averaged}")
+    averaged = f"\n(mean of {passes} passes over {questions:g} questions)" if questions > 0 else ""
+    panels["curves"].set_ylabel(style.LABELS.get(study.metric, study.metric) + averaged)
     lowest = panels["curves"]
     if len(to_baseline):
         lowest = panels["differences"]

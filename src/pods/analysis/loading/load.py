@@ -163,25 +163,17 @@ def _about(run: Run, varied: Row) -> Row:
     return {
         "arm": config.arm_name(),
         "rule": "all" if config.nm.n == config.nm.m else config.sampler.rule,
-        "n": config.nm.n,
-        "m": config.nm.m,
-        **varied,
-        "settings": settings(run.identity),
+        "n": config.nm.n, "m": config.nm.m, **varied, "settings": settings(run.identity),
         "prompts": config.prompts_per_step * config.nm.groups,  # groups of n rollouts per step
-        "state": run.state,
-        "train_seconds": run.points[max(run.points)],
-        "budget_seconds": config.budget.train_seconds,
-        "max_steps": config.budget.max_steps,
-        "clock": config.budget.clock_text(),
-        "wall_seconds": wall_seconds(run.store) or None,
-        "machine": machine_of(attempt, config),
-        "device": config.hardware.device,
+        "state": run.state, "train_seconds": run.points[max(run.points)],
+        "budget_seconds": config.budget.train_seconds, "max_steps": config.budget.max_steps,
+        "clock": config.budget.clock_text(), "wall_seconds": wall_seconds(run.store) or None,
+        "machine": machine_of(attempt, config), "device": config.hardware.device,
         "cpu_share": _cpu_share(run),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "commit": attempt.get("commit"),
-        "changes": "; ".join(run.changes),
+        "commit": attempt.get("commit"), "changes": "; ".join(run.changes),
         "folder": str(run.store.folder),
-    }
+    }  # fmt: skip
 
 
 def _cpu_share(run: Run) -> float:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -65,7 +66,7 @@ class Study:
         if not self.order:
             object.__setattr__(self, "order", tuple(dict.fromkeys(self.evaluations.series)))
 
-    @property
+    @cached_property
     def complete(self) -> set[str]:
         """The names of the runs with nothing missing."""
         return set(self.runs.run[self.runs.complete])

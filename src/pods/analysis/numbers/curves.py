@@ -92,18 +92,10 @@ def _average(grid: Floats, x: str, metric: str, series: str, values: Floats) -> 
     mean, stderr = mean_and_stderr(values)
     count = (~np.isnan(values)).sum(0)
     half = t_half_width(stderr, count)
-    return pd.DataFrame(
-        {
-            "metric": metric,
-            "series": series,
-            x: grid,
-            "mean": mean,
-            "stderr": stderr,
-            "t_low": mean - half,
-            "t_high": mean + half,
-            "runs": count,
-        }
-    )
+    return pd.DataFrame({
+        "metric": metric, "series": series, x: grid, "mean": mean, "stderr": stderr,
+        "t_low": mean - half, "t_high": mean + half, "runs": count,
+    })  # fmt: skip
 
 
 def phase_columns(table: pd.DataFrame) -> list[str]:

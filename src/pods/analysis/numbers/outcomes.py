@@ -58,7 +58,7 @@ def title_of(outcome: str, metric: str) -> str:
     >>> title_of("mean_accuracy", "both")
     'mean share correct and in the format'
     """
-    return OUTCOMES[outcome].replace("accuracy", MEASURES[metric])
+    return OUTCOMES[outcome].replace("accuracy", MEASURES.get(metric, metric))
 
 
 def amount(value: float, x: str = "train_seconds") -> str:

@@ -75,7 +75,7 @@ def run_table(study: Study) -> pd.DataFrame:
 
 def at_the_end(study: Study) -> pd.DataFrame:
     """Return the evaluation of each run that is nearest to the end of the window, by run."""
-    rows = study.evaluations.sort_values("train_seconds", kind="stable")
+    rows = study.evaluations.sort_values(study.x, kind="stable")
     if math.isinf(study.until):
         return rows.groupby("run").last()
     nearest = (rows[study.x] - study.until).abs().groupby(rows.run).idxmin()
@@ -131,7 +131,7 @@ def end_text(table: pd.DataFrame, x: str) -> str:
 
 def summary_title(table: pd.DataFrame, study: Study) -> str:
     """Say what the outcomes of a summary are, and of when its other columns."""
-    measure = MEASURES[study.metric]
+    measure = MEASURES.get(study.metric, study.metric)
     return (
         f"final_accuracy: {measure} at {end_text(table, study.x)}, mean_accuracy: until then, each "
         "mean ± stderr over runs;\nother shares: of the last evaluation, seconds: of a step"

@@ -1,0 +1,115 @@
+"""What needs saying of others' runs: what is settled, best checkpoints, small test sets.
+
+Shapes: K = checkpoints of a run, G = grid points.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from pods.analysis.compare.compare import Comparison
+from pods.analysis.compare.text import verdicts
+from pods.analysis.loading.study import Study
+from pods.analysis.numbers.outcomes import all_curves
+from pods.analysis.numbers.statistics import ALPHA, Floats
+
+POWER, MOST_SEEDS = 0.8, 1000
+LEAST = 6, 4  # pairs, or runs of each: with fewer the exact test can settle nothing
+GRID = 64  # points of the integral over the best score
+
+
+def decisions(comparison: Comparison) -> Iterator[str]:
+    """Say of each contrast and outcome whether it is settled, by which test, and what it takes."""
+    family = comparison.contrasts.groupby("outcome").outcome.transform("size")
+    said = zip(comparison.contrasts.itertuples(), family, verdicts(comparison), strict=True)
+    row: Any
+    for row, tests, verdict in said:
+        paired = row.design == "paired"
+        runs = f"{row.runs} pairs" if paired else f"{row.runs} and {row.baseline_runs} runs"
+        test = f"{'paired' if paired else 'Welch'} t test, {runs}"
+        few, fewest = row.exact_smallest * tests > ALPHA, min(row.runs, row.baseline_runs)
+        if np.isnan(row.p):
+            yield f"Not settled ({runs}). {verdict}"
+        elif row.p_holm <= ALPHA and (few or row.exact_p_holm <= ALPHA):
+            exact = "too few for the exact test" if few else "the exact test agrees"
+            yield f"Settled ({test}; {exact}). {verdict}"
+        else:
+            seeds = seeds_needed(row.estimate, row.stderr * fewest**0.5, tests, paired)
+            more = f"About {max(seeds - fewest, 1)}" if seeds <= MOST_SEEDS else "More than 1,000"
+            yield (
+                f"Not settled ({test}). {verdict} {more} more seeds of each would settle a "
+                "difference of this size four times in five."
+            )
+
+
+def seeds_needed(difference: float, sd: float, tests: int = 1, paired: bool = True) -> int:
+    """Return the seeds per method with which a t test finds a true difference with 80 % power.
+
+    `sd` is that of one pair's difference. Of two samples it is the square root of the sum of their
+    variances. With several tests alpha is divided by their number.
+
+    >>> [seeds_needed(difference, 1.0) for difference in (2.0, 1.0, 0.5)]
+    [6, 10, 34]
+    """
+    for n in range(2, MOST_SEEDS + 1):
+        df = (n - 1) * (2 - paired)
+        reach = special.stdtrit(df, 1 - ALPHA / 2 / tests) + special.stdtrit(df, POWER)
+        if abs(difference) * n**0.5 >= reach * sd:
+            return max(n, LEAST[not paired])
+    return MOST_SEEDS + 1
+
+
+def best_checkpoints(study: Study) -> pd.DataFrame:
+    """Compare the best checkpoint of each run with its last, averaged over the runs of a method.
+
+    Returns:
+        series, runs, checkpoints (median), above (the last one), noise (standard deviation of a
+        score around its neighbours), by_noise (what choosing the best adds where the smoothed curve
+        is the truth). Runs of fewer than five checkpoints are left out.
+    """
+    rows = []
+    for series in study.evaluations.series.unique():
+        scores = [curve.accuracy for curve in all_curves(study, str(series))]
+        scores = [score for score in scores if len(score) >= 5]
+        if scores:
+            means = np.mean([(score.max() - score[-1], *_luck(score)) for score in scores], 0)
+            rows.append((str(series), len(scores), np.median([*map(len, scores)]), *means))
+    names = ["series", "runs", "checkpoints", "above", "noise", "by_noise"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _luck(scores: Floats) -> tuple[float, float]:
+    """Return the noise of (K,) scores, and by how much their maximum exceeds the true one for it.
+
+    The noise is of second differences, which a smooth curve hardly has: their variance is 6 times
+    that of independent noise. The truth is taken as the mean over five neighbours.
+    """
+    sd = float(np.sqrt((np.diff(scores, 2) ** 2).mean() / 6))
+    padded = np.pad(scores, 2, mode="reflect", reflect_type="odd")
+    smooth = np.convolve(padded, np.full(5, 0.2), mode="valid")
+    grid = smooth.max() + np.linspace(-6, 6, GRID) * sd
+    high = (grid[:, None] - smooth[smooth >= grid[0]]) / (sd or 1)
+    below = special.ndtr(high).prod(1)  # (G,) P(best <= grid)
+    return sd, float(grid[-1] - np.trapezoid(below, grid) - smooth.max())
+
+
+def remarks(study: Study, best: pd.DataFrame) -> Iterator[str]:
+    """Say how much is noise of the test set, and of best checkpoints of up to four methods."""
+    last = study.evaluations.groupby("run", observed=True).last()
+    questions, repeats, p = last.questions.iloc[0], last.repeats.iloc[0], last.accuracy.mean()
+    if questions > 0 and 0 <= p <= 1:
+        these, new = (100 * (p * (1 - p) / n) ** 0.5 for n in (questions * repeats, questions))
+        yield (
+            f"The test set has {questions:,.0f} questions, answered {repeats} times: at "
+            f"{100 * p:.1f} % a score has a binomial standard error of {these:.1f} points, as a "
+            f"statement about new questions of up to {new:.1f}, which no number of seeds lowers."
+        )
+    for series, _, count, *numbers in best.head(4).itertuples(index=False):
+        above, noise, added = (f"{100 * number:.2f} points" for number in numbers)
+        yield (
+            f"{series}: the best of {count:.0f} checkpoints is on average {above} above the last. "
+            f"Noise alone ({noise} per score) adds {added}."
+        )
