@@ -1,13 +1,14 @@
 """Adaptive n and m: what decides, against brute force, by hand, and in a run that is killed."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import msgspec
 import numpy as np
 import pytest
 import torch
 from compose import composed
+from fake_loop import TASK, loop
 from scipy import stats
 
 from pods.config.parse import ConfigError
@@ -22,7 +23,9 @@ from pods.method.adaptive import (
 )
 from pods.method.grpo import advantages
 from pods.method.prompt_order import Outcome
+from pods.method.prompt_selection import Uniform
 from pods.method.rules import max_variance
+from pods.types import Grade, Grader, Parts
 
 STD = {"baseline": "selected", "scale": "std", "eps": 1e-9}
 MENU = [(16, 16), (32, 16), (64, 16)]
@@ -31,7 +34,7 @@ NM = composed("arm=adaptive").nm
 
 def test_progress_is_that_of_groups_drawn_and_selected_by_brute_force():
     posteriors, rng = np.array([[1.5, 8.5], [20.5, 1.5]]), np.random.default_rng(0)
-    menu, expected = [(16, 16), (64, 8), (24, 6)], []
+    menu, expected = [(16, 16), (64, 8), (24, 6), (15, 5)], []
     for n, m in menu:
         signal, square = [], []
         for alpha, beta in posteriors:
@@ -62,6 +65,9 @@ def test_seconds_are_a_plane_through_the_medians_of_each_pair():
     costs[0] = [99.0, costs[0][0], costs[0][0]]  # one step was slow
     assert expected_seconds(menu, costs) == pytest.approx([5.8, 10.6, 20.2, 7.4])
     assert expected_seconds([(16, 16), (64, 16)], [[2.0], [3.0]]) == pytest.approx([2, 3])
+    # a line of 0.1, 0.1 and 6 s at n = 2, 4 and 8 has a slope of 59 / 56, and is below 0 at n = 2
+    found = expected_seconds([(2, 2), (4, 2), (8, 2)], [[0.1], [0.1], [6.0]])
+    assert found == pytest.approx([0.1, 6.2 / 3 - 2 / 3 * 59 / 56, 6.2 / 3 + 10 / 3 * 59 / 56])
 
 
 def test_gradient_noise_is_the_squared_gradient_by_the_logits_of_a_sampled_token():
@@ -137,6 +143,18 @@ def test_the_state_survives_json_and_others_are_refused():
     for wrong in ({"pair": "x"}, {"posteriors": {"1": ["a", 2]}}, {"steps": 1.5}):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert({**asdict(state), **wrong}, Adaptive)
+
+
+def test_the_loop_samples_the_pair_and_hands_on_what_it_saw_of_rewarded_rollouts(in_order):
+    """Problem 0 has two rewarded of four rollouts, 1 none; no answer is right by the verdict."""
+    loose = Grader(lambda text, gold: Grade("none", True, Parts(float(text))))
+    made, _ = loop("arm=adaptive", "nm.menu=[n4_m2,n8_m2]", "nm.n=8", "nm.m=2",
+                   "budget.max_steps=2")  # fmt: skip
+    made = replace(made, task=replace(TASK, train_grader=loose))
+    first, second = made.steps(0, Uniform(), Adaptive())
+    assert [n for _, n, *_ in made.engine.calls] == [4, 8]
+    assert (first.adaptive.pair, second.adaptive.pair, second.adaptive.steps) == (0, 1, 2)
+    assert first.adaptive.noise == [0, 2, 0, 6] and set(second.adaptive.costs) == {"0", "1"}
 
 
 @pytest.mark.parametrize(

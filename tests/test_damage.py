@@ -39,7 +39,8 @@ def run(tmp_path_factory):
     """A finished run of a few steps."""
     folder = tmp_path_factory.mktemp("damage")
     store = freeze(composed(
-        f"runs_dir={folder}", "tracking=none", "nm.n=8", "nm.m=4", "rollouts_every_steps=1",
+        f"runs_dir={folder}", "tracking=none", "rollouts_every_steps=1", "prompts=greso",
+        "arm=adaptive", "nm.menu=[n4_m4,n8_m4]", "nm.n=8", "nm.m=4",
         "budget.train_seconds=null", f"budget.max_steps={STEPS}", "checkpoint.every_steps=1",
         "evaluation=quick", "evaluation.questions=4",
     ))  # fmt: skip

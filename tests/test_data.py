@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from compose import composed
@@ -328,6 +329,16 @@ def test_long_prompts_are_dropped_and_characters_without_ids_are_an_error():
     letters = chainsum.Problem("x", ({"role": "user", "content": "two?"},), "2")
     with pytest.raises(ValueError, match="lacks characters of problem x"):
         prompt_ids(letters, tokenizer)
+
+
+def test_memory_is_planned_for_the_longest_question_too(monkeypatch):
+    from pods.training import data
+
+    planned, fits = [], SimpleNamespace(fits=True, roomy=True)
+    monkeypatch.setattr(data, "assess_fit", lambda config, of: planned.append(of) or fits)
+    loaded = data.load_data(composed("task.train_size=1"), lambda: None)
+    [prompt], [of] = loaded.prompts, planned
+    assert of.longest == max(map(len, loaded.questions)) > len(prompt)
 
 
 # ---- data that change under a run

@@ -207,6 +207,9 @@ def test_a_file_that_ends_early_is_incomplete_with_one_repeat_too(copied):
         path.write_bytes(b"".join(rows[:size]))
         assert len(complete_records(config, 2, path.read_bytes())) == size
         assert is_complete(copied, config, 2) == (size == 16)
+    path.write_bytes(b"".join([*rows[:8], *rows[16:24]]))  # both repeats of half of the questions
+    assert len(complete_records(copied.config(), 2, path.read_bytes())) == 16
+    assert not is_complete(copied, copied.config(), 2)
 
 
 @pytest.mark.parametrize(

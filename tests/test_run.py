@@ -72,6 +72,8 @@ def test_a_run_leaves_the_files_that_the_readme_lists(workdir):
         saved = folder / "checkpoints" / f"step-{step:06d}"
         assert checkpoint.damage(saved) is None
         assert (saved / "optimizer.safetensors").exists() == (step > 0)  # of the last two
+    kept = sorted(path.name[:11] for path in (folder / "rollouts").iterdir())
+    assert kept == ["step-000001", "step-000002", "step-000004"]  # every second one, and the first
     packed = (folder / "rollouts" / "step-000002.jsonl.gz").read_bytes()
     rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
     assert len(rows) == 128 and sum(row["kept"] for row in rows) == 32

@@ -76,7 +76,7 @@ GRESO = [  # taken, passed over, outcomes, rows afterwards, p_easy, p_hard
 
 
 def test_a_trace_of_greso_by_hand(monkeypatch):
-    for name, value in (("TARGET_EASY", 0.25), ("TARGET_HARD", 0.5), ("ADJUST_AFTER", 2)):
+    for name, value in (("TARGET_EASY", 0.5), ("TARGET_HARD", 0.5), ("ADJUST_AFTER", 2)):
         monkeypatch.setattr(greso, name, value)
     order, selector = Scripted(4, {24: 0.9, 31: 0.9}), Greso(p_easy=0.5, p_hard=0.5)
     for taken, passed_over, outcomes, streaks, p_easy, p_hard in GRESO:
@@ -291,10 +291,10 @@ def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(in_order, mo
 
 
 def test_the_rules_draws_differ_between_the_samplings_of_a_step():
-    made, _ = loop(*RESAMPLED, "nm.n=16", "nm.m=8", "group_filter.max_batches=4")
+    made, _ = loop(*RESAMPLED, "nm.n=16", "nm.m=8", "group_filter.max_batches=4", "nm.groups=2")
     barren = replace(made, rule=random, prompts=[(1,)] * 5)  # so that it samples four times
     kept = [tuple(group.kept) for group in barren.take_step(1, Uniform()).groups]
-    assert len(set(kept)) == 4
+    assert len(set(kept)) == 4 * 2
 
 
 @pytest.mark.parametrize(("metric", "trained"), [("reward", 2), ("correct", 0)])
