@@ -75,6 +75,9 @@ def test_intervals_are_of_resampled_prompts_and_rounds(monkeypatch):
     four = found.rows[1]
     got = four["gain_low"], four["gain"], four["gain_high"]
     assert got == pytest.approx((0.5, 1, 2), rel=1e-6)
+    # 3 of 30 solved: 4 % of the resamples have none, more than the 2.5 % below the interval
+    found = advised(monkeypatch, by_mean, [[1.0, 1e-9]] * 3 + [[1e-9, 1.0]] * 27, menu=MENU[:2])
+    assert found.rows[1]["gain_low"] == pytest.approx(0.5)
     # rounds that are slow together, at 1 and 3 times the price, change no gain
     slow = {pair: [seconds[0], 3 * seconds[0]] for pair, seconds in STEPS.items()}
     four = advised(monkeypatch, by_mean, [[1.0, 1.0]], slow).rows[1]

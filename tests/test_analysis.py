@@ -24,7 +24,7 @@ from pods.analysis.loading.series_names import (
     series_names,
     varied,
 )
-from pods.analysis.numbers.curves import _step_means, curves, on_grid
+from pods.analysis.numbers.curves import _average, _step_means, curves, on_grid
 from pods.analysis.numbers.tables import readable, slow_runs, tables
 from pods.config.schema import CONF
 from pods.runs.identity import identity_keys
@@ -78,6 +78,9 @@ def test_steps_between_grid_points_run_by_run():
             place = np.searchsorted(grid, run.train_seconds)
             wanted.append(run[metric].groupby(place).mean().reindex(range(7)).bfill())
         assert np.array_equal(found[metric], np.stack(wanted), equal_nan=True)
+    ended = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, np.nan]])  # t of 2 df, and of 1
+    table = _average(grid[:2], "train_seconds", "accuracy", "pods", ended)
+    assert (table.t_high - table["mean"]).to_list() == pytest.approx([4.9683, 12.7062], abs=1e-4)
     points = np.array([1.0, 3.0]), np.array([0.0, 1.0])
     found = on_grid(*points, np.array([0.0, 2.0, 3.0, 4.0]))  # nothing is extrapolated
     assert np.isnan(found[[0, 3]]).all() and found[1:3].tolist() == [0.5, 1.0]

@@ -11,7 +11,7 @@ from curves import curve, ramps, study
 from scipy import stats
 
 from pods.analysis.compare.compare import compare
-from pods.analysis.compare.speedup import default_targets, speedups
+from pods.analysis.compare.speedup import default_targets, measured_targets, speedups
 from pods.analysis.compare.tables import findings, format_comparison, tables_of
 from pods.analysis.compare.text import caveats, verdicts
 from pods.analysis.loading.filter import default_baseline, resolve
@@ -247,6 +247,9 @@ def test_runs_whose_seeds_mean_nothing_are_not_paired():
     assert (row.design, row.runs, row.baseline_runs) == ("unpaired", 5, 7)
     assert row.p == pytest.approx(reference.pvalue)
     assert row.exact_smallest == 1 / 792 and np.isnan(row.higher)
+    sides = [run_curves(found.study, name) for name in (PODS, GRPO)]  # each has draws of its own
+    peak = speedups(*sides, [], found.window, tuple(resamples([5, 7], found.draws, 0)))[0]
+    assert found.speedups.iloc[-1][["low", "high"]].to_list() == [peak["low"], peak["high"]]
 
 
 def test_pairs_are_of_shared_seeds_and_the_rest_is_counted():
@@ -430,6 +433,8 @@ def test_which_targets_are_timed():
     grpo = [[(0, 0.1), (4, 0.62 + 0.001 * k), (10, 0.81)] for k in range(4)]
     made = study({PODS: pods, GRPO: grpo})
     assert timed(made)[0] == [0.7, 0.75, 0.8, 0.85, 0.9]
+    half = [curve([(0, 0.1), (4, at), (10, 1.0)]) for at in (0.9, 0.2)]  # one of two is early
+    assert measured_targets([half], [0.5, 0.95], SPAN) == [0.95]
     # a target at the first evaluation itself was seen there
     assert timed(study({PODS: [[(0, 0.1), (4, 0.6), (10, 0.91)]] * 3, GRPO: grpo}))[0][0] == 0.6
     found, shown = timed(made, targets=[0.5, 0.4, 0.99, 0.7, 0.55])

@@ -17,7 +17,7 @@ from pods.policy.policy import load
 from pods.policy.scoring import UpdateContext
 from pods.types import Group, Rollout
 from pods_lab.probe import sketches as of_sketches
-from pods_lab.probe.moments import Estimator, moments, normaliser, summarise
+from pods_lab.probe.moments import Estimator, Moments, moments, normaliser, summarise
 from pods_lab.probe.sketches import inner_products, projection, sketches
 
 RUN = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2", "tracking=none",
@@ -34,7 +34,7 @@ def estimator(rule, n, m, baseline, scale):
     return Estimator(f"{rule}, {baseline}, {scale}", RULES[rule], advantage, n, m)
 
 
-def two_armed(estimators, prompts_per_step=1):
+def two_armed(estimators, prompts_per_step=1, baseline=0):
     """Summarise on a policy of two arms, drawn 2 of 4 times each; arm 1 has the reward 1.
 
     With the logit t and p = sigmoid(t) = 1/2 the gradients of log p(arm) in t are 1/2 and -1/2.
@@ -43,7 +43,8 @@ def two_armed(estimators, prompts_per_step=1):
     pool = Group(rewards, rewards > 0, np.ones(4, dtype=np.int64))
     gradients = np.tile(rewards - 0.5, 2)
     found = moments(np.outer(gradients, gradients), [pool, pool], estimators, 6000, seed=0)
-    return summarise(found, estimators, [0.5] * len(estimators), 0, prompts_per_step, 10, seed=0)
+    seconds = [0.5] * len(estimators)
+    return summarise(found, estimators, seconds, baseline, prompts_per_step, 10, seed=0)
 
 
 def test_a_two_armed_policy_by_hand():
@@ -68,16 +69,20 @@ def test_scaled_and_selected_estimators_by_hand():
 
     The extremes of all 4 rollouts are always mixed, and all right ones never contrast.
     """
+    selected = estimator("all", 2, 2, "selected", "none")
     table = two_armed([
-        estimator("all", 2, 2, "selected", "none"),
+        selected,
         estimator("all", 2, 2, "selected", "std"),
         estimator("max_variance", 4, 2, "leave_one_out", "none"),
         estimator("max_reward", 4, 2, "selected", "none"),
-    ])  # fmt: skip
+    ], baseline=2)  # fmt: skip
     assert table["scale"].tolist() == pytest.approx([1 / 2, 2**-0.5, 3 / 2, 0], rel=0.03)
     assert table.cosine.tolist()[2] == pytest.approx(1)
     assert np.isnan(table.cosine.tolist()[3])
-    assert table.relative.tolist()[1] == pytest.approx(1, rel=0.03)
+    assert table.relative.tolist()[2] == 1
+    pair, each = np.ones((2, 2)), np.ones((1, 2, 2))  # a mean at an angle of cosine 0.6
+    turned = summarise(Moments(pair, 0.6 * each, each, pair[:1]), [selected], [1.0], 0, 1, 9, 0)
+    assert turned.bias.to_list() == pytest.approx([0.8])
 
 
 def test_unbiased_estimators_come_out_unbiased_and_std_does_not():

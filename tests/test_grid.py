@@ -332,19 +332,19 @@ def test_a_swept_key_is_no_inconsistency(tmp_path):
 
 def test_the_machine_is_that_of_all_processes():
     on_cpu, on_gpu = composed(), composed("hardware=l40s")
-    assert machine_of({"cpu": "A CPU"}, on_cpu) == machine_of(
-        {"cpu": "A CPU", "processes": 1}, on_cpu
-    )
-    assert machine_of({"cpu": "A CPU", "processes": 2}, on_cpu) == "2 processes on A CPU"
+    for processes, said in ((None, "A CPU"), (1, "A CPU"), (2, "2 processes on A CPU")):
+        assert machine_of({"cpu": "A CPU", "processes": processes}, on_cpu) == said
     eight = {"gpus": ["H100"] * 8}
     for processes, said in ((1, "H100"), (8, "8 x H100"), (16, "16 x H100"), (None, "8 x H100")):
         assert machine_of({**eight, "processes": processes}, on_gpu) == said
 
 
-def test_prompts_count_every_group_of_a_step(tmp_path):
-    keys = ("prompts_per_step=3", "nm.groups=4", "nm=n16_m16")
-    [row] = load(tmp_path / "default", [write_run(tmp_path, A, *keys).folder]).runs.itertuples()
-    assert row.prompts == 12
+def test_prompts_count_every_group_of_a_step_and_the_machine_is_that_of_the_last_attempt(tmp_path):
+    store = write_run(tmp_path, A, "prompts_per_step=3", "nm.groups=4", "nm=n16_m16")
+    shutil.copytree(store.folder / "attempts/001", store.folder / "attempts/000")
+    environment(store, cpu="B")
+    [row] = load(tmp_path / "default", [store.folder], allow=True).runs.itertuples()
+    assert (row.prompts, row.machine) == (12, "B")
 
 
 def test_runs_with_other_system_messages_have_other_prompts_and_are_comparable(tmp_path):
