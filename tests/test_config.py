@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import re
+import shutil
 from operator import attrgetter
 from pathlib import Path
 
@@ -353,22 +354,23 @@ def test_a_system_message_that_cannot_be_one_is_refused(tmp_path, content):
     assert composed(*overrides, "dry_run=true").task.system == str(file)
 
 
-def test_every_file_of_a_model_and_its_tokenizer_counts_in_the_order_of_names(tmp_path):
-    hashes = {}
-    for order, suffixes in (("a", identity.MODEL_FILES), ("b", identity.MODEL_FILES[::-1])):
-        folder = tmp_path / order
-        folder.mkdir()
-        (folder / "config.json").write_text("{}")
-        for suffix in suffixes:  # created in another order
-            (folder / f"part{suffix}").write_text(suffix)
-        (folder / "own.py").write_text(order)  # never run
-        hashes[order] = fingerprint(composed(f"model.path={folder}"))
-    assert hashes["a"] == hashes["b"]
-    for suffix in identity.MODEL_FILES:
-        (tmp_path / "b" / f"part{suffix}").write_text("x")
-        changed = fingerprint(composed(f"model.path={tmp_path / 'b'}"))
-        assert changed != hashes["b"]
-        hashes["b"] = changed
+def test_every_file_of_a_model_and_its_tokenizer_counts_in_the_order_of_names(
+    tmp_path, monkeypatch
+):
+    endings = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")
+    (tmp_path / "a").mkdir()
+    for name, content in {"config.json": "{}", **{f"part{end}": end for end in endings}}.items():
+        (tmp_path / "a" / name).write_text(content)
+    other = Path(shutil.copytree(tmp_path / "a", tmp_path / "b"))
+    (other / "own.py").write_text("1 / 0")  # never run
+    glob, before = Path.glob, fingerprint(composed(f"model.path={tmp_path / 'a'}"))
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: reversed([*glob(path, pattern)]))
+    assert fingerprint(composed(f"model.path={other}")) == before  # where a disk lists it otherwise
+    for end in endings:
+        (other / f"part{end}").write_text("x")
+        changed = fingerprint(composed(f"model.path={other}"))
+        assert changed != before, end
+        before = changed
 
 
 def test_identity_depends_on_the_source_of_a_user_s_rule(tmp_path, monkeypatch):

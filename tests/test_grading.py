@@ -31,57 +31,15 @@ from pods.tasks.lenient import lenient
 from pods.tasks.rewards import math_grader, number_grader, punish_overlong
 from pods.types import Parts
 
-NUMBERS = {
-    18: [
-        "18", " 18 ", "18.", "18.00", "+18", "$18", "\\$18", "$18.00", "18$", "€18", "US$18",
-        "USD 18", "$18 USD", "18 dollars", "18%", "18\\%", "18 percent", "x = 18", "x=18", "= 18",
-        "Total cost = $18", "Answer: 18", "**Answer:** 18", "Answer: **18**", "Answer: x = 18",
-        "The answer is 18 dollars.", "The final answer is: 18", "It is equal to 18", "**18**",
-        "`18`", "$18$", "$x = 18$", "\\(x = 18\\)", "\\[18\\]", "\\boxed{18}", "$\\boxed{18}$.",
-        "\\boxed{\\text{18}}", "\\text{18}", "\\mathbf{18}", "18 clips", "18 more clips",
-        "18 miles per hour", "18km/h", "18 cm^2", "18 m²", "18 m2", "18 \\text{ dollars}",
-        "She makes $18", "It costs $18.", "In total, there are 18 apples.", "It will be 18",
-        "Therefore, the answer is 18.", "Janet\u2019s total is $18.00.", "The third number is 18",
-        "Sum of the two numbers: 18", "How many more: 18", "18.00.", "18 times",
-        "18 apples and pears",
-        "18 apples left over", "18 eggs from the farm", "18 miles to work", "$18/week", "18 / hour",
-        "18 sq. ft.", "18 kilowatt-hours", "18-year-old", "18 a day", "18 (dollars)", "18 cm^{2}",
-        "18 \\text{ cm}^2", "18~km", "18pm", "#### 18", "### 18", "*18*", "***18***", "Rs.18",
-        "\\boldsymbol{18}", "\\therefore x = 18", "x_1 = 18", "total_cost = 18", "18¢", "CHF 18",
-        "18\u5143", "18\u3002", "18^\\circ", "18^{\\circ}", "18°C", "\uff11\uff18",
-        "\U0001d7cf\U0001d7d6", "1.8e1", "018",
-    ],
-    -18: ["-18", "\u221218", "\uff0d18", "-$18", "$-18", "- 18", "x = -18", "-\\boxed{18}",
-          "\\boxed{-18}", "USD -18", "-18 degrees", "minus 18", "negative 18", "\u201118"],
-    1234: ["1,234", "1,234.0", "$1,234", "1{,}234", "1,\\!234", "1\\,234", "1\u202f234",
-           "1\u00a0234", "1234"],
-    1234567: ["1,234,567", "1{,}234{,}567"],
-    Fraction(1, 2): [".5", "0.5", "0.50", "+.5", "$.50", "5e-1"],
-    Fraction(2469, 2): ["1,234.5", "1234.50"],
-    None: [
-        "", " ", ".", "-", "--18", "+-18", "-$-18", "18-", "17, 18, 19", "15 16 17 18", "12 or 18",
-        "18 or nineteen", "twelve or 18", "1 8", "1\n8", "1{}8", "1$8", "1**8", "1 234", "1\u200b8",
-        "1,8", "12,34", "1,2345", "1,234,56", "18,", "1.2.3", "..18", "18..", "18/0", "36/2",
-        "\\frac{18}{1}", "6 * 3", "6 x 3", "18 = 18", "2x = 18", "9**9**9", "18!", "18?", "18 ± 1",
-        "not 18", "x is not 18", "x isn't = 18", "answer = 18? no: 7", "18 is wrong", "about 18",
-        "approximately = 18", "18 approximately", "more than = 18", "half of 18", "twice = 18",
-        "18 minus three", "18 thousand", "18 dozen", "18 million dollars", "$18m",
-        "18k", "18x", "18i", "18 pi", "18\\pi", "18th", "18 squared", "18 and a half",
-        "18 to twenty", "one hundred 18", "seventeen is 18", "18²", "182\u00b2", "18½", "①⑧",
-        "\u0661\u0668", "1_8", "0x12", "18e", "1e400", "nan", "inf", "zoo", "None", "eighteen",
-        "(18)", "[18]", "{18",
-        "\\boxed{18", "18\x00", "\u202e81", "18\u200b", "18" * 100, "9" * 65, "0." + "9" * 65,
-        "sum([9,9])", "__import__('os')", "18 " + "a" * 190 + "!", "x " * 90 + "(18",
-        "18 a b c d e f g", "~18", "x = ~18", "~~18~~", "0,018", "0{,}018", "The answer is.5",
-        "USD.5",
-        "18m dollars", "USD 18m", "18MM dollars", "18 grand", "18 gross", "18 doubled", "18% off",
-        "18a", "18ab", "18 XVII", "18 probably", "18 at least", "The answer cannot be: 18",
-        "isnt: 18",
-        "up to: 18", "The square of it is 18", "ln x = 18", "18\x1f", "\x0b18", "18\x85", "}18{",
-        "$€18", "18 (or 19)", "18 (seventeen)", "18:30", "18 of 20", "18 times three", "18-x",
-        "18 apples and seven pears", "18 infinity", "18 miles per", "5 + 13 = 18", "x_18",
-    ],
+NUMBERS: dict[Fraction | None, list[str]] = {  # what a file cannot show well; it has the others
+    Fraction(18): [" 18 ", "#### 18", "### 18"], Fraction(1234): ["1\u202f234", "1\u00a0234"],
+    None: ["", " ", "1\n8", "1\u200b8", "18\x00", "\u202e81", "18\u200b", "18\x1f", "\x0b18",
+           "18\x85", "18" * 100, "9" * 65, "0." + "9" * 65, "18 " + "a" * 190 + "!",
+           "x " * 90 + "(18"],
 }  # fmt: skip
+for line in (Path(__file__).parent / "number_answers.tsv").read_text().splitlines()[1:]:
+    value, text = line.split("\t")
+    NUMBERS.setdefault(None if value == "none" else Fraction(value), []).append(text)
 
 
 def test_a_number_is_read_in_its_surface_forms_and_nothing_else_is_a_number():
@@ -316,32 +274,12 @@ ALPHABET = (
 )
 
 
-def mutated(rng: random.Random) -> str:
-    """Return one of the texts in one of the forms, with up to 12 edits."""
-    text = rng.choice(SEEDS)
-    text = rng.choice(list(FORMATS.values())).format(text) if rng.random() < 0.7 else text
-    for _ in range(rng.randint(0, 12)):
-        i = rng.randint(0, len(text))
-        j = min(len(text), i + rng.randint(0, 8))
-        kind = rng.randint(0, 4)
-        if kind == 0:
-            text = text[:i] + rng.choice(ALPHABET) + text[i:]
-        elif kind == 1:
-            text = text[:i] + text[j:]
-        elif kind == 2:
-            text = text[:i] + text[i:j] * rng.randint(2, 60) + text[j:]
-        elif kind == 3:
-            text = text[:i] + rng.choice(SEEDS) + text[j:]
-        else:
-            text = text[:i] + text[i:j][::-1] + text[j:]
-    return text
-
-
-def test_mutated_texts_raise_nothing_and_take_no_time():
+def test_random_texts_raise_nothing_and_take_no_time():
     rng = random.Random(0)
     graders = [number_grader(task(answer_format=name)).grade for name in FORMATS]
     for i in range(5_000):
-        text = mutated(rng)
+        parts = rng.choices([*SEEDS, *ALPHABET, *PIECES], k=rng.randint(1, 9))
+        text = rng.choice([*FORMATS.values(), "{}"]).format("".join(parts))
         start = time.thread_time()
         graded = graders[i % 3](text, "18")
         lenient(text, "18", ("release", "later")[i % 2])

@@ -96,20 +96,6 @@ def test_rollout_explorer_shows_what_was_generated_and_kept(shown, capsys):
     ]  # fmt: skip
 
 
-@pytest.mark.slow
-def test_a_notebook_runs_in_a_kernel_of_its_own(study, monkeypatch):
-    """The one that draws; the others differ in their sources alone."""
-    from nbclient import NotebookClient
-
-    monkeypatch.setenv("PODS_STUDY", str(study))
-    path = ROOT / "notebooks" / "accuracy_vs_time.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(path.parent))
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    kinds = [kind for output in outputs for kind in output.get("data", {})]
-    assert kinds.count("image/png") >= 2
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_its_source_with_the_outputs_of_one_execution(path):
     notebook, source = nbformat.read(path, as_version=4), jupytext.read(path.with_suffix(".py"))

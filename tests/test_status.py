@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import time
 from functools import partial
 from pathlib import Path
 
@@ -125,8 +126,10 @@ def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
     """A shared disk may show the lock of another machine's job; else the heartbeat decides."""
     store = study["running"]
     status = json.loads((store.folder / "status.json").read_text())
-    (store.folder / "status.json").write_text(json.dumps({**status, "heartbeat": 0.0}))
-    assert state_of(store) == "lost"
+    for age, state in ((1100, "running"), (1300, "lost")):
+        changed = {**status, "heartbeat": time.time() - age}
+        (store.folder / "status.json").write_text(json.dumps(changed))
+        assert state_of(store) == state
     with store.lock():
         assert state_of(store) == "running"
         assert state_of(store, ours=True) == "lost"

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from compose import composed
-from fake_loop import PROBLEMS, TASK, FakeEngine, grade, loop
+from fake_loop import TASK, FakeEngine, grade, loop
 from step_line import assert_equal
 
 from pods.method.prompt_order import PromptOrder
@@ -186,27 +186,6 @@ def test_seeds_and_the_rules_draws_differ_by_run_step_and_slot():
 
     assert drawn(0, 1) == drawn(0, 1)
     assert len({*drawn(0, 1), *drawn(0, 2), *drawn(1, 1)}) == 12
-
-
-def test_evaluation_asks_everything_r_times_with_its_own_seeds_in_fixed_chunks():
-    config = composed(
-        "evaluation.repeats=3", "engine.max_rows=4", "evaluation.questions=5",
-        "evaluation.temperature=0.25", "sampling.max_completion_tokens=7",
-    )  # fmt: skip
-    engine, prompts = FakeEngine(), [(i,) for i in range(4)]
-    task = dataclasses.replace(TASK, test=PROBLEMS[:4])  # one of five had too long a prompt
-
-    def records(engine, begun):
-        chunks = evaluate(config, task, prompts, engine, 7, begun)
-        return [record for chunk in chunks for record, _ in chunk]
-
-    whole = records(engine, 0)
-    asked = [(k, f"p{q}") for k in range(3) for q in range(4)]
-    assert [(r.repeat, r.question) for r in whole] == asked
-    assert len({r.seed for r in whole}) == 12
-    assert [call[:3] for call in engine.calls] == [(prompts, 1, Sampling(0.25, 7))] * 3
-    assert [seed for call in engine.calls for seed in call[3]] == [r.seed for r in whole]
-    assert records(FakeEngine(), 8) == whole[8:] and records(FakeEngine(), 12) == []
 
 
 def test_slow_grading_begins_with_each_completion_and_nothing_is_lost():

@@ -13,7 +13,6 @@ from vllm_checks import Running, it_can_be_stopped_between_tokens
 
 from pods.engines.transformers_engine import TransformersEngine
 from pods.policy.policy import load
-from pods.system.signals import Preempted
 from pods.types import GenerationRequest, Sampling
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm engines")]
@@ -216,20 +215,3 @@ def test_more_prompts_than_a_forward_pass_takes_are_answered_the_same_twice():
     first, second = (running.engine.generate(request) for _ in range(2))
     assert ids(first) == ids(second)
     assert running.gaps(first).max() < 1e-4
-
-
-def test_it_can_be_stopped_between_tokens_and_leaves_nothing_behind():
-    calls = 0
-
-    def check():
-        nonlocal calls
-        calls += 1
-        if calls == 8:
-            raise Preempted
-
-    running = started(check=check)
-    with pytest.raises(Preempted):
-        running.draw(4, 1.0, 32)
-    core = running.engine.vllm.engine_core.engine_core
-    assert not core.scheduler.has_unfinished_requests()
-    assert ids(running.draw(4, 1.0, 32)) == ids(running.draw(4, 1.0, 32))
