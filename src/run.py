@@ -24,6 +24,7 @@ from pods.config.schema import CONF, Config
 from pods.launch import backend, dry_run, job
 from pods.launch.devices import check_gpus
 from pods.launch.sweep import SweepFailed
+from pods.method.trial import try_functions
 from pods.system.console import prepare_console
 from pods.system.errors import AGAIN, BAD_INPUT, DONE, FAILED, explain, print_error
 from pods.system.machine import warn_if_busy
@@ -51,6 +52,7 @@ def _train(config: Config) -> None:
         fail(f"launch={config.launch.on}: only for sweeps; -m makes this run one", BAD_INPUT)
     check_gpus([config])
     check_data([config.task])
+    try_functions([config])
     store = backend.prepare(config)
     if not backend.has_work_left(store, config.retry):
         status = store.status()

@@ -8,8 +8,7 @@ from fake_loop import loop
 from running import run_here
 
 from pods.config.parse import ConfigError
-from pods.method.allocation import allocate
-from pods.method.prompt_selection import Uniform
+from pods.method.prompt_selection import Uniform, allocate
 
 SHORT = ("budget.train_seconds=null", "budget.max_steps=3", "prompts_per_step=2", "nm.n=8",
          "nm.m=2", "tracking=none", "evaluation.questions=4", "evaluation.repeats=1",

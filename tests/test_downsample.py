@@ -182,9 +182,13 @@ def test_a_rule_of_ones_own_is_found_by_module_and_name():
 
 
 @pytest.mark.parametrize(
-    "returned", [[0], [0, 0], [0, 3], [-1, 0], [0.0, 1.0], [[0, 1]], [True, False]]
-)
-def test_what_a_rule_returns_is_checked(returned):
-    with pytest.raises(ValueError, match="rule <lambda> must return 2 distinct indices"):
+    ("returned", "why"),
+    [([0], ", not 1"), ([0, 0], ": 0 is repeated"), ([0, 3], ": 3 is out of range"),
+     ([-1, 0], ": -1 is out of range"), ([0.0, 1.0], r", not \[0.0"), ([[0, 1]], r", not \[\[0"),
+     ([True, False], r", not \[True"), (None, ", not None")],
+)  # fmt: skip
+def test_what_a_rule_returns_is_checked(returned, why):
+    message = f"rule <lambda>: must return 2 distinct indices of 0 to 2{why}.*downsample.py:"
+    with pytest.raises(ValueError, match=message):
         keep(lambda group, m, rng: returned, group([1.0, 0.0, 1.0]), 2, RNG)
     assert keep(lambda group, m, rng: [2, 0], group([1.0, 0.0, 1.0]), 2, RNG).tolist() == [0, 2]

@@ -16,6 +16,8 @@ from compose import composed
 from fake_loop import loop
 from running import run_here
 
+import run as entry_point
+from pods.launch import sweep
 from pods.method.keep import keep_across
 from pods.method.prompt_order import Outcome, PromptOrder
 from pods.method.prompt_selection import Uniform, start
@@ -62,9 +64,24 @@ SELECTORS = """
 """
 
 
+BAD = """
+    def short(group, m):
+        return range(m)
+
+    def fails(group, m, rng):
+        return group.rollouts[0].text.split()[0]
+
+    def wrong(*arguments):
+        return [0] * 8
+
+    def silent(problem, completion):
+        return None
+"""
+
+
 @pytest.fixture(autouse=True)
 def modules(tmp_path, monkeypatch):
-    for name, code in {"their_rules": RULES, "their_selectors": SELECTORS}.items():
+    for name, code in {"their_rules": RULES, "their_selectors": SELECTORS, "bad": BAD}.items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -146,10 +163,31 @@ def test_a_rule_across_groups_sees_the_groups_that_are_trained_on():
 def test_what_a_rule_across_groups_must_not_return():
     groups = [Group(np.zeros(4), np.zeros(4, bool), np.ones(4, int))] * 2
     message = "must return distinct indices of each of 2 groups, at most 4 in all"
-    for kept in ([[0], [4]], [[0, 0], []], [[0]], [[0, 1, 2], [0, 1]], None, [None, [0]],
-                 [[0.5], []]):  # fmt: skip
-        with pytest.raises(ValueError, match=message):
+    for kept, why in (([[0], [4]], ": 4 is out of range"), ([[0, 0], []], ": 0 is repeated"),
+                      ([[0]], ", not ..0"), ([[0, 1, 2], [0, 1]], ", not 5"), (None, ", not None"),
+                      ([None, [0]], ", not None"), ([[0.5], []], r", not \[0.5")):  # fmt: skip
+        with pytest.raises(ValueError, match=message + why):
             keep_across(lambda groups, m, rng, kept=kept: kept, groups, 2, np.random.default_rng(0))
+
+
+TRIED = {  # the words, and what is said of bad.py
+    "sampler.rule=bad:short": "rule short: TypeError: .* takes 2 positional .*bad.py:2",
+    "sampler.rule=bad:fails": "rule fails: IndexError: list index out of range .*bad.py:6",
+    "sampler.rule=bad:wrong": "rule wrong: must return 16 .* 0 to 63: 0 is repeated .*bad.py:8",
+    "prompts.selector=bad:wrong": "bad:wrong: must return 2 different candidates, .*bad.py:8",
+    "nm.allocation=bad:fails": "nm.allocation=bad:fails: AttributeError: 'list' .*bad.py:6",
+    "task.reward=bad:short": "task.reward=bad:short: problem toy: TypeError.*bad.py:3",
+    "task.reward=bad:silent": "must return a finite number, not None .*bad.py:11",
+}
+
+
+def test_functions_are_tried_before_anything_loads(tmp_path):
+    for words, message in TRIED.items():
+        config = composed(words, f"runs_dir={tmp_path / 'runs'}")
+        for start_run in (entry_point._train, lambda config: sweep.run([config], None)):
+            with pytest.raises(ValueError, match=message) as error:
+                start_run(config)
+            assert "\n" not in str(error.value) and not (tmp_path / "runs").exists()
 
 
 RUN = ("budget.train_seconds=null", "budget.max_steps=2", "nm.n=4", "nm.m=2", "tracking=none",

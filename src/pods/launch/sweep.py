@@ -13,14 +13,13 @@ from pods.analysis.loading.series_names import varied
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job, has_work_left, prepare
 from pods.memory.fit import describe_largest
+from pods.method.trial import try_functions
 from pods.runs.identity import identity_keys
 from pods.runs.status import state_of
 from pods.system.console import lossy_console, printable
 from pods.system.errors import AGAIN, FAILED
 from pods.system.machine import warn_if_busy
 from pods.tasks.load import check_data
-
-LAST_LINES = 5
 
 
 class SweepFailed(Exception):
@@ -40,14 +39,14 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
         SweepFailed: some jobs failed, were stopped or are another process's; the others are done.
     """
     check_data(config.task for config in configs)
+    try_functions(configs)
     seed_major = sorted(configs, key=lambda config: config.seed)  # stable
     values = varied([(config, identity_keys(config)) for config in seed_major])
     texts = [" ".join(f"{k.rpartition('.')[2]}={v}" for k, v in of.items()) for of in values]
     jobs = [Job(prepare(of), of, text) for of, text in zip(seed_major, texts, strict=True)]
     jobs = list({job.store.folder: job for job in jobs}.values())
     _announce(jobs, backend)
-    ready = [job for job in jobs if has_work_left(job.store, job.config.retry)]
-    stopped = backend.run(ready)
+    stopped = backend.run([job for job in jobs if has_work_left(job.store, job.config.retry)])
     states = Counter(state_of(job.store) for job in jobs)
     print(f"{states['done']} of {len(jobs)} jobs done")
     if states["done"] < len(jobs):
@@ -90,13 +89,13 @@ def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepF
 
 
 def _explain(job: Job) -> str:
-    """Return why a job is not done, with the last lines of its newest console."""
+    """Return why a job is not done, with the last five lines of its newest console."""
     error = job.store.status().get("error")
     lines = [f"{state_of(job.store)}: {job.name}: {error or 'not finished'}"]
     consoles = sorted((job.store.folder / "attempts").glob("*/console.log"))
     if error and consoles:
         with suppress(OSError):  # another user's
-            last = consoles[-1].read_text(errors="replace").splitlines()[-LAST_LINES:]
+            last = consoles[-1].read_text(errors="replace").splitlines()[-5:]
             lines += [f"    {line}" for line in [*last, f"({consoles[-1]})"]]
     return printable("\n".join(lines))
 

@@ -49,10 +49,9 @@ class Adaptive:
     """(K,) expected progress of a step at the last choice."""
 
     def choose(self, nm: NmConfig) -> "Adaptive":
-        """Return the state with the pair of the next step.
+        """Return the state with the pair of the next step: at first each pair of the menu, once.
 
-        Each pair is tried once at first. Then every five steps the pair with the most expected
-        progress per expected second is chosen.
+        Then, every five steps, it is the one with the most expected progress per expected second.
         """
         menu = nm.pairs()
         if self.steps < len(menu):
@@ -73,10 +72,9 @@ class Adaptive:
     def observe(
         self, outcomes: Sequence[Outcome], noise: Sequence[float], seconds: float
     ) -> "Adaptive":
-        """Add what the step showed that the pair was chosen for.
+        """Add what the step of the pair showed, and forget problems that were not seen lately.
 
-        Problems that were not seen lately are forgotten. `noise` has the sums over the right
-        rollouts of their `gradient_noise` and of 1, and over the wrong ones.
+        `noise`: sums over the right rollouts of their `gradient_noise` and 1, and over the wrong.
         """
         posteriors, pair = dict(self.posteriors), str(self.pair)
         for outcome in outcomes:

@@ -78,10 +78,8 @@ class Greso:
             is_easy = outcome.zero_variance and outcome.right == outcome.rollouts
             is_hard = outcome.zero_variance and outcome.right == 0
             groups, easy, hard = groups + 1, easy + is_easy, hard + is_hard
-            if is_easy:
-                streaks[str(outcome.problem)] = max(before, 0) + 1
-            elif is_hard:
-                streaks[str(outcome.problem)] = min(before, 0) - 1
+            if sign := is_easy - is_hard:
+                streaks[str(outcome.problem)] = sign * (max(sign * before, 0) + 1)
         known = replace(self, streaks=streaks)
         if order.epoch(self.position - 1) == 0:
             return known

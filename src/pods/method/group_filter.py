@@ -13,13 +13,7 @@ MARGIN = 1.25  # prompts sampled per prompt that seems needed, as in GRESO's scr
 
 
 def informative(rewards: NDArray[np.float64], correct: NDArray[np.bool_], metric: str) -> bool:
-    """Return whether rollouts differ: in their reward, or in whether they are correct.
-
-    >>> partly_formed = np.array([0.0, 0.1])
-    >>> wrong = np.array([False, False])
-    >>> [informative(partly_formed, wrong, metric) for metric in ("reward", "correct")]
-    [True, False]
-    """
+    """Return whether rollouts differ: in their reward, or in whether they are correct."""
     values = rewards if metric == "reward" else correct
     return bool(values.min() != values.max())
 

@@ -7,7 +7,7 @@ Shapes: n = rollouts generated for one prompt, m = rollouts kept, G = groups of 
 here returns m distinct indices in ascending order, so that with m = n each of them is GRPO.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.random import Generator
@@ -177,16 +177,8 @@ RuleAcross = Callable[[Sequence[Group], int, Generator], Sequence[Indices]]
 """`rule(groups, m, rng)` returns the indices to keep of each group: at most G m in all, and of one
 group any number, also none."""
 
-RULES: dict[str, Rule] = {
-    "max_variance": max_variance,
-    "max_variance_aliased": max_variance_aliased,
-    "max_reward": max_reward,
-    "percentile": percentile,
-    "max_abs_advantage": max_abs_advantage,
-    "balanced": balanced,
-    "random": random,
-    "all": keep_all,
-}
+NAMED = (max_variance, max_variance_aliased, max_reward, percentile, max_abs_advantage, balanced)
+RULES: Mapping[str, Rule] = {rule.__name__: rule for rule in (*NAMED, random)} | {"all": keep_all}
 
 
 def across_groups(rule: RuleAcross) -> RuleAcross:

@@ -1,9 +1,14 @@
 """Import what a user names as `module:function`."""
 
 import importlib
+import inspect
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def import_function(name: str) -> Any:
@@ -25,3 +30,23 @@ def import_function(name: str) -> Any:
     if not callable(imported):
         raise ValueError(f"cannot import it as module:function ({function} is not a function)")
     return imported
+
+
+def call_own(
+    key: str, function: Callable[..., Any], arguments: tuple[Any, ...], read: Callable[[Any], T]
+) -> T:
+    """Call a function of one's own, and return what `read` makes of its result.
+
+    Raises:
+        ValueError: either raised something; the one line names key, file and line.
+    """
+    try:
+        return read(function(*arguments))
+    except Exception as error:  # they may raise anything
+        if isinstance(error, OSError | MemoryError):  # the machine may be the cause
+            raise
+        code = getattr(inspect.unwrap(function), "__code__", call_own.__code__)
+        frames, file = traceback.extract_tb(error.__traceback__), code.co_filename
+        line = [code.co_firstlineno, *(each.lineno for each in frames if each.filename == file)][-1]
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise ValueError(" ".join(f"{key}: {kind}{error} ({file}:{line})".split())) from error

@@ -21,16 +21,13 @@ CGROUPS = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 RENDEZVOUS = "PODS_RENDEZVOUS"
 """Environment variable with the file at which a run's processes on one machine meet."""
-
 _INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 LOOPBACK = {"GLOO_SOCKET_IFNAME": _INTERFACE, "NCCL_SOCKET_IFNAME": f"={_INTERFACE}"}
 """Environment variables with which torch's messages stay on this machine."""
 
 CUDA_MATH = {"tf32": False, "cudnn_attention": False, "bf16_reduced_precision_sums": False}
-"""What torch may do on a card, set by `policy.load` and recorded with every attempt.
-
-cuDNN's attention plans anew for every shape, and here almost every shape is new.
-"""
+"""What torch may do on a card, set by `policy.load` and recorded with every attempt. cuDNN's
+attention plans anew for every shape, and here almost every shape is new."""
 
 
 def cores() -> int:
@@ -57,16 +54,11 @@ def visible_gpus(fields: str) -> list[tuple[str, str]]:
     where there is no nvidia-smi.
     """
     try:
-        listing = subprocess.run(
-            ["nvidia-smi", f"--query-gpu=index,{fields}", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        ).stdout
+        asked = ["nvidia-smi", f"--query-gpu=index,{fields}", "--format=csv,noheader,nounits"]
+        found = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):  # torch may still find a GPU
-        listing = ""
-    lines = [line.partition(", ") for line in listing.strip().splitlines()]
+        found = ""
+    lines = [line.partition(", ") for line in found.strip().splitlines()]
     installed = {index: values for index, comma, values in lines if comma}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     indices = installed if visible is None else [i for i in visible.split(",") if i]
@@ -118,18 +110,14 @@ def why_no_gpu(built_for: str | None) -> str:
         return "torch sees no GPU here; hardware=cpu runs anywhere"
     if built_for is None:
         return "this torch is built for CPUs alone; install one that is built for CUDA"
-    return (
-        f"this torch is built for CUDA {built_for}, for which the GPU's driver {drivers[0]} is too "
-        "old or broken; update the driver, or install a torch built for an older CUDA"
-    )
+    cure = "update the driver, or install a torch built for an older CUDA"
+    driver = f"for which the GPU's driver {drivers[0]} is too old or broken"
+    return f"this torch is built for CUDA {built_for}, {driver}; {cure}"
 
 
 @lossy_console()
 def warn_if_busy(device: str, own_jobs: int = 0) -> None:
-    """Print one line if others keep this machine or its GPUs busy, since time is measured.
-
-    The load average includes `own_jobs`, which run already.
-    """
+    """Warn if others than `own_jobs`, which run already, keep this machine or its GPUs busy."""
     used = visible_gpus("memory.used") if device == "cuda" and not own_jobs else []
     found = [
         f"{int(mebibytes) / 1024:.1f} GiB of GPU {index} are in use by another process"

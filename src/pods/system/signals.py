@@ -16,10 +16,7 @@ IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # file name of the code that im
 
 
 class Preempted(BaseException):
-    """The run was asked to stop; what it had committed is safe.
-
-    Not an `Exception`, so that no library mistakes it for an attempt that failed.
-    """
+    """The run was asked to stop; what it committed is safe. No library's `except` catches it."""
 
 
 class PeerLost(RuntimeError):
@@ -37,11 +34,7 @@ class Stop:
     """Count that grows while the main thread makes progress; the watchdog reads it."""
 
     def check(self) -> None:
-        """Count a heartbeat, and stop if asked to; called only where nothing is half-changed.
-
-        Raises:
-            Preempted: the process was asked to stop.
-        """
+        """Count a heartbeat, and raise `Preempted` if asked to; nothing must be half-changed."""
         self.heartbeats += 1
         if self.requested:
             raise Preempted
@@ -67,11 +60,7 @@ class Stop:
         self.raise_if_loading(number, frame)
 
     def raise_if_loading(self, number: int, frame: FrameType | None) -> None:
-        """Stop immediately if asked to while loading; within an import, try again a moment later.
-
-        Raises:
-            Preempted: the process was asked to stop.
-        """
+        """Raise `Preempted` if asked to while loading; in an import, try again a moment later."""
         if not (self.requested and self.loading):
             return
         while frame is not None and frame.f_code.co_filename != IMPORT_SYSTEM:
@@ -93,10 +82,7 @@ os.register_at_fork(after_in_child=_reset_in_fork)
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """Have the first signal within the block set the flag of the `Stop`.
-
-    A signal that was ignored before stays ignored, as `nohup` intends.
-    """
+    """Have the block's first signal set the flag of the `Stop`, if `nohup` does not ignore it."""
     stop = Stop()
     numbers = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     handlers = {number: signal.signal(number, stop.handle) for number in numbers}

@@ -34,11 +34,6 @@ def closed_answer(completion: str, answer_format: str) -> str | None:
     r"""Return the text of the only answer, or None if there is none or more than one.
 
     A thought is not an answer: if there is a `</think>`, only the text after it counts.
-
-    >>> closed_answer("<think>x</think><answer> 18 </answer>", "tag"), closed_answer("18", "tag")
-    (' 18 ', None)
-    >>> closed_answer("so\n#### 18", "hash"), closed_answer("it is \\boxed{\\frac{1}{2}}.", "boxed")
-    (' 18', '\\frac{1}{2}')
     """
     if answer_format == "whole":
         return completion

@@ -17,7 +17,7 @@ from pods.tasks.datasets import chainsum, gsm8k, math_sets, own, splits
 from pods.tasks.datasets.splits import Split, read_split
 from pods.tasks.prompts import ask, make_problems, opening
 from pods.tasks.rewards import math_grader, number_grader, own_grader, own_reward
-from pods.types import Grader, Message, Problem, Task
+from pods.types import Grade, Grader, Message, Parts, Problem, Task
 
 TRAIN_SETS = {"gsm8k": gsm8k.TRAIN, "math": math_sets.TRAIN, **dict.fromkeys(OWN, own.SOURCE)}
 TEST_SETS = {"gsm8k": gsm8k.TEST, "jsonl": own.SOURCE, **math_sets.TEST_SETS}
@@ -42,13 +42,19 @@ def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
 
 
 def check_data(configs: Iterable[TaskConfig]) -> None:
-    """Raise ValueError if data in files or of a user's function cannot be used.
+    """Raise ValueError if data in files, or a function of one's own, cannot be used.
 
-    This is before any run has a folder. A hub's data are not asked for.
+    This is before any run has a folder. A hub's data are not asked for, and then the reward is
+    tried on an empty answer to a toy problem, otherwise to the first one.
     """
     for config in {str(config): config for config in configs}.values():
+        problem = Problem("toy", ({"role": "user", "content": "1+1?"},), "2")
         if config.name == "own" or all(config.files().values()):
-            splits.check_splits(config, *read_splits(config))
+            train, test = read_splits(config)
+            splits.check_splits(config, train, test)
+            problem = make_problems(config, train, test)[0][0]
+        if (reward := own_reward(config)) is not None:
+            reward(Grade("none", False, Parts(0.0)), problem, "")
 
 
 def read_splits(config: TaskConfig) -> tuple[Split, Split]:

@@ -9,13 +9,13 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, SupportsFloat
 
 from mathgrade import MathGrader, number, open_r1
 from pods.config.schema import Config
 from pods.config.task_checks import reward_terms
 from pods.config.task_keys import TaskConfig
-from pods.system.imports import import_function
+from pods.system.imports import call_own, import_function
 from pods.system.machine import cores
 from pods.tasks import answers
 from pods.tasks.datasets import chainsum
@@ -176,13 +176,10 @@ def own_reward(config: TaskConfig) -> Callable[[Grade, Problem, str], Grade] | N
 
 
 def _call(name: str, function: Callable[..., Any], problem: Problem, completion: str) -> float:
-    key = f"task.reward={name}"
-    try:
-        value = float(function(problem, completion))
-    except Exception as error:  # the user's function may raise anything
-        why = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{key}: failed on problem {problem.id}: {why}") from error
-    if not math.isfinite(value):
-        must = f"must return a finite number, not {value}"
-        raise ValueError(f"{key}: {must} (problem {problem.id})")
-    return value
+    def read(value: Any) -> float:
+        if not (isinstance(value, SupportsFloat) and math.isfinite(value)):
+            raise ValueError(f"must return a finite number, not {value}")
+        return float(value)
+
+    key = f"task.reward={name}: problem {problem.id}"
+    return call_own(key, function, (problem, completion), read)

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.method.adaptive import Adaptive
-from pods.method.allocation import allocate
 from pods.method.group_filter import next_batch
 from pods.method.prompt_order import PromptOrder
-from pods.method.prompt_selection import Selector
+from pods.method.prompt_selection import Selector, allocate
 from pods.method.rules import Rule, RuleAcross
 from pods.policy.update import UpdateStats
 from pods.seeding import derive

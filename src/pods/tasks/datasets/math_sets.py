@@ -86,10 +86,7 @@ def plain_number(answer: str) -> str:
 def last_box(solution: str) -> str:
     r"""Return the content of the last `\boxed{}` or `\fbox{}`, in time linear in the length.
 
-    A box without braces ends with its formula, or else with its line.
-
-    >>> last_box(r"So $\boxed{3}$, hence $\boxed{\frac{1}{2}}$."), last_box(r"is $\boxed 7$.")
-    ('\\frac{1}{2}', '7')
+    A box without braces ends with its formula, or else with its line: `$\boxed 7$`.
     """
     boxes = [*_boxes(solution).items()]
     if not boxes:

@@ -7,9 +7,10 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from pods.config.task_keys import TaskConfig
-from pods.system.imports import import_function
+from pods.system.imports import call_own, import_function
 from pods.tasks.datasets import chainsum
 from pods.tasks.datasets.gsm8k import MARK, reasoning
 from pods.tasks.datasets.splits import Fields, Source, Split, Wording, read_rows, text_field
@@ -44,14 +45,17 @@ def made(config: TaskConfig) -> tuple[Split, Split, Right | None]:
     """
     assert config.make is not None
     key = f"task.make={config.make}"
-    try:
-        train, test, right = (*import_function(config.make)(), None)[:3]
-        lists = [[{"question": q, "answer": a} for q, a in rows] for rows in (train, test)]
-    except Exception as error:  # the user's function may raise anything
-        form = "a train and a test list of (question, answer), and optionally right(answer, gold)"
-        raise ValueError(f"{key}: must return {form}: {type(error).__name__}: {error}") from error
-    tests = read_rows(lists[1], SOURCE, key, "test list", ())
-    return read_rows(lists[0], SOURCE, key, "train list", tests.rows), tests, right
+
+    def read(returned: Any) -> tuple[Any, ...]:
+        train, test, right = (*returned, None)[:3]
+        return *([{"question": q, "answer": a} for q, a in rows] for rows in (train, test)), right
+
+    must = (
+        "must return a train and a test list of (question, answer), optionally right(answer, gold)"
+    )
+    train, test, right = call_own(f"{key}: {must}", import_function(config.make), (), read)
+    tests = read_rows(test, SOURCE, key, "test list", ())
+    return read_rows(train, SOURCE, key, "train list", tests.rows), tests, right
 
 
 def _row(fields: Fields) -> tuple[str, str, str]:
