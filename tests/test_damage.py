@@ -14,10 +14,12 @@ from running import contents
 
 from pods.launch import job
 from pods.runs import checkpoint
+from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint
+from pods.runs.records import Damaged
 from pods.runs.store import OPTIMIZER, RunStore
-from pods.system.errors import DONE
+from pods.system.errors import DONE, FAILED
 
 STEPS = 3
 FILES = (
@@ -156,7 +158,11 @@ def test_a_log_damaged_before_its_recorded_end_is_detected(store):
         else:
             path.write_bytes(whole[:start] + DAMAGES[damage](whole[start:end]) + whole[end:])
         try:
-            assert_skipped(store, sound)
+            if sound == STEPS - 1:
+                assert_skipped(store, sound)
+            else:  # only the log is at fault, and an older checkpoint has no optimizer
+                with pytest.raises(Damaged, match=r"metrics\.jsonl is damaged: line \d "):
+                    newest_checkpoint(store, OPTIMIZER)
         finally:
             put_back(path, whole)
 
@@ -173,16 +179,29 @@ def results(folder):
             if not name.startswith(own) and ".damaged/" not in name}  # fmt: skip
 
 
-def test_a_run_with_a_damaged_checkpoint_says_so_and_ends_in_the_same_bytes(run, store, capsys):
-    path = store.checkpoint(STEPS) / "policy" / "model.safetensors"
-    path.write_bytes(flipped(path.read_bytes(), 4 * path.stat().st_size))
+def test_a_run_with_damaged_files_says_so_and_ends_in_the_same_bytes(run, store, capsys):
+    rollouts = store.folder / "rollouts" / "step-000001.jsonl.gz"
+    for path in (store.checkpoint(STEPS) / "policy" / "model.safetensors", rollouts):
+        path.write_bytes(flipped(path.read_bytes(), 4 * path.stat().st_size))
+    store.data_path.write_bytes(store.data_path.read_bytes().replace(b"too_long", b"too_lonc"))
     execute(store.folder)
     console = capsys.readouterr().out
+    assert "data.json was not what the run had written" in console
+    assert f"set aside: {rollouts} is damaged: " in console
     assert f"damaged checkpoint set aside: {store.checkpoint(STEPS).name}: policy/" in console
     assert f"resuming from step {STEPS - 1}" in console
     aside = store.checkpoints / f"{store.checkpoint(STEPS).name}.damaged"
     assert (aside / "policy" / "model.safetensors").exists()  # to be looked at; clean removes it
     again, undisturbed = results(store.folder), results(run.folder)
     assert {name for name in again.keys() | undisturbed.keys()
-            if again.get(name) != undisturbed.get(name)} == set()  # fmt: skip
+            if again.get(name) != undisturbed.get(name)
+            } == {f"rollouts/{rollouts.name}", f"rollouts/{rollouts.name}.damaged"}  # fmt: skip
     assert json.loads((store.folder / "status.json").read_text())["state"] == "done"
+
+
+def test_a_resume_finds_a_damaged_old_checkpoint_before_it_trains(store, capsys):
+    shutil.rmtree(store.checkpoint(STEPS))
+    (store.checkpoint(1) / "policy" / "config.json").write_text("{}")
+    assert job.execute(store.folder) == FAILED
+    assert f"{store.checkpoint(1)}: policy/config.json is damaged" in capsys.readouterr().err
+    assert len(read_lines(store.metrics_path)) == STEPS - 1

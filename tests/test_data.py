@@ -16,6 +16,7 @@ from studies import A, B, write_run
 from pods.analysis.loading.load import InconsistentStudy
 from pods.analysis.loading.load import load as load_study
 from pods.runs.attempts import recorded_changes
+from pods.runs.files import write_json
 from pods.runs.freeze import Changed, freeze
 from pods.runs.store import RunStore, run_folders
 from pods.tasks.datasets import chainsum
@@ -416,10 +417,10 @@ def test_runs_of_one_study_on_different_data_are_reported(tmp_path):
     used = {"problems": 4, "sha256": 64 * "a", "too_long": []}
     facts = {"train": used, "test": used}
     for store in stores:
-        store.write_data(facts)
+        write_json(store.data_path, facts)
     folders = run_folders(tmp_path / "default")
     assert not load_study(tmp_path / "default", folders).inconsistencies
-    stores[1].write_data(facts | {"test": facts["test"] | {"sha256": 64 * "b"}})
+    write_json(stores[1].data_path, facts | {"test": facts["test"] | {"sha256": 64 * "b"}})
     with pytest.raises(InconsistentStudy) as error:
         load_study(tmp_path / "default", folders)
     [line] = str(error.value).splitlines()[1:]

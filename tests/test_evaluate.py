@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +18,15 @@ from compose import composed
 from rows import every
 from running import SHORT, contents
 
+from pods.analysis.loading.checks import faults
+from pods.analysis.loading.run_reader import open_run
 from pods.cli import evaluate
 from pods.cli.evaluate import evaluate_missing
 from pods.engines.base import EngineFailed
 from pods.launch import evaluation, job
 from pods.runs.attempts import environments, wall_seconds
 from pods.runs.evaluations import complete_records, due, due_points, is_complete
-from pods.runs.files import read_lines
+from pods.runs.files import read_lines, sha256
 from pods.runs.freeze import freeze
 from pods.runs.history import evaluation_points
 from pods.runs.store import RunStore
@@ -174,14 +177,19 @@ def test_only_missing_evaluations_of_a_study_are_made(run, copied, capfd):
     copied.evaluation_path(0).unlink()
     copied.evaluation_path(3).write_bytes(copied.evaluation_path(4).read_bytes())
     other.evaluation_path(6).unlink()
+    path = copied.evaluation_path(4)  # of whose records one is another, and valid
+    assert path.with_suffix(".sha256").read_text() == f"{sha256(path)}  {path.name}\n"
+    path.write_bytes(path.read_bytes().replace(b'"length": ', b'"length": 1', 1))
+    said = [str(fault) for fault in faults(open_run(copied.folder), "seed 0")]
+    assert "seed 0 step 4: step-000004.jsonl was changed after it was complete" in said
     before = content(other)
     assert evaluate_missing([copied.folder, other.folder]) == FAILED
     assert content(copied) == content(run) and content(other) == before
-    first, made_0, made_3, second, failed = capfd.readouterr().out.splitlines()
-    assert first.endswith(f"/{copied.folder.name}  2 evaluations to make")
+    first, *made, second, failed = capfd.readouterr().out.splitlines()
+    assert first.endswith(f"/{copied.folder.name}  3 evaluations to make")
     assert second.endswith(f"/{other.folder.name}  1 evaluations to make")
     assert f"cannot be evaluated: it is step 6 of run {run.folder.name}" in failed
-    assert [line.split()[1] for line in (made_0, made_3)] == ["0", "3"]
+    assert [line.split()[1] for line in made] == ["0", "3", "4"]
 
 
 def test_status_loads_no_library_nor_evaluate_if_nothing_is_missing(copied):
@@ -203,6 +211,7 @@ def test_a_file_that_ends_early_is_incomplete_with_one_repeat_too(copied):
     """By itself it looks complete; data.json says how many questions there are."""
     config, path = composed("evaluation.repeats=1"), copied.evaluation_path(2)
     rows = path.read_bytes().splitlines(keepends=True)
+    path.with_suffix(".sha256").unlink()
     for size in (15, 16):
         path.write_bytes(b"".join(rows[:size]))
         assert len(complete_records(config, 2, path.read_bytes())) == size
@@ -237,18 +246,15 @@ def test_a_checkpoint_that_cannot_be_evaluated_is_named_and_left(run, copied, da
 
 def test_a_running_run_is_left_alone(copied, capfd):
     copied.evaluation_path(2).unlink()
-    before, held = content(copied), "held by another process; left alone"
-    with copied.lock():
-        assert evaluate_missing([copied.folder]) == AGAIN
-        assert held in capfd.readouterr().out
-        assert evaluated(copied, capfd, 2) == (AGAIN, held)
-    assert content(copied) == before
-    copied.set_status(state="running", host="another one")
-    before = content(copied)
-    assert evaluate_missing([copied.folder]) == AGAIN
-    assert held in capfd.readouterr().out
-    assert evaluated(copied, capfd, 2) == (AGAIN, held)
-    assert content(copied) == before
+    held = "held by another process; left alone"
+    for lock in (copied.lock(), nullcontext()):
+        before = content(copied)
+        with lock:
+            assert evaluate_missing([copied.folder]) == AGAIN
+            assert held in capfd.readouterr().out
+            assert evaluated(copied, capfd, 2) == (AGAIN, held)
+        assert content(copied) == before
+        copied.set_status(state="running", host="another one")
 
 
 def test_evaluations_that_resuming_makes_again_are_not_made(copied, capsys):

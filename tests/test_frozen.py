@@ -115,14 +115,11 @@ def test_a_frozen_config_is_parsed_once_for_all_seeds_and_otherwise_read_as_a_wh
         assert outcome(store.config) == outcome(lambda: parse(store.config_values())), file
 
 
-def test_a_frozen_config_that_is_damaged_is_frozen_again(tmp_path):
+def test_a_damaged_config_is_frozen_again_and_operational_keys_follow_the_command(tmp_path):
     config = composed(f"runs_dir={tmp_path}")
     freeze(config).config_path.write_text("seed: [")
-    assert freeze(config).config() == config
-
-
-def test_operational_keys_follow_the_newest_command(tmp_path):
-    store = freeze(composed(f"runs_dir={tmp_path}"))
+    store = freeze(config)
+    assert store.config() == config
     edit(store, "watchdog_seconds", lambda value: 1.0)
     freeze(composed(f"runs_dir={tmp_path}", "watchdog_seconds=2"))
     assert store.config().watchdog_seconds == 2

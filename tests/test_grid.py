@@ -17,6 +17,7 @@ from pods.analysis.loading.run_reader import open_run
 from pods.analysis.loading.series_names import series_names
 from pods.cli.main import main
 from pods.runs.evaluations import complete_records
+from pods.runs.files import write_json
 from pods.runs.store import RunStore, run_folders
 
 SEEDS, ARMS, POINTS, REPEATS, QUESTIONS = 3, ("pods", "grpo"), 4, 5, 4
@@ -214,7 +215,7 @@ FAULTS = {  # of a run, and what is said of it
     "preempted": (lambda store: store.set_status(state="preempted"), "run is preempted"),
     "failed": (lambda store: store.set_status(state="failed", error="E: so"), "run is failed"),
     "other data": (
-        lambda store: store.write_data({"train": FIVE, "test": FIVE}),
+        lambda store: write_json(store.data_path, {"train": FIVE, "test": FIVE}),
         "step 0: step-000000.jsonl has other questions",
     ),
     "its clock goes back": (edited("metrics.jsonl", '"train_seconds": 12.0', '"train_seconds": 3'),
@@ -361,6 +362,6 @@ def test_runs_with_other_system_messages_have_other_prompts_and_are_comparable(t
             keys = ("task=gsm8k", "model=smollm2_135m", f"task.path={data}", f"task.system={file}")
             store = write_run(tmp_path, A, *keys, "study=s", f"seed={seed}")
             record = {"problems": 4, "sha256": file.stem * 20, "too_long": []}
-            store.write_data({"train": record, "test": record})
+            write_json(store.data_path, {"train": record, "test": record})
     study = load(tmp_path / "s", run_folders(tmp_path / "s"))
     assert study.runs.series.nunique() == 2 and study.inconsistencies == []

@@ -1,15 +1,21 @@
 """The small files of a run folder are decoded strictly; a damaged one is one line in every verb."""
 
+import errno
+import gzip
 import json
+import os
+from contextlib import nullcontext
 
 import pytest
 from compose import composed
 from rows import every
 
 from pods.cli.main import main
+from pods.runs import records
 from pods.runs.attempts import new_attempt, recorded_changes, wall_seconds
 from pods.runs.freeze import freeze
-from pods.runs.records import Damaged, Status, parse_yaml, read_json
+from pods.runs.records import Damaged, Data, Status, parse_yaml, read, read_json
+from pods.runs.store import RunStore
 
 BAD_JSON = {
     "empty": b"", "cut off": b'{"state": ', "no object": b"[1, 2]", "deep": b"[" * 200_000,
@@ -39,6 +45,11 @@ def test_a_status_has_the_right_types_or_is_damaged(tmp_path):
     assert read_json(path, Status) == {"state": "done", "step": 3, "heartbeat": 1.0}
     with pytest.raises(FileNotFoundError):
         read_json(tmp_path / "none", Status)
+    for content in ("", "[]", "{}", '{"train": {"sha256": "a"}}', '{"train": 1, "test": 1}',
+                    '{"train": {"sha256": 1}, "test": {"sha256": 2}}'):  # fmt: skip
+        path.write_text(content)
+        with pytest.raises(Damaged, match=r"status\.json is damaged: "):
+            read_json(path, Data)
 
 
 def test_a_config_is_a_mapping_without_tags():
@@ -65,6 +76,7 @@ def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys)
     rows += [("config.yaml", content) for content in BAD_YAML.values()]
     rows += [("config.yaml", first.config_path.read_bytes() + b"arm: \"=cmd|'/c calc'!A1\"\n")]
     rows += [("changes.json", content) for content in (b"5", b"garbage", b'["a", 1]')]
+    rows += [("identity.json", content) for content in (None, b"", b"[1]", b"{}")]
     for name in ("phases.json", "environment.json"):
         contents = (b"[1]", b'{"start": 5}', b"{", b'{"start": {"seconds": "x"}}')
         rows += [(f"attempts/{attempt.name}/{name}", content) for content in contents]
@@ -72,7 +84,9 @@ def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys)
     def check(name, content):
         path = first.folder / name
         before = path.read_bytes() if path.exists() else None
-        path.write_bytes(content)
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
         try:
             for verb in ("status", "clean", "plot --tables", "evaluate"):
                 code = main(verb.split())
@@ -84,11 +98,45 @@ def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys)
                     assert name.startswith("attempts/") or "damaged" in lines[1] or (
                         "arm=" in lines[1] or "cannot be read" in lines[1]), lines[1]  # fmt: skip
         finally:
-            path.unlink()
+            path.unlink(missing_ok=True)
             if before is not None:
                 path.write_bytes(before)
 
     every(rows, check)
+
+
+def test_a_run_that_cannot_be_locked_is_a_line_and_may_be_done(study, capsys, monkeypatch):
+    def lock(self):
+        raise PermissionError(errno.EACCES, "Permission denied", str(self.folder / ".lock"))
+
+    removed = study[0].folder.with_name("seed7-0123456789")
+    removed.mkdir()
+    (removed / ".lock").touch()  # with nothing else it is no run
+    study[0].set_status(state="done")
+    monkeypatch.setattr(RunStore, "lock", lock)
+    assert main(["clean", "--yes", "--state", "preempted"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and all("(cannot be read: " in line for line in lines[:2])
+    assert freeze(composed("seed=0", "tracking=none")) == study[0]
+    with pytest.raises(PermissionError):
+        freeze(composed("seed=1", "tracking=none"))
+
+
+def test_a_file_that_is_too_large_or_badly_packed_is_named(study, capsys, tmp_path, monkeypatch):
+    study[0].metrics_path.touch()
+    os.truncate(study[0].metrics_path, 40 * 2**30)  # a hole: no byte is on the disk
+    assert main(["plot", "--tables"]) == 2
+    assert "metrics.jsonl is damaged: it has more than" in capsys.readouterr().err
+    packed = gzip.compress(bytes(200))
+    for name, content, limit, good in (
+        ("a", bytes(200), 200, True), ("a", bytes(201), 200, False), ("a.gz", packed, 200, True),
+        ("a.gz", packed, 199, False), ("a.gz", packed[:-1], 200, False),
+        ("a.gz", packed[:-8] + bytes(8), 200, False),
+    ):  # fmt: skip
+        (tmp_path / name).write_bytes(content)
+        monkeypatch.setattr(records, "LIMIT", limit)
+        with nullcontext() if good else pytest.raises(Damaged, match=f"{name} is damaged: "):
+            assert read(tmp_path / name) == bytes(200)
 
 
 def test_damaged_files_of_an_attempt_are_skipped(study):

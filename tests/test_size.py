@@ -21,14 +21,14 @@ LINES = {
     "src/pods/memory": 198,
     "src/pods/method": 1067,
     "src/pods/policy": 1863,
-    "src/pods/runs": 1996,
+    "src/pods/runs": 1988,
     "src/pods/system": 612,
     "src/pods/tasks": 1249,
-    "src/pods/training": 1910,
+    "src/pods/training": 1902,
     "src/pods": 17640,
     "src/pods_lab": 3499,
     "src/mathgrade": 2545,
-    "tests": 18317,
+    "tests": 18315,
     "experiments": 2408,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5

@@ -17,10 +17,9 @@ from unittest import mock
 
 import pytest
 from compose import composed
-from running import SHORT
+from running import SHORT, run_here
 from studies import write_evaluation
 
-from pods.launch import job
 from pods.runs.attempts import new_attempt
 from pods.runs.evaluations import EvaluationRecord
 from pods.runs.files import append, read_lines
@@ -31,7 +30,6 @@ from pods.runs.tracking import sinks
 from pods.runs.tracking import tracker as live
 from pods.runs.tracking.rows import PREFIXES, description, evaluation_row, read_rows, training_row
 from pods.runs.tracking.tracker import Tracker, sync
-from pods.system.errors import DONE
 
 
 @pytest.fixture(autouse=True)
@@ -226,11 +224,10 @@ def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
 @pytest.mark.slow
 def test_the_live_mirror_writes_what_sync_would(tmp_path):
     short = [argument for argument in SHORT if not argument.startswith("tracking")]
-    store = freeze(composed(*short, "tracking=offline", f"runs_dir={tmp_path}"))
-    assert job.execute(store.folder) == DONE
+    store = run_here(*short, "tracking=offline", f"runs_dir={tmp_path}")
     live = offline(store)
     assert live.positions == [1, 2, 4, 5, 6, 8, 9]
-    assert len(list(sync([store.folder], "offline"))) == 1
+    [_] = sync([store.folder], "offline")
     again = offline(store)
     assert (again.positions, again.rows, again.config) == (live.positions, live.rows, live.config)
     assert again.run.run_id == live.run.run_id
@@ -240,16 +237,6 @@ def test_the_live_mirror_writes_what_sync_would(tmp_path):
     known = {key for row in again.rows for key in row}
     grouped = {key.partition("/")[0] for key in known} - {"step", "train_seconds"}
     assert grouped == set(PREFIXES)
-
-
-def test_a_run_without_a_key_goes_on_and_is_not_asked_for_one(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("builtins.input", None)
-    store = start(tmp_path, "tracking=online")
-    with tracked(store):
-        train(store, 1, 2)
-    assert capsys.readouterr().out.startswith(
-        "the tracker is off for this run (ValueError: no W&B key: set WANDB_API_KEY"
-    )
 
 
 def test_a_row_is_sent_once_and_an_evaluation_that_was_cut_off_later(tmp_path):
@@ -301,12 +288,8 @@ def events(store: RunStore) -> list:
 
 def points(store: RunStore) -> dict[tuple[str, int], float]:
     """Return the numbers of an event file by name and step; each is there once."""
-    found = [
-        ((value.tag, event.step), value.simple_value)
-        for event in events(store)
-        for value in event.summary.value
-        if value.HasField("simple_value")
-    ]
+    values = [(event.step, value) for event in events(store) for value in event.summary.value]
+    found = [((v.tag, at), v.simple_value) for at, v in values if v.HasField("simple_value")]
     assert len(dict(found)) == len(found)
     return dict(found)
 
@@ -454,9 +437,13 @@ def test_the_server_gets_every_row_once_whoever_sends_it(tmp_path, server, capsy
     ]
 
 
-def test_without_a_key_or_a_server_sync_says_so_and_ends(tmp_path):
-    store = start(tmp_path)
-    train(store, 1, 2)
+def test_without_a_key_or_a_server_run_and_sync_say_so_and_end(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("builtins.input", None)  # nobody is asked for a key
+    store = start(tmp_path, "tracking=online")
+    with tracked(store):
+        train(store, 1, 2)
+    said = capsys.readouterr().out
+    assert said.startswith("the tracker is off for this run (ValueError: no W&B key: set WANDB_API")
     store.set_status(state="done")
     began = time.monotonic()
     # nobody listens there
@@ -492,9 +479,9 @@ def test_rows_wait_for_a_checkpoint_or_a_minute_and_a_failure_ends_the_tracker_a
 ):
     sent: list[int] = []
     run = SimpleNamespace(log=sent.append)
-    sink = sinks.Sink(lambda row: run.log(row.position), lambda *_: None)
-    monkeypatch.setattr(live, "open_sink", lambda *_: sink)
     store = start(tmp_path)
+    copy = sinks.Copy(store.config(), store, lambda row: run.log(row.position), lambda *_: None)
+    monkeypatch.setattr(live, "open_copy", lambda *_: copy)
     tracker = Tracker(store.config(), store)
     train(store, 1, 3)
     tracker.update()

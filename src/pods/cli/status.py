@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 
 from pods.cli.options import add_study_options
 from pods.runs.find import find_runs
-from pods.runs.status import format_statuses, statuses
+from pods.runs.status import format_statuses, status_row
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -16,6 +16,6 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Print the table; return 1 if a run failed or was lost."""
-    rows = statuses(find_runs(options.study, options.runs_dir))
+    rows = [*map(status_row, find_runs(options.study, options.runs_dir))]
     print(json.dumps(rows, indent=1) if options.json else format_statuses(rows))
     return 1 if any(row["state"] in ("failed", "lost") or row["error"] for row in rows) else 0

@@ -5,11 +5,13 @@ import sys
 from pods.engines.base import EngineFailed
 from pods.runs.files import Altered
 from pods.runs.history import clocks
+from pods.runs.records import Damaged
 from pods.runs.store import RunStore
 from pods.system import errors
 from pods.system.errors import AGAIN, FAILED
 from pods.system.signals import PeerLost
 
+BAD_INPUT = (ValueError, OSError, ImportError)
 REMOVE = "only a new run can make it again: `pods clean --state failed` removes this one"
 
 
@@ -33,7 +35,7 @@ def classify(error: BaseException, started: bool, store: RunStore) -> tuple[str,
         said = errors.as_text(error) if isinstance(error, OSError) else text
         errors.print_error(said, errors.FIX_AND_RESUME)
         return "preempted", AGAIN, text
-    if not started and isinstance(error, ValueError | OSError | ImportError):
+    if isinstance(error, Damaged) or (not started and isinstance(error, BAD_INPUT)):
         errors.print_error(errors.as_text(error))
         return "preempted" if clocks(store) else "pending", FAILED, text
     errors.print_traceback(error)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pods.runs.status import format_statuses, state_of, statuses
+from pods.runs.status import format_statuses, status_row
 from pods.runs.store import RunStore
 from pods.system.console import printable
 from pods.system.text import duration
@@ -30,10 +30,9 @@ class LiveTable(Live):
         """Draw the table anew from those jobs that may run, with the time left at this speed."""
         if not self.console.is_terminal:
             return
-        elapsed, states = time.monotonic() - self.began, [state_of(store) for store in active]
-        pairs = zip(active, states, strict=True)
-        rows = statuses([store.folder for store, state in pairs if state == "running"])
-        ended = self.ended + states.count("done")  # whose processes are about to end
+        known = [status_row(store.folder) for store in active]
+        elapsed, rows = time.monotonic() - self.began, [r for r in known if r["state"] == "running"]
+        ended = self.ended + sum(row["state"] == "done" for row in known)  # processes about to end
         waiting = self.jobs - ended - len(rows)
         text = f"{format_statuses(rows)}\n{ended} of {self.jobs} ended, "
         text += f"{len(rows)} running, {waiting} waiting, {duration(elapsed)}"

@@ -41,10 +41,8 @@ class JobProcess:
 def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> JobProcess:
     """Start a process that executes a job: a new Python, or a fork of one that has the libraries.
 
-    The job has the GPUs in CUDA_VISIBLE_DEVICES for itself, or `devices` if there are any.
-
-    Raises:
-        OSError: nothing was started.
+    The job has the GPUs in CUDA_VISIBLE_DEVICES for itself, or `devices` if there are any. On an
+    `OSError` nothing was started.
     """
     store, hardware = job.store, job.config.hardware
     if store.status().get("error"):

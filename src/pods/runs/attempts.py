@@ -25,10 +25,11 @@ def new_attempt(store: RunStore, kind: str = "attempts") -> Path:
 
     The other kind is `evaluation_attempts`, whose time and machine do not count as the run's own.
     """
+    parent = store.folder / kind
+    parent.mkdir(exist_ok=True)  # but not the run's folder, which may have been removed
     for number in range(1, 10_000):
-        folder = store.folder / kind / f"{number:03d}"
         with suppress(FileExistsError):
-            folder.mkdir(parents=True)
+            (folder := parent / f"{number:03d}").mkdir()
             return folder
     raise FileExistsError(f"{store.folder} has 9,999 {kind}")
 

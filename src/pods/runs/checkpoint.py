@@ -20,10 +20,7 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary folder, then make it appear as `folder` in one step.
 
     A crash at any moment leaves the old state: a temporary folder is never read, and the next
-    commit of the same name removes it.
-
-    Raises:
-        OSError: the disk is full or fails; what was committed before is untouched.
+    commit of the same name removes it. A disk that is full or fails is an `OSError`.
     """
     recover(folder.parent)
     temporary, old = (folder.with_name(f"{folder.name}.{suffix}") for suffix in ("tmp", "old"))

@@ -9,6 +9,7 @@ from pods.runs.files import TRASH, first_link, remove, size
 from pods.runs.history import STEP, abandoned_paths
 from pods.runs.status import state_of
 from pods.runs.store import DAMAGED_SUFFIX, OPTIMIZER, RunStore, run_folders
+from pods.system.errors import as_text
 
 
 def clean(study: Path, states: Sequence[str], dry_run: bool) -> Iterator[tuple[Path, int, str]]:
@@ -20,11 +21,14 @@ def clean(study: Path, states: Sequence[str], dry_run: bool) -> Iterator[tuple[P
     trash = dict.fromkeys(sorted(study.glob(f"*/*/seed*{TRASH}")), "half removed")
     yield from _remove(study, trash, dry_run)
     for store in map(RunStore, run_folders(study)):
-        lock = nullcontext() if dry_run else store.lock()
-        with suppress(BlockingIOError), lock:  # nothing changes while it is held
-            if not (dry_run and store.is_held()):
-                items = _removable(store, state_of(store, ours=True), states)
-                yield from _remove(study, items, dry_run)
+        try:
+            lock = nullcontext() if dry_run else store.lock()
+            with suppress(BlockingIOError), lock:  # nothing changes while it is held
+                if not (dry_run and store.is_held()):
+                    items = _removable(store, state_of(store, ours=True), states)
+                    yield from _remove(study, items, dry_run)
+        except PermissionError as error:  # somebody else's must not hide the others
+            yield store.folder, 0, f"cannot be read: {as_text(error)}"
 
 
 def _remove(

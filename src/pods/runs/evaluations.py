@@ -1,19 +1,19 @@
 """Evaluations of a run: their records, which steps are evaluated, and whether all is answered.
 
-Whoever writes, resumes, repairs, copies or analyses an evaluation uses `EvaluationRecord` and
-`decode_records`, and `complete_records` alone decides whether it is complete.
-
-A file evaluations/step-*.jsonl has a record per line: R repeats of all questions, in their order.
+A file has a record per line: R repeats of all questions, in their order. `complete_records` alone
+decides whether it is complete.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from pods.config.schema import CheckpointConfig, Config
-from pods.runs.files import Altered, read_lines, read_or_empty
-from pods.runs.history import checkpoint_fault
+from pods.runs.files import Altered, read_lines, read_or_empty, replace, sha256
+from pods.runs.history import checkpoint_fault, log_fault
 from pods.runs.identity import edits
 from pods.runs.store import RunStore
 from pods.seeding import evaluation_seeds
@@ -49,6 +49,7 @@ class EvaluationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"correct={self.correct}, but verdict={self.verdict}")
 
 
+NOTED = ".sha256"
 DECODER = msgspec.json.Decoder(EvaluationRecord)
 
 
@@ -86,19 +87,6 @@ def asked(
     ]
 
 
-def count_answered(config: Config, step: int, questions: Sequence[str], content: bytes) -> int:
-    """Count the records at the start of a file that answer what is asked, in its order."""
-    wanted = asked(config, step, questions)
-    for count, (expected, line) in enumerate(zip(wanted, content.split(b"\n")[:-1], strict=False)):
-        try:
-            record = DECODER.decode(line if line.endswith(b"}") else b"")
-        except ValueError:
-            return count
-        if (record.repeat, record.question, record.seed) != expected:
-            return count
-    return min(len(wanted), content.count(b"\n"))
-
-
 def complete_records(config: Config, step: int, content: bytes) -> list[EvaluationRecord] | None:
     """Return the records of an evaluation's file; None if the file is not complete.
 
@@ -117,14 +105,26 @@ def complete_records(config: Config, step: int, content: bytes) -> list[Evaluati
     return records if whole and answers == asked(config, step, questions) else None
 
 
-def is_complete(store: RunStore, config: Config, step: int) -> bool:
-    """Return whether the evaluation of a step has all records, by `complete_records`.
+def note_complete(path: Path) -> None:
+    """Note beside the file of a complete evaluation what it holds, as `sha256sum` does."""
+    replace(path.with_suffix(NOTED), f"{sha256(path)}  {path.name}\n", durable=True)
 
-    The number of questions is that of data.json, which a run writes before its first evaluation.
-    Without that file any number will do; a damaged one raises a `ValueError`.
+
+def is_changed(path: Path, content: bytes) -> bool:
+    """Return whether an evaluation's file is another one than was noted, if one was."""
+    noted = read_or_empty(path.with_suffix(NOTED))
+    return bool(noted) and hashlib.sha256(content).hexdigest().encode() != noted[:64]
+
+
+def is_complete(store: RunStore, config: Config, step: int) -> bool:
+    """Return whether the evaluation of a step has all records, as noted.
+
+    The number of questions is that of data.json; without that file any number will do.
     """
-    records = complete_records(config, step, read_or_empty(store.evaluation_path(step)))
-    if records is None:
+    path = store.evaluation_path(step)
+    content = read_or_empty(path)
+    records = complete_records(config, step, content)
+    if records is None or is_changed(path, content):
         return False
     data = store.data()
     return data is None or len(records) == data["test"]["problems"] * config.evaluation.repeats
@@ -155,15 +155,13 @@ def due_points(config: Config, lines: Sequence[Mapping[str, Any]], ended: bool) 
     return points | {line["step"]: line["train_seconds"] for line in lines[-1:] if ended}
 
 
-REREAD_BYTES = 2**26
-"""Limit of a full check; larger files are checked by size, since their commit read the content."""
+REREAD_BYTES = 2**26  # of larger files the size is checked: their commit read the content
 
 
-def check_complete(store: RunStore, config: Config, last: int) -> None:
-    """Read a run's files back up to its last step, before its status says `done`.
+def check_complete(store: RunStore, config: Config, last: int, ended: bool = True) -> None:
+    """Read a run's files back up to a step; where the run has `ended` there, evaluations too.
 
-    Raises:
-        Altered: something is missing or damaged. Of the checkpoints only the last can be restored.
+    What is missing or damaged is `Altered`; of the checkpoints only the last can be restored.
     """
     try:
         edited = edits(config, store.config_values())
@@ -178,10 +176,12 @@ def check_complete(store: RunStore, config: Config, last: int) -> None:
     lines = read_lines(store.metrics_path)
     if [line["step"] for line in lines] != list(range(1, last + 1)):
         raise Altered(f"{store.metrics_path} does not have each of the {last} steps exactly once")
-    for step in due_points(config, lines, ended=True):
+    for step in due_points(config, lines, ended):
         folder = store.checkpoint(step)
         fault = checkpoint_fault(store, folder, REREAD_BYTES)
         if fault is not None:
             raise Altered(f"{folder}: {fault}", recoverable=step == last)
-        if not is_complete(store, config, step):
+        if ended and not is_complete(store, config, step):
             raise Altered(f"{store.evaluation_path(step)} is not complete")
+    if line := log_fault(store, store.checkpoint(last)):
+        raise Altered(f"{store.metrics_path}: {line} is not what was written")

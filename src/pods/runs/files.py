@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pods.runs.records import read
+
 TRASH = ".trash"
 
 
@@ -32,8 +34,8 @@ def sha256(path: Path) -> str:
 
 
 def read_or_empty(path: Path) -> bytes:
-    """Return a file's bytes; none if there is no file."""
-    return path.read_bytes() if path.is_file() else b""
+    """Return a file's bytes, as `read`; none if there is no file."""
+    return read(path) if path.is_file() else b""
 
 
 def remove(path: Path) -> None:
@@ -72,11 +74,8 @@ def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | Non
     """Append JSON lines in one write, and return the file's new size in bytes.
 
     A write that the disk cuts short is undone. `expected` is the size that the file has if nothing
-    else has written to it. Its folder is created if needed, but not the parent of that folder.
-
-    Raises:
-        Altered: the file does not have the expected size; nothing was written.
-        OSError: the disk is full or fails.
+    else has written to it; otherwise nothing is written now, and `Altered` is raised. Its folder is
+    created if needed, but not the parent of that folder.
     """
     path.parent.mkdir(exist_ok=True)
     text, start = json_lines(records), check_size(path, expected)
@@ -109,13 +108,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read JSON lines; ignore an incomplete last one, and raise a `ValueError` at a damaged one."""
     complete = read_or_empty(path).rpartition(b"\n")[0]
     return [json.loads(line) for line in complete.splitlines()]
-
-
-def truncate_to(path: Path, lines: int) -> None:
-    """Keep only the first lines of a file, if there is one."""
-    kept = read_or_empty(path).split(b"\n")[:lines]
-    if path.is_file():
-        os.truncate(path, sum(len(line) + 1 for line in kept))
 
 
 def replace(path: Path, content: str | bytes, durable: bool = False) -> None:

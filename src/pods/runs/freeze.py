@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import yaml
+
 from pods.config.schema import Config
 from pods.runs.attempts import environments, version_changes
+from pods.runs.files import replace, write_json
 from pods.runs.identity import difference, edits, identity, run_folder
 from pods.runs.store import RunStore
 from pods.system.errors import is_machine_error
@@ -27,11 +30,8 @@ class Changed(ValueError):
 def freeze(config: Config) -> RunStore:
     """Write a config into the folder of its run, unless that run is running; return the folder.
 
-    Operational keys follow the newest command; science keys never change here.
-
-    Raises:
-        Changed: the frozen config was edited, and `retry` is not changed, which undoes the edit.
-        OSError: the folder cannot be created or written.
+    Operational keys follow the newest command; science keys never change here: an edited config is
+    `Changed`, unless `retry` is changed, which undoes the edit.
     """
     content = identity(config)
     store = RunStore(run_folder(config, content))
@@ -39,8 +39,9 @@ def freeze(config: Config) -> RunStore:
         store.folder.mkdir(parents=True, exist_ok=True)
         with suppress(BlockingIOError), store.lock():  # a running one has been frozen already
             _freeze(config, content, store)
-    except OSError as error:  # a finished run may be on a disk that has become read-only
-        if not (is_machine_error(error) and store.status()["state"] == "done"):
+    except OSError as error:  # a finished run may be somebody else's, or on a read-only disk
+        known = is_machine_error(error, store.folder)
+        if not (known and store.status()["state"] == "done"):
             raise
     return store
 
@@ -52,22 +53,18 @@ def _freeze(config: Config, content: Mapping[str, Any], store: RunStore) -> None
         edited = []
     if edited and config.retry != "changed":
         raise Changed(store.config_path, edited)
-    store.write_config(dataclasses.asdict(config))
+    text = yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
+    replace(store.config_path, text, durable=True)
     try:
         store.identity()
     except (FileNotFoundError, ValueError):  # new, or damaged
-        store.write_identity(content)
+        write_json(store.identity_path, content)
 
 
 def check_unchanged(store: RunStore, config: Config) -> list[str]:
-    """Compare a run with how it began: its identity, and the versions of decisive packages.
+    """Compare a run with how it began: science keys, data, weights, own code, and minor versions.
 
-    Returns:
-        What changed, if `retry` is changed; the caller records it with the run.
-
-    Raises:
-        Changed: a science key, data, weights, a rule's source or a minor version changed.
-        ValueError: the identity is damaged.
+    What changed is raised as `Changed`, or if `retry` is changed returned, to be recorded.
     """
     now = json.loads(json.dumps(identity(config)))
     changes = difference(store.identity(), now)

@@ -1,13 +1,14 @@
 """Read a run's history: its checkpoints, the one to resume from, and those to discard."""
 
 import hashlib
-import os
+import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from pods.runs import checkpoint
-from pods.runs.files import read_or_empty
-from pods.runs.records import Clock
+from pods.runs.files import read_or_empty, replace
+from pods.runs.records import Clock, Damaged, read
 from pods.runs.store import DAMAGED_SUFFIX, RunStore
 
 STEP = f"step-{'[0-9]' * 6}"
@@ -19,27 +20,32 @@ ABANDONED = (  # what lies in a folder before that folder
 
 
 def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Path, str]]:
-    """Return the newest checkpoint to resume from, and the damaged ones with their faults.
+    """Return the newest checkpoint to resume from, and the later ones with their faults.
 
     One that an interrupted commit had renamed is put back first. The checkpoint must have the file
-    that is named by `needs`, which older ones have lost.
-
-    Raises:
-        OSError: the log cannot be read, which says nothing about any checkpoint.
+    that is named by `needs`, which older ones have lost. If nothing but the log keeps the run from
+    going on after some step, that is `Damaged`.
     """
     checkpoint.recover(store.checkpoints)
-    faults = {}
+    faults, lost = dict[Path, str](), None
     for folder in sorted(store.checkpoints.glob(STEP), reverse=True):
         fault = checkpoint_fault(store, folder)
+        if fault is None and (line := log_fault(store, folder)):
+            fault, lost = f"{line} of {store.metrics_path.name} is not what was written", line
         if fault:
             faults[folder] = fault
-        elif needs in checkpoint.manifest_files(folder):
+        elif needs in checkpoint.manifest_files(folder) and not (
+            lost and folder == store.checkpoint(0)
+        ):
             return folder, faults
+    if lost:
+        cure = f"restore it, or remove {store.checkpoints} and the run starts again"
+        raise Damaged(store.metrics_path, f"{lost} is not what was written: {cure}")
     return None, faults
 
 
 def checkpoint_fault(store: RunStore, folder: Path, max_bytes: float = float("inf")) -> str | None:
-    """Say why a checkpoint cannot be used for this run; None if it can. See `damage`."""
+    """Say why a checkpoint is not one that this run made; None if it is. See `damage`."""
     fault = checkpoint.damage(folder, max_bytes=max_bytes)
     if fault is not None:
         return fault
@@ -49,18 +55,39 @@ def checkpoint_fault(store: RunStore, folder: Path, max_bytes: float = float("in
         return str(error)
     if (clock["run"], clock["step"]) != (store.folder.name, int(folder.name[5:])):
         return f"it is step {clock['step']} of run {clock['run']}"
-    log = read_or_empty(store.metrics_path)
-    if hashlib.sha256(log[: clock["metrics_bytes"]]).hexdigest() != clock["metrics_sha256"]:
-        return f"{store.metrics_path.name} is damaged before its end"
     return None
 
 
-def mark_damaged(store: RunStore, folder: Path) -> None:
-    """Rename a checkpoint, so that no run resumes from it."""
-    renamed = folder.with_name(f"{folder.name}{DAMAGED_SUFFIX}")
+def log_fault(store: RunStore, folder: Path) -> str | None:
+    """Say which line of the log has changed since an intact checkpoint; None if it has not."""
+    clock, good = store.clock(folder), 0
+    log = read_or_empty(store.metrics_path)[: clock["metrics_bytes"]]
+    if hashlib.sha256(log).hexdigest() == clock["metrics_sha256"]:
+        return None
+    with suppress(ValueError, TypeError, KeyError):
+        for good, line in enumerate(log.splitlines() or [b""]):
+            if json.loads(line)["step"] != good + 1:
+                return f"line {good + 1}"
+        return f"line {clock['step']} or one before it"
+    return f"line {good + 1}"
+
+
+def mark_damaged(store: RunStore, path: Path) -> None:
+    """Rename a checkpoint or a file of rollouts, so that nothing reads it."""
+    renamed = path.with_name(f"{path.name}{DAMAGED_SUFFIX}")
     if renamed.exists():
         store.remove(renamed)
-    folder.rename(renamed)
+    path.rename(renamed)
+
+
+def check_rollouts(store: RunStore, report: Callable[[str], None]) -> None:
+    """Set files of rollouts aside that are damaged, and report each in one line."""
+    for path in sorted(store.folder.glob(f"rollouts/{STEP}.jsonl.gz")):
+        try:
+            read(path)
+        except Damaged as fault:
+            report(f"set aside: {fault}")
+            mark_damaged(store, path)
 
 
 def clocks(store: RunStore) -> dict[Path, Clock]:
@@ -90,18 +117,10 @@ def abandoned_paths(store: RunStore) -> list[Path]:
     return [path for pattern in ABANDONED for path in sorted(store.folder.glob(pattern))]
 
 
-def remove_stopgaps(store: RunStore, before: int) -> None:
-    """Remove the checkpoints before a step that were only to resume from."""
-    for folder, clock in clocks(store).items():
-        if clock["step"] < before and not clock["evaluation"]:
-            store.remove(folder)
-
-
 def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:
     """Discard everything that happened after the checkpoint of a step."""
-    if store.metrics_path.is_file():
-        os.truncate(store.metrics_path, metrics_bytes)
-    for folder in ("checkpoints", "evaluations", "rollouts"):
-        for path in store.folder.glob(f"{folder}/{STEP}*"):
-            if path.suffix != DAMAGED_SUFFIX and int(path.name[5:11]) > step:
-                store.remove(path)
+    if store.metrics_path.is_file():  # replaced, since a hard link to it may be a backup
+        replace(store.metrics_path, read_or_empty(store.metrics_path)[:metrics_bytes])
+    for path in store.folder.glob(f"*/{STEP}*"):
+        if path.suffix != DAMAGED_SUFFIX and int(path.name[5:11]) > step:
+            store.remove(path)

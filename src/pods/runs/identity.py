@@ -49,7 +49,7 @@ def identity(config: Config) -> dict[str, Any]:
         content["adapter"] = _digests(adapter)
     sources: dict[str, list[str]] = {}
     for key, name in own_functions(config):
-        sources.setdefault(SOURCES[key], []).append(source_digest(name))
+        sources.setdefault(SOURCES[key], []).append(_source_digest(name))
     return content | {source: "+".join(digests) for source, digests in sources.items()}
 
 
@@ -58,8 +58,7 @@ def _digests(folder: Path) -> list[str]:
     return [digest(path) for path in sorted(folder.glob("*")) if path.suffix in MODEL_FILES]
 
 
-def source_digest(name: str) -> str:
-    """Return the SHA-256 of the file that defines a function of one's own, `module:function`."""
+def _source_digest(name: str) -> str:
     function = inspect.unwrap(import_function(name))
     module = sys.modules[getattr(function, "__module__", None) or name.partition(":")[0]]
     return digest(Path(inspect.getsourcefile(module) or ""))

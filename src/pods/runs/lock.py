@@ -50,11 +50,7 @@ class RunLock:
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[RunLock]:
-    """Hold the lock for the length of a `with` block.
-
-    Raises:
-        BlockingIOError: another process holds it, for longer than `is_held` would.
-    """
+    """Hold the lock for a block; `BlockingIOError`: another process does, not just `is_held`."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         with path.open("a") as file:

@@ -1,10 +1,10 @@
 """The records of a run folder: one type per kind of JSON file or line, and how they are read.
 
-Whoever writes, resumes, repairs, copies or analyses a run decodes with these types, so that all of
-them accept the same. A missing field or a value of another type is `Damaged`, which names the file.
-In memory they are plain dictionaries. `evaluations.py` has the lines of evaluations.
+All who read a run decode with these types, so that they accept the same: a missing field or a value
+of another type is `Damaged`. In memory they are plain dictionaries.
 """
 
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NotRequired, Required, TypedDict, TypeVar, cast
@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 T = TypeVar("T")
+LIMIT = 2**30  # bytes: no log or evaluation has more, and a machine's memory has
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is 7 x faster
 
 
@@ -99,9 +100,25 @@ class ManifestFile(TypedDict):
     sha256: str
 
 
+def read(path: Path) -> bytes:
+    """Return a file's bytes, unpacked if it is gzip; `Damaged`: that fails, or is over `LIMIT`."""
+    if path.stat().st_size > LIMIT:
+        raise Damaged(path, f"it has more than {LIMIT:,} bytes")
+    content, unpacker = path.read_bytes(), zlib.decompressobj(wbits=31)
+    if path.suffix != ".gz":
+        return content
+    try:
+        unpacked = unpacker.decompress(content, LIMIT + 1)
+    except zlib.error as error:
+        raise Damaged(path, error) from error
+    if not unpacker.eof or len(unpacked) > LIMIT:
+        raise Damaged(path, f"it is cut off, or holds more than {LIMIT:,} bytes")
+    return unpacked
+
+
 def read_json(path: Path, kind: type[T]) -> T:
     """Return the content of a JSON file; raise `Damaged` if it is not JSON, or not of this kind."""
-    content = path.read_bytes()
+    content = read(path)
     try:
         value: T = _decoder(cast(Any, kind)).decode(content)
     except (ValueError, RecursionError) as error:

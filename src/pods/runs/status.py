@@ -31,14 +31,12 @@ def state_of(store: RunStore, ours: bool = False, status: Status | None = None) 
     return "running" if time.time() - status.get("heartbeat", 0) < SILENT_SECONDS else "lost"
 
 
-def statuses(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return one row per run."""
-    return [_row(RunStore(folder)) for folder in folders]
-
-
-def _row(store: RunStore) -> dict[str, Any]:
+def status_row(folder: Path) -> dict[str, Any]:
+    """Return how a run stands; one that cannot be read has that as its error."""
+    store = RunStore(folder)
     status, error, changes = store.status(), None, list[str]()
     try:
+        store.identity()  # whose loss nothing else would show
         changes = recorded_changes(store)
         config = store.config()
         limit = config.budget.train_seconds

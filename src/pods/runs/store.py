@@ -16,17 +16,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pods.config.parse import parse
 from pods.config.schema import Config
-from pods.runs.files import TRASH, first_link, json_lines, remove, replace, sha256, write_json
+from pods.runs.files import TRASH, first_link, json_lines, remove, replace, sha256
 from pods.runs.lock import RunLock, hold_lock, is_held
-from pods.runs.records import Clock, Damaged, Data, Status, parse_yaml, read_json
+from pods.runs.records import Clock, Damaged, Data, Status, parse_yaml, read, read_json
 
 RESUMABLE = 2  # newest checkpoints that keep their optimizer, without which no run resumes
 SELECTION = "selection.json"  # in a checkpoint: what the prompt selection knows
 OPTIMIZER = "optimizer.safetensors"  # in a checkpoint; twice the size of the trained weights
+LOCK = ".lock"
 DAMAGED_SUFFIX = ".damaged"
 SEED = re.compile(rb"^seed: (0|[1-9]\d{0,8})$", re.MULTILINE)  # a line of a frozen config
 _status_lock = threading.Lock()  # the watchdog writes heartbeats beside the main thread
@@ -42,6 +41,11 @@ class RunStore:
     def config_path(self) -> Path:
         """The frozen config."""
         return self.folder / "config.yaml"
+
+    @property
+    def identity_path(self) -> Path:
+        """The values that the run's hash is computed from."""
+        return self.folder / "identity.json"
 
     @property
     def data_path(self) -> Path:
@@ -78,11 +82,11 @@ class RunStore:
 
     def lock(self) -> AbstractContextManager[RunLock]:
         """Hold the run folder's lock; entering raises `BlockingIOError` if another process does."""
-        return hold_lock(self.folder / ".lock")
+        return hold_lock(self.folder / LOCK)
 
     def is_held(self) -> bool:
         """Say whether a process of this machine holds the lock."""
-        return is_held(self.folder / ".lock")
+        return is_held(self.folder / LOCK)
 
     def config(self) -> Config:
         """Return the frozen config; its types are checked, not whether its data still exist.
@@ -90,7 +94,7 @@ class RunStore:
         It takes milliseconds to parse one, and a study may have thousands that differ in the seed
         alone: so each of the others is parsed once per process.
         """
-        parts = SEED.split(self.config_path.read_bytes())
+        parts = SEED.split(read(self.config_path))
         if len(parts) == 3:  # text before the only such line, seed, text after it
             with suppress(ValueError):  # whose message would not name the file
                 config = _parse_config(b"seed: 0".join(parts[::2]))
@@ -99,36 +103,22 @@ class RunStore:
 
     def config_values(self) -> dict[str, Any]:
         """Return the frozen config as plain values, unchecked."""
-        content = self.config_path.read_bytes()
+        content = read(self.config_path)
         try:
             return parse_yaml(content)
         except ValueError as error:
             raise Damaged(self.config_path, error) from error
 
-    def write_config(self, values: Mapping[str, Any]) -> None:
-        """Freeze a config."""
-        text = yaml.safe_dump(dict(values), sort_keys=False)
-        replace(self.config_path, text, durable=True)
-
     def identity(self) -> dict[str, Any]:
         """Return the values that the run's hash is computed from."""
-        path = self.folder / "identity.json"
-        content = read_json(path, dict[str, Any])
+        content = read_json(self.identity_path, dict[str, Any])
         if type(content.get("seed")) is not int:
-            raise Damaged(path, "it has no seed")
+            raise Damaged(self.identity_path, "it has no seed")
         return content
-
-    def write_identity(self, content: Mapping[str, Any]) -> None:
-        """Write the values that the run's hash is computed from."""
-        write_json(self.folder / "identity.json", content)
 
     def data(self) -> Data | None:
         """Return what data the run uses; None before they were loaded for the first time."""
         return read_json(self.data_path, Data) if self.data_path.exists() else None
-
-    def write_data(self, content: Mapping[str, Any]) -> None:
-        """Write what data the run uses."""
-        write_json(self.data_path, content)
 
     def status(self) -> Status:
         """Return `state` and, once the run has started, pid, heartbeat, step, error and others.
@@ -155,10 +145,7 @@ class RunStore:
         replace(path, gzip.compress(json_lines(rows), mtime=0))
 
     def write_clock(self, folder: Path, step: int, train_seconds: float, evaluation: bool) -> None:
-        """Write the clock.json of a new checkpoint: last step, training clock, length of the log.
-
-        A checkpoint without `evaluation` is only to resume from.
-        """
+        """Write a new checkpoint's clock.json: last step, training clock, and the log so far."""
         with self.metrics_path.open("ab") as file:
             os.fsync(file.fileno())
             size = file.tell()
@@ -183,6 +170,13 @@ def _parse_config(content: bytes) -> Config:
 
 
 def run_folders(study: Path) -> list[Path]:
-    """Return all run folders below a study's folder."""
-    folders = (path.parent for path in study.glob("*/*/seed*/identity.json"))
-    return sorted(folder for folder in folders if folder.suffix != TRASH)
+    """Return all run folders below a study's folder, also those that this user cannot read.
+
+    One with nothing but a lock is left out: a command has met a run that was being removed.
+    """
+    folders = (path for path in study.glob("*/*/seed*") if path.suffix != TRASH and path.is_dir())
+    return sorted(
+        folder
+        for folder in folders
+        if not os.access(folder, os.R_OK | os.X_OK) or {*os.listdir(folder)} - {LOCK}
+    )

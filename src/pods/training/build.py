@@ -43,10 +43,8 @@ def build_trainer(
     """Load policy, task and engine, and connect them to a trainer.
 
     The lock is held by this process. `now` is the source of the training clock's seconds, `report`
-    writes what the meter measured, and the other processes of the group call `build_worker`.
-
-    Raises:
-        ValueError: weights or data are missing, malformed or others, or memory is too small.
+    writes what the meter measured, and the other processes of the group call `build_worker`. A
+    `ValueError` says that weights or data are missing, malformed or others, or memory too small.
     """
     data = load_data(config, stop.check)
     check_data(store, data.facts, config.retry == "changed")
@@ -89,8 +87,7 @@ def build_worker(
 ) -> Worker:
     """Load the policy, engine and optimizer of one process.
 
-    Raises:
-        ValueError: weights are missing or unfit, or the engine ignores the policy's weights.
+    A `ValueError` says that weights are missing or unfit, or that the engine ignores the policy's.
     """
     torch.set_num_threads(config.hardware.threads)
     policy = load(config, data.tokenizer, process_group)

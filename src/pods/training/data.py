@@ -1,5 +1,6 @@
 """The problems of a run as its model reads them, and whether they are those it began with."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from pods.engines.transformers_engine import shared_prefix
 from pods.memory.fit import Lengths, assess_fit
 from pods.policy.policy import load_tokenizer
 from pods.runs.attempts import record_changes
+from pods.runs.files import write_json
 from pods.runs.freeze import Changed
 from pods.runs.identity import difference
 from pods.runs.store import RunStore
@@ -42,8 +44,7 @@ class Data:
 def load_data(config: Config, check: Callable[[], None]) -> Data:
     """Read the problems, drop those with too long prompts, and check that the run fits into memory.
 
-    Raises:
-        ValueError: data are missing or malformed, or the run does not fit.
+    A `ValueError` says that data are missing or malformed, or that it does not fit.
     """
     transformers_logging.disable_progress_bar()
     task = load_task(config.task, check)
@@ -71,20 +72,19 @@ def lengths(prompts: Sequence[Prompt]) -> Lengths:
 
 
 def check_data(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -> None:
-    """Record the data of a new run; check that a resumed run still has the same data.
+    """Record the data of a new run; other data in a resumed one are `Changed`, or `allow_changed`.
 
     Data from a hub count by name in the run's identity, so only this check notices a change there.
-
-    Raises:
-        Changed: the problems are not those that the run began with, unless `allow_changed`.
     """
     begun = store.data()
     changes = [] if begun is None else difference(_summary(begun), _summary(facts))
     if changes and not allow_changed:
         raise Changed(store.folder, changes)
     record_changes(store, changes)
-    if begun is None:
-        store.write_data(facts)
+    if not changes and begun != json.loads(json.dumps(facts)):
+        if begun is not None:
+            print("data.json was not what the run had written: it is written again", flush=True)
+        write_json(store.data_path, facts)
 
 
 def _summary(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,19 +5,16 @@ where it stopped and ends in the same records.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from pods.config.schema import Config
 from pods.engines.base import Engine
-from pods.runs.evaluations import EvaluationRecord, asked, count_answered
+from pods.runs.evaluations import DECODER, EvaluationRecord, asked
 from pods.types import GenerationRequest, Grader, Problem, Prompt, Rollout, Sampling, Task
 
 
 def evaluation_questions(config: Config, task: Task) -> tuple[Problem, ...]:
-    """Return the questions of every evaluation: equal in all runs with the same key.
-
-    Raises:
-        ValueError: the test set has fewer questions.
-    """
+    """Return the questions of every evaluation: equal in all runs with the same key."""
     wanted = config.evaluation.questions
     if wanted is not None and wanted > len(task.test):
         raise ValueError(f"evaluation.questions={wanted}: the test set has {len(task.test)}")
@@ -83,10 +80,15 @@ def already_done(config: Config, task: Task, step: int, content: bytes) -> int:
 
     A record that is not the answer to its request (a damaged or unexpected line) ends the count.
     """
-    questions = [problem.id for problem in task.test]
-    count = count_answered(config, step, questions, content)
-    total = len(questions) * config.evaluation.repeats
-    return count if count == total else count - count % _chunk(config, total)
+    wanted = asked(config, step, [problem.id for problem in task.test])
+    count, lines = 0, content.split(b"\n")[:-1]
+    with suppress(ValueError):
+        for request, line in zip(wanted, lines, strict=False):
+            record = DECODER.decode(line if line.endswith(b"}") else b"")
+            if (record.repeat, record.question, record.seed) != request:
+                break
+            count += 1
+    return count if count == len(wanted) else count - count % _chunk(config, len(wanted))
 
 
 def _chunk(config: Config, requests: int) -> int:

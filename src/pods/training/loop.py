@@ -194,8 +194,7 @@ class TrainingLoop:
     ) -> tuple[UpdateStats | None, str | None]:
         """Update the policy on what is kept of the groups that are trained on.
 
-        Returns:
-            Statistics, None where nothing was applied; and what was NaN or infinite, if anything.
+        Return statistics, if it was applied, and what was NaN or infinite, if anything.
         """
         trained = [group for group in groups if group.trained and len(group.kept)]
         if not trained:

@@ -48,8 +48,7 @@ class MismatchMonitor:
     def check(self, step: Step) -> str | None:
         """Record a step; return a message for the user if its gap is past the bound.
 
-        Raises:
-            EngineMismatch: the alarm stays, or a merge loses too much of the policy's change.
+        `EngineMismatch`: the alarm stays, or a merge loses too much of the policy's change.
         """
         gap = None if step.update is None else step.update.logprob_gap_mean
         alarm = self.observe(gap)

@@ -37,10 +37,8 @@ class _Still(torch.optim.AdamW):
 def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
     """Generate with the most rows and tokens, and run the largest micro-batch forward and back.
 
-    All processes of a run must call this at once, with all prompts and questions of the run.
-
-    Raises:
-        DoesNotFit: generation or update ran out of memory.
+    All processes of a run must call this at once, with all prompts and questions of the run. If
+    generation or update runs out of memory, that is `DoesNotFit`.
     """
     config, longest = worker.config, max(prompts, key=len)
     if config.engine.name == "transformers":

@@ -11,7 +11,7 @@ from pods.method.adaptive import Adaptive
 from pods.method.prompt_selection import Selector
 from pods.runs import checkpoint
 from pods.runs.files import Altered
-from pods.runs.history import clocks, mark_damaged, newest_checkpoint, remove_stopgaps
+from pods.runs.history import clocks, mark_damaged, newest_checkpoint
 from pods.runs.records import Clock, read_json
 from pods.runs.store import OPTIMIZER, RESUMABLE, SELECTION, RunStore
 from pods.system.errors import as_short_text, is_machine_error
@@ -28,11 +28,8 @@ def restore_newest(
     """Restore weights and optimizer from the newest complete checkpoint; set damaged ones aside.
 
     `states` are those at the start of the run, and have the types of the saved ones. Return the
-    checkpoint's clock and states; None if the run has no checkpoint.
-
-    Raises:
-        Altered: a checkpoint could not be restored, and no older one is left.
-        OSError: the disk fails.
+    checkpoint's clock and states; None if the run has no checkpoint. `Altered`: one could not be
+    restored, and no older one is left.
     """
     selector, adaptive = states
     fault = None
@@ -64,7 +61,9 @@ def restore_newest(
 
 def prune_checkpoints(store: RunStore, step: int) -> None:
     """Remove what no resume needs now that there is a checkpoint of `step`."""
-    remove_stopgaps(store, step)
+    for folder, clock in clocks(store).items():
+        if clock["step"] < step and not clock["evaluation"]:
+            store.remove(folder)
     for folder in list(clocks(store))[:-RESUMABLE]:
         with suppress(*checkpoint.READ_ERRORS):  # a damaged checkpoint is left as it is
             checkpoint.remove_file(folder, OPTIMIZER)

@@ -17,9 +17,17 @@ from pods.config.schema import Config
 from pods.method.adaptive import Adaptive
 from pods.method.prompt_selection import Selector
 from pods.runs import checkpoint
-from pods.runs.evaluations import check_complete, complete_records, due, is_complete
-from pods.runs.files import append, check_size, fsync, read_lines, read_or_empty, truncate_to
-from pods.runs.history import abandoned_paths, evaluation_points, roll_back
+from pods.runs.evaluations import (
+    NOTED,
+    check_complete,
+    complete_records,
+    due,
+    is_changed,
+    is_complete,
+    note_complete,
+)
+from pods.runs.files import append, check_size, fsync, read_lines, read_or_empty, replace
+from pods.runs.history import abandoned_paths, check_rollouts, evaluation_points, roll_back
 from pods.runs.lock import RunLock
 from pods.runs.store import SELECTION, RunStore
 from pods.runs.tracking.tracker import Tracker
@@ -72,9 +80,8 @@ class Trainer:
     def run(self) -> None:
         """Train from the newest checkpoint, or from the start, to the end of the budget.
 
-        Raises:
-            Preempted: the process was asked to stop; a checkpoint of the last step is committed.
-            Altered: the folder does not hold what was written; the same command repairs that.
+        `Preempted`: the process was asked to stop, and a checkpoint of the last step is committed.
+        `Altered`: the folder does not hold what was written; the same command repairs that.
         """
         done = self.begin()
         before = self.loop.clock.train_seconds
@@ -116,6 +123,8 @@ class Trainer:
             step, self.metrics_bytes = clock["step"], clock["metrics_bytes"]
             self.loop.clock.train_seconds = clock["train_seconds"]
             roll_back(store, step, self.metrics_bytes)
+            check_complete(store, self.config, step, ended=False)
+            check_rollouts(store, self.progress.print)
             self.progress.print(f"resuming from step {step}")
             lines = read_lines(store.metrics_path)
             self.skipped = {line["step"] for line in lines if line["nonfinite"]}
@@ -130,10 +139,8 @@ class Trainer:
     def record(self, step: Step) -> None:
         """Write a committed step's line and, every so many steps or if it is skipped, its rollouts.
 
-        Raises:
-            FloatingPointError: too many consecutive steps were skipped.
-            EngineMismatch: the engine does not generate from the policy.
-            Altered: another process has taken the run, or changed the log.
+        `EngineMismatch`: the engine does not generate from the policy. `Altered`: another process
+        has taken the run, or changed the log.
         """
         line, skipped = metrics(step), step.nonfinite is not None
         self.lock.check_held()
@@ -169,9 +176,7 @@ class Trainer:
     def commit(self, step: int, evaluation: bool) -> None:
         """Commit a checkpoint of the state after `step`, as an evaluation point or only to resume.
 
-        Raises:
-            FloatingPointError: weights or optimizer state are not finite; nothing was written.
-            OSError: the disk is full or fails; what was committed before is untouched.
+        `FloatingPointError`: weights or optimizer state are not finite; nothing was written.
         """
         clock = self.loop.clock.train_seconds
         self.lock.check_held()
@@ -220,13 +225,19 @@ class Trainer:
         total, content = len(self.questions) * config.evaluation.repeats, read_or_empty(path)
         done = already_done(config, task, step, content)
         if done == total and complete_records(config, step, content) is not None:
-            return 0
-        truncate_to(path, done)
+            if not is_changed(path, content):
+                note_complete(path)
+                return 0
+            done = 0
+        path.with_suffix(NOTED).unlink(missing_ok=True)
+        if content:  # replaced, since a hard link to it may be a backup
+            replace(path, b"".join(line + b"\n" for line in content.split(b"\n")[:done]))
         for chunk in evaluate(config, task, self.questions, self.workers, step, done):
             self.lock.check_held()
             self.progress.evaluating(step)
             append(path, (msgspec.structs.asdict(record) for record, _ in chunk))
         fsync(path)
+        note_complete(path)
         return total - done
 
     def evaluate_again(self, step: int) -> None:

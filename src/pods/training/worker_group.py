@@ -91,12 +91,8 @@ class WorkerGroup:
     ) -> list[T]:
         """Call one method of `Worker` on every process and gather the results by rank.
 
-        Keyword arguments stay on this process.
-
-        Raises:
-            Preempted: the run was asked to stop; all processes have stopped working.
-            EngineFailed: an engine broke down.
-            PeerLost: another process has died.
+        Keyword arguments stay on this process. `Preempted`: the run was asked to stop, and all
+        processes have stopped working. `EngineFailed`, `PeerLost`: another one broke down, or died.
         """
         worker, group = self.worker, self.worker.process_group
         if group.size == 1:
@@ -175,11 +171,7 @@ class Follower:
     last_heartbeat: float = 0.0
 
     def heartbeat(self) -> None:
-        """Send a heartbeat now and then, and check whether rank 0 has cancelled the command.
-
-        Raises:
-            Cancelled: rank 0 has cancelled it.
-        """
+        """Send a heartbeat now and then; `Cancelled`: rank 0 has cancelled the command."""
         if time.monotonic() - self.last_heartbeat < HEARTBEAT_SECONDS:
             return
         self.last_heartbeat = time.monotonic()
@@ -190,11 +182,7 @@ class Follower:
             raise Cancelled
 
     def serve(self, worker: Worker) -> None:
-        """Carry out the commands of rank 0 until it has no more.
-
-        Raises:
-            PeerLost: rank 0 has died.
-        """
+        """Carry out the commands of rank 0 until it has no more; `PeerLost`: it has died."""
         while True:
             self.received += 1
             command = self.process_group.broadcast(None)

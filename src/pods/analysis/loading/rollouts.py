@@ -1,11 +1,11 @@
 """Read the completions that a run stored for inspection."""
 
-import gzip
 import json
-import zlib
 from pathlib import Path
 
 import pandas as pd
+
+from pods.runs.records import read
 
 
 def rollout_steps(run: Path) -> list[int]:
@@ -18,16 +18,13 @@ def read_rollouts(run: Path, step: int) -> pd.DataFrame:
 
     Returns:
         problem, question, completion, reward, correct, format, length, finished, kept, and the
-        advantage of those that were kept.
-
-    Raises:
-        ValueError: the rollouts of this step were not written, or are damaged.
+        advantage of those that were kept. A `ValueError` says that they are missing or damaged.
     """
     path = run / "rollouts" / f"step-{step:06d}.jsonl.gz"
     try:
-        lines = gzip.decompress(path.read_bytes()).decode("utf-8", "replace").splitlines()
+        lines = read(path).decode("utf-8", "replace").splitlines()
         return pd.DataFrame([json.loads(line) for line in lines])
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} is missing or damaged: {error}") from error
 
 

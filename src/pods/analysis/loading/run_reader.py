@@ -16,6 +16,7 @@ from pods.runs.evaluations import (
     complete_records,
     decode_records,
     due_points,
+    is_changed,
 )
 from pods.runs.files import read_or_empty
 from pods.runs.history import evaluated_steps
@@ -102,6 +103,8 @@ def _read_evaluation(run: Run, step: int) -> None:
     records = complete_records(run.config, step, content)
     if records is None:
         run.incomplete[step] = f"{path.name} {_fault(content)}"
+    elif is_changed(path, content):
+        run.incomplete[step] = f"{path.name} was changed after it was complete"
     elif run.data is not None and len(records) != run.data["test"]["problems"] * repeats:
         run.incomplete[step] = f"{path.name} has other questions than the run's data"
     else:

@@ -1,7 +1,4 @@
-"""Read from a run's own files the rows that trackers show, and what describes the run.
-
-Every number has one of four prefixes, apart from those that charts are drawn over.
-"""
+"""Read from a run's own files the rows that trackers show, and what describes the run."""
 
 import json
 import os

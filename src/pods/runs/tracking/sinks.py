@@ -13,32 +13,50 @@ from typing import Any
 from pods.config.schema import Config
 from pods.runs.files import remove
 from pods.runs.store import RunStore
-from pods.runs.tracking.rows import AXIS, PREFIXES, Row, description
+from pods.runs.tracking.rows import AXIS, PREFIXES, Row, description, read_rows
 from pods.system.errors import as_short_text
 
+ENDED = ("done", "failed")  # states whose runs are not resumed, so that no step is repeated
 TIMEOUTS = {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "30"}  # seconds, unless set
 
 
 @dataclass
-class Sink:
-    """An open copy of one run."""
+class Copy:
+    """An open copy of one run, to which the rows are sent that its files have and it lacks."""
 
-    send: Callable[[Row], None]
+    config: Config
+    store: RunStore
+    write: Callable[[Row], None]
     """Writes the next row."""
     close: Callable[[Mapping[str, Any], int], None]
     """Writes the summary, where the tracker has one, and the exit code."""
     first: int = 0
     """The first position that the copy lacks."""
 
+    def send(self, ended: bool = True) -> int:
+        """Send the missing rows; of a run that has not ended only those that no resume repeats."""
+        rows = read_rows(self.config, self.store, self.first, ended)
+        for row in rows:
+            self.write(row)
+            self.first = row.position + 1
+        return len(rows)
 
-def open_sink(config: Config, store: RunStore, mode: str) -> Sink:
+    def finish(self, state: str) -> int:
+        """Send the last rows and close; return how many were sent."""
+        sent = self.send(ended=state in ENDED)
+        skipped = self.store.status().get("skipped_steps", 0)
+        self.close({"state": state, "skipped_steps": skipped}, int(state == "failed"))
+        return sent
+
+
+def open_copy(config: Config, store: RunStore, mode: str) -> Copy:
     """Open the copy of a run that `tracking.mode` names. The library may raise anything."""
     if mode == "tensorboard":
-        return _tensorboard(store)
+        return _tensorboard(config, store)
     return _trackio(config, store) if mode == "trackio" else _wandb(config, store, mode)
 
 
-def _wandb(config: Config, store: RunStore, mode: str) -> Sink:
+def _wandb(config: Config, store: RunStore, mode: str) -> Copy:
     """Open W&B, online or in the run's folder `wandb`; its charts are over the training clock.
 
     A run that the server has is resumed.
@@ -71,11 +89,10 @@ def _wandb(config: Config, store: RunStore, mode: str) -> Sink:
         run.finish(exit_code=exit_code)
         wandb.teardown()  # `finish` does not wait for the file's last block
 
-    return Sink(
-        lambda row: run.log(dict(row.values), step=row.position, commit=True),
-        close,
-        run.starting_step,
-    )
+    def write(row: Row) -> None:
+        run.log(dict(row.values), step=row.position, commit=True)
+
+    return Copy(config, store, write, close, run.starting_step)
 
 
 def _settings(store: RunStore) -> Any:
@@ -95,7 +112,7 @@ def _settings(store: RunStore) -> Any:
     )
 
 
-def _tensorboard(store: RunStore) -> Sink:
+def _tensorboard(config: Config, store: RunStore) -> Copy:
     """Open an event file in the run's folder `tensorboard`; "relative" time is the training clock.
 
     Events are written at once: the thread of tensorboardX's own writer hangs on a full disk.
@@ -110,7 +127,7 @@ def _tensorboard(store: RunStore) -> Sink:
     folder.mkdir()
     writer: Any = EventsWriter(str(folder / "events"))
 
-    def send(row: Row) -> None:
+    def write(row: Row) -> None:
         step, seconds = int(row.values["step"]), row.values["train_seconds"]
         for name, value in row.values.items():
             if name not in AXIS:
@@ -118,15 +135,19 @@ def _tensorboard(store: RunStore) -> Sink:
                 writer.write_event(event)
         writer.flush()
 
-    return Sink(send, lambda *_: writer.close())
+    return Copy(config, store, write, lambda *_: writer.close())
 
 
-def _trackio(config: Config, store: RunStore) -> Sink:
+def _trackio(config: Config, store: RunStore) -> Copy:
     """Open Trackio, which has W&B's functions and keeps its data on this machine."""
     import trackio as wandb
 
     run: Any = wandb.init(**description(config, store), embed=False)
-    return Sink(lambda row: run.log(dict(row.values), step=row.position), lambda *_: run.finish())
+
+    def write(row: Row) -> None:
+        run.log(dict(row.values), step=row.position)
+
+    return Copy(config, store, write, lambda *_: run.finish())
 
 
 def check_key() -> None:

@@ -10,35 +10,10 @@ from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.runs.tracking.rows import read_rows
-from pods.runs.tracking.sinks import Sink, check_key, open_sink
+from pods.runs.tracking.sinks import Copy, check_key, open_copy
 from pods.system.errors import as_short_text
 
 LAG_SECONDS = 60.0  # that a copy may be behind
-ENDED = ("done", "failed")  # states whose runs are not resumed, so that no step is repeated
-
-
-class Copy:
-    """One copy of a run, to which the rows are sent that its files have and it lacks."""
-
-    def __init__(self, config: Config, store: RunStore, mode: str) -> None:
-        """Open the copy; the tracker's library may raise anything."""
-        self.config, self.store = config, store
-        self.sink: Sink = open_sink(config, store, mode)
-
-    def send(self, ended: bool = True) -> int:
-        """Send the missing rows; of a run that has not ended only those that no resume repeats."""
-        rows = read_rows(self.config, self.store, self.sink.first, ended)
-        for row in rows:
-            self.sink.send(row)
-            self.sink.first = row.position + 1
-        return len(rows)
-
-    def finish(self, state: str) -> int:
-        """Send the last rows and close; return how many were sent."""
-        sent = self.send(ended=state in ENDED)
-        skipped = self.store.status().get("skipped_steps", 0)
-        self.sink.close({"state": state, "skipped_steps": skipped}, int(state == "failed"))
-        return sent
 
 
 class Tracker:
@@ -54,7 +29,7 @@ class Tracker:
         self.updated = time.monotonic()
         if config is not None and store is not None and config.tracking.mode != "none":
             with self._off_after_failure():
-                self.copy = Copy(config, store, config.tracking.mode)
+                self.copy = open_copy(config, store, config.tracking.mode)
 
     def update(self, now: bool = False) -> None:
         """Send the rows that the copy lacks if `now` is set, or if that was a minute ago."""
@@ -88,11 +63,7 @@ class NotSynced(ValueError):
 def sync(folders: Sequence[Path], mode: str) -> Iterator[str]:
     """Bring runs to a tracker, as `tracking.mode` names it, from their files; yield a line each.
 
-    Runs that are running are skipped.
-
-    Raises:
-        ValueError: there is no key for W&B.
-        NotSynced: the tracker failed, or some run could not be read.
+    Runs that are running are skipped. `NotSynced`: the tracker failed, or a run cannot be read.
     """
     if mode == "online":
         check_key()
@@ -121,7 +92,7 @@ def _sync_run(store: RunStore, mode: str) -> str:
         if state == "running":
             return "skipped: it is running"
         try:
-            return f"{Copy(config, store, mode).finish(state)} rows sent"
+            return f"{open_copy(config, store, mode).finish(state)} rows sent"
         except Exception as error:  # W&B raises many kinds
             why = f"the tracker failed ({as_short_text(error)}); the same command tries again"
             raise NotSynced(f"{store.folder}: {why}") from error
