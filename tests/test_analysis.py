@@ -210,7 +210,8 @@ def test_a_run_with_something_missing_is_in_no_mean_and_a_seed_that_an_arm_lacks
     assert row["seconds_per_step"] == 6.0 and row["seconds/update"] == 1.5
     words = (["arm=pods"], ["arm=pods", "seed=1"], ["arm=grpo"])
     folders = [write_run(tmp_path / "arms", A, *each).folder for each in words]
-    with pytest.raises(IncompleteStudy, match="grpo 16→16 seed 1: never run"):
+    end = f"seed 1: never run\none run is alone: `pods clean {folders[2]} --yes` removes it"
+    with pytest.raises(IncompleteStudy, match=f"sweep's command makes a run.*\ngrpo 16→16 {end}"):
         load(tmp_path / "arms" / "default", folders)
     study = load(tmp_path / "arms" / "default", folders, allow=True)
     assert study.missing == ["grpo 16→16 seed 1: never run"]

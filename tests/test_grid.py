@@ -314,6 +314,7 @@ def test_inconsistent_runs_are_named(tmp_path, overrides, changes, said):
     with pytest.raises(ValueError) as found:
         load(tmp_path / "default", folders)
     assert said in str(found.value)
+    assert f"; `pods clean {folders[2]} --yes` removes it" in str(found.value)
     study = load(tmp_path / "default", folders, allow=True)
     assert any(said in line for line in study.inconsistencies)
 

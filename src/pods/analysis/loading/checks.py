@@ -8,6 +8,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,8 @@ def inconsistencies(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
         for split, used in (("train", data["train"]), ("test", data["test"])) if data else ():
             text = f"{used['problems']} problems of SHA-256 {used['sha256'][:16]}"
             values[f"{split} data", source][text].append(name)
-    lines = [f"{what}: {_sides(sides)}" for (what, _), sides in values.items() if len(sides) > 1]
+    of = dict(zip(labels, runs, strict=True))
+    lines = [f"{w}: {_sides(sides, of)}" for (w, _), sides in values.items() if len(sides) > 1]
     changed = [(name, run.changes) for run, name in zip(runs, labels, strict=True) if run.changes]
     return lines + [f"{name}: changed during the run: {', '.join(of)}" for name, of in changed]
 
@@ -180,9 +182,12 @@ def budget_text(config: Config) -> str:
     return " or ".join([*parts, *([f"{steps} steps"] if steps is not None else [])])
 
 
-def _sides(values: dict[str, list[str]]) -> str:
+def _sides(values: dict[str, list[str]], of: Mapping[str, Run]) -> str:
     """List each value with the labels of the runs that have it, but for the commonest."""
     common = max(values, key=lambda value: len(set(values[value])))
-    named = {value: SEPARATOR.join(dict.fromkeys(runs)) for value, runs in values.items()}
-    others = [f"{value} ({runs})" for value, runs in named.items() if value != common]
-    return " | ".join([f"{common} (most)", *others])
+    others = {value: dict.fromkeys(runs) for value, runs in values.items() if value != common}
+    sides = [f"{value} ({SEPARATOR.join(runs)})" for value, runs in others.items()]
+    text, odd = " | ".join([f"{common} (most)", *sides]), {*chain(*others.values())}
+    if len(odd) == 1 < len(of) - 1:
+        text += f"; `pods clean {of[min(odd)].store.folder} --yes` removes it"
+    return text

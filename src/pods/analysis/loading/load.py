@@ -1,6 +1,6 @@
 """Load a study from its run folders, or from imported logs, and check it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pods.analysis.loading.checks import (
-    Fault,
-    budget_text,
-    faults,
-    inconsistencies,
-    machine_of,
-    one_clock,
-)
+from pods.analysis.loading import checks
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
 from pods.analysis.loading.series_names import place, series_names, settings, varied
@@ -57,20 +50,20 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
     identities = [(run.config, run.identity) for run in runs]
     series, values = series_names(identities), varied(identities)
     labels = [f"{name} seed {run.config.seed}" for name, run in zip(series, runs, strict=True)]
-    found = [list(faults(run, name)) for run, name in zip(runs, labels, strict=True)]
+    found = [list(checks.faults(run, name)) for run, name in zip(runs, labels, strict=True)]
     duplicates = _duplicates(runs, labels)
     missing += [*_missing_seeds(runs, series), *duplicates.values()]
     missing += [str(fault) for of_run in found for fault in of_run]
-    clock, inconsistent = one_clock(runs), inconsistencies(runs, labels)
+    clock, inconsistent = checks.one_clock(runs), checks.inconsistencies(runs, labels)
     if not allow:
-        _refuse(missing, inconsistent)
+        _refuse([*missing, *(_odd_one(runs, series) if missing else ())], inconsistent)
     rows = [
         _rows(*of_run)
         for of_run in zip(runs, series, found, values, strict=True)
         if of_run[0].store.folder not in duplicates
     ]
     known = {
-        "budget": ", ".join(dict.fromkeys(budget_text(run.config) for run in runs)),
+        "budget": ", ".join(dict.fromkeys(checks.budget_text(run.config) for run in runs)),
         "order": _order(folder, dict(zip(series, runs, strict=True))),
         "varied": [*values[0]] if values else [],
     }
@@ -117,25 +110,28 @@ def _duplicates(runs: Sequence[Run], labels: Sequence[str]) -> dict[Path, str]:
 def _missing_seeds(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
     """Name the seeds that one series has and another one lacks."""
     present = {(name, run.config.seed) for name, run in zip(series, runs, strict=True)}
-    seeds = sorted({seed for _, seed in present})
-    names = dict.fromkeys(series)
-    absent = [(name, seed) for name in names for seed in seeds if (name, seed) not in present]
-    return [f"{name} seed {seed}: never run" for name, seed in absent]
+    names, seeds = dict.fromkeys(series), sorted({seed for _, seed in present})
+    return [f"{n} seed {s}: never run" for n in names for s in seeds if (n, s) not in present]
+
+
+def _odd_one(runs: Sequence[Run], series: Sequence[str]) -> Iterator[str]:
+    """Yield how to remove the run that alone has no second one in its series."""
+    alone = [run for run, name in zip(runs, series, strict=True) if series.count(name) == 1]
+    if len(alone) == 1 < len(runs) - 1:
+        yield f"one run is alone: `pods clean {alone[0].store.folder} --yes` removes it"
 
 
 def _refuse(missing: Sequence[str], inconsistent: Sequence[str]) -> None:
     """Raise an error that names everything that is missing or inconsistent."""
-    lines = []
-    if missing:
-        lines += ["missing (`pods evaluate` repeats evaluations, --allow leaves it out):", *missing]
+    remedy = "the sweep's command makes a run, `pods evaluate` an evaluation"
+    lines = [f"missing ({remedy}, --allow leaves it out):", *missing] if missing else []
     if inconsistent:
         lines += ["inconsistent (--allow accepts it, study=NAME keeps runs apart):", *inconsistent]
     if lines:
-        error = IncompleteStudy if missing else InconsistentStudy
-        raise error("\n".join(lines))
+        raise (IncompleteStudy if missing else InconsistentStudy)("\n".join(lines))
 
 
-def _rows(run: Run, series: str, found: Sequence[Fault], varied: Row) -> Rows:
+def _rows(run: Run, series: str, found: Sequence[checks.Fault], varied: Row) -> Rows:
     """Make the rows of a run of a series, without what has a fault."""
     key = dict(zip(KEY, (series, run.config.seed, run.store.folder.name), strict=True))
     about = key | _about(run, varied) | {"complete": not found}
@@ -168,7 +164,7 @@ def _about(run: Run, varied: Row) -> Row:
         "state": run.state, "train_seconds": run.points[max(run.points)],
         "budget_seconds": config.budget.train_seconds, "max_steps": config.budget.max_steps,
         "clock": config.budget.clock_text(), "wall_seconds": wall_seconds(run.store) or None,
-        "machine": machine_of(attempt, config), "device": config.hardware.device,
+        "machine": checks.machine_of(attempt, config), "device": config.hardware.device,
         "cpu_share": _cpu_share(run),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "commit": attempt.get("commit"), "changes": "; ".join(run.changes),
