@@ -139,21 +139,27 @@ def test_the_installed_command_trains_sweeps_and_plots_in_an_empty_folder(tmp_pa
     subprocess.run([*pip, *at, "install", "--no-deps", "--force-reinstall", str(wheel)], check=True)
     folder.mkdir()
 
-    def pods(*words):
+    def pods(*words, code=0):
         result = subprocess.run(
             [environment / "bin" / "pods", *words], cwd=folder, capture_output=True, text=True,
             env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, check=False,
         )  # fmt: skip
-        assert result.returncode == 0, result.stderr
-        return result.stdout
+        assert result.returncode == code, result.stderr
+        return result.stdout or result.stderr
 
     assert f"{packages}" in pods("run", "--info", "searchpath")
-    out = pods("run", "-m", "seed=0,1", "budget.max_steps=1", "tracking=none")
-    assert "2 of 2 jobs done" in out
+    short = ("budget.max_steps=1", "evaluation.questions=4", "tracking=none")
+    assert "`pods run -m` sweeps" in pods("run", "seed=0,1", code=2)
+    assert "4 of 4 jobs done" in pods("run", "-m", "arm=grpo,pods", "seed=0,1", *short)
     assert (folder / "runs" / "default" / "figures" / "accuracy_vs_time.png").exists()
-    assert "done" in pods("run", "seed=0", "budget.max_steps=1", "tracking=none")
-    pods("plot")
-    pods("report")
+    assert "done" in pods("run", "arm=pods", "seed=0", *short)
+    for words in (
+        *(f"{verb} --help" for verb in ("run", *VERBS)), "status", "status default", "evaluate",
+        "evaluate grpo/seed0 --greedy", "generate grpo/seed0 1+2", "export grpo/seed0 policy",
+        "plot", "compare", "report", "sync --to offline", "doctor", "clean grpo/seed1 --yes",
+        "plan --published", "reproduce",
+    ):  # fmt: skip
+        assert pods(*words.split()), words
 
 
 def test_the_tiny_weights_are_small():
