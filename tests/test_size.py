@@ -26,7 +26,7 @@ LINES = {
     "src/pods/tasks": 1249,
     "src/pods/training": 1902,
     "src/pods": 17640,
-    "src/pods_lab": 3499,
+    "src/pods_lab": 3497,
     "src/mathgrade": 2545,
     "tests": 18315,
     "experiments": 2408,

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--keep", type=int, default=16, help="rollouts trained on per prompt")
     parser.add_argument("--rule", default="max_variance")
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--output", default="trl_chainsum")
+    parser.add_argument("--output", default="runs/trl_chainsum")
     options = parser.parse_args()
     torch.set_num_threads(1)
     problems = chainsum.load(train_size=256, test_size=16).train

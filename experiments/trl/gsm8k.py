@@ -50,7 +50,7 @@ def main() -> None:
         options.model,
         [right, marked],
         GRPOConfig(
-            output_dir="trl_gsm8k", max_steps=options.steps, num_generations=32,
+            output_dir="runs/trl_gsm8k", max_steps=options.steps, num_generations=32,
             per_device_train_batch_size=32, max_completion_length=options.tokens,
             reward_weights=[1.0, 0.2], learning_rate=5e-6, bf16=False, logging_steps=1,
             save_strategy="no", report_to="none",

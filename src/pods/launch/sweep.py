@@ -56,9 +56,9 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
 
 
 def _announce(jobs: Sequence[Job], backend: Backend) -> None:
-    states = Counter(state_of(job.store) for job in jobs)
+    states, many = Counter(state_of(job.store) for job in jobs), "s" * (len(jobs) > 1)
     at_once, local = min(backend.at_once, len(jobs)), jobs[0].config.launch.on == "local"
-    print(f"{len(jobs)} jobs, {states['done']} already done, {at_once} at a time", flush=True)
+    print(f"{len(jobs)} job{many}, {states['done']} already done, {at_once} at a time", flush=True)
     memory = describe_largest([job.config for job in jobs], at_once if local else None)
     if not memory.roomy:
         print(f"memory: {memory.text}", flush=True)

@@ -114,7 +114,5 @@ def _range(values: "pd.Series[float]") -> str:
 
 def _table(rows: pd.DataFrame) -> str:
     """Write three digits of each number, above a nanosecond."""
-    shown = rows.round(9).rename(
-        columns=lambda name: str(name).removeprefix("seconds/").replace("_", " ")
-    )
-    return shown.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:z.3g}")
+    digits = "{:z.3g}".format
+    return rows.round(9).to_string(index=False, na_rep="-", float_format=digits)
