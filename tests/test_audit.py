@@ -2,30 +2,20 @@
 
 import json
 import re
+import runpy
 
 import numpy as np
 import pytest
+from compose import ROOT
 from foreign_logs import AT_ONCE, RUN_BY_RUN, STEPS, records, write, write_lines
 from scipy import stats
 
 from pods.analysis.compare.compare import compare
 from pods.cli.main import main
-from pods_lab.audit.extras import decisions
+from pods_lab.audit.extras import _luck, decisions, seeds_needed
 from pods_lab.audit.foreign import axes, study_of
 from pods_lab.audit.mapping import NAMES, propose
 from pods_lab.audit.readers import read
-
-
-@pytest.fixture
-def audit(tmp_path, monkeypatch, capsys):
-    """Run the verb in an empty folder: exit code, what it printed, what it printed as errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        code = main(["audit", *map(str, words)])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 def outcomes(seconds):
@@ -52,14 +42,12 @@ def test_the_same_runs_give_the_same_numbers_in_every_format(tmp_path, name):
         pytest.importorskip("trackio")
     write(name, tmp_path)
     study = read_study(tmp_path)
-    others = {"trl": "24 .json", "trackio": "1 .lock", "wandb": "2 .log"}
-    lines = (
-        [f"{others[name].split()[0]} files are no logs: {others[name]}"] if name in others else []
-    )
-    assert (study.missing, study.note, study.inconsistencies) == (lines, "", [])
+    others = {"trl": "24 .json", "trackio": "1 .lock", "wandb": "2 .log"}.get(name)
+    assert [line.partition("logs: ")[2] for line in study.missing] == [others] * bool(others)
+    assert (study.note, study.inconsistencies) == ("", [])
     over = {one.x: compare(one, draws=100) for one in axes(study)}
-    # a chart has no other column
-    assert [*over] == ["steps"] if name == "chart" else ["train_seconds", "steps", "tokens"]
+    known = ["steps"] if name == "chart" else ["train_seconds", "steps", "tokens"]
+    assert [*over] == known  # a chart has no other column
     for x, found in over.items():
         expected = outcomes(seconds=x == "train_seconds")
         for index, row in enumerate(found.contrasts.itertuples()):
@@ -71,10 +59,6 @@ def test_the_same_runs_give_the_same_numbers_in_every_format(tmp_path, name):
         assert [line.startswith(said) for line in decisions(found)] == [True, True]
 
 
-def lines_of():
-    return next(records())[2]
-
-
 def edited(folder, edit):
     """JSON lines of all runs, of which the lines of grpo seed 0 are changed."""
     for method, seed, rows in records():
@@ -84,26 +68,23 @@ def edited(folder, edit):
     return path
 
 
-def one_nan(lines):
-    return [*lines[:5], re.sub(r'("eval_reward": )[^,]+', r"\1NaN", lines[5]), *lines[6:]]
+def without_score(lines):
+    return [re.sub(r'"eval_reward": [^,]+, ', "", line) for line in lines]
 
 
-def with_seconds(lines, at):
-    """The time of day of each line, which once is that of an earlier one."""
-    times = [2e9 + step for step in STEPS]
-    times[at] = times[at] if at == 0 else 2e9
-    rows = zip(map(json.loads, lines), times, strict=True)
-    return [json.dumps({**row, "wall_time": at}) + "\n" for row, at in rows]
+def sixth(pattern, new):
+    return lambda lines: [*lines[:5], re.sub(pattern, new, lines[5]), *lines[6:]]
 
 
+RESUMED = "1 times resumed: of steps twice the later record counts (step 30)"
 EDITS = {
     "1 lines are cut off or no JSON objects, and left out": lambda lines: [*lines, lines[0][:20]],
-    "1 scores are not finite (step 50)": one_nan,
+    "1 scores are not finite (step 50)": sixth(r'("eval_reward": )[^,]+', r"\1NaN"),
     "1 scores have no step (step nan)": lambda lines: [*lines, '{"eval_reward": 0.5}\n'],
     "is cut off at step 50, before other runs of its method end": lambda lines: lines[:6],
-    "has no score at a step": lambda lines: [line.replace("eval_", "old_") for line in lines],
-    "1 times tokens run backwards, so they are not used (step 50)": lambda lines: [
-        *lines[:5], lines[5].replace('"num_tokens": 3200.0', '"num_tokens": 1'), *lines[6:]],
+    "has no score at a step": without_score,
+    "1 times tokens run backwards, so they are not used (step 50)": sixth(r"3200.0", "1"),
+    RESUMED: lambda lines: [*lines[:3], *without_score(lines[3:6]), *lines[3:]],
 }  # fmt: skip
 
 
@@ -111,34 +92,22 @@ EDITS = {
 def test_what_is_wrong_with_a_run_is_one_line(tmp_path, line):
     edited(tmp_path, EDITS[line])
     study = read_study(tmp_path)
-    assert study.missing == [f"grpo-seed0: {line}"]
-    whole = not line.startswith(("is cut", "has no"))
-    assert ("grpo-seed0" in study.complete) == whole
-    lost = [of.missing[1:] for of in axes(study)]
-    said = [["grpo-seed0: has no tokens to compare over"]] if "tokens" in line else [[]]
-    assert lost == [[], [], *said] or not whole
+    assert [*study.missing, *filter(None, [study.note])] == [f"grpo-seed0: {line}"]
+    assert study.missing == ([] if line == RESUMED else [f"grpo-seed0: {line}"])
+    assert ("grpo-seed0" in study.complete) != line.startswith(("is cut", "has no"))
+    lost = [one.x for one in axes(study) if f"has no {one.x} to compare over" in str(one.missing)]
+    assert lost == (["tokens"] if "tokens" in line else [])
 
 
-def test_a_resumed_run_has_its_later_records_and_a_rotated_log_is_whole(tmp_path):
-    before = [json.dumps({**row, "eval_reward": 0.0}) + "\n" for row in lines_of()[3:6]]
-    path = edited(tmp_path, lambda lines: [*lines[:3], *before, *lines[3:]])
-    study = read_study(tmp_path)
-    note = "grpo-seed0: 1 times resumed: of steps twice the later record counts (step 30)"
-    assert (study.missing, study.note) == ([], note)
-    lines = path.read_text().splitlines(keepends=True)
+def test_of_a_resumed_run_the_later_record_counts_and_a_rotated_log_is_whole(tmp_path):
+    zeros = [json.dumps({"step": step, "eval_reward": 0.0}) + "\n" for step in (30, 40)]
+    path = edited(tmp_path, lambda lines: [*lines[:3], *zeros, *lines[3:]])
+    resumed, lines = read_study(tmp_path), path.read_text().splitlines(keepends=True)
     path.with_suffix(".jsonl.1").write_text("".join(lines[:4]))
     path.write_text("".join(lines[4:]))
-    rotated = read_study(tmp_path)
-    for one in (study, rotated):
+    for one in (resumed, read_study(tmp_path)):
         scores = one.evaluations[one.evaluations.run == "grpo-seed0"].accuracy.tolist()
-        assert scores == [row["eval_reward"] for row in lines_of()]
-
-
-def test_a_time_of_day_that_runs_backwards_is_no_clock(tmp_path):
-    edited(tmp_path, lambda lines: with_seconds(lines, 4))
-    study = read_study(tmp_path, seconds="wall_time")
-    line = "grpo-seed0: 1 times seconds run backwards, so they are not used (step 40)"
-    assert study.missing == [line] and [one.x for one in axes(study)] == ["steps", "tokens"]
+        assert scores == [row["eval_reward"] for row in next(records())[2]]
 
 
 def test_the_same_run_twice_a_second_run_of_a_seed_and_runs_without_seed(tmp_path):
@@ -157,72 +126,102 @@ def test_the_same_run_twice_a_second_run_of_a_seed_and_runs_without_seed(tmp_pat
     assert {*compare(unpaired, draws=9).contrasts.design} == {"unpaired"}
 
 
-def test_runs_on_two_test_sets_or_machines_are_named(tmp_path):
+def test_test_sets_are_told_apart_and_times_of_day_begin_with_the_run(tmp_path):
     for method, seed, rows in records():
-        named = [{**row, "set": "aime" if seed else "math"} for row in rows]
-        write_lines(tmp_path / f"{method}-seed{seed}.jsonl", named)
-    found = read_study(tmp_path, test_set="column:set")
+        for row in rows:
+            row |= {"set": ("math", "aime")[seed > 0], "wall_time": 2e9 + row["step"] * (seed or 1)}
+        rows[4]["wall_time"] -= 1e3 * (seed == 5)  # that clock runs backwards
+        write_lines(tmp_path / f"{method}-seed{seed}.jsonl", rows)
+    found = read_study(tmp_path, test_set="column:set", seconds="wall_time")
     assert found.inconsistencies == ["different test sets: aime (10 runs), math (2 runs)"]
+    back = "1 times seconds run backwards, so they are not used (step 40)"
+    assert found.missing == [f"grpo-seed5: {back}", f"pods-seed5: {back}"]
+    ends = found.evaluations.groupby(["seed"]).train_seconds.max()
+    assert ends.tolist()[:5] == [100, 100, 200, 300, 400] and np.isnan(ends[5])
+    assert [one.x for one in axes(found)] == ["steps", "tokens", "train_seconds"]  # not of all runs
 
 
-def test_the_verb_writes_a_page_and_its_mapping_and_says_one_line_to_bad_input(audit, tmp_path):
+def test_the_verb_writes_a_page_and_a_mapping_and_refuses_bad_input(tmp_path, monkeypatch, capsys):
+    def audit(*words):
+        return main(["audit", *words]), *capsys.readouterr()
+
+    monkeypatch.chdir(tmp_path)
     write("verl", tmp_path / "logs")
     code, out, _ = audit("logs", "--init")
     lines = (tmp_path / "pods-audit.yaml").read_text().splitlines()
     assert (code, len(lines)) == (0, 10) and lines[0].startswith('score: "eval_reward"  # column')
-    (tmp_path / "pods-audit.yaml").write_text(
-        "\n".join([*lines[:7], "questions: 30", "repeats: 32"])
-    )
+    lines[7:9] = ["questions: 30", "repeats: 32"]
+    (tmp_path / "pods-audit.yaml").write_text("\n".join(lines))
     code, out, err = audit("logs", "--target", "0.4")
-    assert (
-        (code, err) == (0, "")
-        and "mapping: pods-audit.yaml" in out
-        and "questions: 30 (given)" in out
-    )
-    assert "binomial standard error of 1.6 points" in out and "up to 9.1" in out
-    assert "grpo: the best of 11 checkpoints is on average" in out and "40 %" in out
-    made = {
-        str(path.relative_to(tmp_path / "pods-audit")) for path in tmp_path.rglob("pods-audit/**/*")
-    }
+    assert (code, err) == (0, "")
+    said = ("mapping: pods-audit.yaml", "questions: 30 (given)", " 40 % ", "of up to 9.1",
+            "binomial standard error of 1.6 points", "grpo: the best of 11")  # fmt: skip
+    assert [text for text in said if text not in out] == []
+    folder = tmp_path / "pods-audit"
     tables = {"compare.csv", "compare.arms.csv", "compare.speedup.csv", "runs.csv", "curves.csv"}
-    assert made > tables | {f"over_steps/{name}" for name in tables} | {
-        *("report.html", "audit.json", "left_out.csv", "accuracy_vs_time.png"),
-        "best_checkpoints.csv",
+    assert {p.name for p in folder.iterdir()} > tables | {
+        "report.html",
+        "left_out.csv",
+        "audit.json",
     }
-    page = (tmp_path / "pods-audit" / "report.html").read_text()
+    assert {p.name for p in (folder / "over_steps").iterdir()} > tables
+    page = (folder / "report.html").read_text()
     assert "Over seconds: Settled (paired t test, 6 pairs" in page and page.count("<figure>") == 3
     code, out, _ = audit("logs", "--json")
     assert [*json.loads(out)["over"]] == ["seconds", "steps", "tokens"]
     code, out, _ = audit("logs", "--by", "path:(logs)")
-    assert code == 0 and "logs is the only method" in out  # twelve runs, of which six seeds remain
+    assert code == 0 and "logs is the only method" in out
+    bad = {"colour: red": "colour: must be one of score", "score: it": "score=it: --map must name",
+           "baseline: ppo": "baseline=ppo: must be one of grpo | pods"}  # fmt: skip
+    for number, line in enumerate(bad):
+        (tmp_path / f"{number}.yaml").write_text(line)
     for words, why in (
+        *((["logs", "--map", f"{number}.yaml"], why) for number, why in enumerate(bad.values())),
         (["nothing"], "nothing: no such file or folder"),
         (["logs", "--init"], "pods-audit.yaml: exists already"),
         (["logs", "--by", "seed"], "method=seed: must be name, config:KEY"),
+        (["logs", "--by", "path:("], "method=path:(: is no regular expression"),
         (["logs", "--map", "logs"], "map=logs: must be a file of keys and values"),
     ):
         code, out, err = audit(*words)
-        assert (code, out) == (2, "") and why in err and err.count("\n") == 1
-    for line, why in (("colour: red", "colour: must be one of score"),
-                      ("score: nowhere", "score=nowhere: --map must name a column"),
-                      ("baseline: ppo", "baseline=ppo: must be one of grpo | pods")):  # fmt: skip
-        (tmp_path / "own.yaml").write_text(line)
-        code, out, err = audit("logs", "--map", "own.yaml")
         assert (code, out) == (2, "") and why in err and err.count("\n") == 1
 
 
 def test_damaged_files_are_named_and_what_is_no_log_is_counted(tmp_path):
     write("verl", tmp_path / "logs")
-    for name in (
-        "a.db",
-        "b.wandb",
-        "events.out.tfevents.1",
-        "e.csv",
-        "d/trainer_state.json",
-        "f.bin",
-    ):
-        (tmp_path / "other" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "other" / name).write_bytes(b"x" * 40)
-    found = [line.removeprefix(f"{tmp_path}/") for line in read_study(tmp_path).missing]
-    print(found)
-    assert len(found) == 6, found
+    named = ("a.db", "b.wandb", "e.csv", "events.out.tfevents.1", "trainer_state.json")
+    for name in (*named, "f.bin", "config.json"):
+        (tmp_path / name).write_bytes(b"x" * 40)
+    *found, others = read_study(tmp_path).missing
+    assert [line.split(": not read as ")[0] for line in found] == [str(tmp_path / n) for n in named]
+    assert others == "2 files are no logs: 1 .json, 1 .bin"
+
+
+def test_thousands_of_runs_are_a_few_lines(tmp_path):
+    for run in range(2000):
+        rows = [{"step": 1, "reward": run}] * (run > 99)
+        write_lines(tmp_path / f"m{run % 2}-seed{run // 2}.jsonl", rows)
+    study = read_study(tmp_path)
+    assert len(study.missing) == 100 and len(study.complete) == 1900
+    assert "reward is no share" in study.note and len(next(axes(study)).missing) == 100
+
+
+def test_noise_alone_makes_a_best_checkpoint():
+    draws = np.random.default_rng(0).normal(0.5, 0.01, (200, 10))
+    by_noise = np.array([_luck(scores) for scores in draws]).mean(0)
+    assert by_noise == pytest.approx([0.01, 0.01 * 1.54], rel=0.3)  # E max of ten normals: 1.54 sd
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_so_many_seeds_find_a_difference_four_times_in_five(paired):
+    n = seeds_needed(0.7, 1.0, 2, paired)
+    df, at = (n - 1) * (2 - paired), stats.t.ppf(1 - 0.05 / 4, (n - 1) * (2 - paired))
+    power = stats.nct.sf(at, df, 0.7 * n**0.5)
+    assert power == pytest.approx(0.8, abs=0.03)
+
+
+def test_verdicts_on_simulated_studies_are_right_as_often_as_they_say():
+    """Few studies here; experiments/audit/coverage.csv has many."""
+    coverage = runpy.run_path(str(ROOT / "experiments/audit/coverage.py"))
+    found = coverage["simulate"]("8 seeds, no difference", 40)
+    assert found["coverage"] >= 0.85 and found["settled"] <= 0.15

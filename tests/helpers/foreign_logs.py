@@ -5,19 +5,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-SEEDS, STEPS = 6, range(0, 101, 10)
+STEPS = range(0, 101, 10)
 Rows = list[dict[str, float]]
 
 
-def records(seeds: int = SEEDS, lift: float = 0.125) -> Iterator[tuple[str, int, Rows]]:
-    """Two methods; every number is exact in single precision, which TensorBoard keeps."""
-    for seed in range(seeds):
-        for method, dt, more in (("grpo", 2.0, 0.0), ("pods", 1.5, lift)):
+def records() -> Iterator[tuple[str, int, Rows]]:
+    """Six seeds of two methods; numbers are exact in single precision, which TensorBoard keeps."""
+    for seed in range(6):
+        for method, dt, more in (("grpo", 2.0, 0.0), ("pods", 1.5, 0.125)):
             noise = np.random.default_rng([seed, len(more.hex())]).integers(-9, 10, len(STEPS))
             yield method, seed, [
                 {"step": step, "eval_reward": 0.25 + (0.25 + more) * step / 128 + one / 1024,
@@ -42,16 +42,19 @@ def trl(folder: Path, method: str, seed: int, rows: Rows) -> None:
         (at / "config.json").write_text('{"model_type": "llama"}')
 
 
-def wandb(folder: Path, method: str, seed: int, rows: Rows) -> None:
+def wandb(folder: Path) -> None:
+    """Offline runs, each in a folder of its own; the service ends when all is written."""
     import wandb
 
-    folder.mkdir(parents=True, exist_ok=True)
     settings = wandb.Settings(console="off", silent=True, disable_git=True, x_disable_stats=True)
-    about = {"config": {"trainer": {"seed": seed}, "method": method}, "settings": settings}
-    run = wandb.init(project="p", mode="offline", dir=str(folder), reinit="create_new", **about)
-    for row in rows:
-        run.log({key: value for key, value in row.items() if key != "step"}, step=row["step"])
-    run.finish()
+    at = {"project": "p", "mode": "offline", "dir": str(folder), "settings": settings}
+    for method, seed, rows in records():
+        config = {"trainer": {"seed": seed}, "method": method}
+        run = wandb.init(reinit="create_new", config=config, **at)
+        for row in rows:
+            run.log({key: value for key, value in row.items() if key != "step"}, step=row["step"])
+        run.finish()
+    wandb.teardown()
 
 
 def tensorboard(folder: Path, method: str, seed: int, rows: Rows) -> None:
@@ -94,46 +97,37 @@ def write_lines(path: Path, rows: list[dict]) -> None:
 
 
 def console(folder: Path, method: str, seed: int, rows: Rows) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = [
-        f"(TaskRunner pid=7) step:{row['step']} - eval_reward:{row['eval_reward']!r} - "
-        f"step_time:np.float64({row['step_time']}) - num_tokens:{row['num_tokens']}"
-        for row in rows
-    ]
-    (folder / f"{method}_s{seed}.log").write_text("loading\n" + "\n".join(lines) + "\n")
+    lines = [f"(TaskRunner pid=7) step:{row['step']} - eval_reward:{row['eval_reward']!r} - "
+             f"step_time:np.float64({row['step_time']}) - num_tokens:{row['num_tokens']}"
+             for row in rows]  # fmt: skip
+    (folder / f"{method}_s{seed}.log").write_text("\n".join(["loading", *lines, "done"]))
 
 
 def table(folder: Path) -> None:
-    """One CSV of all runs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "export.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["run", *next(records())[2][0]])
-        writer.writeheader()
-        for method, seed, rows in records():
-            writer.writerows([{"run": f"{method} seed {seed}", **row} for row in rows])
+    rows = [{"run": f"{m} seed {seed}", **row} for m, seed, rows in records() for row in rows]
+    write_csv(folder / "export.csv", [[*rows[0]], *(row.values() for row in rows)])
 
 
 def chart(folder: Path) -> None:
-    """A chart of W&B as CSV: three columns for each run, and the step."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """As W&B exports a chart."""
     columns = {f"{method} - seed{seed}": rows for method, seed, rows in records()}
     ends = ("", "__MIN", "__MAX")
     header = ["Step", *(f"{run} - eval_reward{end}" for run in columns for end in ends)]
     body = [[step, *(rows[i]["eval_reward"] for rows in columns.values() for _ in ends)]
             for i, step in enumerate(STEPS)]  # fmt: skip
-    with (folder / "chart.csv").open("w", newline="") as file:
-        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([header, *body])
+    write_csv(folder / "chart.csv", [header, *body])
 
 
-RUN_BY_RUN: dict[str, Callable[[Path, str, int, Rows], None]] = {
-    each.__name__: each for each in (trl, wandb, tensorboard, verl, console)
-}
-AT_ONCE: dict[str, Callable[[Path], None]] = {"trackio": trackio, "table": table, "chart": chart}
+def write_csv(path: Path, rows: Iterable[Iterable]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
+
+
+RUN_BY_RUN = {each.__name__: each for each in (trl, tensorboard, verl, console)}
+AT_ONCE = {each.__name__: each for each in (wandb, trackio, table, chart)}
 
 
 def write(name: str, folder: Path) -> None:
-    if name in AT_ONCE:
-        AT_ONCE[name](folder)
-        return
-    for method, seed, rows in records():
-        RUN_BY_RUN[name](folder, method, seed, rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    for run in [()] if name in AT_ONCE else records():
+        (AT_ONCE | RUN_BY_RUN)[name](folder, *run)

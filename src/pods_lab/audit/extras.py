@@ -1,6 +1,6 @@
 """What needs saying of others' runs: what is settled, best checkpoints, small test sets.
 
-Shapes: K = checkpoints of a run, G = grid points.
+Shapes: K = checkpoints of a run.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,6 @@ from pods.analysis.numbers.statistics import ALPHA, Floats
 
 POWER, MOST_SEEDS = 0.8, 1000
 LEAST = 6, 4  # pairs, or runs of each: with fewer the exact test can settle nothing
-GRID = 64  # points of the integral over the best score
 
 
 def decisions(comparison: Comparison) -> Iterator[str]:
@@ -34,8 +33,8 @@ def decisions(comparison: Comparison) -> Iterator[str]:
         if np.isnan(row.p):
             yield f"Not settled ({runs}). {verdict}"
         elif row.p_holm <= ALPHA and (few or row.exact_p_holm <= ALPHA):
-            exact = "too few for the exact test" if few else "the exact test agrees"
-            yield f"Settled ({test}; {exact}). {verdict}"
+            by = "By the t test alone" if few else "Settled"
+            yield f"{by} ({test}; the exact test {'needs more' if few else 'agrees'}). {verdict}"
         else:
             seeds = seeds_needed(row.estimate, row.stderr * fewest**0.5, tests, paired)
             more = f"About {max(seeds - fewest, 1)}" if seeds <= MOST_SEEDS else "More than 1,000"
@@ -67,8 +66,8 @@ def best_checkpoints(study: Study) -> pd.DataFrame:
 
     Returns:
         series, runs, checkpoints (median), above (the last one), noise (standard deviation of a
-        score around its neighbours), by_noise (what choosing the best adds where the smoothed curve
-        is the truth). Runs of fewer than five checkpoints are left out.
+        score around its neighbours), by_noise (of the best above the line through its neighbours).
+        Runs of fewer than five checkpoints are left out.
     """
     rows = []
     for series in study.evaluations.series.unique():
@@ -82,18 +81,17 @@ def best_checkpoints(study: Study) -> pd.DataFrame:
 
 
 def _luck(scores: Floats) -> tuple[float, float]:
-    """Return the noise of (K,) scores, and by how much their maximum exceeds the true one for it.
+    """Return the noise of (K,) scores, and by how much the best is above what is around it.
 
     The noise is of second differences, which a smooth curve hardly has: their variance is 6 times
-    that of independent noise. The truth is taken as the mean over five neighbours.
+    that of independent noise. Around the best is the line through its four nearest neighbours.
     """
+    best = int(scores.argmax())
+    first = min(max(best - 2, 0), len(scores) - 5)
+    near = [index for index in range(first, first + 5) if index != best]
+    line = np.polyfit(near, scores[near], 1)
     sd = float(np.sqrt((np.diff(scores, 2) ** 2).mean() / 6))
-    padded = np.pad(scores, 2, mode="reflect", reflect_type="odd")
-    smooth = np.convolve(padded, np.full(5, 0.2), mode="valid")
-    grid = smooth.max() + np.linspace(-6, 6, GRID) * sd
-    high = (grid[:, None] - smooth[smooth >= grid[0]]) / (sd or 1)
-    below = special.ndtr(high).prod(1)  # (G,) P(best <= grid)
-    return sd, float(grid[-1] - np.trapezoid(below, grid) - smooth.max())
+    return sd, float(scores[best] - np.polyval(line, best))
 
 
 def remarks(study: Study, best: pd.DataFrame) -> Iterator[str]:
@@ -110,6 +108,6 @@ def remarks(study: Study, best: pd.DataFrame) -> Iterator[str]:
     for series, _, count, *numbers in best.head(4).itertuples(index=False):
         above, noise, added = (f"{100 * number:.2f} points" for number in numbers)
         yield (
-            f"{series}: the best of {count:.0f} checkpoints is on average {above} above the last. "
-            f"Noise alone ({noise} per score) adds {added}."
+            f"{series}: the best of {count:.0f} checkpoints is on average {above} above the last, "
+            f"and {added} above its neighbours, which is luck (noise of a score: {noise})."
         )

@@ -83,7 +83,7 @@ def _seed_source(logs: Sequence[Log]) -> str | None:
 
 def differing(logs: Sequence[Log]) -> list[str]:
     """List the config keys in which the runs differ, for `--by`."""
-    keys = sorted({key for log in logs for key in log.config} - {"id"})
+    keys = sorted({key for log in logs for key in log.config if key != "id" and key[:1] != "_"})
     return [key for key in keys if len({str(log.config.get(key)) for log in logs}) > 1]
 
 
@@ -91,7 +91,10 @@ def value_of(log: Log, key: str, mapping: Mapping) -> Any:
     """Read method, seed or test set of a run; None if it has none."""
     kind, _, name = (mapping[key] or "").partition(":")
     if kind == "path" or (kind == "name" and key == "seed"):
-        found = re.search(name, str(log.path)) if name else SEED.search(log.name)
+        try:
+            found = re.search(name, str(log.path)) if name else SEED.search(log.name)
+        except re.error as error:
+            raise ValueError(f"{key}={mapping[key]}: is no regular expression: {error}") from error
         return found[1] if found and found.re.groups else None
     if kind == "name":
         return SEED.sub("", log.name).strip("-_/. ") or "all runs"

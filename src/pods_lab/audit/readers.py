@@ -48,7 +48,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             raise ValueError(f"{path}: no such file or folder")
         yield from [path] if path.is_file() else []
         for folder, below, names in os.walk(path):
-            if any(name.endswith(".wandb") for name in names):
+            if "run-" in Path(folder).name and any(name.endswith(".wandb") for name in names):
                 below[:] = [name for name in below if name not in ("files", "logs")]  # copies
             yield from (Path(folder, name) for name in names)
 

@@ -1,0 +1,65 @@
+"""Train the tiny model by plain TRL and with PODS, four seeds each; the logs are TRL's.
+
+python experiments/audit/trl_seeds.py trl_runs     # some minutes on one core, no network
+pods audit trl_runs
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from pods.integrations.trl import PODSTrainer
+from pods.runs.paths import SHIPPED_MODELS
+from pods.tasks.datasets import chainsum
+
+STEPS = {"grpo": 80, "pods": 30}  # about as long as each other
+
+
+def right(completions: list[str], gold: list[str], **_: object) -> list[float]:
+    """Reward the completions that end in the right digit."""
+    pairs = zip(completions, gold, strict=True)
+    return [chainsum.grade(completion, digit).reward for completion, digit in pairs]
+
+
+def train(method: str, seed: int, folder: Path) -> None:
+    """Train one run: 16 of 16 rollouts for each of two prompts, or with PODS 16 of 64."""
+    data = chainsum.load(train_size=256, test_size=64)
+    train_set, test_set = (
+        Dataset.from_list([{"prompt": one.question, "gold": one.gold} for one in problems])
+        for problems in (data.train, data.test)
+    )
+    n = 64 if method == "pods" else 16
+    config = GRPOConfig(
+        output_dir=str(folder / f"{method}-seed{seed}"), seed=seed, max_steps=STEPS[method],
+        use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none",
+        num_generations=n, per_device_train_batch_size=2 * n, max_completion_length=32,
+        num_generations_eval=4, per_device_eval_batch_size=256, eval_strategy="steps",
+        eval_on_start=True, eval_steps=STEPS[method] // 10, logging_steps=STEPS[method] // 10,
+        learning_rate=1e-4, lr_scheduler_type="constant", save_strategy="no",
+    )  # fmt: skip
+    model, sets = str(SHIPPED_MODELS / "tiny"), {"eval_dataset": test_set}
+    if method == "pods":
+        trainer = PODSTrainer(model, right, config, train_set, keep=16, **sets)
+    else:
+        trainer = GRPOTrainer(model, right, config, train_set, **sets)
+    trainer.train()
+    trainer.save_state()
+
+
+def main() -> None:
+    """Train all runs, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", type=int, default=4)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for seed in range(options.seeds):
+        for method in STEPS:
+            train(method, seed, options.folder)
+
+
+if __name__ == "__main__":
+    main()
