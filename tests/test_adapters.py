@@ -124,3 +124,12 @@ def test_a_layer_with_a_bias_keeps_it(tmp_path):
     with torch.no_grad():
         assert torch.allclose(policy.mirror.model(IDS).logits, logits, atol=1e-4)
     assert torch.allclose(logits, assert_pefts_gradients(policy, gradients, 1e-3), atol=1e-4)
+
+
+def test_a_model_that_names_its_layers_otherwise_gets_adapters_on_all_linear_ones():
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "vocab_size": 9}
+    settings = AutoConfig.for_model("gpt_neox", num_hidden_layers=1, num_attention_heads=2, **sizes)
+    other = AutoModelForCausalLM.from_config(settings)
+    layers = ["dense", "dense_4h_to_h", "dense_h_to_4h", "query_key_value"]
+    assert lora.lora_targets(other) == layers
+    assert lora.lora_targets(load(composed()).causal_lm) == list(lora.LORA_TARGETS)

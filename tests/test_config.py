@@ -47,6 +47,7 @@ def test_every_option_of_every_group_composes(choice):
     own = {"task=jsonl": ["task.path=a.jsonl"],
            "task=own": ["task.make=json:loads"]}  # fmt: skip
     extra += ["model=smollm2_135m", *own[choice]] if choice in own else []
+    extra += ["model.hub=some/one", "task=gsm8k"] if choice == "model=hub" else []
     extra.append("dry_run=true")  # vLLM may be missing
     extra += ["prompts_per_step=8"] if choice.endswith("x8") else []  # at least one per GPU
     assert isinstance(composed(choice, *extra), Config)
@@ -173,7 +174,7 @@ BAD = {  # one row per check
     "task.test_set=amc23": "task.test_set=amc23: must be own for chainsum",
     "evaluation.questions=300": "must be at most 256, which is all of chainsum",
     "model.path=nowhere": "model.path=nowhere: must be a folder with config.json",
-    "task.name=gsm8k": "task.name=gsm8k: must be chainsum or jsonl: model=tiny sets task.answer_",
+    "task.name=gsm8k": "must be chainsum or jsonl where task.answer_format=chain (model=tiny sets",
     "task.grader=lenient": "task.grader=lenient: must be exact for chainsum",
     "task.overlong_tokens=33": "must be at most sampling.max_completion_tokens=32",
     "reproduction=faithful": "reproduction=faithful: must be ours for this task, or without",

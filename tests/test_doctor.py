@@ -81,6 +81,9 @@ def test_weights_that_do_not_load_are_a_one_line_error(doctor, tmp_path):
     code, lines, errors = doctor("engine=transformers", "model.path=half")
     assert (code, errors) == (1, "")
     assert lines[-1].startswith("failed: model=tiny: cannot load half")
+    (tmp_path / "half" / "tokenizer.json").unlink()
+    _, lines, _ = doctor("engine=transformers", "model.path=half")
+    assert lines[-1] == "failed: model.path=half: must have the files of a tokenizer"
 
 
 @pytest.mark.vllm

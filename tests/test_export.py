@@ -57,8 +57,7 @@ def test_merged_weights_equal_pefts_and_leave_the_policy_alone():
 
 @pytest.fixture
 def two_targets(monkeypatch):
-    for module in ("lora", "export"):
-        monkeypatch.setattr(f"pods.policy.{module}.LORA_TARGETS", ("q_proj", "down_proj"))
+    monkeypatch.setattr("pods.policy.lora.LORA_TARGETS", ("q_proj", "down_proj"))
 
 
 def test_a_mirror_merges_the_adapters_and_shares_what_has_none(two_targets):

@@ -126,8 +126,7 @@ def test_every_completion_is_reported_once_with_its_prompt_as_soon_as_it_ends(fu
 
 @pytest.mark.parametrize("targets", [("q_proj", "v_proj"), ("up_proj",)])
 def test_a_part_of_a_fused_layer_can_be_a_target(targets, monkeypatch):
-    for module in ("lora", "export"):
-        monkeypatch.setattr(f"pods.policy.{module}.LORA_TARGETS", targets)
+    monkeypatch.setattr("pods.policy.lora.LORA_TARGETS", targets)
     running = started("model.tuning=lora")
     disturb(running.trained(), 0.05)
     running.engine.sync()

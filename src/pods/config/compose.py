@@ -20,6 +20,7 @@ OmegaConf.register_new_resolver(
     lambda seconds, steps: None if steps or seconds is None else seconds / 10,
     replace=True,
 )
+OmegaConf.register_new_resolver("last", lambda name: f"{name}".rpartition("/")[2], replace=True)
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:

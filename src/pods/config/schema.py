@@ -18,12 +18,12 @@ PACKAGE = Path(__file__).parents[1]
 CONF = next(path for path in (PACKAGE / "conf", PACKAGE.parents[1] / "conf") if path.is_dir())
 """The folder of YAML files, in an installed wheel or in a checkout."""
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-"""The linear layers that get an adapter, as in the PODS authors' code."""
+"""The layers that get an adapter, as in the PODS authors' code; of other models all linear ones."""
 
 
 @dataclass
 class LoraConfig:
-    """Low-rank adapters (PEFT) on `LORA_TARGETS`, used if model.tuning=lora."""
+    """Low-rank adapters (PEFT), used if model.tuning=lora."""
 
     r: int = key("rank of the LoRA adapters", low=1)
     alpha: int = key("LoRA scale: the weights change by alpha / r * B A", low=1)

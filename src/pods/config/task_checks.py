@@ -45,10 +45,10 @@ def _generated(task: TaskConfig) -> Iterator[Refusal]:
 def _dataset(config: Config) -> Iterator[Refusal]:
     task, model = config.task, config.model
     if task.answer_format == "chain" and task.name != "jsonl":
-        why = f"model={model.name} sets " if model.name == "tiny" else ""
-        yield "task.name", f"must be chainsum or jsonl: {why}task.answer_format=chain"
+        other = "(model=tiny sets it, model=hub model.hub=NAME is another)"
+        yield "task.name", f"must be chainsum or jsonl where task.answer_format=chain {other}"
     if model.path is None and model.hub is None and task.answer_format != "chain":
-        yield "task.answer_format", f"must be chain: model={model.name} writes nothing else"
+        yield "model.hub", "must be set: the embedded model writes nothing but chains"
     if task.name in OWN and task.test_set != "own":
         yield "task.test_set", f"must be own where task={task.name}"
     if task.name != "gsm8k" and task.grader != "exact":
@@ -73,8 +73,7 @@ def _own_data(task: TaskConfig) -> Iterator[Refusal]:
     if task.name == "own" and task.path is not None:
         yield "task.path", "must be null where task=own"
     if (task.name == "own") != (task.make is not None):
-        needed = "set" if task.name == "own" else "null"
-        yield "task.make", f"must be {needed} where task={task.name}"
+        yield "task.make", f"must be {'null' if task.make else 'set'} where task={task.name}"
 
 
 def _reward(task: TaskConfig) -> Iterator[Refusal]:

@@ -31,8 +31,7 @@ class TaskConfig:
         "fail at duplicate rows and rows without a question or a readable answer, or drop them"
     )
     answer_format: Literal["tag", "hash", "boxed", "chain", "whole"] = key(
-        "format of answers, set by model=: <answer> tags (PODS), #### (GSM8K), \\boxed{} (Qwen, "
-        "R1), or the whole completion; chainsum always has its own (chain)"
+        "format of answers, set by model=; src/pods/tasks/README.md shows each"
     )
     format_reward: Literal["additive", "when_wrong", "open_r1", "none"] = key(
         "reward for the format, beside 1 for a right answer: 0.1 format + 0.1 tags always "

@@ -15,9 +15,9 @@ from peft.utils import get_peft_model_state_dict
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from pods.config.schema import LORA_TARGETS, Config
+from pods.config.schema import Config
 from pods.policy.fsdp import full_tensor, local_shard, weights_version
-from pods.policy.lora import ADAPTER
+from pods.policy.lora import ADAPTER, lora_targets
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 
 
@@ -80,7 +80,7 @@ def copy_to_decode(
     if config.uses_fsdp(process_group.size) or (config.sharded() and dtype != model.dtype):
         endings: tuple[str, ...] = ("",)
     elif config.model.tuning == "lora" and model.dtype == torch.float32:
-        dtype, endings = model.dtype, tuple(f".{target}.weight" for target in LORA_TARGETS)
+        dtype, endings = model.dtype, tuple(f".{name}.weight" for name in lora_targets(model))
     else:
         return None
     memo: dict[int, Any] = {}

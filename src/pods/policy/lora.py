@@ -15,6 +15,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor
+from torch.nn import Linear
 from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
@@ -28,7 +29,7 @@ def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:
     """Freeze the model and put float32 adapters on the target layers; B starts at 0."""
     lora = config.model.lora
     settings = LoraConfig(
-        r=lora.r, lora_alpha=lora.alpha, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM"
+        r=lora.r, lora_alpha=lora.alpha, target_modules=lora_targets(model), task_type="CAUSAL_LM"
     )
     with torch.random.fork_rng():
         torch.manual_seed(derive(config.seed, "adapters"))
@@ -38,6 +39,14 @@ def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:
         if isinstance(layer, LoraLinear):
             layer.forward = MethodType(_forward, layer)
     return adapted.eval()
+
+
+def lora_targets(model: PreTrainedModel) -> list[str]:
+    """Return the layers that get an adapter: `LORA_TARGETS`, or else PEFT's all-linear."""
+    head = model.get_output_embeddings()
+    linears = [n for n, m in model.named_modules() if isinstance(m, Linear) and m is not head]
+    names = {name.rpartition(".")[2] for name in linears}
+    return list(LORA_TARGETS) if names.issuperset(LORA_TARGETS) else sorted(names)
 
 
 def with_merged_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:

@@ -18,17 +18,12 @@ from pods.policy.policy import Policy
 
 def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.Optimizer:
     """Create AdamW over the weights that are trained."""
-    beta1, beta2 = update.betas
     trained = [p for p in policy.model.parameters() if p.requires_grad]
-    return torch.optim.AdamW(
-        trained,
-        lr=update.lr,
-        betas=(beta1, beta2),
-        weight_decay=update.weight_decay,
-        # torch's own choice on a card, which it no longer makes where fused is given
-        foreach=True if trained[0].device.type == "cuda" else None,
-        fused=False,  # it writes to weights without `weights_version` growing
-    )
+    settings = {"lr": update.lr, "betas": (*update.betas,), "weight_decay": update.weight_decay}
+    # torch's own choice on a card, which it no longer makes where fused is given
+    foreach = True if trained[0].device.type == "cuda" else None
+    # fused would write to weights without `weights_version` growing
+    return torch.optim.AdamW(trained, **settings, foreach=foreach, fused=False)  # type: ignore[arg-type]
 
 
 def trained_weights(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -145,10 +145,10 @@ def _located_weights(config: Config) -> Iterator[str]:
             f"or try `pods fetch {config.model.name}` ({str(error).splitlines()[0]})"
         ) from error
     except ValueError as error:
-        if "trust_remote_code" not in str(error):
-            raise
         key = "model.hub" if config.model.path is None else "model.path"
-        raise ValueError(f"{key}={source}: needs code of its own, which is never run") from error
+        why = "must have the files of a tokenizer" if "tokenizer" in str(error) else str(error)
+        why = "needs code of its own, which is never run" if "trust_remote" in why else why
+        raise ValueError(f"{key}={source}: {' '.join(why.split())}") from error
 
 
 def load(
@@ -233,17 +233,13 @@ def _check_supported(model: PreTrainedModel, config: Config) -> None:
     limit = settings.max_position_embeddings
     longest = config.sampling.max_prompt_tokens + config.sampling.max_completion_tokens
     if longest > limit:
-        raise ValueError(
-            f"sampling.max_prompt_tokens + sampling.max_completion_tokens = {longest}: "
-            f"must be at most {limit}, the positions that {name} has"
-        )
+        key = f"sampling.max_prompt_tokens + sampling.max_completion_tokens = {longest}"
+        raise ValueError(f"{key}: must be at most {limit}, the positions that {name} has")
     kinds = set(getattr(settings, "layer_types", None) or ["full_attention"])
     window = None if "layer_types" in settings else getattr(settings, "sliding_window", None)
     if kinds != {"full_attention"} or window is not None:
-        raise ValueError(
-            f"{name}: each layer must attend to all earlier tokens; this model has "
-            f"{', '.join(sorted(kinds))}, sliding window {window}"
-        )
+        has = f"{', '.join(sorted(kinds))}, sliding window {window}"
+        raise ValueError(f"{name}: each layer must attend to all earlier tokens; it has {has}")
     head = model.get_output_embeddings()
     if getattr(head, "bias", None) is not None:
         raise ValueError(f"{name}: its output layer has a bias, which log-probs would ignore")

@@ -108,8 +108,7 @@ class ProcessGroup:
             Cancelled: on the other processes.
         """
         if self.size == 1:
-            check()
-            return
+            return check()
         raised: BaseException | None = None
         try:
             if self.is_main:
@@ -147,8 +146,7 @@ def join(device: str) -> ProcessGroup:
     process_group = ProcessGroup()
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    path = os.environ.get(RENDEZVOUS)
-    if path is None:  # torchrun's store: a port without authentication
+    if (path := os.environ.get(RENDEZVOUS)) is None:  # torchrun's store: an open port
         store, rank, size = next(rendezvous("env://"))
     else:  # a file that only this user can open; it grows by some 20 bytes with each heartbeat
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
