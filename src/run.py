@@ -5,15 +5,42 @@ pods run -m sampler=max_variance,random 'seed=range(8)'      a sweep (quote the 
 pods run experiment=quickstart                               a study
 """
 
+# ruff: noqa: E402  (the imports take seconds, in which a signal shall find its handler)
+
 import os
+import signal
 import sys
 from contextlib import suppress
+from types import FrameType
 from typing import NoReturn
+
+from pods.system.errors import AGAIN
+from pods.system.signals import SIGNALS, Stop
+
+
+class StopNow(Stop):
+    """Ends this process with one line at a signal, while no run is going on: nothing is lost."""
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle the first signal."""
+        before = "stopped before the run began; the same command starts it\n"
+        with suppress(Exception):  # the terminal may be gone, or a line be half printed
+            os.write(2, b"stopped; the same command continues\n" if Stop.begun else before.encode())
+            sys.stdout.flush()
+        os._exit(AGAIN)
+
+
+if __name__ == "__main__":
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # which `nohup` intends
+            signal.signal(number, StopNow().handle)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # `pods run` has blocked them until now
 
 try:
     import hydra
 except ModuleNotFoundError:
     sys.exit(f"error: {sys.executable} lacks this project: activate its environment, or install it")
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -26,7 +53,7 @@ from pods.launch.devices import check_gpus
 from pods.launch.sweep import SweepFailed
 from pods.method.trial import try_functions
 from pods.system.console import prepare_console
-from pods.system.errors import AGAIN, BAD_INPUT, DONE, FAILED, explain, print_error
+from pods.system.errors import BAD_INPUT, DONE, FAILED, explain, print_error
 from pods.system.machine import warn_if_busy
 from pods.tasks.load import check_data
 
@@ -46,7 +73,7 @@ def train(composed: DictConfig) -> None:
 
 def _train(config: Config) -> None:
     if config.dry_run:
-        print("\n".join(dry_run.show([config])))
+        print("\n".join(dry_run.show([config], [HydraConfig.get().overrides.task])))
         return
     if config.launch.on != "local":
         fail(f"launch={config.launch.on}: only for sweeps; -m makes this run one", BAD_INPUT)
@@ -74,6 +101,12 @@ def _train(config: Config) -> None:
     print(f"run folder: {store.folder}\nfigure:     pods plot {config.study}{option}")
 
 
+def is_override(typed: tuple[str, str]) -> bool:
+    """Tell whether a word is neither an option nor the value of the option before it."""
+    word, before = typed
+    return word[:1] != "-" and (before[:1] != "-" or "=" in word or word[:1] == "~")
+
+
 def fail(message: str, code: int) -> NoReturn:
     """Print an error as one line, and exit."""
     print_error(message)
@@ -84,8 +117,10 @@ def main() -> None:
     """Run Hydra, and report an error as one line; with --debug, print its traceback first."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     words = [word for word in sys.argv[1:] if word != "--debug"]
-    sweep = [word for word in words if word in ("-m", "--multirun")]  # in any place, as users type
-    sys.argv[1:] = sweep + [word for word in words if word not in sweep]
+    pairs = sorted(
+        zip(words, ["", *words], strict=False), key=is_override
+    )  # Hydra wants options first
+    sys.argv[1:] = [word for word, _ in pairs]
     prepare_console()
     try:
         train()
@@ -97,9 +132,6 @@ def main() -> None:
         sys.exit(error.code)
     except BrokenPipeError:  # --help | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        print("stopped before the run began; the same command starts it", file=sys.stderr)
-        sys.exit(AGAIN)
     except Exception as error:
         sys.exit(explain(error, DEBUG))
 

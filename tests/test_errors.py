@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import needs
 import pytest
@@ -79,11 +80,7 @@ def test_verbs_report_errors_in_one_line(tmp_path, monkeypatch, capsys):
     assert main(["status", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/default/figures/a.csv")
-
-    def fail(options):
-        raise full
-
-    monkeypatch.setattr(status, "run", fail)
+    monkeypatch.setattr(status, "run", Mock(side_effect=full))
     assert main(["status"]) == 75
     assert capsys.readouterr().err.splitlines() == [
         "error: runs/default/figures/a.csv: No space left on device",
@@ -95,7 +92,7 @@ def test_a_console_with_an_old_encoding_gets_question_marks(tmp_path):
     freeze(composed(f"runs_dir={tmp_path}/runs", "tracking=none"))
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONPATH": str(ROOT / "src")}
     result = subprocess.run(
-        [sys.executable, "-m", "pods.cli.main", "status"],
+        [sys.executable, "-m", "pods.cli.main", "status", "default"],
         cwd=tmp_path, env=environment, capture_output=True, check=False,
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, b"")
@@ -105,19 +102,14 @@ def test_a_console_with_an_old_encoding_gets_question_marks(tmp_path):
 # ---- disks that are full or fail
 
 
-def mounted(kind, folder, *options):
-    """Mount a file system, or skip the test without the right to."""
-    folder.mkdir()
-    done = subprocess.run(["mount", *options, kind, folder], capture_output=True, check=False)
-    if done.returncode:
-        needs.mount(done.stderr.decode())
-    return folder
-
-
 @pytest.fixture
 def disk(tmp_path):
-    """Mount a disk of 24 MB in memory."""
-    folder = mounted("tmpfs", tmp_path / "disk", "-t", "tmpfs", "-o", "size=24m")
+    """Mount a disk of 24 MB in memory, or skip the test without the right to."""
+    (folder := tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder]
+    done = subprocess.run(mount, capture_output=True, check=False)
+    if done.returncode:
+        needs.mount(done.stderr.decode())
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
 

@@ -48,14 +48,11 @@ def test_a_model_that_needs_code_of_its_own_is_refused_in_one_line_and_nothing_i
     assert not (tmp_path / "canary").exists()
 
 
-LIBRARIES = ("random", "statistics", "selectors", "yaml", "numpy", "torch")
-
-
 @pytest.mark.parametrize("words", [("-m", "seed=0,1"), ("hardware.processes=2", "nm.groups=2")])
 def test_a_file_in_the_working_folder_replaces_no_library_and_a_rule_there_is_found(
     words, tmp_path
 ):
-    for name in LIBRARIES:
+    for name in ("random", "statistics", "selectors", "yaml", "numpy", "torch"):
         (tmp_path / f"{name}.py").write_text(CANARY.format(path=str(tmp_path / "canary")))
     (tmp_path / "my_rules.py").write_text("def rule(group, m, rng):\n    return range(m)\n")
     words = (*words, "sampler.rule=my_rules:rule", *SHORT, "budget.max_steps=1")

@@ -44,18 +44,6 @@ def test_a_job_asks_for_the_gpus_and_cores_of_its_processes():
     assert resources(config) == {"num_cpus": 64, "num_gpus": 8}
 
 
-def test_a_task_whose_run_is_still_held_is_retried(tmp_path, monkeypatch):
-    from pods.launch import subprocesses
-    from pods.launch.ray_backend import execute
-
-    monkeypatch.setattr(subprocesses, "STALE_LOCK_SECONDS", 0.1)
-    with (
-        RunStore(tmp_path).lock(),
-        pytest.raises(BlockingIOError, match="another process runs this"),
-    ):
-        execute(str(tmp_path), str(tmp_path))
-
-
 @pytest.mark.slow
 def test_a_job_too_large_for_this_machine_and_an_unreachable_cluster_are_refused(run_py, tmp_path):
     result = run_py(*RAY, "seed=0,1", "hardware.processes=3", "nm.groups=2", *SHORT)

@@ -169,6 +169,31 @@ def test_a_signal_that_is_ignored_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+EARLY = "stopped before the run began; the same command starts it"
+MOMENTS = [
+    ("hydra", (), EARLY), ("my_rules", ("-m", "seed=0,1", "sampler.rule=my_rules:rule"), EARLY),
+    pytest.param("matplotlib", ("-m", "seed=0", *SHORT), "stopped; the same command continues",
+                 marks=pytest.mark.slow),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "words", "said"), MOMENTS)
+def test_a_signal_while_no_run_is_going_on_is_one_line_and_75(
+    module, words, said, tmp_path, monkeypatch
+):
+    """It comes within an import: before anything is composed, of a rule, or of the figure."""
+    (tmp_path / f"{module}.py").write_text("open('reached', 'w').close(); input()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    program, pipe = [sys.executable, "-m", "pods.cli.main", "run"], subprocess.PIPE
+    pipes = {"stdin": pipe, "stdout": pipe, "stderr": pipe}
+    process = subprocess.Popen([*program, *words], cwd=tmp_path, **pipes, text=True)
+    wait_for((tmp_path / "reached").exists)
+    process.send_signal(signal.SIGINT if module == "my_rules" else signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    lines = [line for line in errors.splitlines() if not line.startswith("warning: ")]
+    assert (process.returncode, lines) == (75, [said])
+
+
 INTERRUPTED = """
 import os, signal, time
 os.kill(os.getpid(), signal.SIGTERM)
@@ -196,9 +221,8 @@ def test_a_signal_stops_a_loading_run_at_once_but_after_an_import(tmp_path, monk
 
 BAD = [  # test_config.py has the others
     (["sede=3"], "sede=3: no such key; did you mean seed?"),
-    (["sampler=maxvar"], "sampler=maxvar: must be one of all, balanced, max_abs_advantage, "
-     "max_reward, max_variance, max_variance_aliased, percentile, random"),
-    (["seed=0,1"], "seed=0,1: must be one value; `pods run -m` sweeps over several"),
+    (["engine=vlm"], "engine=vlm: did you mean vllm? It must be one of transformers, vllm"),
+    (["seed=0,1"], "seed=0,1: must be one value; `python src/run.py -m` sweeps over several"),
     (["seed=0,y", "-m"], "seed=y: must be an integer >= 0"),
 ]  # fmt: skip
 

@@ -96,7 +96,7 @@ def test_a_run_that_needs_more_gpus_than_there_are_is_refused_before_anything_is
         assert result.stderr.strip() == f"error: {said}"
         assert not list((tmp_path / "runs").rglob("config.yaml"))
     hour = ("dry_run=true", "budget.train_seconds=3600")
-    lines = list(dry_run.show([composed(*words, *hour)]))
+    lines = list(dry_run.show([composed(*words, *hour)], [words]))
     assert f"missing: {said}" in lines and lines[-1] == "dry run: no job was started"
     assert "1 of 1 jobs to run, 1 at a time: at least 1 h 00 min, 8.0 GPU-hours, " in lines[1]
 

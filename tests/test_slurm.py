@@ -12,6 +12,7 @@ import stand_in_slurm
 from compose import composed
 from running import SHORT, science_of, start, wait_for
 
+from hydra_plugins.pods_launchers.launcher import SlurmConf
 from pods.cli.main import main
 from pods.launch import subprocesses
 from pods.launch.subprocesses import record_end, start_on_cluster
@@ -19,12 +20,7 @@ from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
 from pods.runs.store import RunStore
 
-SETTINGS = {
-    "cluster": "slurm", "submitit_folder": "x/%j", "timeout_min": None, "cpus_per_task": None,
-    "gpus_per_node": None, "tasks_per_node": 1, "mem_gb": None, "nodes": 1, "name": "default",
-    "partition": "long", "gres": None, "setup": None, "max_num_timeout": 100,
-    "array_parallelism": None, "signal_delay_s": None, "cpus_per_gpu": None,
-}  # fmt: skip
+SETTINGS = vars(SlurmConf(partition="long", additional_parameters={}))
 BREAKS = """
 import os, signal, sys
 from pathlib import Path
@@ -68,14 +64,16 @@ def steps_of(folder):
     return len(read_lines(path)) if path.exists() else 0
 
 
-def test_the_time_limit_is_half_an_hour_and_twice_the_training_clock_or_a_day():
-    for words, minutes in (
-        ((), 31),  # 30 s
-        (("budget.train_seconds=21600",), 30 + 720),
-        (("budget.train_seconds=null", "budget.max_steps=9"), 1440),
-    ):
-        assert parameters(composed(*words), SETTINGS)["timeout_min"] == minutes
-        assert parameters(composed(*words), {**SETTINGS, "timeout_min": 90})["timeout_min"] == 90
+@pytest.mark.parametrize(("words", "settings", "minutes", "notice"), [
+    ((), {}, 31, 186), (("budget.train_seconds=21600",), {}, 30 + 720, 600),
+    (("budget.train_seconds=null", "budget.max_steps=9"), {}, 1440, 600),
+    ((), {"timeout_min": 30}, 30, 180), ((), {"timeout_min": 30, "signal_delay_s": 90}, 30, 90),
+])  # fmt: skip
+def test_the_time_limit_is_half_an_hour_and_twice_the_clock_or_a_day_with_a_tenth_of_it_as_notice(
+    words, settings, minutes, notice
+):
+    chosen = parameters(composed(*words), SETTINGS | settings)
+    assert (chosen["timeout_min"], chosen["slurm_signal_delay_s"]) == (minutes, notice)
 
 
 def test_a_job_asks_for_the_gpus_and_cores_of_its_processes_as_one_task():
@@ -93,13 +91,6 @@ def test_a_job_asks_for_the_gpus_and_cores_of_its_processes_as_one_task():
     chosen = parameters(config, {**SETTINGS, "cpus_per_gpu": 6})
     assert chosen["slurm_cpus_per_gpu"] == 6
     assert not {"cpus_per_task", "slurm_srun_args"} & set(chosen)
-
-
-def test_a_job_is_signalled_a_tenth_of_its_limit_before_and_at_most_ten_minutes():
-    delay, minutes = "slurm_signal_delay_s", {**SETTINGS, "timeout_min": 30}
-    assert parameters(composed(), minutes)[delay] == 180
-    assert parameters(composed(), {**SETTINGS, "timeout_min": 24 * 60})[delay] == 600
-    assert parameters(composed(), {**minutes, "signal_delay_s": 90})[delay] == 90
 
 
 def test_a_job_waits_for_a_held_run_and_fails_if_it_stays_held(tmp_path, monkeypatch):
@@ -193,7 +184,7 @@ def test_a_preempted_job_commits_is_requeued_and_ends_in_the_same_bytes(
     folder = folder_of(tmp_path)
     wait_for(lambda: steps_of(folder) >= 12)
     monkeypatch.chdir(tmp_path)
-    assert main(["status"]) == 0
+    assert main(["status", "default"]) == 0
     assert "running" in capsys.readouterr().out
     os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGUSR2)
     wait_for((cluster / "requeues").exists)
@@ -217,7 +208,7 @@ def test_a_stopped_sweep_leaves_its_jobs_to_slurm_and_the_same_command_watches_t
     assert process.returncode == 75
     assert "2 jobs remain in Slurm's queue" in output and "0 of 2 jobs done" in output
     monkeypatch.chdir(tmp_path)
-    main(["status"])
+    main(["status", "default"])
     assert "submitted as Slurm job 100_1" in capsys.readouterr().out
     again = run_py(*sweep)
     assert again.returncode == 0 and "2 of 2 jobs done" in again.stdout, again.stdout

@@ -1,5 +1,6 @@
 """`pods status` and `pods clean`."""
 
+import errno
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import socket
 import time
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from compose import composed
@@ -39,6 +41,11 @@ def study(tmp_path, monkeypatch):
     return stores
 
 
+def rows_of(name, capsys):
+    assert main(["status", name, "--json"]) in (0, 1)
+    return json.loads(capsys.readouterr().out)
+
+
 def fill(store, folder):
     (folder / "policy").write_bytes(b"0" * 1000)
     (folder / OPTIMIZER).write_bytes(b"0" * 2000)
@@ -48,25 +55,23 @@ def fill(store, folder):
 def test_status_prints_one_line_per_run_and_returns_an_exit_code(study, capsys):
     folder = study["done"].folder.parent
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
-    assert main(["status"]) == 1  # and writes nothing: the folder may be another user's
+    assert main(["status", "default"]) == 1  # and writes nothing: the folder may be another user's
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
     header, *lines = capsys.readouterr().out.splitlines()
     assert " ".join(header.split()) == "arm n→m seed state step train / budget accuracy"
     shown = "max_variance 64→16 3 failed 3 4.5 / 30 s 0.500 ValueError: x"
     assert " ".join(lines[3].split()) == shown
-    assert main(["status", "--json"]) == 1
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["state"] for row in rows] == list(study)
+    assert [row["state"] for row in rows_of("default", capsys)] == list(study)
     assert wall_seconds(study["done"]) == 6.0  # two attempts of 1 s to generate, update, and else
     for state in ("failed", "lost"):
         study[state].set_status(state="done", error=None)
-    assert main(["status"]) == 0
+    assert main(["status", "default"]) == 0
 
 
 def test_one_run_that_cannot_be_read_does_not_hide_the_others(study, capsys):
     study["done"].config_path.write_text("seed: [")
     (study["preempted"].folder / "status.json").write_text("")  # as a power cut can leave it
-    assert main(["status"]) == 1
+    assert main(["status", "default"]) == 1
     lines = capsys.readouterr().out.splitlines()[1:]
     assert len(lines) == 5
     assert "config.yaml is damaged" in lines[0] and str(study["done"].folder) in lines[0]
@@ -99,9 +104,36 @@ def test_runs_are_removed_only_by_their_state_and_never_while_they_run(study, ca
     out = capsys.readouterr().out
     assert "run is failed" in out and "run is lost" not in out
     assert not study["failed"].folder.exists() and not half.exists()
+    assert (study["done"].checkpoint(0) / OPTIMIZER).exists()
     assert all(study[state].config_path.exists() for state in study if state != "failed")
     with pytest.raises(SystemExit):
         main(["clean", "--state", "running"])
+
+
+def test_clean_takes_one_run_by_its_folder_or_name(study, capsys):
+    folder = study["lost"].folder
+    for name in ("seed 2", f"default/{folder.name}", str(folder)):
+        assert main(["clean", name]) == 0 and f"{folder}  (run is lost)" in capsys.readouterr().out
+    with study["lost"].lock():
+        main(["clean", "seed 2", "--yes"])
+    for words in (["seed 2", "--state", "done"], [".."], ["/"], [""], ["seed2 pods"]):
+        main(["clean", *words, "--yes"])
+        assert folder.exists(), words
+    assert main(["clean", "seed 2", "--yes"]) == 0
+    assert [store.folder.exists() for store in study.values()] == [True, True, False, True, True]
+
+
+def test_without_a_study_the_studies_are_listed_and_what_varies_in_one_is_a_column(study, capsys):
+    freeze(composed("update.lr=0.5"))
+    freeze(composed("study=other"))
+    assert main(["status"]) == 1
+    header, default, other = capsys.readouterr().out.splitlines()
+    assert {*header.split()} == {"study", "MB", "last", "change", "pending", *study}
+    assert default.split()[-6:] == ["1"] * 6 and sorted(other.split()[-6:]) == [*"000001"]
+    assert main(["status", "default"]) == 1
+    column = [line.split()[2] for line in capsys.readouterr().out.splitlines()]
+    assert column[0] == "update.lr" and sorted(column[1:]) == ["0.0001"] * 5 + ["0.5"]
+    assert sum(row["update.lr"] for row in rows_of("default", capsys)) == 0.5005
 
 
 def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
@@ -123,13 +155,12 @@ def test_a_running_run_shows_its_last_reward_and_others_their_cluster_job(study,
     for store in study.values():
         store.set_status(reward=0.25)
         set_queued(store, "Slurm job 7_1")
-    main(["status", "--json"])
-    rows = json.loads(capsys.readouterr().out)
+    rows = rows_of("default", capsys)
     assert {row["state"]: (row["reward"], row["queued"]) for row in rows} == {
         **dict.fromkeys(("preempted", "failed", "lost"), (None, "Slurm job 7_1")),
         "running": (0.25, None), "done": (None, None),
     }  # fmt: skip
-    main(["status"])
+    main(["status", "default"])
     said = capsys.readouterr().out
     assert said.count("submitted as Slurm job 7_1") == 3
     assert said.splitlines()[-1].split()[-2:] == ["0.500", "0.250"]
@@ -162,9 +193,7 @@ def link(path, target):
 
 
 KINDS = {
-    "a folder of runs": lambda inside, other: link(
-        Path("runs/default/alias"), other.folder.parents[1]
-    ),
+    "a folder of runs": lambda _, other: link(Path("runs/default/alias"), other.folder.parents[1]),
     "its checkpoints": lambda inside, other: link(inside.checkpoints, other.checkpoints),
     "a checkpoint": lambda inside, other: link(inside.checkpoint(0), other.checkpoint(0)),
 }
@@ -211,25 +240,25 @@ def test_a_run_removes_nothing_beyond_a_link_when_it_resumes(places):
     assert contents(other.folder) == before
 
 
-def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path):
-    outside = tmp_path / "outside"
-    outside.mkdir()
+def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path, monkeypatch):
+    (outside := tmp_path / "outside").mkdir()
     (outside / "file").write_bytes(b"0" * 10_000)
-    folder = tmp_path / "folder"
-    folder.mkdir()
+    (folder := tmp_path / "folder").mkdir()
     (folder / "link").symlink_to(outside)
     assert size(folder) == size(folder / "link") == len(os.fsencode(outside))
     (tmp_path / "folder.trash").symlink_to(outside)
     remove(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
     assert (outside / "file").exists()
+    monkeypatch.setattr(Path, "rename", Mock(side_effect=OSError(errno.EXDEV, "overlayfs")))
+    remove(outside)
+    assert not outside.exists()
 
 
 @pytest.mark.parametrize("name", ["..", "/", "../runs/default", "a/b", "", "x" * 101, "a\x1b[31m"])
 def test_a_study_is_a_name_in_every_verb(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    verbs = [[verb, name] for verb in ("status", "clean", "evaluate", "plot", "plan",
-                                       "report", "sync")]  # fmt: skip
+    verbs = [[verb, name] for verb in ("status", "evaluate", "plot", "plan", "report", "sync")]
     verbs += [["compare", "--study", name]]
     for words in verbs:
         assert main(words) == 2, words

@@ -82,13 +82,6 @@ def test_a_study_may_be_named_by_its_folder(runs_dir, capsys):
     assert capsys.readouterr().out == by_name
 
 
-def test_run_is_run_py(tmp_path):
-    program = [sys.executable, "-m", "pods.cli.main", "run", "-m", "seed=0,x"]
-    result = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
-    line = "error: seed=x: must be an integer >= 0\n"
-    assert (result.returncode, result.stderr) == (2, line)
-
-
 def test_another_python_is_told_what_it_lacks(tmp_path):
     program = [sys.executable, "-S", str(ROOT / "src/run.py")]
     result = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -18,7 +18,7 @@ def an_engine_that_hangs(seconds):
     time.sleep(seconds)
 def report(message):
     print("reported:", message, flush=True)
-with watchdog(stop, limit, lambda: beats.append(1), report, 75):
+with watchdog(stop, limit, lambda: beats.append(1), report):
     print("watched", flush=True)
     while action in ("work", "hang") and len(beats) < 12:  # polls; the limit is four
         stop.check()

@@ -1,32 +1,43 @@
-"""`pods clean`: list the files that a study no longer needs, or remove them."""
+"""`pods clean`: list the files that a study no longer needs, or one run, and remove them."""
 
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
+from pathlib import Path
 
-from pods.cli.options import add_study_options
+from pods.cli.options import RUN, add_study_options
+from pods.config.parse import ConfigError
 from pods.runs.clean import clean
-from pods.runs.find import find_study, study_folder
+from pods.runs.find import find_run, study_folder
 
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""
-    add_study_options(parser)
-    state = "also select entire runs in this state, with all their results"
+    add_study_options(parser, word=f"a study, or a run to remove as a whole: {RUN}")
+    state = "remove nothing but entire runs in this state, with all their results"
     add = parser.add_argument
     add("--state", action="append", default=[], choices=REMOVABLE_STATES, help=state)
     add("--yes", action="store_true", help="remove the files")
 
 
-def run(options: Namespace) -> int:
+def run(options: Namespace) -> None:
     """Print what can be removed, and with --yes remove it."""
-    folder = study_folder(options.study, options.runs_dir)
-    if not folder.is_dir():
-        find_study(options.study, options.runs_dir)  # says which studies there are
+    study, one = _chosen(options.study, options.runs_dir)
+    states = options.state or (REMOVABLE_STATES if one else ())
     total = 0
-    for path, size, why in clean(folder, options.state, dry_run=not options.yes):
+    for path, size, why in clean(study, one, states, dry_run=not options.yes):
         print(f"{size / 1e6:>10.2f} MB  {path}  ({why})")
         total += size
     whole = f"{total / 1e6:.2f} MB"
     print(f"removed: {whole}" if options.yes else f"{whole} can be removed; --yes removes it")
-    return 0
+
+
+def _chosen(name: str, runs_dir: Path) -> tuple[Path, Path | None]:
+    """Return the folder of a study; or the one that a run is in, and that of the run."""
+    with suppress(ConfigError):  # words that name a run
+        study = study_folder(name, runs_dir)
+        if study.is_dir() and not (study / "identity.json").is_file():
+            return study, None
+    run = find_run(name, runs_dir).folder
+    return run.parents[2], run

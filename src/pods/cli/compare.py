@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from pods.cli.options import add_filter_options, add_study_options, filter_of
+from pods.config.parse import ConfigError
 from pods.runs.find import find_study
 
 
@@ -11,7 +12,7 @@ def add_options(parser: ArgumentParser) -> None:
     add = parser.add_argument
     arms = "arms to compare, the first with each other one (default: all with the GRPO arm)"
     add("arms", nargs="*", metavar="ARM", help=arms)
-    add_study_options(parser, allow=True, word=False)
+    add_study_options(parser, allow=True, word="")
     add_filter_options(parser)
     target = "accuracy whose time to reach is compared (may be repeated)"
     add("--target", dest="targets", type=float, action="append", metavar="X", help=target)
@@ -20,18 +21,14 @@ def add_options(parser: ArgumentParser) -> None:
     add("--per", metavar="COLUMN", help=per)
 
 
-def run(options: Namespace) -> int:
+def run(options: Namespace) -> None:
     """Print sentences, tables and caveats, and write them as CSV and JSON."""
     from pods.analysis.compare.tables import compare_study
 
     chosen = filter_of(options)
     if options.arms and (chosen.arms or chosen.baseline):
-        raise ValueError(
-            f"arms={' '.join(options.arms)}: must be given once, as words (the first with each "
-            "other one) or by --arms and --baseline"
-        )
+        raise ConfigError("arms", " ".join(options.arms), "must be given once, as words or options")
     asked = {name: getattr(options, name) for name in ("arms", "targets", "by", "per", "latex")}
     study = find_study(options.study, options.runs_dir)
     for line in compare_study(*study, chosen, options.allow, **asked):
         print(line)
-    return 0

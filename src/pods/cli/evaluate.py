@@ -39,7 +39,8 @@ def run(options: Namespace) -> int:
     if options.step or options.on or options.greedy or options.repeats:
         from pods.cli.one_checkpoint import evaluate_checkpoint
 
-        return evaluate_checkpoint(options)
+        evaluate_checkpoint(options)
+        return DONE
     return evaluate_missing(find_runs(options.study, options.runs_dir))
 
 
@@ -86,9 +87,8 @@ def make(store: RunStore, steps: Sequence[int]) -> int:
     """Make evaluations of a run in a process of its own, and return the exit code."""
     command = [sys.executable, "-P", "-m", "pods.launch.evaluation", str(store.folder)]
     environment = {**os.environ, "PYTHONPATH": python_path()}
-    code = subprocess.run(
-        [*command, *map(str, steps)], env=environment, stdin=subprocess.DEVNULL, check=False
-    ).returncode
+    words = [*command, *map(str, steps)]
+    code = subprocess.call(words, env=environment, stdin=subprocess.DEVNULL)
     if code in (DONE, FAILED, AGAIN):
         return code
     print(f"{store.folder}: {cause_of_death(code)}")

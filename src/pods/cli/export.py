@@ -23,7 +23,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--merge", action="store_true", help=merge)
 
 
-def run(options: Namespace) -> int:
+def run(options: Namespace) -> None:
     """Write the folder; it appears complete or not at all."""
     from pods.cli.model_card import model_card
 
@@ -41,7 +41,12 @@ def run(options: Namespace) -> int:
         if adapter:
             _write_adapter(config, checkpoint, folder)
         elif config.model.tuning == "lora":
-            _write_merged(config, checkpoint, folder)
+            from pods.policy.export import merge_adapters
+            from pods.policy.policy import load_policy
+
+            policy = load_policy(config, checkpoint, "cpu")
+            merge_adapters(policy.model).save_pretrained(folder)
+            policy.tokenizer.save_pretrained(folder)
         else:  # saved whole, with the tokenizer
             shutil.copytree(checkpoint / "policy", folder, dirs_exist_ok=True)
         shutil.copyfile(store.config_path, folder / store.config_path.name)
@@ -50,7 +55,6 @@ def run(options: Namespace) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"{'adapter' if adapter else 'weights'} of {checkpoint}: {out}")
-    return 0
 
 
 def _write_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
@@ -67,13 +71,3 @@ def _write_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
         settings["base_model_name_or_path"] = config.model.hub
     path.write_text(json.dumps(settings, indent=2))
     load_tokenizer(config).save_pretrained(folder)
-
-
-def _write_merged(config: Config, checkpoint: Path, folder: Path) -> None:
-    """Write whole weights in model.dtype, with config and tokenizer."""
-    from pods.policy.export import merge_adapters
-    from pods.policy.policy import load_policy
-
-    policy = load_policy(config, checkpoint, "cpu")
-    merge_adapters(policy.model).save_pretrained(folder)
-    policy.tokenizer.save_pretrained(folder)

@@ -23,7 +23,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("what", choices=["smollm2_135m", "published"], help="what to download")
 
 
-def run(options: Namespace) -> int:
+def run(options: Namespace) -> None:
     """Fetch it, and print where it lies; nothing is left behind by a failure."""
     if options.what == "published":
         folder, use = pods_home() / "published", "pods reproduce"
@@ -36,7 +36,6 @@ def run(options: Namespace) -> int:
             shutil.rmtree(folder, ignore_errors=True)
             (Path(scratch) / "new").rename(folder)
     print(f"{options.what}: {folder} (`{use}` finds it there)")
-    return 0
 
 
 def _download(scratch: Path) -> Path:

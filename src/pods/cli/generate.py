@@ -18,7 +18,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, metavar="T", help=greedy)
 
 
-def run(options: Namespace) -> int:
+def run(options: Namespace) -> None:
     """Print the completions."""
     for option, least in {"n": 1, "temperature": 0}.items():
         value = getattr(options, option)
@@ -54,4 +54,3 @@ def run(options: Namespace) -> int:
         end = "finished" if rollout.finished else "cut off"
         print(f"[{number}/{options.n}] {end} after {len(rollout.completion_ids)} tokens")
         print(rollout.text, flush=True)
-    return 0

@@ -2,24 +2,25 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
-from pods.cli import run
 from pods.system.console import prepare_console
 from pods.system.errors import explain
+from pods.system.signals import SIGNALS
+from pods.system.text import INSTALLED
 
+OURS = "status evaluate plot compare report generate export sync fetch doctor clean"
 VERBS = {
-    **{verb: f"pods.cli.{verb}" for verb in ("run", "status", "evaluate", "plot", "compare")},
-    **{verb: f"pods.cli.{verb}" for verb in ("report", "generate", "export", "sync")},
-    **{verb: f"pods.cli.{verb}" for verb in ("fetch", "doctor", "clean")},
-    **{verb: f"pods_lab.{verb}.verb" for verb in ("plan", "advise", "probe")},
-    "audit": "pods_lab.audit.verb",
+    **{verb: f"pods.cli.{verb}" for verb in OURS.split()},
+    **{verb: f"pods_lab.{verb}.verb" for verb in ("plan", "advise", "probe", "audit")},
     "reproduce": "pods_lab.published.verb",
 }
-"""The module of each verb: `add_options(parser)`, `run(options)`; its docstring is the help."""
+"""The module of each verb but `run`, with `add_options(parser)`, `run(options)` and a docstring as
+help. `run` returns the exit code, or None for 0."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in typed if word != "--debug"]
     if words[:1] == ["run"]:
         typed.remove("run")
-        run.become(typed)
+        _become_run_py(typed)
     try:
         options = _parser(words).parse_args(words)
-        return int(import_module(VERBS[options.verb]).run(options))
+        return int(import_module(VERBS[options.verb]).run(options) or 0)
     except BrokenPipeError:  # `pods status | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -47,6 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return explain(error, "--debug" in typed)
 
 
+def _become_run_py(words: Sequence[str]) -> NoReturn:
+    file = INSTALLED if INSTALLED.is_file() else INSTALLED.parents[1] / INSTALLED.name
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until it can handle them
+    # -P: modules beside the script, such as pods/types.py, must not hide those of Python
+    os.execv(sys.executable, [sys.executable, "-P", str(file), *words])
+
+
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return a parser of the verb that was typed, or of all where none was."""
     parser = argparse.ArgumentParser(
@@ -55,6 +63,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         epilog="--debug shows the traceback of an error.",
     )
     add = parser.add_subparsers(dest="verb", required=True, metavar="VERB").add_parser
+    add("run", help="train one run, or with -m a sweep; takes KEY=VALUE")
     for name in words[:1] if words[:1] and words[0] in VERBS else VERBS:
         verb: Any = import_module(VERBS[name])
         about = str(verb.__doc__).partition(": ")[2].strip()

@@ -30,7 +30,7 @@ FOLDER = "evaluated"
 """Folder in the study's, beside the runs; in the working folder for a run outside of any study."""
 
 
-def evaluate_checkpoint(options: Namespace) -> int:
+def evaluate_checkpoint(options: Namespace) -> None:
     """Evaluate, print the accuracy, and write the records, with questions and completions."""
     store = find_run(options.study, options.runs_dir)
     checkpoint = find_checkpoint(store, options.step or "last")
@@ -60,7 +60,6 @@ def evaluate_checkpoint(options: Namespace) -> int:
         f"{about['questions']} questions), format {about['format']:.3f}, length "
         f"{about['length']:.1f} tokens\nrecords: {path} (a summary as JSON beside it)"
     )
-    return 0
 
 
 def _task(config: Config, on: str | None) -> "tuple[str, Task]":

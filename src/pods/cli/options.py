@@ -9,13 +9,17 @@ if TYPE_CHECKING:
     from pods.analysis.loading.filter import StudyFilter
 
 
-def add_study_options(parser: ArgumentParser, allow: bool = False, word: bool = True) -> None:
+STUDY = "name or folder of a study"
+RUN = "folder of a run, or words that name only this one under --runs-dir: 'lr pods seed 0'"
+
+
+def add_study_options(parser: ArgumentParser, allow: bool = False, word: str = STUDY) -> None:
     """Declare the choice of a study, and with `allow` whether it may have gaps.
 
-    The study follows `--study` or, with `word`, is a word of its own.
+    The study follows `--study` or, with help for a `word`, is a word of its own.
     """
     if word:
-        parser.add_argument("study", nargs="?", default=SUPPRESS, help="name or folder of a study")
+        parser.add_argument("study", nargs="?", default=SUPPRESS, help=word)
     parser.add_argument("--study", default="default", metavar="NAME", help="the same as an option")
     add_runs_dir_option(parser)
     if allow:
@@ -31,11 +35,7 @@ def add_runs_dir_option(parser: ArgumentParser) -> None:
 
 def add_checkpoint_options(parser: ArgumentParser) -> None:
     """Declare the choice of a run and one of its checkpoints."""
-    run = (
-        "folder of the run, or words that name only this one under --runs-dir, such as a study, "
-        "or 'quickstart pods seed 0'"
-    )
-    parser.add_argument("run", metavar="RUN", help=run)
+    parser.add_argument("run", metavar="RUN", help=RUN)
     step = "step of the checkpoint (default: last)"
     parser.add_argument("--step", default="last", metavar="N", help=step)
     add_runs_dir_option(parser)

@@ -15,7 +15,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help=every)
 
 
-def run(options: Namespace) -> int:
+def run(options: Namespace) -> None:
     """Write tables and figures, and print the summary."""
     from pods.analysis.draw import draw
 
@@ -23,4 +23,3 @@ def run(options: Namespace) -> int:
     drawn = "none" if options.tables else "all" if options.all else "main"
     for line in draw(*study, chosen, options.allow, options.latex, drawn):
         print(line)
-    return 0

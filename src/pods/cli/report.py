@@ -11,7 +11,7 @@ def add_options(parser: ArgumentParser) -> None:
     add_study_options(parser, allow=True)
 
 
-def run(options: Namespace) -> int:
+def run(options: Namespace) -> None:
     """Write the page, and print where."""
     from pods.analysis.draw import write_tables
     from pods.analysis.report import write_report
@@ -21,4 +21,3 @@ def run(options: Namespace) -> int:
     path = folder / "figures" / "report.html"
     write_report(study, tables, path)
     print(f"report: {path}")
-    return 0

@@ -14,10 +14,9 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--to", default="online", choices=choices, help=to)
 
 
-def run(options: Namespace) -> int:
+def run(options: Namespace) -> None:
     """Print a line per run."""
     from pods.runs.tracking.tracker import sync
 
     for line in sync(find_runs(options.study, options.runs_dir), options.to):
         print(line)
-    return 0

@@ -2,36 +2,37 @@
 
 import difflib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pods.config.parse import unknown_key
 from pods.config.schema import CONF
+from pods.system.text import RUN
 
 OmegaConf.register_new_resolver(
     "steps_without_time", lambda seconds: 100 if seconds is None else None, replace=True
 )
 OmegaConf.register_new_resolver(
-    "tenth_of",
-    lambda seconds, steps: None if steps or seconds is None else seconds / 10,
-    replace=True,
+    "tenth_of", lambda time, steps: None if steps or time is None else time / 10, replace=True
 )
 OmegaConf.register_new_resolver("last", lambda name: f"{name}".rpartition("/")[2], replace=True)
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
-    """Compose `conf/` with overrides, as `run.py` would; nested plain values, interpolated.
+    """Compose `conf/`, and what the user of `run.py` has added, into plain, nested values.
 
     Raises:
-        ValueError: an override is malformed or names what does not exist; one line, key=value
-            first.
+        ValueError: an override is malformed or names nothing; one line, key=value first.
     """
     try:
-        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        within = GlobalHydra.instance().is_initialized()
+        with nullcontext() if within else hydra.initialize_config_dir(str(CONF), "app", "1.3"):
             return plain(hydra.compose("config", list(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(one_line(error, overrides)) from error
@@ -46,8 +47,7 @@ def plain(composed: DictConfig) -> dict[str, Any]:
 def one_line(error: Exception, overrides: Sequence[str]) -> str:
     """Shorten a message of Hydra or OmegaConf to key, value and what is allowed."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cause = error.__cause__
-    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+    if isinstance(cause := error.__cause__, OmegaConfBaseException) and cause.full_key:
         key = str(cause.full_key)
         typed = next((override for override in overrides if override.startswith(f"{key}=")), key)
         return f"{typed}: {unknown_key(key)}"
@@ -59,7 +59,7 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
         hint = f"did you mean {near[0]}? It " if near else ""
         return f"{group}={option}: {hint}must be one of {', '.join(options)}"
     if lines[0].startswith(("Ambiguous value", "Sweep parameters")):
-        return f"{lines[0].split(chr(39))[1]}: must be one value; `pods run -m` sweeps over several"
+        return f"{lines[0].split(chr(39))[1]}: must be one value; `{RUN} -m` sweeps over several"
     text, _, link = " ".join(lines).partition(" See https")
     if "override_grammar" in link:
         typed = text.split("'")[1] if text.startswith("Error parsing override") else text

@@ -29,9 +29,8 @@ class Job:
     @property
     def name(self) -> str:
         """Arm, n, m, what else is varied, and seed, padded for a table."""
-        config = self.config
-        arm = f"{config.arm_name()} {config.nm.label().replace('→', '->')}"
-        return f"{' '.join(filter(None, (arm, self.varied))):<24} seed {config.seed}"
+        arm = f"{self.config.arm_name()} {self.config.nm.label().replace('→', '->')}"
+        return f"{' '.join(filter(None, (arm, self.varied))):<24} seed {self.config.seed}"
 
 
 def prepare(config: Config) -> RunStore:

@@ -48,20 +48,18 @@ def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) ->
         ConfigError: the machine has too few GPUs.
     """
     on_gpus = [config.hardware for config in configs if config.hardware.device == "cuda"]
-    if not on_gpus:
-        return
-    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+    needed = max((hardware.processes for hardware in on_gpus), default=0)
+    if needed and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         raise ConfigError("hardware.device", "cuda", "CUDA_VISIBLE_DEVICES is empty")
-    hardware = max(on_gpus, key=lambda each: each.processes)
-    if names is None and hardware.processes == 1:
+    if needed == 0 or (needed == 1 and names is None):
         return
     names = gpus() if names is None else names
     if not names:
         raise ConfigError("hardware.device", "cuda", "needs a GPU; hardware=cpu runs anywhere")
-    if hardware.processes > len(names):
+    if needed > len(names):
         count = "1 GPU" if len(names) == 1 else f"{len(names)} GPUs"
         why = f"needs one GPU per process; this machine has {count}"
-        raise ConfigError("hardware.processes", hardware.processes, why)
+        raise ConfigError("hardware.processes", needed, why)
 
 
 def device_pool(configs: Sequence[Config]) -> DevicePool:
@@ -85,11 +83,8 @@ def devices_needed(config: Config, pool: DevicePool) -> int:
     On a CPU, `launch.jobs` gives each of that many jobs an equal share, whatever its threads.
     """
     hardware = config.hardware
-    if hardware.device == "cuda":
-        count = hardware.processes
-    else:
-        count = 1 if config.launch.jobs else hardware.threads * hardware.processes
-    return min(count, len(pool.devices))
+    on_cpu = 1 if config.launch.jobs else hardware.threads * hardware.processes
+    return min(hardware.processes if hardware.device == "cuda" else on_cpu, len(pool.devices))
 
 
 def max_concurrent(pool: DevicePool, configs: Sequence[Config]) -> int:

@@ -8,25 +8,26 @@ import math
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from pods.analysis.loading.series_names import varied
 from pods.config.inputs import missing_inputs
-from pods.config.parse import ConfigError
-from pods.config.schema import Config
+from pods.config.parse import ConfigError, parse
+from pods.config.schema import CONF, Config
 from pods.launch.backend import has_work_left
 from pods.launch.devices import check_gpus, device_pool, max_concurrent
 from pods.memory.fit import describe_largest, trained_parameters
-from pods.runs.identity import fingerprint, identity, run_folder
+from pods.runs.identity import fingerprint, identity, identity_keys, run_folder
 from pods.runs.status import state_of
 from pods.runs.store import RESUMABLE, RunStore
 from pods.system.machine import gpus
 from pods.system.text import duration, table
 
-HEADER = ("arm", "n→m", "seed", "id", "state", "time", "disk")
 MB = 1e6
 
 
-def show(configs: Sequence[Config]) -> Iterator[str]:
-    """Yield the lines to print.
+def show(configs: Sequence[Config], words: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines to print; each config was composed of its `words`.
 
     Raises:
         ConfigError: the jobs cannot share this machine's devices.
@@ -36,7 +37,8 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
     if local:
         at_once = max_concurrent(device_pool(configs), configs)
     rows, left, gpu_seconds, size = list[tuple[str, ...]](), list[float](), 0.0, 0.0
-    for config in sorted(configs, key=lambda config: config.seed):
+    values = varied([(config, identity_keys(config)) for config in configs])
+    for config, of in sorted(zip(configs, values, strict=True), key=lambda pair: pair[0].seed):
         name, state, seconds = _look_up(config)
         costs = ("-", "-")
         if seconds is not None:
@@ -44,17 +46,35 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
             size += (needed := _checkpoint_bytes(config))
             gpu_seconds += seconds * config.hardware.processes * (config.hardware.device == "cuda")
             costs = (f"≥ {duration(seconds)}", f"≥ {needed / MB:.1f} MB")
-        labels = (config.arm_name(), config.nm.label(), str(config.seed), name, state)
-        rows.append((*labels, *costs))
-    yield table(HEADER, rows)
+        labels = (config.arm_name(), config.nm.label(), *map(str, of.values()))
+        rows.append((*labels, str(config.seed), name, state, *costs))
+    yield table(("arm", "n→m", *values[0], "seed", "id", "state", "time", "disk"), rows)
     totals = [f"at least {duration(max([sum(left) / at_once, *left]))}"]
     totals += [f"{gpu_seconds / 3600:.1f} GPU-hours"] if gpu_seconds else []
     free = shutil.disk_usage(existing_parent(configs[0].runs_dir)).free
     totals.append(f"{size / MB:.1f} MB of {free / MB:,.0f} MB free")
     yield f"{len(left)} of {len(rows)} jobs to run, {at_once} at a time: {', '.join(totals)}"
     yield f"memory: {describe_largest(configs, min(at_once, len(rows)) if local else None).text}"
+    yield from _departures(configs, words)
     yield from missing(configs, gpus() if local else None)
     yield "dry run: no job was started"
+
+
+def _departures(configs: Sequence[Config], words: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a line with what all runs have that no group sets which was chosen, such as the arm."""
+    from pods.config.compose import compose  # with Hydra
+
+    presets, common = dict[str, dict[str, Any]](), list[set[str]]()
+    for config, typed in zip(configs, words, strict=True):
+        pairs = [word.partition("=") for word in typed if not word.startswith("experiment=")]
+        groups = " ".join("".join(pair) for pair in pairs if (CONF / pair[0]).is_dir())
+        if groups not in presets:
+            presets[groups] = identity_keys(parse(compose(groups.split())))
+        keys = identity_keys(config).items()
+        common.append({f"{k}={v}" for k, v in keys if v != presets[groups][k] and k != "seed"})
+    if found := sorted(set.intersection(*common)):
+        names = groups if len(presets) == 1 else "the presets"
+        yield f"differs from {names or 'the defaults'} in: {', '.join(found)}"
 
 
 def missing(configs: Sequence[Config], names: Sequence[str] | None) -> Iterator[str]:

@@ -46,7 +46,7 @@ def execute(store: RunStore, steps: Sequence[int]) -> int:
             if state_of(store, ours=True) == "running":
                 raise BlockingIOError  # a process on another machine runs it
             limit = store.config().watchdog_seconds
-            with watchdog(stop, limit, lambda: None, lambda why: None, AGAIN):
+            with watchdog(stop, limit, lambda: None, lambda why: None):
                 with stop.while_loading():
                     trainer = _load(store, lock, stop)
                 loaded = True
@@ -84,9 +84,8 @@ def _evaluate(trainer: "Trainer", step: int) -> int:
     """Make one evaluation; a missing or damaged checkpoint is named and left as it is."""
     trainer.stop.check()
     folder = trainer.store.checkpoint(step)
-    missing = "its checkpoint is missing"
-    fault = checkpoint_fault(trainer.store, folder) if folder.is_dir() else missing
-    if fault is not None:
+    lost = not folder.is_dir()
+    if fault := "its checkpoint is missing" if lost else checkpoint_fault(trainer.store, folder):
         trainer.progress.print(f"step {step:>6}  cannot be evaluated: {fault}")
         return FAILED
     trainer.evaluate_again(step)

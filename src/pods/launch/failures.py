@@ -12,7 +12,6 @@ from pods.system.errors import AGAIN, FAILED
 from pods.system.signals import PeerLost
 
 BAD_INPUT = (ValueError, OSError, ImportError)
-REMOVE = "only a new run can make it again: `pods clean --state failed` removes this one"
 
 
 def classify(error: BaseException, started: bool, store: RunStore) -> tuple[str, int, str]:
@@ -23,7 +22,8 @@ def classify(error: BaseException, started: bool, store: RunStore) -> tuple[str,
     """
     text = errors.as_short_text(error)
     if isinstance(error, Altered) and not error.recoverable:
-        errors.print_error(f"{error}; {REMOVE}")
+        remedy = f"`pods clean {store.folder} --yes` removes this run, so that it is made again"
+        errors.print_error(f"{error}; {remedy}")
         return "failed", FAILED, text
     if not store.folder.is_dir() and not isinstance(error, Altered):
         error = Altered(f"{store.folder} was removed while the run was going on")

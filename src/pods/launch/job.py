@@ -83,7 +83,7 @@ class _Execution:
             except (ValueError, OSError, ImportError) as error:
                 return self.not_started(error)
             limit, heartbeat = config.watchdog_seconds, self.store.set_status
-            with watchdog(stop, limit, heartbeat, self.record_hang, AGAIN):
+            with watchdog(stop, limit, heartbeat, self.record_hang):
                 code = self.work(config, lock, stop)
             self.tracker.finish()
             return code
@@ -137,8 +137,8 @@ class _Execution:
         from pods.training.build import build_trainer
 
         self.tracker = Tracker(config, self.store)
-        alone = local_processes.rank() is None
-        group = SINGLE_PROCESS if alone else join(config.hardware.device)
+        rank, device = local_processes.rank(), config.hardware.device
+        group = SINGLE_PROCESS if rank is None else join(device)
         mine = self.tracker, stop, self.now, self.meter, self.report
         trainer = build_trainer(config, self.store, lock, *mine, group)
         if facts := trainer.loop.engine.facts:  # what a library has chosen for the engine
@@ -192,7 +192,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    if local_processes.rank() is not None:
-        end_process(code)
-    sys.exit(code)
+    end_process(main(sys.argv[1:]))

@@ -33,9 +33,8 @@ class LiveTable(Live):
         known = [status_row(store.folder) for store in active]
         elapsed, rows = time.monotonic() - self.began, [r for r in known if r["state"] == "running"]
         ended = self.ended + sum(row["state"] == "done" for row in known)  # processes about to end
-        waiting = self.jobs - ended - len(rows)
         text = f"{format_statuses(rows)}\n{ended} of {self.jobs} ended, "
-        text += f"{len(rows)} running, {waiting} waiting, {duration(elapsed)}"
+        text += f"{len(rows)} running, {self.jobs - ended - len(rows)} waiting, {duration(elapsed)}"
         done = ended + sum(row["progress"] for row in rows)
         if done >= MEASURED * self.jobs:
             text += f"; about {duration(elapsed * (self.jobs - done) / done)} left"

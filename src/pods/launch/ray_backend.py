@@ -40,8 +40,8 @@ def ray_backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
     try:
         ray.init(**{**QUIET, **init})
     except (ConnectionError, ValueError, RayError) as error:
-        why = str(error).splitlines()[0]
-        raise ConfigError("hydra.launcher.ray.init.address", address, why) from error
+        key, why = "hydra.launcher.ray.init.address", str(error).splitlines()[0]
+        raise ConfigError(key, address, why) from error
     size, at_once = ray.cluster_resources(), configs[0].launch.jobs or len(configs)
     for config in configs if address == "local" else ():  # whose jobs would wait for ever
         for option, name in (("num_cpus", "CPU"), ("num_gpus", "GPU")):

@@ -164,10 +164,6 @@ def _submit(jobs: Sequence[Job], settings: Settings) -> list[Submitted]:
     return list(zip(jobs, submitted, strict=True))
 
 
-class JobFailed(Exception):
-    """The run is not done; raised so that Slurm calls the job failed, too."""
-
-
 @dataclass
 class SlurmJob:
     """What submitit pickles, calls on the job's machine, and pickles again for a requeued job.
@@ -188,7 +184,7 @@ class SlurmJob:
         """Execute the run until it ends or the job is requeued.
 
         Raises:
-            JobFailed: the run is not done.
+            RuntimeError: the run is not done; so Slurm calls the job failed, too.
             BlockingIOError: another process still runs it.
         """
         self.running = start_on_cluster(self.folder, self.cwd)
@@ -200,7 +196,7 @@ class SlurmJob:
             time.sleep(WAIT_SECONDS)
         if code != DONE:
             error = self.running.job.store.status().get("error")
-            raise JobFailed(f"{self.folder}: {error or 'not finished'}")
+            raise RuntimeError(f"{self.folder}: {error or 'not finished'}")
 
     def checkpoint(self) -> DelayedSubmission:
         """Stop the run at a checkpoint, and return the submission that resumes it.

@@ -54,16 +54,14 @@ def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> 
     if devices and hardware.device == "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     console = (attempt / "console.log").absolute()
-    process: subprocess.Popen[bytes] | ForkedProcess
     if forked:
-        process = fork(main, arguments, environment, Path.cwd(), console)
-    else:
-        command = [sys.executable, "-P", "-m", "pods.launch.job", *arguments]
-        with console.open("wb") as output:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env=environment, start_new_session=True,
-            )  # fmt: skip
+        return JobProcess(job, fork(main, arguments, environment, Path.cwd(), console), devices)
+    command = [sys.executable, "-P", "-m", "pods.launch.job", *arguments]
+    with console.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
     return JobProcess(job, process, devices)
 
 
@@ -108,13 +106,11 @@ def wait_for_end(running: JobProcess) -> int:
 def check_heartbeat(running: JobProcess) -> None:
     """Kill a training job that hangs so hard that its own watchdog cannot end it."""
     limit = running.job.config.watchdog_seconds
-    if limit is None:
-        return
     heartbeat = running.job.store.status().get("heartbeat", 0.0)
     running.missed_polls = running.missed_polls + 1 if heartbeat == running.heartbeat else 0
     running.heartbeat = heartbeat
     seconds = running.missed_polls * REFRESH_SECONDS
-    if seconds > limit + GRACE_SECONDS:
+    if limit is not None and seconds > limit + GRACE_SECONDS:
         running.kill_reason = f"no heartbeat for {seconds:.0f} s: killed"
         with suppress(ProcessLookupError):  # it has ended meanwhile
             os.killpg(running.process.pid, signal.SIGKILL)

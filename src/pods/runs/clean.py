@@ -11,16 +11,19 @@ from pods.runs.status import state_of
 from pods.runs.store import DAMAGED_SUFFIX, OPTIMIZER, RunStore, run_folders
 from pods.system.errors import as_text
 
+Removed = tuple[Path, int, str]
 
-def clean(study: Path, states: Sequence[str], dry_run: bool) -> Iterator[tuple[Path, int, str]]:
+
+def clean(study: Path, run: Path | None, states: Sequence[str], dry_run: bool) -> Iterator[Removed]:
     """Remove what no run needs, unless `dry_run`; yield path, bytes and reason of each item.
 
-    Runs in one of the `states` are removed as a whole, with all their results. Runs that are
-    running are left out, and so is what lies beyond a link.
+    With `states` only runs in one of them are removed, as a whole, with all their results. The one
+    `run` of the study may be named. Runs that are running are left out, and so is what lies beyond
+    a link.
     """
-    trash = dict.fromkeys(sorted(study.glob(f"*/*/seed*{TRASH}")), "half removed")
-    yield from _remove(study, trash, dry_run)
-    for store in map(RunStore, run_folders(study)):
+    trash = () if run else sorted(study.glob(f"*/*/seed*{TRASH}"))
+    yield from _remove(study, dict.fromkeys(trash, "half removed"), dry_run)
+    for store in map(RunStore, [run] if run else run_folders(study)):
         try:
             lock = nullcontext() if dry_run else store.lock()
             with suppress(BlockingIOError), lock:  # nothing changes while it is held
@@ -31,9 +34,7 @@ def clean(study: Path, states: Sequence[str], dry_run: bool) -> Iterator[tuple[P
             yield store.folder, 0, f"cannot be read: {as_text(error)}"
 
 
-def _remove(
-    study: Path, removable: dict[Path, str], dry_run: bool
-) -> Iterator[tuple[Path, int, str]]:
+def _remove(study: Path, removable: dict[Path, str], dry_run: bool) -> Iterator[Removed]:
     for path, why in removable.items():
         if first_link(study, path.parent) is not None:
             continue
@@ -49,8 +50,8 @@ def _removable(store: RunStore, state: str, states: Sequence[str]) -> dict[Path,
     """Return what can be removed of one run, or the run as a whole, and why."""
     if state == "running":  # on another machine
         return {}
-    if state in states:
-        return {store.folder: f"run is {state}"}
+    if states:
+        return {store.folder: f"run is {state}"} if state in states else {}
     paths = dict.fromkeys(abandoned_paths(store), "left by a killed process")
     if state == "done":
         optimizers = sorted(store.checkpoints.glob(f"{STEP}/{OPTIMIZER}"))

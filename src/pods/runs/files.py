@@ -44,17 +44,19 @@ def remove(path: Path) -> None:
     A folder is first renamed, so that no reader sees a part of it, even if the process is killed.
     """
     if not path.is_dir() or path.is_symlink():
-        path.unlink()
-    elif path.suffix == TRASH:
-        try:
-            shutil.rmtree(path)
-        except OSError as error:  # which names the entry alone
-            raise OSError(error.errno, error.strerror, str(path)) from error
-    else:
-        trash = path.with_name(f"{path.name}{TRASH}")
-        if trash.is_symlink() or trash.exists():
-            remove(trash)
-        remove(path.rename(trash))
+        return path.unlink()
+    trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
+    if trash != path and (trash.is_symlink() or trash.exists()):
+        remove(trash)
+    try:
+        path = path.rename(trash)
+    except OSError as error:
+        if error.errno != errno.EXDEV:  # overlayfs renames no folder of its lower layer
+            raise
+    try:
+        shutil.rmtree(path)
+    except OSError as error:  # which names the entry alone
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def first_link(top: Path, path: Path) -> Path | None:

@@ -1,5 +1,6 @@
 """Find a study, a run or a checkpoint by what a user types; a `ConfigError` says what there is."""
 
+import os
 import re
 import sys
 from contextlib import suppress
@@ -50,7 +51,7 @@ def find_runs(name: str, runs_dir: Path) -> list[Path]:
 def find_run(name: str, runs_dir: Path) -> RunStore:
     """Return the only run that a folder or words name: study, arm, n→m, seed, parts of its path."""
     if (Path(name) / "identity.json").is_file():
-        return RunStore(Path(name).resolve())
+        return RunStore(Path(os.path.abspath(name)))  # which may be a link
     joined = re.sub(r"\bseed (?=\d)", "seed", name.replace("->", "→"))
     wanted = set(re.split(r"[/\s]+", joined.strip("/ ")))
     studies = {study.name: run_folders(study) for study in sorted(runs_dir.glob("*"))}

@@ -80,16 +80,17 @@ def _progress(config: Config, status: Status) -> float:
     return float(min(1.0, max(shares)))
 
 
-def format_statuses(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the rows as a table for a terminal; running ones also have the last step's reward."""
+def format_statuses(rows: Sequence[dict[str, Any]], keys: Sequence[str] = ()) -> str:
+    """Return rows with these keys as a table; running ones also have the last step's reward."""
     live = any(row["reward"] is not None for row in rows)
-    header = ("arm", "n→m", "seed", "state", "step", "train / budget", "accuracy")
+    header = ("arm", "n→m", *keys, "seed", "state", "step", "train / budget", "accuracy")
     return table(
         (*header, *(["reward"] * live), ""),
         [
             (
                 row["arm"],
                 f"{row['n']}→{row['m']}",
+                *(str(row.get(key, "?")) for key in keys),
                 str(row["seed"]),
                 row["state"],
                 str(row["step"]),

@@ -56,11 +56,8 @@ def prepare_console() -> None:
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+            lowest = os.open(os.devnull, os.O_RDWR)  # free number, which is the stream's
+            setattr(sys, name, open(lowest, "w" if number else "r", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # a test's stream, or one that is gone
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]

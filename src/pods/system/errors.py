@@ -48,9 +48,8 @@ def gpu_failure(error: BaseException) -> str | None:
                 "engine.gpu_memory_utilization needs less"
             )
         if isinstance(cause, RuntimeError) and line.startswith(("CUDA error", "NCCL error")):
-            if "assert" in line:
-                return None
-            return f"the GPU failed ({line}): see nvidia-smi and the kernel's log (dmesg, Xid)"
+            text = f"the GPU failed ({line}): see nvidia-smi and the kernel's log (dmesg, Xid)"
+            return None if "assert" in line else text
         cause = cause.__cause__ or cause.__context__
     return None
 

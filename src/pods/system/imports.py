@@ -22,13 +22,13 @@ def import_function(name: str) -> Any:
         sys.path.append(here)  # last, so that it hides no installed module
     try:
         imported = getattr(importlib.import_module(module), function)
+        if not callable(imported):
+            raise ImportError(f"{function} is not a function")
     except (Exception, SystemExit) as error:  # importing runs the user's module
         why = str(error) if isinstance(error, ImportError | AttributeError) else repr(error)
         if isinstance(error, ModuleNotFoundError) and error.name == module:
             why = f"{error}; searched {here} and PYTHONPATH"
         raise ValueError(f"cannot import it as module:function ({why})") from error
-    if not callable(imported):
-        raise ValueError(f"cannot import it as module:function ({function} is not a function)")
     return imported
 
 

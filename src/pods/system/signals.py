@@ -26,6 +26,8 @@ class PeerLost(RuntimeError):
 class Stop:
     """The request to stop this process, and the heartbeats of its main thread."""
 
+    begun = False
+    """A run or a sweep has begun in this process, and may have ended since."""
     requested = False
     """The process has been asked to stop."""
     loading = False
@@ -83,7 +85,7 @@ os.register_at_fork(after_in_child=_reset_in_fork)
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
     """Have the block's first signal set the flag of the `Stop`, if `nohup` does not ignore it."""
-    stop = Stop()
+    stop, Stop.begun = Stop(), True
     numbers = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     handlers = {number: signal.signal(number, stop.handle) for number in numbers}
     handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop.raise_if_loading)

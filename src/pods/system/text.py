@@ -1,9 +1,12 @@
-"""Text for a terminal: aligned tables, durations, and the command that was typed."""
+"""Text for a terminal: aligned tables, durations, and commands as the user types them."""
 
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+INSTALLED = Path(__file__).parents[1] / "run.py"  # a clone has it one folder above
+RUN = "pods run" if INSTALLED.is_file() else "python src/run.py"  # as this user types it
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -40,5 +43,5 @@ def duration(seconds: float) -> str:
 
 def command() -> str:
     """Return the command line of this process, so that it can be typed again."""
-    name = Path(sys.argv[0]).name
-    return shlex.join(["pods" if name == "main.py" else name, *sys.argv[1:]])
+    program = {"run.py": RUN, "main.py": "pods"}.get(name := Path(sys.argv[0]).name, name)
+    return f"{program} {shlex.join(sys.argv[1:])}".strip()

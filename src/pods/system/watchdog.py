@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from pods.system.errors import AGAIN
 from pods.system.signals import Stop
 
 LONGEST_POLL = 5.0  # seconds
@@ -19,12 +20,11 @@ def watchdog(
     limit: float | None,
     on_heartbeat: Callable[[], None],
     on_hang: Callable[[str], None],
-    exit_code: int,
 ) -> Iterator[None]:
     """Watch the main thread from another thread while the block runs.
 
     After `limit` seconds without a heartbeat, more while it loads, `on_hang` is called with a
-    message, and the process ends with `exit_code`; None: never. The seconds are counted in polls,
+    message, and the process ends with AGAIN; None: never. The seconds are counted in polls,
     not by a clock, so that a process that was suspended does not count as one that hangs.
     `on_heartbeat` is called at each poll with a new heartbeat, and while the process loads.
     """
@@ -40,7 +40,7 @@ def watchdog(
                     on_heartbeat()
             last_heartbeat = stop.heartbeats
             if limit is not None and silent >= limit * (LOADING_FACTOR if stop.loading else 1):
-                _end(on_hang, silent, exit_code)
+                _end(on_hang, silent)
 
     thread = threading.Thread(target=watch, name="watchdog", daemon=True)
     thread.start()
@@ -51,7 +51,7 @@ def watchdog(
         thread.join(END_SECONDS)
 
 
-def _end(on_hang: Callable[[str], None], silent: float, exit_code: int) -> None:
+def _end(on_hang: Callable[[str], None], silent: float) -> None:
     message = f"no heartbeat for {silent:g} s: ended by the watchdog"
     with suppress(OSError):  # by number: the hanging thread may hold the stream's lock
         os.write(2, f"{message}; the stack of every thread:\n".encode())
@@ -59,4 +59,4 @@ def _end(on_hang: Callable[[str], None], silent: float, exit_code: int) -> None:
     reporter = threading.Thread(target=on_hang, args=(message,), daemon=True)
     reporter.start()  # in a thread, so that a hanging disk cannot keep the process alive
     reporter.join(END_SECONDS)
-    os._exit(exit_code)
+    os._exit(AGAIN)

@@ -52,7 +52,7 @@ def run(options: Namespace) -> int:
     config = _pilot(values, typed.nm.m, options.steps)
     check_formula(config)
     if config.dry_run:
-        print(*dry_run.show([config]), sep="\n")
+        print(*dry_run.show([config], [options.overrides]), sep="\n")
         return DONE
     try:
         sweep.run([config], local_backend([config]), figure=False)
