@@ -101,5 +101,5 @@ def test_a_job_that_dies_is_retried_and_one_that_fails_is_not(run_py, tmp_path, 
     result = run_py(*RAY, "seed=0,1,2", "sampler.rule=my_rules:rule", *SHORT)
     assert result.returncode == 1
     assert "2 of 3 jobs done" in result.stdout
-    assert "seed 2: RuntimeError: a rule of mine is broken" in result.stderr
+    assert "RuntimeError: a rule of mine is broken" in result.stderr
     assert [len(list((f / "attempts").iterdir())) for f in folders(tmp_path)] == [1, 2, 1]
