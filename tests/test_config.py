@@ -1,6 +1,7 @@
 """Every file of conf/ gives a valid config, and bad input gets one helpful line."""
 
 import ast
+import csv
 import dataclasses
 import re
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import needs
 import pytest
+import yaml
 from compose import ROOT, compose_once, composed
 
 from pods.config import compose
@@ -68,50 +70,11 @@ def test_every_file_of_conf_says_what_it_is():
         assert any(not line.startswith("# @package") for line in comments), path
 
 
-ARMS = {  # the baseline of each arm and what the arm changes, with the paper
-    "pods": ("random", {"sampler.rule": "max_variance"}),
-    "grpo": ("pods", {"sampler.rule": "all", "nm.n": 16}),  # PODS: trained on as many rollouts
-    "grpo_ga": ("pods", {"sampler.rule": "all", "nm.m": 64}),  # PODS: as many rollouts generated
-    # PODS' runs p8-n32-m32-ga16 beside p8-n128-m32-ga4: groups of m, 16 of them
-    "grpo_ga_x16": ("grpo", {"arm": "grpo_ga", "nm.groups": 16}),
-    "aliased": ("pods", {"sampler.rule": "max_variance_aliased"}),  # PODS' code for 8 GPUs
-    "random": ("pods", {"sampler.rule": "random"}),  # ablations of the rule
-    "max_reward": ("pods", {"sampler.rule": "max_reward"}),
-    "percentile": ("pods", {"sampler.rule": "percentile"}),
-    "balanced": ("pods", {"sampler.rule": "balanced"}),
-    # arXiv:2503.22342: the largest |advantages|, computed over all rollouts
-    "cppo": ("pods", {"sampler.rule": "max_abs_advantage", "advantage.baseline": "full"}),
-    # arXiv:2510.04996: half correct and half wrong; r - mean over all rollouts
-    "reinforce_ada": ("pods", {"sampler.rule": "balanced", "advantage.baseline": "full",
-                               "advantage.scale": "none"}),
-    # arXiv:2503.20783: GRPO without its std and without its division by a completion's length
-    "dr_grpo": ("grpo", {"advantage.scale": "none", "update.aggregation": "dr_grpo"}),
-    # arXiv:2402.14740: the others' mean; a completion is one action, so its tokens are summed
-    "rloo": ("dr_grpo", {"advantage.baseline": "leave_one_out"}),
-    # as many rollouts as the success rate and the cost of a step ask for
-    "adaptive": ("pods", {"nm.menu": ["n16_m16", "n32_m16", "n64_m16"]}),
-    # the normalisation before the selection, and both without the std
-    "pods_full": ("pods", {"advantage.baseline": "full"}),
-    "pods_no_std": ("pods", {"advantage.scale": "none"}),
-    "pods_full_no_std": ("pods", {"advantage.baseline": "full", "advantage.scale": "none"}),
-    # arXiv:2503.14476: resampled until there are enough groups with 0 < correct < n
-    "dapo": ("grpo", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
-    "pods_dapo": ("pods", {"group_filter.name": "resample", "group_filter.metric": "correct"}),
-    # choices of the authors' code where ours differ
-    "pods_token_mean": ("pods", {"update.aggregation": "token_mean"}),
-    "pods_group_token_mean": ("pods", {"update.aggregation": "group_token_mean"}),
-    "pods_untempered": ("pods", {"update.logprob_temperature": "one"}),
-    "pods_warmup_from_zero": ("pods", {"update.warmup_from_zero": True}),
-    # as many rollouts as pods 64→16 on one prompt, 16 of each of four prompts (VAPO's contrast)
-    "grpo_wide": ("grpo", {"prompts_per_step": 4}),
-    # arXiv:2506.02177, compared with DAPO: skips problems; equal rewards, adaptive batches
-    "greso": ("dapo", {"prompts.selector": "greso", "group_filter.metric": "reward",
-                       "group_filter.adaptive": True}),
-    "pods_greso": ("greso", {"sampler.rule": "max_variance", "nm.n": 64}),
-    # arXiv:2507.04632: selects problems, and filters no group
-    "mopps": ("grpo", {"prompts.selector": "mopps"}),
-    "pods_mopps": ("mopps", {"sampler.rule": "max_variance", "nm.n": 64}),
-}  # fmt: skip
+ARMS: dict[str, tuple[str, dict[str, object]]] = {}
+"""The baseline of each arm and what the arm changes."""
+for row in csv.DictReader((ROOT / "tests" / "arms.csv").read_text().splitlines()[1:]):
+    changes = ARMS.setdefault(row["arm"], (row["baseline"], {}))[1]
+    changes[row["key"]] = yaml.safe_load(row["value"])
 
 
 def flat(config: Config) -> dict[str, object]:

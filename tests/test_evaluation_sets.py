@@ -211,10 +211,6 @@ def test_a_test_file_that_is_missing_or_too_short_is_an_error(folder):
     message = r"^task.test_path=gone.jsonl: cannot read gone.jsonl \(.*No such file.*\)$"
     with pytest.raises(ValueError, match=message):
         load(config(folder, test_set="amc23", test_path="gone.jsonl"))
-    with pytest.raises(ValueError) as error:  # HF_HUB_OFFLINE, in conftest.py
-        load(config(folder, test_set="amc23"))
-    assert str(error.value).startswith("task.test_path=null: cannot read zwhe99/amc23 test (on the")
-    assert "\n" not in str(error.value)
 
 
 def test_seeds_of_test_sets_differ_from_each_other():

@@ -276,42 +276,12 @@ def _python(script: str) -> str:
 
 HARD = ("\\frac{7}{\\sqrt{7}}", "\\sqrt{7}")  # left to a worker by the exact rules
 NEAR_THE_LIMIT = ("\\frac{\\sin x+\\sin 3x}{\\cos x+\\cos 3x}", "\\tan 2x")
-COUNTED = """
-import sys
-from mathgrade.symbolic_worker import disable_gmpy2
-disable_gmpy2()
-from mathgrade.symbolic_equality import holds, seed_sympy, warm_up
-seed_sympy()
-warm_up()
-seed_sympy()
-work = 0
-
-def count(*event):
-    global work
-    work += 1
-
-sys.setprofile(count)
-holds(["same", sys.argv[1], sys.argv[2]])
-sys.setprofile(None)
-print(work)
-"""
-
-
-@pytest.mark.slow
-def test_a_proof_takes_the_same_work_in_every_process():
-    goal = verdict_or_goal("\\cos 3x+\\cos x", "2\\cos 2x\\cos x")
-    assert isinstance(goal, list) and goal[0] == "same"
-    command = [sys.executable, "-P", "-c", COUNTED, *goal[1:]]
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    counts = [int(subprocess.check_output(command, env=environment)) for _ in range(3)]
-    assert min(counts) > 50_000
-    assert max(counts) - min(counts) < 1e-3 * min(counts)
 
 
 @pytest.mark.slow
 def test_an_answer_near_the_limit_has_one_verdict():
     verdicts = set()
-    for _ in range(4):
+    for _ in range(6):
         worker = GradingWorker()
         verdicts.add(worker.ask(verdict_or_goal(*NEAR_THE_LIMIT)))
         worker.end()

@@ -48,6 +48,9 @@ MODULE = """
 
     def broken():
         return [("A?",)], []
+
+    def leaks():
+        return [("A?", "a"), ("C?", "c")], [("C?", 3)]
 """
 
 
@@ -165,9 +168,11 @@ def test_a_task_is_a_function(module):
     graded = loaded.test_grader.grade("<think>x</think><answer>3 of them</answer>", "3")
     assert (graded.verdict, loaded.name) == ("right", "riddles")
     assert len(identity(mine)["make source"]) == 64
-    broken = ["task=own", "task.make=their_task:broken", "model=smollm2_135m"]
-    with pytest.raises(ValueError, match=r"task.make=their_task:broken: must return a train and"):
-        check_data([validate(compose(broken)).task])
+    repeats = "train list row 2: repeats the question of test row 1"
+    for name, why in (("broken", "must return a train and"), ("leaks", repeats)):
+        wrong = ["task=own", f"task.make=their_task:{name}", "model=smollm2_135m"]
+        with pytest.raises(ValueError, match=f"task.make=their_task:{name}: {why}"):
+            check_data([validate(compose(wrong)).task])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import http.server
 import json
 import logging
 import os
-import struct
 import sys
 import threading
 import time
@@ -30,6 +29,7 @@ from pods.runs.tracking import sinks
 from pods.runs.tracking import tracker as live
 from pods.runs.tracking.rows import PREFIXES, description, evaluation_row, read_rows, training_row
 from pods.runs.tracking.tracker import Tracker, sync
+from pods_lab.audit.formats import _items, _leveldb, tensorboard
 
 
 @pytest.fixture(autouse=True)
@@ -102,44 +102,23 @@ def tracked(store: RunStore) -> Iterator[Tracker]:
     store.set_status(state="running")
 
 
-def records(path: Path) -> list:
-    """Read a .wandb file: 7 bytes of header, then LevelDB's log format around W&B's protobuf."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, position, found, parts = path.read_bytes(), 7, [], b""
-    while len(data) - position >= 7:
-        left = 32768 - position % 32768  # in this block
-        _, size, kind = struct.unpack_from("<IHB", data, position)
-        if left < 7 or kind == 0:
-            position += left
-            continue
-        parts += data[position + 7 : position + 7 + size]
-        position += 7 + size
-        if kind in (1, 4):  # whole, or the last part
-            found.append(Record.FromString(parts))
-            parts = b""
-    return found
-
-
-def value(items) -> dict:
-    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
-
-
 def offline(store: RunStore) -> SimpleNamespace:
     """What the run's only offline folder holds."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
     [path] = store.folder.glob("wandb/**/*.wandb")
-    found = records(path)
+    found = [Record.FromString(content) for content in _leveldb(path.read_bytes(), [])]
     [run] = [record.run for record in found if record.HasField("run")]
     history = [record.history for record in found if record.HasField("history")]
     summary: dict = {}
     for record in found:
-        summary |= value(record.summary.update)
+        summary |= _items(record.summary.update)
     return SimpleNamespace(
         run=run,
-        config=value(run.config.update),
+        config=_items(run.config.update),
         metrics=[record.metric for record in found if record.HasField("metric")],
         positions=[row.step.num for row in history],
-        rows=[{k: v for k, v in value(row.item).items() if k[0] != "_"} for row in history],
+        rows=[{k: v for k, v in _items(row.item).items() if k[0] != "_"} for row in history],
         summary=summary,
         exits=[record.exit.exit_code for record in found if record.HasField("exit")],
     )
@@ -273,25 +252,16 @@ def test_what_runs_or_has_not_begun_or_is_damaged_is_said(tmp_path):
     assert not list(tmp_path.rglob("*.wandb"))
 
 
-def events(store: RunStore) -> list:
-    """Read the run's only event file: each record is its length, a checksum, itself, another."""
-    from tensorboardX.proto.event_pb2 import Event
-
+def points(store: RunStore) -> dict[tuple[str, int], tuple[float, float]]:
+    """Return numbers and times of the run's only event file by name and step, each there once."""
     [path] = (store.folder / "tensorboard").iterdir()
-    data, place, found = path.read_bytes(), 0, []
-    while place < len(data):
-        [size] = struct.unpack_from("<Q", data, place)
-        found.append(Event.FromString(data[place + 12 : place + 12 + size]))
-        place += 16 + size
+    [log] = tensorboard(path)
+    found = {
+        (name, row["step"]): (row[name], row["wall_time"])
+        for row in log.rows for name in row.keys() - {"step", "wall_time"}
+    }  # fmt: skip
+    assert len(found) == len(log.rows)
     return found
-
-
-def points(store: RunStore) -> dict[tuple[str, int], float]:
-    """Return the numbers of an event file by name and step; each is there once."""
-    values = [(event.step, value) for event in events(store) for value in event.summary.value]
-    found = [((v.tag, at), v.simple_value) for at, v in values if v.HasField("simple_value")]
-    assert len(dict(found)) == len(found)
-    return dict(found)
 
 
 def test_tensorboard_has_the_same_rows_once_also_after_a_resume(tmp_path):
@@ -303,12 +273,10 @@ def test_tensorboard_has_the_same_rows_once_also_after_a_resume(tmp_path):
         train(store, 5, 6, attempt=2)
     lived = points(store)
     assert {step for name, step in lived if name == "rollouts/reward"} == {1, 2, 3, 4, 5, 6}
-    assert lived["time/generate_seconds", 5] == pytest.approx(2 + 2 / 7)
-    assert lived["eval/accuracy", 0] == 1 / 8 and lived["eval/accuracy", 6] == 6 / 8
+    assert lived["time/generate_seconds", 5][0] == pytest.approx(2 + 2 / 7)
+    assert [lived["eval/accuracy", step][0] for step in (0, 6)] == [1 / 8, 6 / 8]
     assert {name.partition("/")[0] for name, _ in lived} == {*PREFIXES}
-    version, *found = events(store)
-    assert version.file_version == "brain.Event:2"
-    assert {event.wall_time for event in found if event.step == 6} == {18 + 2 / 7}
+    assert {at for (_, step), (_, at) in lived.items() if step == 6} == {18 + 2 / 7}
     store.set_status(state="failed")
     [line] = sync([store.folder], "tensorboard")
     assert line.endswith("10 rows sent")
