@@ -127,7 +127,7 @@ def test_a_run_that_lost_a_file_it_must_have_is_not_done(fault, whole, run, tmp_
         if name.startswith("evaluations"):
             assert code == 0, printed
         elif name.startswith("checkpoints"):
-            assert code == 1 and "step-000002: selection.json is missing; only a new" in printed
+            assert code == 1 and "step-000002: selection.json is missing; `pods clean" in printed
             assert RunStore(run_folder(tmp_path)).status()["state"] == "failed"
             assert main(["clean", "--state", "failed", "--yes"]) == 0
         else:

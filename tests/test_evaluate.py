@@ -11,7 +11,6 @@ import sys
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from compose import composed
@@ -320,9 +319,8 @@ def test_only_an_error_of_the_disk_is_worth_another_try(copied, monkeypatch, cap
 
 
 def test_the_signal_that_killed_a_process_is_printed(copied, monkeypatch, capsys):
-    dying = SimpleNamespace(returncode=-signal.SIGKILL)
     copied.evaluation_path(2).unlink()
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: dying)
+    monkeypatch.setattr(subprocess, "call", lambda *_, **__: -signal.SIGKILL)
     assert evaluate_missing([copied.folder]) == FAILED
     assert f"{copied.folder.name}: killed by SIGKILL\n" in capsys.readouterr().out
 

@@ -183,7 +183,7 @@ def test_a_changed_run_is_refused_by_every_command_and_marked_where_it_is_allowe
     run_here(*SHORT, "retry=changed")
     assert store.config().update.lr == 1e-4  # the edit is undone
     assert [mark.partition(":")[0] for mark in recorded_changes(store)] == ["torch"]
-    assert main(["status"]) == 0
+    assert main(["status", "default"]) == 0
     said = capsys.readouterr().out
     assert "changed: torch: 1.9.0 -> " in said
     assert main(["plot", "--tables"]) == 2

@@ -88,11 +88,11 @@ def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys)
         if content is not None:
             path.write_bytes(content)
         try:
-            for verb in ("status", "clean", "plot --tables", "evaluate"):
+            for verb in ("status default", "clean", "plot --tables", "evaluate"):
                 code = main(verb.split())
                 shown = capsys.readouterr()
                 assert "Traceback" not in shown.err and code in (0, 1, 2), (verb, shown.err)
-                if verb == "status":
+                if verb == "status default":
                     lines = shown.out.splitlines()
                     assert len(lines) == 3 and "preempted" in lines[2]
                     assert name.startswith("attempts/") or "damaged" in lines[1] or (

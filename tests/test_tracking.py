@@ -407,6 +407,7 @@ def test_the_server_gets_every_row_once_whoever_sends_it(tmp_path, server, capsy
 
 def test_without_a_key_or_a_server_run_and_sync_say_so_and_end(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("builtins.input", None)  # nobody is asked for a key
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "1")  # W&B reads it once in a process
     store = start(tmp_path, "tracking=online")
     with tracked(store):
         train(store, 1, 2)
@@ -415,7 +416,7 @@ def test_without_a_key_or_a_server_run_and_sync_say_so_and_end(tmp_path, monkeyp
     store.set_status(state="done")
     began = time.monotonic()
     # nobody listens there
-    os.environ |= {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_INIT_TIMEOUT": "1"}
+    os.environ |= {"WANDB_BASE_URL": "http://127.0.0.1:9"}
     assert synced(store)[1].startswith("no W&B key: ")
     os.environ["WANDB_API_KEY"] = "short"
     told, error = synced(store)
