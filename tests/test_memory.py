@@ -28,7 +28,7 @@ from pods.policy.update import update
 from pods.system import machine
 from pods.training.data import lengths
 from pods.training.preflight import DoesNotFit, preflight, worst_micro_batches
-from pods.training.worker import Worker
+from pods.training.workers import Worker
 from pods.types import GenerationRequest, Rollout, Sampling
 
 PROMPT = tuple(range(2, 12))

@@ -48,7 +48,8 @@ def test_a_merge_that_loses_or_enlarges_the_change_is_the_end(kept):
 
 def test_a_resumed_run_remembers_its_alarms():
     watch = monitor()
-    watch.resume([*({"logprob_gap_mean": g} for g in (0.5, 0.0, 0.5, None, 0.011)), {}])
+    for gap in (0.5, 0.0, 0.5, None, 0.011, None):  # as logged
+        watch.observe(gap)
     assert watch.consecutive == 2
 
 

@@ -267,7 +267,7 @@ def test_wrong_weights_are_one_line_whoever_finds_them(tmp_path):
 BREAKS = """
 import os
 if os.environ.get("RANK") == "1":
-    from pods.training.worker import Worker
+    from pods.training.workers import Worker
 
     update = Worker.update
 
@@ -304,7 +304,7 @@ def test_an_error_of_a_process_that_does_not_lead_fails_the_run(
 SLOW = """
 import os, time
 if os.environ.get("RANK") == "1":
-    from pods.training.worker import Worker
+    from pods.training.workers import Worker
 
     generate = Worker.generate
 

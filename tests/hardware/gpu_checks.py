@@ -37,7 +37,7 @@ from pods.policy.scoring import UpdateContext, score_all
 from pods.policy.update import update
 from pods.training.clock import TrainClock
 from pods.training.preflight import DoesNotFit, preflight
-from pods.training.worker import Worker
+from pods.training.workers import Worker
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling
 
 VOCABULARY = 32768

@@ -28,8 +28,7 @@ from pods.system.signals import Stop
 from pods.training.build import build_trainer, build_worker
 from pods.training.clock import Meter
 from pods.training.data import load_data
-from pods.training.worker import Worker
-from pods.training.worker_group import Follower
+from pods.training.workers import Follower, Worker
 
 
 def watch(optimizer: torch.optim.AdamW, found: dict[str, torch.Tensor]) -> None:
@@ -71,10 +70,10 @@ def main(out: Path, *words: str) -> None:
             }
             for step in made.loop.steps(0, made.selector)
         ]
-        made.workers.save(out)
+        made.workers.call_all(Worker.save, out)
         made.workers.call_all(Worker.restore, out)
         made.workers.sync()
-        made.workers.save(out / "again")
+        made.workers.call_all(Worker.save, out / "again")
     save_file(gradients, out / "gradients.safetensors")
     (out / "steps.json").write_text(json.dumps(steps))
     assert all(p.grad is None for p in trained_weights(made.workers.worker.optimizer))

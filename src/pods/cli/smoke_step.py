@@ -19,7 +19,7 @@ from pods.seeding import derive
 from pods.training.build import build_worker
 from pods.training.data import load_data
 from pods.training.mismatch import EngineMismatch, make_monitor
-from pods.training.worker import Worker
+from pods.training.workers import Worker
 from pods.types import GenerationRequest, Rollout, Sampling
 
 QUESTIONS, ROLLOUTS = 4, 4

@@ -129,7 +129,7 @@ def obey(store: RunStore, attempt: Path | None) -> int:
         from pods.training.build import build_worker
         from pods.training.data import load_data
         from pods.training.preflight import preflight
-        from pods.training.worker_group import Follower
+        from pods.training.workers import Follower
 
         follower = Follower(process_group := join(config.hardware.device))
         data = load_data(config, follower.heartbeat)

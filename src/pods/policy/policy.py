@@ -98,13 +98,12 @@ class Policy:
 
         If they are sharded, all processes must call this; only the main one writes.
         """
-        if isinstance(self.model, PeftModel):
-            self.model.save_pretrained(folder, save_embedding_layers=False)
-            return
         state = None
         if is_sharded(self.model):
             state = gather_on_host(dict(self.model.named_parameters()), keep=is_main)
-        if is_main:
+        if is_main and isinstance(self.model, PeftModel):
+            self.model.save_pretrained(folder, save_embedding_layers=False)
+        elif is_main:
             self.model.save_pretrained(folder, state_dict=state)
             self.tokenizer.save_pretrained(folder)
 

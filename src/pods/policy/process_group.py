@@ -1,7 +1,7 @@
 """The processes of one run: rank, world size, and the collectives that training needs.
 
 The main process (rank 0) alone decides what is done next, writes files and handles signals; the
-others carry out its commands (`training/worker_group.py`). What starts them passes rank and world
+others carry out its commands (`training/workers.py`). What starts them passes rank and world
 size in the environment.
 """
 

@@ -25,8 +25,7 @@ from pods.training.loop import TrainingLoop
 from pods.training.mismatch import make_monitor
 from pods.training.progress import Progress
 from pods.training.trainer import Trainer
-from pods.training.worker import Worker
-from pods.training.worker_group import WorkerGroup
+from pods.training.workers import Worker, WorkerGroup
 
 
 def build_trainer(
@@ -49,14 +48,12 @@ def build_trainer(
     data = load_data(config, stop.check)
     check_data(store, data.facts, config.retry == "changed")
     workers = WorkerGroup(build_worker(config, data, stop.check, process_group), stop)
-    clock = make_clock(config, now, meter, on_gpu=workers.worker.policy.device.type == "cuda")
-    rule = find_rule(config.sampler.rule)
     return Trainer(
         config=config,
         store=store,
         lock=lock,
         workers=workers,
-        loop=TrainingLoop(config, data.task, data.prompts, workers, rule, workers.update, clock),
+        loop=make_loop(config, data, workers, now, meter),
         selector=prompt_selection.start(config.prompts, config.nm.allocation),
         adaptive=None if config.nm.menu is None else Adaptive(),
         questions=data.questions,
@@ -69,16 +66,24 @@ def build_trainer(
     )
 
 
-def make_clock(config: Config, now: Callable[[], float], meter: Meter, on_gpu: bool) -> TrainClock:
-    """Make the training clock; on a GPU it waits for the card, whose memory the meter reads."""
-    if on_gpu:
+def make_loop(
+    config: Config, data: Data, workers: WorkerGroup, now: Callable[[], float], meter: Meter
+) -> TrainingLoop:
+    """Make the training loop; on a GPU its clock waits for the card, whose memory is measured."""
+    price, clock = config.budget.clock_model, TrainClock(now, meter=meter)
+    if config.hardware.device == "cuda":
         meter.measure(torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated)
-    price = config.budget.clock_model
-    return TrainClock(
-        now,
-        torch.cuda.synchronize if on_gpu else lambda: None,
-        meter=meter,
-        model=None if price is None else read_clock_model(price),
+        clock.synchronise = torch.cuda.synchronize
+    if price is not None:
+        clock.model = read_clock_model(price)
+    return TrainingLoop(
+        config,
+        data.task,
+        data.prompts,
+        engine=workers,
+        rule=find_rule(config.sampler.rule),
+        update=lambda *step: workers.call_all(Worker.update, *step)[0],
+        clock=clock,
     )
 
 

@@ -6,9 +6,7 @@ unlucky batch, but a gap that stays is a fault.
 """
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pods.config.schema import Config
 from pods.training.step import Step
@@ -34,16 +32,11 @@ class MismatchMonitor:
     """Consecutive alarms up to the last step that had a gap."""
 
     def observe(self, gap: float | None) -> bool:
-        """Record the mean gap of a step; return whether it is past the bound."""
+        """Record the mean gap of a step, also of one logged before a resume; True: an alarm."""
         if gap is None or math.isnan(gap):  # nothing was trained on, or the step was skipped
             return False
         self.consecutive = self.consecutive + 1 if gap > self.bound else 0
         return self.consecutive > 0
-
-    def resume(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Record the steps that a resumed run has logged."""
-        for line in lines:
-            self.observe(line.get("logprob_gap_mean"))
 
     def check(self, step: Step) -> str | None:
         """Record a step; return a message for the user if its gap is past the bound.

@@ -17,7 +17,7 @@ import torch
 from pods.config.schema import Config
 from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
-from pods.training.worker import Worker
+from pods.training.workers import Worker
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling
 
 HOT = 100.0  # a temperature at which no policy ends all rollouts at their first token
@@ -42,10 +42,7 @@ def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
     """
     config, longest = worker.config, max(prompts, key=len)
     if config.engine.name == "transformers":
-        rows = decoded_rows(config)
-        cure = f"lower engine.max_rows={config.engine.max_rows}"
-        with _in_one_line(f"decoding {rows} rows", cure):
-            _decode_last(worker, longest, rows)
+        _decode_last(worker, longest)
     worker.check()
     settings = config.update
     cure = f"lower update.micro_batch_tokens={settings.micro_batch_tokens}"
@@ -55,14 +52,6 @@ def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
         tokens = f"{shared + rows * length:,} tokens"
         with _in_one_line(f"an update's micro-batch of {tokens}", cure):
             _update_largest(worker, longest[:shared], rows, length)
-
-
-def decoded_rows(config: Config) -> int:
-    """Return the most sequences that the engine decodes at once."""
-    limit, evaluation = config.engine.max_rows, config.evaluation
-    training = config.prompts_per_step * config.nm.groups * config.nm.n
-    questions = evaluation.questions or limit
-    return min(limit, max(training, questions * evaluation.repeats))
 
 
 def worst_micro_batches(config: Config, prompt: int) -> list[tuple[int, int, int]]:
@@ -82,12 +71,17 @@ def worst_micro_batches(config: Config, prompt: int) -> list[tuple[int, int, int
     return worst
 
 
-def _decode_last(worker: Worker, prompt: Prompt, rows: int) -> None:
-    """Decode the last token that a rollout may have, in all rows, after a prompt of that length."""
-    config = worker.config
+def _decode_last(worker: Worker, prompt: Prompt) -> None:
+    """Decode the last token that a rollout may have after the prompt, in the most rows at once."""
+    config, limit = worker.config, worker.config.engine.max_rows
+    training = config.prompts_per_step * config.nm.groups * config.nm.n
+    evaluation = (config.evaluation.questions or limit) * config.evaluation.repeats
+    rows = min(limit, max(training, evaluation))
     before = max(1, len(prompt) + config.sampling.max_completion_tokens - 2)
     long_prompt = (prompt * (before // len(prompt) + 1))[:before]
-    worker.engine.generate(GenerationRequest([long_prompt], rows, Sampling(HOT, 2), [config.seed]))
+    request = GenerationRequest([long_prompt], rows, Sampling(HOT, 2), [config.seed])
+    with _in_one_line(f"decoding {rows} rows", f"lower engine.max_rows={limit}"):
+        worker.engine.generate(request)
 
 
 def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> None:

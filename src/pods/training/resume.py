@@ -15,8 +15,7 @@ from pods.runs.history import clocks, mark_damaged, newest_checkpoint
 from pods.runs.records import Clock, read_json
 from pods.runs.store import OPTIMIZER, RESUMABLE, SELECTION, RunStore
 from pods.system.errors import as_short_text, is_machine_error
-from pods.training.worker import Worker
-from pods.training.worker_group import WorkerGroup
+from pods.training.workers import Worker, WorkerGroup
 
 States = tuple[Selector, Adaptive | None]
 """What prompt selection, and an adaptive run, know after a step."""

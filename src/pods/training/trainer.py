@@ -40,8 +40,7 @@ from pods.training.mismatch import MismatchMonitor
 from pods.training.progress import Progress
 from pods.training.resume import prune_checkpoints, restore_newest
 from pods.training.step import Step
-from pods.training.worker import Worker
-from pods.training.worker_group import WorkerGroup
+from pods.training.workers import Worker, WorkerGroup
 from pods.types import Prompt
 
 NONFINITE_LIMIT = 3  # consecutive steps with NaN or infinity after which a run fails
@@ -128,7 +127,8 @@ class Trainer:
             self.progress.print(f"resuming from step {step}")
             lines = read_lines(store.metrics_path)
             self.skipped = {line["step"] for line in lines if line["nonfinite"]}
-            self.monitor.resume(lines)
+            for line in lines:
+                self.monitor.observe(line.get("logprob_gap_mean"))
         with self.meter.phase("sync"):
             self.workers.sync()
         prune_checkpoints(store, step)
@@ -183,7 +183,7 @@ class Trainer:
         check_size(self.store.metrics_path, self.metrics_bytes)
 
         def write(folder: Path) -> None:
-            self.workers.save(folder)
+            self.workers.call_all(Worker.save, folder)
             state = msgspec.to_builtins(self.selector)
             if self.adaptive is not None:
                 state["adaptive"] = msgspec.to_builtins(self.adaptive)

@@ -1,4 +1,4 @@
-"""All processes of a run: rank 0 calls a method of `Worker` on each of them, also on itself.
+"""The workers of a run: rank 0 calls a method of `Worker` on each process, also on itself.
 
 Rank 0 makes every decision alone (which prompts, what is kept, when to stop) and holds the
 `WorkerGroup`: to the training loop an engine, to the trainer a single worker. Each other rank is a
@@ -9,21 +9,25 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from pods.engines.base import EngineFailed
-from pods.policy.fsdp import is_sharded
+from pods.config.schema import Config
+from pods.engines.base import Engine, EngineFailed
+from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
+from pods.policy.policy import Policy
 from pods.policy.process_group import Cancelled, ProcessGroup, lost_connections
-from pods.policy.update import UpdateStats
+from pods.policy.scoring import UpdateContext
+from pods.policy.update import UpdateStats, update
+from pods.runs.store import OPTIMIZER
 from pods.system.signals import PeerLost, Preempted, Stop
-from pods.training.worker import Worker
 from pods.types import GenerationRequest, OnCompletion, Rollout
 
 P = ParamSpec("P")
@@ -33,6 +37,57 @@ RECOVERABLE = (Preempted, Cancelled, FloatingPointError, EngineFailed)
 DEATH_NOTICE_SECONDS = 3.0  # in which the launcher notices that a process has died
 HEARTBEAT_SECONDS = 0.5  # between heartbeats in the store that all ranks share
 POLL_SECONDS = 1e-4
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Policy, optimizer and engine of one process of a run."""
+
+    config: Config
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    engine: Engine
+    process_group: ProcessGroup
+    check: Callable[[], None]
+    """Called at points where the state is consistent; may raise to end the operation."""
+
+    def generate(
+        self, request: GenerationRequest, on_completion: OnCompletion | None = None
+    ) -> list[list[Rollout]]:
+        """Draw this process's share of a request; rank 0, with `on_completion`, has the first."""
+        share = self.process_group.share(len(request.prompts))
+        own = slice(share.start, share.stop)
+        part = replace(request, prompts=request.prompts[own], seeds=request.seeds[own])
+        return self.engine.generate(part, on_completion) if share else []
+
+    def sync(self) -> float | None:
+        """Bring the policy's current weights into the engine; see `Engine.sync`."""
+        return self.engine.sync()
+
+    def update(
+        self, rollouts: list[Rollout], advantages: NDArray[np.float64], sizes: list[int], step: int
+    ) -> UpdateStats:
+        """Take part in an update of the policy; see `pods.policy.update`."""
+        context = UpdateContext(self.policy, self.config, self.process_group, self.check)
+        return update(context, self.optimizer, rollouts, advantages, sizes, step)
+
+    def nonfinite(self) -> str | None:
+        """Return which of this process's weights and moments are NaN or infinite, or None."""
+        return nonfinite(self.optimizer)
+
+    def save(self, folder: Path) -> None:
+        """Write weights and optimizer into a checkpoint; other ranks than 0 only contribute."""
+        self.policy.save(folder / "policy", self.process_group.is_main)
+        save_optimizer(self.optimizer, folder / OPTIMIZER, self.process_group.is_main)
+
+    def restore(self, folder: Path) -> None:
+        """Restore what `save` wrote; the engine has it after the next `sync`."""
+        self.load_policy(folder)
+        restore_optimizer(self.optimizer, folder / OPTIMIZER)
+
+    def load_policy(self, folder: Path) -> None:
+        """Read a checkpoint's weights; the engine has them after the next `sync`."""
+        self.policy.restore(folder / "policy")
 
 
 @dataclass
@@ -73,19 +128,6 @@ class WorkerGroup:
         """Bring the policy's current weights into every engine; see `Engine.sync`."""
         return self.call_all(Worker.sync)[0]
 
-    def update(
-        self, rollouts: list[Rollout], advantages: NDArray[np.float64], sizes: list[int], step: int
-    ) -> UpdateStats:
-        """Move the weights on all processes, which stay equal; see `pods.policy.update`."""
-        return self.call_all(Worker.update, rollouts, advantages, sizes, step)[0]
-
-    def save(self, folder: Path) -> None:
-        """Write weights and optimizer into a checkpoint; all processes help if they are sharded."""
-        if is_sharded(self.worker.policy.model):
-            self.call_all(Worker.save, folder)
-        else:
-            self.worker.save(folder)
-
     def call_all(
         self, method: Callable[Concatenate[Worker, P], T], *arguments: P.args, **local: P.kwargs
     ) -> list[T]:
@@ -98,8 +140,15 @@ class WorkerGroup:
         if group.size == 1:
             return [method(worker, *arguments, **local)]
         self._send((method.__name__, arguments))
-        with self._peer_death_as_peer_lost():
+        try:
             error, result = attempt(partial(method, worker, *arguments, **local))
+        except RuntimeError as broken:  # torch raises many kinds where another process has died
+            until = time.monotonic() + DEATH_NOTICE_SECONDS
+            while not self.stop.requested:  # the launcher asks it of all that are left
+                if time.monotonic() > until:
+                    raise
+                time.sleep(POLL_SECONDS)
+            raise PeerLost("another process of the run has died") from broken
         if error is not None:
             self._cancel()
         results = gather(group, (None, result), self._stop_waiting)
@@ -133,22 +182,6 @@ class WorkerGroup:
             with lost_connections():
                 self.heartbeats = self.worker.process_group.store.add("heartbeats", 0)
             self.stop.heartbeats += self.heartbeats > seen
-
-    @contextmanager
-    def _peer_death_as_peer_lost(self) -> Iterator[None]:
-        """Turn an error that comes from the death of another process into PeerLost.
-
-        torch raises many kinds then, but the launcher asks all other processes to stop.
-        """
-        try:
-            yield
-        except RuntimeError as error:
-            until = time.monotonic() + DEATH_NOTICE_SECONDS
-            while not self.stop.requested:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(POLL_SECONDS)
-            raise PeerLost("another process of the run has died") from error
 
     @contextmanager
     def release_on_exit(self) -> Iterator[None]:
