@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from hydra_plugins.pods_launchers.launcher import SweepLauncher
 from pods.launch import dry_run, local_backend, sweep
 from pods.launch.backend import Job, has_work_left, prepare
 from pods.launch.devices import DevicePool
+from pods.launch.live_table import LiveTable
 from pods.launch.subprocesses import JobProcess, check_heartbeat
 from pods.runs.freeze import freeze
 from pods.system import machine
@@ -110,6 +112,23 @@ def test_a_job_that_cannot_start_gives_its_devices_back(tmp_path, monkeypatch, c
     assert first.startswith("[1/2] not started ") and "No space left on device" in first
     assert second.startswith("[2/2] pending ")
     assert local_backend._run_jobs([], pool) is False  # where all jobs are done
+
+
+def test_the_time_left_goes_by_what_has_ended_and_what_running_jobs_have_done(
+    tmp_path, monkeypatch
+):
+    """One of four jobs has ended and one is half done, in 1,000 min; the rest takes 1,667 min."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown, live = [], LiveTable(4)
+    monkeypatch.setattr(live, "update", lambda text, refresh: shown.append(text.plain))
+    live.began -= 60_000
+    words = ("budget.train_seconds=null", "budget.max_steps=4", f"runs_dir={tmp_path}")
+    stores = [freeze(composed(*words, f"seed={seed}")) for seed in (0, 1)]
+    stores[0].set_status(state="done", step=4)
+    stores[1].set_status(state="running", step=2, host="elsewhere")
+    live.show(stores)
+    said = "1 of 4 ended, 1 running, 2 waiting, 16 h 40 min; about 27 h 46 min left"
+    assert shown[0].endswith(said)
 
 
 def test_a_run_that_another_process_has_started_is_left_to_it(tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import resource
 import shutil
 import time
@@ -97,6 +98,11 @@ def test_an_attempts_seconds_are_summed_and_its_memory_is_the_highest(monkeypatc
         "generate": {"seconds": 2.0, "peak_bytes": 5}, "update": {"seconds": 1.0, "peak_bytes": 9},
         "other": {"seconds": 4.0},
     }  # fmt: skip
+
+
+def test_the_peak_of_the_host_is_in_bytes():
+    [kibibytes] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert 0.99 < clocks.host_peak() / (1024 * int(kibibytes)) < 2
 
 
 def write(text):

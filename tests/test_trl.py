@@ -145,17 +145,13 @@ def ours(m, aggregation, kl_beta):
 HALVES = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4}
 
 
-@pytest.mark.parametrize(
-    ("options", "m", "aggregation", "kl_beta"),
-    [
-        ({}, N, "sequence_mean", 0.0), (HALVES, N, "sequence_mean", 0.0),
-        ({}, 4, "sequence_mean", 0.0), (HALVES, 4, "sequence_mean", 0.0),
-        # the reference is the start, the policy is not; by default TRL weighs the KL by the ratio
-        ({"beta": 0.3, "use_bias_correction_kl": False}, 4, "sequence_mean", 0.3),
-        ({"loss_type": "dapo", **HALVES}, 4, "token_mean", 0.0),
-    ],
-    ids=["grpo", "grpo_ga", "pods", "pods_ga", "kl", "token_mean"],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "m", "aggregation", "kl_beta"), [
+    ({}, N, "sequence_mean", 0.0), (HALVES, N, "sequence_mean", 0.0),
+    ({}, 4, "sequence_mean", 0.0), (HALVES, 4, "sequence_mean", 0.0),
+    # the reference is the start, the policy is not; by default TRL weighs the KL by the ratio
+    ({"beta": 0.3, "use_bias_correction_kl": False}, 4, "sequence_mean", 0.3),
+    ({"loss_type": "dapo", **HALVES}, 4, "token_mean", 0.0),
+], ids=["grpo", "grpo_ga", "pods", "pods_ga", "kl", "token_mean"])  # fmt: skip
 def test_a_step_has_the_gradient_of_the_harness(options, m, aggregation, kl_beta, tmp_path):
     actual = theirs(tmp_path, m, **options).gradient
     expected = ours(m, aggregation, kl_beta)
@@ -202,13 +198,17 @@ def test_logs_tell_generated_from_kept_and_unscored_rollouts_are_left_out(tmp_pa
         seen.append((group, rng.integers(2**62)))
         return np.argsort(-group.lengths, kind="stable")[:m]
 
+    parts = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
     callback = theirs(tmp_path, 2, rule=longest, reward_funcs=[scored, none], log_completions=True,
-                      per_device_train_batch_size=8, gradient_accumulation_steps=2)  # fmt: skip
+                      **parts)  # fmt: skip
     row = callback.logs[0]
     assert row["reward"] == pytest.approx((0 + 1 + 0.25 + 1 + 0 + 0.5 + 0) / 7)
     assert row["frac_reward_zero_std"] == 0
     (first, _), (second, _) = seen
-    assert len({draw for _, draw in seen}) == 2  # each group has draws of its own
+    theirs(tmp_path, 2, rule=longest, max_steps=2, steps_per_generation=1, **parts)
+    assert (
+        len({draw for _, draw in seen}) == 5
+    )  # each group, part and step; the first is the same again
     assert (len(first.rewards), len(second.rewards)) == (7, 7)
     assert first.rewarded.tolist() == [False, True, False, True, False, False, False]
     assert first.rollouts[1].text == completion(PROMPTS[0], 1)
@@ -241,17 +241,14 @@ def test_dropped_rollouts_have_no_log_probs_and_adapters_train(tmp_path, monkeyp
     assert rows == [8, 8, 4, 4]  # old, reference, two updates: of 16 generated rollouts
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"keep": 4, "rule": "max_varianc"}, "rule=max_varianc: must be one of max_variance, "),
-        ({"keep": 4, "rule": "all"}, "rule=all: rule all keeps every rollout: m=4 must be n=8"),
-        ({"keep": 9}, "keep=9: must be from 2 to num_generations=8"),
-        ({"keep": 3, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
-         "keep=3: must make per_device_train_batch_size . keep / num_generations = 1.5 whole"),
-        ({"keep": 4, "per_device_train_batch_size": 12}, "generation_batch_size .12. must be"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "words"), [
+    ({"keep": 4, "rule": "max_varianc"}, "rule=max_varianc: must be one of max_variance, "),
+    ({"keep": 4, "rule": "all"}, "rule=all: rule all keeps every rollout: m=4 must be n=8"),
+    ({"keep": 9}, "keep=9: must be from 2 to num_generations=8"),
+    ({"keep": 3, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+     "keep=3: must make per_device_train_batch_size . keep / num_generations = 1.5 whole"),
+    ({"keep": 4, "per_device_train_batch_size": 12}, "generation_batch_size .12. must be"),
+])  # fmt: skip
 def test_bad_input_is_one_line_before_a_model_is_loaded(options, words, tmp_path):
     from pods.integrations.trl import PODSTrainer
 
