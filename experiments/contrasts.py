@@ -22,14 +22,10 @@ def contrast(differences: np.ndarray) -> dict[str, float]:
     """Test (S,) differences of paired runs against 0."""
     test = t_test(differences)
     return {
-        "seeds": len(differences),
-        "estimate": test.estimate,
-        "low": test.low,
-        "high": test.high,
-        "higher": int((differences > 0).sum()),
-        "p": test.p if differences.any() else 1.0,
+        "seeds": len(differences), "estimate": test.estimate, "low": test.low, "high": test.high,
+        "higher": int((differences > 0).sum()), "p": test.p if differences.any() else 1.0,
         "exact_p": sign_flip(differences).p,
-    }
+    }  # fmt: skip
 
 
 def with_holm(table: pd.DataFrame, family: str, prefix: str = "") -> pd.DataFrame:

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from experiments.contrasts import contrast, with_holm
-from experiments.curves import axes, curves_of, report
+from experiments.curves import axes, in_one_window, report
 
-from pods.analysis.numbers.outcomes import accuracy_at, final_accuracy, mean_accuracy, window
-from pods.config.clock_model import read_clock_model
+from pods.analysis.numbers.outcomes import accuracy_at, final_accuracy, mean_accuracy
 
 HERE = Path(__file__).parent
 CLOCK = HERE.parent / "regimes" / "cpu.json"
@@ -28,9 +27,8 @@ SHARES = np.linspace(0, 1, 29)  # of the window, at which curves are drawn
 
 def measured(runs: Path) -> Iterator[tuple[dict[str, object], np.ndarray]]:
     """Yield the outcomes of each run, and its accuracies at SHARES of the window."""
-    arms = curves_of(runs / "regimes_course", clock=read_clock_model(str(CLOCK)))
-    arms |= curves_of(runs / "adaptive_course_cpu")
-    span = window(curve for curves in arms.values() for curve in curves)
+    adaptive = runs / "adaptive_course_cpu"
+    arms, span = in_one_window(runs / "regimes_course", CLOCK, adaptive)
     for arm, curves in arms.items():
         for curve in curves:
             outcomes = {"mean_accuracy": mean_accuracy(curve, span),

@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from experiments.contrasts import contrast, with_holm
-from experiments.curves import axes, curves_of
+from experiments.curves import axes, curves_of, in_one_window
 
-from pods.analysis.numbers.outcomes import final_accuracy, mean_accuracy, window
-from pods.config.clock_model import read_clock_model
+from pods.analysis.numbers.outcomes import final_accuracy, mean_accuracy
 from pods.method.adaptive import expected_progress
 
 HERE = Path(__file__).parent
@@ -79,9 +78,8 @@ def rows(folder: Path) -> Iterator[dict[str, object]]:
 
 def in_window(runs: Path) -> pd.DataFrame:
     """Return each arm's outcomes in the window, and what it is above the BASE."""
-    arms = curves_of(runs / "advice_grid", clock=read_clock_model(str(HERE / "prices.json")))
-    arms |= curves_of(runs / "advice_adaptive")
-    span = window(curve for curves in arms.values() for curve in curves)
+    adaptive = runs / "advice_adaptive"
+    arms, span = in_one_window(runs / "advice_grid", HERE / "prices.json", adaptive)
     rows = []
     for outcome in (mean_accuracy, final_accuracy):
         values = {

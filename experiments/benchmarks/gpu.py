@@ -31,9 +31,7 @@ from gpu_config import SHAPES, Skipped
 from pods.runs.attempts import environment
 from pods.system.machine import end_with_parent, set_threads
 
-SECONDS = {
-    "probe": 60, "checks": 90, "step": 180, "vllm": 300,
-}  # fmt: skip
+SECONDS = {"probe": 60, "checks": 90, "step": 180, "vllm": 300}
 """The time limit of each part, in order of worth."""
 PROCESSES = (("probe", "checks", "step"), ("vllm",))
 """The parts that share a process, until one of them fails."""

@@ -55,7 +55,6 @@ ON_CPU: dict[str, Any] = {
     "engine.dtype": "float32", "engine.sync": "merged", "engine.kv_gb": 1.0,
 }  # fmt: skip
 
-
 QWEN_WORDS = 151_665  # that Qwen2.5's tokenizer knows; its models pad the output layer beyond it
 
 

@@ -36,7 +36,6 @@ EAGER_TOKENS = 128  # of a completion with the transformers engine, whose tokens
 PROMPT = 130  # tokens of a question of GSM8K with its instruction
 SIZES = ((16, 16), (64, 16))  # n, m of the steps
 
-
 WORDS = {"toy": 331}
 
 

@@ -26,16 +26,8 @@ from pods.tasks.lenient import lenient
 from pods.tasks.rewards import number_grader
 
 ROUNDS, OURS, THEIRS = 5, 20_000, 500
-SURFACES = (
-    "{}",
-    "{:,}",
-    "${:,}.00",
-    "x = {}",
-    "\\boxed{{{}}}",
-    "**{}**",
-    "{} dollars",
-    "The answer is {}.",
-)
+SURFACES = ("{}", "{:,}", "${:,}.00", "x = {}", "\\boxed{{{}}}", "**{}**", "{} dollars",
+            "The answer is {}.")  # fmt: skip
 FORMS = {
     "tag": "<think>\n{}\n</think>\n<answer>\n{}\n</answer>",
     "hash": "{}\n#### {}",
@@ -86,10 +78,8 @@ def math_rates() -> dict[str, float]:
     start = time.perf_counter()
     for pair in hard:
         assert grader.verdict(*pair) == "right", pair
-    return {
-        "MATH, exact rules": decided,
-        "MATH, one worker": len(hard) / (time.perf_counter() - start),
-    }
+    proved = len(hard) / (time.perf_counter() - start)
+    return {"MATH, exact rules": decided, "MATH, one worker": proved}
 
 
 def main(folder: str | None) -> None:
@@ -110,12 +100,8 @@ def main(folder: str | None) -> None:
             rows.setdefault(name, []).append(value)
     ratios = [a / b for a, b in zip(rows["ours, tag"], rows["math-verify, tag"], strict=True)]
     medians = {name: round(statistics.median(values)) for name, values in rows.items()}
-    print(
-        json.dumps(
-            {"verdicts_per_second": medians, "ratio": statistics.median(ratios), "ratios": ratios},
-            indent=1,
-        )
-    )
+    found = {"verdicts_per_second": medians, "ratio": statistics.median(ratios), "ratios": ratios}
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -26,11 +26,8 @@ TRAIN_POOL, TEST_SET, HELD_OUT = 256, 256, 1024
 ALPHABET = "0123456789+-*/()=,?"
 FORM = re.compile(r"[0-9+*/()-]{1,64}")  # so long at most, which bounds depth and value
 OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
 
 
 def evaluate(expression: str) -> tuple[Fraction, list[int]] | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 from experiments.contrasts import contrast
+from experiments.curves import report
 
 HERE = Path(__file__).parent
 ARMS = ["pods", "balanced", "random", "grpo"]
@@ -27,9 +28,7 @@ def main() -> None:
             for name, of in differences.items():
                 row = {"task": task, "outcome": outcome, "contrast": name}
                 rows.append(row | contrast(of.to_numpy(float)))
-    table = pd.DataFrame(rows)
-    table.to_csv(HERE / "between.csv", index=False, float_format="%.6g")
-    print(table.round(4).to_string(index=False))
+    report(pd.DataFrame(rows), HERE / "between.csv")
 
 
 if __name__ == "__main__":

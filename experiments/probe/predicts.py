@@ -24,10 +24,7 @@ from scipy import stats
 from pods.analysis.numbers.outcomes import accuracy_at
 
 HERE = Path(__file__).parent
-STARTS = {
-    "predicts": ("p05", "p25", "p60", "p90"),
-    "predicts.fresh": ("c38", "c67", "c85", "c94"),
-}
+STARTS = {"predicts": ("p05", "p25", "p60", "p90"), "predicts.fresh": ("c38", "c67", "c85", "c94")}
 STEPS, DRAWS = 50.0, 2000
 CROWDED = 1.06  # points below this lie too close together for labels
 GRPO = "grpo 16→16"
@@ -58,14 +55,12 @@ def rows(runs: Path, starts: tuple[str, ...]) -> Iterator[dict[str, object]]:
             difference = gained[arm] - gained[GRPO]
             scale = gained[GRPO].mean()
             yield {
-                "start": start,
-                "arm": arm,
-                "predicted": probed[cell] / base,
+                "start": start, "arm": arm, "predicted": probed[cell] / base,
                 "formula": formula[cell[1:]] if cell[0] == MAX_VARIANCE else np.nan,
                 "measured": 1 + difference.mean() / scale,
                 "stderr": difference.std(ddof=1) / np.sqrt(len(difference)) / scale,
                 "grpo_gain": scale,
-            }
+            }  # fmt: skip
 
 
 def correlations(table: pd.DataFrame) -> Iterator[str]:
@@ -76,12 +71,8 @@ def correlations(table: pd.DataFrame) -> Iterator[str]:
     rng = np.random.default_rng(0)
     starts = [of[["predicted", "measured"]].to_numpy() for _, of in table.groupby("start")]
     for name, of in (("Pearson", stats.pearsonr), ("Spearman", stats.spearmanr)):
-        drawn = [
-            of(*np.concatenate([starts[i] for i in rng.integers(len(starts), size=len(starts))]).T)[
-                0
-            ]
-            for _ in range(DRAWS)
-        ]
+        places = [rng.integers(len(starts), size=len(starts)) for _ in range(DRAWS)]
+        drawn = [of(*np.concatenate([starts[i] for i in draw]).T)[0] for draw in places]
         low, high = np.nanpercentile(drawn, (2.5, 97.5))
         yield f"{name} {of(*np.concatenate(starts).T)[0]:.2f} [{low:.2f}, {high:.2f}]"
 
@@ -110,10 +101,8 @@ def main() -> None:
         table.to_csv(HERE / f"{name}.csv", index=False, float_format="%.5g")
         print(table.round(3).to_string(index=False), *correlations(table), sep="\n")
         pods = table.dropna()
-        print(
-            "Pearson, the arms of max-variance:",
-            pods[["predicted", "formula"]].corrwith(pods.measured),
-        )
+        found = pods[["predicted", "formula"]].corrwith(pods.measured)
+        print("Pearson, the arms of max-variance:", found)
     draw(pd.read_csv(HERE / f"{name}.csv"), HERE / f"{name}.png")
 
 

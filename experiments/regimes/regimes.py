@@ -16,24 +16,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from experiments.contrasts import contrast, with_holm
-from experiments.curves import axes, curves_of, report
+from experiments.curves import axes, in_one_window, report
 
 from pods.analysis.compare.speedup import speedups
-from pods.analysis.numbers.outcomes import RunCurve, Window, final_accuracy, mean_accuracy, window
+from pods.analysis.numbers.outcomes import RunCurve, Window, final_accuracy, mean_accuracy
 from pods.analysis.numbers.statistics import resamples
-from pods.config.clock_model import read_clock_model
 
 HERE = Path(__file__).parent
 STARTS = ("p05", "p25", "p60", "p90")
-CLOCK = HERE / "cpu.json"
 GRPO, ADAPTIVE = "grpo 16→16", "adaptive 16-64→16"
 COLOURS = {
-    "pods 32→16": "#56b4e9",
-    "pods 64→16": "#d55e00",
-    "random 64→16": "#999999",
-    "reinforce_ada 64→16": "#cc79a7",
-    ADAPTIVE: "#009e73",
-}
+    "pods 32→16": "#56b4e9", "pods 64→16": "#d55e00", "random 64→16": "#999999",
+    "reinforce_ada 64→16": "#cc79a7", ADAPTIVE: "#009e73",
+}  # fmt: skip
 SHARE = 0.8  # of GRPO's way: to the accuracy that speed-ups are to
 DRAWS = 2000
 
@@ -54,10 +49,8 @@ def noise_ratio(folder: Path) -> float:
 def measured(runs: Path) -> Iterator[dict[str, object]]:
     """Yield a row per run: start, arm, seed and outcomes; and the arm's speed-up."""
     for start in STARTS:
-        arms = curves_of(runs / f"regimes_{start}", clock=read_clock_model(str(CLOCK)))
         adaptive = runs / f"adaptive_{start}_cpu"
-        arms |= curves_of(adaptive)
-        span = window(curve for curves in arms.values() for curve in curves)
+        arms, span = in_one_window(runs / f"regimes_{start}", HERE / "cpu.json", adaptive)
         target = most_of_the_way(arms[GRPO], span)
         for arm, curves in arms.items():
             [drawn] = resamples([len(curves)], DRAWS, 0)
