@@ -33,7 +33,6 @@ GROUPS = {
     if path.parent.name not in ("experiment", "sampler")
 }
 
-
 EXTRAS = {"launch=slurm": "submitit", "launch=ray": "ray"}  # beyond the desk, which has none
 
 
@@ -211,15 +210,12 @@ def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
     assert composed(*overrides, "task.test_set=math500").task.evaluated_on() == "math500"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["task=math"], "task.name=math: math-verify is not installed: pip install"),
-        (["task=gsm8k", "task.test_set=amc23"], "task.test_set=amc23: math-verify is not"),
-        (["task=gsm8k", "task.test_set=math500"], "task.test_set=math500: math-verify is not"),
-        (["task=gsm8k", "task.grader=latex"], "task.grader=latex: math-verify is not"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "message"), [
+    (["task=math"], "task.name=math: math-verify is not installed: pip install"),
+    (["task=gsm8k", "task.test_set=amc23"], "task.test_set=amc23: math-verify is not"),
+    (["task=gsm8k", "task.test_set=math500"], "task.test_set=math500: math-verify is not"),
+    (["task=gsm8k", "task.grader=latex"], "task.grader=latex: math-verify is not"),
+])  # fmt: skip
 def test_math_verify_is_required_wherever_its_grader_is_needed(monkeypatch, overrides, message):
     monkeypatch.setattr("pods.config.inputs.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=message):
@@ -354,17 +350,14 @@ def test_folders_are_named_from_resolved_values():
     assert folder.name == f"seed3-{fingerprint(composed('nm.n=32', 'seed=3'))}"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["engine.sync=adapter"], "engine.sync=adapter: must be merged where model.tuning=full"),
-        (["engine.kv_gb=null"], "engine.kv_gb=null: must be set where hardware.device=cpu"),
-        (["sampling.temperature=0.005"], "sampling.temperature=0.005: must be 0 or at least 0.01"),
-        (["evaluation.temperature=0.005"], "evaluation.temperature=0.005: must be 0 or at least"),
-        (["model.tuning=lora", "engine.sync=adapter", "model.lora.r=1024"],
-         "model.lora.r=1024: must be at most 512"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("overrides", "message"), [
+    (["engine.sync=adapter"], "engine.sync=adapter: must be merged where model.tuning=full"),
+    (["engine.kv_gb=null"], "engine.kv_gb=null: must be set where hardware.device=cpu"),
+    (["sampling.temperature=0.005"], "sampling.temperature=0.005: must be 0 or at least 0.01"),
+    (["evaluation.temperature=0.005"], "evaluation.temperature=0.005: must be 0 or at least"),
+    (["model.tuning=lora", "engine.sync=adapter", "model.lora.r=1024"],
+     "model.lora.r=1024: must be at most 512"),
+])  # fmt: skip
 def test_what_vllm_cannot_do_is_refused(overrides, message):
     composed(*overrides)  # the transformers engine ignores these keys
     with pytest.raises(ConfigError, match=re.escape(message)):

@@ -27,7 +27,6 @@ from pods.tasks.rewards import math_grader, number_grader
 
 FORMS = ("tag", "hash", "boxed")
 
-
 TRAIN, TEST = [row(i) for i in range(1, 6)], [row(i, "test") for i in range(1, 4)]
 
 
@@ -66,17 +65,12 @@ MALFORMED = {
     "empty line": (b"", "not JSON (Expecting value"),
     "bomb": (b"[" * 200_000, "not JSON (maximum recursion depth"),
     "list": (b"[1]", "must be a JSON object, not list"),
-    "text": (b'"question"', "must be a JSON object, not str"),
-    "null": (b"null", "must be a JSON object, not NoneType"),
     "no question": (b'{"answer": "#### 1"}', "`question` is missing"),
     "no answer": (b'{"question": "q", "Answer": "#### 1"}', "`answer` is missing"),
     "null question": (b'{"question": null, "answer": "1"}', "`question` must be text, not NoneTy"),
-    "null answer": (b'{"question": "q", "answer": null}', "`answer` must be text, not NoneType"),
     "number": (b'{"question": "q", "answer": 18}', "`answer` must be text, not int"),
     "long number": (b'{"question": "q", "answer": ' + b"1" * 5000 + b"}",
                     "Exceeds the limit (4300 digits)"),
-    "list for a text": (b'{"question": ["q"], "answer": "#### 1"}', "`question` must be text, not"),
-    "truth": (b'{"question": true, "answer": "#### 1"}', "`question` must be text, not bo"),
     "blank question": (b'{"question": " \\n\\u200b ", "answer": "#### 1"}', "`question` is blank"),
     "blank answer": (with_answer(" "), "`answer` is blank"),
     "no mark": (with_answer("It is 18"), "the answer must have one mark `####`, not 0"),
@@ -129,19 +123,16 @@ def test_all_malformed_rows_of_both_splits_are_counted(tmp_path, capsys):
     assert test_line.startswith("dropped 2 of 4 test rows: test.jsonl row 2: ")
 
 
-@pytest.mark.parametrize(
-    ("train", "test", "keys", "message"),
-    [
-        ([], TEST, {}, "train.jsonl has no usable row"),
-        (TRAIN, [b"[]"], {"malformed": "drop"},
-         r"test.jsonl has no usable row \(test.jsonl row 1: must be a JSON object, not list\)"),
-        (TRAIN, TEST, {"few_shot": 5, "train_size": 1}, "task.few_shot=5: must be less than 5"),
-        (TRAIN, TEST, {"train_size": 6}, "^task.train_size=6: must be at most 5, the number of"),
-        (TRAIN, TEST, {"train_size": 4, "few_shot": 2}, "task.train_size=4: must be at most 3, .* "
-                                                        "besides 2 few-shot examples$"),
-        (None, TEST, {}, r"task.path=.*: cannot read train.jsonl \(.*No such file"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("train", "test", "keys", "message"), [
+    ([], TEST, {}, "train.jsonl has no usable row"),
+    (TRAIN, [b"[]"], {"malformed": "drop"},
+     r"test.jsonl has no usable row \(test.jsonl row 1: must be a JSON object, not list\)"),
+    (TRAIN, TEST, {"few_shot": 5, "train_size": 1}, "task.few_shot=5: must be less than 5"),
+    (TRAIN, TEST, {"train_size": 6}, "^task.train_size=6: must be at most 5, the number of"),
+    (TRAIN, TEST, {"train_size": 4, "few_shot": 2}, "task.train_size=4: must be at most 3, .* "
+                                                    "besides 2 few-shot examples$"),
+    (None, TEST, {}, r"task.path=.*: cannot read train.jsonl \(.*No such file"),
+])  # fmt: skip
 def test_too_few_rows_are_an_error_of_one_line(tmp_path, train, test, keys, message):
     write(tmp_path, train or [], test)
     if train is None:

@@ -220,15 +220,12 @@ def test_a_file_that_ends_early_is_incomplete_with_one_repeat_too(copied):
     assert not is_complete(copied, copied.config(), 2)
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (shutil.rmtree, "its checkpoint is missing"),
-        (lambda folder: (folder / "policy" / "model.safetensors").write_bytes(b"x"),
-         "policy/model.safetensors is damaged"),
-        (lambda folder: (folder / "MANIFEST.json").unlink(), "cannot be read"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("damage", "words"), [
+    (shutil.rmtree, "its checkpoint is missing"),
+    (lambda folder: (folder / "policy" / "model.safetensors").write_bytes(b"x"),
+     "policy/model.safetensors is damaged"),
+    (lambda folder: (folder / "MANIFEST.json").unlink(), "cannot be read"),
+])  # fmt: skip
 def test_a_checkpoint_that_cannot_be_evaluated_is_named_and_left(run, copied, damage, words, capfd):
     for step in (2, 4):
         copied.evaluation_path(step).write_bytes(copied.evaluation_path(step).read_bytes()[:-200])

@@ -46,7 +46,6 @@ BOMBS = [
                  rf"(\begin{{pmatrix}}{ROWS}\end{{pmatrix}})^{{-1}}")
 ]  # fmt: skip
 
-
 ORDINARY: list[object] = ["same", r"\sqrt{8}", r"2\cdot \sqrt{2}"]
 PAYLOADS = [
     "__import__('os').system('touch canary')", "().__class__.__bases__[0].__subclasses__()",

@@ -23,16 +23,13 @@ def test_advantages_by_hand():
     assert found(rewards, [1, 3], baseline="full", eps=0.5) == pytest.approx([0.5, -0.5])
 
 
-@pytest.mark.parametrize(
-    ("baseline", "centred", "std"),
-    [
-        # of the group (1, 0, 5, 2) the first, second and last are kept: mean 1, deviations 0, -1, 1
-        ("selected", [0.0, -1.0, 1.0], 1.0),
-        ("full", [-1.0, -2.0, 0.0], np.sqrt((1 + 4 + 9 + 0) / 3)),  # mean 2
-        ("leave_one_out", [1 - 2 / 2, 0 - 3 / 2, 2 - 1 / 2], 1.0),
-        ("none", [1.0, 0.0, 2.0], 1.0),
-    ],
-)
+@pytest.mark.parametrize(("baseline", "centred", "std"), [
+    # of the group (1, 0, 5, 2) the first, second and last are kept: mean 1, deviations 0, -1, 1
+    ("selected", [0.0, -1.0, 1.0], 1.0),
+    ("full", [-1.0, -2.0, 0.0], np.sqrt((1 + 4 + 9 + 0) / 3)),  # mean 2
+    ("leave_one_out", [1 - 2 / 2, 0 - 3 / 2, 2 - 1 / 2], 1.0),
+    ("none", [1.0, 0.0, 2.0], 1.0),
+])  # fmt: skip
 def test_every_baseline_with_and_without_the_std(baseline, centred, std):
     rewards, kept = [1.0, 0.0, 5.0, 2.0], [0, 1, 3]
     plain = found(rewards, kept, baseline=baseline, scale="none", eps=0.25)  # eps has no part in it
@@ -62,18 +59,15 @@ def test_token_weights(aggregation, expected):
     assert weights.tolist() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "high", "loss", "gradient", "clipped"),
-    [
-        (1.0, 2.0, 0.2, -2.0, -2.0, 0),  # on-policy: the plain policy gradient
-        (1.1, 2.0, 0.2, -2.2, -2.2, 0),  # inside the clip: d(ratio A)/dlogp = ratio A
-        (1.5, 2.0, 0.2, -2.4, 0.0, 1),  # good and already likelier: held at 1.2 A
-        (0.5, 2.0, 0.2, -1.0, -1.0, 0),  # good but less likely: not held
-        (1.5, -2.0, 0.2, 3.0, 3.0, 0),  # bad but likelier: not held
-        (0.5, -2.0, 0.2, 1.6, 0.0, 1),  # bad and already less likely: held at 0.8 A
-        (1.25, 2.0, 0.28, -2.5, -2.5, 0),  # clip-higher lets it pass
-    ],
-)
+@pytest.mark.parametrize(("ratio", "advantage", "high", "loss", "gradient", "clipped"), [
+    (1.0, 2.0, 0.2, -2.0, -2.0, 0),  # on-policy: the plain policy gradient
+    (1.1, 2.0, 0.2, -2.2, -2.2, 0),  # inside the clip: d(ratio A)/dlogp = ratio A
+    (1.5, 2.0, 0.2, -2.4, 0.0, 1),  # good and already likelier: held at 1.2 A
+    (0.5, 2.0, 0.2, -1.0, -1.0, 0),  # good but less likely: not held
+    (1.5, -2.0, 0.2, 3.0, 3.0, 0),  # bad but likelier: not held
+    (0.5, -2.0, 0.2, 1.6, 0.0, 1),  # bad and already less likely: held at 0.8 A
+    (1.25, 2.0, 0.28, -2.5, -2.5, 0),  # clip-higher lets it pass
+])  # fmt: skip
 def test_clipped_loss_and_its_gradient(ratio, advantage, high, loss, gradient, clipped):
     logprob = torch.tensor([np.log(ratio)], dtype=torch.float64, requires_grad=True)
     zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
@@ -99,15 +93,12 @@ def test_the_entropy_bonus_is_weighted_like_the_surrogate():
 RATIOS, LENGTHS = [2.0, 2.0, 4.0, 0.25, 0.5, 5.0], torch.tensor([2, 3, 1])
 
 
-@pytest.mark.parametrize(
-    ("kind", "weights", "cut"),
-    [
-        ("off", [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]),
-        ("token_truncate", [2, 2, 3, 0.25, 0.5, 3], [0, 0, 1, 0, 0, 1]),
-        ("token_mask", [2, 2, 0, 0.25, 0.5, 0], [0, 0, 1, 0, 0, 1]),
-        ("sequence_mask", [0, 0, 0.5, 0.5, 0.5, 0], [1, 1, 0, 0, 0, 1]),  # products 4, 0.5, 5
-    ],
-)
+@pytest.mark.parametrize(("kind", "weights", "cut"), [
+    ("off", [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]),
+    ("token_truncate", [2, 2, 3, 0.25, 0.5, 3], [0, 0, 1, 0, 0, 1]),
+    ("token_mask", [2, 2, 0, 0.25, 0.5, 0], [0, 0, 1, 0, 0, 1]),
+    ("sequence_mask", [0, 0, 0.5, 0.5, 0.5, 0], [1, 1, 0, 0, 0, 1]),  # products 4, 0.5, 5
+])  # fmt: skip
 def test_importance_weights(kind, weights, cut):
     engine = torch.tensor([-0.5, -1.0, -2.0, -0.1, -3.0, -2.5], dtype=torch.float64)
     old = engine + torch.tensor(RATIOS, dtype=torch.float64).log()

@@ -107,23 +107,20 @@ def test_two_files_and_a_folder(tmp_path):
         load(task(f"task.path={tmp_path}"))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["task.path=nowhere.jsonl"],
-         "task.path=nowhere.jsonl: must be a file of JSON lines, or a folder with train.jsonl"),
-        ([], "task.path=null: must be set where task=jsonl"),
-        (["task.path=FILE", "model=tiny", "task.answer_format=tag"], "model.hub=null: must be "),
-        (["task.path=FILE", "task.grader=lenient"], "must be exact"),
-        (["task=own"], "task.make=null: must be set where task=own"),
-        (["task=own", "task.make=nowhere:f"], "task.make=nowhere:f: cannot import it as module:"),
-        (["task=chainsum", "model=tiny", "task.reward=nowhere:f"], "cannot import it as module:"),
-        (["task=chainsum", "model=tiny", "task.reward=typo"], "must be terms: correct, format, gr"),
-        (["task=chainsum", "model=tiny", "task.reward=[correct,correct*2]"], "without repeats"),
-        (["task.path=FILE", "task.reward=graded"],
-         "task.reward=['graded']: graded must have task=chainsum"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("overrides", "message"), [
+    (["task.path=nowhere.jsonl"],
+     "task.path=nowhere.jsonl: must be a file of JSON lines, or a folder with train.jsonl"),
+    ([], "task.path=null: must be set where task=jsonl"),
+    (["task.path=FILE", "model=tiny", "task.answer_format=tag"], "model.hub=null: must be "),
+    (["task.path=FILE", "task.grader=lenient"], "must be exact"),
+    (["task=own"], "task.make=null: must be set where task=own"),
+    (["task=own", "task.make=nowhere:f"], "task.make=nowhere:f: cannot import it as module:"),
+    (["task=chainsum", "model=tiny", "task.reward=nowhere:f"], "cannot import it as module:"),
+    (["task=chainsum", "model=tiny", "task.reward=typo"], "must be terms: correct, format, gr"),
+    (["task=chainsum", "model=tiny", "task.reward=[correct,correct*2]"], "without repeats"),
+    (["task.path=FILE", "task.reward=graded"],
+     "task.reward=['graded']: graded must have task=chainsum"),
+])  # fmt: skip
 def test_bad_keys_end_in_one_line(tmp_path, overrides, message):
     file = write_rows(tmp_path / "mine.jsonl", ROWS)
     with pytest.raises(ConfigError) as error:
@@ -175,16 +172,13 @@ def test_a_task_is_a_function(module):
             check_data([validate(compose(wrong)).task])
 
 
-@pytest.mark.parametrize(
-    ("reward", "completion", "terms", "total"),
-    [
-        ("their_task:short", "1+2=", {"short": -4}, -4), ("correct", "1+2=", {"correct": 1}, 1),
-        ("[correct*2,format,their_task:short*0.5]", "1+2=",
-         {"correct": 2, "format": 0.2, "short": -2}, 0.2),
-        ("[their_task:names_it,their_task:short*-1e-1]", "+2=3",
-         {"names_it": 1, "short": 0.4}, 1.4),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("reward", "completion", "terms", "total"), [
+    ("their_task:short", "1+2=", {"short": -4}, -4), ("correct", "1+2=", {"correct": 1}, 1),
+    ("[correct*2,format,their_task:short*0.5]", "1+2=",
+     {"correct": 2, "format": 0.2, "short": -2}, 0.2),
+    ("[their_task:names_it,their_task:short*-1e-1]", "+2=3",
+     {"names_it": 1, "short": 0.4}, 1.4),
+])  # fmt: skip
 def test_the_reward_is_the_weighted_sum_of_its_terms(module, reward, completion, terms, total):
     add = own_reward(validate(compose([f"task.reward={reward}"])).task)
     grade = Grade("right", True, Parts(1.0, 0.1, 0.1, overlong=-0.25))

@@ -47,7 +47,6 @@ RULES = """
         return np.argsort(total, kind="stable")[:m]
 """
 
-
 SELECTORS = """
     def hard(candidates, seen, count, rng):
         rate = {p: right / rollouts for p, (rollouts, right) in seen.items()}
@@ -62,7 +61,6 @@ SELECTORS = """
     def one(candidates, seen, count, rng):
         return candidates[:1] * count
 """
-
 
 BAD = """
     def short(group, m):

@@ -122,15 +122,12 @@ def test_a_run_that_needs_a_gpu_is_refused_if_none_is_visible(machine, monkeypat
     assert local_backend([composed()]).at_once >= 1
 
 
-@pytest.mark.parametrize(
-    ("words", "at_once"),
-    [
-        ((), 8), (("hardware.threads=3",), 2), (("hardware.processes=2",), 4),
-        (("hardware.threads=2", "hardware.processes=3", "nm.groups=2"), 1),
-        (("hardware.threads=99",), 1),
-        (("hardware.threads=99", "launch.jobs=3"), 3), (("launch.jobs=20",), 20),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "at_once"), [
+    ((), 8), (("hardware.threads=3",), 2), (("hardware.processes=2",), 4),
+    (("hardware.threads=2", "hardware.processes=3", "nm.groups=2"), 1),
+    (("hardware.threads=99",), 1),
+    (("hardware.threads=99", "launch.jobs=3"), 3), (("launch.jobs=20",), 20),
+])  # fmt: skip
 def test_cores_go_to_threads_times_processes_unless_jobs_are_counted(words, at_once, monkeypatch):
     monkeypatch.setattr(devices, "cores", lambda: 8)
     config = composed(*words)

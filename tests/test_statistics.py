@@ -60,17 +60,14 @@ def test_too_few_runs_give_an_estimate_and_nothing_else():
         assert np.isnan([test.stderr, test.low, test.high, test.p]).all()
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        t_test(np.array([0.25, 0.25])),
-        t_test(np.array([0.8 - 0.55, 0.35 - 0.1, 0.95 - 0.7])),  # 0.25 but for rounding
-        t_test(np.zeros(5)),
-        t_test(np.array([0.0, 1e-17, -1e-17])),
-        t_test(np.array([0.75, 0.75]), np.array([0.5, 0.5, 0.5])),
-        t_test(np.array([0.1 + 0.2, 0.3]), np.array([0.3, 0.3])),
-    ],
-)
+@pytest.mark.parametrize("test", [
+    t_test(np.array([0.25, 0.25])),
+    t_test(np.array([0.8 - 0.55, 0.35 - 0.1, 0.95 - 0.7])),  # 0.25 but for rounding
+    t_test(np.zeros(5)),
+    t_test(np.array([0.0, 1e-17, -1e-17])),
+    t_test(np.array([0.75, 0.75]), np.array([0.5, 0.5, 0.5])),
+    t_test(np.array([0.1 + 0.2, 0.3]), np.array([0.3, 0.3])),
+])  # fmt: skip
 def test_differences_without_spread_settle_nothing(test):
     assert test.estimate == pytest.approx(0.25) or abs(test.estimate) < 1e-16
     assert test.stderr < 1e-15

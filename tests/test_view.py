@@ -64,19 +64,16 @@ def test_a_choice_has_its_own_folder_and_name(study, capsys):
     assert len(names) == 5 and "/" not in "".join(names)
 
 
-@pytest.mark.parametrize(
-    ("typed", "line"),
-    [
-        (["--arms", "pods,nothing"], "arm 'nothing' is unknown: must be one of "),
-        (["--arms", "pods,pods"], "arms=pods,pods: must be different ones"),
-        (["--metric", "lenient"], "metric=lenient: must be one of accuracy, format, both"),
-        (["--x", "tokens"], "x=tokens: must be train_seconds or steps"),
-        (["--x", "steps", "--until", "0.5"], "be at or after the first evaluation, at 1 steps"),
-        (["--until", "3"], "until=3: must be at or after the first evaluation, at 4 s"),
-        (["--arms", "pods,random", "--baseline", "grpo"], "baseline=grpo: must be among the arms"),
-        (None, "must be given once"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("typed", "line"), [
+    (["--arms", "pods,nothing"], "arm 'nothing' is unknown: must be one of "),
+    (["--arms", "pods,pods"], "arms=pods,pods: must be different ones"),
+    (["--metric", "lenient"], "metric=lenient: must be one of accuracy, format, both"),
+    (["--x", "tokens"], "x=tokens: must be train_seconds or steps"),
+    (["--x", "steps", "--until", "0.5"], "be at or after the first evaluation, at 1 steps"),
+    (["--until", "3"], "until=3: must be at or after the first evaluation, at 4 s"),
+    (["--arms", "pods,random", "--baseline", "grpo"], "baseline=grpo: must be among the arms"),
+    (None, "must be given once"),
+])  # fmt: skip
 def test_bad_choice_gives_one_line(study, capsys, typed, line):
     twice = ["compare", "pods", "grpo", "--study", "s", "--arms", "pods"]
     words = twice if typed is None else ["plot", "--tables", "s", *typed]
