@@ -51,7 +51,7 @@ from pods.config.schema import CONF, Config
 from pods.launch import backend, dry_run, job
 from pods.launch.devices import check_gpus
 from pods.launch.sweep import SweepFailed
-from pods.method.trial import try_functions
+from pods.method.keep import try_functions
 from pods.system.console import prepare_console
 from pods.system.errors import BAD_INPUT, DONE, FAILED, explain, print_error
 from pods.system.machine import warn_if_busy

@@ -190,5 +190,6 @@ def test_a_rule_of_ones_own_is_found_by_module_and_name():
 def test_what_a_rule_returns_is_checked(returned, why):
     message = f"rule <lambda>: must return 2 distinct indices of 0 to 2{why}.*downsample.py:"
     with pytest.raises(ValueError, match=message):
-        keep(lambda group, m, rng: returned, group([1.0, 0.0, 1.0]), 2, RNG)
-    assert keep(lambda group, m, rng: [2, 0], group([1.0, 0.0, 1.0]), 2, RNG).tolist() == [0, 2]
+        keep(lambda group, m, rng: returned, [group([1.0, 0.0, 1.0])], 2, RNG)
+    (kept,) = keep(lambda group, m, rng: [2, 0], [group([1.0, 0.0, 1.0])], 2, RNG)
+    assert kept.tolist() == [0, 2]

@@ -9,8 +9,7 @@ from compose import ROOT
 from step_line import CPU_SECONDS, LINE, SECONDS, assert_equal
 
 from pods.method.adaptive import Adaptive
-from pods.method.greso import Greso
-from pods.method.prompt_selection import Uniform
+from pods.method.prompt_selection import Greso, Uniform
 from pods.policy.update import UpdateStats
 from pods.runs.evaluations import EvaluationRecord
 from pods.training.metrics import metrics, rollout_rows

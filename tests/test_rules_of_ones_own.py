@@ -18,7 +18,7 @@ from running import run_here
 
 import run as entry_point
 from pods.launch import sweep
-from pods.method.keep import keep_across
+from pods.method.keep import keep
 from pods.method.prompt_order import Outcome, PromptOrder
 from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import across_groups
@@ -165,7 +165,8 @@ def test_what_a_rule_across_groups_must_not_return():
                       ([[0]], ", not ..0"), ([[0, 1, 2], [0, 1]], ", not 5"), (None, ", not None"),
                       ([None, [0]], ", not None"), ([[0.5], []], r", not \[0.5")):  # fmt: skip
         with pytest.raises(ValueError, match=message + why):
-            keep_across(lambda groups, m, rng, kept=kept: kept, groups, 2, np.random.default_rng(0))
+            rule = across_groups(lambda groups, m, rng, kept=kept: kept)
+            keep(rule, groups, 2, np.random.default_rng(0))
 
 
 TRIED = {  # the words, and what is said of bad.py

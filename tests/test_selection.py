@@ -8,12 +8,10 @@ import pytest
 from compose import composed
 from fake_loop import TASK, grade, loop
 
-from pods.method import greso, group_filter, mopps
-from pods.method.greso import Greso, adjust_p
-from pods.method.group_filter import informative, next_batch
-from pods.method.mopps import Mopps
+from pods.method import prompt_selection
+from pods.method.keep import informative, next_batch
 from pods.method.prompt_order import Outcome, PromptOrder
-from pods.method.prompt_selection import Uniform, start
+from pods.method.prompt_selection import Greso, Mopps, Uniform, adjust_p, start
 from pods.method.rules import random
 from pods.training.metrics import metrics, rollout_rows
 from pods.types import Grade, Grader, Parts
@@ -77,7 +75,7 @@ GRESO = [  # taken, passed over, outcomes, rows afterwards, p_easy, p_hard
 
 def test_a_trace_of_greso_by_hand(monkeypatch):
     for name, value in (("TARGET_EASY", 0.5), ("TARGET_HARD", 0.5), ("ADJUST_AFTER", 2)):
-        monkeypatch.setattr(greso, name, value)
+        monkeypatch.setattr(prompt_selection, name, value)
     order, selector = Scripted(4, {24: 0.9, 31: 0.9}), Greso(p_easy=0.5, p_hard=0.5)
     for taken, passed_over, outcomes, streaks, p_easy, p_hard in GRESO:
         chosen, selector = selector.choose(order, 2)
@@ -155,7 +153,7 @@ MOPPS = [  # taken, right of four, (alpha, beta) afterwards
 
 @pytest.fixture
 def two_candidates(monkeypatch):
-    monkeypatch.setattr(mopps, "CANDIDATES", 2)
+    monkeypatch.setattr(prompt_selection, "MOPPS_CANDIDATES", 2)
 
 
 def test_a_trace_of_mopps_by_hand(two_candidates):
@@ -180,7 +178,7 @@ def test_mopps_draws_from_the_posterior(two_candidates):
 
 def test_candidates_are_those_of_the_authors_scripts_each_looked_at_once():
     """thu-rllab/MoPPS at a883f51: math_verl_1.5b_topk_noinit.sh:131, our_trainer.yaml:38."""
-    assert (mopps.CANDIDATES, mopps.TARGET) == (16, 0.5)
+    assert (prompt_selection.MOPPS_CANDIDATES, prompt_selection.MOPPS_TARGET) == (16, 0.5)
     chosen, selector = Mopps().choose(PromptOrder(0, 5), 2)  # of a pool of 5
     assert len(set(chosen.problems)) == 2 and (chosen.passed_over, selector.position) == (30, 32)
 
@@ -265,7 +263,7 @@ def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(in_ord
     0, 1, 2 give two; 3 * 3 / 2 = 4 are too many at once: 3, 4, 0 give two more; the one that is
     missing takes 1 * 3 / 2 = 1.5, rounded down: 1, which gives none; after that, three again.
     """
-    monkeypatch.setattr(group_filter, "MARGIN", 1.0)
+    monkeypatch.setattr("pods.method.keep.MARGIN", 1.0)
     made, _ = loop("group_filter=resample", "group_filter.batch=3", "group_filter.adaptive=true",
                    "prompts_per_step=5")  # fmt: skip
     step = made.take_step(1, Uniform())
@@ -278,7 +276,7 @@ RESAMPLED = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=
 
 
 def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(in_order, monkeypatch):
-    monkeypatch.setattr(mopps, "CANDIDATES", 2)
+    monkeypatch.setattr(prompt_selection, "MOPPS_CANDIDATES", 2)
     made, _ = loop(*RESAMPLED, "prompts=mopps")
     step = made.take_step(1, start(made.config.prompts))
     assert step.sample.passed_over == step.sample.batches > 1 and step.sample.saved_prompts == 0
@@ -308,7 +306,7 @@ def test_the_group_filter_goes_by_the_metric_of_the_config(metric, trained):
 
 def test_what_is_right_in_training_is_what_the_reward_says(in_order, monkeypatch):
     """Where the authors' verdict gives the reward, our stricter one does not decide the rest."""
-    monkeypatch.setattr(mopps, "CANDIDATES", 1)
+    monkeypatch.setattr(prompt_selection, "MOPPS_CANDIDATES", 1)
     grader = Grader(lambda text, gold: Grade("none", True, Parts(float(text))))
     loose = replace(TASK, train_grader=grader)
     made, _ = loop("group_filter=skip", "group_filter.metric=correct", "prompts=mopps",
@@ -321,7 +319,7 @@ def test_what_is_right_in_training_is_what_the_reward_says(in_order, monkeypatch
 
 
 def test_a_void_step_moves_on_and_teaches_prompt_selection_nothing(monkeypatch):
-    monkeypatch.setattr(mopps, "CANDIDATES", 1)
+    monkeypatch.setattr(prompt_selection, "MOPPS_CANDIDATES", 1)
     nan = Grader(lambda text, gold: replace(grade(text, gold), parts=Parts(np.nan)))
     for name, key in (("greso", "streaks"), ("mopps", "posteriors")):
         made, updates = loop(f"prompts={name}", "prompts_per_step=4")
@@ -347,7 +345,7 @@ def test_what_is_written_of_a_step_that_resampled(in_order):
 
 
 def test_groups_of_a_prompt_are_selected_apart_and_told_together(monkeypatch):
-    monkeypatch.setattr(mopps, "CANDIDATES", 1)
+    monkeypatch.setattr(prompt_selection, "MOPPS_CANDIDATES", 1)
     made, updates = loop("nm.groups=3", "prompts=mopps")
     step = made.take_step(1, start(made.config.prompts))
     [(prompts, n, _, seeds)] = made.engine.calls

@@ -127,7 +127,7 @@ class PODSTrainer(GRPOTrainer):
         A rollout that no function scored (all gave None) is kept only where too few were scored.
         """
         n, kept = self.num_generations, list[Indices]()
-        part = self._step % self.args.gradient_accumulation_steps
+        when = self.state.global_step, self._step % self.args.gradient_accumulation_steps
         for g, values in enumerate(rewards):
             scored = np.flatnonzero(~np.isnan(values))
             if len(scored) < self.keep:
@@ -136,8 +136,8 @@ class PODSTrainer(GRPOTrainer):
             members = [self._rollout(rows[g * n + i]) for i in scored.tolist()]
             lengths = np.array([len(member.completion_ids) for member in members])
             group = Group(values[scored], correct[g][scored], lengths, members)
-            seed = derive(self.args.seed, "rule", self.state.global_step, part, g)
-            kept.append(scored[keep(self.rule, group, self.keep, np.random.default_rng(seed))])
+            rng = np.random.default_rng(derive(self.args.seed, "rule", *when, g))
+            kept.append(scored[keep(self.rule, [group], self.keep, rng)[0]])
         return np.stack(kept)
 
     def _rollout(self, row: _Row) -> Rollout:

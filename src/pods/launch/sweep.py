@@ -13,7 +13,7 @@ from pods.analysis.loading.series_names import varied
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job, has_work_left, prepare
 from pods.memory.fit import describe_largest
-from pods.method.trial import try_functions
+from pods.method.keep import try_functions
 from pods.runs.identity import identity_keys
 from pods.runs.status import state_of
 from pods.system.console import lossy_console, printable

@@ -9,6 +9,7 @@ Shapes: K = pairs of the menu, P = prompts seen lately, n = rollouts of a group,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +49,8 @@ class Adaptive:
     progress: Sequence[float] = ()
     """(K,) expected progress of a step at the last choice."""
 
-    def choose(self, nm: NmConfig) -> "Adaptive":
-        """Return the state with the pair of the next step: at first each pair of the menu, once.
-
-        Then, every five steps, it is the one with the most expected progress per expected second.
-        """
+    def choose(self, nm: NmConfig) -> Self:
+        """Return the state with the pair of the next step: first each pair once, then the best."""
         menu = nm.pairs()
         if self.steps < len(menu):
             return replace(self, pair=self.steps)
@@ -69,9 +67,7 @@ class Adaptive:
         right, rights, wrong, wrongs = self.noise
         return (right / rights) / (wrong / wrongs) if min(self.noise) > 0 else 1.0
 
-    def observe(
-        self, outcomes: Sequence[Outcome], noise: Sequence[float], seconds: float
-    ) -> "Adaptive":
+    def observe(self, outcomes: Sequence[Outcome], noise: Sequence[float], seconds: float) -> Self:
         """Add what the step of the pair showed, and forget problems that were not seen lately.
 
         `noise`: sums over the right rollouts of their `gradient_noise` and 1, and over the wrong.

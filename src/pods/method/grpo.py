@@ -17,12 +17,7 @@ from torch import Tensor
 
 
 def advantages(
-    rewards: NDArray[np.float64],
-    kept: NDArray[np.intp],
-    *,
-    baseline: str,
-    scale: str,
-    eps: float,
+    rewards: NDArray[np.float64], kept: NDArray[np.intp], *, baseline: str, scale: str, eps: float
 ) -> NDArray[np.float64]:
     """Return the advantages of the kept rewards, (m,): (r - baseline) / (std + eps), or undivided.
 
@@ -88,34 +83,26 @@ def token_weights(
     return torch.ones_like(lengths) / (len(lengths) * max_completion_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Importance:
-    """Corrects a micro-batch for an engine that samples from a slightly different policy."""
-
-    weights: Tensor
-    """(N,) factor of each token's surrogate."""
-    cut: Tensor
-    """(N,) true where the ratio was over the cap."""
-
-
 def importance_weights(
     old: Tensor, engine: Tensor, lengths: Tensor, *, kind: str, cap: float
-) -> Importance:
+) -> tuple[Tensor, Tensor]:
     """Weigh each token by rho = p_trainer / p_engine, bounded by a cap.
 
-    The kinds are those of TRL (grpo_trainer.py, vllm_importance_sampling_mode;
-    huggingface/trl#4530): `off` 1; `token_truncate` min(rho_t, cap), truncated importance sampling;
-    `token_mask` rho_t, or 0 over the cap; `sequence_mask` the product of rho_t over the sequence
-    for each token of it, or 0 over the cap. NaN stays NaN, so that the loss shows it. `old` and
-    `engine` are (N,) log-probs, detached, under the trainer before the first update of the step and
-    under what sampled the tokens. `lengths` are the (R,) completion tokens of each sequence.
+    It corrects for an engine that samples from a slightly different policy. Returned are the (N,)
+    factors of the tokens' surrogates, and (N,) true where a ratio was over the cap. The kinds are
+    those of TRL (grpo_trainer.py, vllm_importance_sampling_mode; huggingface/trl#4530): `off` 1;
+    `token_truncate` min(rho_t, cap), truncated importance sampling; `token_mask` rho_t, or 0 over
+    the cap; `sequence_mask` the product of rho_t over the sequence for each token of it, or 0 over
+    the cap. NaN stays NaN, so that the loss shows it. `old` and `engine` are (N,) log-probs,
+    detached, under the trainer before the first update of the step and under what sampled the
+    tokens. `lengths` are the (R,) completion tokens of each sequence.
 
     >>> old, engine = torch.tensor([0.5, 1.0]).log(), torch.tensor([0.5, 0.25]).log()
-    >>> importance_weights(old, engine, torch.tensor([2]), kind="token_truncate", cap=3.0).weights
+    >>> importance_weights(old, engine, torch.tensor([2]), kind="token_truncate", cap=3.0)[0]
     tensor([1., 3.])
     """
     if kind == "off":
-        return Importance(torch.ones_like(old), torch.zeros_like(old, dtype=torch.bool))
+        return torch.ones_like(old), torch.zeros_like(old, dtype=torch.bool)
     log_ratio = old.to(torch.promote_types(old.dtype, torch.float32)) - engine
     if kind == "sequence_mask":
         sequences = torch.split(log_ratio, lengths.tolist())
@@ -123,8 +110,8 @@ def importance_weights(
     ratio = log_ratio.exp()  # infinite where it overflows: over any cap
     cut = ratio > cap
     if kind == "token_truncate":
-        return Importance(ratio.clamp(max=cap), cut)
-    return Importance(ratio.masked_fill(cut, 0.0), cut)
+        return ratio.clamp(max=cap), cut
+    return ratio.masked_fill(cut, 0.0), cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +136,9 @@ def policy_loss(
     clip_high: float,
     kl_beta: float = 0.0,
     reference_logprobs: Tensor | None = None,
-    importance: Tensor | None = None,
+    importance: Tensor | float = 1.0,
     entropy_beta: float = 0.0,
-    entropy: Tensor | None = None,
+    entropy: Tensor | float = 0.0,
 ) -> Loss:
     """Return PPO's clipped surrogate, L_PODS, with an optional KL penalty and entropy bonus.
 
@@ -164,18 +151,13 @@ def policy_loss(
     factor from `importance_weights`, which the KL term does not have; its entropy in nats.
     """
     ratio = (logprobs - old_logprobs).exp()
-    bounded = ratio.clamp(1 - clip_low, 1 + clip_high)
-    surrogate = torch.minimum(ratio * advantages, bounded * advantages)
-    clipped = bounded * advantages < ratio * advantages
-    if importance is not None:
-        surrogate = importance * surrogate
+    free, held = ratio * advantages, ratio.clamp(1 - clip_low, 1 + clip_high) * advantages
+    surrogate, clipped = importance * torch.minimum(free, held), held < free
     kl = torch.zeros((), device=logprobs.device)
-    if kl_beta > 0:
-        assert reference_logprobs is not None
+    if reference_logprobs is not None:
         gap = reference_logprobs - logprobs
         kl = (weights * (gap.exp() - gap - 1)).sum()
     total = kl_beta * kl - (weights * surrogate).sum()
     if entropy_beta > 0:
-        assert entropy is not None
         total = total - entropy_beta * (weights * entropy).sum()
     return Loss(total, clipped.sum(), kl.detach())

@@ -1,13 +1,27 @@
-"""Find a rule by its name, apply it, and check what it returns, since it may be a user's."""
+"""What of a step is trained on: by a rule, whose result is checked, and by the group filter.
+
+The group filter: prompts whose rollouts all have equal rewards carry no gradient. DAPO's dynamic
+sampling (Yu et al., arXiv:2503.14476) samples until the batch has only groups with 0 < right < n;
+GRESO (arXiv:2506.02177) does the same by rewards, with batches that adapt. Functions of one's own
+are tried on a toy step, before anything heavy loads.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pods.method.rules import RULES, Indices, Rule, RuleAcross
+from pods.config.checks import own_functions
+from pods.config.method_keys import GroupFilterConfig
+from pods.config.schema import Config
+from pods.method.prompt_order import PromptOrder
+from pods.method.prompt_selection import CANDIDATES, allocate, start
+from pods.method.rules import RULES, Indices, Rule, RuleAcross, is_across_groups
 from pods.system.imports import call_own, import_function
-from pods.types import Group
+from pods.types import Group, Rollout
+
+MARGIN = 1.25  # prompts sampled per prompt that seems needed, as in GRESO's scripts
 
 
 def find_rule(name: str) -> Rule | RuleAcross:
@@ -18,36 +32,30 @@ def find_rule(name: str) -> Rule | RuleAcross:
     """
     if ":" not in name and name not in RULES:
         raise ValueError(f"must be one of {', '.join(RULES)}, or module:function")
-    rule: Rule | RuleAcross = RULES[name] if name in RULES else import_function(name)
-    return rule
+    return RULES.get(name) or import_function(name)
 
 
-def keep(rule: Rule, group: Group, m: int, rng: np.random.Generator) -> Indices:
-    """Apply a rule and check its result.
-
-    Raises:
-        ValueError: the rule failed, or did not return m distinct indices of the group's rollouts.
-    """
-    must = f"must return {m} distinct indices of 0 to {len(group.rewards) - 1}"
-    name = f"rule {getattr(rule, '__name__', rule)}"
-    return call_own(
-        name, rule, (group, m, rng), lambda kept: _distinct(must, [kept], [group], m, m)
-    )[0]
-
-
-def keep_across(
-    rule: RuleAcross, groups: Sequence[Group], m: int, rng: np.random.Generator
+def keep(
+    rule: Rule | RuleAcross, groups: Sequence[Group], m: int, rng: np.random.Generator
 ) -> list[Indices]:
-    """Apply a rule across groups and check its result.
+    """Apply a rule to a single group, or one across groups to all of them; check its result.
 
     Raises:
-        ValueError: it failed, or did not return distinct indices of each group, at most G m in all.
+        ValueError: the rule failed, or did not return m distinct indices of the group's rollouts;
+            across groups distinct ones of each of the G groups, at most G m in all.
     """
-    most, name = m * len(groups), f"rule {getattr(rule, '__name__', rule)}"
-    must = f"must return distinct indices of each of {len(groups)} groups, at most {most} in all"
-    return call_own(
-        name, rule, (groups, m, rng), lambda kept: _distinct(must, kept, groups, 0, most)
-    )
+    most, across = m * len(groups), is_across_groups(rule)
+    if across:
+        must = f"distinct indices of each of {len(groups)} groups, at most {most} in all"
+    else:
+        must = f"{m} distinct indices of 0 to {len(groups[0].rewards) - 1}"
+
+    def read(returned: Any) -> list[Indices]:
+        kept = returned if across else [returned]
+        return _distinct(f"must return {must}", kept, groups, 0 if across else m, most)
+
+    name, argument = f"rule {getattr(rule, '__name__', rule)}", groups if across else groups[0]
+    return call_own(name, rule, (argument, m, rng), read)
 
 
 def _distinct(
@@ -65,10 +73,64 @@ def _distinct(
         distinct, counts = np.unique(array.astype(np.intp), return_counts=True)
         for index, count in zip(distinct, counts, strict=True):
             if count > 1 or not 0 <= index < len(group.rewards):
-                raise ValueError(
-                    f"{must}: {index} is {'repeated' if count > 1 else 'out of range'}"
-                )
+                fault = "repeated" if count > 1 else "out of range"
+                raise ValueError(f"{must}: {index} is {fault}")
         kept.append(distinct)
     if not least <= sum(map(len, kept)) <= most:
         raise ValueError(f"{must}, not {sum(map(len, kept))}")
     return kept
+
+
+def informative(rewards: NDArray[np.float64], correct: NDArray[np.bool_], metric: str) -> bool:
+    """Return whether rollouts differ: in their reward, or in whether they are correct."""
+    values = rewards if metric == "reward" else correct
+    return bool(values.min() != values.max())
+
+
+def next_batch(
+    config: GroupFilterConfig, wanted: int, have: int, sampled: int, num_informative: int
+) -> int:
+    """Return how many prompts to sample after a batch that did not fill the step.
+
+    Adaptive as in GRESO's code (verl/trainer/ppo/ray_trainer.py:1153-1162 at b277843): margin times
+    the missing prompts over the last batch's share of informative ones, rounded down, and between
+    a sixth of batch (64 of 384 in its scripts) and batch. There such a batch is also the last of
+    its step, full or not; here it is not.
+
+    The step trains on `wanted` informative prompts and has fewer so far; of the `sampled` prompts
+    of the last batch `num_informative` were.
+
+    >>> config = GroupFilterConfig("resample", "reward", 384, 10, True)
+    >>> next_batch(config, wanted=256, have=192, sampled=384, num_informative=192)
+    160
+    """
+    full = config.batch or wanted
+    if not config.adaptive or num_informative == 0:
+        return full
+    needed = int((wanted - have) * sampled / num_informative * MARGIN)
+    return max(min(needed, full), full // 6, 1)
+
+
+def try_functions(configs: Iterable[Config]) -> None:
+    """Call rule, selector and allocation of one's own, each once for each size of a step.
+
+    Rollouts of that step have one token and no text, and every second one is right.
+
+    Raises:
+        ValueError: a function failed, or returned what a step cannot use.
+    """
+    sizes = {f"{c.sampler}{c.prompts}{c.nm}{c.prompts_per_step}": c for c in configs}
+    tried = {"sampler.rule", "prompts.selector", "nm.allocation"}
+    for config in sizes.values():
+        if tried.isdisjoint(dict(own_functions(config))):
+            continue
+        nm, prompts, rng = config.nm, config.prompts_per_step, np.random.default_rng(0)
+        pool = min(config.task.train_size or CANDIDATES * prompts, CANDIDATES * prompts)
+        order, selector = PromptOrder(config.seed, pool), start(config.prompts, nm.allocation)
+        chosen, selector = selector.choose(order, prompts)
+        allocate(nm.allocation, selector, [*chosen.problems] * nm.groups, nm.n, nm.m)
+        right = np.arange(nm.n) % 2 == 1
+        rollout = Rollout((0,), (0,), np.zeros(1, np.float32), "", True)
+        group = Group(right * 1.0, right, np.ones(nm.n, np.int64), (rollout,) * nm.n)
+        rule = find_rule(config.sampler.rule)
+        keep(rule, [group] * (prompts * nm.groups if is_across_groups(rule) else 1), nm.m, rng)

@@ -2,21 +2,29 @@
 
 A selector is an immutable record of what is known so far: `choose` and `observe` return the next
 one. A step keeps it only if it commits, and every checkpoint holds it, so that a resumed run
-chooses what the uninterrupted run would have chosen.
+chooses what the uninterrupted run would have chosen. A problem that came up and was not taken does
+not come up again in its epoch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pods.config.method_keys import PromptsConfig
-from pods.method.greso import Greso
-from pods.method.mopps import Mopps
 from pods.method.prompt_order import ChosenPrompts, Outcome, PromptOrder
 from pods.system.imports import call_own, import_function
 
 CANDIDATES = 4  # problems that come up per prompt, for a function of one's own to choose from
+MOPPS_PRIOR = (1.0, 1.0)  # alpha_0 and beta_0 of the Beta distribution: uniform
+MOPPS_CANDIDATES, MOPPS_TARGET = 16, 0.5  # per problem taken; of MoPPS's scripts for MATH
+P_STEP = 0.01  # by which p_easy and p_hard are adjusted at a time
+P_MIN, P_MAX = 0.05, 0.95
+EXPLORE = 0.01  # least chance that a problem is sampled again
+TARGET_EASY = 0.08333  # a third of the 25 % of groups that may have no variance
+TARGET_HARD = 0.16667  # the other two thirds
+ADJUST_AFTER = 64  # groups between adjustments; a step of GRESO's scripts has 384 or more
+"""The values of GRESO's scripts for Qwen2.5-Math, except for `ADJUST_AFTER`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +40,6 @@ class Uniform:
 
     def choose(self, order: PromptOrder, prompts: int) -> tuple[ChosenPrompts, "Uniform"]:
         """Take the next problems, or let the function take some of the next `CANDIDATES * prompts`.
-
-        As with MoPPS, those not taken do not come up again in the epoch.
 
         Raises:
             ValueError: the function returned something else.
@@ -55,8 +61,7 @@ class Uniform:
             return taken
 
         taken = call_own(key, function, (candidates, seen, prompts, rng), read)
-        chosen = ChosenPrompts(taken, end - self.position - prompts)
-        return chosen, replace(self, position=end)
+        return ChosenPrompts(taken, end - self.position - prompts), replace(self, position=end)
 
     def observe(self, order: PromptOrder, outcomes: Sequence[Outcome]) -> "Uniform":
         """Add the rollouts of a step to what was seen of its problems."""
@@ -67,6 +72,124 @@ class Uniform:
             rollouts, right = seen.get(str(outcome.problem), (0, 0))
             seen[str(outcome.problem)] = (rollouts + outcome.rollouts, right + outcome.right)
         return replace(self, seen=seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Mopps:
+    """MoPPS: take problems whose estimated success rate is near a half.
+
+    Qu et al., "Can Prompt Difficulty be Online Predicted for Accelerating RL Finetuning of
+    Reasoning Models?", arXiv:2507.04632; the authors' code is github.com/thu-rllab/MoPPS
+    (recipe/ours/mopps.py).
+    """
+
+    position: int = 0
+    posteriors: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """(alpha, beta) of each problem's success rate; the prior is absent."""
+
+    def choose(self, order: PromptOrder, prompts: int) -> tuple[ChosenPrompts, "Mopps"]:
+        """Thompson sampling: draw a rate for each candidate, take those nearest the target.
+
+        The next `MOPPS_CANDIDATES * prompts` problems of the order are the candidates (rho B), each
+        once (mopps.py:26-60 at a883f51, its strategy `topk`). None of those not taken saves
+        rollouts: a uniform selector would not have come to as many.
+        """
+        end = self.position + MOPPS_CANDIDATES * prompts
+        candidates = order.candidates(self.position, end)
+        known = np.array([self.posteriors.get(str(problem), MOPPS_PRIOR) for problem in candidates])
+        rates = order.rng("mopps", self.position).beta(known[:, 0], known[:, 1])
+        nearest = np.argsort((rates - MOPPS_TARGET) ** 2, kind="stable")[:prompts]
+        taken = [candidates[i] for i in nearest]
+        return ChosenPrompts(taken, end - self.position - len(taken)), replace(self, position=end)
+
+    def observe(self, order: PromptOrder, outcomes: Sequence[Outcome]) -> "Mopps":
+        """Add the new outcomes to the posteriors.
+
+        mopps.py:70-78 at the decay of the authors' scripts for MATH, 1, without its bug at n = 1.
+        """
+        posteriors = dict(self.posteriors)
+        for outcome in outcomes:
+            before = posteriors.get(str(outcome.problem), MOPPS_PRIOR)
+            posteriors[str(outcome.problem)] = outcome.posterior(before, MOPPS_PRIOR)
+        return replace(self, posteriors=posteriors)
+
+
+@dataclass(frozen=True, slots=True)
+class Greso:
+    """GRESO: skip problems whose recent rollouts carried no gradient, before rolling out again.
+
+    Zheng et al., "Act Only When It Pays", arXiv:2506.02177. Its rule is p_filter = 1 - p_e^z, where
+    z is the number of most recent consecutive groups without variance, and p_e is adjusted so that
+    a target share of the groups has none. Details are from the authors' code
+    (github.com/Infini-AI-Lab/GRESO at b277843); `keep.py` has what it leaves out after rollouts.
+    """
+
+    p_easy: float = 0.5
+    p_hard: float = 0.5
+    position: int = 0
+    streaks: Mapping[str, int] = field(default_factory=dict)
+    """z by problem: +z after z consecutive groups all right, -z with none right; 0 is absent."""
+    groups: int = 0
+    """Groups sampled since p_easy and p_hard were last adjusted, after the first epoch: in `easy`
+    of them all rollouts were right, in `hard` none."""
+    easy: int = 0
+    hard: int = 0
+
+    def choose(self, order: PromptOrder, prompts: int) -> tuple[ChosenPrompts, "Greso"]:
+        """Take problems as they come up, each with its own probability of being passed over.
+
+        Source: verl/trainer/ttis/presampling_selector.py:230-255.
+        """
+        position, taken = self.position, list[int]()
+        while len(taken) < prompts:
+            problem = order.problem(position)
+            if order.rng("greso", position).random() >= self.p_filter(problem):
+                taken.append(problem)
+            position += 1
+        skipped = position - self.position - prompts  # a uniform selector samples them, too
+        return ChosenPrompts(taken, skipped, skipped), replace(self, position=position)
+
+    def p_filter(self, problem: int) -> float:
+        """Return the probability of passing over a problem: 1 - max(p^z, explore), 0 where z is 0.
+
+        presampling_selector.py:102-147. There a group counts as easy from a mean reward of 0.98 and
+        as hard up to 0.11, since its rewards are 1 and 0.1; here it is exactly as the paper defines
+        it: no variance, and all right or none.
+        """
+        streak = self.streaks.get(str(problem), 0)
+        p = self.p_easy if streak > 0 else self.p_hard
+        return 1.0 - max(p ** abs(streak), EXPLORE)
+
+    def observe(self, order: PromptOrder, outcomes: Sequence[Outcome]) -> "Greso":
+        """Lengthen or end each problem's streak, then adjust p_easy and p_hard.
+
+        verl/trainer/ppo/ray_trainer.py: p is adjusted once per optimizer step, not in the first
+        epoch (1199-1219), by the shares among all groups that the step sampled, 384 or more. A step
+        of few prompts is too small to estimate a share, so here the shares are taken over
+        `ADJUST_AFTER` groups or more. Streaks are updated there after every sampling (1131-1132)
+        and here at the end of the step, which differs only where a problem comes up twice in one.
+        """
+        streaks, groups, easy, hard = dict(self.streaks), self.groups, self.easy, self.hard
+        for outcome in outcomes:
+            before = streaks.pop(str(outcome.problem), 0)
+            is_easy = outcome.zero_variance and outcome.right == outcome.rollouts
+            is_hard = outcome.zero_variance and outcome.right == 0
+            groups, easy, hard = groups + 1, easy + is_easy, hard + is_hard
+            if sign := is_easy - is_hard:
+                streaks[str(outcome.problem)] = sign * (max(sign * before, 0) + 1)
+        known = replace(self, streaks=streaks)
+        if order.epoch(self.position - 1) == 0:
+            return known
+        if groups < ADJUST_AFTER:
+            return replace(known, groups=groups, easy=easy, hard=hard)
+        p_easy = adjust_p(self.p_easy, easy / groups >= TARGET_EASY)
+        p_hard = adjust_p(self.p_hard, hard / groups >= TARGET_HARD)
+        return replace(known, p_easy=p_easy, p_hard=p_hard, groups=0, easy=0, hard=0)
+
+
+def adjust_p(p: float, too_many: bool) -> float:
+    """Lower p, so that more problems are passed over, if there were too many; else raise it."""
+    return max(p - P_STEP, P_MIN) if too_many else min(p + P_STEP, P_MAX)
 
 
 Selector = Uniform | Greso | Mopps

@@ -206,7 +206,7 @@ def _batch_loss(
         old = torch.cat([data.old_logprobs[i] for i in batch.indices])
     sampled = np.concatenate([data.rollouts[i].logprobs for i in batch.indices])
     engine = torch.from_numpy(sampled).to(device)
-    importance = importance_weights(
+    importance, cut = importance_weights(
         old, engine, lengths, kind=settings.importance, cap=IMPORTANCE_CAP
     )
     reference = None
@@ -222,7 +222,7 @@ def _batch_loss(
         clip_high=settings.clip_high,
         kl_beta=settings.kl_beta,
         reference_logprobs=reference,
-        importance=None if settings.importance == "off" else importance.weights,
+        importance=importance,
         entropy_beta=settings.entropy_beta,
         entropy=entropy,
     )
@@ -230,4 +230,4 @@ def _batch_loss(
     if not context.config.scores_what_is_sampled():
         gap = torch.full_like(gap, torch.nan)
     # float64, so that means over tokens are the same whatever the micro-batches
-    return loss, torch.stack([gap, importance.weights, importance.cut, entropy.detach()]).double()
+    return loss, torch.stack([gap, importance, cut, entropy.detach()]).double()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.method.adaptive import Adaptive
-from pods.method.group_filter import next_batch
+from pods.method.keep import next_batch
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import Selector, allocate
 from pods.method.rules import Rule, RuleAcross

@@ -6,7 +6,6 @@ Shapes: n = rollouts of a group, at most nm.n; m = rollouts kept.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,8 @@ from numpy.typing import NDArray
 from pods.config.method_keys import AdvantageConfig
 from pods.config.schema import Config
 from pods.method.adaptive import Adaptive, gradient_noise
-from pods.method.group_filter import informative
 from pods.method.grpo import advantages
-from pods.method.keep import keep, keep_across
+from pods.method.keep import informative, keep
 from pods.method.prompt_order import Outcome
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross, is_across_groups
@@ -110,7 +108,7 @@ def select(
     kept, group_filter = np.empty(0, np.intp), config.group_filter
     if rule is not None and not is_across_groups(rule):
         rng = np.random.default_rng(derive(config.seed, "rule", number, group_index))
-        kept = keep(cast(Rule, rule), group, m, rng)
+        (kept,) = keep(rule, [group], m, rng)
     passes = group_filter.name == "none" or informative(
         group.rewards, group.rewarded, group_filter.metric
     )
@@ -146,7 +144,7 @@ def choose_trained(
     if trained and is_across_groups(rule):
         rng = np.random.default_rng(derive(config.seed, "rule", number))
         of_trained = [groups[i].group for i in trained]
-        kept_of_each = keep_across(cast(RuleAcross, rule), of_trained, m, rng)
+        kept_of_each = keep(rule, of_trained, m, rng)
         for i, kept in zip(trained, kept_of_each, strict=True):
             scaled = advantages_of(config.advantage, groups[i].group, kept)
             groups[i] = replace(groups[i], kept=kept, advantages=scaled)
