@@ -7,7 +7,7 @@ import runpy
 import numpy as np
 import pytest
 from compose import ROOT
-from foreign_logs import AT_ONCE, RUN_BY_RUN, STEPS, records, write, write_lines
+from foreign_logs import RUN_BY_RUN, STEPS, records, write, write_lines
 from scipy import stats
 
 from pods.analysis.compare.compare import compare
@@ -36,7 +36,10 @@ def read_study(*paths, **given):
     return study_of(logs, mapping, left_out)
 
 
-@pytest.mark.parametrize("name", [*RUN_BY_RUN, *AT_ONCE])
+TRACKIO = pytest.param("trackio", marks=pytest.mark.slow)  # an extra that CI installs
+
+
+@pytest.mark.parametrize("name", [*RUN_BY_RUN, "wandb", "table", "chart", TRACKIO])
 def test_the_same_runs_give_the_same_numbers_in_every_format(tmp_path, name):
     if name == "trackio":
         pytest.importorskip("trackio")
@@ -159,11 +162,8 @@ def test_the_verb_writes_a_page_and_a_mapping_and_refuses_bad_input(tmp_path, mo
     assert [text for text in said if text not in out] == []
     folder = tmp_path / "pods-audit"
     tables = {"compare.csv", "compare.arms.csv", "compare.speedup.csv", "runs.csv", "curves.csv"}
-    assert {p.name for p in folder.iterdir()} > tables | {
-        "report.html",
-        "left_out.csv",
-        "audit.json",
-    }
+    others = {"report.html", "left_out.csv", "audit.json"}
+    assert {p.name for p in folder.iterdir()} > tables | others
     assert {p.name for p in (folder / "over_steps").iterdir()} > tables
     page = (folder / "report.html").read_text()
     assert "Over seconds: Settled (paired t test, 6 pairs" in page and page.count("<figure>") == 3
