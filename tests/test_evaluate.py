@@ -365,5 +365,6 @@ def test_a_damaged_log_is_named_and_the_other_runs_are_still_read(run, copied, c
         file.write(b"x")
     assert evaluate_missing([other.folder, copied.folder]) == FAILED
     wrong, fine = capsys.readouterr().out.splitlines()
-    assert f"{other.folder.name}  cannot be evaluated: metrics.jsonl is damaged: " in wrong
+    damaged = f"{other.metrics_path} is damaged: line 1 is no record: "
+    assert f"{other.folder.name}  cannot be evaluated: {damaged}" in wrong
     assert fine == "1 runs that could be read, 5 evaluations: nothing is missing"

@@ -114,7 +114,7 @@ def test_a_run_that_cannot_be_locked_is_a_line_and_may_be_done(study, capsys, mo
     (removed / ".lock").touch()  # with nothing else it is no run
     study[0].set_status(state="done")
     monkeypatch.setattr(RunStore, "lock", lock)
-    assert main(["clean", "--yes", "--state", "preempted"]) == 0
+    assert main(["clean", "--yes", "--state", "preempted"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and all("(cannot be read: " in line for line in lines[:2])
     assert freeze(composed("seed=0", "tracking=none")) == study[0]

@@ -1,5 +1,6 @@
 """The verbs that read results, run as a user types them on small studies."""
 
+import gzip
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from releases import GRPO, PODS
 from studies import A, B, draw_in_one_format, pods, write_rollouts, write_run
 
 from pods.analysis.loading.imports import write_import
+from pods.analysis.loading.rollouts import read_rollouts
 from pods_lab.published.release import read_release
 
 
@@ -96,6 +98,22 @@ def test_a_report_loads_no_other_file(runs_dir, capsys):
     for part in ("pods 64→16", "A CPU", "mean_accuracy"):
         assert part in text
     assert "&lt;b&gt;3&lt;/b&gt;" in text and "<b>3</b>" not in text  # a completion is only text
+
+
+def test_a_damaged_line_of_rollouts_is_named_by_file_and_line(tmp_path, capsys):
+    store = write_run(tmp_path, A)
+    write_rollouts(store, 1)
+    (path,) = store.folder.glob("rollouts/*")
+    lines = gzip.decompress(path.read_bytes()).replace(b"<b>", "\u2028".encode()).splitlines(True)
+    path.write_bytes(gzip.compress(b"".join(lines)))
+    assert read_rollouts(store.folder, 1).shape == (8, 10)
+    for damaged in (lines[2][:-9], b"5", b"{}", lines[2].replace(b"false", b"0"), b"[" * 200_000):
+        path.write_bytes(gzip.compress(b"".join([*lines[:2], damaged, b"\n", *lines[3:]])))
+        assert pods("report", "--runs-dir", tmp_path) == 2
+        error = capsys.readouterr().err
+        assert (
+            f"error: {path} is damaged: line 3 is no record: " in error and error.count("\n") == 1
+        )
 
 
 def test_a_report_of_one_series_has_nothing_to_compare(tmp_path):

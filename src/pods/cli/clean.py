@@ -8,6 +8,7 @@ from pods.cli.options import RUN, add_study_options
 from pods.config.parse import ConfigError
 from pods.runs.clean import clean
 from pods.runs.find import find_run, study_folder
+from pods.system.errors import DONE, FAILED
 
 REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 
@@ -16,21 +17,21 @@ def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""
     add_study_options(parser, word=f"a study, or a run to remove as a whole: {RUN}")
     state = "remove nothing but entire runs in this state, with all their results"
-    add = parser.add_argument
-    add("--state", action="append", default=[], choices=REMOVABLE_STATES, help=state)
-    add("--yes", action="store_true", help="remove the files")
+    parser.add_argument("--state", action="append", choices=REMOVABLE_STATES, help=state)
+    parser.add_argument("--yes", action="store_true", help="remove the files")
 
 
-def run(options: Namespace) -> None:
-    """Print what can be removed, and with --yes remove it."""
+def run(options: Namespace) -> int:
+    """Print what can be removed, and with --yes remove it; fail if a run cannot be read."""
     study, one = _chosen(options.study, options.runs_dir)
     states = options.state or (REMOVABLE_STATES if one else ())
-    total = 0
+    sizes = []
     for path, size, why in clean(study, one, states, dry_run=not options.yes):
-        print(f"{size / 1e6:>10.2f} MB  {path}  ({why})")
-        total += size
-    whole = f"{total / 1e6:.2f} MB"
+        print(f"{(size or 0) / 1e6:>10.2f} MB  {path}  ({why})")
+        sizes.append(size)
+    whole = f"{sum(filter(None, sizes)) / 1e6:.2f} MB"
     print(f"removed: {whole}" if options.yes else f"{whole} can be removed; --yes removes it")
+    return FAILED if None in sizes else DONE
 
 
 def _chosen(name: str, runs_dir: Path) -> tuple[Path, Path | None]:

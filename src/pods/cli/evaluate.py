@@ -102,13 +102,12 @@ def _steps(store: RunStore, state: str) -> tuple[list[int], str | None]:
     config, log = store.config(), store.metrics_path.name
     newest = max((clock["step"] for clock in clocks(store).values()), default=-1)
     reached = max(newest, store.status().get("step", 0) if state == "done" else 0)
+    lines = read_lines(store.metrics_path)
     try:
-        lines = read_lines(store.metrics_path)
         logged = lines[-1]["step"] if lines else 0
-        complete = state == "done" and logged >= reached
-        due = due_points(config, lines, ended=complete)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{log} is damaged: {error}") from error
+        due = due_points(config, lines, ended=state == "done" and logged >= reached)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{log} is damaged: {error!r}") from error
     if state != "done":  # later steps are made again when the run is resumed
         due = {step: seconds for step, seconds in due.items() if step <= newest}
     gap = f"{log} ends at step {logged}, but the run at step {reached}"

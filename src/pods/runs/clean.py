@@ -11,7 +11,7 @@ from pods.runs.status import state_of
 from pods.runs.store import DAMAGED_SUFFIX, OPTIMIZER, RunStore, run_folders
 from pods.system.errors import as_text
 
-Removed = tuple[Path, int, str]
+Removed = tuple[Path, int | None, str]
 
 
 def clean(study: Path, run: Path | None, states: Sequence[str], dry_run: bool) -> Iterator[Removed]:
@@ -19,7 +19,7 @@ def clean(study: Path, run: Path | None, states: Sequence[str], dry_run: bool) -
 
     With `states` only runs in one of them are removed, as a whole, with all their results. The one
     `run` of the study may be named. Runs that are running are left out, and so is what lies beyond
-    a link.
+    a link. Of a run that cannot be read the bytes are None.
     """
     trash = () if run else sorted(study.glob(f"*/*/seed*{TRASH}"))
     yield from _remove(study, dict.fromkeys(trash, "half removed"), dry_run)
@@ -31,7 +31,7 @@ def clean(study: Path, run: Path | None, states: Sequence[str], dry_run: bool) -
                     items = _removable(store, state_of(store, ours=True), states)
                     yield from _remove(study, items, dry_run)
         except PermissionError as error:  # somebody else's must not hide the others
-            yield store.folder, 0, f"cannot be read: {as_text(error)}"
+            yield store.folder, None, f"cannot be read: {as_text(error)}"
 
 
 def _remove(study: Path, removable: dict[Path, str], dry_run: bool) -> Iterator[Removed]:

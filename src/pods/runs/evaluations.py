@@ -15,6 +15,7 @@ from pods.config.schema import CheckpointConfig, Config
 from pods.runs.files import Altered, read_lines, read_or_empty, replace, sha256
 from pods.runs.history import checkpoint_fault, log_fault
 from pods.runs.identity import edits
+from pods.runs.records import decode_lines
 from pods.runs.store import RunStore
 from pods.seeding import evaluation_seeds
 from pods.types import VERDICTS
@@ -54,19 +55,11 @@ DECODER = msgspec.json.Decoder(EvaluationRecord)
 
 
 def decode_records(content: bytes) -> list[EvaluationRecord]:
-    """Return the records of one evaluation; blank lines are ignored.
+    """Return the records of one evaluation.
 
     A `ValueError` names a line that is no record, or where `lenient` is null unlike in the first.
     """
-    try:
-        records: list[EvaluationRecord] = DECODER.decode_lines(content)
-    except ValueError:
-        for number, line in enumerate(content.split(b"\n"), 1):
-            try:
-                DECODER.decode_lines(line)
-            except ValueError as error:
-                raise ValueError(f"line {number} is no record: {error}") from error
-        raise
+    records = decode_lines(content, DECODER.decode)
     for number, record in enumerate(records, 1):
         if (record.lenient is None) != (records[0].lenient is None):
             first = records[0].lenient

@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pods.runs.records import read
+from pods.runs.records import Damaged, decode_lines, read
 
 TRASH = ".trash"
 
@@ -106,10 +106,12 @@ def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read JSON lines; ignore an incomplete last one, and raise a `ValueError` at a damaged one."""
-    complete = read_or_empty(path).rpartition(b"\n")[0]
-    return [json.loads(line) for line in complete.splitlines()]
+def read_lines(path: Path, decode: Callable[[bytes], Any] = json.loads) -> list[dict[str, Any]]:
+    """Read JSON lines, but for an incomplete last one; `Damaged` names a line that is no record."""
+    try:
+        return decode_lines(read_or_empty(path).rpartition(b"\n")[0], decode)
+    except ValueError as error:
+        raise Damaged(path, error) from error
 
 
 def replace(path: Path, content: str | bytes, durable: bool = False) -> None:

@@ -5,6 +5,7 @@ of another type is `Damaged`. In memory they are plain dictionaries.
 """
 
 import zlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NotRequired, Required, TypedDict, TypeVar, cast
@@ -124,6 +125,18 @@ def read_json(path: Path, kind: type[T]) -> T:
     except (ValueError, RecursionError) as error:
         raise Damaged(path, error if content else "it is empty") from error
     return value
+
+
+def decode_lines(content: bytes, decode: Callable[[bytes], T]) -> list[T]:
+    """Decode JSON lines; blank ones are ignored, and a `ValueError` names one that is no record."""
+    records = []
+    for number, line in enumerate(content.split(b"\n"), 1):
+        try:
+            if line:
+                records.append(decode(line))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"line {number} is no record: {error}") from error
+    return records
 
 
 def parse_yaml(content: bytes) -> dict[str, Any]:

@@ -2,10 +2,19 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pandas as pd
 
-from pods.runs.records import read
+from pods.runs.files import read_lines
+
+COLUMNS: dict[str, Any] = {
+    **dict.fromkeys(("problem", "question", "completion"), str),
+    **dict.fromkeys(("correct", "format", "finished", "kept"), bool),
+    **{"length": int, "reward": float | str, "advantage": float | str | None},  # "nan" is text
+}
+ROW = msgspec.defstruct("Row", COLUMNS.items())
 
 
 def rollout_steps(run: Path) -> list[int]:
@@ -16,16 +25,15 @@ def rollout_steps(run: Path) -> list[int]:
 def read_rollouts(run: Path, step: int) -> pd.DataFrame:
     """Read the rollouts of one of a run folder's `rollout_steps`, one row each.
 
-    Returns:
-        problem, question, completion, reward, correct, format, length, finished, kept, and the
-        advantage of those that were kept. A `ValueError` says that they are missing or damaged.
+    They have `COLUMNS` and more, and an advantage if they were kept. A `ValueError` names a line.
     """
-    path = run / "rollouts" / f"step-{step:06d}.jsonl.gz"
-    try:
-        lines = read(path).decode("utf-8", "replace").splitlines()
-        return pd.DataFrame([json.loads(line) for line in lines])
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is missing or damaged: {error}") from error
+    return pd.DataFrame(read_lines(run / "rollouts" / f"step-{step:06d}.jsonl.gz", _row))
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads(line)
+    msgspec.convert(row, ROW)
+    return row
 
 
 def groups(rollouts: pd.DataFrame) -> pd.DataFrame:

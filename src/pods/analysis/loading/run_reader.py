@@ -18,10 +18,10 @@ from pods.runs.evaluations import (
     due_points,
     is_changed,
 )
-from pods.runs.files import read_or_empty
+from pods.runs.files import read_lines, read_or_empty
 from pods.runs.history import evaluated_steps
 from pods.runs.identity import fingerprint, identity_keys
-from pods.runs.records import Damaged, Data
+from pods.runs.records import Data
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 
@@ -72,7 +72,7 @@ def open_run(folder: Path) -> Run:
         contradictions = [] if changes else _contradictions(store, config, identity)
         if identity.pop("seed") != config.seed and changes:
             contradictions.append("config.yaml and identity.json differ in seed")
-        lines, state = _read_lines(store.metrics_path), state_of(store, status=status)
+        state, lines = state_of(store, status=status), read_lines(store.metrics_path, orjson.loads)
         points = due_points(config, lines, ended=state == "done")
         run = Run(
             store=store,
@@ -130,14 +130,6 @@ def _contradictions(store: RunStore, config: Config, identity: dict[str, Any]) -
     found = [] if named else ["the folder's name is not the hash of identity.json"]
     differing = [k for k, v in identity_keys(config).items() if k in identity and identity[k] != v]
     return found + [f"config.yaml and identity.json differ in {name}" for name in differing]
-
-
-def _read_lines(path: Path) -> list[Row]:
-    """Parse JSON lines by orjson, which is fast; a cut last one is ignored."""
-    try:
-        return [orjson.loads(line) for line in read_or_empty(path).split(b"\n")[:-1]]
-    except ValueError as error:
-        raise Damaged(path, error) from error
 
 
 def _means(records: Sequence[EvaluationRecord], repeats: int) -> Row:

@@ -1,6 +1,5 @@
 """Read from a run's own files the rows that trackers show, and what describes the run."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +9,7 @@ from typing import Any
 from pods.config.schema import Config
 from pods.runs.attempts import environments
 from pods.runs.evaluations import EvaluationRecord, decode_records, is_complete
-from pods.runs.files import read_or_empty
+from pods.runs.files import read_lines, read_or_empty
 from pods.runs.history import clocks, evaluated_steps
 from pods.runs.store import RunStore
 
@@ -40,8 +39,7 @@ def read_rows(config: Config, store: RunStore, first: int = 0, ended: bool = Tru
     Of a run that may be resumed (not `ended`), steps after the newest checkpoint are left out.
     """
     points = {clock["step"]: clock["train_seconds"] for clock in clocks(store).values()}
-    log = read_or_empty(store.metrics_path).split(b"\n")[:-1]  # line k is step k
-    lines = [json.loads(line) for line in log[max(first // 2 - 1, 0) :]]
+    lines = read_lines(store.metrics_path)[max(first // 2 - 1, 0) :]  # line k is step k
     seconds = {0: 0.0, **points, **{line["step"]: line["train_seconds"] for line in lines}}
     rows = [training_row(line) for line in lines]
     for step in evaluated_steps(store):
