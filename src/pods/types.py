@@ -12,10 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Message = Mapping[str, str]
-"""One chat turn: `role` and `content`."""
-Prompt = tuple[int, ...]
-"""Token ids of a prompt, rendered and tokenised."""
+Message = Mapping[str, str]  # one chat turn: `role` and `content`
+Prompt = tuple[int, ...]  # token ids of a prompt, rendered and tokenised
 OnCompletion = Callable[[int, str], None]
 """`on_completion(index, completion)`: the index of the prompt in the request, and the text."""
 
@@ -46,21 +44,17 @@ class Parts(NamedTuple):
     correct: float
     format: float = 0.0
     tags: float = 0.0
-    overlong: float = 0.0
-    """At most 0: what a completion loses by its length."""
+    overlong: float = 0.0  # at most 0: what a completion loses by its length
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
     """The grade of one completion."""
 
-    verdict: str
-    """Verdict on the answer, whatever the form around it: one of VERDICTS."""
-    format: bool
-    """True where the completion has the form that the prompt asks for."""
+    verdict: str  # verdict on the answer, whatever the form around it: one of VERDICTS
+    format: bool  # True where the completion has the form that the prompt asks for
     parts: Parts
-    terms: Mapping[str, float] | None = None
-    """Weighted terms of `task.reward` by name; None: the reward is the sum of the parts."""
+    terms: Mapping[str, float] | None = None  # weighted terms of `task.reward`; None: sum of parts
 
     @property
     def reward(self) -> float:
@@ -108,8 +102,7 @@ class Task:
     test: tuple[Problem, ...]
     train_grader: Grader
     test_grader: Grader
-    dropped: tuple[str, ...] = ()
-    """Rows of the data that were left out, each with its reason."""
+    dropped: tuple[str, ...] = ()  # rows of the data that were left out, each with its reason
     own_reward: Callable[[Grade, Problem, str], Grade] | None = None
     """`own_reward(grade, problem, completion)` adds the terms of `task.reward`, if that is set."""
 
@@ -119,13 +112,10 @@ class Rollout:
     """One completion as token ids; nothing is ever tokenised twice."""
 
     prompt_ids: tuple[int, ...]
-    completion_ids: tuple[int, ...]
-    """(T,) sampled ids, T >= 1, the end-of-sequence id included where it was sampled."""
-    logprobs: NDArray[np.float32]
-    """(T,) log-probability of each id under the distribution that it was sampled from."""
+    completion_ids: tuple[int, ...]  # (T,), T >= 1, with the end-of-sequence id if it was sampled
+    logprobs: NDArray[np.float32]  # (T,) of each id, under the distribution it was sampled from
     text: str
-    finished: bool
-    """False where the length limit cut the completion off."""
+    finished: bool  # False where the length limit cut the completion off
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +125,10 @@ class Group:
     Under `nm.allocation` n differs from group to group.
     """
 
-    rewards: NDArray[np.float64]
-    """(n,) rewards."""
-    rewarded: NDArray[np.bool_]
-    """(n,) True where the answer is right by the grader that decides the reward."""
-    lengths: NDArray[np.int64]
-    """(n,) completion tokens."""
-    rollouts: Sequence[Rollout] = ()
-    """(n,) the rollouts themselves, for a rule that looks at more."""
+    rewards: NDArray[np.float64]  # (n,) rewards
+    rewarded: NDArray[np.bool_]  # (n,) right by the grader that decides the reward
+    lengths: NDArray[np.int64]  # (n,) completion tokens
+    rollouts: Sequence[Rollout] = ()  # (n,) the rollouts themselves, for a rule that looks at more
 
     def __post_init__(self) -> None:
         """Make the arrays read-only too."""
@@ -164,11 +150,9 @@ def group_of(rollouts: Sequence[Rollout], grades: Sequence[Grade]) -> Group:
 class Sampling:
     """Settings of sampling; log-probs are those of the policy, before any truncation."""
 
-    temperature: float
-    """0 is greedy decoding."""
+    temperature: float  # 0 is greedy decoding
     max_completion_tokens: int
-    top_k: int | None = None
-    """Draw each token from so many, the likeliest; None: from all."""
+    top_k: int | None = None  # draw each token from so many, the likeliest; None: from all
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,5 +162,4 @@ class GenerationRequest:
     prompts: Sequence[Prompt]
     n: int
     sampling: Sampling
-    seeds: Sequence[int]
-    """One per prompt; the same request with the same seeds gives the same completions."""
+    seeds: Sequence[int]  # one per prompt; the same request and seeds give the same completions

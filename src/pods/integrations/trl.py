@@ -42,8 +42,7 @@ class _Row(NamedTuple):
     tool_mask: list[int] | None
     completion: Any
     logprobs: list[float] | None
-    logged: Mapping[str, Any]
-    """What reward functions gave to `log_extra` for it."""
+    logged: Mapping[str, Any]  # what reward functions gave to `log_extra` for it
 
 
 class PODSTrainer(GRPOTrainer):

@@ -10,10 +10,8 @@ from pods.runs.freeze import freeze
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 
-POLL_SECONDS = 0.05
-"""Time between two looks at whether a process has ended."""
-REFRESH_SECONDS = 1.0
-"""Time between two looks at the heartbeats of jobs, or at the queue of a cluster."""
+POLL_SECONDS = 0.05  # time between two looks at whether a process has ended
+REFRESH_SECONDS = 1.0  # time between two looks at heartbeats of jobs, or at a cluster's queue
 
 
 @dataclass(frozen=True)
@@ -21,10 +19,8 @@ class Job:
     """One run to be executed in a process of its own."""
 
     store: RunStore
-    config: Config
-    """The run's frozen config."""
-    varied: str = ""
-    """Values of the keys that vary in its sweep, besides arm, n, m and seed."""
+    config: Config  # the run's frozen config
+    varied: str = ""  # values of the keys that vary in its sweep, besides arm, n, m and seed
 
     @property
     def name(self) -> str:
@@ -58,8 +54,7 @@ def has_work_left(store: RunStore, retry: str) -> bool:
 class Backend:
     """A machine or a cluster that executes jobs."""
 
-    at_once: int
-    """Largest number of jobs that run at the same time."""
+    at_once: int  # largest number of jobs that run at the same time
     run: Callable[[Sequence[Job]], bool]
     """Executes jobs that have work left, but for those that another process already runs; returns
     when all have ended, or True when a signal has asked this process to stop."""

@@ -18,10 +18,8 @@ class DevicePool:
     """
 
     devices: Sequence[str]
-    jobs: int | None = None
-    """Largest number of jobs at once; None: as many as the devices allow."""
-    taken: list[tuple[str, ...]] = field(default_factory=list)
-    """The devices of each running job."""
+    jobs: int | None = None  # largest number of jobs at once; None: as many as the devices allow
+    taken: list[tuple[str, ...]] = field(default_factory=list)  # the devices of each running job
 
     def take(self, count: int) -> tuple[str, ...] | None:
         """Take the first `count` free devices, or return None if the job has to wait.

@@ -18,8 +18,7 @@ from types import ModuleType
 from pods.system.machine import end_process, end_with_parent, set_threads
 from pods.system.signals import SIGNALS
 
-Main = Callable[[Sequence[str]], int]
-"""Takes the arguments of a program and returns its exit code."""
+Main = Callable[[Sequence[str]], int]  # takes the arguments of a program and returns its exit code
 PRELOADED = ("pods.training.build", "pods.training.preflight")
 PRELOADED_FOR_TRACKING = "wandb.apis.public"  # most of what `wandb.init` needs
 

@@ -23,8 +23,7 @@ from pods.system import machine
 from pods.system.errors import AGAIN, DONE, FAILED, RESUME
 from pods.system.signals import SIGNALS, PeerLost, Stop, stop_on_signals
 
-FAILURE = "failure.txt"
-"""File of an attempt: an error of the run that a rank other than 0 met."""
+FAILURE = "failure.txt"  # file of an attempt: an error of the run that a rank other than 0 met
 REPORT_DELAY_SECONDS = 20.0  # most errors while loading also occur on rank 0, which reports them
 GRACE_SECONDS = 5.0  # from the end of rank 0 to that of the other ranks
 TERMINATE_SECONDS = 30.0  # from SIGTERM to SIGKILL

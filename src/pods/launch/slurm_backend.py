@@ -173,12 +173,10 @@ class SlurmJob:
     the run commits too, and the job waits, because Slurm decides what becomes of it.
     """
 
-    folder: str
-    """Absolute path of the run's folder."""
+    folder: str  # absolute path of the run's folder
     cwd: str
     running: JobProcess | None = None
-    terminated: bool = False
-    """Slurm has sent SIGTERM."""
+    terminated: bool = False  # Slurm has sent SIGTERM
 
     def __call__(self) -> None:
         """Execute the run until it ends or the job is requeued.

@@ -34,8 +34,7 @@ class JobProcess:
     missed_polls: int = 0
     """Polls since the heartbeat in status.json changed; not seconds, so that a machine that was
     suspended does not take a job for one that hangs."""
-    kill_reason: str | None = None
-    """Why this process killed the job, if it did."""
+    kill_reason: str | None = None  # why this process killed the job, if it did
 
 
 def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> JobProcess:

@@ -5,6 +5,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,8 +56,7 @@ def _read_all(store: RunStore, name: str, kind: type[T]) -> Iterator[T]:
 def record_changes(store: RunStore, changes: Iterable[str]) -> None:
     """Add to the run's permanent list of what changed while it ran or was evaluated again."""
     before = recorded_changes(store)
-    new = [change for change in changes if change not in before]
-    if new:
+    if new := [change for change in changes if change not in before]:
         write_json(store.folder / "changes.json", [*before, *new])
 
 
@@ -110,16 +110,12 @@ def version_changes(before: dict[str, Any]) -> list[str]:
 
 def _git(*words: str) -> str:
     """Ask git about the repository of this file, unless the package is merely installed in one."""
-
-    def ask(*words: str) -> str:
-        command = ["git", "-C", str(Path(__file__).parent), *words]
-        options: Any = {"capture_output": True, "text": True, "timeout": 20}
-        return str(subprocess.run(command, check=True, **options).stdout)
-
-    try:
-        return ask(*words) if ask("ls-files", Path(__file__).name) else ""
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    ask = partial(subprocess.check_output, stderr=subprocess.DEVNULL, text=True, timeout=20)
+    with suppress(OSError, subprocess.SubprocessError):
+        if ask([*git, "ls-files", Path(__file__).name]):
+            return str(ask([*git, *words]))
+    return ""
 
 
 def _version(package: str) -> str | None:

@@ -25,22 +25,14 @@ class EvaluationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One question, answered once: a line of evaluations/step-*.jsonl."""
 
     repeat: int
-    question: str
-    """Id of the question."""
-    correct: bool
-    """The answer is right by the exact grader: `verdict` is "right"."""
-    format: bool
-    """The completion has the form that the prompt asks for."""
-    lenient: bool | None
-    """The answer is right by the PODS authors' grader; None if the test set has no such grader."""
-    verdict: str
-    """Verdict of the exact grader, one of `pods.types.VERDICTS`."""
-    length: Annotated[int, msgspec.Meta(ge=0)]
-    """Number of completion tokens."""
-    finished: bool
-    """The completion ended by itself, not at the limit of tokens."""
-    seed: int
-    """Seed that the answer was sampled with."""
+    question: str  # id of the question
+    correct: bool  # the answer is right by the exact grader: `verdict` is "right"
+    format: bool  # the completion has the form that the prompt asks for
+    lenient: bool | None  # right by the PODS authors' grader; None if the test set has none
+    verdict: str  # verdict of the exact grader, one of `pods.types.VERDICTS`
+    length: Annotated[int, msgspec.Meta(ge=0)]  # number of completion tokens
+    finished: bool  # the completion ended by itself, not at the limit of tokens
+    seed: int  # seed that the answer was sampled with
 
     def __post_init__(self) -> None:
         """Check that the verdict is known, and agrees with `correct`."""
@@ -141,11 +133,11 @@ def due_points(config: Config, lines: Sequence[Mapping[str, Any]], ended: bool) 
     """
     points, before = {0: 0.0}, 0.0
     for line in lines:
-        after = line["train_seconds"]
-        if due(config.checkpoint, line["step"], before, after):
-            points[line["step"]] = after
+        step, after = line["step"], line["train_seconds"]
+        if due(config.checkpoint, step, before, after) or (ended and line is lines[-1]):
+            points[step] = after
         before = after
-    return points | {line["step"]: line["train_seconds"] for line in lines[-1:] if ended}
+    return points
 
 
 REREAD_BYTES = 2**26  # of larger files the size is checked: their commit read the content

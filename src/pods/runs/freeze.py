@@ -40,8 +40,7 @@ def freeze(config: Config) -> RunStore:
         with suppress(BlockingIOError), store.lock():  # a running one has been frozen already
             _freeze(config, content, store)
     except OSError as error:  # a finished run may be somebody else's, or on a read-only disk
-        known = is_machine_error(error, store.folder)
-        if not (known and store.status()["state"] == "done"):
+        if not is_machine_error(error, store.folder) or store.status()["state"] != "done":
             raise
     return store
 
@@ -68,9 +67,8 @@ def check_unchanged(store: RunStore, config: Config) -> list[str]:
     """
     now = json.loads(json.dumps(identity(config)))
     changes = difference(store.identity(), now)
-    before = environments(store)
-    if before:
-        changes += version_changes(before[-1])
+    for last in environments(store)[-1:]:
+        changes += version_changes(last)
     if changes and config.retry != "changed":
         raise Changed(store.folder, changes)
     return changes

@@ -6,9 +6,8 @@ of another type is `Damaged`. In memory they are plain dictionaries.
 
 import zlib
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NotRequired, Required, TypedDict, TypeVar, cast
+from typing import Any, Literal, NotRequired, Required, TypedDict, TypeVar
 
 import msgspec
 import yaml
@@ -36,8 +35,7 @@ class Status(TypedDict, total=False):
     step: int
     train_seconds: float
     accuracy: float | None
-    reward: float | None
-    """Mean training reward of the last step, if it had any."""
+    reward: float | None  # mean training reward of the last step, if it had any
     error: str | None
     exit_code: int | None
     skipped_steps: int
@@ -51,8 +49,7 @@ class Clock(TypedDict):
     train_seconds: float
     metrics_bytes: int
     metrics_sha256: str
-    evaluation: bool
-    """False: the checkpoint is only to resume from."""
+    evaluation: bool  # False: the checkpoint is only to resume from
 
 
 class Split(TypedDict):
@@ -121,10 +118,9 @@ def read_json(path: Path, kind: type[T]) -> T:
     """Return the content of a JSON file; raise `Damaged` if it is not JSON, or not of this kind."""
     content = read(path)
     try:
-        value: T = _decoder(cast(Any, kind)).decode(content)
+        return msgspec.json.decode(content, type=kind)
     except (ValueError, RecursionError) as error:
         raise Damaged(path, error if content else "it is empty") from error
-    return value
 
 
 def decode_lines(content: bytes, decode: Callable[[bytes], T]) -> list[T]:
@@ -148,8 +144,3 @@ def parse_yaml(content: bytes) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError("it does not map keys to values")
     return value
-
-
-@cache
-def _decoder(kind: Any) -> Any:
-    return msgspec.json.Decoder(kind)

@@ -26,14 +26,10 @@ class PeerLost(RuntimeError):
 class Stop:
     """The request to stop this process, and the heartbeats of its main thread."""
 
-    begun = False
-    """A run or a sweep has begun in this process, and may have ended since."""
-    requested = False
-    """The process has been asked to stop."""
-    loading = False
-    """A signal stops the process at once, or after the current import: nothing can be lost yet."""
-    heartbeats = 0
-    """Count that grows while the main thread makes progress; the watchdog reads it."""
+    begun = False  # a run or a sweep has begun in this process, and may have ended since
+    requested = False  # the process has been asked to stop
+    loading = False  # nothing can be lost yet: a signal stops at once, or after the current import
+    heartbeats = 0  # count that grows while the main thread makes progress; the watchdog reads it
 
     def check(self) -> None:
         """Count a heartbeat, and raise `Preempted` if asked to; nothing must be half-changed."""

@@ -13,8 +13,7 @@ from pods.runs.files import read_lines, read_or_empty
 from pods.runs.history import clocks, evaluated_steps
 from pods.runs.store import RunStore
 
-AXIS = ("step", "train_seconds")
-"""Numbers without a prefix: what charts are drawn over."""
+AXIS = ("step", "train_seconds")  # numbers without a prefix: what charts are drawn over
 PREFIXES = ("train", "rollouts", "time", "eval")
 TRAIN = (
     *("loss", "lr", "grad_norm", "clip_fraction", "kl", "entropy", "kept_projection"),
@@ -28,8 +27,7 @@ TRAIN = (
 class Row:
     """One row of a run's history."""
 
-    position: int
-    """It only grows: 2k for the log's step k, 2k + 1 for the evaluation of that step."""
+    position: int  # it only grows: 2k for the log's step k, 2k + 1 for the evaluation of that step
     values: Mapping[str, float]
 
 

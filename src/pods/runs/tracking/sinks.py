@@ -26,12 +26,10 @@ class Copy:
 
     config: Config
     store: RunStore
-    write: Callable[[Row], None]
-    """Writes the next row."""
+    write: Callable[[Row], None]  # writes the next row
     close: Callable[[Mapping[str, Any], int], None]
     """Writes the summary, where the tracker has one, and the exit code."""
-    first: int = 0
-    """The first position that the copy lacks."""
+    first: int = 0  # the first position that the copy lacks
 
     def send(self, ended: bool = True) -> int:
         """Send the missing rows; of a run that has not ended only those that no resume repeats."""
