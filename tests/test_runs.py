@@ -36,12 +36,9 @@ def ticking(step: float = 1.0):
 
 def test_only_phases_of_committed_steps_are_training_time():
     clock = TrainClock(now=ticking(), train_seconds=10.0)
-    with clock.phase("generate"):
-        pass
-    with clock.phase("update"):
-        pass
-    with clock.phase("update"):
-        pass
+    for name in ("generate", "update", "update"):
+        with clock.phase(name):
+            pass
     assert clock.train_seconds == 10.0  # nothing is committed yet
     assert clock.commit().wall == {**dict.fromkeys(PHASES, 0.0), "generate": 1.0, "update": 2.0}
     assert clock.train_seconds == 13.0
@@ -152,8 +149,7 @@ def test_a_checkpoint_is_put_back_if_a_commit_dies_between_its_renames(tmp_path)
 
 def test_a_checkpoint_without_a_file_is_valid_but_not_resumed_from(tmp_path):
     run = store(tmp_path)
-    for step in (1, 2):
-        checkpoint.commit(run.checkpoint(step), lambda folder, s=step: kept(run, folder, s))
+    commit(run, 1, 2)
     assert newest_checkpoint(run, "a") == (run.checkpoint(2), {})
     for _ in range(2):  # again, as after a crash: nothing to do
         checkpoint.remove_file(run.checkpoint(2), "a")
@@ -260,15 +256,22 @@ def test_config_state_and_changes_survive_a_power_cut_and_heartbeats_do_not_wait
     assert [name for name, *_ in disk] == ["moved"]
 
 
-def kept(run, folder, step):
-    write("content")(folder)
-    run.write_clock(folder, step, float(step), True)
+def commit(run, *steps, evaluation=True):
+    """Commit checkpoints with a file `a`, the clock at as many seconds as steps."""
+
+    def into(folder):
+        write("content")(folder)
+        step = int(folder.name[5:11])
+        run.write_clock(folder, step, float(step), evaluation)
+
+    for step in steps:
+        checkpoint.commit(run.checkpoint(step), into)
 
 
 def test_a_checkpoint_of_another_step_or_run_is_named_and_skipped(tmp_path):
     run, other = store(tmp_path), store(tmp_path, "seed=1")
-    for owner, step in ((run, 1), (run, 2), (other, 4)):
-        checkpoint.commit(owner.checkpoint(step), lambda f, o=owner, s=step: kept(o, f, s))
+    commit(run, 1, 2)
+    commit(other, 4)
     shutil.copytree(run.checkpoint(1), run.checkpoint(3))
     shutil.copytree(other.checkpoint(4), run.checkpoint(4))
     newest, faults = newest_checkpoint(run, "a")
@@ -394,11 +397,8 @@ def test_two_processes_can_ask_about_a_lock_at_once(tmp_path):
 
 def test_stopgap_checkpoints_are_removed_even_if_one_is_half_removed(tmp_path):
     run = store(tmp_path)
-    for step, evaluation in ((0, True), (2, True), (4, False), (5, False), (6, False)):
-        checkpoint.commit(
-            run.checkpoint(step),
-            lambda folder, s=step, e=evaluation: run.write_clock(folder, s, float(s), e),
-        )
+    commit(run, 0, 2)
+    commit(run, 4, 5, 6, evaluation=False)
     (run.checkpoint(4) / "clock.json").write_text("[]")  # or gone, as a process dies that removes
     assert evaluation_points(run) == {0: 0.0, 2: 2.0}
     prune_checkpoints(run, 6)
@@ -409,8 +409,7 @@ def test_stopgap_checkpoints_are_removed_even_if_one_is_half_removed(tmp_path):
 
 def test_a_log_that_cannot_be_read_makes_no_checkpoint_damaged(tmp_path, monkeypatch):
     run = store(tmp_path)
-    for step in (1, 2):
-        checkpoint.commit(run.checkpoint(step), lambda f, s=step: kept(run, f, s))
+    commit(run, 1, 2)
     read = Path.read_bytes
 
     def fails(path):

@@ -64,6 +64,15 @@ def steps_of(folder):
     return len(read_lines(path)) if path.exists() else 0
 
 
+def begin(tmp_path, steps, *words):
+    """Start a sweep; return its process and the folder of seed 0 once that has so many steps."""
+    process = start(tmp_path, "-m", "launch=slurm", *SHORT, *words)
+    wait_for(lambda: list((tmp_path / "runs").glob("*/*/*/seed0-*/metrics.jsonl")))
+    folder = folder_of(tmp_path)
+    wait_for(lambda: steps_of(folder) >= steps)
+    return process, folder
+
+
 @pytest.mark.parametrize(("words", "settings", "minutes", "notice"), [
     ((), {}, 31, 186), (("budget.train_seconds=21600",), {}, 30 + 720, 600),
     (("budget.train_seconds=null", "budget.max_steps=9"), {}, 1440, 600),
@@ -177,12 +186,9 @@ def test_a_sweep_is_an_array_whose_script_has_the_derived_parameters(run_py, tmp
 def test_a_preempted_job_commits_is_requeued_and_ends_in_the_same_bytes(
     run_py, tmp_path, cluster, capsys, monkeypatch
 ):
-    words = ("seed=0", *SHORT, "budget.max_steps=40", "checkpoint.every_steps=10")
-    assert run_py(*words, "runs_dir=alone").returncode == 0
-    process = start(tmp_path, "-m", "launch=slurm", *words)
-    wait_for(lambda: list((tmp_path / "runs").glob("*/*/*/seed0-*/metrics.jsonl")))
-    folder = folder_of(tmp_path)
-    wait_for(lambda: steps_of(folder) >= 12)
+    words = ("seed=0", "budget.max_steps=40", "checkpoint.every_steps=10")
+    assert run_py(*SHORT, *words, "runs_dir=alone").returncode == 0
+    process, folder = begin(tmp_path, 12, *words)
     monkeypatch.chdir(tmp_path)
     assert main(["status", "default"]) == 0
     assert "running" in capsys.readouterr().out
@@ -200,9 +206,8 @@ def test_a_preempted_job_commits_is_requeued_and_ends_in_the_same_bytes(
 def test_a_stopped_sweep_leaves_its_jobs_to_slurm_and_the_same_command_watches_them(
     run_py, tmp_path, cluster, capsys, monkeypatch
 ):
-    sweep = ("-m", "launch=slurm", "seed=0,1", "launch.jobs=1", *SHORT, "budget.max_steps=60")
-    process = start(tmp_path, *sweep)
-    wait_for(lambda: list((tmp_path / "runs").glob("*/*/*/seed0-*/metrics.jsonl")))
+    sweep = ("seed=0,1", "launch.jobs=1", "budget.max_steps=60")
+    process, _ = begin(tmp_path, 0, *sweep)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 75
@@ -210,7 +215,7 @@ def test_a_stopped_sweep_leaves_its_jobs_to_slurm_and_the_same_command_watches_t
     monkeypatch.chdir(tmp_path)
     main(["status", "default"])
     assert "submitted as Slurm job 100_1" in capsys.readouterr().out
-    again = run_py(*sweep)
+    again = run_py("-m", "launch=slurm", *SHORT, *sweep)
     assert again.returncode == 0 and "2 of 2 jobs done" in again.stdout, again.stdout
     assert "1 already running" in again.stdout and "submitted" not in again.stdout
     assert len(list(cluster.glob("script.*"))) == 1
@@ -240,10 +245,7 @@ def test_jobs_that_die_or_fail_are_named_and_the_same_command_runs_them_again(
 
 @pytest.mark.slow
 def test_a_job_commits_at_sigterm_and_leaves_the_rest_to_slurm(tmp_path, cluster, monkeypatch):
-    process = start(tmp_path, "-m", "launch=slurm", "seed=0", *SHORT, "budget.max_steps=500")
-    wait_for(lambda: list((tmp_path / "runs").glob("*/*/*/seed0-*/metrics.jsonl")))
-    folder = folder_of(tmp_path)
-    wait_for(lambda: steps_of(folder) >= 2)
+    process, folder = begin(tmp_path, 2, "seed=0", "budget.max_steps=500")
     os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGTERM)
     wait_for(lambda: RunStore(folder).status()["state"] == "preempted")
     with pytest.raises(subprocess.TimeoutExpired):  # since Slurm requeues no job that ends

@@ -30,15 +30,22 @@ def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     stores = {}
     for seed, state in enumerate(("done", "preempted", "lost", "failed", "running")):
-        store = stores[state] = freeze(composed(f"seed={seed}"))
-        checkpoint.commit(store.checkpoint(0), partial(fill, store))
-        (store.folder / "status.json.tmp123").write_text("{")
+        store = stores[state] = run_in("runs", seed)
         store.set_status(state=state, step=seed, train_seconds=1.5 * seed, host="elsewhere")
-        store.set_status(accuracy=0.5, error="ValueError: x" if state == "failed" else None)
+        store.set_status(error="ValueError: x" if state == "failed" else None)
     for _ in range(2):
         phases = {name: {"seconds": 1.0} for name in ("generate", "update", "other")}
         (new_attempt(stores["done"]) / "phases.json").write_text(json.dumps(phases))
     return stores
+
+
+def run_in(folder, seed):
+    """A run that is done, with what `pods clean` takes from it."""
+    store = freeze(composed(f"seed={seed}", f"runs_dir={folder}"))
+    checkpoint.commit(store.checkpoint(0), partial(fill, store))
+    (store.folder / "status.json.tmp123").write_text("{")
+    store.set_status(state="done", accuracy=0.5)
+    return store
 
 
 def rows_of(name, capsys):
@@ -167,15 +174,6 @@ def test_a_running_run_shows_its_last_reward_and_others_their_cluster_job(study,
 
 
 # links: nothing outside the study is ever touched
-
-
-def run_in(folder, seed):
-    """A run that is done, with what `pods clean` takes from it."""
-    store = freeze(composed(f"seed={seed}", f"runs_dir={folder}", "tracking=none"))
-    checkpoint.commit(store.checkpoint(0), partial(fill, store))
-    (store.folder / "status.json.tmp123").write_text("{")
-    store.set_status(state="done", accuracy=0.5)
-    return store
 
 
 @pytest.fixture

@@ -151,11 +151,9 @@ def test_rows_by_hand():
 
 
 def test_runs_are_named_as_people_speak_of_them(tmp_path):
-    def name(*words):
-        return description(composed(*words), RunStore(tmp_path))["name"]
-
-    assert name("arm=grpo", "seed=3") == "grpo 16→16 s3"
-    assert name("sampler=random", "nm=n32_m8") == "random 32→8 s0"
+    for words, name in ((("arm=grpo", "seed=3"), "grpo 16→16 s3"),
+                        (("sampler=random", "nm=n32_m8"), "random 32→8 s0")):  # fmt: skip
+        assert description(composed(*words), RunStore(tmp_path))["name"] == name
 
 
 def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
