@@ -264,19 +264,15 @@ def test_wrong_weights_are_one_line_whoever_finds_them(tmp_path):
     assert "Traceback" not in said
 
 
-BREAKS = """
-import os
+OTHER = """
+import os, time
 if os.environ.get("RANK") == "1":
     from pods.training.workers import Worker
-
-    update = Worker.update
-
-    def broken(worker, rollouts, advantages, sizes, step):
-        if step == 2:
-            raise MemoryError("injected")
-        return update(worker, rollouts, advantages, sizes, step)
-
-    Worker.update = broken
+    plain = Worker.{name}
+    def other(worker, first, *others):
+        {change}
+        return plain(worker, first, *others)
+    Worker.{name} = other
 """
 HANGS = """
 import ctypes, os
@@ -293,7 +289,8 @@ def rule(group, m, rng):
 def test_an_error_of_a_process_that_does_not_lead_fails_the_run(
     tmp_path, monkeypatch, leaves_nothing
 ):
-    (tmp_path / "sitecustomize.py").write_text(BREAKS)
+    change = "if others[-1] == 2: raise MemoryError('injected')"  # in the second step
+    (tmp_path / "sitecustomize.py").write_text(OTHER.format(name="update", change=change))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     code, said = run(tmp_path, "hardware.processes=2")
     assert code == 1 and "MemoryError: injected" in said, said
@@ -301,28 +298,11 @@ def test_an_error_of_a_process_that_does_not_lead_fails_the_run(
     assert (status["state"], status["error"]) == ("failed", "process 1: MemoryError: injected")
 
 
-SLOW = """
-import os, time
-if os.environ.get("RANK") == "1":
-    from pods.training.workers import Worker
-
-    generate = Worker.generate
-
-    def slow(worker, request, *others):
-        until = time.monotonic() + 14
-        while request.n == 16 and time.monotonic() < until:
-            time.sleep(0.1)
-            {sign}
-        return generate(worker, request, *others)
-
-    Worker.generate = slow
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("sign", "code"), [("worker.check()", 0), ("pass", 75)])
 def test_the_watchdog_waits_for_a_process_that_gets_on(sign, code, tmp_path, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text(SLOW.format(sign=sign))
+    change = f"for _ in range(140 * (first.n == 16)): time.sleep(0.1); {sign}"  # 14 s, in training
+    (tmp_path / "sitecustomize.py").write_text(OTHER.format(name="generate", change=change))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     words = ("hardware.processes=2", "watchdog_seconds=6", "budget.max_steps=2")
     found, said = run(tmp_path, *words)
