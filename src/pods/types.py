@@ -113,7 +113,10 @@ class Rollout:
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]  # (T,), T >= 1, with the end-of-sequence id if it was sampled
-    logprobs: NDArray[np.float32]  # (T,) of each id, under the distribution it was sampled from
+    logprobs: NDArray[np.float32]
+    """(T,) log-probability of each id at the temperature of its sampling, or at 1 where that is
+    greedy. Under `top_k` it is among all ids from the transformers engine, and from vLLM among
+    those that were drawn from."""
     text: str
     finished: bool  # False where the length limit cut the completion off
 
@@ -148,7 +151,7 @@ def group_of(rollouts: Sequence[Rollout], grades: Sequence[Grade]) -> Group:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Settings of sampling; log-probs are those of the policy, before any truncation."""
+    """Settings of sampling; `Rollout.logprobs` says what log-probs they lead to."""
 
     temperature: float  # 0 is greedy decoding
     max_completion_tokens: int

@@ -90,14 +90,6 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, update: UpdateConfig, step: int) -> float:
-    """Set the rate of a step, and return it."""
-    lr = learning_rate(update, step)
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-    return lr
-
-
 def learning_rate(update: UpdateConfig, step: int) -> float:
     """Return the rate of step 1, 2, ...: linear warm-up, then constant, linear or cosine to 0.
 

@@ -164,9 +164,8 @@ class Sequences:
     key_ends: Tensor
     """(S + 1,) int32: the same of keys; a completion's are its prompt's and its own."""
     most_queries: int
-    """Of one sequence."""
     most_keys: int
-    """Of one sequence."""
+    """Of one sequence, as `most_queries` is."""
     keys: Tensor
     """(keys of all sequences,) the index in the row of each key."""
 

@@ -62,8 +62,7 @@ class Policy:
     @property
     def stop_ids(self) -> list[int]:
         """The ids that end a completion."""
-        settings = self.causal_lm.generation_config
-        stops = settings.eos_token_id if settings is not None else None
+        stops = getattr(self.causal_lm.generation_config, "eos_token_id", None)
         stops = stops if isinstance(stops, list) else [stops]
         return sorted({i for i in [*stops, self.tokenizer.eos_token_id] if i is not None})
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pods.method.grpo import Loss, importance_weights, policy_loss, token_weights
 from pods.policy.fsdp import full_tensor, is_sharded
-from pods.policy.optimizer import rolled_back_on_error, set_learning_rate, trained_weights
+from pods.policy.optimizer import learning_rate, rolled_back_on_error, trained_weights
 from pods.policy.packing import MicroBatch
 from pods.policy.process_group import ProcessGroup
 from pods.policy.scoring import UpdateContext, micro_batches_of_rank, score, score_all
@@ -75,8 +75,7 @@ def update(
     update.
 
     Args:
-        context: of the run; its policy's weights move.
-        optimizer: of the policy; its state moves too.
+        context, optimizer: of the run; the policy's weights and the optimizer's state move.
         rollouts: all that the step has kept, the same on all processes.
         advantages: one per rollout.
         sizes: (G,) rollouts of each group, which lie side by side.
@@ -87,7 +86,8 @@ def update(
         Cancelled: `context.check` has raised on the main process; nothing has moved.
     """
     settings = context.config.update
-    lr = set_learning_rate(optimizer, settings, step)
+    [parameters] = optimizer.param_groups
+    parameters["lr"] = lr = learning_rate(settings, step)
     on_policy = settings.epochs * settings.minibatches == 1
     sizes = [size for size in sizes if size]  # a rule across groups may keep none of some
     groups = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
@@ -109,13 +109,11 @@ def _stats(
     process_group: ProcessGroup,
 ) -> UpdateStats:
     """Average over the optimizer updates and over their tokens, which recur every epoch."""
-    loss, grad_norm, clip_fraction, kl = np.mean(results, axis=0).tolist()
+    loss, norm, clipped, kl = np.mean(results, axis=0).tolist()
     *sums, count = process_group.all_sum([*tokens.sum(1).tolist(), tokens.shape[1]])
     gap, importance, cut, entropy = (total / count for total in sums)
     largest = process_group.all_max(tokens[0].max().item() if tokens.numel() else 0.0)
-    return UpdateStats(
-        loss, grad_norm, clip_fraction, kl, largest, gap, importance, cut, entropy, lr
-    )
+    return UpdateStats(loss, norm, clipped, kl, largest, gap, importance, cut, entropy, lr)
 
 
 def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[int]]:
