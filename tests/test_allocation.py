@@ -25,12 +25,17 @@ def too_much(seen, n, m):
     return [n + 1] * len(seen)
 
 
+def negative(seen, n, m):
+    return [-n] * len(seen)
+
+
 def test_it_is_given_what_was_seen_and_checked():
     selector = Uniform(seen={"3": (8, 2)})
     assert allocate(None, Uniform(), [3, 1], 4, 2) == [4, 4]
     assert allocate("test_allocation:unseen_first", selector, [3, 1], 4, 2) == [2, 6]
-    with pytest.raises(ValueError, match=r"too_much: must return 2 whole .* 8 in all, got \[5, "):
-        allocate("test_allocation:too_much", selector, [3, 1], 4, 2)
+    for name, got in {"too_much": "5, 5", "negative": "-4, -4"}.items():
+        with pytest.raises(ValueError, match=rf"{name}: must return 2 .* 8 in all, got \[{got}\]"):
+            allocate(f"test_allocation:{name}", selector, [3, 1], 4, 2)
     text, names = (ROOT / "src/pods/tasks/README.md").read_text(), {}
     exec(text.split("# my_allocations.py\n")[1].split("```")[0], names)
     assert names["uncertain_first"]([(8, 4), (8, 8), (0, 0)], 8, 4) == [9, 5, 9]

@@ -114,18 +114,16 @@ def test_a_job_that_cannot_start_gives_its_devices_back(tmp_path, monkeypatch, c
     assert local_backend._run_jobs([], pool) is False  # where all jobs are done
 
 
-def test_the_time_left_goes_by_what_has_ended_and_what_running_jobs_have_done(
-    tmp_path, monkeypatch
-):
+def test_the_time_left_counts_what_running_jobs_have_done(tmp_path, monkeypatch):
     """One of four jobs has ended and one is half done, in 1,000 min; the rest takes 1,667 min."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     shown, live = [], LiveTable(4)
     monkeypatch.setattr(live, "update", lambda text, refresh: shown.append(text.plain))
     live.began -= 60_000
-    words = ("budget.train_seconds=null", "budget.max_steps=4", f"runs_dir={tmp_path}")
+    words = ("budget.train_seconds=100", "budget.max_steps=4", f"runs_dir={tmp_path}")
     stores = [freeze(composed(*words, f"seed={seed}")) for seed in (0, 1)]
     stores[0].set_status(state="done", step=4)
-    stores[1].set_status(state="running", step=2, host="elsewhere")
+    stores[1].set_status(state="running", step=2, train_seconds=10.0, host="elsewhere")
     live.show(stores)
     said = "1 of 4 ended, 1 running, 2 waiting, 16 h 40 min; about 27 h 46 min left"
     assert shown[0].endswith(said)

@@ -21,6 +21,7 @@ from policies import (
     trained,
 )
 from precision import to_double
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from pods.policy.optimizer import (
@@ -221,6 +222,12 @@ def test_weights_and_optimizer_are_restored_as_they_were_saved(tuning, tmp_path)
     run_update(config, policy, optimizer, step=2)
     run_update(config, fresh, fresh_optimizer, step=2)
     assert all(map(torch.equal, policy.model.parameters(), fresh.model.parameters()))
+    [file] = (tmp_path / "policy").glob("*.safetensors")
+    less = load_file(file)
+    less.popitem()
+    save_file(less, file)
+    with pytest.raises(ValueError, match=r"(: its adapter does not have this| lacks model\.)"):
+        fresh.restore(tmp_path / "policy")
 
 
 @pytest.mark.parametrize("off_policy", [(), ("update.minibatches=2", "update.epochs=2")])
