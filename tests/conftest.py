@@ -12,7 +12,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # a test that would reach a hub fails at onc
 
 import pytest
 from hypothesis import settings
-from running import start, start_forked
+from running import SHORT, start, start_forked
 
 from pods.cli.main import main
 
@@ -120,3 +120,27 @@ def release(tmp_path: Path) -> Path:
     from releases import write_release
 
     return write_release(tmp_path)
+
+
+FAULTS = """
+import os, signal, sys, time
+from pathlib import Path
+FOLDER = ' '.join(sys.argv)
+def rule(group, m, rng):
+    if Path('faults').exists():
+        if 'seed1-' in FOLDER: os._exit(9)
+        if 'seed2-' in FOLDER: os.kill(os.getpid(), signal.SIGKILL)
+        if 'seed3-' in FOLDER: raise RuntimeError('a rule of mine is broken')
+        if 'seed4-' in FOLDER: time.sleep(1000)
+        if 'seed5-' in FOLDER: os.kill(os.getpid(), signal.SIGSTOP)
+    return range(m)
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Return overrides for a rule that ends jobs badly, by seed, while the file `faults` exists."""
+    (tmp_path / "my_rules.py").write_text(FAULTS)
+    (tmp_path / "faults").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return ("sampler.rule=my_rules:rule", *SHORT, "budget.max_steps=1")

@@ -77,9 +77,7 @@ def whole(run, fault, tmp_path):
     return found
 
 
-def test_a_run_whose_log_lock_or_folder_is_changed_stops_and_the_same_command_repairs_it(
-    fault, whole, run, tmp_path
-):
+def test_a_run_whose_files_are_changed_stops_and_can_be_repaired(fault, whole, run, tmp_path):
     for name, (code, said) in FAULTS.items():
         fault(code)
         stopped, printed = run()
@@ -184,9 +182,7 @@ def test_a_forged_checkpoint_is_named_and_the_one_before_is_resumed(fault, whole
         assert science_of(folder) == whole, name
 
 
-def test_where_no_checkpoint_can_be_restored_the_same_command_starts_over(
-    fault, whole, run, tmp_path
-):
+def test_without_a_checkpoint_to_restore_a_run_starts_over(fault, whole, run, tmp_path):
     """A policy that was half overwritten is not the one that a run begins with."""
     fault("raise RuntimeError")
     assert run()[0] == 1

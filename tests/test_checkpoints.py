@@ -151,9 +151,7 @@ def test_merged_bfloat16_weights_are_rounded_once():
     assert torch.equal(model.model.layers[1].mlp.up_proj.weight, expected)
 
 
-def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
-    full, lora, runs_dir, tmp_path, capsys
-):
+def test_what_cannot_be_exported_is_one_line(full, lora, runs_dir, tmp_path, capsys):
     out = tmp_path / "out"
     damaged = shutil.copytree(full.folder, tmp_path / full.folder.name)
     weights = damaged / "checkpoints" / "step-000002" / "policy" / "model.safetensors"

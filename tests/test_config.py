@@ -12,6 +12,7 @@ import needs
 import pytest
 import yaml
 from compose import ROOT, compose_once, composed
+from rows import table
 
 from pods.config import compose
 from pods.config.checks import validate
@@ -111,70 +112,11 @@ def test_the_papers_values_are_the_defaults_of_its_setting():
     assert (lora.r, lora.alpha) == (64, 64)
 
 
-QWEN = "model=qwen2_5_0_5b"
-BAD = {  # one row per check
-    "seed=abc": "seed=abc: must be an integer >= 0",
-    "seed=-1": "seed=-1: must be an integer >= 0",
-    "nm.n=1.5": "nm.n=1.5: must be an integer >= 1",
-    "nm.n=true": "nm.n=True: must be an integer >= 1",
-    "prompts.selector=best": "prompts.selector=best: must be one of uniform, greso, mopps",
-    "advantage.scale=half": "advantage.scale=half: must be one of std, none",
-    "nm.m=65": "nm.m=65: must be at most nm.n=64",
-    "nm.m=1": "nm.m=1: must be at least 2: one reward has no advantage",
-    "sampler.rule=all": "nm.m=16: must be nm.n=64 where sampler.rule=all keeps all",
-    "sampler.rule=best": "sampler.rule=best: must be one of max_variance",
-    "sampler.rule=math:pi": "sampler.rule=math:pi: cannot import it as module:function",
-    "nm.typo=1": "nm.typo=1: no such key; nm has n, m, groups, menu",
-    "update.lr=nan": "update.lr=nan: must be a number > 0",
-    "update.lr=inf": "update.lr=inf: must be a number > 0",
-    "update.betas=[0.9]": "update.betas=[0.9]: must be two numbers in [0, 1)",
-    "update.schedule=cosine": "update.schedule_steps=null: must be more than",
-    "update.minibatches=3": "must be at most prompts_per_step * nm.groups = 2: groups stay whole",
-    "sampling.temperature=0": "sampling.temperature=0.0: must be a number > 0",
-    "budget.train_seconds=null": "must be set where budget.max_steps is null",
-    "task.test_path=nowhere": "task.test_path=nowhere: must be null for chainsum",
-    "task.test_set=amc23": "task.test_set=amc23: must be own for chainsum",
-    "evaluation.questions=300": "must be at most 256, which is all of chainsum",
-    "model.path=nowhere": "model.path=nowhere: must be a folder with config.json",
-    "task.name=gsm8k": "must be chainsum or jsonl where task.answer_format=chain (model=tiny sets",
-    "task.grader=lenient": "task.grader=lenient: must be exact for chainsum",
-    "task.overlong_tokens=33": "must be at most sampling.max_completion_tokens=32",
-    "reproduction=faithful": "reproduction=faithful: must be ours for this task, or without",
-    "study=a/b": "study=a/b: must be letters, digits, dots, - or _",
-    "model.dtype=bfloat16": "model.dtype=bfloat16: must be float32 where model.tuning=full",
-    "model.lora=3": "model.lora=3: must be a group of keys",
-    # keys of a task that are at odds
-    f"{QWEN} task=gsm8k task.answer_format=whole": "must be one of tag, hash, boxed where",
-    f"{QWEN} task=math task.grader=lenient": "task.grader=lenient: must be exact where task=math",
-    f"{QWEN} task=gsm8k task.answer_format=boxed task.format_reward=open_r1":
-        "must be additive, when_wrong or none where task.answer_format=boxed",
-    f"{QWEN} task=math task.test_set=amc23 evaluation.questions=41":
-        "evaluation.questions=41: must be at most 40, which is all of amc23",
-    f"{QWEN} task=math task.test_path=nowhere":
-        "task.test_path=nowhere: must be a file of JSON lines",
-    # keys of selection and of the update that are at odds
-    "sampler=max_variance_aliased nm.m=48":
-        "nm.m=48: must be at most nm.n / 2 = 32, or nm.n, where sampler.rule=max_variance_alias",
-    "group_filter=resample prompts_per_step=8 group_filter.batch=2 group_filter.max_batches=3":
-        "group_filter.max_batches=3: must give at least prompts_per_step=8 prompts",
-    "group_filter=skip nm.n=1 nm.m=1 advantage.baseline=none advantage.scale=none":
-        "nm.n=1: must be at least 2 where group_filter=skip: one rollout has no variance",
-    "arm=rloo nm.m=1": "nm.m=1: must be at least 2 where advantage.baseline=leave_one_out",
-    "arm=pods_full nm.n=1 nm.m=1": "nm.n=1: must be at least 2: one reward has no",
-    "arm=mopps prompts_per_step=300":
-        "prompts_per_step=300: must be at most the problems to choose from, task.train_size=256",
-    "hardware.processes=3": "hardware.processes=3: must be at most prompts_per_step * nm.groups",
-    "nm.groups=2 update.minibatches=5": "must be at most prompts_per_step * nm.groups = 4",
-    "update.logprob_temperature=one sampling.temperature=0.7 update.importance=token_mask":
-        "update.importance=token_mask: must be off: engine",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("words", BAD)
-def test_bad_input_is_named_with_its_value_and_what_is_allowed(words):
+@pytest.mark.parametrize(("words", "said"), table("bad_config"))
+def test_bad_input_is_named_with_its_value_and_what_is_allowed(words, said):
     with pytest.raises(ValueError) as caught:
         composed(*words.split())
-    assert BAD[words] in str(caught.value)
+    assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -314,9 +256,7 @@ def test_a_system_message_that_cannot_be_one_is_refused(tmp_path, content):
     assert composed(*overrides, "dry_run=true").task.system == str(file)
 
 
-def test_every_file_of_a_model_and_its_tokenizer_counts_in_the_order_of_names(
-    tmp_path, monkeypatch
-):
+def test_every_file_of_a_model_counts_in_the_order_of_names(tmp_path, monkeypatch):
     endings = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")
     (tmp_path / "a").mkdir()
     for name, content in {"config.json": "{}", **{f"part{end}": end for end in endings}}.items():

@@ -177,9 +177,7 @@ def caused_by(error, cause):
     (MemoryError(), 75, ""), (WorkerUnavailable("no worker"), 75, ""),
     (torch.AcceleratorError("CUDA error: device-side assert triggered"), 1, ""),  # our own kernel's
 ], ids=["card", "card under vLLM", "card's memory", "memory", "grading", "kernel"])  # fmt: skip
-def test_a_failure_of_the_machine_can_be_resumed_and_that_of_a_gpu_is_one_line(
-    error, code, line, tmp_path, capsys
-):
+def test_a_failure_of_the_machine_can_be_resumed(error, code, line, tmp_path, capsys):
     store = freeze(composed(f"runs_dir={tmp_path}", "tracking=none"))
     state, found, text = classify(error, True, store)
     assert (state, found) == ("preempted" if code == 75 else "failed", code)

@@ -265,9 +265,7 @@ def test_evaluations_that_resuming_makes_again_are_not_made(copied, capsys):
     assert capsys.readouterr().out == "1 runs, 0 evaluations: nothing is missing\n"
 
 
-def test_a_stopped_evaluation_keeps_whole_chunks_and_the_same_command_resumes(
-    run, copied, monkeypatch, capfd
-):
+def test_a_stopped_evaluation_keeps_whole_chunks(run, copied, monkeypatch, capfd):
     before = content(copied)
     path, plain, calls = copied.evaluation_path(2), evaluating.append, count(1)
     path.unlink()
@@ -288,9 +286,7 @@ def test_a_stopped_evaluation_keeps_whole_chunks_and_the_same_command_resumes(
     assert content(copied) == before == content(run)
 
 
-def test_an_engine_that_fails_is_worth_another_try_and_keeps_valid_records(
-    copied, monkeypatch, capfd
-):
+def test_an_engine_that_fails_is_worth_another_try(copied, monkeypatch, capfd):
     path = copied.evaluation_path(2)
     valid = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*valid[: CHUNK + 1], b"damaged", *valid[CHUNK + 1 :]]))
@@ -330,9 +326,7 @@ def test_an_evaluation_with_another_torch_is_refused(copied, capfd):
     assert code == FAILED and "torch: 1.0.0 -> " in said and "retry=changed" in said
 
 
-def test_without_its_log_or_status_a_run_has_the_points_of_its_checkpoints(
-    copied, monkeypatch, capsys
-):
+def test_without_a_log_a_run_has_the_points_of_its_checkpoints(copied, monkeypatch, capsys):
     todo = []
     monkeypatch.setattr(evaluate, "make", lambda store, steps: todo.append(steps) or DONE)
     logged = copied.metrics_path.read_bytes()

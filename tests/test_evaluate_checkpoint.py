@@ -55,9 +55,7 @@ def test_greedy_answers_to_a_file_are_kept_and_graded(store, capsys, tmp_path):
     assert about["stderr"] == pytest.approx(0.5)
 
 
-def test_every_file_has_records_of_its_own_and_a_copied_run_writes_outside_of_none(
-    store, capsys, tmp_path, monkeypatch
-):
+def test_every_file_has_records_of_its_own(store, capsys, tmp_path, monkeypatch):
     """Run and files are named from within a folder, and the two files have one long name."""
     monkeypatch.chdir(store.folder.parent)
     said = set()

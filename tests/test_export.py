@@ -10,12 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from pods.policy import attention
-from pods.policy.export import (
-    copy_adapter,
-    kept_projection,
-    merged_weights,
-    rounding_products,
-)
+from pods.policy.export import copy_adapter, kept_projection, merged_weights, rounding_products
 from pods.policy.fsdp import weights_version
 from pods.policy.optimizer import make_optimizer
 from pods.policy.policy import load

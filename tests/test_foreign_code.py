@@ -34,9 +34,7 @@ def model(tmp_path):
     return folder
 
 
-def test_a_model_that_needs_code_of_its_own_is_refused_in_one_line_and_nothing_is_asked(
-    model, tmp_path, monkeypatch
-):
+def test_a_model_that_needs_code_of_its_own_is_refused(model, tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks on stdin"))
     config = composed(f"model.path={model}")
     refusal = f"model.path={model}: needs code of its own, which is never run"
@@ -49,9 +47,7 @@ def test_a_model_that_needs_code_of_its_own_is_refused_in_one_line_and_nothing_i
 
 
 @pytest.mark.parametrize("words", [("-m", "seed=0,1"), ("hardware.processes=2", "nm.groups=2")])
-def test_a_file_in_the_working_folder_replaces_no_library_and_a_rule_there_is_found(
-    words, tmp_path
-):
+def test_a_file_in_the_working_folder_replaces_no_library(words, tmp_path):
     for name in ("random", "statistics", "selectors", "yaml", "numpy", "torch"):
         (tmp_path / f"{name}.py").write_text(CANARY.format(path=str(tmp_path / "canary")))
     (tmp_path / "my_rules.py").write_text("def rule(group, m, rng):\n    return range(m)\n")

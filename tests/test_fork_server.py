@@ -62,9 +62,7 @@ def test_a_forked_process_has_the_state_of_a_new_one_and_the_libraries(printable
     assert found["cwd"] == str(tmp_path) and found["environment"] == environment
     assert found["group"] == found["session"] == found["pid"]  # a session of its own
     assert found["stdin"] == ""
-    here = [
-        number for number in (1, 2, 10, 12, 15, 17) if signal.getsignal(number) == signal.SIG_IGN
-    ]
+    here = [n for n in (1, 2, 10, 12, 15, 17) if signal.getsignal(n) == signal.SIG_IGN]
     assert (found["blocked"], found["ignored"], found["handled"]) == ([], here, [])
     threads = [name for name in found["threads"] if "jemalloc" not in name]  # it minds forks
     assert found["imported"] and len(threads) == 1  # so that it is safe to fork
@@ -86,11 +84,10 @@ def test_the_end_of_a_forked_process_is_reported_as_by_popen(printable, tmp_path
     process.terminate()  # has no effect any more
 
 
-@pytest.mark.parametrize(
-    ("words", "forks"),
-    [((), True), (("hardware=l40s", "engine=transformers"), False),
-     (("hardware.processes=2", "nm.groups=2"), False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "forks"), [
+    ((), True), (("hardware=l40s", "engine=transformers"), False),
+    (("hardware.processes=2", "nm.groups=2"), False),
+])  # fmt: skip
 def test_jobs_that_a_fork_would_break_are_not_forked(words, forks):
     configs = [composed(*words, f"seed={seed}") for seed in (0, 1)]
     assert may_fork(configs) == forks

@@ -15,7 +15,7 @@ from pathlib import Path
 import needs
 import pytest
 from compose import composed
-from rows import every
+from rows import every, table
 
 from mathgrade import number
 from pods.tasks.answers import (
@@ -71,49 +71,11 @@ def grade(completion: str, gold: str, **changes):
     return number_grader(task(**changes)).grade(completion, gold)
 
 
-ANSWERS = {  # a completion, and its only answer
-    "tag": [
-        (GOOD, "\n18\n"), ("<answer>18</answer>", "18"), ("18", None), ("", None),
-        ("<think>x</think> <answer>18</answer> or 7", "18"), ("<answer>18", None),
-        ("18</answer>", None), ("</answer>18<answer>", None),
-        ("<answer>18</answer></answer>", None), ("<answer>7</answer><answer>18</answer>", None),
-        ("<think><answer>18</answer></think>", None),  # a thought is no answer
-        ("<think><answer>7</answer></think><answer>18</answer>", "18"),
-        ("<think>in <answer></answer> tags</think><answer>18</answer>", "18"),
-        ("<think>x</think><answer>7</answer></think><answer>18</answer>", None),
-        ("<think>maybe <answer>18</answer> no, it is 7", None),
-        ("</think><think>try <answer>18</answer>", None), ("\ud800<answer>18</answer>", "18"),
-    ],
-    "hash": [
-        ("6 * 3\n#### 18", " 18"), ("6 * 3\n####18\nDone.", "18"), ("#### ", " "), ("18", None),
-        ("<think>#### 7</think>\n#### 18", " 18"), ("#### 7\n#### 18", None), ("### 18", None),
-        ("<think>#### 18", None), ("<think>#### 18</think>", None),
-    ],
-    "boxed": [
-        ("It is \\boxed{18}.", "18"), ("It is \\boxed {18}.", "18"), ("18", None),
-        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"), ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
-        ("\\boxed{\\boxed{18}}", "\\boxed{18}"), ("<think>\\boxed{7}</think> \\boxed{18}", "18"),
-        ("\\boxed{7}</think> \\boxed{18}", "18"),  # its prompt has begun to think
-        ("<think>\\boxed{18}</think>", None), ("<think>\\boxed{18}", None),
-        ("\\boxed{7} or \\boxed{18}", None), ("\\boxed{18} and \\boxed{", None),
-        ("\\boxed{18", None), ("\\boxed{\\}", None), ("\\boxed 18", None),
-        ("\\boxed{\\boxed{18}", None),
-        # what it touches makes another number of it
-        ("-\\boxed{18}", None), ("2\\boxed{18}", None), ("\\frac{\\boxed{18}}{2}", None),
-        ("3 \\times \\boxed{6}", None), ("2 \\cdot\\boxed{6}", None), ("\\sqrt\\boxed{9}", None),
-        ("\\boxed{18}^2", None), ("\\boxed{18}/2", None), ("\\boxed{18},000", None),
-        ("\\boxed{18}.5", None), ("\\boxed{18} thousand", None),
-        ("x = \\boxed{18}, as asked", "18"), ("\\boxed{18}^\\circ", "18"),
-        ("\\boxed{18}\n\n2. Check", "18"),
-    ],
-}  # fmt: skip
-
-
 def test_the_only_answer_of_a_completion():
     def check(form, completion, answer):
         assert closed_answer(completion, form) == answer
 
-    every(((form, *row) for form, rows in ANSWERS.items() for row in rows), check)
+    every(table("answers"), check)
 
 
 @pytest.mark.parametrize(
@@ -215,25 +177,7 @@ def test_form_scores_equal_the_authors_regular_expressions():
     assert scores == [1, 0.75]
 
 
-TAGGED = "<think>x</think><answer>{}</answer>"
-LENIENT = [  # completion, gold, right at release, right later
-    (TAGGED.format("7") + " 18", "18", True, True),  # the last number
-    (TAGGED.format("12 or 18"), "18", True, True), (TAGGED.format("15 16 17 18"), "18", True, True),
-    ("".join(f"<answer>{i}</answer>" for i in range(19)), "18", True, True),
-    (TAGGED.format("-18"), "18", True, True),  # the sign is lost
-    (TAGGED.format("-18"), "-18", True, True), (TAGGED.format("1 8"), "18", True, True),
-    (TAGGED.format("1\n8"), "18", True, True), (TAGGED.format("1{}8"), "18", True, True),
-    (TAGGED.format("1_8"), "18", True, True),  # what Python's float reads
-    (TAGGED.format("17.99999999"), "18", True, True),
-    (TAGGED.format("0." + "9" * 20), "1", True, True), ("<answer>18", "18", True, True),
-    ("The answer is 18 dollars.", "18", True, False),  # later the last number is `.`
-    (TAGGED.format("\u221218"), "-18", False, False), (TAGGED.format("1,234"), "1234", True, True),
-    ("so 1,234 it is", "1234", False, True),  # at release the last number is 234
-    ("so 1,234 it is", "234", True, False), (TAGGED.format("\\boxed{1,234}"), "1234", True, True),
-    (TAGGED.format("x=18 hours"), "18", True, True), (TAGGED.format("$18.00"), "18", True, True),
-    (TAGGED.format("18 \\text{ dollars}"), "18", True, True), ("none", "18", False, False),
-    (TAGGED.format("18.5"), "18", False, False), ("none", "-1", True, True),  # none counts as -1
-]  # fmt: skip
+LENIENT = table("lenient")
 
 
 def test_the_lenient_grader_accepts_what_the_authors_code_accepts():
@@ -244,7 +188,7 @@ def test_the_lenient_grader_accepts_what_the_authors_code_accepts():
     every(LENIENT, check)
     # it may decide the reward, and the record keeps ours
     for grader, reward in (("exact", 0.0), ("lenient", 1.0)):
-        graded = grade(TAGGED.format("12 or 18"), "18", grader=grader, format_reward="none")
+        graded = grade("<answer>12 or 18</answer>", "18", grader=grader, format_reward="none")
         assert (graded.verdict, graded.correct, graded.reward) == ("wrong", False, reward)
     for era, accepted in (("release", True), ("later", False)):
         grader = number_grader(task(lenient=era))

@@ -72,9 +72,7 @@ def test_a_process_that_dies_is_named_and_the_others_end(ranks, tmp_path, capsys
 
 
 @pytest.mark.parametrize(("how", "code"), [("works", 75), ("ignores", -signal.SIGKILL)])
-def test_a_stopped_run_ends_at_rank_0_and_the_others_have_a_moment(
-    how, code, ranks, tmp_path, monkeypatch
-):
+def test_a_stopped_run_ends_at_rank_0(how, code, ranks, tmp_path, monkeypatch):
     monkeypatch.setattr(local_processes, "GRACE_SECONDS", 0.5)
     monkeypatch.setattr(local_processes, "TERMINATE_SECONDS", 0.5)
     processes = ranks(how, "works")

@@ -109,11 +109,8 @@ def test_an_update_keeps_what_torch_keeps(tuning):
     assert 1.0 <= activations / sum(saved.values()) <= 1.1
     assert parts["activations"] == int(1.75 * activations)  # the heap of a CPU was seen to hold
     gradients = sum(p.nbytes for p in trained_weights(optimizer))
-    moments = sum(
-        entry[name].nbytes
-        for entry in optimizer.state.values()
-        for name in ("exp_avg", "exp_avg_sq")
-    )
+    entries = optimizer.state.values()
+    moments = sum(entry[name].nbytes for entry in entries for name in ("exp_avg", "exp_avg_sq"))
     adapters = 0 if tuning == "full" else 2 * gradients  # with the copies of a bfloat16 layer
     assert parts["training"] == adapters + gradients + moments
     trained = 0 if tuning == "full" else gradients  # adapters are no part of the model's weights

@@ -82,9 +82,8 @@ def test_skipped_steps_are_counted_kept_and_change_nothing(poison):
     kept = sorted(path.name for path in (folder / "rollouts").iterdir())
     assert kept == [f"step-00000{step}.jsonl.gz" for step in (3, 4, 6)]
     # the weights after a step that was not applied are those before it
-    assert (
-        replayed(folder / "rollouts" / kept[-1], checkpoints / "step-000006") == "the loss is nan"
-    )
+    said = replayed(folder / "rollouts" / kept[-1], checkpoints / "step-000006")
+    assert said == "the loss is nan"
 
 
 def replayed(rollouts_path, checkpoint) -> str:
@@ -107,9 +106,7 @@ def replayed(rollouts_path, checkpoint) -> str:
     return str(caught.value)
 
 
-def test_too_many_in_a_row_end_the_run_which_can_go_on_with_a_higher_limit(
-    run_py, poison, monkeypatch
-):
+def test_too_many_in_a_row_end_the_run_which_can_go_on(run_py, poison, monkeypatch):
     poison(rewards=(2, 4, 5, 6))
     folder = freeze(composed(*SPOILED)).folder
     assert job.execute(folder) == FAILED

@@ -95,6 +95,7 @@ def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys)
                 if verb == "status default":
                     lines = shown.out.splitlines()
                     assert len(lines) == 3 and "preempted" in lines[2]
+                    assert name != "status.json" or "lost" in lines[1]
                     assert name.startswith("attempts/") or "damaged" in lines[1] or (
                         "arm=" in lines[1] or "cannot be read" in lines[1]), lines[1]  # fmt: skip
         finally:

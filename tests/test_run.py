@@ -178,9 +178,7 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize(("module", "words", "said"), MOMENTS)
-def test_a_signal_while_no_run_is_going_on_is_one_line_and_75(
-    module, words, said, tmp_path, monkeypatch
-):
+def test_a_signal_while_no_run_is_going_on_is_one_line(module, words, said, tmp_path, monkeypatch):
     """It comes within an import: before anything is composed, of a rule, or of the figure."""
     (tmp_path / f"{module}.py").write_text("open('reached', 'w').close(); input()")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -228,9 +226,7 @@ BAD = [  # test_config.py has the others
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD)
-def test_bad_input_ends_in_one_line_before_anything_is_written(
-    run_py, tmp_path, arguments, message
-):
+def test_bad_input_is_one_line_and_writes_nothing(run_py, tmp_path, arguments, message):
     result = run_py(*arguments)
     assert (result.returncode, result.stderr, result.stdout) == (2, f"error: {message}\n", "")
     assert not list(tmp_path.rglob("seed*"))

@@ -230,9 +230,7 @@ def test_processes_that_torchrun_starts_by_hand_make_the_same_run(tmp_path, leav
 
 
 @pytest.mark.slow
-def test_a_run_opens_no_port_to_others_and_a_signal_stops_it_at_a_safe_point(
-    tmp_path, leaves_nothing
-):
+def test_a_run_opens_no_port_and_a_signal_stops_it_safely(tmp_path, leaves_nothing):
     for number in (signal.SIGINT, signal.SIGTERM):
         process = begin(tmp_path, "budget.max_steps=1000")
         all_of_them = processes_of(process, tmp_path)
@@ -286,9 +284,7 @@ def rule(group, m, rng):
 
 
 @pytest.mark.slow
-def test_an_error_of_a_process_that_does_not_lead_fails_the_run(
-    tmp_path, monkeypatch, leaves_nothing
-):
+def test_an_error_of_a_follower_fails_the_run(tmp_path, monkeypatch, leaves_nothing):
     change = "if others[-1] == 2: raise MemoryError('injected')"  # in the second step
     (tmp_path / "sitecustomize.py").write_text(OTHER.format(name="update", change=change))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

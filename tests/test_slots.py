@@ -84,9 +84,7 @@ def test_jobs_on_one_two_and_four_gpus_share_a_machine_in_order(machine, capfd):
     assert began[5] >= max(ended[s] for s in (2, 3, 4)) and began[6] >= ended[5]
 
 
-def test_a_run_that_needs_more_gpus_than_there_are_is_refused_before_anything_is_written(
-    run_py, machine, tmp_path
-):
+def test_a_run_that_needs_more_gpus_than_there_are_is_refused(run_py, machine, tmp_path):
     machine(4)
     words = ("hardware=h100x8", "engine=transformers", "tracking=none", "prompts_per_step=8")
     said = "hardware.processes=8: needs one GPU per process; this machine has 4 GPUs"

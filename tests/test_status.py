@@ -75,16 +75,6 @@ def test_status_prints_one_line_per_run_and_returns_an_exit_code(study, capsys):
     assert main(["status", "default"]) == 0
 
 
-def test_one_run_that_cannot_be_read_does_not_hide_the_others(study, capsys):
-    study["done"].config_path.write_text("seed: [")
-    (study["preempted"].folder / "status.json").write_text("")  # as a power cut can leave it
-    assert main(["status", "default"]) == 1
-    lines = capsys.readouterr().out.splitlines()[1:]
-    assert len(lines) == 5
-    assert "config.yaml is damaged" in lines[0] and str(study["done"].folder) in lines[0]
-    assert "lost" in lines[1] and "status.json is damaged: it is empty" in lines[1]
-
-
 def test_clean_lists_first_and_removes_what_no_run_needs(study, capsys):
     everything = {path for store in study.values() for path in store.folder.rglob("*")}
     assert main(["clean"]) == 0

@@ -441,9 +441,7 @@ def test_a_network_that_dies_does_not_keep_a_run_from_ending(tmp_path, server, c
     assert time.monotonic() - began < 15
 
 
-def test_rows_wait_for_a_checkpoint_or_a_minute_and_a_failure_ends_the_tracker_alone(
-    tmp_path, monkeypatch, capsys
-):
+def test_rows_wait_for_a_checkpoint_or_a_minute(tmp_path, monkeypatch, capsys):
     sent: list[int] = []
     run = SimpleNamespace(log=sent.append)
     store = start(tmp_path)

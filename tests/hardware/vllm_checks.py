@@ -230,11 +230,7 @@ def a_hundred_syncs_leave_all_right(running: Running) -> dict[str, float]:
 
 
 CHECKS: tuple[Callable[[Running], dict[str, float]], ...] = (
-    greedy_tokens_are_the_trainers,
-    frequencies_are_the_probabilities,
-    logprobs_are_those_of_the_trainer,
-    it_can_be_stopped_between_tokens,
-    stale_weights_are_refused,
-    a_sync_that_fails_is_noticed,
-    a_hundred_syncs_leave_all_right,
-)
+    greedy_tokens_are_the_trainers, frequencies_are_the_probabilities,
+    logprobs_are_those_of_the_trainer, it_can_be_stopped_between_tokens, stale_weights_are_refused,
+    a_sync_that_fails_is_noticed, a_hundred_syncs_leave_all_right,
+)  # fmt: skip

@@ -45,30 +45,22 @@ SMALL = ("tracking=none", "nm.n=8", "nm.m=4", "prompts_per_step=2", "rollouts_ev
          "evaluation.questions=16", "evaluation.repeats=2", "engine.max_rows=8",
          "watchdog_seconds=60")  # fmt: skip
 KINDS = {
-    "full": (
-        "budget.train_seconds=null", "budget.max_steps=8", "checkpoint.every_steps=3",
-        "arm=pods_greso", "task.train_size=12", "group_filter.max_batches=3",
-    ),
-    "adapters": (
-        "model.tuning=lora", "budget.train_seconds=null", "budget.max_steps=7",
-        "checkpoint.every_steps=2", "update.epochs=2", "update.minibatches=2",
-        "update.kl_beta=0.1", "update.schedule=cosine", "update.schedule_steps=7",
-        "prompts=mopps", "task.train_size=12",
-    ),
-    "seconds": (
-        "model.tuning=lora", "group_filter=skip", "budget.train_seconds=2.5",
-        "nm.menu=[n4_m4,n8_m4]",
-        "checkpoint.every_steps=null", "checkpoint.every_train_seconds=1",
-    ),
+    "full": ("budget.train_seconds=null", "budget.max_steps=8", "checkpoint.every_steps=3",
+             "arm=pods_greso", "task.train_size=12", "group_filter.max_batches=3"),
+    "adapters": ("model.tuning=lora", "budget.train_seconds=null", "budget.max_steps=7",
+                 "checkpoint.every_steps=2", "update.epochs=2", "update.minibatches=2",
+                 "update.kl_beta=0.1", "update.schedule=cosine", "update.schedule_steps=7",
+                 "prompts=mopps", "task.train_size=12"),
+    "seconds": ("model.tuning=lora", "group_filter=skip", "budget.train_seconds=2.5",
+                "nm.menu=[n4_m4,n8_m4]", "checkpoint.every_steps=null",
+                "checkpoint.every_train_seconds=1"),
 }  # fmt: skip
 ON_VLLM = {
     "merged": ("engine=vllm", *KINDS["full"]),
     "adapters": ("engine=vllm", *KINDS["adapters"]),
-    "swapped": (
-        "engine=vllm", "model.tuning=lora", "engine.sync=adapter",
-        "engine.gap_bound=1e-3", "budget.train_seconds=null", "budget.max_steps=5",
-        "checkpoint.every_steps=2", "nm.n=4", "nm.m=2",
-    ),
+    "swapped": ("engine=vllm", "model.tuning=lora", "engine.sync=adapter", "engine.gap_bound=1e-3",
+                "budget.train_seconds=null", "budget.max_steps=5", "checkpoint.every_steps=2",
+                "nm.n=4", "nm.m=2"),
 }  # fmt: skip
 STRATA = ("generate", "update", "checkpoint", "evaluation", "aggregation")
 STOPPED = ("start", "generate", "update", "checkpoint", "evaluation")

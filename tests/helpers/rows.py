@@ -1,9 +1,17 @@
-"""Test a table of cases: every row that fails is shown, not only the first."""
+"""Tables of cases: their files, and a check of which every row that fails is shown."""
 
+import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+def table(name: str) -> list[list[Any]]:
+    """Return the rows of tests/tables/NAME.jsonl, whose first line says what is in them."""
+    text = (Path(__file__).parents[1] / f"tables/{name}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines() if not line.startswith("#")]
 
 
 def every(rows: Iterable[tuple[Any, ...]], check: Callable[..., None]) -> None:

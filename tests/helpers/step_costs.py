@@ -23,12 +23,10 @@ def runs_of(sizes, seeds=(0,), prompts=2, **more) -> pd.DataFrame:
 def steps_of(runs: pd.DataFrame, steps=3, noise=0.0) -> pd.DataFrame:
     """Log steps that cost what the constants say, ± noise in turn."""
     generated, kept = runs.prompts * runs.n, runs.prompts * runs.m
-    table = runs[["series", "seed", "run"]].assign(
-        **{
-            "seconds/generate": 0.015 + EACH_GENERATED * generated + noise * (-1) ** runs.index,
-            "seconds/update": 0.005 + EACH_KEPT * kept,
-        }
-    )
+    table = runs[["series", "seed", "run"]].copy()
+    scatter = noise * (-1) ** runs.index
+    table["seconds/generate"] = 0.015 + EACH_GENERATED * generated + scatter
+    table["seconds/update"] = 0.005 + EACH_KEPT * kept
     return table.loc[table.index.repeat(steps)].assign(step=[*range(1, steps + 1)] * len(runs))
 
 
