@@ -158,7 +158,7 @@ def test_the_loop_samples_the_pair_and_hands_on_what_it_saw_of_rewarded_rollouts
     assert [n for _, n, *_ in made.engine.calls] == [4, 8]
     assert (first.adaptive.pair, second.adaptive.pair, second.adaptive.steps) == (0, 1, 2)
     assert first.adaptive.noise == [0, 2, 0, 6]
-    seconds = [[sum(step.seconds.values())] for step in (first, second)]  # of all phases
+    seconds = [[sum(step.seconds.wall.values())] for step in (first, second)]  # of all phases
     assert [*second.adaptive.costs.values()] == seconds
 
 

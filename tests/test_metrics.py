@@ -9,9 +9,10 @@ from compose import ROOT
 from step_line import CPU_SECONDS, LINE, SECONDS, assert_equal
 
 from pods.method.adaptive import Adaptive
-from pods.method.prompt_selection import Greso, Uniform
+from pods.method.prompt_selection import ChosenPrompts, Greso, Uniform
 from pods.policy.update import UpdateStats
 from pods.runs.evaluations import EvaluationRecord
+from pods.training.clock import StepSeconds
 from pods.training.metrics import metrics, rollout_rows
 from pods.training.step import Sample, SelectedGroup, Step
 from pods.types import Grade, Group, Parts, Problem, Rollout
@@ -63,9 +64,10 @@ GROUPS = [
 
 
 def step(groups, stats, selector=UNIFORM, prompts=5, saved_prompts=4, kept=None, nonfinite=None):
+    chosen = ChosenPrompts([], 4), ChosenPrompts([], 5, saved_prompts)
     return Step(
-        number=7, train_seconds=12.5, seconds=SECONDS, cpu_seconds=CPU_SECONDS, groups=groups,
-        selector=selector, epoch=3, sample=Sample([groups] * prompts, UNIFORM, 2, 9, saved_prompts),
+        number=7, train_seconds=12.5, seconds=StepSeconds(SECONDS, CPU_SECONDS), groups=groups,
+        selector=selector, epoch=3, sample=Sample([groups] * prompts, UNIFORM, chosen),
         update=stats, kept_projection=kept, nonfinite=nonfinite,
     )  # fmt: skip
 

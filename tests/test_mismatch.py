@@ -1,6 +1,5 @@
 """When the engine's log-probs stop being the trainer's: the alarm, and the end of the run."""
 
-import dataclasses
 import math
 
 import pytest
@@ -8,10 +7,9 @@ from compose import composed
 
 from pods.method.prompt_selection import Uniform
 from pods.policy.update import UpdateStats
+from pods.training.clock import StepSeconds
 from pods.training.mismatch import EngineMismatch, MismatchMonitor, make_monitor
 from pods.training.step import Sample, Step
-
-FIELDS = [field.name for field in dataclasses.fields(UpdateStats)]
 
 
 def monitor(min_kept=0.9):
@@ -19,11 +17,11 @@ def monitor(min_kept=0.9):
 
 
 def step(number, gap, kept=None):
-    stats = UpdateStats(**{**dict.fromkeys(FIELDS, 0.0), "logprob_gap_mean": gap})
-    nothing = None if gap is None else stats
+    stats = UpdateStats(**{**dict.fromkeys(UpdateStats.__slots__, 0.0), "logprob_gap_mean": gap})
     return Step(
-        number=number, train_seconds=0.0, seconds={}, groups=[], selector=Uniform(), epoch=0,
-        sample=Sample([], Uniform()), update=nothing, kept_projection=kept,
+        number=number, train_seconds=0.0, seconds=StepSeconds({}, {}), groups=[], epoch=0,
+        selector=Uniform(), sample=Sample([], Uniform()), kept_projection=kept,
+        update=None if gap is None else stats,
     )  # fmt: skip
 
 

@@ -233,7 +233,7 @@ def test_a_trace_of_daposs_dynamic_sampling_by_hand(in_order):
     calls = iter(made.engine.calls)
     for step, (batches, trained) in zip(steps, DAPO * 3, strict=True):
         assert [[p for (p,) in next(calls)[0]] for _ in batches] == batches
-        assert step.sample.batches == len(batches) and len(step.sample.prompts) == 3 * len(batches)
+        assert len(step.sample.prompts) == 3 * len(step.sample.chosen) == 3 * len(batches)
         assert [group.problem_index for group in step.groups if group.trained] == trained
     for rollouts, signs, _ in updates:
         assert len(rollouts) == 4 and np.abs(signs).min() > 0.5  # no group without a gradient
@@ -246,13 +246,13 @@ def test_resampling_is_bounded_and_trains_on_what_there_is(in_order):
     words = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=3")
     made, updates = loop(*words, "group_filter.max_batches=4")
     step = made.take_step(1, Uniform())  # 0, 1, 2, 3: two of three
-    assert step.sample.batches == 4
+    assert len(step.sample.chosen) == 4
     assert [g.trained for g in step.groups] == [True, False, True, False]
     assert len(updates[0][0]) == 2 * 2
     barren = replace(made, prompts=[(1,)] * 5)
     step = barren.take_step(2, step.selector)
-    assert step.update is None and step.sample.batches == 4 and step.selector == Uniform(8)
-    assert sum(step.seconds.values()) > 0
+    assert step.update is None and len(step.sample.chosen) == 4 and step.selector == Uniform(8)
+    assert sum(step.seconds.wall.values()) > 0
     with pytest.raises(ValueError, match=r"group_filter\.max_batches=2: must give at least"):
         loop(*words, "group_filter.max_batches=2")
 
@@ -278,14 +278,14 @@ RESAMPLED = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=
 def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(in_order, monkeypatch):
     monkeypatch.setattr(prompt_selection, "MOPPS_CANDIDATES", 2)
     made, _ = loop(*RESAMPLED, "prompts=mopps")
-    step = made.take_step(1, start(made.config.prompts))
-    assert step.sample.passed_over == step.sample.batches > 1 and step.sample.saved_prompts == 0
+    keys = ("sampling_batches", "passed_over_prompts", "rollouts_saved")
+    batches, passed, saved = map(metrics(made.take_step(1, start(made.config.prompts))).get, keys)
+    assert passed == batches > 1 and saved == 0
     made, _ = loop(*RESAMPLED, "prompts=greso")
     streaks = dict.fromkeys("0123", 9)  # 4 alone has a good chance, and it is informative
     step = made.take_step(1, Greso(p_easy=0.5, p_hard=0.5, streaks=streaks))
     assert [group.problem_index for group in step.groups] == [4, 4]
-    assert step.sample.batches == 2 and step.sample.saved_prompts == step.sample.passed_over == 8
-    assert metrics(step)["rollouts_saved"] == 8 * 4
+    assert [*map(metrics(step).get, keys)] == [2, 8, 8 * 4]
 
 
 def test_the_rules_draws_differ_between_the_samplings_of_a_step():

@@ -85,7 +85,7 @@ def steps(loop: TrainingLoop, wait: Callable[[], object]) -> Iterator[dict[str, 
         step = loop.take_step(number, selector)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         selector = step.selector
-        yield {"seconds": seconds, "cpu_seconds": cpu, **step.seconds, **_lengths(step)}
+        yield {"seconds": seconds, "cpu_seconds": cpu, **step.seconds.wall, **_lengths(step)}
 
 
 def _lengths(step: Step) -> dict[str, list[int]]:

@@ -69,7 +69,7 @@ def elsewhere(run, folder):
     phases = copied / "attempts" / "001" / "phases.json"
 
     def report():
-        replace(phases, run.meter.text())
+        replace(phases, run.loop.clock.meter.text())
 
     return dataclasses.replace(run, store=RunStore(copied), report=report)
 

@@ -82,7 +82,7 @@ def _load(store: RunStore, lock: RunLock, stop: Stop) -> "Trainer":
 
 def _evaluate(trainer: "Trainer", step: int) -> int:
     """Make one evaluation; a missing or damaged checkpoint is named and left as it is."""
-    trainer.stop.check()
+    trainer.workers.stop.check()
     folder = trainer.store.checkpoint(step)
     lost = not folder.is_dir()
     if fault := "its checkpoint is missing" if lost else checkpoint_fault(trainer.store, folder):

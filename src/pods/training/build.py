@@ -59,8 +59,6 @@ def build_trainer(
         questions=data.questions,
         tracker=tracker,
         progress=Progress(config.budget),
-        stop=stop,
-        meter=meter,
         report=report,
         monitor=make_monitor(config),
     )

@@ -39,9 +39,8 @@ def evaluate(
         done: number of records that exist already: whole chunks, or all.
         test_set: name of a test set other than the run's own; part of its seeds.
     """
-    sampling = Sampling(
-        config.evaluation.temperature, config.sampling.max_completion_tokens, config.sampling.top_k
-    )
+    limit, top_k = config.sampling.max_completion_tokens, config.sampling.top_k
+    sampling = Sampling(config.evaluation.temperature, limit, top_k)
     requests = asked(config, step, [problem.id for problem in task.test], test_set)
     grader, size = task.test_grader, _chunk(config, len(requests))
     for start in range(done, len(requests), size):

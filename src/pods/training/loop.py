@@ -31,7 +31,7 @@ from pods.training.step import (
     outcome,
     select,
 )
-from pods.types import GenerationRequest, Grade, Prompt, Rollout, Sampling, Task
+from pods.types import GenerationRequest, Prompt, Rollout, Sampling, Task, group_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class TrainingLoop:
             with clock.phase("select"):
                 adaptive = adaptive.choose(config.nm)
         n, m = config.nm.pairs()[0 if adaptive is None else adaptive.pair]
-        sample = self.sample(number, selector, n, m)
+        sample = self.collect(number, selector, n, m)
         selector = sample.selector
         with clock.phase("select"):
             outcomes = [*map(outcome, sample.prompts)]
@@ -95,8 +95,7 @@ class TrainingLoop:
         return Step(
             number=number,
             train_seconds=clock.train_seconds,
-            seconds=seconds.wall,
-            cpu_seconds=seconds.cpu,
+            seconds=seconds,
             groups=groups,
             selector=selector,
             sample=sample,
@@ -107,8 +106,8 @@ class TrainingLoop:
             adaptive=adaptive,
         )
 
-    def sample(self, number: int, selector: Selector, n: int, m: int) -> Sample:
-        """Sample one batch of prompts, or as many batches as a resampling group filter needs.
+    def collect(self, number: int, selector: Selector, n: int, m: int) -> Sample:
+        """Add one batch of prompts, or as many batches as a resampling group filter needs.
 
         A batch with a value that is not finite is the last: the step will not be applied.
         """
@@ -121,7 +120,7 @@ class TrainingLoop:
             sample = self.add_batch(sample, number, size, n, m)
             informative = [any(group.trained for group in groups) for groups in sample.prompts]
             have, latest = sum(informative), informative[before:]
-            enough = have >= wanted or sample.batches == group_filter.max_batches
+            enough = have >= wanted or len(sample.chosen) == group_filter.max_batches
             if not resample or enough or sample.nonfinite is not None:
                 return sample
             size = next_batch(group_filter, wanted, have, len(latest), sum(latest))
@@ -134,42 +133,33 @@ class TrainingLoop:
             chosen, selector = sample.selector.choose(self.order, size)
             problems = [problem for problem in chosen.problems for _ in range(per_prompt)]
             counts = allocate(config.nm.allocation, selector, problems, n, m)
-        rollouts, grades = self.generate_and_grade(number, first_group, problems, counts)
-        nonfinite = describe_nonfinite(rollouts, grades)
-        rule = self.rule if nonfinite is None else None
+        groups = self.generate_and_grade(number, first_group, problems, counts)
+        nonfinite = describe_nonfinite(groups)
         with clock.phase("select"):
-            groups = [
-                select(config, rule, number, first_group + i, m, problem, self.task.train[problem],
-                       rollouts[i], grades[i])
-                for i, problem in enumerate(problems)
-            ]  # fmt: skip
+            if nonfinite is None:
+                graded = enumerate(groups, first_group)
+                groups = [select(config, self.rule, number, i, m, group) for i, group in graded]
         prompts = [groups[i : i + per_prompt] for i in range(0, len(groups), per_prompt)]
         return Sample(
             prompts=[*sample.prompts, *prompts],
             selector=selector,
-            batches=sample.batches + 1,
-            passed_over=sample.passed_over + chosen.passed_over,
-            saved_prompts=sample.saved_prompts + chosen.saved_prompts,
+            chosen=(*sample.chosen, chosen),
             nonfinite=nonfinite,
         )
 
     def generate_and_grade(
         self, number: int, first_group: int, problems: Sequence[int], counts: Sequence[int]
-    ) -> tuple[list[list[Rollout]], list[list[Grade]]]:
+    ) -> list[SelectedGroup]:
         """Generate and grade `counts[i]` rollouts of the problem of each group.
 
         Where groups differ in size, under `nm.allocation`, each rollout has a seed of its own.
         """
-        config, train = self.config, self.task.train
+        config, train, settings = self.config, self.task.train, self.config.sampling
+        sampling = Sampling(settings.temperature, settings.max_completion_tokens, settings.top_k)
         n = counts[0]
         rows: list[tuple[int, ...]] = [(i,) for i in range(len(counts))]
         if len(set(counts)) > 1:
             n, rows = 1, [(i, k) for i, count in enumerate(counts) for k in range(count)]
-        sampling = Sampling(
-            config.sampling.temperature,
-            config.sampling.max_completion_tokens,
-            config.sampling.top_k,
-        )
         with self.clock.phase("generate"):
             request = GenerationRequest(
                 [self.prompts[problems[i]] for i, *_ in rows],
@@ -187,7 +177,10 @@ class TrainingLoop:
                 [grade_rollout(config, self.task, train[problem], rollout) for rollout in group]
                 for problem, group in zip(problems, rollouts, strict=True)
             ]
-        return rollouts, grades
+            return [
+                SelectedGroup(problem, train[problem], of_group, group_of(rollouts[i], of_group))
+                for i, (problem, of_group) in enumerate(zip(problems, grades, strict=True))
+            ]
 
     def update_on(
         self, groups: Sequence[SelectedGroup], number: int
@@ -196,10 +189,10 @@ class TrainingLoop:
 
         Return statistics, if it was applied, and what was NaN or infinite, if anything.
         """
-        trained = [group for group in groups if group.trained and len(group.kept)]
-        if not trained:
-            return None, None
+        trained = [group for group in groups if group.trained]
         rollouts = [group.group.rollouts[i] for group in trained for i in group.kept]
+        if not rollouts:
+            return None, None
         kept_advantages = np.concatenate([group.advantages for group in trained])
         try:
             sizes = [len(group.kept) for group in trained]

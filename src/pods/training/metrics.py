@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,14 @@ def metrics(step: Step) -> dict[str, Any]:
         "step": step.number,
         "nonfinite": step.nonfinite,
         "train_seconds": step.train_seconds,
-        **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.items()},
-        **{f"cpu_seconds/{phase}": seconds for phase, seconds in step.cpu_seconds.items()},
+        **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.wall.items()},
+        **{f"cpu_seconds/{phase}": seconds for phase, seconds in step.seconds.cpu.items()},
         "prompts": [group.problem.id for group in step.groups],
         **(_choice(step.adaptive) if step.adaptive is not None else {}),
         **_prompt_metrics(step, made),
         **_rollout_metrics(step.groups, made),
         **_kept_metrics(step.groups, made),
-        **(_fields(step.update) if step.update is not None else {}),
+        **(asdict(step.update) if step.update is not None else {}),
         "kept_projection": step.kept_projection,
         "rollouts_per_group": [len(group.grades) for group in step.groups],
         "kept": [group.kept.tolist() for group in step.groups],
@@ -56,19 +56,21 @@ def _prompt_metrics(step: Step, made: Mapping[str, int]) -> dict[str, Any]:
     """Summarise what prompt selection and the group filter did, and the selector's parameters."""
     groups = [group.group for group in step.groups]
     sample, prompts = step.sample, len(step.sample.prompts)
-    parameters = {k: v for k, v in _fields(step.selector).items() if isinstance(v, float)}
+    saved_prompts = sum(chosen.saved_prompts for chosen in sample.chosen)
+    # without `asdict`'s copies, since GRESO and MoPPS store every problem
+    state = {field.name: getattr(step.selector, field.name) for field in fields(step.selector)}
     return {
         "epoch": step.epoch,
-        "sampling_batches": sample.batches,
+        "sampling_batches": len(sample.chosen),
         "sampled_prompts": prompts,
-        "passed_over_prompts": sample.passed_over,
-        "rollouts_saved": sample.saved_prompts * made["generated_rollouts"] // prompts,
+        "passed_over_prompts": sum(chosen.passed_over for chosen in sample.chosen),
+        "rollouts_saved": saved_prompts * made["generated_rollouts"] // prompts,
         "generated_rollouts": made["generated_rollouts"],
         "trained_rollouts": made["trained_rollouts"],
         "zero_variance_fraction": np.mean([np.ptp(group.rewards) == 0 for group in groups]),
         "all_right_fraction": np.mean([group.rewarded.all() for group in groups]),
         "none_right_fraction": np.mean([not group.rewarded.any() for group in groups]),
-        **{f"selector/{name}": value for name, value in parameters.items()},
+        **{f"selector/{name}": x for name, x in state.items() if isinstance(x, float)},
     }
 
 
@@ -158,11 +160,6 @@ def rollout_rows(step: Step, replayable: bool = False) -> Iterator[dict[str, Any
                 row["completion_ids"] = rollout.completion_ids
                 row["logprobs"] = [_json_number(x) for x in rollout.logprobs.tolist()]
             yield row
-
-
-def _fields(record: Any) -> dict[str, Any]:
-    """Return a record's fields without `asdict`'s copies: GRESO and MoPPS store every problem."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _finite(value: object) -> bool:

@@ -15,8 +15,6 @@ import numpy as np
 import torch
 
 from pods.config.schema import Config
-from pods.policy.scoring import UpdateContext
-from pods.policy.update import update
 from pods.training.workers import Worker
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling
 
@@ -96,8 +94,8 @@ def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> N
     held = [torch.empty_like(p, dtype=torch.float32) for p in trained for _ in range(2)]
     if config.update.epochs * config.update.minibatches > 1:  # a step can restore all of it
         held += [each.detach().clone() for each in (*trained, *held)]
-    context = UpdateContext(worker.policy, once, worker.process_group, worker.check)
-    update(context, _Still(trained), [rollout] * rows, np.zeros(rows), [rows], 1)
+    still = replace(worker, config=once, optimizer=_Still(trained))
+    still.update([rollout] * rows, np.zeros(rows), [rows], 1)
     del held
 
 

@@ -3,41 +3,41 @@
 Shapes: n = rollouts of a group, at most nm.n; m = rollouts kept.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pods.config.method_keys import AdvantageConfig
 from pods.config.schema import Config
 from pods.method.adaptive import Adaptive, gradient_noise
 from pods.method.grpo import advantages
 from pods.method.keep import informative, keep
-from pods.method.prompt_order import Outcome
+from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross, is_across_groups
 from pods.policy.update import UpdateStats
 from pods.seeding import derive
-from pods.types import Grade, Group, Problem, Rollout, group_of
+from pods.training.clock import StepSeconds
+from pods.types import Grade, Group, Problem
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedGroup:
-    """One group, its grades, and the rollouts that the rule kept."""
+    """One group, its grades, and the rollouts that the rule kept; before it is asked, none."""
 
     problem_index: int
     """Index of the problem in the train pool."""
     problem: Problem
     grades: list[Grade]
     group: Group
-    kept: NDArray[np.intp]
+    kept: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     """(m,) indices into the rollouts; of a rule across groups any number, also none."""
-    advantages: NDArray[np.float64]
+    advantages: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """(m,) advantages of the kept rollouts."""
-    trained: bool
-    """True where the update uses the group; the group filter or a full batch can leave it out."""
+    trained: bool = False
+    """True where the update is to use the group: the group filter lets it pass, and in the end
+    `choose_trained` has room for it in the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,10 @@ class Sample:
     """The groups of each prompt."""
     selector: Selector
     """State of prompt selection after the last choice."""
-    batches: int = 0
-    """Batches of prompts: more than one only where the group filter resamples."""
-    passed_over: int = 0
-    """Number of problems that came up and that prompt selection skipped."""
-    saved_prompts: int = 0
-    """Number of skipped problems that a uniform selector would have sampled."""
+    chosen: tuple[ChosenPrompts, ...] = ()
+    """The prompts of each batch: more than one batch only where the group filter resamples."""
     nonfinite: str | None = None
-    """The value that was NaN or infinite; then nothing is kept and the step is not applied."""
+    """The value that was NaN or infinite: the last batch keeps nothing, and no update is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +62,7 @@ class Step:
     """1 for the first step of the run."""
     train_seconds: float
     """The training clock at the end of the step."""
-    seconds: dict[str, float]
-    """Of the step, by phase."""
-    cpu_seconds: dict[str, float] = field(default_factory=dict)
-    """The same in CPU seconds of this process; empty under a clock for tests."""
+    seconds: StepSeconds
     groups: list[SelectedGroup]
     """`nm.groups` groups per prompt, prompt after prompt."""
     selector: Selector
@@ -90,37 +83,21 @@ class Step:
 
 
 def select(
-    config: Config,
-    rule: Rule | RuleAcross | None,
-    number: int,
-    group_index: int,
-    m: int,
-    problem_index: int,
-    problem: Problem,
-    rollouts: list[Rollout],
-    grades: list[Grade],
+    config: Config, rule: Rule | RuleAcross, number: int, index: int, m: int, graded: SelectedGroup
 ) -> SelectedGroup:
-    """Keep m of the n rollouts of the `group_index`-th group of step `number`.
+    """Keep m of the n rollouts of the `index`-th group of step `number`.
 
-    None as a rule (a value is not finite) keeps nothing. A rule across groups keeps its m later.
+    A rule across groups keeps its m later.
     """
-    group = group_of(rollouts, grades)
-    kept, group_filter = np.empty(0, np.intp), config.group_filter
-    if rule is not None and not is_across_groups(rule):
-        rng = np.random.default_rng(derive(config.seed, "rule", number, group_index))
+    group, group_filter = graded.group, config.group_filter
+    if not is_across_groups(rule):
+        rng = np.random.default_rng(derive(config.seed, "rule", number, index))
         (kept,) = keep(rule, [group], m, rng)
+        graded = with_kept(config, graded, kept)
     passes = group_filter.name == "none" or informative(
         group.rewards, group.rewarded, group_filter.metric
     )
-    return SelectedGroup(
-        problem_index=problem_index,
-        problem=problem,
-        grades=grades,
-        group=group,
-        kept=kept,
-        advantages=advantages_of(config.advantage, group, kept),
-        trained=rule is not None and passes,
-    )
+    return replace(graded, trained=passes)
 
 
 def choose_trained(
@@ -146,29 +123,24 @@ def choose_trained(
         of_trained = [groups[i].group for i in trained]
         kept_of_each = keep(rule, of_trained, m, rng)
         for i, kept in zip(trained, kept_of_each, strict=True):
-            scaled = advantages_of(config.advantage, groups[i].group, kept)
-            groups[i] = replace(groups[i], kept=kept, advantages=scaled)
+            groups[i] = with_kept(config, groups[i], kept)
     return groups
 
 
-def advantages_of(
-    config: AdvantageConfig, group: Group, kept: NDArray[np.intp]
-) -> NDArray[np.float64]:
-    """Return the advantages of a group's kept rollouts, (m,)."""
+def with_kept(config: Config, group: SelectedGroup, kept: NDArray[np.intp]) -> SelectedGroup:
+    """Return the group with what a rule kept of it, and the advantages of that."""
     if not len(kept):
-        return np.empty(0)
-    return advantages(
-        group.rewards, kept, baseline=config.baseline, scale=config.scale, eps=config.eps
-    )
+        return group
+    rewards, how = group.group.rewards, config.advantage
+    scaled = advantages(rewards, kept, baseline=how.baseline, scale=how.scale, eps=how.eps)
+    return replace(group, kept=kept, advantages=scaled)
 
 
-def describe_nonfinite(
-    generated: Sequence[Sequence[Rollout]], graded: Sequence[Sequence[Grade]]
-) -> str | None:
+def describe_nonfinite(groups: Sequence[SelectedGroup]) -> str | None:
     """Describe the reward or log-prob of a batch that is NaN or infinite, if there is one."""
-    if not all(math.isfinite(grade.reward) for grades in graded for grade in grades):
+    if not all(np.isfinite(group.group.rewards).all() for group in groups):
         return "a reward is NaN or infinite"
-    if not all(np.isfinite(r.logprobs).all() for rollouts in generated for r in rollouts):
+    if not all(np.isfinite(r.logprobs).all() for group in groups for r in group.group.rollouts):
         return "a log-prob of the engine is NaN or infinite"
     return None
 
@@ -198,5 +170,4 @@ def noise(groups: Sequence[SelectedGroup]) -> list[float]:
     rollouts = [rollout for group in groups for rollout in group.group.rollouts]
     each = gradient_noise([rollout.logprobs for rollout in rollouts])
     right = np.concatenate([group.group.rewarded for group in groups])
-    sides = (each[right], each[~right])
-    return [float(number) for side in sides for number in (side.sum(), len(side))]
+    return [float(of) for side in (each[right], each[~right]) for of in (side.sum(), len(side))]

@@ -31,8 +31,7 @@ from pods.runs.history import abandoned_paths, check_rollouts, evaluation_points
 from pods.runs.lock import RunLock
 from pods.runs.store import SELECTION, RunStore
 from pods.runs.tracking.tracker import Tracker
-from pods.system.signals import Preempted, Stop
-from pods.training.clock import Meter
+from pods.system.signals import Preempted
 from pods.training.evaluate import already_done, evaluate
 from pods.training.loop import TrainingLoop
 from pods.training.metrics import metrics, rollout_rows
@@ -64,10 +63,8 @@ class Trainer:
     """What an adaptive run knows after it; None: n and m stay."""
     tracker: Tracker
     progress: Progress
-    stop: Stop
-    meter: Meter
     report: Callable[[], None]
-    """Writes the meter's seconds and memory by phase to the attempt's folder."""
+    """Writes seconds and memory by phase to the attempt's folder."""
     monitor: MismatchMonitor
     skipped: set[int] = field(default_factory=set)
     """Steps that were not applied because of NaN or infinity."""
@@ -92,7 +89,7 @@ class Trainer:
                     self.commit(done, evaluation=True)
                     self.evaluate(done)
                 before = step.train_seconds
-                self.stop.check()
+                self.workers.stop.check()
         except Preempted:
             if not self.store.checkpoint(done).exists():
                 self.commit(done, evaluation=False)
@@ -129,7 +126,7 @@ class Trainer:
             self.skipped = {line["step"] for line in lines if line["nonfinite"]}
             for line in lines:
                 self.monitor.observe(line.get("logprob_gap_mean"))
-        with self.meter.phase("sync"):
+        with self.loop.clock.meter.phase("sync"):
             self.workers.sync()
         prune_checkpoints(store, step)
         if step in evaluation_points(store):
@@ -191,7 +188,7 @@ class Trainer:
             self.store.write_clock(folder, step, clock, evaluation)
 
         self.tracker.update(now=True)  # a run that resumes from here does not log these rows again
-        with self.meter.phase("checkpoint"):
+        with self.loop.clock.meter.phase("checkpoint"):
             for nonfinite in filter(None, self.workers.call_all(Worker.nonfinite)):
                 raise FloatingPointError(f"no checkpoint of step {step}: {nonfinite}")
             checkpoint.commit(self.store.checkpoint(step), write)
@@ -207,7 +204,7 @@ class Trainer:
     def complete_evaluation(self, step: int) -> float:
         """Add the missing records of `step`, with the policy as it is, and return the accuracy."""
         started, path = time.perf_counter(), self.store.evaluation_path(step)
-        with self.meter.phase("evaluation"):
+        with self.loop.clock.meter.phase("evaluation"):
             new_records = self.add_records(step, path)
         records = read_lines(path)
         accuracy: float = sum(record["correct"] for record in records) / len(records)
