@@ -31,12 +31,10 @@ from pods.types import GenerationRequest, OnCompletion, Rollout, Sampling
 class PartialCompletion:
     """A completion that vLLM is generating."""
 
-    prompt_index: int
-    """Index of the prompt in the request."""
+    prompt_index: int  # index of the prompt in the request
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    stopped: bool = False
-    """Ended by a stop id, not by the length limit."""
+    stopped: bool = False  # ended by a stop id, not by the length limit
 
     def add(self, output: EngineCoreOutput) -> bool:
         """Append the tokens of one step of the engine; return whether they were the last ones."""

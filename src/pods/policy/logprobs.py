@@ -26,10 +26,8 @@ UNUSED_MASK = torch.full((1, 1, 1, 1), torch.nan)
 class TokenScores(NamedTuple):
     """What the policy says of each completion token, sequence by sequence, in float32 at least."""
 
-    logprobs: Tensor
-    """(C,) log-probability; its gradient flows to the model."""
-    entropy: Tensor
-    """(C,) entropy in nats of the distribution that the log-probability is of."""
+    logprobs: Tensor  # (C,) log-probability; its gradient flows to the model
+    entropy: Tensor  # (C,) entropy in nats of the distribution that the log-probability is of
 
 
 def token_logprobs(

@@ -26,12 +26,9 @@ PADDING, PADDING_SHARE = 256, 0.25  # most padding of a call: tokens, or a share
 class PromptSpan:
     """The positions of a prompt and its completions in the row."""
 
-    start: int
-    """Index of the prompt's first token."""
-    prompt_length: int
-    """Tokens of the prompt; the completions follow them."""
-    lengths: list[int]
-    """(R,) tokens of each completion."""
+    start: int  # index of the prompt's first token
+    prompt_length: int  # tokens of the prompt; the completions follow them
+    lengths: list[int]  # (R,) tokens of each completion
 
     @property
     def end(self) -> int:
@@ -45,18 +42,13 @@ class MicroBatch:
 
     indices: list[int]
     """The index, among the rollouts of the update, of each sequence in the order of the row."""
-    lengths: list[int]
-    """Completion tokens of each sequence."""
-    spans: list[PromptSpan]
-    """The prompts of the row."""
-    ids: Tensor
-    """(N,) token ids of the row."""
-    positions: Tensor
-    """(N,) position of each token in its own sequence."""
+    lengths: list[int]  # completion tokens of each sequence
+    spans: list[PromptSpan]  # the prompts of the row
+    ids: Tensor  # (N,) token ids of the row
+    positions: Tensor  # (N,) position of each token in its own sequence
     previous: Tensor
     """(C,) index in the row of the token before each completion token; its state predicts it."""
-    targets: Tensor
-    """(C,) ids of the completion tokens."""
+    targets: Tensor  # (C,) ids of the completion tokens
 
 
 def plan_micro_batches(
@@ -146,8 +138,7 @@ class CompletionRows:
 
     padded: Tensor
     """(R, T) offset of each token from the prompt's end; padding repeats a row's first token."""
-    real: Tensor
-    """(real tokens,) indices of those that are not padding among the R x T, row by row."""
+    real: Tensor  # (real tokens,) indices of those that are not padding among the R x T, row by row
     mask: Tensor
     """(T, P + T) true where a completion's token sees a token of the prompt or of its own past."""
 
@@ -159,15 +150,12 @@ class Sequences:
     The last query of a sequence sees all of its keys, the one before it one key fewer.
     """
 
-    query_ends: Tensor
-    """(S + 1,) int32: 0, and after each sequence the number of queries so far."""
+    query_ends: Tensor  # (S + 1,) int32: 0, and after each sequence the number of queries so far
     key_ends: Tensor
     """(S + 1,) int32: the same of keys; a completion's are its prompt's and its own."""
-    most_queries: int
-    most_keys: int
-    """Of one sequence, as `most_queries` is."""
-    keys: Tensor
-    """(keys of all sequences,) the index in the row of each key."""
+    most_queries: int  # of one sequence
+    most_keys: int  # of one sequence
+    keys: Tensor  # (keys of all sequences,) the index in the row of each key
 
 
 @dataclass(frozen=True)

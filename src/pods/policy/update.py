@@ -29,20 +29,14 @@ class UpdateStats:
     """Statistics of one step's update: means over its optimizer updates, and over all tokens."""
 
     loss: float
-    grad_norm: float
-    """Norm of the gradient before clipping."""
-    clip_fraction: float
-    """Share of the tokens whose gradient the PPO clip removed."""
-    kl: float
-    """KL divergence from the reference."""
+    grad_norm: float  # norm of the gradient before clipping
+    clip_fraction: float  # share of the tokens whose gradient the PPO clip removed
+    kl: float  # KL divergence from the reference
     logprob_gap: float
     """Largest |log-prob of the engine - of the trainer| of a token, before the first update."""
-    logprob_gap_mean: float
-    """Mean of |log-prob of the engine - of the trainer|."""
-    importance_mean: float
-    """Mean of the importance weight; 1 where the correction is off."""
-    importance_cut: float
-    """Share of the tokens whose importance weight was capped or set to 0."""
+    logprob_gap_mean: float  # mean of |log-prob of the engine - of the trainer|
+    importance_mean: float  # mean of the importance weight; 1 where the correction is off
+    importance_cut: float  # share of the tokens whose importance weight was capped or set to 0
     entropy: float
     """Entropy of the policy in nats, at the temperature of `update.logprob_temperature`."""
     lr: float
@@ -56,8 +50,7 @@ class TrainingBatch:
     advantages: Tensor
     old_logprobs: list[Tensor] | None
     """(T,) log-probs before the first update; None where that is the only one."""
-    groups: Tensor
-    """Index of its group."""
+    groups: Tensor  # index of its group
 
 
 def update(

@@ -73,10 +73,8 @@ class TrainClock:
 
     now: Callable[[], float] = time.perf_counter
     """Monotonic source of seconds; tests pass their own, so that seconds repeat too."""
-    synchronise: Callable[[], None] = lambda: None
-    """Waits for the device at both ends of a phase."""
-    train_seconds: float = 0.0
-    """Seconds of the steps committed so far."""
+    synchronise: Callable[[], None] = lambda: None  # waits for the device at both ends of a phase
+    train_seconds: float = 0.0  # seconds of the steps committed so far
     meter: Meter = field(default_factory=Meter)
     """Measures the phases too, for the record of the process."""
     cpu_now: Callable[[], float] | None = None

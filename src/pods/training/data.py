@@ -30,15 +30,11 @@ NAMED = 5  # problems with too long prompts that are printed; data.json lists al
 class Data:
     """The problems that a run can use, and their prompts as token ids."""
 
-    task: Task
-    """The task with only the problems whose prompts fit."""
+    task: Task  # the task with only the problems whose prompts fit
     tokenizer: PreTrainedTokenizerBase
-    prompts: Sequence[Prompt]
-    """Token ids of each problem of the train pool."""
-    questions: Sequence[Prompt]
-    """Token ids of each question of the evaluation."""
-    facts: Mapping[str, Any]
-    """Contents of data.json."""
+    prompts: Sequence[Prompt]  # token ids of each problem of the train pool
+    questions: Sequence[Prompt]  # token ids of each question of the evaluation
+    facts: Mapping[str, Any]  # contents of data.json
 
 
 def load_data(config: Config, check: Callable[[], None]) -> Data:

@@ -40,10 +40,8 @@ class TrainingLoop:
 
     config: Config
     task: Task
-    prompts: Sequence[Prompt]
-    """Token ids of each problem of the train pool."""
-    engine: Engine
-    """In a run the worker group of all processes, which implements this protocol."""
+    prompts: Sequence[Prompt]  # token ids of each problem of the train pool
+    engine: Engine  # in a run the worker group of all processes, which implements this protocol
     rule: Rule | RuleAcross
     update: Callable[[list[Rollout], NDArray[np.float64], list[int], int], UpdateStats]
     """`update(rollouts, advantages, sizes, step)` applies a step's optimizer updates to groups of

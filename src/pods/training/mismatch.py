@@ -24,12 +24,9 @@ class EngineMismatch(RuntimeError):
 class MismatchMonitor:
     """Watches the log-prob gap between engine and trainer, and the kept projection of merges."""
 
-    bound: float
-    """Mean gap that raises an alarm."""
-    min_kept: float
-    """Share of the policy's change that a merge must keep; 0: any."""
-    consecutive: int = 0
-    """Consecutive alarms up to the last step that had a gap."""
+    bound: float  # mean gap that raises an alarm
+    min_kept: float  # share of the policy's change that a merge must keep; 0: any
+    consecutive: int = 0  # consecutive alarms up to the last step that had a gap
 
     def observe(self, gap: float | None) -> bool:
         """Record the mean gap of a step, also of one logged before a resume; True: an alarm."""

@@ -26,8 +26,7 @@ from pods.types import Grade, Group, Problem
 class SelectedGroup:
     """One group, its grades, and the rollouts that the rule kept; before it is asked, none."""
 
-    problem_index: int
-    """Index of the problem in the train pool."""
+    problem_index: int  # index of the problem in the train pool
     problem: Problem
     grades: list[Grade]
     group: Group
@@ -44,10 +43,8 @@ class SelectedGroup:
 class Sample:
     """What a step has sampled so far, from one batch of prompts or several."""
 
-    prompts: list[list[SelectedGroup]]
-    """The groups of each prompt."""
-    selector: Selector
-    """State of prompt selection after the last choice."""
+    prompts: list[list[SelectedGroup]]  # the groups of each prompt
+    selector: Selector  # state of prompt selection after the last choice
     chosen: tuple[ChosenPrompts, ...] = ()
     """The prompts of each batch: more than one batch only where the group filter resamples."""
     nonfinite: str | None = None
@@ -58,19 +55,14 @@ class Sample:
 class Step:
     """One committed step."""
 
-    number: int
-    """1 for the first step of the run."""
-    train_seconds: float
-    """The training clock at the end of the step."""
+    number: int  # 1 for the first step of the run
+    train_seconds: float  # the training clock at the end of the step
     seconds: StepSeconds
-    groups: list[SelectedGroup]
-    """`nm.groups` groups per prompt, prompt after prompt."""
-    selector: Selector
-    """State of prompt selection after the step."""
+    groups: list[SelectedGroup]  # `nm.groups` groups per prompt, prompt after prompt
+    selector: Selector  # state of prompt selection after the step
     sample: Sample
     """All that was sampled, whether trained on or not, before the rules across groups."""
-    epoch: int
-    """Number of whole epochs before the step's last prompt."""
+    epoch: int  # number of whole epochs before the step's last prompt
     update: UpdateStats | None
     """None where no group was left to train on, or the step was not applied."""
     kept_projection: float | None = None

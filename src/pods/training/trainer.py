@@ -57,21 +57,16 @@ class Trainer:
     loop: TrainingLoop
     questions: Sequence[Prompt]
     """Token ids of each question of the evaluation; the loop's task holds exactly these."""
-    selector: Selector
-    """State of prompt selection after the last committed step."""
-    adaptive: Adaptive | None
-    """What an adaptive run knows after it; None: n and m stay."""
+    selector: Selector  # state of prompt selection after the last committed step
+    adaptive: Adaptive | None  # what an adaptive run knows after it; None: n and m stay
     tracker: Tracker
     progress: Progress
-    report: Callable[[], None]
-    """Writes seconds and memory by phase to the attempt's folder."""
+    report: Callable[[], None]  # writes seconds and memory by phase to the attempt's folder
     monitor: MismatchMonitor
     skipped: set[int] = field(default_factory=set)
     """Steps that were not applied because of NaN or infinity."""
-    last_heartbeat: float = 0.0
-    """Time at which a step was last written to status.json."""
-    metrics_bytes: int = 0
-    """Size of metrics.jsonl as this run has written it."""
+    last_heartbeat: float = 0.0  # time at which a step was last written to status.json
+    metrics_bytes: int = 0  # size of metrics.jsonl as this run has written it
 
     def run(self) -> None:
         """Train from the newest checkpoint, or from the start, to the end of the budget.

@@ -96,16 +96,11 @@ class WorkerGroup:
 
     worker: Worker
     stop: Stop
-    sent: int = 0
-    """Number of commands so far; equal on all ranks."""
-    cancelled: int = 0
-    """Number of the last command that was cancelled."""
-    busy: bool = False
-    """True while the last command is being carried out."""
-    looked: float = 0.0
-    """Time at which rank 0 last looked for heartbeats of the others."""
-    heartbeats: int = 0
-    """Heartbeats of the others that it has seen."""
+    sent: int = 0  # number of commands so far; equal on all ranks
+    cancelled: int = 0  # number of the last command that was cancelled
+    busy: bool = False  # True while the last command is being carried out
+    looked: float = 0.0  # time at which rank 0 last looked for heartbeats of the others
+    heartbeats: int = 0  # heartbeats of the others that it has seen
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -199,8 +194,7 @@ class Follower:
     """A rank other than 0, which carries out the commands of rank 0."""
 
     process_group: ProcessGroup
-    received: int = 0
-    """Number of commands so far; equal on all ranks."""
+    received: int = 0  # number of commands so far; equal on all ranks
     last_heartbeat: float = 0.0
 
     def heartbeat(self) -> None:
