@@ -197,6 +197,20 @@ def test_damaged_files_are_named_and_what_is_no_log_is_counted(tmp_path):
     assert others == "2 files are no logs: 1 .json, 1 .bin"
 
 
+def test_rows_without_a_run_are_told_apart_by_method_and_seed(tmp_path):
+    lines = [f"{method},{seed},{step},{rows[at]['eval_reward']}" for method, seed, rows in records()
+             for at, step in enumerate(STEPS)]  # fmt: skip
+    (tmp_path / "all.csv").write_text("\n".join(["method,seed,iter,accuracy", *lines]))
+    study = read_study(tmp_path)
+    assert (study.note, len(study.complete), study.seeded) == ("", 12, True)
+    assert [row.runs for row in compare(study, draws=9).contrasts.itertuples()] == [6, 6]
+    for name in ("identity.json", "metrics.jsonl"):
+        write_lines(tmp_path / "ours" / name, [{"step": 1, "accuracy": 0.5}])
+    assert read_study(tmp_path).missing == [
+        "1 files are no logs: 1 runs of pods (see pods compare)"
+    ]
+
+
 def test_thousands_of_runs_are_a_few_lines(tmp_path):
     for run in range(2000):
         rows = [{"step": 1, "reward": run}] * (run > 99)

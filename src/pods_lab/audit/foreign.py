@@ -32,6 +32,8 @@ def study_of(logs: Sequence[Log], mapping: Mapping, left_out: Sequence[str]) -> 
     if without:
         notes.append(f"{without} of {len(runs)} runs have no seed, so none is paired")
         runs["seed"] = runs.groupby("series").cumcount()
+    if len(runs) == runs.series.nunique() > 1:
+        notes.append("each method has one run: pods-audit.yaml can read method and seed from names")
     unusable = _unusable(runs, points)
     missing += [f"{run}: {reason}" for run, reason in unusable.items()]
     runs["complete"] = ~runs.run.isin(unusable)

@@ -21,6 +21,7 @@ import orjson
 import pandas as pd
 
 Row = dict[str, Any]
+ABOUT = ("method", "arm", "algorithm", "algo", "seed")  # columns that say of what run a row is
 
 
 @dataclass
@@ -162,13 +163,16 @@ def table(path: Path) -> Iterator[Log]:
 
 
 def _by_run(log: Log) -> Iterator[Log]:
-    """Split rows of several runs by the column that names them."""
+    """Split rows of several runs by the column that names them, or else by method and seed."""
     name = next((name for name in ("run", "run_name", "run_id") if name in log.columns), "")
     parts: dict[str, Log] = {}
-    for row in log.rows if name else ():
-        run = str(row.get(name))
-        parts.setdefault(run, Log(run, log.path, [], faults=log.faults)).rows.append(row)
-    yield from parts.values() or [log]
+    for row in log.rows if log.columns & {name, *ABOUT} else ():
+        about = {key: row[key] for key in ABOUT if key in row}
+        run = str(row.get(name)) if name else " ".join(map(str, about.values()))
+        parts.setdefault(run, Log(run, log.path, [], about, faults=log.faults)).rows.append(row)
+    if len(parts) == 1 and not name:
+        log.config |= about
+    yield from parts.values() if name or len(parts) > 1 else [log]
 
 
 CONSOLE = re.compile(r"\bstep:(\d+)((?: - [^\s:]+:[^\s]+)+)|\bStep (\d+) \| (.*)")

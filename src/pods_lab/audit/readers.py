@@ -10,6 +10,8 @@ from pods_lab.audit.formats import FORMATS, Log
 
 PERHAPS = "JSON", "console lines of verl or prime-rl"  # other files end so: counted, not named
 
+OURS, OF_PODS = "identity.json", "runs of pods (see pods compare)"
+
 
 def read(paths: Sequence[Path], steps: Sequence[str]) -> tuple[list[Log], list[str], Counter[str]]:
     """Read every log below the paths that has a column of `steps`, or raise a ValueError.
@@ -24,7 +26,8 @@ def read(paths: Sequence[Path], steps: Sequence[str]) -> tuple[list[Log], list[s
         try:
             for log in reader(path) if reader else ():
                 if log.columns.isdisjoint(steps):
-                    raise ValueError(f"no step column among {', '.join(sorted(log.columns)[:5])}")
+                    columns = ", ".join(sorted(log.columns)[:5])
+                    raise ValueError(f"no step column among {columns} (--map FILE with step: [X])")
                 found.setdefault((title, str(log.config.get("id", log.name))), []).append(log)
         except Exception as error:  # a damaged file makes its library raise anything
             if title not in PERHAPS or path in paths:
@@ -32,7 +35,8 @@ def read(paths: Sequence[Path], steps: Sequence[str]) -> tuple[list[Log], list[s
                 left_out.append(f"{path}: not read as {title}: {reason}")
                 continue
             reader = None
-        others.update([path.suffix] if reader is None else [])
+        if reader is None:
+            others[OF_PODS if path.name == OURS else path.suffix or path.name] += 1
     if others:
         kinds = ", ".join(f"{count} {kind}" for kind, count in others.most_common(5))
         left_out.append(f"{others.total()} files are no logs: {kinds}")
@@ -48,6 +52,8 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             raise ValueError(f"{path}: no such file or folder")
         yield from [path] if path.is_file() else []
         for folder, below, names in os.walk(path):
+            if {OURS, "metrics.jsonl"} <= {*names}:
+                names[:], below[:] = [OURS], []
             if "run-" in Path(folder).name and any(name.endswith(".wandb") for name in names):
                 below[:] = [name for name in below if name not in ("files", "logs")]  # copies
             yield from (Path(folder, name) for name in names)
