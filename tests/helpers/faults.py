@@ -27,4 +27,4 @@ def break_engine(fault):
     if fault == "stale":
         vllm_engine.merge = lambda *arguments: 1.0
     else:
-        EngineCore.post_step = fail if fault == "raise" else lambda *_: time.sleep(3600)
+        EngineCore.post_step = fail if fault == "raise" else lambda *_, **__: time.sleep(3600)
