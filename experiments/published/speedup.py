@@ -31,9 +31,8 @@ def tables(logs: str, baseline: str, arms: str, options: list[str], runs: Path) 
     """Compare the arms, and return the folder of the tables."""
     shown = ["--arms", f"{baseline},{arms}", "--baseline", baseline]
     command = ["pods", "compare", "--study", f"published-{logs}", "--runs-dir", str(runs)]
-    printed = subprocess.run(
-        [*command, *shown, *options], check=True, capture_output=True, text=True
-    ).stdout
+    words = [*command, *shown, *options]
+    printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     return Path(printed.rpartition("tables: ")[2].splitlines()[0]).parent
 
 
