@@ -85,12 +85,11 @@ def write(path: Path, value: Any) -> None:
     temporary.replace(path)
 
 
-def record(out: Path, part: str, **facts: Any) -> dict[str, Any]:
-    """Put facts of a part into results.json; return all its contents."""
-    results: dict[str, Any] = json.loads((out / RESULTS).read_text())
+def record(out: Path, part: str, **facts: Any) -> None:
+    """Put facts of a part into results.json."""
+    results = json.loads((out / RESULTS).read_text())
     results["parts"].setdefault(part, {}).update(facts)
     write(out / RESULTS, results)
-    return results
 
 
 def parts() -> dict[str, Callable[[argparse.Namespace, float], Iterator[dict[str, Any]]]]:

@@ -4,7 +4,6 @@ import statistics
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -46,10 +45,9 @@ def versions(device: str) -> dict[str, Any]:
         return {"torch": torch.__version__, "threads": torch.get_num_threads()}
     card = torch.cuda.get_device_properties(0)
     return {
-        "torch": torch.__version__, "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(), "card": card.name,
-        "capability": f"{card.major}.{card.minor}", "bytes": card.total_memory,
-        "processors": card.multi_processor_count,
+        "torch": torch.__version__, "cuda": torch.version.cuda, "card": card.name,
+        "cudnn": torch.backends.cudnn.version(), "capability": f"{card.major}.{card.minor}",
+        "bytes": card.total_memory, "processors": card.multi_processor_count,
     }  # fmt: skip
 
 
@@ -96,8 +94,9 @@ def product(sizes: Mapping[str, Any], name: str, device: str, tokens: int) -> Ca
 
 def gemm_tflops(sizes: Mapping[str, Any], name: str, device: str, tokens: int) -> float:
     """Return the rate of that product, 10^12 operations per second; TF32 is off after it."""
-    with precision("high" if name == "tf32" else "highest"):
-        seconds = seconds_of(product(sizes, name, device, tokens), device)
+    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+    seconds = seconds_of(product(sizes, name, device, tokens), device)
+    torch.set_float32_matmul_precision("highest")
     return 2 * tokens * sizes["hidden_size"] * sizes["intermediate_size"] / seconds / 1e12
 
 
@@ -105,17 +104,6 @@ def bandwidth(device: str) -> float:
     """Return the bytes that the device's memory moves per second in a copy."""
     numbers = torch.zeros((2**30 if device == "cuda" else 2**24) // 4, device=device)
     return 2 * 4 * numbers.numel() / seconds_of(numbers.clone, device)
-
-
-@contextmanager
-def precision(name: str) -> Iterator[None]:
-    """Let float32 products run in TF32 ("high") or not ("highest") within the block."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(name)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def attention(

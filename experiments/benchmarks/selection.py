@@ -30,9 +30,8 @@ Rewards = NDArray[np.float64]
 def direct(rewards: Rewards, m: int) -> NDArray[np.intp]:
     """Return the split of largest variance, with the variance of all m + 1 splits computed."""
     order = np.argsort(rewards, kind="stable")
-    splits = (
-        np.concatenate([order[: m - k], order[len(order) - k :]]) for k in range(m + 1)
-    )  # built one at a time: all at once would hold m^2 indices
+    # built one at a time: all at once would hold m^2 indices
+    splits = (np.concatenate([order[: m - k], order[len(order) - k :]]) for k in range(m + 1))
     return max(splits, key=lambda kept: float(np.var(rewards[kept])))
 
 

@@ -47,16 +47,9 @@ def make_loop(
 ) -> TrainingLoop:
     """Build the loop as a run does; every other completion is right.
 
-    Args:
-        policy: an endless one.
-        config: of the run.
-        engine: of the same policy.
-        task: with the problems to train on.
-        prompts: token ids of each of them.
+    The policy is an endless one, and `prompts` are the token ids of the task's train problems.
     """
-    grades = cycle(
-        (Grade("wrong", True, Parts(correct=0.0)), Grade("right", True, Parts(correct=1.0)))
-    )
+    grades = cycle([Grade("wrong", True, Parts(0.0)), Grade("right", True, Parts(1.0))])
     on_gpu = policy.device.type == "cuda"
     optimizer = make_optimizer(policy, config.update)
     return TrainingLoop(

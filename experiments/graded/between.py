@@ -1,6 +1,8 @@
 """How much more a rule gains under graded rewards than under 0 and 1, paired over seeds.
 
 python -m experiments.graded.between    writes between.csv, from the runs.csv of this folder
+
+That is the mean of each difference with its 95 % t interval, for both tasks.
 """
 
 from pathlib import Path
@@ -12,9 +14,7 @@ from experiments.curves import report
 HERE = Path(__file__).parent
 ARMS = ["pods", "balanced", "random", "grpo"]
 
-
-def main() -> None:
-    """Write the mean of each difference with its 95 % t interval, for both tasks."""
+if __name__ == "__main__":
     rows = []
     for task, folder in (("chainsum", HERE), ("countdown", HERE / "countdown")):
         for outcome in ("mean_accuracy", "final_accuracy"):
@@ -29,7 +29,3 @@ def main() -> None:
                 row = {"task": task, "outcome": outcome, "contrast": name}
                 rows.append(row | contrast(of.to_numpy(float)))
     report(pd.DataFrame(rows), HERE / "between.csv")
-
-
-if __name__ == "__main__":
-    main()

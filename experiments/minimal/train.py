@@ -54,9 +54,8 @@ class Trainer:
         folder = SHIPPED_MODELS / "tiny"
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.engine = TransformersEngine(
-            Policy(self.model, self.tokenizer, None), max_rows=256, check=lambda: None
-        )
+        policy = Policy(self.model, self.tokenizer, None)
+        self.engine = TransformersEngine(policy, max_rows=256, check=lambda: None)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0
         )
@@ -82,9 +81,8 @@ class Trainer:
                 grades = [task.train_grader.grade(rollout.text, gold) for rollout in rollouts]
                 group = group_of(rollouts, grades)
                 # 3. keep the m that the rule chooses: PODS those whose rewards vary most
-                kept = self.rule(
-                    group, self.m, np.random.default_rng(derive(seed, "rule", step, i))
-                )
+                rng = np.random.default_rng(derive(seed, "rule", step, i))
+                kept = self.rule(group, self.m, rng)
                 # 4. compare each kept reward with the mean of the kept
                 reward = group.rewards[kept]
                 kept_advantages += [(reward - reward.mean()) / (reward.std(ddof=1) + 1e-4)]
@@ -126,10 +124,8 @@ class Trainer:
         test, grade = self.task.test, self.task.test_grader.grade
         prompts = [prompt_ids(problem, self.tokenizer) for problem in test]
         request = GenerationRequest(prompts, 1, SAMPLING, range(len(prompts)))
-        answers = self.engine.generate(request)
-        return float(
-            np.mean([grade(a.text, q.gold).correct for q, [a] in zip(test, answers, strict=True)])
-        )
+        pairs = zip(test, self.engine.generate(request), strict=True)
+        return float(np.mean([grade(answer.text, q.gold).correct for q, [answer] in pairs]))
 
 
 if __name__ == "__main__":

@@ -35,8 +35,7 @@ def main() -> None:
     torch.set_num_threads(1)
     problems = chainsum.load(train_size=256, test_size=16).train
     trainer = PODSTrainer(
-        str(SHIPPED_MODELS / "tiny"),
-        right,
+        str(SHIPPED_MODELS / "tiny"), right,
         GRPOConfig(
             output_dir=options.output, max_steps=options.steps, use_cpu=True, bf16=False,
             num_generations=options.n, per_device_train_batch_size=2 * options.n,  # two prompts
@@ -44,8 +43,7 @@ def main() -> None:
             gradient_checkpointing=False, save_steps=10, logging_steps=10, report_to="none",
         ),
         Dataset.from_list([{"prompt": p.question, "gold": p.gold} for p in problems]),
-        keep=options.keep,
-        rule=options.rule,
+        keep=options.keep, rule=options.rule,
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=get_last_checkpoint(options.output))
 

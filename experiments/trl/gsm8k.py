@@ -47,8 +47,7 @@ def main() -> None:
     prompts = [[{"role": "user", "content": f"{row['question']}\n{ASK}"}] for row in rows]
     gold = [row["answer"].split("####")[1].strip().replace(",", "") for row in rows]
     trainer = PODSTrainer(
-        options.model,
-        [right, marked],
+        options.model, [right, marked],
         GRPOConfig(
             output_dir="runs/trl_gsm8k", max_steps=options.steps, num_generations=32,
             per_device_train_batch_size=32, max_completion_length=options.tokens,
