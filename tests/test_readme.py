@@ -8,14 +8,8 @@ from functools import cache
 
 import pandas as pd
 import pytest
-from compose import ROOT
+from compose import ROOT, tracked
 
-READMES = sorted(
-    path
-    for path in ROOT.rglob("*.md")
-    if not {part for part in path.relative_to(ROOT).parts if part.startswith(".")} - {".ci"}
-    and "runs" not in path.relative_to(ROOT).parts[:1]
-)
 GUIDES = ("README.md", "CONTRIBUTING.md", "src/pods/README.md")
 
 
@@ -48,7 +42,7 @@ def anchors(path):
     return {re.sub(r"[^\w -]", "", one).strip().lower().replace(" ", "-") for one in plain}
 
 
-@pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("readme", tracked(".md"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_somewhere(readme):
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", readme.read_text()):

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,13 @@ from pods.config.schema import CONF, Config
 
 ROOT = Path(__file__).parents[2]
 PARSER = OverridesParser.create()
+
+
+def tracked(ending: str) -> list[Path]:
+    """Return the files of the repository with an ending; of an unpacked archive, none."""
+    command = ["git", "ls-files", f"*{ending}"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return [ROOT / name for name in listed.stdout.split()]
 
 
 @functools.cache
