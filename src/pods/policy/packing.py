@@ -40,8 +40,7 @@ class PromptSpan:
 class MicroBatch:
     """Sequences that go through the model together."""
 
-    indices: list[int]
-    """The index, among the rollouts of the update, of each sequence in the order of the row."""
+    indices: list[int]  # of each sequence in the row's order, among the rollouts of the update
     lengths: list[int]  # completion tokens of each sequence
     spans: list[PromptSpan]  # the prompts of the row
     ids: Tensor  # (N,) token ids of the row
@@ -139,8 +138,7 @@ class CompletionRows:
     padded: Tensor
     """(R, T) offset of each token from the prompt's end; padding repeats a row's first token."""
     real: Tensor  # (real tokens,) indices of those that are not padding among the R x T, row by row
-    mask: Tensor
-    """(T, P + T) true where a completion's token sees a token of the prompt or of its own past."""
+    mask: Tensor  # (T, P + T) true where a completion's token sees one of the prompt or its past
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +149,7 @@ class Sequences:
     """
 
     query_ends: Tensor  # (S + 1,) int32: 0, and after each sequence the number of queries so far
-    key_ends: Tensor
-    """(S + 1,) int32: the same of keys; a completion's are its prompt's and its own."""
+    key_ends: Tensor  # (S + 1,) int32: the same of keys; a completion's: its prompt's and its own
     most_queries: int  # of one sequence
     most_keys: int  # of one sequence
     keys: Tensor  # (keys of all sequences,) the index in the row of each key

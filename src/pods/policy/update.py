@@ -37,8 +37,7 @@ class UpdateStats:
     logprob_gap_mean: float  # mean of |log-prob of the engine - of the trainer|
     importance_mean: float  # mean of the importance weight; 1 where the correction is off
     importance_cut: float  # share of the tokens whose importance weight was capped or set to 0
-    entropy: float
-    """Entropy of the policy in nats, at the temperature of `update.logprob_temperature`."""
+    entropy: float  # of the policy in nats, at the temperature of `update.logprob_temperature`
     lr: float
 
 

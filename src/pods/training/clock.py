@@ -60,8 +60,7 @@ class StepSeconds(NamedTuple):
     """Seconds of one step by phase."""
 
     wall: dict[str, float]
-    cpu: dict[str, float]
-    """Of all threads of this process; empty under a clock that is not the real one."""
+    cpu: dict[str, float]  # of all threads of this process; empty unless the clock is the real one
 
 
 @dataclass
@@ -75,8 +74,7 @@ class TrainClock:
     """Monotonic source of seconds; tests pass their own, so that seconds repeat too."""
     synchronise: Callable[[], None] = lambda: None  # waits for the device at both ends of a phase
     train_seconds: float = 0.0  # seconds of the steps committed so far
-    meter: Meter = field(default_factory=Meter)
-    """Measures the phases too, for the record of the process."""
+    meter: Meter = field(default_factory=Meter)  # of the process; it measures the phases too
     cpu_now: Callable[[], float] | None = None
     """Source of CPU seconds; None: this process's if `now` is the real clock, else none, so that
     such runs repeat to the byte."""

@@ -105,7 +105,7 @@ class TrainingLoop:
         )
 
     def collect(self, number: int, selector: Selector, n: int, m: int) -> Sample:
-        """Add one batch of prompts, or as many batches as a resampling group filter needs.
+        """Generate, grade and select one batch, or as many as a resampling group filter needs.
 
         A batch with a value that is not finite is the last: the step will not be applied.
         """

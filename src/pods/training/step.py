@@ -60,18 +60,14 @@ class Step:
     seconds: StepSeconds
     groups: list[SelectedGroup]  # `nm.groups` groups per prompt, prompt after prompt
     selector: Selector  # state of prompt selection after the step
-    sample: Sample
-    """All that was sampled, whether trained on or not, before the rules across groups."""
+    sample: Sample  # all that was sampled, trained on or not, before the rules across groups
     epoch: int  # number of whole epochs before the step's last prompt
-    update: UpdateStats | None
-    """None where no group was left to train on, or the step was not applied."""
+    update: UpdateStats | None  # None where nothing was left to train on, or it was not applied
     kept_projection: float | None = None
     """Kept projection: fraction of the weights' change since the start of training that survives
     rounding to the engine's dtype; None if the engine shares the weights or holds an adapter."""
-    nonfinite: str | None = None
-    """The value that was NaN or infinite, so that the step was not applied."""
-    adaptive: Adaptive | None = None
-    """What an adaptive run knows after the step, and the pair that it took."""
+    nonfinite: str | None = None  # what was NaN or infinite, so that the step was not applied
+    adaptive: Adaptive | None = None  # what an adaptive run knows then, and the pair that it took
 
 
 def select(

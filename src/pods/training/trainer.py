@@ -63,8 +63,7 @@ class Trainer:
     progress: Progress
     report: Callable[[], None]  # writes seconds and memory by phase to the attempt's folder
     monitor: MismatchMonitor
-    skipped: set[int] = field(default_factory=set)
-    """Steps that were not applied because of NaN or infinity."""
+    skipped: set[int] = field(default_factory=set)  # steps not applied, for NaN or infinity
     last_heartbeat: float = 0.0  # time at which a step was last written to status.json
     metrics_bytes: int = 0  # size of metrics.jsonl as this run has written it
 

@@ -48,8 +48,7 @@ class Worker:
     optimizer: torch.optim.Optimizer
     engine: Engine
     process_group: ProcessGroup
-    check: Callable[[], None]
-    """Called at points where the state is consistent; may raise to end the operation."""
+    check: Callable[[], None]  # called where state is consistent; may raise to end the operation
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
