@@ -72,7 +72,7 @@ def test_every_file_of_conf_says_what_it_is():
 
 ARMS: dict[str, tuple[str, dict[str, object]]] = {}
 """The baseline of each arm and what the arm changes."""
-for row in csv.DictReader((ROOT / "tests" / "arms.csv").read_text().splitlines()[1:]):
+for row in csv.DictReader((ROOT / "tests/tables/arms.csv").read_text().splitlines()[1:]):
     changes = ARMS.setdefault(row["arm"], (row["baseline"], {}))[1]
     changes[row["key"]] = yaml.safe_load(row["value"])
 

@@ -37,7 +37,7 @@ NUMBERS: dict[Fraction | None, list[str]] = {  # what a file cannot show well; i
            "18\x85", "18" * 100, "9" * 65, "0." + "9" * 65, "18 " + "a" * 190 + "!",
            "x " * 90 + "(18"],
 }  # fmt: skip
-for line in (Path(__file__).parent / "number_answers.tsv").read_text().splitlines()[1:]:
+for line in (Path(__file__).parent / "tables/number_answers.tsv").read_text().splitlines()[1:]:
     value, text = line.split("\t")
     NUMBERS.setdefault(None if value == "none" else Fraction(value), []).append(text)
 

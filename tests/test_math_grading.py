@@ -23,7 +23,7 @@ PACKAGE = Path(mathgrade.__file__).parent
 AT_ONCE = 0.2  # seconds of CPU; an exponential or quadratic algorithm takes minutes
 ANSWERS: dict[str, list[tuple[str, str]]] = {}
 """By verdict, pairs of answer and gold: those of the file, and those that a file cannot show."""
-for line in (Path(__file__).parent / "latex_answers.tsv").read_text().splitlines():
+for line in (Path(__file__).parent / "tables/latex_answers.tsv").read_text().splitlines():
     if not line.startswith("#"):
         verdict, answer, gold = line.split("\t")
         ANSWERS.setdefault(verdict, []).append((answer, gold))

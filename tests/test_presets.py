@@ -51,7 +51,7 @@ def published(preset: str) -> list[list[str]]:
     return table(ROOT / "experiments" / preset / "published.csv")
 
 
-CELLS_HEADER, *PUBLISHED_CELLS = table(ROOT / "tests/published_presets.csv")
+CELLS_HEADER, *PUBLISHED_CELLS = table(ROOT / "tests/tables/published_presets.csv")
 SIZED = [preset for preset in PUBLISHED if {"arm", "m"} & {*published(preset)[0]}]
 PARTLY = ("rules", "gsm8k_h100x8", "gsm8k_a100x8")  # some of their arms are unpublished
 
