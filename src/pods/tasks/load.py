@@ -83,24 +83,17 @@ def load_questions(config: TaskConfig, file: Path) -> Task:
     split = read_split(file, source, f"file={file}")
     splits.print_malformed("test", split)
     splits.check_usable(split)
-    problems, grader = ask(file.stem, load_opening(config), split.rows), _own_grader(config)
+    problems, grader = ask(file.stem, load_opening(config), split.rows), own_grader(config)
     return Task(file.stem, (), problems, grader, grader)
 
 
 def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Grader]:
     """Create the graders of train pool and test set; both share the workers that grade MATH."""
     if config.name in OWN:
-        return (_own_grader(config),) * 2
+        return (own_grader(config),) * 2
     numbers, names = number_grader(config, check), (config.name, config.evaluated_on())
     maths = numbers if names == ("gsm8k", "gsm8k") else math_grader(config, check)
     return tuple(numbers if name == "gsm8k" else maths for name in names)  # type: ignore[return-value]
-
-
-def _own_grader(config: TaskConfig) -> Grader:
-    """Create the grader of answers that a user brings."""
-    if config.answer_format == "chain":
-        return Grader(chainsum.grade)
-    return own_grader(config, own.made(config)[2] if config.name == "own" else None)
 
 
 def load_opening(config: TaskConfig) -> tuple[Message, ...]:

@@ -18,7 +18,7 @@ from pods.config.task_keys import TaskConfig
 from pods.system.imports import call_own, import_function
 from pods.system.machine import cores
 from pods.tasks import answers
-from pods.tasks.datasets import chainsum
+from pods.tasks.datasets import chainsum, own
 from pods.tasks.datasets.own import Right
 from pods.tasks.lenient import lenient
 from pods.types import Grade, Grader, Parts, Problem, Rollout, Task
@@ -46,8 +46,11 @@ def number_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) 
     return Grader(_grade_function(config, _verdict(same), rewarded), lenient=authors)
 
 
-def own_grader(config: TaskConfig, right: Right | None = None) -> Grader:
-    """Create the grader of data of one's own; `right(answer, gold)` decides, by default `same`."""
+def own_grader(config: TaskConfig) -> Grader:
+    """Create the grader of data of one's own, which may bring `right(answer, gold)`, and chains."""
+    if config.answer_format == "chain":
+        return Grader(chainsum.grade)
+    right = own.made(config)[2] if config.name == "own" else None
     return Grader(_grade_function(config, _verdict(right or same)))
 
 
@@ -128,9 +131,7 @@ def reward_parts(config: TaskConfig, completion: str, right: bool) -> Parts:
 
 
 def _grade_function(
-    config: TaskConfig,
-    verdict: Callable[[str, str], str],
-    rewarded: Callable[[str, str], bool] | None = None,
+    config: TaskConfig, verdict: Callable[[str, str], str], rewarded: Right | None = None
 ) -> Callable[[str, str], Grade]:
     """Make `grade(completion, gold)` of `verdict(answer, gold)`, which sees the closed answer only.
 
@@ -168,18 +169,15 @@ def own_reward(config: TaskConfig) -> Callable[[Grade, Problem, str], Grade] | N
     def add(grade: Grade, problem: Problem, completion: str) -> Grade:
         values = {"correct": grade.parts.correct, "format": grade.parts.format + grade.parts.tags}
         for name, function in functions.items():
-            values[name] = _call(name, function, problem, completion)
+            key = f"task.reward={name}: problem {problem.id}"
+            values[name] = call_own(key, function, (problem, completion), _finite)
         weighted = [weight * values[name] for name, weight in terms]
         return replace(grade, terms=dict(zip(labels, weighted, strict=True)))
 
     return add
 
 
-def _call(name: str, function: Callable[..., Any], problem: Problem, completion: str) -> float:
-    def read(value: Any) -> float:
-        if not (isinstance(value, SupportsFloat) and math.isfinite(value)):
-            raise ValueError(f"must return a finite number, not {value}")
-        return float(value)
-
-    key = f"task.reward={name}: problem {problem.id}"
-    return call_own(key, function, (problem, completion), read)
+def _finite(value: Any) -> float:
+    if not (isinstance(value, SupportsFloat) and math.isfinite(value)):
+        raise ValueError(f"must return a finite number, not {value}")
+    return float(value)

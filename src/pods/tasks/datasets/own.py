@@ -18,6 +18,7 @@ from pods.tasks.datasets.splits import Fields, Source, Split, Wording, read_rows
 WORDING = Wording("by itself", "the answer", reasoning, subject="question")
 CHAIN = re.compile(r"[-0-9+=;#?]+")
 CHAINS = "a question of 0-9 + - = ; # ?, such as 7+8-4?, and one digit as its answer"
+MADE = "must return a train and a test list of (question, answer), optionally right(answer, gold)"
 TEST_FRACTION = 0.2  # of the rows of one file
 Right = Callable[[str, str], bool]
 """`right(answer, gold)` decides whether an answer is correct."""
@@ -38,11 +39,7 @@ def divide(split: Split) -> tuple[Split, Split]:
 
 
 def made(config: TaskConfig) -> tuple[Split, Split, Right | None]:
-    """Call the function of `task=own`.
-
-    Returns:
-        Train split, test split, and the function that decides which answers are right, if any.
-    """
+    """Call the function of `task=own`; return train and test split, and `Right` if it has one."""
     assert config.make is not None
     key = f"task.make={config.make}"
 
@@ -50,10 +47,7 @@ def made(config: TaskConfig) -> tuple[Split, Split, Right | None]:
         train, test, right = (*returned, None)[:3]
         return *([{"question": q, "answer": a} for q, a in rows] for rows in (train, test)), right
 
-    must = (
-        "must return a train and a test list of (question, answer), optionally right(answer, gold)"
-    )
-    train, test, right = call_own(f"{key}: {must}", import_function(config.make), (), read)
+    train, test, right = call_own(f"{key}: {MADE}", import_function(config.make), (), read)
     tests = read_rows(test, SOURCE, key, "test list", ())
     return read_rows(train, SOURCE, key, "train list", tests.rows), tests, right
 
