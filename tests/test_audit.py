@@ -132,11 +132,11 @@ def test_the_same_run_twice_a_second_run_of_a_seed_and_runs_without_seed(tmp_pat
 def test_test_sets_are_told_apart_and_times_of_day_begin_with_the_run(tmp_path):
     for method, seed, rows in records():
         for row in rows:
-            row |= {"set": ("math", "aime")[seed > 0], "wall_time": 2e9 + row["step"] * (seed or 1)}
+            row |= {"eval_set": "ab"[seed > 0], "wall_time": 2e9 + row["step"] * (seed or 1)}
         rows[4]["wall_time"] -= 1e3 * (seed == 5)  # that clock runs backwards
         write_lines(tmp_path / f"{method}-seed{seed}.jsonl", rows)
-    found = read_study(tmp_path, test_set="column:set", seconds="wall_time")
-    assert found.inconsistencies == ["different test sets: aime (10 runs), math (2 runs)"]
+    found = read_study(tmp_path, seconds="wall_time")
+    assert found.inconsistencies == ["different test sets: b (10 runs), a (2 runs)"]
     back = "1 times seconds run backwards, so they are not used (step 40)"
     assert found.missing == [f"grpo-seed5: {back}", f"pods-seed5: {back}"]
     ends = found.evaluations.groupby(["seed"]).train_seconds.max()
@@ -167,10 +167,8 @@ def test_the_verb_writes_a_page_and_a_mapping_and_refuses_bad_input(tmp_path, mo
     assert {p.name for p in (folder / "over_steps").iterdir()} > tables
     page = (folder / "report.html").read_text()
     assert "Over seconds: Settled (paired t test, 6 pairs" in page and page.count("<figure>") == 3
-    code, out, _ = audit("logs", "--json")
-    assert [*json.loads(out)["over"]] == ["seconds", "steps", "tokens"]
-    code, out, _ = audit("logs", "--by", "path:(logs)")
-    assert code == 0 and "logs is the only method" in out
+    assert [*json.loads(audit("logs", "--json")[1])["over"]] == ["seconds", "steps", "tokens"]
+    assert "logs is the only method" in audit("logs", "--by", "path:(logs)")[1]
     bad = {"colour: red": "colour: must be one of score", "score: it": "score=it: --map must name",
            "baseline: ppo": "baseline=ppo: must be one of grpo | pods"}  # fmt: skip
     for number, line in enumerate(bad):
@@ -189,12 +187,12 @@ def test_the_verb_writes_a_page_and_a_mapping_and_refuses_bad_input(tmp_path, mo
 
 def test_damaged_files_are_named_and_what_is_no_log_is_counted(tmp_path):
     write("verl", tmp_path / "logs")
-    named = ("a.db", "b.wandb", "e.csv", "events.out.tfevents.1", "trainer_state.json")
+    named = ("a.db", "b.wandb", "c.jsonl", "e.csv", "tfevents.1", "trainer_state.json")
     for name in (*named, "f.bin", "config.json"):
         (tmp_path / name).write_bytes(b"x" * 40)
     *found, others = read_study(tmp_path).missing
     assert [line.split(": not read as ")[0] for line in found] == [str(tmp_path / n) for n in named]
-    assert others == "2 files are no logs: 1 .json, 1 .bin"
+    assert others == "2 files are no logs: 1 .json, 1 .bin" and found[2].endswith("lines: no row")
 
 
 def test_rows_without_a_run_are_told_apart_by_method_and_seed(tmp_path):
@@ -218,6 +216,8 @@ def test_thousands_of_runs_are_a_few_lines(tmp_path):
     study = read_study(tmp_path)
     assert len(study.missing) == 100 and len(study.complete) == 1900
     assert "reward is no share" in study.note and len(next(axes(study)).missing) == 100
+    with pytest.raises(ValueError, match=r"makes 1900 methods: --by .* must make 30 at most"):
+        read_study(tmp_path, method="path:(m.-seed[0-9]+)")
 
 
 def test_noise_alone_makes_a_best_checkpoint():

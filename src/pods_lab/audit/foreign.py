@@ -14,6 +14,7 @@ from pods_lab.audit.mapping import SUM, Mapping, value_of
 
 X = {"train_seconds": "seconds", "steps": "steps", "tokens": "tokens"}  # the fairest first
 SHOWN = 12  # lines on what was left out
+MOST_METHODS = 30  # more are runs whose methods were not told, and every two are compared
 CUT = 0.9  # of the steps that the median run of its method has: a shorter run was cut off
 
 
@@ -40,6 +41,9 @@ def study_of(logs: Sequence[Log], mapping: Mapping, left_out: Sequence[str]) -> 
     used = runs.series[runs.complete].unique()
     if not len(used):
         raise ValueError("\n".join(["no run can be used", *missing]))
+    if len(used) > MOST_METHODS:
+        fewer = f"--by config:KEY, column:NAME or path:REGEX must make {MOST_METHODS} at most"
+        raise ValueError(f"method={mapping['method']}: makes {len(used)} methods: {fewer}")
     if mapping["baseline"] not in {None, *used}:
         raise ValueError(f"baseline={mapping['baseline']}: must be one of {' | '.join(used)}")
     runs = runs.astype({"seed": int}).sort_values(["series", "seed"], kind="stable")

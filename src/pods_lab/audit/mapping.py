@@ -55,7 +55,8 @@ def propose(logs: Sequence[Log], given: Mapping) -> tuple[Mapping, list[str]]:
         "tokens": _most_common(NAMES["tokens"], columns),
         "method": f"config:{keys[0]}" if keys else "name",
         "seed": _seed_source(logs),
-        **{"test_set": None, "questions": None, "repeats": 1, "baseline": None},
+        "test_set": next((f"column:{name}" for name in NAMES["test_set"] if name in columns), None),
+        **{"questions": None, "repeats": 1, "baseline": None},
     }
     mapping = proposed | given
     for key in ("score", "seconds", "tokens"):

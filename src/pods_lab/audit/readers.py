@@ -27,7 +27,8 @@ def read(paths: Sequence[Path], steps: Sequence[str]) -> tuple[list[Log], list[s
             for log in reader(path) if reader else ():
                 if log.columns.isdisjoint(steps):
                     columns = ", ".join(sorted(log.columns)[:5])
-                    raise ValueError(f"no step column among {columns} (--map FILE with step: [X])")
+                    hint = f"no step column among {columns} (--map FILE with step: [X])"
+                    raise ValueError(hint if columns else "no row")
                 found.setdefault((title, str(log.config.get("id", log.name))), []).append(log)
         except Exception as error:  # a damaged file makes its library raise anything
             if title not in PERHAPS or path in paths:

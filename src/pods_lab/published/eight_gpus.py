@@ -60,9 +60,10 @@ def read_exports(folder: Path, family: str) -> Imported:
     cluster = CLUSTERS[family]
     paths = {key: folder / f"{family}-{suffix}.csv" for key, (suffix, _) in METRICS.items()}
     exports = {path.name: _read_export(path, key) for key, path in paths.items()}
-    names = [RUN.fullmatch(run) for run in {run for points in exports.values() for run in points}]
+    exported = {run for points in exports.values() for run in points}
+    names = filter(None, map(RUN.fullmatch, exported))
     runs, missing = [], []
-    for name in sorted(filter(None, names), key=_order):
+    for name in sorted(names, key=lambda name: (int(name["n"]), int(name["seed"]), name[0])):
         lacking = [file for file, points in exports.items() if name[0] not in points]
         missing += [f"{name[0]}: {file} has no column of it" for file in lacking]
         rows: list[Row] = []
@@ -85,10 +86,6 @@ def read_exports(folder: Path, family: str) -> Imported:
         f"{QUESTIONS} questions, padded), right only in LaTeX or boxed form; no point at 0 s; rule "
         "max_variance_aliased: their 8-GPU code does not compute max_variance",
     )
-
-
-def _order(name: re.Match[str]) -> tuple[int, int, str]:
-    return int(name["n"]), int(name["seed"]), name[0]
 
 
 def _read_export(path: Path, key: str) -> dict[str, pd.DataFrame]:
@@ -138,7 +135,5 @@ def optimizer_steps(points: Sequence[int], groups: int, per_evaluation: int) -> 
     >>> optimizer_steps([20, 42, 98], groups=4, per_evaluation=5)
     [1, 2, 5]
     """
-    return [
-        round((point + 2 - per_evaluation * j) / (3 * groups + 5))
-        for j, point in enumerate(points, 1)
-    ]
+    calls = 3 * groups + 5
+    return [round((at + 2 - per_evaluation * j) / calls) for j, at in enumerate(points, 1)]

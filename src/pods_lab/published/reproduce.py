@@ -91,10 +91,8 @@ def digest(study: Study) -> str:
 
 def irregular(study: Study) -> list[str]:
     """Return the lines about the irregular runs of the study's arms."""
-    runs = study.runs.run[~study.runs.complete]
-    return [
-        line for line in study.missing if line.partition(":")[0].removesuffix(".json") in {*runs}
-    ]
+    names = {*study.runs.run[~study.runs.complete]}
+    return [why for why in study.missing if why.partition(":")[0].removesuffix(".json") in names]
 
 
 def nearest(curves: Sequence[RunCurve], grid: Floats) -> Floats:
