@@ -1,12 +1,11 @@
 """Simulate studies of known truth, and count how often an audit's intervals and verdicts are right.
 
-    python experiments/audit/coverage.py [--studies 500]    # writes coverage.csv beside itself
+    python experiments/audit/coverage.py    # writes coverage.csv beside itself
 
 Scores rise along the same curve in each run; a run's level is normal (sd 0.02), shared in part by
 runs of one seed, and each score has noise of its own (sd 0.01). Methods differ by a constant.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from pods_lab.audit.foreign import study_of
 from pods_lab.audit.formats import Log
 from pods_lab.audit.mapping import propose
 
+STUDIES = 500
 STEPS = np.arange(0, 101, 10)
 CASES = {  # seeds, methods, true difference of the first method to the others, paired
     "8 seeds, no difference": (8, 2, 0.0, True),
@@ -57,23 +57,11 @@ def simulate(case: str, studies: int) -> dict[str, float | str]:
         contrasts += len(tests)
         said = [line for line in decisions(found) if ". Mean" in line]
         settled += any(line.startswith(("Settled", "By the t test alone")) for line in said)
-    return {
-        "case": case,
-        "studies": studies,
-        "coverage": covered / contrasts,
-        "settled": settled / studies,
-    }
-
-
-def main() -> None:
-    """Simulate every case and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--studies", type=int, default=500)
-    options = parser.parse_args()
-    table = pd.DataFrame([simulate(case, options.studies) for case in CASES])
-    table.to_csv(Path(__file__).with_suffix(".csv"), index=False, float_format="%.4g")
-    print(table.to_string(index=False))
+    shares = {"coverage": covered / contrasts, "settled": settled / studies}
+    return {"case": case, "studies": studies, **shares}
 
 
 if __name__ == "__main__":
-    main()
+    table = pd.DataFrame([simulate(case, STUDIES) for case in CASES])
+    table.to_csv(Path(__file__).with_suffix(".csv"), index=False, float_format="%.4g")
+    print(table.to_string(index=False))

@@ -4,7 +4,7 @@ python experiments/audit/trl_seeds.py trl_runs     # some minutes on one core, n
 pods audit trl_runs
 """
 
-import argparse
+import sys
 from pathlib import Path
 
 import torch
@@ -49,17 +49,8 @@ def train(method: str, seed: int, folder: Path) -> None:
     trainer.save_state()
 
 
-def main() -> None:
-    """Train all runs, one after the other."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, default=4)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    for seed in range(options.seeds):
-        for method in STEPS:
-            train(method, seed, options.folder)
-
-
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    for seed in range(4):
+        for method in STEPS:
+            train(method, seed, Path(sys.argv[1]))
