@@ -158,7 +158,7 @@ def test_a_pilot_is_read_from_its_run_folder(tmp_path):
     assert pilot.posteriors.tolist() == [[4.5, 12.5], [4.5, 12.5]]
     assert pilot.noise_ratio == pytest.approx(0.4)
     # it takes equal groups at once, and may be repeated
-    own = compose(["nm.allocation=test_allocation:unseen_first", "retry=all"])
+    own = compose(["nm.allocation=json:loads", "retry=all"])
     for values, retry in ((own, "all"), (compose(["arm=pods"]), "failed")):
         made = _pilot(values, m=16, steps=2)
         assert (made.retry, made.nm.allocation) == (retry, None)

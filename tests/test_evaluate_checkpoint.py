@@ -6,17 +6,14 @@ from pathlib import Path
 
 import pytest
 from data_files import write_rows
-from running import contents, run_here
+from running import ONE_STEP, contents, run_here
 
 from pods.cli.main import main
-
-RUN = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2", "tracking=none",
-       "evaluation.questions=8", "evaluation.repeats=2")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    return run_here(*RUN, f"runs_dir={tmp_path_factory.mktemp('runs')}")
+    return run_here(*ONE_STEP, f"runs_dir={tmp_path_factory.mktemp('runs')}")
 
 
 def evaluated(store, capsys, *words):

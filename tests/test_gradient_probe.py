@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from compose import composed
-from running import run_here
+from running import ONE_STEP, run_here
 
 from pods.cli.main import main
 from pods.method.grpo import advantages, token_weights
@@ -20,13 +20,10 @@ from pods_lab.probe import sketches as of_sketches
 from pods_lab.probe.moments import Estimator, Moments, moments, normaliser, summarise
 from pods_lab.probe.sketches import inner_products, projection, sketches
 
-RUN = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2", "tracking=none",
-       "evaluation.questions=8", "evaluation.repeats=1")  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    return run_here(*RUN, f"runs_dir={tmp_path_factory.mktemp('runs')}")
+    return run_here(*ONE_STEP, f"runs_dir={tmp_path_factory.mktemp('runs')}")
 
 
 def estimator(rule, n, m, baseline, scale):

@@ -27,7 +27,7 @@ LINES = {
     "src/pods": 17036,
     "src/pods_lab": 3509,
     "src/mathgrade": 2545,
-    "tests": 17932,
+    "tests": 17927,
     "experiments": 2499,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5

@@ -4,7 +4,7 @@ import pytest
 import torch
 from compose import composed
 from peft import PeftModel
-from running import run_here
+from running import ONE_STEP, run_here
 from transformers import AutoModelForCausalLM
 
 from pods.cli.main import main
@@ -13,8 +13,7 @@ from pods.policy.policy import load
 from pods.runs.identity import identity
 from pods.runs.paths import weights_source
 
-RUN = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2", "tracking=none",
-       "evaluation.questions=4", "evaluation.repeats=1", "update.lr=0.01")  # fmt: skip
+RUN = (*ONE_STEP, "update.lr=0.01")
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,8 @@ from pods.system.errors import DONE
 
 SHORT = ("budget.max_steps=4", "checkpoint.every_steps=2", "evaluation.questions=16",
          "evaluation.repeats=2", "rollouts_every_steps=2", "tracking=none")  # fmt: skip
+ONE_STEP = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2", "tracking=none",
+            "evaluation.questions=8", "evaluation.repeats=2")  # fmt: skip
 
 
 def run_folder(tmp_path: Path) -> Path:
