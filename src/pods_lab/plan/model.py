@@ -97,10 +97,9 @@ def steady(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def cost_model(table: pd.DataFrame) -> CostModel:
-    """Fit the seconds per step.
+    """Fit the seconds per step; `table` has the rows of `per_run`.
 
-    Args:
-        table: rows of `per_run`, for runs that differ only in rule, n, m, prompts and seed.
+    Its runs differ only in rule, n, m, prompts and seed.
     """
     measured = table.dropna(subset="seconds")
     runs = steady(measured)

@@ -46,12 +46,9 @@ def normaliser(lengths: NDArray[np.int64], aggregation: str, limit: int) -> Floa
     """Return the weight of each token of a rollout, times the rollouts of the update.
 
     As `pods.method.grpo.token_weights`, but where that divides by the tokens of the update, here
-    the mean length of the pool stands for them: the estimator must be linear.
-
-    Args:
-        lengths: completion tokens of the rollouts of one prompt.
-        aggregation: `update.aggregation` of the run.
-        limit: `sampling.max_completion_tokens`.
+    the mean length of the pool stands for them: the estimator must be linear. `lengths` are the
+    completion tokens of the rollouts of one prompt, `aggregation` is `update.aggregation` of the
+    run, and `limit` its `sampling.max_completion_tokens`.
     """
     if aggregation == "sequence_mean":
         return 1.0 / lengths

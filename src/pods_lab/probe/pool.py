@@ -31,8 +31,7 @@ SHARE = 0.8  # of the free memory
 def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> tuple[Tensor, list[Group]]:
     """Generate and grade the rollouts of each prompt, and sketch their normalised gradients.
 
-    Returns:
-        (P N, D) gradients and the P groups of N rollouts.
+    Return the (P N, D) gradients and the P groups of N rollouts.
 
     Raises:
         ConfigError: there are too few problems, or the sketches do not fit into memory.

@@ -69,11 +69,9 @@ def sketches(
 
 
 def inner_products(rows: Tensor, report: Callable[[int], object]) -> Tensor:
-    """Return the inner product of each two rows, (R, R), and compute each of them once.
+    """Return the inner product of each two of the (R, D) rows, (R, R), and compute each once.
 
-    Args:
-        rows: (R, D).
-        report: called with the number of rows that are done.
+    `report` is called with the number of rows that are done.
     """
     products = torch.empty(len(rows), len(rows))
     for start in range(0, len(rows), BLOCK):

@@ -77,11 +77,7 @@ def _write_prompts(folder: Path, code: str, recipe: str) -> None:
 
 
 def _git(*arguments: str) -> str:
-    """Run git so that it asks nothing, gives up on a dead connection, and changes no byte.
-
-    Returns:
-        Its standard output.
-    """
+    """Return the output of git, which asks nothing, gives up on a dead connection, changes no byte."""
     settings = [word for setting in GIT_SETTINGS for word in ("-c", setting)]
     environment = {k: v for k, v in os.environ.items() if k not in GIT_VARIABLES}
     result = subprocess.run(

@@ -8,11 +8,9 @@ from pods_lab.published.one_gpu import FAMILIES, family_of, read_logs
 
 
 def read_release(folder: Path, family: str) -> Imported:
-    """Read one family of logs; two families share no time axis, and some share no test set.
+    """Read one family of logs (gsm8k, math, llama, h100s or a100s) from a folder or its `results/`.
 
-    Args:
-        folder: the folder that holds the files, or `results/` with the files.
-        family: gsm8k, math, llama, h100s or a100s.
+    Two families share no time axis, and some share no test set.
 
     Raises:
         ValueError: there is no such folder or family, or a file cannot be read.

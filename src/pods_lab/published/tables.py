@@ -20,10 +20,8 @@ def collect(
 ) -> Imported:
     """Make the tables and what is known about them (see `Imported`).
 
-    Args:
-        runs: each run's description and evaluations; without any it is incomplete.
-        paths: the family's files; missing ones are ignored.
-        about: missing, budget, until and note.
+    `runs` has each run's description and evaluations; without any it is incomplete. Of the paths of
+    the family's files missing ones are ignored; `about` are missing, budget, until and note.
     """
     evaluations = [{key: run[key] for key in KEY} | row for run, rows in runs for row in rows]
     about |= {
