@@ -35,8 +35,7 @@ tiny model by `pods probe`; no interval, and no value for a language model, is k
 class Adaptive:
     """What an adaptive run knows: costs, success rates, and its last decision."""
 
-    pair: int = 0
-    """Index in the menu of the pair that the last step took."""
+    pair: int = 0  # index in the menu of the pair that the last step took
     steps: int = 0
     costs: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Seconds of the last steps of each pair, by its index in the menu."""
@@ -44,10 +43,8 @@ class Adaptive:
     """(alpha, beta) of the success rate of each problem seen lately, the latest last."""
     noise: Sequence[float] = (0.0, 0.0, 0.0, 0.0)
     """Decayed sums over right rollouts of their gradient noise and of 1, and over wrong ones."""
-    seconds: Sequence[float] = ()
-    """(K,) expected seconds of a step at the last choice; none while each pair is tried first."""
-    progress: Sequence[float] = ()
-    """(K,) expected progress of a step at the last choice."""
+    seconds: Sequence[float] = ()  # (K,) expected at the last choice; none while each is tried
+    progress: Sequence[float] = ()  # (K,) expected progress of a step at the last choice
 
     def choose(self, nm: NmConfig) -> Self:
         """Return the state with the pair of the next step: first each pair once, then the best."""

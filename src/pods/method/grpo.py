@@ -118,12 +118,9 @@ def importance_weights(
 class Loss:
     """The loss of one micro-batch: a sum, to be added to those of the other micro-batches."""
 
-    total: Tensor
-    """() the objective, negated, with the KL term; carries the gradient."""
-    clipped: Tensor
-    """() number of tokens whose gradient the clip takes away."""
-    kl: Tensor
-    """() weighted KL estimate; 0 without a reference."""
+    total: Tensor  # () the objective, negated, with the KL term; carries the gradient
+    clipped: Tensor  # () number of tokens whose gradient the clip takes away
+    kl: Tensor  # () weighted KL estimate; 0 without a reference
 
 
 def policy_loss(

@@ -23,8 +23,7 @@ class PromptOrder:
     """
 
     seed: int
-    pool: int
-    """Number of problems in the train pool (P)."""
+    pool: int  # number of problems in the train pool (P)
 
     def problem(self, position: int) -> int:
         """Return the index in the pool of the problem at a position, 0 for the first."""
@@ -53,25 +52,19 @@ def _permutation(seed: int, epoch: int, pool: int) -> NDArray[np.intp]:
 class ChosenPrompts:
     """The problems that a selector takes."""
 
-    problems: Sequence[int]
-    """(B,) indices in the pool; fewer only where the pool has no more to offer."""
-    passed_over: int = 0
-    """Number of problems that came up and were not taken."""
-    saved_prompts: int = 0
-    """Those among them that a uniform selector would have sampled."""
+    problems: Sequence[int]  # (B,) indices in the pool; fewer only where it has no more to offer
+    passed_over: int = 0  # number of problems that came up and were not taken
+    saved_prompts: int = 0  # those among them that a uniform selector would have sampled
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The results of all rollouts of one prompt, over all its groups."""
 
-    problem: int
-    """Index in the pool."""
-    right: int
-    """Number of rollouts that the deciding grader rewards."""
+    problem: int  # index in the pool
+    right: int  # number of rollouts that the deciding grader rewards
     rollouts: int
-    zero_variance: bool
-    """True where all rewards are equal."""
+    zero_variance: bool  # true where all rewards are equal
 
     def posterior(
         self, before: Sequence[float], prior: Sequence[float], decay: float = 1.0

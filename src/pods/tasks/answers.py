@@ -17,8 +17,7 @@ MARKS = {
     "boxed": ("\\boxed{",),
 }
 BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
-BOX_ENDS = " \n\t.*$)]\\"
-"""Characters that may follow a box and belong to it: closing maths, bold, a full stop."""
+BOX_ENDS = " \n\t.*$)]\\"  # may follow a box and belong to it: closing maths, bold, a full stop
 MAX_BOX = 4096  # characters; a longer box is not an answer
 BEFORE_BOX = re.compile(r"(?:[-+^_/{0-9\u2212±×]|\\(?:cdot|times|pm|mp|div|sqrt|frac)) ?\Z")
 AFTER_BOX = re.compile(

@@ -20,8 +20,7 @@ CHAIN = re.compile(r"[-0-9+=;#?]+")
 CHAINS = "a question of 0-9 + - = ; # ?, such as 7+8-4?, and one digit as its answer"
 MADE = "must return a train and a test list of (question, answer), optionally right(answer, gold)"
 TEST_FRACTION = 0.2  # of the rows of one file
-Right = Callable[[str, str], bool]
-"""`right(answer, gold)` decides whether an answer is correct."""
+Right = Callable[[str, str], bool]  # `right(answer, gold)` decides whether an answer is correct
 
 
 def divide(split: Split) -> tuple[Split, Split]:

@@ -25,12 +25,9 @@ Reader = Callable[[Fields], tuple[str, str, str]]
 class Wording:
     """The words of a task that ask for an answer, in training and on whatever test set."""
 
-    how: str
-    """The requested form of the answer, such as "as a single number"."""
-    what: str
-    """Placeholder for the answer in the form of the reply, such as "the number"."""
-    reasoning: Callable[[str], str]
-    """Removes the mark of the answer from a worked solution, for few-shot examples."""
+    how: str  # the requested form of the answer, such as "as a single number"
+    what: str  # placeholder for the answer in the form of the reply, such as "the number"
+    reasoning: Callable[[str], str]  # of a worked solution, without the answer, for an example
     subject: str = "math question"
 
 
@@ -38,30 +35,23 @@ class Wording:
 class Row:
     """One question that can be asked and graded."""
 
-    index: int
-    """Position in the split as read, from 0."""
+    index: int  # position in the split as read, from 0
     question: str
-    solution: str
-    """Worked solution, for few-shot examples; empty where the data have none."""
-    answer: str
-    """The answer as the data write it."""
-    gold: str
-    """The answer that completions are graded against."""
+    solution: str  # worked, for few-shot examples; empty where the data have none
+    answer: str  # as the data write it
+    gold: str  # the answer that completions are graded against
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """A split on the Hugging Face hub, and how to read its rows, there or in a file."""
 
-    dataset: str
-    """Name of the data set on the hub, such as openai/gsm8k."""
+    dataset: str  # name on the hub, such as openai/gsm8k
     split: str
     reader: Reader
     wording: Wording
-    subsets: tuple[str | None, ...] = (None,)
-    """Configurations of the data set whose rows are joined, in this order."""
-    gold: Callable[[str], str] = str
-    """Makes the gold of the answer that the reader returns."""
+    subsets: tuple[str | None, ...] = (None,)  # configurations whose rows are joined, in this order
+    gold: Callable[[str], str] = str  # makes the gold of the answer that the reader returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +59,10 @@ class Split:
     """One split as it was read."""
 
     wording: Wording
-    key: str
-    """The config's key and value that say where the split is, such as task.path=null."""
-    location: str
-    """Its file name, or its data set and split on the hub."""
+    key: str  # of the config, and its value, that say where the split is, such as task.path=null
+    location: str  # its file name, or its data set and split on the hub
     rows: tuple[Row, ...]
-    malformed: tuple[str, ...]
-    """Location and number of every other row, and why it cannot be used."""
+    malformed: tuple[str, ...]  # location and number of every other row, and why it is unusable
 
 
 def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
