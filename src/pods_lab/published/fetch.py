@@ -77,7 +77,7 @@ def _write_prompts(folder: Path, code: str, recipe: str) -> None:
 
 
 def _git(*arguments: str) -> str:
-    """Return the output of git, which asks nothing, leaves dead connections, and changes no byte."""
+    """Return the output of git, which asks nothing, leaves a dead connection, changes no byte."""
     settings = [word for setting in GIT_SETTINGS for word in ("-c", setting)]
     environment = {k: v for k, v in os.environ.items() if k not in GIT_VARIABLES}
     result = subprocess.run(
