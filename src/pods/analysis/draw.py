@@ -60,10 +60,8 @@ def draw(
         return
     from pods.analysis.figures import specs  # matplotlib is not needed for the tables
 
-    figures = [
-        spec for spec in specs.figure_specs(study, made) if drawn == "all" or not spec.detail
-    ]
-    paths = [specs.write(spec, study, target) for spec in figures]
+    asked = (s for s in specs.figure_specs(study, made) if drawn == "all" or not s.detail)
+    paths = [specs.write(spec, study, target) for spec in asked]
     yield f"figure: {paths[0]} (PDF, SVG, CSV and JSON beside it)"
     if paths[1:]:
         yield f"also: {', '.join(path.stem for path in paths[1:])}"

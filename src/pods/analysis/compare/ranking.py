@@ -58,9 +58,7 @@ def rank_arms(
         raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
     measure = getattr(outcomes, CRITERIA[by])
     values = {name: np.array([measure(run, span) for run in runs]) for name, runs in arms.items()}
-    best, *others = sorted(
-        arms, key=lambda name: -values[name].mean()
-    )  # stable: in the study's order
+    best, *others = sorted(arms, key=lambda name: -values[name].mean())  # stable
     rows = []
     for place, name in enumerate([best, *others], 1):
         mean, stderr = mean_and_stderr(values[name][:, None])

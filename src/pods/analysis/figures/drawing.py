@@ -56,10 +56,8 @@ def differences(axes: Axes, table: pd.DataFrame, study: Study) -> None:
     for series, points in table.groupby("series", sort=False):
         look, times = look_of(study, str(series)), points[study.x] / unit
         marks = marker_positions(study, "accuracy", str(series)) / unit
-        band = (100 * points.low, 100 * points.high)
-        _banded_line(
-            axes, times, 100 * points.estimate, band, marks, look, legend_name(str(series))
-        )
+        band, name = (100 * points.low, 100 * points.high), legend_name(str(series))
+        _banded_line(axes, times, 100 * points.estimate, band, marks, look, name)
     axes.set_ylabel(f"points above {legend_name(table.baseline.iloc[0])}\n(95 % t interval)")
 
 

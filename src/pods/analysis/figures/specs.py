@@ -63,10 +63,8 @@ def accuracy(study: Study, tables: Tables) -> FigureSpec:
     """Specify the figure of accuracy against time (or the chosen metric and x)."""
     curve = tables.curves[tables.curves.metric == "accuracy"]
     to_baseline = differences(study)
-    label, below = (
-        MEASURES.get(study.metric, study.metric),
-        "; below, differences to the baseline, 95 % t interval",
-    )
+    label = MEASURES.get(study.metric, study.metric)
+    below = "; below, differences to the baseline, 95 % t interval"
     over = "training time" if study.x == "train_seconds" else study.x
     return FigureSpec(
         f"accuracy_vs_{over.rpartition(' ')[2]}",
