@@ -2,7 +2,7 @@
 
 `loading/` reads and checks a study, `numbers/` averages it, and `figures/` and `compare/` present
 it; imports go in this order only. Nothing here trains, evaluates or imports torch, and nothing
-writes into a run's folder. Start reading in `loading/load.py`, then `numbers/outcomes.py`. What
+writes into a run's folder. Start reading in `loading/load.py`, then `numbers/curves.py`. What
 the numbers mean stands in README.md.
 """
 

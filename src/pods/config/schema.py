@@ -49,7 +49,7 @@ class ModelConfig:
 
 @dataclass
 class EngineConfig:
-    """The engine that generates rollouts; the keys from `sync` on are for vLLM."""
+    """The engine of rollouts; `sync`, `kv_gb` and `gpu_memory_utilization` are for vLLM."""
 
     name: Literal["transformers", "vllm"] = key("inference engine")
     max_rows: int = key(
