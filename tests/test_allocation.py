@@ -44,9 +44,9 @@ def test_it_is_given_what_was_seen_and_checked():
 def test_a_step_by_hand():
     """Prompts 0 and 1 get 6 and 2 rollouts, each with a seed of its own, in one call."""
     made, _ = loop()
-    rollouts, grades = made.generate_and_grade(1, 0, [0, 1], [6, 2])
-    asked = [[rollout.prompt_ids for rollout in group] for group in rollouts]
-    assert asked == [[(0,)] * 6, [(1,)] * 2] and [len(group) for group in grades] == [6, 2]
+    made_of = made.generate_and_grade(1, 0, [0, 1], [6, 2])
+    asked = [[rollout.prompt_ids for rollout in one.group.rollouts] for one in made_of]
+    assert asked == [[(0,)] * 6, [(1,)] * 2] and [len(one.grades) for one in made_of] == [6, 2]
     [(prompts, n, _, seeds)] = made.engine.calls
     assert (len(prompts), n, len({*seeds})) == (8, 1, 8)
 
