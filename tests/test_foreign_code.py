@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import time
@@ -44,6 +45,11 @@ def test_a_model_that_needs_code_of_its_own_is_refused(model, tmp_path, monkeypa
             attempt()
         assert str(caught.value) == refusal
     assert not (tmp_path / "canary").exists()
+    shutil.copytree(SHIPPED_MODELS / "tiny", model, dirs_exist_ok=True)
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": print}, 2))
+    with pytest.raises(ValueError, match=f"^{refusal}$"):
+        load(config, tokenizer)
 
 
 @pytest.mark.parametrize("words", [("-m", "seed=0,1"), ("hardware.processes=2", "nm.groups=2")])

@@ -142,10 +142,13 @@ def _located_weights(config: Config) -> Iterator[str]:
             f"model={config.model.name}: cannot load {source}: set model.path=FOLDER, go online, "
             f"or try `pods fetch {config.model.name}` ({str(error).splitlines()[0]})"
         ) from error
-    except ValueError as error:
+    except Exception as error:
+        own = any(word in str(error) for word in ("trust_remote", "weights_only"))  # or pickled
+        if not own and not isinstance(error, ValueError):
+            raise
         key = "model.hub" if config.model.path is None else "model.path"
         why = "must have the files of a tokenizer" if "tokenizer" in str(error) else str(error)
-        why = "needs code of its own, which is never run" if "trust_remote" in why else why
+        why = "needs code of its own, which is never run" if own else why
         raise ValueError(f"{key}={source}: {' '.join(why.split())}") from error
 
 
@@ -165,11 +168,9 @@ def load(
     attention.register()
     tokenizer = load_tokenizer(config) if tokenizer is None else tokenizer
     with _located_weights(config) as source:
+        dtype = getattr(torch, config.model.dtype)
         model = AutoModelForCausalLM.from_pretrained(
-            source,
-            dtype=getattr(torch, config.model.dtype),
-            attn_implementation=attention.NAME,
-            trust_remote_code=False,
+            source, dtype=dtype, attn_implementation=attention.NAME, trust_remote_code=False
         )
     if (adapter := adapter_source(config.model)) is not None:
         model = with_merged_adapter(model, adapter)

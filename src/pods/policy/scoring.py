@@ -80,8 +80,7 @@ def micro_batches_of_rank(
     plans = [list(plan_micro_batches(rollouts, share, limit)) for share in shares]
     own, filler = plans[process_group.rank], None
     if is_sharded(context.policy.model):
-        shortest = min(indices, key=lambda i: len(rollouts[i].completion_ids))
-        filler = pack(rollouts, [[shortest]])
+        filler = pack(rollouts, [[min(indices, key=lambda i: len(rollouts[i].completion_ids))]])
     for i in range(max(map(len, plans))):
         counts = i < len(own)
         yield (pack(rollouts, own[i]) if counts else filler), counts
