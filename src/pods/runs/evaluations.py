@@ -15,9 +15,10 @@ from pods.config.schema import CheckpointConfig, Config
 from pods.runs.files import Altered, read_lines, read_or_empty, replace, sha256
 from pods.runs.history import checkpoint_fault, log_fault
 from pods.runs.identity import edits
-from pods.runs.records import decode_lines
+from pods.runs.records import Data, decode_lines, read_json
 from pods.runs.store import RunStore
 from pods.seeding import evaluation_seeds
+from pods.system.errors import as_text
 from pods.types import VERDICTS
 
 
@@ -63,13 +64,11 @@ def asked(
     config: Config, step: int, questions: Sequence[str], test_set: str = ""
 ) -> list[tuple[int, str, int]]:
     """Return repeat, question and seed of every record of an evaluation, in order."""
-    count, repeats = len(questions), range(config.evaluation.repeats)
-    seeds = [evaluation_seeds(config.seed, step, repeat, count, test_set) for repeat in repeats]
-    return [
-        (repeat, question, seed)
-        for repeat in repeats
-        for question, seed in zip(questions, seeds[repeat], strict=True)
-    ]
+    answers, count = list[tuple[int, str, int]](), len(questions)
+    for repeat in range(config.evaluation.repeats):
+        seeds = evaluation_seeds(config.seed, step, repeat, count, test_set)
+        answers += zip([repeat] * count, questions, seeds, strict=True)
+    return answers
 
 
 def complete_records(config: Config, step: int, content: bytes) -> list[EvaluationRecord] | None:
@@ -82,12 +81,12 @@ def complete_records(config: Config, step: int, content: bytes) -> list[Evaluati
         records = decode_records(content)
     except ValueError:
         return None
-    exact = content.count(b"\n") == content.count(b"}\n") == len(records)
+    exact = content.count(b"\n") == content.count(b"}\n") == len(records) and content[-1:] == b"\n"
     questions = [record.question for record in records[: len(records) // config.evaluation.repeats]]
     answers = [(record.repeat, record.question, record.seed) for record in records]
     different = 0 < len(set(questions)) == len(questions)
-    whole = exact and content.endswith(b"\n") and different
-    return records if whole and answers == asked(config, step, questions) else None
+    whole = exact and different and answers == asked(config, step, questions)
+    return records if whole else None
 
 
 def note_complete(path: Path) -> None:
@@ -120,10 +119,9 @@ def due(checkpoint: CheckpointConfig, step: int, before: float, after: float) ->
 
     The training clock was at `before` seconds when the step began, and at `after` at its end.
     """
-    if checkpoint.every_steps is not None and step % checkpoint.every_steps == 0:
-        return True
-    seconds = checkpoint.every_train_seconds
-    return seconds is not None and after // seconds > before // seconds
+    steps, seconds = checkpoint.every_steps, checkpoint.every_train_seconds
+    by_steps = steps is not None and step % steps == 0
+    return by_steps or (seconds is not None and after // seconds > before // seconds)
 
 
 def due_points(config: Config, lines: Sequence[Mapping[str, Any]], ended: bool) -> dict[int, float]:
@@ -151,13 +149,11 @@ def check_complete(store: RunStore, config: Config, last: int, ended: bool = Tru
     try:
         edited = edits(config, store.config_values())
         store.identity()
-        data = store.data()
+        read_json(store.data_path, Data)
     except (FileNotFoundError, ValueError) as error:
-        raise Altered(str(error)) from error
+        raise Altered(as_text(error)) from error
     if edited:
         raise Altered(f"{store.config_path} was edited: {'; '.join(edited)}")
-    if data is None:
-        raise Altered(f"{store.data_path} is missing")
     lines = read_lines(store.metrics_path)
     if [line["step"] for line in lines] != list(range(1, last + 1)):
         raise Altered(f"{store.metrics_path} does not have each of the {last} steps exactly once")

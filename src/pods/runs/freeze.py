@@ -65,8 +65,7 @@ def check_unchanged(store: RunStore, config: Config) -> list[str]:
 
     What changed is raised as `Changed`, or if `retry` is changed returned, to be recorded.
     """
-    now = json.loads(json.dumps(identity(config)))
-    changes = difference(store.identity(), now)
+    changes = difference(store.identity(), json.loads(json.dumps(identity(config))))
     for last in environments(store)[-1:]:
         changes += version_changes(last)
     if changes and config.retry != "changed":

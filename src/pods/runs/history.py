@@ -46,8 +46,7 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
 
 def checkpoint_fault(store: RunStore, folder: Path, max_bytes: float = float("inf")) -> str | None:
     """Say why a checkpoint is not one that this run made; None if it is. See `damage`."""
-    fault = checkpoint.damage(folder, max_bytes=max_bytes)
-    if fault is not None:
+    if (fault := checkpoint.damage(folder, max_bytes=max_bytes)) is not None:
         return fault
     try:
         clock = store.clock(folder)

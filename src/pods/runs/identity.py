@@ -47,10 +47,10 @@ def identity(config: Config) -> dict[str, Any]:
     adapter = adapter_source(config.model)
     if adapter is not None:
         content["adapter"] = _digests(adapter)
-    sources: dict[str, list[str]] = {}
     for key, name in own_functions(config):
-        sources.setdefault(SOURCES[key], []).append(_source_digest(name))
-    return content | {source: "+".join(digests) for source, digests in sources.items()}
+        earlier = [content[SOURCES[key]]] if SOURCES[key] in content else []
+        content[SOURCES[key]] = "+".join([*earlier, _source_digest(name)])
+    return content
 
 
 def _digests(folder: Path) -> list[str]:

@@ -84,7 +84,6 @@ def is_held(path: Path) -> bool:
 
 
 def _is_same_file(file: TextIO, path: Path) -> bool:
-    try:
+    with suppress(OSError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except OSError:
-        return False
+    return False

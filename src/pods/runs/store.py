@@ -31,36 +31,19 @@ SEED = re.compile(rb"^seed: (0|[1-9]\d{0,8})$", re.MULTILINE)  # a line of a fro
 _status_lock = threading.Lock()  # the watchdog writes heartbeats beside the main thread
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class RunStore:
     """The files of one run folder."""
 
     folder: Path
 
-    @property
-    def config_path(self) -> Path:
-        """The frozen config."""
-        return self.folder / "config.yaml"
-
-    @property
-    def identity_path(self) -> Path:
-        """The values that the run's hash is computed from."""
-        return self.folder / "identity.json"
-
-    @property
-    def data_path(self) -> Path:
-        """The number of problems that the run uses, their hash, and those that it leaves out."""
-        return self.folder / "data.json"
-
-    @property
-    def metrics_path(self) -> Path:
-        """The log, one JSON line per step."""
-        return self.folder / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of all checkpoints."""
-        return self.folder / "checkpoints"
+    def __post_init__(self) -> None:
+        """Name the files that several modules read or write."""
+        self.config_path = self.folder / "config.yaml"  # the frozen config
+        self.identity_path = self.folder / "identity.json"  # what the run's hash is computed from
+        self.data_path = self.folder / "data.json"  # the problems used, their hash, those left out
+        self.metrics_path = self.folder / "metrics.jsonl"  # the log, one JSON line per step
+        self.checkpoints = self.folder / "checkpoints"
 
     def checkpoint(self, step: int) -> Path:
         """Return the folder of one checkpoint."""

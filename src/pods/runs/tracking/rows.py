@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from pods.config.schema import Config
 from pods.runs.attempts import environments
@@ -23,8 +23,7 @@ TRAIN = (
 """Numbers of metrics.jsonl about the update; those about rollouts and prompts are the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One row of a run's history."""
 
     position: int  # it only grows: 2k for the log's step k, 2k + 1 for the evaluation of that step
@@ -36,17 +35,17 @@ def read_rows(config: Config, store: RunStore, first: int = 0, ended: bool = Tru
 
     Of a run that may be resumed (not `ended`), steps after the newest checkpoint are left out.
     """
-    points = {clock["step"]: clock["train_seconds"] for clock in clocks(store).values()}
-    lines = read_lines(store.metrics_path)[max(first // 2 - 1, 0) :]  # line k is step k
-    seconds = {0: 0.0, **points, **{line["step"]: line["train_seconds"] for line in lines}}
-    rows = [training_row(line) for line in lines]
+    lines = read_lines(store.metrics_path)
+    seconds = {0: 0.0, **{line["step"]: line["train_seconds"] for line in lines}}
+    rows = [training_row(line) for line in lines if 2 * line["step"] >= first]
     for step in evaluated_steps(store):
         if 2 * step + 1 >= first and step in seconds and is_complete(store, config, step):
             records = decode_records(read_or_empty(store.evaluation_path(step)))
             rows.append(evaluation_row(step, seconds[step], records))
-    last = 2 * max(points, default=-1) + 1
-    rows = [row for row in rows if row.position >= first and (ended or row.position <= last)]
-    return sorted(rows, key=lambda row: row.position)
+    if not ended:
+        last = max((clock["step"] for clock in clocks(store).values()), default=-1)
+        rows = [row for row in rows if row.position <= 2 * last + 1]
+    return sorted(rows)
 
 
 def training_row(line: Mapping[str, Any]) -> Row:

@@ -129,8 +129,7 @@ def _tensorboard(config: Config, store: RunStore) -> Copy:
         step, seconds = int(row.values["step"]), row.values["train_seconds"]
         for name, value in row.values.items():
             if name not in AXIS:
-                event = Event(step=step, wall_time=seconds, summary=scalar(name, value))
-                writer.write_event(event)
+                writer.write_event(Event(step=step, wall_time=seconds, summary=scalar(name, value)))
         writer.flush()
 
     return Copy(config, store, write, lambda *_: writer.close())
