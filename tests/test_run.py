@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -146,8 +147,7 @@ def test_closing_the_terminal_stops_a_run(tmp_path, words, jobs):
 
 def test_a_run_continues_if_its_output_is_not_read(tmp_path):
     read, write = os.pipe()
-    words = [RUN_PY, *SHORT]
-    process = forked(words, os.environ, tmp_path, write)
+    process = forked([RUN_PY, *SHORT], os.environ, tmp_path, write)
     wait_for(lambda: list(tmp_path.rglob("status.json")))
     os.close(read)  # as `| head` does
     os.close(write)
@@ -232,9 +232,26 @@ def test_bad_input_is_one_line_and_writes_nothing(run_py, tmp_path, arguments, m
     assert not list(tmp_path.rglob("seed*"))
 
 
-def test_bad_input_ends_before_anything_heavy_is_imported(run_fresh, tmp_path, monkeypatch):
+READ_ONLY = """
+import os
+def mkdir(at, *mode, plain=os.mkdir):
+    if "read-only" in str(at):
+        raise OSError(30, os.strerror(30), at)
+    plain(at, *mode)
+os.mkdir = mkdir
+"""
+
+
+@pytest.mark.parametrize(("word", "code", "said"), [
+    ("seed=0,x", 2, "seed=x: must be an integer >= 0\n"),
+    ("runs_dir=read-only", 75, "[^\n]*: Read-only file system\nfix this, then [^\n]*\n"),
+])  # fmt: skip
+def test_errors_come_before_anything_heavy(word, code, said, run_fresh, tmp_path, monkeypatch):
     imported = note_imports(tmp_path, monkeypatch)
-    assert run_fresh("-m", "seed=0,x").stderr == "error: seed=x: must be an integer >= 0\n"
+    with (tmp_path / "site" / "sitecustomize.py").open("a") as file:
+        file.write(READ_ONLY)  # a disk with number 30, EROFS
+    result = run_fresh("-m", word)
+    assert result.returncode == code and re.fullmatch(f"error: {said}", result.stderr)
     names = set(imported.read_text().split())
     assert "hydra" in names and not {"torch", "transformers", "pandas"} & names
 

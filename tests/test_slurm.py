@@ -189,9 +189,14 @@ def test_a_preempted_job_is_requeued(run_py, tmp_path, cluster, capsys, monkeypa
 
 
 @pytest.mark.slow
-def test_a_stopped_sweep_leaves_its_jobs_to_slurm(run_py, tmp_path, cluster, capsys, monkeypatch):
+@pytest.mark.parametrize("submitting", [False, True])
+def test_slurm_keeps_a_stopped_sweep(submitting, run_py, tmp_path, cluster, capsys, monkeypatch):
     sweep = ("seed=0,1", "launch.jobs=1", "budget.max_steps=60")
-    process, _ = begin(tmp_path, 0, *sweep)
+    monkeypatch.setenv("SBATCH_SECONDS", str(2 * submitting))
+    process = start(tmp_path, "-m", "launch=slurm", *SHORT, *sweep)
+    wait_for(lambda: [*tmp_path.rglob("sbatch.*" if submitting else "metrics.jsonl")])
+    if submitting:
+        os.kill(int(next(cluster.glob("sbatch.*")).suffix[1:]), signal.SIGINT)  # as a terminal
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 75
@@ -201,7 +206,7 @@ def test_a_stopped_sweep_leaves_its_jobs_to_slurm(run_py, tmp_path, cluster, cap
     assert "submitted as Slurm job 100_1" in capsys.readouterr().out
     again = run_py("-m", "launch=slurm", *SHORT, *sweep)
     assert again.returncode == 0 and "2 of 2 jobs done" in again.stdout, again.stdout
-    assert "1 already running" in again.stdout and "submitted" not in again.stdout
+    assert "submitted" not in again.stdout and (submitting or "1 already running" in again.stdout)
     assert len(list(cluster.glob("script.*"))) == 1
     assert [len(list((folder_of(tmp_path, s) / "attempts").iterdir())) for s in (0, 1)] == [1, 1]
 

@@ -30,6 +30,8 @@ def steps(folder: Path) -> dict[str, int]:
 
 
 def sbatch(folder: Path, script: str) -> None:
+    (folder / f"sbatch.{os.getpid()}").touch()
+    time.sleep(float(os.environ.get("SBATCH_SECONDS", "0")))
     number = str(100 + len(list(folder.glob("script.*"))))
     (folder / f"script.{number}").write_text(Path(script).read_text())
     for job in tasks(folder, number)[0]:
