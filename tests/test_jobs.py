@@ -94,10 +94,8 @@ def test_a_job_is_killed_if_its_heartbeat_does_not_change_for_91_polls(limit, mo
 
 def test_a_job_that_cannot_start_gives_its_devices_back(tmp_path, monkeypatch, capsys):
     """Each job needs all devices; the first finds its disk full."""
-    jobs = [
-        Job(freeze(config), config)
-        for config in (composed(f"seed={seed}", f"runs_dir={tmp_path}") for seed in (0, 1))
-    ]
+    configs = [composed(f"seed={seed}", f"runs_dir={tmp_path}") for seed in (0, 1)]
+    jobs = [Job(freeze(config), config) for config in configs]
     ended = SimpleNamespace(pid=7, poll=lambda: 0, wait=lambda: 0, terminate=lambda: None)
 
     def start(job, devices, forked):

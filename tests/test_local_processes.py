@@ -27,7 +27,7 @@ def terminated(number, frame):
 
 signal.signal(signal.SIGTERM, terminated)
 (out / f"begun {rank}").touch()
-while how != "well":
+while True:
     time.sleep(0.01)
 """
 
@@ -56,11 +56,6 @@ def followed(processes, stopping=False):
     local_processes._watch(processes, stop)
     local_processes._end(processes)
     return [process.returncode for process in processes]
-
-
-def test_the_launcher_ends_when_all_processes_have_ended_well(ranks, capfd):
-    assert followed(ranks("well", "well", "well")) == [0, 0, 0]
-    assert capfd.readouterr().err == ""
 
 
 def test_a_process_that_dies_is_named_and_the_others_end(ranks, tmp_path, capsys):

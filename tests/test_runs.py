@@ -130,8 +130,7 @@ def test_a_checkpoint_appears_complete_and_replaces_an_old_one_or_not_at_all(tmp
         assert set(checkpoint.manifest_files(folder)) == {"a", "sub/b"}
         assert not (folder / "stray").exists()
     (folder / "a").write_text("owt")  # of 3 bytes; of larger files only the size is looked at
-    found = [checkpoint.damage(folder, max_bytes=most) for most in (2, 3)]
-    assert found == [None, "a is damaged"]
+    assert [checkpoint.damage(folder, max_bytes=most) for most in (2, 3)] == [None, "a is damaged"]
 
 
 def test_a_checkpoint_is_put_back_if_a_commit_dies_between_its_renames(tmp_path):

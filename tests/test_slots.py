@@ -69,8 +69,7 @@ def test_jobs_on_one_two_and_four_gpus_share_a_machine_in_order(machine, capfd):
         for seed, wanted in enumerate(wants)
     ]
     sweep.run(configs, local_backend(configs))
-    said = capfd.readouterr().out
-    assert "8 jobs, 0 already done, 3 at a time" in said  # 1 + 1 + 1, and then 2
+    assert "8 jobs, 0 already done, 3 at a time" in capfd.readouterr().out  # 1 + 1 + 1, and then 2
     noted = notes()
     assert {seed: len(devices.split(",")) for devices, _, _, seed in noted} == dict(
         enumerate(wants)

@@ -102,10 +102,9 @@ def test_a_stopped_sweep_leaves_no_process_says_what_is_left_and_resumes(run_py,
     sweep = ("-m", "seed=0,1,2", *SHORT, "budget.max_steps=60", "nm.n=16", "nm.m=4",
              "launch.jobs=2")  # fmt: skip
     process = start_forked(tmp_path, *sweep, apart=True)
-    runs = tmp_path / "runs"
     wait_for(lambda: busy(tmp_path) == 2)
-    pids = [json.loads(path.read_text())["pid"] for path in runs.glob("*/*/*/seed*/status.json")
-            if "pid" in path.read_text()]  # fmt: skip
+    statuses = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob("status.json")]
+    pids = [status["pid"] for status in statuses if "pid" in status]
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 75, output
@@ -124,12 +123,11 @@ def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path, s
     """A single job is a new process; two jobs are forked by the fork server."""
     sweep = ("-m", *seeds, *SHORT, "budget.max_steps=50")
     process = start(tmp_path, *sweep)
-    runs = tmp_path / "runs"
     wait_for(lambda: busy(tmp_path) == jobs)
     family = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.communicate(timeout=30)
-    folders = list(runs.glob("*/*/*/seed*"))
+    folders = list((tmp_path / "runs").glob("*/*/*/seed*"))
     wait_for(lambda: {RunStore(f).status()["state"] for f in folders} == {"preempted"}, 30)
     assert psutil.wait_procs(family, timeout=10)[1] == []
     result = run_py(*sweep)
@@ -139,9 +137,8 @@ def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path, s
 
 def test_a_run_of_another_process_is_left_alone(run_py, run_fresh, tmp_path, monkeypatch):
     process = start_forked(tmp_path, *SHORT, "budget.max_steps=100000")
-    runs = tmp_path / "runs"
     wait_for(lambda: busy(tmp_path) == 1)
-    [folder] = runs.glob("*/*/*/seed*")
+    [folder] = (tmp_path / "runs").glob("*/*/*/seed*")
     process.send_signal(signal.SIGSTOP)  # so that only the second process could change anything
     try:
         before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}

@@ -191,9 +191,8 @@ def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
     axes = {m.name or m.glob_name: (m.step_metric, m.options.defined) for m in found.metrics}
     assert axes.pop("train_seconds") == ("", True) and {*axes.values()} == {("train_seconds", True)}
     assert {"*", "train/*", "rollouts/*", "time/*", "eval/*"} <= set(axes)
-    wanted = {"state": "done", "skipped_steps": 1,
-              "eval/accuracy": 1.0, "train_seconds": 24 + 3 / 7,
-              "rollouts/reward": 8 / 9}  # fmt: skip
+    wanted = {"state": "done", "skipped_steps": 1, "eval/accuracy": 1.0,
+              "train_seconds": 24 + 3 / 7, "rollouts/reward": 8 / 9}  # fmt: skip
     assert {key: found.summary[key] for key in wanted} == wanted
     assert found.exits == [0]
 
@@ -212,8 +211,7 @@ def test_the_live_mirror_writes_what_sync_would(tmp_path):
     assert {"state", "eval/accuracy"} <= set(ours)
     assert {key: live.summary.get(key) for key in ours} == {k: again.summary[k] for k in ours}
     known = {key for row in again.rows for key in row}
-    grouped = {key.partition("/")[0] for key in known} - {"step", "train_seconds"}
-    assert grouped == set(PREFIXES)
+    assert ({key.partition("/")[0] for key in known} - {"step", "train_seconds"}) == set(PREFIXES)
 
 
 def test_a_row_is_sent_once_and_an_evaluation_that_was_cut_off_later(tmp_path):
@@ -304,8 +302,7 @@ class Server(http.server.ThreadingHTTPServer):
                    "user": {"name": "me", "username": "me"}, "systemMetrics": "{}"}  # fmt: skip
             return {"project": {"run": run}}
         if "RunResumeStatus" in query:
-            known = given["name"] in self.runs
-            bucket = self.bucket(given["name"]) if known else None
+            bucket = self.bucket(given["name"]) if (given["name"] in self.runs) else None
             return {"model": {"id": "p", "name": "pods", "entity": {"id": "e", "name": "me"},
                               "bucket": bucket}}  # fmt: skip
         if "createRunFiles" in query:
@@ -326,8 +323,7 @@ class Server(http.server.ThreadingHTTPServer):
     def stream(self, name: str, content: dict) -> None:
         history = content.get("files", {}).get("wandb-history.jsonl", {})
         if history:
-            lines = self.runs[name]["lines"]
-            lines[history["offset"] :] = history["content"]
+            self.runs[name]["lines"][history["offset"] :] = history["content"]
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -413,8 +409,7 @@ def test_without_a_key_or_a_server_run_and_sync_say_so_and_end(tmp_path, monkeyp
     assert said.startswith("the tracker is off for this run (ValueError: no W&B key: set WANDB_API")
     store.set_status(state="done")
     began = time.monotonic()
-    # nobody listens there
-    os.environ |= {"WANDB_BASE_URL": "http://127.0.0.1:9"}
+    os.environ |= {"WANDB_BASE_URL": "http://127.0.0.1:9"}  # nobody listens there
     assert synced(store)[1].startswith("no W&B key: ")
     os.environ["WANDB_API_KEY"] = "short"
     told, error = synced(store)

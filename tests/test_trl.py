@@ -4,16 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import needs
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from compose import ROOT, composed
 from policies import disturb, flat, sgd_step
-from running import BY_HAND
+from running import BY_HAND, wait_for
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
@@ -107,11 +107,15 @@ def dataset(prompts=PROMPTS, **columns):
     return Dataset.from_dict({"prompt": prompts, **columns})
 
 
-def theirs(folder, keep, reward_funcs=rewards, rule="max_variance", **options):
+def pods_trainer(*arguments, **options):
     from pods.integrations.trl import PODSTrainer
 
+    return PODSTrainer(*arguments, **options)
+
+
+def theirs(folder, keep, reward_funcs=rewards, rule="max_variance", **options):
     callback = Gradient()
-    trainer = PODSTrainer(
+    trainer = pods_trainer(
         model_away_from_its_start(), reward_funcs, config(folder, **options), dataset(),
         keep=keep, rule=rule, rollout_func=given, callbacks=[callback],
         processing_class=AutoTokenizer.from_pretrained(TINY),
@@ -162,15 +166,13 @@ def test_a_step_has_the_gradient_of_the_harness(options, m, aggregation, kl_beta
 def test_with_n_equal_to_m_it_is_trls_trainer_bit_for_bit(tmp_path):
     from trl import GRPOTrainer
 
-    from pods.integrations.trl import PODSTrainer
-
     def right(completions, gold, **_):
         return [chainsum.grade(c, g).reward for c, g in zip(completions, gold, strict=True)]
 
     questions = chainsum.load(8, 1).train
     data = dataset([p.question for p in questions], gold=[p.gold for p in questions])
     timed, weights, logs = ("seconds", "step_time", "kept/", "train_"), [], []
-    for trainer_class, options in ((GRPOTrainer, {}), (PODSTrainer, {"keep": N})):
+    for trainer_class, options in ((GRPOTrainer, {}), (pods_trainer, {"keep": N})):
         callback = Gradient()
         settings = config(tmp_path, max_steps=3, beta=0.1, gradient_accumulation_steps=2)
         trainer = trainer_class(TINY, right, settings, data, callbacks=[callback], **options)
@@ -212,8 +214,6 @@ def test_logs_tell_generated_from_kept_and_unscored_rollouts_are_left_out(tmp_pa
     assert first.rollouts[1].text == completion(PROMPTS[0], 1)
     assert first.lengths.tolist() == [len(completion(PROMPTS[0], i)) for i in rest]
     kept = sorted(np.array(rest)[np.argsort(-first.lengths, kind="stable")[:2]])
-    import pandas as pd
-
     table = pd.read_parquet(next((tmp_path / "completions").glob("*.parquet")))
     assert len(table) == 4 and sorted(table["index"][:2]) == kept
 
@@ -221,8 +221,6 @@ def test_logs_tell_generated_from_kept_and_unscored_rollouts_are_left_out(tmp_pa
 def test_dropped_rollouts_have_no_log_probs_and_adapters_train(tmp_path, monkeypatch):
     from peft import LoraConfig
     from trl import GRPOTrainer
-
-    from pods.integrations.trl import PODSTrainer
 
     rows, original = [], GRPOTrainer._get_per_token_logps_and_entropies
 
@@ -233,7 +231,7 @@ def test_dropped_rollouts_have_no_log_probs_and_adapters_train(tmp_path, monkeyp
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", counted)
     settings = config(tmp_path, beta=0.1, steps_per_generation=2, max_steps=2,
                       per_device_train_batch_size=8)  # fmt: skip
-    trainer = PODSTrainer(TINY, rewards, settings, dataset(), keep=4, rollout_func=given,
+    trainer = pods_trainer(TINY, rewards, settings, dataset(), keep=4, rollout_func=given,
                           peft_config=LoraConfig(target_modules="all-linear"))  # fmt: skip
     trainer.train()
     assert rows == [8, 8, 4, 4]  # old, reference, two updates: of 16 generated rollouts
@@ -248,11 +246,9 @@ def test_dropped_rollouts_have_no_log_probs_and_adapters_train(tmp_path, monkeyp
     ({"keep": 4, "per_device_train_batch_size": 12}, "generation_batch_size .12. must be"),
 ])  # fmt: skip
 def test_bad_input_is_one_line_before_a_model_is_loaded(options, words, tmp_path):
-    from pods.integrations.trl import PODSTrainer
-
     size = {k: options.pop(k) for k in [*options] if k not in ("keep", "rule")}
     with pytest.raises(ValueError, match=words) as caught:
-        PODSTrainer("no/model", rewards, config(tmp_path, **size), dataset(), **options)
+        pods_trainer("no/model", rewards, config(tmp_path, **size), dataset(), **options)
     assert "\n" not in str(caught.value)
 
 
@@ -280,10 +276,8 @@ def finished(process):
 def test_a_run_that_is_killed_and_resumed_ends_in_the_same_weights(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finished(start(whole))
-    process, deadline = start(killed), time.monotonic() + 60
-    while not (killed / "checkpoint-10" / "trainer_state.json").is_file():
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.01)
+    process = start(killed)
+    wait_for((killed / "checkpoint-10" / "trainer_state.json").is_file, 60)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (killed / "checkpoint-24").exists()
