@@ -10,7 +10,7 @@ import yaml
 from compose import compose_once, composed
 from data_files import write_rows
 from rows import every
-from studies import A, B, write_run
+from studies import BASE, A, B, write_run
 
 from pods.analysis.draw import draw, summary_lines
 from pods.analysis.figures import specs as figures
@@ -27,6 +27,7 @@ from pods.analysis.loading.series_names import (
 from pods.analysis.numbers.curves import _average, _step_means, curves, on_grid
 from pods.analysis.numbers.tables import readable, slow_runs, tables
 from pods.config.schema import CONF
+from pods.runs.freeze import freeze
 from pods.runs.identity import identity_keys
 from pods.runs.store import run_folders
 
@@ -215,6 +216,14 @@ def test_a_run_with_something_missing_is_in_no_mean_and_a_seed_that_an_arm_lacks
         load(tmp_path / "arms" / "default", folders)
     study = load(tmp_path / "arms" / "default", folders, allow=True)
     assert study.missing == ["grpo 16→16 seed 1: never run"]
+    words = (f"runs_dir={tmp_path / 'arms'}", *BASE, "seed=1")
+    pending = [freeze(composed(*words, *more)).folder for more in (["arm=grpo"], ["update.lr=0.5"])]
+    names, by = ("grpo 16→16", "max_variance 64→16"), "the same command makes it, `pods clean"
+    said = [f"{name} seed 1 never began: {by} {folder} --yes` removes it"
+            for name, folder in zip(names, pending, strict=True)]  # fmt: skip
+    with pytest.raises(IncompleteStudy) as refused:
+        load(tmp_path / "arms" / "default", [*folders, *pending])
+    assert str(refused.value).splitlines()[1:] == said  # and nothing of its place or its machine
 
 
 def test_a_column_that_no_run_or_series_has_is_left_out(tmp_path):

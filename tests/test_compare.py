@@ -176,10 +176,10 @@ def test_an_arm_is_named_by_label_rule_or_curve():
 
 
 @pytest.mark.parametrize(("arms", "targets", "message"), [
-    (["pods", "grpo"], None, r"'pods' is ambiguous: .* one of pods 64→16 \| pods 32→16$"),
-    (["max_variance", "grpo"], None, r"'max_variance' is ambiguous: .* pods 64→16 \| pods"),
-    (["all", "grpo"], None, r"'all' is ambiguous: .* grpo 16→16, update.lr=0.1 \| grpo_ga"),
-    (["gpro", "grpo"], None, "'gpro' is unknown: must be one of pods 64→16 .* grpo_ga 64→64$"),
+    (["pods", "grpo"], None, r"'pods' is ambiguous in .* one of pods 64→16 \| pods 32→16$"),
+    (["max_variance", "grpo"], None, r"'max_variance' is ambiguous in .* pods 64→16 \| pods"),
+    (["all", "grpo"], None, r"'all' is ambiguous in .* grpo 16→16, update.lr=0.1 \| grpo_ga"),
+    (["gpro", "grpo"], None, "'gpro' is unknown in .* one of pods 64→16 .* grpo_ga 64→64$"),
     (["grpo", "grpo 16→16"], None, "arms=grpo grpo 16→16: must be two or more different"),
     (["grpo"], None, "arms=grpo: must be two or more different ones of pods 64→16"),
     *(([], [0.5, target], "target=.*: must be an accuracy above 0 and at most 1")

@@ -65,7 +65,8 @@ def test_a_choice_has_its_own_folder_and_name(study, capsys):
 
 
 @pytest.mark.parametrize(("typed", "line"), [
-    (["--arms", "pods,nothing"], "arm 'nothing' is unknown: must be one of "),
+    (["--arms", "pods,nothing"], "arm 'nothing' is unknown in study s: must be one of "),
+    (["--arms", "s"], "arm 's' is unknown in study s; did you mean pods compare --study s?"),
     (["--arms", "pods,pods"], "arms=pods,pods: must be different ones"),
     (["--metric", "lenient"], "metric=lenient: must be one of accuracy, format, both"),
     (["--x", "tokens"], "x=tokens: must be train_seconds or steps"),

@@ -22,13 +22,7 @@ from pods.analysis.loading.study import Study
 from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.contrasts import Contrast, choose_arms, choose_pairs, contrast_of
 from pods.analysis.numbers.outcomes import OUTCOMES, RunCurve, Window
-from pods.analysis.numbers.statistics import (
-    ExactTest,
-    holm,
-    permutation,
-    sign_flip,
-    spread,
-)
+from pods.analysis.numbers.statistics import ExactTest, holm, permutation, sign_flip, spread
 
 DRAWS = 10_000
 SEED = 0  # of the resampling, whose draws for a contrast do not depend on other contrasts

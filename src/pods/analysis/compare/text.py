@@ -33,9 +33,8 @@ def ranking_verdict(comparison: Comparison) -> str:
         return f"{said[0]} With one run per arm nothing can be tested."
     noise, untested, worse = (ranking.found(what) for what in (NOISE, UNTESTED, WORSE))
     if worse:
-        said.append(
-            f"{len(worse)} of {others} other arms {'is' if len(worse) == 1 else 'are'} lower."
-        )
+        are = "is" if len(worse) == 1 else "are"
+        said.append(f"{len(worse)} of {others} other arms {are} lower.")
     if noise:
         said.append(f"Within noise of the best: {', '.join(noise)}.")
     if untested:

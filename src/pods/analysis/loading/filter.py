@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
 
@@ -73,9 +74,8 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     until, at = own if chosen.until is None else chosen.until, rows[chosen.x][rows[chosen.x] > 0]
     if len(at) and not (at <= until).any():
         unit = "s" if chosen.x == "train_seconds" else chosen.x
-        raise ValueError(
-            f"until={until:g}: must be at or after the first evaluation, at {at.min():g} {unit}"
-        )
+        first = f"the first evaluation, at {at.min():g} {unit}"
+        raise ValueError(f"until={until:g}: must be at or after {first}")
     shown = replace(study, evaluations=rows, steps=steps, metric=chosen.metric, x=chosen.x)
     return replace(shown, until=until, baseline=baseline)
 
@@ -95,8 +95,12 @@ def resolve(study: Study, word: str) -> str:
     fits |= before_keys.str.endswith(f" {name}")  # imported logs: GSM8K pods 64→16
     matches = list(dict.fromkeys(runs.series[fits]))
     if len(matches) != 1:
-        fault = "is ambiguous" if matches else "is unknown"
-        raise ValueError(f"arm {word!r} {fault}: must be one of {' | '.join(matches or series)}")
+        fault = f"is {'ambiguous' if matches else 'unknown'} in study {study.name}"
+        allowed = f": must be one of {' | '.join(matches or series)}"
+        folders = [] if matches or "folder" not in runs else map(Path, runs.folder)
+        if any((folder.parents[3] / name).is_dir() for folder in folders):
+            allowed = f"; did you mean pods compare --study {name}?"
+        raise ValueError(f"arm {word!r} {fault}{allowed}")
     return str(matches[0])
 
 
@@ -131,13 +135,9 @@ def only(study: Study, names: Sequence[str]) -> Study:
         table = table[table.series.isin(names)]
         return table.iloc[table.series.map(order).argsort(kind="stable")]  # row labels may repeat
 
-    return replace(
-        study,
-        runs=some(study.runs),
-        evaluations=some(study.evaluations),
-        steps=some(study.steps),
-        questions=some(study.questions),
-    )
+    names_of_tables = ("runs", "evaluations", "steps", "questions")
+    tables = {name: some(getattr(study, name)) for name in names_of_tables}
+    return replace(study, **tables)  # type: ignore[arg-type]
 
 
 def _measured(study: Study, metric: str) -> pd.DataFrame:

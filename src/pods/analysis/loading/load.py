@@ -1,6 +1,6 @@
 """Load a study from its run folders, or from imported logs, and check it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ import pandas as pd
 from pods.analysis.loading import checks
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
-from pods.analysis.loading.series_names import place, series_names, settings, varied
+from pods.analysis.loading.series_names import label, place, series_names, settings, varied
 from pods.analysis.loading.study import KEY, Study, timed_by
 from pods.runs.attempts import wall_seconds
 from pods.runs.checkpoint import READ_ERRORS
+from pods.runs.history import clocks
 from pods.runs.store import RunStore, run_folders
 
 Rows = tuple[Row, list[Row], list[Row], list[tuple[object, ...]]]
@@ -45,23 +46,21 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
     """
     if not folders:
         return read_import(folder).study(folder.name)
-    runs, missing = _opened(folders)
-    runs.sort(key=lambda run: (place(run.identity), run.config.seed))
+    opened, missing = _opened(folders)
+    pending = [run for run in opened if run.state == "pending" and not clocks(run.store)]
+    runs = [run for run in opened if run not in pending]
     identities = [(run.config, run.identity) for run in runs]
     series, values = series_names(identities), varied(identities)
     labels = [f"{name} seed {run.config.seed}" for name, run in zip(series, runs, strict=True)]
     found = [list(checks.faults(run, name)) for run, name in zip(runs, labels, strict=True)]
     duplicates = _duplicates(runs, labels)
-    missing += [*_missing_seeds(runs, series), *duplicates.values()]
-    missing += [str(fault) for of_run in found for fault in of_run]
+    missing += [*map(_never_began, pending), *_missing_seeds(runs, series, pending)]
+    missing += [*duplicates.values(), *(str(fault) for of_run in found for fault in of_run)]
     clock, inconsistent = checks.one_clock(runs), checks.inconsistencies(runs, labels)
     if not allow:
-        _refuse([*missing, *(_odd_one(runs, series) if missing else ())], inconsistent)
-    rows = [
-        _rows(*of_run)
-        for of_run in zip(runs, series, found, values, strict=True)
-        if of_run[0].store.folder not in duplicates
-    ]
+        _refuse(missing, () if pending else _odd_one(runs, series), inconsistent)
+    of_runs = zip(runs, series, found, values, strict=True)
+    rows = [_rows(*of_run) for of_run in of_runs if of_run[0].store.folder not in duplicates]
     known = {
         "budget": ", ".join(dict.fromkeys(checks.budget_text(run.config) for run in runs)),
         "order": _order(folder, dict(zip(series, runs, strict=True))),
@@ -72,27 +71,23 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
 
 
 def _opened(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Return the runs that can be read, and why the others cannot."""
+    """Return the runs that can be read, in their order, and why the others cannot."""
     runs, unreadable = [], []
     for folder in folders:
         try:
             runs.append(open_run(folder))
         except ValueError as error:
             unreadable.append(str(error))
-    return runs, unreadable
+    return sorted(runs, key=lambda run: (place(run.identity), run.config.seed)), unreadable
 
 
 def _order(folder: Path, curves: Mapping[str, Run]) -> list[str]:
     """List the curves of a study's folder in their order; one that is not loaded has no name."""
-    places = [(place(run.identity), name) for name, run in curves.items()]
-    known = [at for at, _ in places]
+    places = {place(run.identity): name for name, run in curves.items()}
     for run in run_folders(folder):
         with suppress(*READ_ERRORS):
-            at = place(RunStore(run).identity())
-            if at not in known:
-                known.append(at)
-                places.append((at, ""))
-    return [name for _, name in sorted(places)]
+            places.setdefault(place(RunStore(run).identity()), "")
+    return [name for _, name in sorted(places.items())]
 
 
 def _duplicates(runs: Sequence[Run], labels: Sequence[str]) -> dict[Path, str]:
@@ -107,11 +102,20 @@ def _duplicates(runs: Sequence[Run], labels: Sequence[str]) -> dict[Path, str]:
     return duplicates
 
 
-def _missing_seeds(runs: Sequence[Run], series: Sequence[str]) -> list[str]:
-    """Name the seeds that one series has and another one lacks."""
-    present = {(name, run.config.seed) for name, run in zip(series, runs, strict=True)}
-    names, seeds = dict.fromkeys(series), sorted({seed for _, seed in present})
-    return [f"{n} seed {s}: never run" for n in names for s in seeds if (n, s) not in present]
+def _never_began(run: Run) -> str:
+    """Say what becomes of a run that has nothing but its config."""
+    how = f"the same command makes it, `pods clean {run.store.folder} --yes` removes it"
+    return f"{label(run.config, run.config.arm)} seed {run.config.seed} never began: {how}"
+
+
+def _missing_seeds(runs: Sequence[Run], series: Sequence[str], pending: Sequence[Run]) -> list[str]:
+    """Name the seeds that one series has and another one lacks, even as a run that never began."""
+    names = {place(run.identity): name for run, name in zip(runs, series, strict=True)}
+    seeds = sorted({run.config.seed for run in runs})
+    present = {(names.get(place(run.identity)), run.config.seed) for run in (*runs, *pending)}
+    return [
+        f"{n} seed {s}: never run" for n in names.values() for s in seeds if (n, s) not in present
+    ]
 
 
 def _odd_one(runs: Sequence[Run], series: Sequence[str]) -> Iterator[str]:
@@ -121,10 +125,10 @@ def _odd_one(runs: Sequence[Run], series: Sequence[str]) -> Iterator[str]:
         yield f"one run is alone: `pods clean {alone[0].store.folder} --yes` removes it"
 
 
-def _refuse(missing: Sequence[str], inconsistent: Sequence[str]) -> None:
+def _refuse(missing: Sequence[str], alone: Iterable[str], inconsistent: Sequence[str]) -> None:
     """Raise an error that names everything that is missing or inconsistent."""
     remedy = "the sweep's command makes a run, `pods evaluate` an evaluation"
-    lines = [f"missing ({remedy}, --allow leaves it out):", *missing] if missing else []
+    lines = [f"missing ({remedy}, --allow leaves it out):", *missing, *alone] if missing else []
     if inconsistent:
         lines += ["inconsistent (--allow accepts it, study=NAME keeps runs apart):", *inconsistent]
     if lines:

@@ -55,11 +55,11 @@ def settings(identity: Mapping[str, Any]) -> str:
     return fingerprint({key: value for key, value in identity.items() if key not in hidden})
 
 
-def place(identity: Mapping[str, Any]) -> list[tuple[bool, float, str]]:
+def place(identity: Mapping[str, Any]) -> tuple[tuple[bool, float, str], ...]:
     """Return what a study's curves are sorted by: rule, n and m, then all else but the seed."""
     keys = [*LABEL_KEYS, *sorted({*identity} - {"seed", *LABEL_KEYS})]
-    values = [identity.get(key) for key in keys]
-    return [(False, v, "") if isinstance(v, int | float) else (True, 0, str(v)) for v in values]
+    at = [identity.get(key) for key in keys]
+    return tuple((False, v, "") if isinstance(v, int | float) else (True, 0, str(v)) for v in at)
 
 
 def _labels_and_keys(runs: Runs) -> list[tuple[str, set[str]]]:

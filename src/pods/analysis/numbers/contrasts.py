@@ -68,10 +68,8 @@ def choose_arms(study: Study, words: Sequence[str]) -> dict[str, list[RunCurve]]
         raise ValueError(f"arm {empty[0]!r} has no complete run")
     arms = {name: runs for name, runs in curves.items() if runs}
     if len(arms) < 2:
-        raise ValueError(
-            "a comparison needs two arms with complete runs; the study has: "
-            f"{' | '.join(arms) or 'none'}"
-        )
+        there = " | ".join(arms) or "none"
+        raise ValueError(f"a comparison needs two arms with complete runs; the study has: {there}")
     return arms
 
 
