@@ -131,8 +131,7 @@ def _selection(config: Config) -> Iterator[Refusal]:
     resample = name == "resample"
     batch_key = "group_filter.batch" if resample and settings.batch else "prompts_per_step"
     batch: int = attrgetter(batch_key)(config)
-    chosen = config.prompts.selector not in ("uniform", "greso")
-    if chosen and pool is not None and batch > pool:
+    if pool is not None and batch > pool and config.prompts.selector not in ("uniform", "greso"):
         yield batch_key, f"must be at most the problems to choose from, task.train_size={pool}"
     if resample and batch * settings.max_batches < prompts:
         needed = f"prompts_per_step={prompts} prompts, in batches of {batch}"

@@ -38,9 +38,8 @@ class ClockModel:
 
     def seconds(self, amounts: Mapping[str, float]) -> float:
         """Return the seconds of a step."""
-        return self.base + sum(
-            float(getattr(self, name)) * amounts[of] for name, of in AMOUNTS.items()
-        )
+        prices = self.prices()
+        return self.base + sum(prices[name] * amounts[of] for name, of in AMOUNTS.items())
 
     def prices(self) -> dict[str, float]:
         """Return base and prices, which are all that decides a time."""
@@ -53,14 +52,8 @@ class ClockModel:
         return " + ".join(f"{price:.3g} s{unit}" for price, unit in prices if price)
 
 
-L40S = ClockModel(
-    "l40s",
-    "least squares over the PODS authors' GSM8K runs with Qwen2.5-3B on one L40S",
-    base=4.4,
-    per_rollout=0.058,
-    per_kept=0.123,
-    prompts=1,
-)
+FIT = "least squares over the PODS authors' GSM8K runs with Qwen2.5-3B on one L40S"
+L40S = ClockModel("l40s", FIT, base=4.4, per_rollout=0.058, per_kept=0.123, prompts=1)
 
 
 def read_clock_model(name: str) -> ClockModel:

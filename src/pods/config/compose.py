@@ -11,7 +11,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods.config.parse import unknown_key
+from pods.config.checks import OWN_FUNCTIONS as OWN
+from pods.config.parse import leaves, unknown_key
 from pods.config.schema import CONF
 from pods.system.text import RUN
 
@@ -49,17 +50,22 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(cause := error.__cause__, OmegaConfBaseException) and cause.full_key:
         key = str(cause.full_key)
-        typed = next((override for override in overrides if override.startswith(f"{key}=")), key)
-        return f"{typed}: {unknown_key(key)}"
+        typed = next((each for each in overrides if each.startswith((f"{key}=", f"{key}."))), key)
+        return f"{typed}: {unknown_key(typed.partition('=')[0])}"
     if "Could not find '" in lines[0] and "Config search path:" in lines:
         name = lines[0].partition("Could not find ")[2].strip("'")
         group, _, option = name.rpartition("/")
         options = [o for o in lines[1 : lines.index("Config search path:")] if " " not in o]
         near = difflib.get_close_matches(option, options, n=1)
         hint = f"did you mean {near[0]}? It " if near else ""
-        return f"{group}={option}: {hint}must be one of {', '.join(options)}"
+        own = [f"; {key}={option} is one of your own" for key in OWN if key.startswith(f"{group}.")]
+        more = own[0] if own and ":" in option else ""
+        return f"{group}={option}: {hint}must be one of {', '.join(options)}{more}"
     if lines[0].startswith(("Ambiguous value", "Sweep parameters")):
-        return f"{lines[0].split(chr(39))[1]}: must be one value; `{RUN} -m` sweeps over several"
+        typed = lines[0].split("'")[1]
+        if "list" in str(leaves().get(typed.partition("=")[0], [""])[0]):
+            return f"{typed}: must be a list: '{typed.replace('=', '=[', 1)}]'"
+        return f"{typed}: must be one value; `{RUN} -m` sweeps over several"
     text, _, link = " ".join(lines).partition(" See https")
     if "override_grammar" in link:
         typed = text.split("'")[1] if text.startswith("Error parsing override") else text

@@ -42,9 +42,8 @@ def missing_inputs(config: Config) -> Iterator[ConfigError]:
 def missing_packages(config: Config) -> Iterator[ConfigError]:
     """Yield the optional packages that the config needs and this environment lacks."""
     task, engine, mode = config.task, config.engine.name, config.tracking.mode
-    needed: list[tuple[str, str, str, str]] = [("engine", engine, "torch", "'pods-rl[train]'")]
-    if engine == "vllm":
-        needed = [("engine", engine, "vllm", VLLM[config.hardware.device])]
+    vllm, torch = ("vllm", VLLM[config.hardware.device]), ("torch", "'pods-rl[train]'")
+    needed: list[tuple[str, ...]] = [("engine", engine, *(vllm if engine == "vllm" else torch))]
     sets = {"task.name": task.name, "task.test_set": task.evaluated_on()}
     as_math = [item for item in sets.items() if item[1] in GRADED_AS_MATH]
     if task.grader == "latex":

@@ -19,7 +19,12 @@ TYPE_NAMES: dict[Any, str] = {
 USUAL = {
     **dict.fromkeys(("kl_coef", "kl_loss_coef", "kl", "beta"), "update.kl_beta"),
     **{"learning_rate": "update.lr", "loss_type": "update.aggregation", "num_generations": "nm.n"},
-    **dict.fromkeys(("batch_size", "per_device_train_batch_size"), "prompts_per_step"),
+    **{f"{each}batch_size": "prompts_per_step" for each in ("", "train_", "per_device_train_")},
+    **dict.fromkeys(("epsilon", "clip_range", "cliprange", "clip_ratio"), "update.clip_low"),
+    **dict.fromkeys(("num_iterations", "ppo_epochs"), "update.epochs"),
+    **{"scale_rewards": "advantage.scale", "entropy_coeff": "update.entropy_beta"},
+    **{"epsilon_high": "update.clip_high", "lora_r": "model.lora.r", "lora_rank": "model.lora.r"},
+    **dict.fromkeys(("max_new_tokens", "response_length"), "sampling.max_completion_tokens"),
 }
 """What other trainers (TRL, verl) call a key."""
 NO_SUCH_KEY = "no such key; see conf/README.md"
@@ -146,6 +151,4 @@ def _fits(value: Any, kind: Any, key: Key) -> bool:
         return False
     if kind is str:
         return key.form is None or re.fullmatch(key.form.pattern, value) is not None
-    finite: bool = -math.inf < value < math.inf
-    within: bool = key.low <= value <= key.high and value > key.above
-    return finite and within
+    return bool(-math.inf < value < math.inf and key.low <= value <= key.high and value > key.above)
