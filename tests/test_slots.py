@@ -96,6 +96,10 @@ def test_a_run_that_needs_more_gpus_than_there_are_is_refused(run_py, machine, t
     lines = list(dry_run.show([composed(*words, *hour)], [words]))
     assert f"missing: {said}" in lines and lines[-1] == "dry run: no job was started"
     assert "1 of 1 jobs to run, 1 at a time: at least 1 h 00 min, 8.0 GPU-hours, " in lines[1]
+    words = ("experiment=gsm8k_l40s", "dry_run=true", "update.lr=1")
+    lines = list(dry_run.show([composed(*words)], [words]))
+    assert lines[0].endswith("unknown") and "GPU-hours, disk unknown, " in lines[1]
+    assert "differs from experiment=gsm8k_l40s in: update.lr=1.0" in lines
 
 
 def test_only_visible_gpus_are_used(machine, monkeypatch):

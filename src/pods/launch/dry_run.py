@@ -45,14 +45,15 @@ def show(configs: Sequence[Config], words: Sequence[Sequence[str]]) -> Iterator[
             left.append(seconds)
             size += (needed := _checkpoint_bytes(config))
             gpu_seconds += seconds * config.hardware.processes * (config.hardware.device == "cuda")
-            costs = (f"≥ {duration(seconds)}", f"≥ {needed / MB:.1f} MB")
+            costs = (f"≥ {duration(seconds)}", f"≥ {needed / MB:.1f} MB" if needed else "unknown")
         labels = (config.arm_name(), config.nm.label(), *map(str, of.values()))
         rows.append((*labels, str(config.seed), name, state, *costs))
     yield table(("arm", "n→m", *values[0], "seed", "id", "state", "time", "disk"), rows)
     totals = [f"at least {duration(max([sum(left) / at_once, *left]))}"]
     totals += [f"{gpu_seconds / 3600:.1f} GPU-hours"] if gpu_seconds else []
     free = shutil.disk_usage(existing_parent(configs[0].runs_dir)).free
-    totals.append(f"{size / MB:.1f} MB of {free / MB:,.0f} MB free")
+    disk = f"{size / MB:.1f} MB of" if size or not left else "disk unknown,"
+    totals.append(f"{disk} {free / MB:,.0f} MB free")
     yield f"{len(left)} of {len(rows)} jobs to run, {at_once} at a time: {', '.join(totals)}"
     yield f"memory: {describe_largest(configs, min(at_once, len(rows)) if local else None).text}"
     yield from _departures(configs, words)
@@ -66,8 +67,7 @@ def _departures(configs: Sequence[Config], words: Sequence[Sequence[str]]) -> It
 
     presets, common = dict[str, dict[str, Any]](), list[set[str]]()
     for config, typed in zip(configs, words, strict=True):
-        pairs = [word.partition("=") for word in typed if not word.startswith("experiment=")]
-        groups = " ".join("".join(pair) for pair in pairs if (CONF / pair[0]).is_dir())
+        groups = " ".join(word for word in typed if (CONF / word.partition("=")[0]).is_dir())
         if groups not in presets:
             presets[groups] = identity_keys(parse(compose(groups.split())))
         keys = identity_keys(config).items()
