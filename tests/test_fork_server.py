@@ -26,6 +26,7 @@ print(json.dumps({
     "handled": [n for n in (1, 10, 12, 15, 17) if callable(signal.getsignal(n))],
     "drawn": [random.random(), float(np.random.random())],
     "imported": "torch" in sys.modules,
+    "server": open(f"/proc/{os.getppid()}/status").read().partition("SigBlk:")[2].split()[0],
     "threads": [open(path).read() for path in glob(f"/proc/{os.getppid()}/task/*/comm")],
 }))
 print("to stderr", file=sys.stderr)
@@ -64,6 +65,7 @@ def test_a_forked_process_has_the_state_of_a_new_one_and_the_libraries(printable
     assert found["stdin"] == ""
     here = [n for n in (1, 2, 10, 12, 15, 17) if signal.getsignal(n) == signal.SIG_IGN]
     assert (found["blocked"], found["ignored"], found["handled"]) == ([], here, [])
+    assert int(found["server"], 16) & 0x4003 == 0x4003  # HUP, INT and TERM: jobs end after it
     threads = [name for name in found["threads"] if "jemalloc" not in name]  # it minds forks
     assert found["imported"] and len(threads) == 1  # so that it is safe to fork
     again = json.loads(printable(SHOW)[1])["drawn"]

@@ -69,7 +69,7 @@ def run_here(*overrides: str) -> RunStore:
 RUN_PY = str(ROOT / "src" / "run.py")
 # all modules that `run.py` may import, until the figure is drawn
 IMPORTED = (
-    fork_server.PRELOADED_FOR_TRACKING, "hydra", "pods.launch.sweep", "pods.launch.dry_run",
+    fork_server.TRACKER, "hydra", "pods.launch.sweep", "pods.launch.dry_run",
     "pods.analysis.figures.style", *fork_server.PRELOADED,
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ from pods.system.signals import SIGNALS
 
 Main = Callable[[Sequence[str]], int]  # takes the arguments of a program and returns its exit code
 PRELOADED = ("pods.training.build", "pods.training.preflight")
-PRELOADED_FOR_TRACKING = "wandb.apis.public"  # most of what `wandb.init` needs
+TRACKER = "wandb.apis.public"  # most of what `wandb.init` needs
 
 
 class ForkedProcess(ForkServerProcess):
@@ -40,8 +40,7 @@ class ForkedProcess(ForkServerProcess):
 
 def prepare(threads: int, tracking: bool) -> None:
     """Say what the server imports, and with how many threads for torch, at the first fork."""
-    modules = [PRELOADED_FOR_TRACKING] * tracking + [*PRELOADED]
-    get_context("forkserver").set_forkserver_preload(modules)
+    get_context("forkserver").set_forkserver_preload([TRACKER] * tracking + [*PRELOADED])
     set_threads(threads)
 
 
@@ -54,6 +53,7 @@ def fork(
         OSError: no process could be started.
     """
     process = ForkedProcess(target=_be, args=(main, list(words), dict(environment), cwd, console))
+    resource_tracker.ensure_running()  # which unblocks signals when it starts, so not below
     # the server must outlive a signal to all, such as Ctrl-C, because jobs end after it
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     own, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
