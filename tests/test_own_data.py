@@ -137,7 +137,7 @@ def test_bad_data_leave_no_run_behind_and_doctor_lists_every_problem(tmp_path, c
     assert main(words) == 1
     said = capsys.readouterr().out
     for part in ("mine.jsonl row 6: repeats the question of row 1\n", "Apples at 2 each for 1,200?",
-                 "mine.jsonl row 7: `answer` or `solution` is missing\n4 train rows, 1 test rows\n",
+                 "mine.jsonl row 7: `answer` or `solution` is missing\n2 malformed rows, 4 train",
                  "(2 rows are malformed, and this is the first; task.malf"):  # fmt: skip
         assert part in said
     main([*words, "task.malformed=drop"])
@@ -150,10 +150,12 @@ def test_the_embedded_model_learns_chains_of_ones_own(tmp_path, capsys):
     one = load(composed(*words, "task.few_shot=1").task).train[0]
     assert [message["content"] for message in one.messages] == ["0+1?", "#1", "3+4?"]
     assert main(["doctor", *words]) == 0  # it takes a step
-    write_rows(tmp_path / "sums.jsonl", [*rows, {"problem": "two and 3", "solution": 5}])
+    bad = [{"problem": "9+1+4", "solution": 14}] + [{"problem": f"{i} and 3"} for i in range(6)]
+    write_rows(tmp_path / "sums.jsonl", [*rows, *({"solution": 5, **row} for row in bad)])
     assert main(["doctor", *words]) == 1
-    said = "row 9: must have a question of 0-9 + - = ; # ?, such as 7+8-4?, and one digit as its"
-    assert said in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "row 9: must have another answer: " in said and "modulo ten\n7 malformed rows, " in said
+    assert "row 13: must have another question: " in said and "row 14: " not in said
 
 
 def test_a_task_is_a_function(module):

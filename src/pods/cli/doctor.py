@@ -16,7 +16,7 @@ from pods.runs.paths import weights_source
 from pods.system.machine import set_threads
 
 GIB = 2**30
-EXAMPLES = 3  # prompts of a data set that are shown
+EXAMPLES, BAD_ROWS = 3, 5  # prompts and malformed rows of a data set that are shown
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -54,10 +54,9 @@ def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]
             yield "disk", f"{shutil.disk_usage(folder).free / GIB:.1f} GiB free in {folder}"
     source = weights_source(config.model)
     yield "model", f"{config.model.name}, {source}{'' if Path(source).is_dir() else ' on the hub'}"
-    task = config.task
+    task, engine, hardware = config.task, config.engine, config.hardware
     where = ", ".join(filter(None, (task.path, task.test_path))) or "on the hub"
     yield "task", f"{task.name}, {'generated' if task.name in ('chainsum', 'own') else where}"
-    engine, hardware = config.engine, config.hardware
     yield "engine", engine.name + f", {engine.sync}, {engine.dtype}" * (engine.name == "vllm")
     yield "hardware", f"{hardware.device}, {hardware.threads} CPU threads per job"
 
@@ -72,14 +71,15 @@ def _unwritable(runs_dir: str) -> Iterator[str]:
 
 
 def _malformed(task: TaskConfig) -> Iterator[str]:
-    """Print every malformed row and what the model is asked, and yield why no run can start."""
+    """Print the first malformed rows and what the model is asked; yield why no run can start."""
     from pods.tasks.datasets.splits import check_splits
     from pods.tasks.load import read_splits
     from pods.tasks.prompts import make_problems
 
     train, test = read_splits(task)
     rows = train.malformed + test.malformed
-    print(*rows, f"{len(train.rows)} train rows, {len(test.rows)} test rows", sep="\n")
+    found = f"{len(rows)} malformed rows, {len(train.rows)} train rows, {len(test.rows)} test rows"
+    print(*rows[:BAD_ROWS], found, sep="\n")
     problems, _ = make_problems(task, train, test)
     for message in problems[0].messages[:-1] if problems else ():
         print(f"\n[{message['role']}]\n{message['content']}")

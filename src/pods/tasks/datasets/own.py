@@ -17,7 +17,7 @@ from pods.tasks.datasets.splits import Fields, Source, Split, Wording, read_rows
 
 WORDING = Wording("by itself", "the answer", reasoning, subject="question")
 CHAIN = re.compile(r"[-0-9+=;#?]+")
-CHAINS = "a question of 0-9 + - = ; # ?, such as 7+8-4?, and one digit as its answer"
+CHAINS = "model=tiny knows 0-9 + - = ; # ?, and one digit as answer: 9+1+4 has 4, modulo ten"
 MADE = "must return a train and a test list of (question, answer), optionally right(answer, gold)"
 TEST_FRACTION = 0.2  # of the rows of one file
 Right = Callable[[str, str], bool]  # `right(answer, gold)` decides whether an answer is correct
@@ -65,8 +65,8 @@ def _chain_row(fields: Fields) -> tuple[str, str, str]:
     """Return the same of a row for a model that writes chains; it knows few characters."""
     question, solution, answer = _row(fields)
     question = chainsum.typed(question)
-    if not CHAIN.fullmatch(question) or len(answer) > 1 or answer not in "0123456789":
-        raise ValueError(f"must have {CHAINS} where task.answer_format=chain (model=tiny sets it)")
+    if not (asked := CHAIN.fullmatch(question)) or answer not in chainsum.DIGITS:
+        raise ValueError(f"must have another {'answer' if asked else 'question'}: {CHAINS}")
     return question, solution, answer
 
 
