@@ -7,6 +7,7 @@ import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from compose import composed
@@ -17,7 +18,7 @@ from pods.launch import job
 from pods.runs import checkpoint
 from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
-from pods.runs.history import newest_checkpoint
+from pods.runs.history import mark_damaged, newest_checkpoint
 from pods.runs.records import Damaged
 from pods.runs.store import OPTIMIZER, RunStore
 from pods.system.errors import DONE, FAILED
@@ -187,6 +188,13 @@ def test_a_run_with_damaged_files_says_so_and_ends_in_the_same_bytes(run, store,
             if again.get(name) != undisturbed.get(name)
             } == {f"rollouts/{rollouts.name}", f"rollouts/{rollouts.name}.damaged"}  # fmt: skip
     assert json.loads((store.folder / "status.json").read_text())["state"] == "done"
+
+
+def test_a_damaged_checkpoint_that_an_overlay_cannot_rename_is_copied(store, monkeypatch):
+    path, overlay = store.checkpoint(STEPS), OSError(errno.EXDEV, "overlayfs")
+    monkeypatch.setattr(os, "rename", Mock(side_effect=overlay))
+    mark_damaged(store, path)
+    assert not path.exists() and (path.with_name(f"{path.name}.damaged") / "policy").is_dir()
 
 
 def test_a_resume_finds_a_damaged_old_checkpoint_before_it_trains(store, capsys):

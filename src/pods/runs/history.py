@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -76,7 +77,7 @@ def mark_damaged(store: RunStore, path: Path) -> None:
     renamed = path.with_name(f"{path.name}{DAMAGED_SUFFIX}")
     if renamed.exists():
         store.remove(renamed)
-    path.rename(renamed)
+    shutil.move(path, renamed)  # which copies where an overlay cannot rename
 
 
 def check_rollouts(store: RunStore, report: Callable[[str], None]) -> None:

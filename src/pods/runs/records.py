@@ -4,6 +4,7 @@ All who read a run decode with these types, so that they accept the same: a miss
 of another type is `Damaged`. In memory they are plain dictionaries.
 """
 
+import stat
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -100,7 +101,10 @@ class ManifestFile(TypedDict):
 
 def read(path: Path) -> bytes:
     """Return a file's bytes, unpacked if it is gzip; `Damaged`: that fails, or is over `LIMIT`."""
-    if path.stat().st_size > LIMIT:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):  # to read a pipe would wait for ever
+        raise Damaged(path, "it is no file")
+    if found.st_size > LIMIT:
         raise Damaged(path, f"it has more than {LIMIT:,} bytes")
     content, unpacker = path.read_bytes(), zlib.decompressobj(wbits=31)
     if path.suffix != ".gz":

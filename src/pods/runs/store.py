@@ -112,7 +112,7 @@ class RunStore:
             return read_json(self.folder / "status.json", Status)
         except FileNotFoundError:
             return {"state": "pending"}
-        except ValueError as error:
+        except (ValueError, PermissionError) as error:
             return {"state": "lost", "error": str(error)}
 
     def set_status(self, **changes: Any) -> None:
