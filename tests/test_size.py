@@ -11,7 +11,7 @@ from pods.cli.main import VERBS
 from pods.config.schema import Config
 
 LINES = {
-    "src/pods/analysis": 3380,
+    "src/pods/analysis": 3375,
     "src/pods/cli": 1100,
     "src/pods/config": 1141,
     "src/pods/engines": 773,
@@ -20,14 +20,14 @@ LINES = {
     "src/pods/memory": 198,
     "src/pods/method": 987,
     "src/pods/policy": 1823,
-    "src/pods/runs": 1944,
+    "src/pods/runs": 1950,
     "src/pods/system": 609,
     "src/pods/tasks": 1219,
     "src/pods/training": 1762,
-    "src/pods": 16975,
+    "src/pods": 16976,
     "src/pods_lab": 3494,
     "src/mathgrade": 2545,
-    "tests": 17920,
+    "tests": 17934,
     "experiments": 2478,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5
