@@ -216,6 +216,12 @@ def test_a_run_with_something_missing_is_in_no_mean_and_a_seed_that_an_arm_lacks
         load(tmp_path / "arms" / "default", folders)
     study = load(tmp_path / "arms" / "default", folders, allow=True)
     assert study.missing == ["grpo 16→16 seed 1: never run"]
+    config = (folders[0] / "config.yaml").read_bytes()
+    (folders[0] / "config.yaml").write_text("seed: [")  # which hides a run, and makes none odd
+    with pytest.raises(IncompleteStudy) as refusal:
+        load(tmp_path / "arms" / "default", folders)
+    assert str(refusal.value).count("\n") == 1 and "config.yaml is damaged" in str(refusal.value)
+    (folders[0] / "config.yaml").write_bytes(config)
     words = (f"runs_dir={tmp_path / 'arms'}", *BASE, "seed=1")
     pending = [freeze(composed(*words, *more)).folder for more in (["arm=grpo"], ["update.lr=0.5"])]
     names, by = ("grpo 16→16", "max_variance 64→16"), "the same command makes it, `pods clean"

@@ -46,7 +46,7 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
     """
     if not folders:
         return read_import(folder).study(folder.name)
-    opened, missing = _opened(folders)
+    opened, unreadable = _opened(folders)
     pending = [run for run in opened if run.state == "pending" and not clocks(run.store)]
     runs = [run for run in opened if run not in pending]
     identities = [(run.config, run.identity) for run in runs]
@@ -54,11 +54,12 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
     labels = [f"{name} seed {run.config.seed}" for name, run in zip(series, runs, strict=True)]
     found = [list(checks.faults(run, name)) for run, name in zip(runs, labels, strict=True)]
     duplicates = _duplicates(runs, labels)
-    missing += [*map(_never_began, pending), *_missing_seeds(runs, series, pending)]
+    missing = [*unreadable, *map(_never_began, pending)]
+    missing += [] if unreadable else _missing_seeds(runs, series, pending)  # it may be those
     missing += [*duplicates.values(), *(str(fault) for of_run in found for fault in of_run)]
     clock, inconsistent = checks.one_clock(runs), checks.inconsistencies(runs, labels)
     if not allow:
-        _refuse(missing, () if pending else _odd_one(runs, series), inconsistent)
+        _refuse(missing, () if unreadable or pending else _odd_one(runs, series), inconsistent)
     of_runs = zip(runs, series, found, values, strict=True)
     rows = [_rows(*of_run) for of_run in of_runs if of_run[0].store.folder not in duplicates]
     known = {
