@@ -158,7 +158,7 @@ def test_what_cannot_be_exported_is_one_line(full, lora, runs_dir, tmp_path, cap
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     for arguments, message in (
         (["nobody", out], "run=nobody: must be a run's folder or name; studies in"),
-        (["seed0", out], "run=seed0: must name one run, not"),
+        ([f"seed0 {full.config().update.lr}", out], "must name one run, not"),
         (["whole", out, "--step", 9], "--step=9: must be last or a step with a checkpoint: 0, 1"),
         (["whole", out, "--step", "first"], "--step=first: must be last or a step"),
         (["whole", tmp_path], "must not exist; nothing is overwritten"),

@@ -67,12 +67,12 @@ def find_run(name: str, runs_dir: Path) -> RunStore:
 
 
 def _names(folder: Path) -> set[str]:
-    """Return all words that name a run; one whose config cannot be read has those of its path."""
+    """Return all words that name a run, also 0.001 of a key; if it is unreadable, of its path."""
     seed, _, code = folder.name.partition("-")
     names = {*folder.parts, seed, seed.removeprefix("seed"), code}
     with suppress(*READ_ERRORS):
-        config = RunStore(folder).config()
-        names |= {config.arm_name(), config.nm.label()}
+        config, of = RunStore(folder).config(), RunStore(folder).identity().values()
+        names |= {config.arm_name(), config.nm.label(), *(str(v) for v in of if type(v) is float)}
     return names
 
 
