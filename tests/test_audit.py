@@ -209,6 +209,27 @@ def test_rows_without_a_run_are_told_apart_by_method_and_seed(tmp_path):
     ]
 
 
+def test_repeats_of_a_checkpoint_are_averaged_and_a_run_without_method_is_named(tmp_path):
+    blocks = {f"checkpoint-{at}": {"gsm8k": {"acc": [0.25, 0.5], "text": ["a"]}} for at in (20, 3)}
+    for name in ("base", "Run-grpo-1", "Run-grpo-2"):
+        blocks["checkpoint-3"]["gsm8k"]["acc"][0] += 0.125
+        (tmp_path / f"{name}.json").write_text(json.dumps(blocks))
+    study = read_study(tmp_path, method="path:Run-([a-z]+)", score="gsm8k.acc")
+    assert study.missing == ["base: has no method"] and not study.seeded
+    rows = study.evaluations[study.evaluations.run == "Run-grpo-2"]
+    assert rows[["step", "accuracy"]].to_numpy().tolist() == [[3, 0.5625], [20, 0.375]]
+
+
+def test_a_csv_row_with_too_many_cells_is_said_and_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a-seed0.csv").write_text("step,accuracy\n1,0.5\n2,0.75,\n3,0.5,0.25\n")
+    (tmp_path / "a-seed1.csv").write_text("step,accuracy,accuracy\n1,0.5,0.25\n")
+    study = read_study(tmp_path)
+    assert study.evaluations.accuracy.tolist() == [0.5, 0.75]
+    twice, more = study.missing
+    assert twice.endswith("a-seed1.csv: not read as CSV: two columns have one name")
+    assert more == "a-seed0: 1 rows have more cells than the header, and are left out"
+
+
 def test_thousands_of_runs_are_a_few_lines(tmp_path):
     for run in range(2000):
         rows = [{"step": 1, "reward": run}] * (run > 99)

@@ -53,12 +53,12 @@ def fork(
         OSError: no process could be started.
     """
     process = ForkedProcess(target=_be, args=(main, list(words), dict(environment), cwd, console))
-    resource_tracker.ensure_running()  # which unblocks signals when it starts, so not below
-    # the server must outlive a signal to all, such as Ctrl-C, because jobs end after it
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     own, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     safe = os.environ.setdefault("PYTHONSAFEPATH", "")  # of the server: no file here is a library
     os.environ["PYTHONSAFEPATH"] = "1"
+    resource_tracker.ensure_running()  # which unblocks signals when it starts, so not below
+    # the server must outlive a signal to all, such as Ctrl-C, because jobs end after it
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         process.start()  # with an empty main module: the child would import this process's
     except EOFError as error:

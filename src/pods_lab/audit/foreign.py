@@ -23,11 +23,14 @@ def study_of(logs: Sequence[Log], mapping: Mapping, left_out: Sequence[str]) -> 
     columns = ("method", "seed", "test_set")
     found = [[log.name, log.machine, *(value_of(log, k, mapping) for k in columns)] for log in logs]
     runs = pd.DataFrame(found, columns=["run", "machine", "series", "seed", "test_set"])
-    if runs.series.isna().all():
+    nameless = {*runs.run[runs.series.isna()]}
+    logs, runs = [log for log in logs if log.name not in nameless], runs[runs.series.notna()]
+    if not logs:
         raise ValueError(f"method={mapping['method']}: no run has it")
     runs = runs.assign(series=runs.series.astype(str), rule="", n=np.nan, m=np.nan, settings="")
     runs["arm"], runs["seed"] = runs.series, pd.to_numeric(runs.seed, errors="coerce")
     missing = [*left_out, *(f"{log.name}: {fault}" for log in logs for fault in log.faults)]
+    missing += [f"{run}: has no method" for run in sorted(nameless)]
     points, notes = _points(logs, mapping, missing)
     without = runs.seed.isna().sum()
     if without:

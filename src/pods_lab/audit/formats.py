@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import orjson
 import pandas as pd
 
 Row = dict[str, Any]
+CHECKPOINT, MORE = re.compile(r".*-\d+"), "\0"  # a checkpoint's name; cells without a header
 ABOUT = ("method", "arm", "algorithm", "algo", "seed")  # columns that say of what run a row is
 
 
@@ -120,11 +122,13 @@ def trackio(path: Path) -> Iterator[Log]:
 
 
 def json_rows(path: Path) -> Iterator[Log]:
-    """Read JSON lines, or JSON with a list of rows: TRL's trainer_state.json, W&B's history."""
+    """Read JSON lines, or JSON with a list of rows (of TRL, W&B) or an object per checkpoint."""
     if path.suffix == ".json":
         content = _parse(path.read_bytes())
         lists = content.values() if isinstance(content, dict) else [content]
         found = next((rows for rows in lists if rows and isinstance(rows, list)), [])
+        if isinstance(content, dict) and all(map(CHECKPOINT.fullmatch, content)):
+            found = checkpoints(content)
     else:
         found = [_parse(line) for line in path.read_bytes().splitlines() if line.strip()]
     rows = [row for row in found if isinstance(row, dict)]
@@ -133,6 +137,21 @@ def json_rows(path: Path) -> Iterator[Log]:
     # verl's file logger has the metrics in `data`
     rows = [row | row["data"] if isinstance(row.get("data"), dict) else row for row in rows]
     yield from _by_run(Log(_name(path), path, rows, faults=faults))
+
+
+def checkpoints(content: Row) -> list[Row]:
+    """Return a row per object with a name such as checkpoint-100, in order of steps.
+
+    It has the object's numbers, and the mean of each list of them, such as repeats.
+    """
+    rows = []
+    for name, block in content.items():
+        lists = {
+            k: value if isinstance(value, list) else [value] for k, value in flat(block).items()
+        }
+        known = {k: fmean(of) for k, of in lists.items() if of and {*map(type, of)} <= {int, float}}
+        rows.append({"step": int(name.rpartition("-")[2]), **known})
+    return sorted(rows, key=lambda row: row["step"])
 
 
 def _parse(content: bytes) -> Any:
@@ -148,18 +167,24 @@ def _parse(content: bytes) -> Any:
 def table(path: Path) -> Iterator[Log]:
     """Read a CSV: one with columns for each run, as W&B exports a chart, or a row per step."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        names = list(reader.fieldnames or ())
-        rows = [{k: v for k, v in row.items() if k and v not in ("", None)} for row in reader]
+        reader = csv.DictReader(file, restkey=MORE)
+        names, cells = list(reader.fieldnames or ()), list(reader)
+    named = [*filter(None, names)]
+    if len({*named}) < len(named):
+        raise ValueError("two columns have one name")
+    whole = [row for row in cells if not any(row.pop(MORE, ()))]
+    rows = [{k: v for k, v in row.items() if k and v not in ("", None)} for row in whole]
+    lost = len(cells) - len(rows)
+    faults = [f"{lost} rows have more cells than the header, and are left out"] if lost else []
     charted = [name.removesuffix("__MIN") for name in names if name.endswith("__MIN")]
     if not charted:
-        yield from _by_run(Log(_name(path), path, rows))
+        yield from _by_run(Log(_name(path), path, rows, faults=faults))
     for run in dict.fromkeys(name.rpartition(" - ")[0] for name in charted):
         start = f"{run} - "
         own = {name: name.removeprefix(start) for name in charted if name.startswith(start)}
         own |= {names[0]: names[0]}
         of_run = [{own[name]: v for name, v in row.items() if name in own} for row in rows]
-        yield Log(run, path, [row for row in of_run if len(row) > 1])
+        yield Log(run, path, [row for row in of_run if len(row) > 1], faults=faults)
 
 
 def _by_run(log: Log) -> Iterator[Log]:

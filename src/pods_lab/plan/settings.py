@@ -63,8 +63,7 @@ def _cost_keys(series: str) -> str:
 def fitted_clock(study: Study) -> ClockModel:
     """Return the prices of a step in a study's runs.
 
-    Raises:
-        ValueError: its runs are of several settings, or do not identify each price.
+    `ValueError`: its runs are of several settings, or do not identify each price.
     """
     (name, runs), *others = settings(study)
     if others:

@@ -32,9 +32,7 @@ def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> tuple[Ten
     """Generate and grade the rollouts of each prompt, and sketch their normalised gradients.
 
     Return the (P N, D) gradients and the P groups of N rollouts.
-
-    Raises:
-        ConfigError: there are too few problems, or the sketches do not fit into memory.
+    `ConfigError`: there are too few problems, or the sketches do not fit into memory.
     """
     task, policy = load(config.task), load_policy(config, checkpoint)
     limit = config.sampling.max_prompt_tokens
@@ -71,8 +69,7 @@ def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> tuple[Ten
 def _check_memory(options: Namespace, dimensions: int) -> None:
     """Check that the sketches and their inner products, twice, fit into the memory that is free.
 
-    Raises:
-        ConfigError: they do not.
+    `ConfigError`: they do not.
     """
     rollouts, memory = options.prompts * options.rollouts, free_memory("cpu")
     needed = 4 * rollouts * (dimensions + 2 * rollouts)  # float32

@@ -44,7 +44,7 @@ def sketches(
     seed: int,
     report: Callable[[int], object],
 ) -> Tensor:
-    """Sketch the gradient of each rollout's summed log-prob, with one backward pass for each.
+    """Sketch the gradients of (R,) rollouts' summed log-probs, (R, D) float32, one pass for each.
 
     Args:
         context: of the run; nothing in it moves.
@@ -52,9 +52,6 @@ def sketches(
         dimensions: D; as many as weights, or more, keep the gradients as they are.
         seed: of the projection.
         report: called with the number of rollouts that are done.
-
-    Returns:
-        (R, D) in float32.
     """
     weights = sum(one.numel() for one in trained_parameters(context))
     project, dimensions = projection(weights, dimensions, seed), min(dimensions, weights)

@@ -48,8 +48,7 @@ def add_options(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Draw rollouts at a checkpoint, sketch their gradients, resample every estimator, and write.
 
-    Raises:
-        ValueError: an option is not allowed; run, checkpoint, weights, data or memory are missing.
+    `ValueError`: an option is not allowed; run, checkpoint, weights, data or memory are missing.
     """
     _check(options)
     store = find_run(options.run, options.runs_dir)

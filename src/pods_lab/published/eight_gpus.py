@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from pods.analysis.loading.imports import Imported
+from pods_lab.audit.formats import table
 from pods_lab.published.tables import Row, collect, describe
 
 METRICS = {
@@ -54,8 +55,7 @@ CLUSTERS = {
 def read_exports(folder: Path, family: str) -> Imported:
     """Read the runs of one cluster (a key of `CLUSTERS`); what is irregular is left out and named.
 
-    Raises:
-        ValueError: one of the two files is missing or is no such export; the message names it.
+    `ValueError`: one of the two files is missing or is no such export; the message names it.
     """
     cluster = CLUSTERS[family]
     paths = {key: folder / f"{family}-{suffix}.csv" for key, (suffix, _) in METRICS.items()}
@@ -91,25 +91,19 @@ def read_exports(folder: Path, family: str) -> Imported:
 def _read_export(path: Path, key: str) -> dict[str, pd.DataFrame]:
     """Read the points of each run: train_seconds, wandb_step and the value.
 
-    Raises:
-        ValueError: the file is no such export; the message names it.
+    `ValueError`: the file is no such export; the message names it.
     """
-    metric = METRICS[key][1]
-    form = rf"^data/(?P<run>{RUN.pattern}) - (?P<key>_step|{metric})(?P<extreme>__MIN|__MAX)?$"
+    names = ["eval/time", "_step", METRICS[key][1]]
     try:
-        cells = pd.read_csv(path, index_col="eval/time", float_precision="round_trip")
-        columns = cells.columns.str.extract(form)[["run", "key", "extreme"]]
-        if columns.run.isna().any():
-            raise ValueError(f"column {cells.columns[columns.run.isna()][0]!r}")
+        logs = {log.name.removeprefix("data/"): log for log in table(path)}
+        for run, log in logs.items():
+            if not RUN.fullmatch(run) or log.columns != {*names} or log.faults:
+                raise ValueError(f"{run}: {', '.join([*sorted(log.columns), *log.faults])}")
     except (OSError, ValueError) as error:
-        reason = str(error).strip()
-        raise ValueError(f"{path.name} is no W&B export over eval/time: {reason}") from error
-    cells.columns = pd.MultiIndex.from_frame(columns.fillna(""))
-    values = cells.xs("", axis=1, level="extreme")  # the extremes repeat the value
-    return {
-        run: values[run][["_step", metric]].dropna().reset_index().set_axis([*TIMES, key], axis=1)
-        for run in columns.run.unique()
-    }
+        raise ValueError(f"{path.name} is no W&B export over eval/time: {error}") from error
+    points = {run: pd.DataFrame(log.rows, columns=names) for run, log in logs.items()}
+    return {run: rows.dropna().astype(float).set_axis([*TIMES, key], axis=1)
+            for run, rows in points.items()}  # fmt: skip
 
 
 def _evaluations(points: pd.DataFrame, groups: int, per_evaluation: int) -> list[Row]:

@@ -31,9 +31,7 @@ def fetch(folder: Path, url: str = URL, commit: str = COMMIT) -> None:
         url: the git repository.
         commit: 40 hexadecimal digits; git checks the files against it.
 
-    Raises:
-        ValueError: there is no network, no git, no such commit, or no system message in it; nothing
-            is left behind.
+    `ValueError`: there is no network, git, such commit, or system message; nothing is left behind.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent) as scratch:

@@ -7,10 +7,10 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from pods.analysis.loading.imports import Imported
+from pods_lab.audit.formats import checkpoints
 from pods_lab.published.tables import Row, collect, describe
 
 NAME = re.compile(
@@ -65,21 +65,18 @@ def read_logs(folder: Path, family: str) -> Imported:
 
     The logs hold no times. As in the authors' figures, the k-th checkpoint by step is placed at k
     times the interval.
-
-    Raises:
-        ValueError: a file is no such log; the message names it.
+    `ValueError`: a file is no such log; the message names it.
     """
     of = FAMILIES[family]
     names = [path.name for path in folder.glob("*.json") if family_of(path.name) == family]
     matches = sorted(filter(None, map(NAME.fullmatch, names)), key=_order)
-    first = {"step": 0, "train_seconds": 0.0, **_averages(_read(folder / of.base), of)}
+    [base] = checkpoints({"base-0": _read(folder / of.base)})
+    first = {"step": 0, "train_seconds": 0.0, **_averages(base, of)}
     runs, missing = [], []
     for match in matches:
-        content = _read(folder / match[0])
-        blocks = sorted((int(name.rpartition("-")[2]), name) for name in content)
         rows = [
-            {"step": step, "train_seconds": 60.0 * of.minutes * k, **_averages(content[name], of)}
-            for k, (step, name) in enumerate(blocks, 1)
+            {"step": row["step"], "train_seconds": 60.0 * of.minutes * k, **_averages(row, of)}
+            for k, row in enumerate(checkpoints(_read(folder / match[0])), 1)
         ]
         if len(rows) != CHECKPOINTS:
             missing.append(f"{match[0]}: {len(rows)} checkpoints, not {CHECKPOINTS}")
@@ -113,12 +110,12 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _averages(block: Any, of: LogFamily) -> Row:
-    """Average the repeats of one evaluation: shares of the questions, and length in tokens."""
+def _averages(means: Row, of: LogFamily) -> Row:
+    """Take one evaluation, averaged over its repeats: shares of questions, and length in tokens."""
     try:
-        means = {name: fmean(block[of.dataset][key]) for name, key in MEASURES.items()}
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"a block is no evaluation on {of.dataset}: {error}") from error
+        means = {name: means[f"{of.dataset}.{key}"] for name, key in MEASURES.items()}
+    except KeyError as error:
+        raise ValueError(f"a block is no evaluation on {of.dataset}: it lacks {error}") from error
     return {**means, "repeats": REPEATS, "questions": of.questions}
 
 

@@ -11,9 +11,7 @@ def read_release(folder: Path, family: str) -> Imported:
     """Read one family of logs (gsm8k, math, llama, h100s or a100s) from a folder or its `results/`.
 
     Two families share no time axis, and some share no test set.
-
-    Raises:
-        ValueError: there is no such folder or family, or a file cannot be read.
+    `ValueError`: there is no such folder or family, or a file cannot be read.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder")

@@ -50,9 +50,7 @@ def own(figure: PaperFigure, study: Study) -> Reproduction:
     """Take a figure's arms from runs of one's own, over all of their training time.
 
     Their verdict is the authors' lenient one if the runs have it, as in the paper.
-
-    Raises:
-        ValueError: the study lacks an arm, or its time is modelled.
+    `ValueError`: the study lacks an arm, or its time is modelled.
     """
     if study.clock != MEASURED:
         raise ValueError(f"study={study.name}: must be measured as theirs, it is {study.clock}")

@@ -23,8 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Draw figures of the PODS paper, print their numbers, and keep the logs as studies.
 
-    Raises:
-        ValueError: there is no such figure, or the logs are not those of the release.
+    `ValueError`: there is no such figure, or the logs are not those of the release.
     """
     from pods_lab.published.paper_figures import FIGURES
 
