@@ -25,13 +25,13 @@ LINES = {
     "src/pods/tasks": 1219,
     "src/pods/training": 1762,
     "src/pods": 16977,
-    "src/pods_lab": 3494,
+    "src/pods_lab": 3498,
     "src/mathgrade": 2545,
-    "tests": 17942,
+    "tests": 17963,
     "experiments": 2478,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5
-WORDS = 21_305
+WORDS = 21_349
 LONG_FUNCTIONS, LONG_FILES = 1, 0
 
 
