@@ -1,5 +1,6 @@
 """Data sets: malformed rows, the golds of MATH, prompts, and data that change under a run."""
 
+import copy
 import itertools
 import json
 import sys
@@ -307,6 +308,10 @@ def test_long_prompts_are_dropped_and_characters_without_ids_are_an_error():
     letters = chainsum.Problem("x", ({"role": "user", "content": "two?"},), "2")
     with pytest.raises(ValueError, match="lacks characters of problem x"):
         prompt_ids(letters, tokenizer)
+    refusing = copy.deepcopy(tokenizer)
+    refusing.chat_template = "{{ raise_exception('no system message') }}"
+    with pytest.raises(ValueError, match=r"tiny: chat template fails: \w+Error no system message$"):
+        prompt_ids(letters, refusing)
 
 
 def test_memory_is_planned_for_the_longest_question_too(monkeypatch):

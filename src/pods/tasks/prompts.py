@@ -76,9 +76,12 @@ def opening(config: TaskConfig, wording: Wording, examples: Sequence[Row]) -> tu
 
 def prompt_ids(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
     """Render a problem with the model's chat template and encode it; no id may be unknown."""
-    text = tokenizer.apply_chat_template(
-        [dict(message) for message in problem.messages], tokenize=False, add_generation_prompt=True
-    )
+    messages = [dict(message) for message in problem.messages]
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # it is a program, which may raise anything
+        why = f"{type(error).__name__} {error}".strip()
+        raise ValueError(f"{tokenizer.name_or_path}: chat template fails: {why}") from error
     ids = tokenizer.encode(text, add_special_tokens=False)
     if tokenizer.unk_token_id in ids:
         why = f"the model's tokenizer lacks characters of problem {problem.id}"
