@@ -22,12 +22,12 @@ LINES = {
     "src/pods/policy": 1823,
     "src/pods/runs": 1950,
     "src/pods/system": 609,
-    "src/pods/tasks": 1219,
+    "src/pods/tasks": 1222,
     "src/pods/training": 1762,
-    "src/pods": 16977,
+    "src/pods": 16980,
     "src/pods_lab": 3498,
     "src/mathgrade": 2545,
-    "tests": 17963,
+    "tests": 17968,
     "experiments": 2478,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5
