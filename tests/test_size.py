@@ -25,14 +25,14 @@ LINES = {
     "src/pods/tasks": 1222,
     "src/pods/training": 1762,
     "src/pods": 16980,
-    "src/pods_lab": 3498,
+    "src/pods_lab": 3496,
     "src/mathgrade": 2545,
     "tests": 17968,
     "experiments": 2478,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5
 WORDS = 21_358
-LONG_FUNCTIONS, LONG_FILES = 1, 0
+LONG_FUNCTIONS, LONG_FILES = 0, 0
 
 
 def lines(path: Path) -> int:

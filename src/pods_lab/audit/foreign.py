@@ -41,14 +41,7 @@ def study_of(logs: Sequence[Log], mapping: Mapping, left_out: Sequence[str]) -> 
     unusable = _unusable(runs, points)
     missing += [f"{run}: {reason}" for run, reason in unusable.items()]
     runs["complete"] = ~runs.run.isin(unusable)
-    used = runs.series[runs.complete].unique()
-    if not len(used):
-        raise ValueError("\n".join(["no run can be used", *missing]))
-    if len(used) > MOST_METHODS:
-        fewer = f"--by config:KEY, column:NAME or path:REGEX must make {MOST_METHODS} at most"
-        raise ValueError(f"method={mapping['method']}: makes {len(used)} methods: {fewer}")
-    if mapping["baseline"] not in {None, *used}:
-        raise ValueError(f"baseline={mapping['baseline']}: must be one of {' | '.join(used)}")
+    _check_methods(list(runs.series[runs.complete].unique()), mapping, missing)
     runs = runs.astype({"seed": int}).sort_values(["series", "seed"], kind="stable")
     points = _described(runs[runs.complete], points)
     steps = points.groupby("run", observed=True).step.max().median()
@@ -61,6 +54,17 @@ def study_of(logs: Sequence[Log], mapping: Mapping, left_out: Sequence[str]) -> 
         Imported(runs, points, about).study("audit"), metric=mapping["score"], seeded=not without,
         baseline=mapping["baseline"], inconsistencies=list(_inconsistent(runs)), x="steps",
     )  # fmt: skip
+
+
+def _check_methods(used: Sequence[str], mapping: Mapping, missing: Sequence[str]) -> None:
+    """Raise a ValueError if no run is left, or these methods are too many or lack the baseline."""
+    if not used:
+        raise ValueError("\n".join(["no run can be used", *missing]))
+    if len(used) > MOST_METHODS:
+        fewer = f"--by config:KEY, column:NAME or path:REGEX must make {MOST_METHODS} at most"
+        raise ValueError(f"method={mapping['method']}: makes {len(used)} methods: {fewer}")
+    if mapping["baseline"] not in {None, *used}:
+        raise ValueError(f"baseline={mapping['baseline']}: must be one of {' | '.join(used)}")
 
 
 def axes(study: Study) -> Iterator[Study]:

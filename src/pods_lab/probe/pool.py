@@ -67,10 +67,7 @@ def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> tuple[Ten
 
 
 def _check_memory(options: Namespace, dimensions: int) -> None:
-    """Check that the sketches and their inner products, twice, fit into the memory that is free.
-
-    `ConfigError`: they do not.
-    """
+    """Raise a ConfigError unless the sketches and, twice, their products fit into free memory."""
     rollouts, memory = options.prompts * options.rollouts, free_memory("cpu")
     needed = 4 * rollouts * (dimensions + 2 * rollouts)  # float32
     if memory and needed > SHARE * memory[0]:

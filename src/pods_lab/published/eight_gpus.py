@@ -89,10 +89,7 @@ def read_exports(folder: Path, family: str) -> Imported:
 
 
 def _read_export(path: Path, key: str) -> dict[str, pd.DataFrame]:
-    """Read the points of each run: train_seconds, wandb_step and the value.
-
-    `ValueError`: the file is no such export; the message names it.
-    """
+    """Read each run's train_seconds, wandb_step and value; a ValueError names what is no export."""
     names = ["eval/time", "_step", METRICS[key][1]]
     try:
         logs = {log.name.removeprefix("data/"): log for log in table(path)}
