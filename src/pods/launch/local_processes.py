@@ -68,8 +68,7 @@ def run(store: RunStore, attempt: Path) -> int:
     if failure.is_file() and store.status()["state"] != "done":
         store.set_status(state="failed", error=failure.read_text())
         return FAILED
-    code = processes[0].returncode
-    if code in (DONE, FAILED, AGAIN):
+    if (code := processes[0].returncode) in (DONE, FAILED, AGAIN):
         return code
     print(RESUME, file=sys.stderr)
     if store.status()["state"] == "running":
@@ -81,20 +80,21 @@ def run(store: RunStore, attempt: Path) -> int:
 def _watch(processes: Sequence[Popen[bytes]], stop: Stop) -> None:
     """Wait until all ranks have ended or one has died, and pass a request to stop to rank 0."""
     stopping, since_end = False, 0.0
-    while any(process.poll() is None for process in processes) and since_end < GRACE_SECONDS:
+    codes: list[int | None] = [None] * len(processes)
+    while None in codes and since_end < GRACE_SECONDS:
         if stop.requested and not stopping:
             stopping = True
             processes[0].terminate()  # it stops at a safe point and tells the others
+        time.sleep(POLL_SECONDS)
         codes = [process.poll() for process in processes]
         if codes[0] in (DONE, FAILED, AGAIN):
             since_end += POLL_SECONDS
         elif any(codes):
-            for rank, code in enumerate(codes):
-                if code:
-                    cause = machine.cause_of_death(code)
-                    print(f"process {rank} of the run ended: {cause}", file=sys.stderr)
-            return
-        time.sleep(POLL_SECONDS)
+            break
+    for rank, code in enumerate(codes):
+        if code and (code < 0 or codes[0] not in (DONE, FAILED, AGAIN)):
+            cause = machine.cause_of_death(code)
+            print(f"process {rank} of the run ended: {cause}", file=sys.stderr)
 
 
 def _end(processes: Sequence[Popen[bytes]]) -> None:
