@@ -32,9 +32,7 @@ class Job:
 def prepare(config: Config) -> RunStore:
     """Freeze a run; with `retry=all`, first remove it if it is done and no process holds it.
 
-    Raises:
-        ValueError: the run may not be frozen (`runs.freeze.freeze`).
-        OSError: the disk refuses to be written.
+    Errors are those of `freeze`.
     """
     store = freeze(config)
     if config.retry == "all" and state_of(store) == "done":

@@ -37,13 +37,10 @@ class DevicePool:
 
 
 def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) -> None:
-    """Check that this machine has the GPUs that the largest of these runs needs.
+    """Raise a `ConfigError` if this machine lacks the GPUs that the largest of these runs needs.
 
     Without their `names` it looks for them, but not for runs on one GPU: nvidia-smi may be missing
     where torch still finds a GPU.
-
-    Raises:
-        ConfigError: the machine has too few GPUs.
     """
     on_gpus = [config.hardware for config in configs if config.hardware.device == "cuda"]
     needed = max((hardware.processes for hardware in on_gpus), default=0)
@@ -61,11 +58,7 @@ def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) ->
 
 
 def device_pool(configs: Sequence[Config]) -> DevicePool:
-    """Return the GPUs that this process may use, or its cores, for jobs of these configs.
-
-    Raises:
-        ConfigError: some jobs need GPUs and others do not.
-    """
+    """Return the GPUs that this process may use, or its cores, for jobs of these configs."""
     kinds = sorted({config.hardware.device for config in configs})
     if len(kinds) > 1:
         raise ConfigError("hardware.device", ",".join(kinds), "must be the same in all jobs")

@@ -27,11 +27,7 @@ MB = 1e6
 
 
 def show(configs: Sequence[Config], words: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines to print; each config was composed of its `words`.
-
-    Raises:
-        ConfigError: the jobs cannot share this machine's devices.
-    """
+    """Yield the lines to print; each config was composed of its `words`."""
     local = configs[0].launch.on == "local"
     at_once = configs[0].launch.jobs or len(configs)
     if local:

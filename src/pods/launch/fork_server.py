@@ -47,11 +47,7 @@ def prepare(threads: int, tracking: bool) -> None:
 def fork(
     main: Main, words: Sequence[str], environment: Mapping[str, str], cwd: Path, console: Path
 ) -> ForkedProcess:
-    """Call `main(words)` in a forked process that leads a session of its own.
-
-    Raises:
-        OSError: no process could be started.
-    """
+    """Call `main(words)` in a forked process with a session of its own, or raise `OSError`."""
     process = ForkedProcess(target=_be, args=(main, list(words), dict(environment), cwd, console))
     own, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     safe = os.environ.setdefault("PYTHONSAFEPATH", "")  # of the server: no file here is a library

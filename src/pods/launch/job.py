@@ -6,7 +6,6 @@ It ends with an exit code of `system.errors`. If a run uses several processes, t
 and waits (`local_processes.py`); rank 0 executes the run and the others its commands.
 """
 
-import json
 import os
 import signal
 import socket
@@ -89,12 +88,7 @@ class _Execution:
             return code
 
     def begin(self) -> Config:
-        """Check that the run is what it was, and write down what this process runs on.
-
-        Raises:
-            Changed: the config, data, code or libraries are not those that the run began with.
-            OSError: the disk refuses to be written.
-        """
+        """Check that the run is what it was, and write down what this process runs on."""
         config = local_processes.as_started(self.store.config())
         changes = check_unchanged(self.store, config)
         attempts.record_changes(self.store, changes)
@@ -126,7 +120,7 @@ class _Execution:
         except (Exception, SystemExit) as problem:  # a user's rule may call sys.exit
             state, code, error = classify(problem, started, self.store)
         if self.store.folder.is_dir():  # otherwise somebody removed it
-            self.record(state, error, code)
+            self.record(state=state, error=error, exit_code=code)
         with suppress(OSError):
             self.report()
         return code
@@ -152,17 +146,15 @@ class _Execution:
     def note(self, **facts: Any) -> None:
         """Write what this process runs on into the attempt's folder."""
         self.facts |= facts
-        text = json.dumps(self.facts, indent=1)
-        files.replace(self.folder / "environment.json", text, durable=True)
+        files.write_json(self.folder / "environment.json", self.facts)
 
     @cached_property
     def folder(self) -> Path:
         """Folder of the attempt; a new one, if this process was not given any."""
         return self.attempt or attempts.new_attempt(self.store)
 
-    def record(self, state: str | None, error: str | None, exit_code: int) -> None:
-        """Write down how the execution ended; state None leaves the run's state as it is."""
-        changes = {"error": error, "exit_code": exit_code, **({"state": state} if state else {})}
+    def record(self, **changes: Any) -> None:
+        """Write down how the execution ended."""
         try:
             self.store.set_status(**changes)
         except OSError as problem:  # the released lock tells that the run has ended
@@ -171,12 +163,12 @@ class _Execution:
     def record_hang(self, why: str) -> None:
         """Record that the watchdog ends this process, unless the run has just ended."""
         if self.store.status()["state"] == "running":
-            self.record("preempted", why, AGAIN)
+            self.record(state="preempted", error=why, exit_code=AGAIN)
 
     def not_started(self, error: Exception) -> int:
         """Report why the execution ends before it has begun, and return the exit code."""
         _, code, text = classify(error, False, self.store)
-        self.record(None, text, code)
+        self.record(error=text, exit_code=code)  # the run's state stays
         return code
 
 

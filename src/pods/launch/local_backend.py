@@ -17,11 +17,7 @@ from pods.system.signals import Stop, stop_on_signals
 
 
 def local_backend(configs: Sequence[Config]) -> Backend:
-    """Return this machine as a backend for jobs of these configs.
-
-    Raises:
-        ConfigError: the jobs need different kinds of devices, or more GPUs than there are.
-    """
+    """Return this machine as a backend, if its devices are what jobs of these configs need."""
     check_gpus(configs)
     pool = device_pool(configs)
     return Backend(max_concurrent(pool, configs), partial(_run_jobs, pool=pool))

@@ -31,8 +31,7 @@ QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "e
 def ray_backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
     """Connect to a Ray cluster, or start one here, as `hydra.launcher.ray.init` says.
 
-    Raises:
-        ConfigError: there is no cluster at the address, or this machine is too small for a job.
+    `ConfigError`: there is no cluster at the address, or this machine is too small for a job.
     """
     init = {key: value for key, value in settings["ray"]["init"].items() if value is not None}
     address = init.setdefault("address", "local")  # whatever RAY_ADDRESS says

@@ -54,11 +54,7 @@ Submitted = tuple[Job, "submitit.Job[None]"]
 
 
 def slurm_backend(configs: Sequence[Config], settings: Settings) -> Backend:
-    """Return Slurm as a backend, with the settings of `hydra.launcher`.
-
-    Raises:
-        ConfigError: this machine cannot submit to Slurm; nothing has been written.
-    """
+    """Return Slurm as a backend, with the settings of `hydra.launcher`; or raise `ConfigError`."""
     if settings["cluster"] == "slurm" and submitit.SlurmExecutor.affinity() < 0:
         raise ConfigError("launch", "slurm", "needs srun; is this machine in a Slurm cluster?")
     at_once = configs[0].launch.jobs or len(configs)
@@ -135,11 +131,7 @@ def _still_queued(jobs: Sequence[Job], settings: Settings) -> list[Submitted]:
 
 
 def _submit(jobs: Sequence[Job], settings: Settings) -> list[Submitted]:
-    """Submit jobs as one array, and note each one's id in its run's folder.
-
-    Raises:
-        ConfigError: Slurm refuses them.
-    """
+    """Submit jobs as one array, and note each one's id in its run's folder."""
     chosen = parameters(jobs[0].config, settings)
     folder, cluster = Path(settings["submitit_folder"]).absolute(), settings["cluster"]
     retries = settings["max_num_timeout"]
@@ -181,9 +173,7 @@ class SlurmJob:
     def __call__(self) -> None:
         """Execute the run until it ends or the job is requeued.
 
-        Raises:
-            RuntimeError: the run is not done; so Slurm calls the job failed, too.
-            BlockingIOError: another process still runs it.
+        A run that is not done raises an error, so that Slurm calls the job failed, too.
         """
         self.running = start_on_cluster(self.folder, self.cwd)
         if self.running is None:
@@ -197,10 +187,7 @@ class SlurmJob:
             raise RuntimeError(f"{self.folder}: {error or 'not finished'}")
 
     def checkpoint(self) -> DelayedSubmission:
-        """Stop the run at a checkpoint, and return the submission that resumes it.
-
-        submitit calls this at its signal.
-        """
+        """Stop the run at a checkpoint, at submitit's signal; return what resumes it."""
         if self.running is not None and self.running.process.poll() is None:
             self.running.process.terminate()
             with suppress(ChildProcessError):  # the signal may have interrupted `wait` itself

@@ -67,10 +67,7 @@ def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> 
 def start_on_cluster(folder: str, cwd: str) -> JobProcess | None:
     """Start a frozen run on a machine of a cluster; None if another job has done it meanwhile.
 
-    Paths in its config are relative to `cwd`.
-
-    Raises:
-        BlockingIOError: another process still runs it.
+    Paths in its config are relative to `cwd`. `BlockingIOError`: another process still runs it.
     """
     store, deadline = RunStore(Path(folder)), time.monotonic() + STALE_LOCK_SECONDS
     while store.is_held():  # the process of a job that was requeued may still commit

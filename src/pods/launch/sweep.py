@@ -35,8 +35,7 @@ class SweepFailed(Exception):
 def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> None:
     """Execute all runs that have work left, print how they ended, and draw the figure if wanted.
 
-    Raises:
-        SweepFailed: some jobs failed, were stopped or are another process's; the others are done.
+    `SweepFailed`: some jobs failed, were stopped or are another process's; the others are done.
     """
     check_data(config.task for config in configs)
     try_functions(configs)
