@@ -14,7 +14,6 @@ from running import run_here
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.cli.main import main
-from pods.policy.export import merge_adapters
 from pods.policy.policy import load as load_weights
 from pods.policy.policy import load_policy
 from pods.runs.paths import weights_source
@@ -138,7 +137,7 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
 
 
 def test_merged_bfloat16_weights_are_rounded_once():
-    """As W + s B A in float32, rounded; PEFT rounds the product first."""
+    """As W + s B A in float32, rounded."""
     policy = load_weights(
         composed("model.tuning=lora", "model.dtype=bfloat16", "model.lora.alpha=24")
     )
@@ -147,7 +146,7 @@ def test_merged_bfloat16_weights_are_rounded_once():
     with torch.no_grad():
         b.normal_(generator=torch.Generator().manual_seed(0))
         expected = (layer.base_layer.weight.float() + 3 * (b @ a)).bfloat16()
-    model = merge_adapters(policy.model)
+    model = policy.model.merge_and_unload()  # as `pods export` does
     assert torch.equal(model.model.layers[1].mlp.up_proj.weight, expected)
 
 

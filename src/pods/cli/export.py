@@ -41,11 +41,10 @@ def run(options: Namespace) -> None:
         if adapter:
             _write_adapter(config, checkpoint, folder)
         elif config.model.tuning == "lora":
-            from pods.policy.export import merge_adapters
             from pods.policy.policy import load_policy
 
             policy = load_policy(config, checkpoint, "cpu")
-            merge_adapters(policy.model).save_pretrained(folder)
+            policy.model.merge_and_unload().save_pretrained(folder)
             policy.tokenizer.save_pretrained(folder)
         else:  # saved whole, with the tokenizer
             shutil.copytree(checkpoint / "policy", folder, dirs_exist_ok=True)

@@ -168,20 +168,6 @@ def _unchanged(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return weight.to(dtype), weight.new_zeros(2, dtype=torch.float64)
 
 
-@torch.no_grad()
-def merge_adapters(model: PeftModel) -> PreTrainedModel:
-    """Merge the adapters into the weights, rounded once, and return the plain model.
-
-    It is made of the given one, which has no adapters any more and cannot be trained further.
-    """
-    base = model.get_base_model()
-    for name, weight, _ in merged_weights(model, base.dtype):
-        layer = base.get_submodule(name.removesuffix(".weight"))
-        if isinstance(layer, LoraLayer):
-            layer.get_base_layer().weight.copy_(weight)
-    return model.unload()  # type: ignore[no-any-return]
-
-
 def copy_adapter(
     model: PeftModel, device: torch.device, dtype: torch.dtype
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
