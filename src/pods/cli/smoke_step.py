@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from textwrap import shorten
 from typing import TypeVar
@@ -13,8 +13,6 @@ from transformers.utils import logging as transformers_logging
 
 from pods.config.schema import Config
 from pods.policy.process_group import SINGLE_PROCESS
-from pods.policy.scoring import UpdateContext
-from pods.policy.update import update
 from pods.seeding import derive
 from pods.training.build import build_worker
 from pods.training.data import load_data
@@ -30,14 +28,10 @@ T = TypeVar("T")
 
 
 def smoke_step(config: Config) -> Iterator[tuple[str, str]]:
-    """Load what a run loads, generate, compare log-probs, and take an update.
+    """Load what a run loads, generate, and take an update; yield label and text of each result.
 
-    Yields:
-        Label and text of each result.
-
-    Raises:
-        EngineMismatch: the engine's log-probs are not the trainer's.
-        ValueError: weights or data are missing, or the run does not fit into memory.
+    `EngineMismatch`: the engine's log-probs are not the trainer's. `ValueError`: weights or data
+    are missing, or the run does not fit into memory.
     """
     transformers_logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries
@@ -63,9 +57,7 @@ def smoke_step(config: Config) -> Iterator[tuple[str, str]]:
     yield from _update(worker, config, rollouts)
 
 
-def _update(
-    worker: Worker, config: Config, rollouts: Sequence[Rollout]
-) -> Iterator[tuple[str, str]]:
+def _update(worker: Worker, config: Config, rollouts: list[Rollout]) -> Iterator[tuple[str, str]]:
     """Take one optimizer update with advantages of alternating sign, and compare log-probs in it.
 
     `EngineMismatch` is raised at the mean gap at which a run would raise an alarm.
@@ -75,10 +67,8 @@ def _update(
         return
     once = replace(config, update=replace(config.update, epochs=1, minibatches=1))
     advantages = np.where(np.arange(len(rollouts)) % 2, 1.0, -1.0)
-    context, size = UpdateContext(worker.policy, once), [len(rollouts)]
-    stats, seconds = _timed(
-        lambda: update(context, worker.optimizer, rollouts, advantages, size, 1)
-    )
+    trial, size = replace(worker, config=once), [len(rollouts)]
+    stats, seconds = _timed(lambda: trial.update(rollouts, advantages, size, 1))
     mean, bound = stats.logprob_gap_mean, make_monitor(config).bound
     if config.scores_what_is_sampled() and not mean <= bound:  # so that NaN fails, too
         raise EngineMismatch(

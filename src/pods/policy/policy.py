@@ -159,8 +159,7 @@ def load(
 ) -> Policy:
     """Load the model, and the tokenizer unless it is given; adapters start from the run's seed.
 
-    Raises:
-        ValueError: weights or device are missing, or packing does not support the model.
+    `ValueError`: weights or device are missing, or packing does not support the model.
     """
     if config.hardware.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"hardware.device=cuda: {why_no_gpu(torch.version.cuda)}")
@@ -196,10 +195,8 @@ def load_policy(
 ) -> Policy:
     """Load a run's policy as it was at a checkpoint, whole, in this process, not to be trained.
 
-    Without a device it is that of the run, or the CPU where this machine has no GPU.
-
-    Raises:
-        ValueError: base weights are missing or do not fit the checkpoint.
+    Without a device it is that of the run, or the CPU where this machine has no GPU. `ValueError`:
+    base weights are missing or do not fit the checkpoint.
     """
     if device is None and config.hardware.device == "cuda" and not torch.cuda.is_available():
         print("no GPU here: generating on the CPU", file=sys.stderr)

@@ -102,11 +102,7 @@ class ProcessGroup:
                 bucket = []
 
     def check(self, check: Callable[[], None]) -> None:
-        """Call `check()` on the main process; if it raises, stop all processes at this point.
-
-        Raises:
-            Cancelled: on the other processes.
-        """
+        """Call `check()` on the main process; if it raises, the others raise `Cancelled` here."""
         if self.size == 1:
             return check()
         raised: BaseException | None = None
