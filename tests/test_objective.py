@@ -1,26 +1,17 @@
 """Advantages, denominators and the clipped loss, against numbers worked out by hand."""
 
+from itertools import combinations, product
+
 import numpy as np
 import pytest
 import torch
 
 from pods.method.grpo import advantages, importance_weights, policy_loss, token_weights
+from pods.method.rules import max_variance
 
-EVERYTHING = np.arange(4)
 
-
-def found(rewards, kept=EVERYTHING, *, baseline="selected", scale="std", eps=0.0):
+def found(rewards, kept, *, baseline="selected", scale="std", eps=0.0):
     return advantages(np.array(rewards), np.array(kept), baseline=baseline, scale=scale, eps=eps)
-
-
-def test_advantages_by_hand():
-    rewards, kept = [0.0, 9.0, 1.0, 9.0], [0, 2]
-    # mean 0.5, sample std sqrt(0.5)
-    assert found(rewards, kept) == pytest.approx([-np.sqrt(0.5), np.sqrt(0.5)])
-    # mean 0.25, sample std sqrt((3 / 16 + 9 / 16) / 3) = 0.5
-    assert found([0.0, 0.0, 1.0, 0.0]).tolist() == [-0.5, -0.5, 1.5, -0.5]
-    rewards = [0.0, 1.0, 1.0, 0.0, 0.5]  # mean 0.5, sample std 0.5
-    assert found(rewards, [1, 3], baseline="full", eps=0.5) == pytest.approx([0.5, -0.5])
 
 
 @pytest.mark.parametrize(("baseline", "centred", "std"), [
@@ -30,15 +21,53 @@ def test_advantages_by_hand():
     ("leave_one_out", [1 - 2 / 2, 0 - 3 / 2, 2 - 1 / 2], 1.0),
     ("none", [1.0, 0.0, 2.0], 1.0),
 ])  # fmt: skip
-def test_every_baseline_with_and_without_the_std(baseline, centred, std):
+def test_every_baseline_with_and_without_the_std_or_mean(baseline, centred, std):
     rewards, kept = [1.0, 0.0, 5.0, 2.0], [0, 1, 3]
+    by_mean = found(rewards, kept, baseline=baseline, scale="mean", eps=0.25)
+    mean = 2 if baseline == "full" else 1
+    assert by_mean == pytest.approx([value / (mean + 0.25) for value in centred])
     plain = found(rewards, kept, baseline=baseline, scale="none", eps=0.25)  # eps has no part in it
     assert plain == pytest.approx(centred)
     scaled = found(rewards, kept, baseline=baseline, eps=0.25)
     assert scaled == pytest.approx([value / (std + 0.25) for value in centred])
 
 
-@pytest.mark.parametrize("scale", ["std", "none"])
+def test_classes_are_weighed_by_their_share_of_the_group_over_that_of_the_kept():
+    # mean 1; of the zeros 3/6 of the group and 1/3 of the kept, of the twos 3/6 and 2/3
+    rewards, kept = [0.0, 0.0, 0.0, 2.0, 2.0, 2.0], [0, 3, 4]
+    assert found(rewards, kept, baseline="full", scale="stratified") == pytest.approx(
+        [-(3 / 6) / (1 / 3), (3 / 6) / (2 / 3), (3 / 6) / (2 / 3)])  # fmt: skip
+    rewards[5] = 8.0  # mean 2; of the eights nothing is kept, and nothing takes their place
+    scaled = found(rewards, kept, baseline="full", scale="stratified_mean", eps=2.0)
+    assert scaled == pytest.approx([-2 * 1.5 / 4, 0, 0])
+
+
+def maxrl(p):
+    return (1 - (1 - p) ** 5) / p  # arXiv:2602.02710, Table 2, of order n - 1
+
+
+@pytest.mark.parametrize("right", [(0.05, 0.0), (0.3, 0.2), (0.2, 0.7)])
+@pytest.mark.parametrize(("rule", "baseline", "scale", "weight"), [
+    ("all", "leave_one_out", "none", lambda p: 1), ("all", "selected", "none", lambda p: 5 / 6),
+    ("all", "selected", "mean", maxrl), ("random", "full", "mean", maxrl),
+    ("max_variance", "full", "stratified", lambda p: 5 / 6),
+    ("max_variance", "full", "stratified_mean", maxrl),
+])  # fmt: skip
+def test_the_expected_gradient_by_brute_force(rule, baseline, scale, weight, right):
+    """Over all groups of n = 6 of three answers, two of them right: E[g] = w(p) grad p."""
+    policy, rewards_of = np.array([*right, 1 - sum(right)]), np.array([1.0, 1.0, 0.0])
+    scores, p, total = np.eye(3) - policy, sum(right), np.zeros(3)
+    subsets = {"random": [*combinations(range(6), 3)], "all": [range(6)]}.get(rule)
+    for drawn in map(list, product(range(3), repeat=6)):
+        choices = subsets or [max_variance(rewards_of[drawn], 3)]
+        for kept in map(list, choices):
+            values = found(rewards_of[drawn], kept, baseline=baseline, scale=scale)
+            chance = policy[drawn].prod() / len(choices)
+            total += chance * values @ scores[drawn][kept] / len(kept)
+    assert total == pytest.approx(weight(p) * policy * (rewards_of - p), abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", ["std", "mean", "none"])
 @pytest.mark.parametrize("baseline", ["selected", "full", "leave_one_out", "none"])
 def test_equal_rewards_have_exactly_no_advantage(baseline, scale):
     rewards = [0.1] * 3
@@ -46,6 +75,7 @@ def test_equal_rewards_have_exactly_no_advantage(baseline, scale):
     expected = 0.1 if baseline == scale == "none" else 0.0
     values = found(rewards, range(3), baseline=baseline, scale=scale, eps=1e-4)
     assert values.tolist() == [expected] * 3
+    assert not found([-2.0, 0.0, 1.0], range(3), scale="mean", baseline=baseline).any()  # mean < 0
 
 
 @pytest.mark.parametrize(

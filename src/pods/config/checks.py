@@ -69,11 +69,10 @@ def _rollouts(config: Config) -> Iterator[Refusal]:
     if rule == "max_variance_aliased" and nm.n / 2 < nm.m < nm.n:
         yield "nm.m", f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, where sampler.rule={rule}"
     if nm.allocation is not None and config.prompts.selector in ("greso", "mopps"):
-        needed = "must be uniform or a function of your own where nm.allocation is set"
-        yield "prompts.selector", needed
+        yield "prompts.selector", "must be uniform or module:function where nm.allocation is set"
     advantage = config.advantage
-    if advantage.baseline == "leave_one_out" and nm.m < 2:
-        yield "nm.m", "must be at least 2 where advantage.baseline=leave_one_out"
+    if advantage.scale.startswith("stratified") and advantage.baseline != "full":
+        yield "advantage.baseline", f"must be full where advantage.scale={advantage.scale}"
     if (advantage.baseline, advantage.scale) != ("none", "none"):
         key, size = ("nm.n", nm.n) if advantage.baseline == "full" else ("nm.m", nm.m)
         if size < 2:

@@ -34,10 +34,7 @@ class NmConfig:
         "and nm.m",
         form=Form(r"n[1-9]\d*_m[1-9]\d*", "a list of pairs such as [n16_m16,n64_m16]"),
     )
-    allocation: str | None = key(
-        "your own function of the rollouts of each prompt, nm.n on average; null: nm.n",
-        form=FUNCTION,
-    )
+    allocation: str | None = key("your own function that shares nm.n among prompts", form=FUNCTION)
 
     def pairs(self) -> list[tuple[int, int]]:
         """Return n and m of each pair of the menu, or the only pair."""
@@ -95,17 +92,18 @@ class SamplingConfig:
 
 @dataclass
 class AdvantageConfig:
-    """Advantages (r - baseline) / (std + eps)."""
+    """Advantages (r - baseline) / (std + eps), or another function of the rewards."""
 
     baseline: Literal["selected", "full", "leave_one_out", "none"] = key(
         "what is subtracted: the mean of the kept rewards (selected), of the full group's (full), "
         "of the other kept ones (leave_one_out), or nothing (none)"
     )
-    scale: Literal["std", "none"] = key(
-        "divide by the std of the kept rewards, or with advantage.baseline=full of the full "
-        "group's (std), or do not divide (none)"
+    scale: Literal["std", "mean", "stratified", "stratified_mean", "none"] = key(
+        "divide by the std or mean of the kept rewards, or with advantage.baseline=full of the "
+        "full group's, or by nothing (none); stratified (alone or with the mean): weigh each "
+        "reward's kept rollouts by its share of the full group over its share of the kept"
     )
-    eps: float = key("number added to the std", low=0)
+    eps: float = key("number added to the std or mean", low=0)
 
 
 @dataclass

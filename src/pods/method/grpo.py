@@ -19,23 +19,24 @@ from torch import Tensor
 def advantages(
     rewards: NDArray[np.float64], kept: NDArray[np.intp], *, baseline: str, scale: str, eps: float
 ) -> NDArray[np.float64]:
-    """Return the advantages of the kept rewards, (m,): (r - baseline) / (std + eps), or undivided.
+    """Return the advantages of the kept rewards, (m,): (r - baseline) / (std + eps), or as scaled.
 
     `kept` are (m,) indices into the (n,) rewards of a group. The `baseline` is the mean of the kept
     rewards (`selected`), of the whole group's (`full`), of the other m - 1 kept ones
-    (`leave_one_out`), or 0 (`none`). The `scale` is the `std` of the whole group for the baseline
-    `full`, else of the kept, or `none`: the sample std (ddof 1), torch's default, as in PODS' code,
-    whose eps is 1e-4. Where all rewards that baseline or std are computed from are equal, the
-    advantages are exactly 0. Published are
+    (`leave_one_out`), or 0 (`none`). The `scale` divides by eps plus the `std` (ddof 1, torch's
+    default) or `mean` of the whole group for the baseline `full`, else of the kept, or by nothing
+    (`none`). They are exactly 0 where all of those rewards are equal, or such a mean not positive.
 
-    - (selected, std): PODS, Algorithm 1 step 4; GRPO where n = m (arXiv:2402.03300);
+    - (selected, std): PODS, Algorithm 1 step 4 (eps 1e-4); GRPO where n = m (arXiv:2402.03300);
     - (full, std): CPPO (arXiv:2503.22342, grpo_trainer_gsm.py:870-930);
-    - (full, none): Reinforce-Ada (arXiv:2510.04996; RLHFlow/Reinforce-Ada@05be605,
-      scripts/run_reinforce_ada.sh: global_stat_est, not norm_adv_by_std_in_grpo);
-    - (selected, none): Dr. GRPO where n = m (arXiv:2503.20783; sail-sg/understand-r1-zero@dfca49d,
-      train_zero_math.py:293-307);
+    - (full, none): Reinforce-Ada (arXiv:2510.04996; its run_reinforce_ada.sh@05be605);
+    - (selected, none): Dr. GRPO where n = m (arXiv:2503.20783; its train_zero_math.py:293@dfca49d);
     - (leave_one_out, none): RLOO where n = m (arXiv:2402.14740), m / (m - 1) times Dr. GRPO's;
-    - (none, none): REINFORCE without a baseline.
+    - (selected, mean): MaxRL where n = m (arXiv:2602.02710, Algorithm 1; its core_algos.py@7db6bb9,
+      p_normalization, eps 1e-6), in expectation (1 - (1 - p)^(n - 1)) / p grad p.
+
+    `stratified` and `stratified_mean` (ours) are (full, none) and (full, mean) times the
+    `class_weights` of what a rule keeps unevenly.
 
     >>> rewards, kept = np.array([3.0, 1.0, 2.0]), np.arange(3)
     >>> advantages(rewards, kept, baseline="selected", scale="std", eps=0.0)
@@ -45,12 +46,31 @@ def advantages(
     if baseline == scale == "none":
         return kept_rewards
     pool = rewards if baseline == "full" else kept_rewards
-    if pool.min() == pool.max():  # in floating point the mean can differ from equal rewards
+    mean, by_mean = pool.mean(), scale.endswith("mean")  # which can differ from equal rewards
+    if pool.min() == pool.max() or (by_mean and mean <= 0):
         return np.zeros(len(kept))
-    centred = kept_rewards - (0.0 if baseline == "none" else pool.mean())
+    centred = kept_rewards - (0.0 if baseline == "none" else mean)
     if baseline == "leave_one_out":
         centred = kept_rewards - (pool.sum() - kept_rewards) / (len(pool) - 1)
-    return centred if scale == "none" else np.asarray(centred / (pool.std(ddof=1) + eps))
+    if scale.startswith("stratified"):
+        centred = centred * class_weights(rewards, kept)
+    divisor = pool.std(ddof=1) + eps if scale == "std" else mean + eps if by_mean else 1.0
+    return np.asarray(centred / divisor)
+
+
+def class_weights(rewards: NDArray[np.float64], kept: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return each kept rollout's (N_c / n) / (m_c / m), (m,), by its class c: equal rewards.
+
+    So weighed, the kept have the expected gradient of all n, (n - 1) / n grad p at every p for
+    r - mean, if the rule looks at rewards alone and keeps some of each class. The part of a class
+    of which it keeps none is missing: max_variance keeps both of rewards of 0 and 1, but none
+    between many different ones.
+
+    >>> class_weights(np.array([0.0, 0.0, 0.0, 1.0]), np.array([0, 3]))
+    array([1.5, 0.5])
+    """
+    same = rewards[kept][:, None] == rewards
+    return np.asarray(same.mean(1) / same[:, kept].mean(1))
 
 
 def token_weights(
@@ -58,15 +78,14 @@ def token_weights(
 ) -> Tensor:
     """Return the weight of each token of sequence i in the loss, (M,).
 
-    They are fixed before the step is cut into micro-batches, so that the loss is a plain sum over
-    tokens and no way of cutting changes the gradient. With the (M,) `lengths` |o_i| in G `groups`,
+    They are fixed before the step is cut into micro-batches, so that no way of cutting changes the
+    gradient. With the (M,) `lengths` |o_i| in G `groups`,
 
     - `sequence_mean` is 1/(M |o_i|) (PODS, L_PODS);
     - `token_mean` is 1/sum |o_i| (DAPO);
     - `group_token_mean` is 1/(G sum |o_j|), j in the group (the PODS authors' code for 8 GPUs:
       loss_type bnpo on micro-batches of one group each, which are averaged);
-    - `dr_grpo` is 1/(M max_completion_tokens); Dr. GRPO's advantages are not divided by the std
-      either (`advantage.scale=none`).
+    - `dr_grpo` is 1/(M max_completion_tokens), which goes with `advantage.scale=none`.
 
     >>> token_weights(torch.tensor([1, 3]), torch.tensor([0, 0]), "sequence_mean", 8)
     tensor([0.5000, 0.1667])
@@ -86,14 +105,13 @@ def token_weights(
 def importance_weights(
     old: Tensor, engine: Tensor, lengths: Tensor, *, kind: str, cap: float
 ) -> tuple[Tensor, Tensor]:
-    """Weigh each token by rho = p_trainer / p_engine, bounded by a cap.
+    """Weigh each token by rho = p_trainer / p_engine, bounded by a cap, where the engine differs.
 
-    It corrects for an engine that samples from a slightly different policy. Returned are the (N,)
-    factors of the tokens' surrogates, and (N,) true where a ratio was over the cap. The kinds are
-    those of TRL (grpo_trainer.py, vllm_importance_sampling_mode; huggingface/trl#4530): `off` 1;
-    `token_truncate` min(rho_t, cap), truncated importance sampling; `token_mask` rho_t, or 0 over
-    the cap; `sequence_mask` the product of rho_t over the sequence for each token of it, or 0 over
-    the cap. NaN stays NaN, so that the loss shows it. `old` and `engine` are (N,) log-probs,
+    Returned are the (N,) factors of the surrogates, and (N,) true where a ratio was over the cap.
+    The kinds are TRL's (grpo_trainer.py, vllm_importance_sampling_mode; huggingface/trl#4530):
+    `off` 1; `token_truncate` min(rho_t, cap), truncated importance sampling; `token_mask` rho_t, or
+    0 over the cap; `sequence_mask` the product of rho_t over the sequence for each token of it, or
+    0 over the cap. NaN stays NaN, so that the loss shows it. `old` and `engine` are (N,) log-probs,
     detached, under the trainer before the first update of the step and under what sampled the
     tokens. `lengths` are the (R,) completion tokens of each sequence.
 

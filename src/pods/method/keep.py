@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pods.config.checks import own_functions
 from pods.config.method_keys import GroupFilterConfig
 from pods.config.schema import Config
 from pods.method.prompt_order import PromptOrder
@@ -94,8 +93,7 @@ def next_batch(
 
     Adaptive as in GRESO's code (verl/trainer/ppo/ray_trainer.py:1153-1162 at b277843): margin times
     the missing prompts over the last batch's share of informative ones, rounded down, and between
-    a sixth of batch (64 of 384 in its scripts) and batch. There such a batch is also the last of
-    its step, full or not; here it is not.
+    a sixth of batch (64 of 384 in its scripts) and batch. There it is also the step's last batch.
 
     The step trains on `wanted` informative prompts and has fewer so far; of the `sampled` prompts
     of the last batch `num_informative` were.
@@ -120,10 +118,7 @@ def try_functions(configs: Iterable[Config]) -> None:
         ValueError: a function failed, or returned what a step cannot use.
     """
     sizes = {f"{c.sampler}{c.prompts}{c.nm}{c.prompts_per_step}": c for c in configs}
-    tried = {"sampler.rule", "prompts.selector", "nm.allocation"}
     for config in sizes.values():
-        if tried.isdisjoint(dict(own_functions(config))):
-            continue
         nm, prompts, rng = config.nm, config.prompts_per_step, np.random.default_rng(0)
         pool = min(config.task.train_size or CANDIDATES * prompts, CANDIDATES * prompts)
         order, selector = PromptOrder(config.seed, pool), start(config.prompts, nm.allocation)

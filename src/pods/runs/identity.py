@@ -44,8 +44,7 @@ def identity(config: Config) -> dict[str, Any]:
         content["clock model"] = read_clock_model(config.budget.clock_model).prices()
     source = Path(weights_source(config.model))
     content["weights"] = _digests(source) if source.is_dir() else str(source)
-    adapter = adapter_source(config.model)
-    if adapter is not None:
+    if (adapter := adapter_source(config.model)) is not None:
         content["adapter"] = _digests(adapter)
     for key, name in own_functions(config):
         earlier = [content[SOURCES[key]]] if SOURCES[key] in content else []
@@ -107,14 +106,10 @@ def fingerprint(content: Mapping[str, Any]) -> str:
 
 def run_folder(config: Config, content: Mapping[str, Any]) -> Path:
     """Return the run's folder, named from resolved values: study/model-task/rule-n-m/seed-hash."""
-    rule = config.sampler.rule.replace(":", "-")
-    return (
-        Path(config.runs_dir)
-        / config.study
-        / f"{config.model.name}-{config.task.label()}"
-        / f"{rule}-n{config.nm.n}-m{config.nm.m}"
-        / f"seed{config.seed}-{fingerprint(content)}"
-    )
+    model, rule = config.model.name, config.sampler.rule.replace(":", "-")
+    names = (f"{model}-{config.task.label()}", f"{rule}-n{config.nm.n}-m{config.nm.m}")
+    folder = Path(config.runs_dir, config.study, *names)
+    return folder / f"seed{config.seed}-{fingerprint(content)}"
 
 
 def digest(path: Path) -> str:
