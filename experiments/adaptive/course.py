@@ -1,10 +1,12 @@
 """Adaptive n against every fixed n over a whole course, from a quarter right to nearly all.
 
-    python -m experiments.adaptive.course [RUNS]     reads RUNS (default: runs), writes course*.csv
+    python -m experiments.adaptive.course [RUNS]     reads RUNS (default: runs), writes all
     python -m experiments.adaptive.course --again    from course.runs.csv and .curves.csv
 
 The steps of the fixed arms are timed by the prices of one CPU core; the adaptive arm was trained
-under them. Differences are paired over seeds, with 95 % t intervals.
+under them. Differences are paired over seeds, with 95 % t intervals. adaptive.csv and regret.csv
+are by start policy, from ../regimes/regimes.runs.csv: the regret of an arm is what it is behind the
+best fixed one of a start.
 """
 
 import sys
@@ -21,7 +23,9 @@ from pods.analysis.numbers.outcomes import accuracy_at, final_accuracy, mean_acc
 HERE = Path(__file__).parent
 CLOCK = HERE.parent / "regimes" / "cpu.json"
 GRPO, ADAPTIVE = "grpo 16→16", "adaptive 16-64→16"
+ALL = "mean of the four"
 OTHERS = {"pods 32→16": "#56b4e9", "pods 64→16": "#d55e00", ADAPTIVE: "#009e73"}
+FIXED = [GRPO, *[arm for arm in OTHERS if arm != ADAPTIVE]]
 SHARES = np.linspace(0, 1, 29)  # of the window, at which curves are drawn
 
 
@@ -42,7 +46,7 @@ def differences(runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for outcome in ("mean_accuracy", "final_accuracy"):
         table = runs.pivot(index="seed", columns="arm", values=outcome)
-        for other in (GRPO, *[arm for arm in OTHERS if arm != ADAPTIVE]):
+        for other in FIXED:
             row = {"outcome": outcome, "adaptive": table[ADAPTIVE].mean(), "other": other,
                    "value": table[other].mean(), "value_stderr": table[other].sem()}  # fmt: skip
             rows.append(row | contrast((table[ADAPTIVE] - table[other]).to_numpy(float)))
@@ -59,6 +63,23 @@ def above_grpo(found: list[tuple[dict[str, object], np.ndarray]]) -> Iterator[di
             test = contrast(gain)
             yield {"arm": arm, "share": share, "gain": test["estimate"],
                    "low": test["low"], "high": test["high"]}  # fmt: skip
+
+
+def by_start(runs: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """Yield adaptive minus each fixed arm by start, and for the mean over the starts."""
+    table = runs.pivot_table("mean_accuracy", ["start", "seed"], "arm")
+    starts = {str(start): table.loc[start] for start in runs.start.unique()}
+    for start, values in (starts | {ALL: table.groupby("seed").mean()}).items():
+        for other in FIXED:
+            difference = (values[ADAPTIVE] - values[other]).to_numpy(float)
+            yield {"start": start, "other": other} | contrast(difference)
+
+
+def regrets(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the largest and the mean regret of each arm over the starts."""
+    table = runs.pivot_table("mean_accuracy", "start", "arm")[[*FIXED, ADAPTIVE]]
+    behind = -table.sub(table[FIXED].max(axis=1), axis=0)
+    return behind.clip(lower=0).agg(["max", "mean"]).T.add_prefix("regret_").reset_index()
 
 
 def draw(table: pd.DataFrame) -> None:
@@ -83,6 +104,9 @@ def main() -> None:
         measured_runs.to_csv(HERE / "course.runs.csv", index=False, float_format="%.6g")
     report(differences(pd.read_csv(HERE / "course.runs.csv")), HERE / "course.csv")
     draw(pd.read_csv(HERE / "course.curves.csv"))
+    starts = pd.read_csv(HERE.parent / "regimes" / "regimes.runs.csv")
+    report(with_holm(pd.DataFrame(by_start(starts)), "other"), HERE / "adaptive.csv")
+    report(regrets(starts), HERE / "regret.csv")
 
 
 if __name__ == "__main__":

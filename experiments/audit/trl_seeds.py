@@ -1,6 +1,6 @@
 """Train the tiny model by plain TRL and with PODS, four seeds each; the logs are TRL's.
 
-python experiments/audit/trl_seeds.py trl_runs     # some minutes on one core, no network
+python -m experiments.audit.trl_seeds trl_runs     # some minutes on one core, no network
 pods audit trl_runs
 """
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
+from experiments.trl.chainsum import right
 from trl import GRPOConfig, GRPOTrainer
 
 from pods.integrations.trl import PODSTrainer
@@ -16,12 +17,6 @@ from pods.runs.paths import SHIPPED_MODELS
 from pods.tasks.datasets import chainsum
 
 STEPS = {"grpo": 80, "pods": 30}  # about as long as each other
-
-
-def right(completions: list[str], gold: list[str], **_: object) -> list[float]:
-    """Reward the completions that end in the right digit."""
-    pairs = zip(completions, gold, strict=True)
-    return [chainsum.grade(completion, digit).reward for completion, digit in pairs]
 
 
 def train(method: str, seed: int, folder: Path) -> None:
