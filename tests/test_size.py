@@ -28,10 +28,10 @@ LINES = {
     "src/pods_lab": 3496,
     "src/mathgrade": 2545,
     "tests": 17997,
-    "experiments": 2478,
+    "experiments": 2500,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5
-WORDS = 21_404
+WORDS = 21_689
 LONG_FUNCTIONS, LONG_FILES = 0, 0
 
 

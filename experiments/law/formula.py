@@ -1,0 +1,177 @@
+"""What formulas of progress per step expect of the PODS authors' logs, and what the logs show.
+
+    python -m experiments.law.formula [FOLDER]    writes the rows of part a in predictions.csv
+
+FOLDER is the authors' release (default: pods_release in the folder that PODS_REALDATA names). The
+floor is fitted to the accuracies of grpo 16→16 and pods 256→16, and no other accuracy is read.
+
+Shapes: D = draws, S = runs, P = evaluations. A point is (success rate, concentration of its Beta
+distribution, noise of a right rollout over that of a wrong one, NOISE).
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import least_squares
+from scipy.stats import betabinom
+
+from pods.analysis.numbers.outcomes import RunCurve, run_curves
+from pods.analysis.numbers.statistics import Floats
+from pods_lab.published.release import read_release
+
+HERE = Path(__file__).parent
+ARMS = {  # the first one is what the others are compared with
+    "GSM8K": ["grpo 16→16", "pods 32→16", "pods 64→16", "pods 128→16", "pods 256→16", "pods 64→8",
+              "pods 64→4", "pods 64→2", "random 64→16", "max_reward 64→16"],
+    "MATH": ["grpo 8→8", "pods 32→8"],
+}  # fmt: skip
+TARGETS = {"GSM8K": (79, 80, 81), "MATH": (45, 48)}
+OTHERS = (0.5, 2.0, 8.0, 30.0), (0.02, 0.15, 1.0), (1.0, 4.0, 16.0, 64.0)
+POINTS = {
+    "GSM8K": [*product((0.6, 0.7, 0.8, 0.85), *OTHERS)],
+    "MATH": [*product((0.3, 0.4, 0.5, 0.6), *OTHERS)],
+}
+SHIPPED_NOISE = 4.0
+BASE, FITTED = "grpo 16→16", "pods 256→16"
+AFTER = 150  # steps: the fast rise from the base model is over, and one rate is left
+LAST = 4  # evaluations at the end whose mean is an arm's level
+DRAWS = 1000
+STEPS, LEVEL = "times fewer steps to {} %", "points at the end"
+Point = tuple[float, float, float, float]
+
+
+def progress(arm: str, point: Point, tilted: bool) -> float:
+    """Return the progress of a step of one prompt under Adam, up to a factor that all arms share.
+
+    E[s kappa] / sqrt(E[s^2] + NOISE E[noise]): kappa is p (1 - p) if `tilted`, and else the same
+    for all prompts, as the adaptive arm and `pods advise` had it when these logs were first read.
+    """
+    n, m = map(int, arm.rpartition(" ")[2].split("→"))
+    n = m if arm.startswith("random") else n
+    right = np.arange(n + 1)
+    share = np.clip(m // 2, m - (n - right), np.minimum(right, m)) / m
+    share = np.minimum(right, m) / m if arm.startswith("max_reward") else share
+    success, concentration, ratio, noise = point
+    alpha, beta = concentration * success, concentration * (1 - success)
+    chances = betabinom.pmf(right, n, alpha, beta)
+    weighed = betabinom.pmf(right, n, alpha + 1, beta + 1) if tilted else chances
+    variance = share * (1 - share)
+    within = (variance > 0) * ((1 - share) * ratio + share) / m
+    return float(weighed @ np.sqrt(variance) / np.sqrt(chances @ (variance + noise * within)))
+
+
+def gains(logs: str, point: Point, tilted: bool) -> dict[str, float]:
+    """Return the progress per step of each arm in that of the first one."""
+    found = {arm: progress(arm, point, tilted) for arm in ARMS[logs]}
+    return {arm: value / found[ARMS[logs][0]] for arm, value in found.items()}
+
+
+def curve(steps: Floats, gain: float, law: Sequence[float]) -> Floats:
+    """Return the accuracy in percent of an arm that makes `gain` times GRPO's progress per step.
+
+    `law`: GRPO's level in percent, its accuracy at step 0, its rate per 1,000 steps, and its floor,
+    which is what it stays below the best policy since its learning rate is constant, as a share of
+    100 - level. The arm is `gain` times as fast, and its floor is 1 / `gain` of GRPO's.
+    """
+    level, start, rate, floor = law
+    top = level + floor * (100 - level) * (1 - 1 / gain)
+    return np.asarray(top - (top - start) * np.exp(-2 * gain * rate * steps / 1000))
+
+
+def steps_to(target: float, gain: float, law: Sequence[float]) -> float:
+    """Return when `curve` reaches a target; inf: never."""
+    top, start = curve(np.array([np.inf, 0.0]), gain, law)
+    way = (top - start) / (top - target) if target < top else np.inf
+    return float(max(np.log(way), 0) / (2 * gain * law[2] / 1000))
+
+
+def fit(base: tuple[Floats, Floats], other: tuple[Floats, Floats], gain: float) -> Floats:
+    """Fit the law to steps and accuracy of GRPO and of an arm whose gain is known."""
+
+    def residuals(law: Floats) -> Floats:
+        pairs = ((base, 1.0), (other, gain))
+        return np.concatenate([curve(steps, g, law) - seen for (steps, seen), g in pairs])
+
+    bounds = [base[1].max() - 5, 0, 0.01, 0], [99.9, base[1][0], 20, 1]
+    first = [base[1].max(), base[1][0] - 1, 1, 0.2]
+    return np.asarray(least_squares(residuals, first, bounds=bounds).x)
+
+
+def curves_of(folder: Path, logs: str) -> dict[str, list[RunCurve]]:
+    """Return the runs of each arm."""
+    study = read_release(folder, logs.lower()).study(logs)
+    return {arm: run_curves(study, f"{logs} {arm}") for arm in ARMS[logs]}
+
+
+def by_floor(
+    curves: dict[str, list[RunCurve]], tilted: bool
+) -> Iterator[dict[tuple[str, str], float]]:
+    """Yield what each draw of a point and of whole runs expects, by arm and quantity.
+
+    Of the arms that the law is not fitted to only the steps at the last evaluations are read.
+    """
+    rng = np.random.default_rng(0)
+    ends = {arm: np.mean([run.steps[-LAST:] for run in runs], 0) for arm, runs in curves.items()}
+    for _ in range(DRAWS):
+        gain = gains("GSM8K", POINTS["GSM8K"][rng.integers(len(POINTS["GSM8K"]))], tilted)
+        seen = []
+        for runs in (curves[BASE], curves[FITTED]):
+            drawn = [runs[i] for i in rng.integers(len(runs), size=len(runs))]
+            steps = np.mean([run.steps for run in drawn], 0)
+            accuracy = 100 * np.mean([run.accuracy for run in drawn], 0)
+            seen.append((steps[steps >= AFTER], accuracy[steps >= AFTER]))
+        law, found = fit(*seen, gain[FITTED]), {}
+        levels = {arm: float(curve(ends[arm], gain[arm], law).mean()) for arm in gain}
+        for arm in ARMS["GSM8K"][1:]:
+            found[arm, LEVEL] = levels[arm] - levels[BASE]
+            for target in TARGETS["GSM8K"]:
+                times = steps_to(target, 1.0, law), steps_to(target, gain[arm], law)
+                found[arm, STEPS.format(target)] = float(divide(*map(np.array, times)))
+        yield found
+
+
+def divide(over: Floats, steps: Floats) -> Floats:
+    """Return how many times fewer steps; 0: the arm never arrives, inf: GRPO, NaN: neither."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(over / steps)
+
+
+def expected(folder: Path) -> Iterator[dict[str, object]]:
+    """Yield the rows of predictions.csv: the median and the range of what is expected.
+
+    That is the whole range over the points, and for the formulas with a floor 95 % of the draws.
+    """
+    for logs, formula in product(ARMS, ("shipped", "kappa flat", "kappa p(1-p)")):
+        of = [p for p in POINTS[logs] if formula != "shipped" or p[3] == SHIPPED_NOISE]
+        ratios = [gains(logs, point, "p(1-p)" in formula) for point in of]
+        for arm, target in product(ARMS[logs][1:], TARGETS[logs]):
+            values = [each[arm] for each in ratios]
+            yield row(logs, arm, STEPS.format(target), formula, np.quantile(values, (0, 0.5, 1)))
+    curves = curves_of(folder, "GSM8K")
+    for formula in ("kappa flat, floor", "kappa p(1-p), floor"):
+        drawn = list(by_floor(curves, "p(1-p)" in formula))
+        for arm, quantity in drawn[0]:
+            values = [each[arm, quantity] for each in drawn]
+            middle = np.nanquantile(values, (0.025, 0.5, 0.975), method="nearest")
+            yield row("GSM8K", arm, quantity, formula, middle)
+
+
+def row(logs: str, arm: str, quantity: str, formula: str, of: Floats) -> dict[str, object]:
+    """Make a row from the low end, the middle and the high end."""
+    names = {"part": "a", "arm": f"{logs} {arm}", "over": f"{logs} {ARMS[logs][0]}"}
+    values = {"expected": of[1], "low": of[0], "high": of[2]}
+    return {**names, "quantity": quantity, "formula": formula, **values}
+
+
+if __name__ == "__main__":
+    folders = sys.argv[1:] or [str(Path(os.environ["PODS_REALDATA"]) / "pods_release")]
+    table, path = pd.DataFrame(expected(Path(folders[0]))), HERE / "predictions.csv"
+    others = pd.read_csv(path) if path.exists() else table[:0]
+    table = pd.concat([table, others[others.part != "a"]])
+    table.to_csv(path, index=False, float_format="%.5g")
+    print(table.to_string(index=False))
