@@ -12,7 +12,7 @@ from pods.cli.main import main
 from pods.config.compose import compose
 from pods.launch import job, local_backend
 from pods.launch.backend import Backend
-from pods.method.adaptive import expected_progress
+from pods.method.progress import MEASURED, expected_progress
 from pods.runs.files import append, read_lines
 from pods.runs.freeze import freeze
 from pods_lab.advise import advice
@@ -25,21 +25,21 @@ STEPS = {(8, 2): [2.0] * 3, (2, 2): [1.0] * 3, (8, 8): [5.0] * 3}
 # 1 s at n = m = 2, 1/6 s per rollout more, and 1/2 s per rollout kept more: 4/3 s at (4, 2)
 
 
-def by_mean(menu, rates, noise_ratio):
+def by_mean(menu, rates, scales, groups):
     """Progress (n / m) to the mean success rate: at the rate p a pair with n = 4 m gains 4^p."""
     mean = (rates[:, 0] / rates.sum(1)).mean()
     return np.array([(n / m) ** mean for n, m in menu])
 
 
-def at_both_ends(menu, rates, noise_ratio):
+def at_both_ends(menu, rates, scales, groups):
     mean = (rates[:, 0] / rates.sum(1)).mean()
     return np.array([(n / m) ** abs(2 * mean - 1) for n, m in menu])
 
 
-def advised(monkeypatch, progress, rates, steps=STEPS, menu=MENU, noise_ratio=1.0):
+def advised(monkeypatch, progress, rates, steps=STEPS, menu=MENU, scales=((4.0, 0.1),) * 2):
     monkeypatch.setattr(advice, "expected_progress", progress)
     seconds = {pair: np.array(each) for pair, each in steps.items()}
-    return advise(menu, Pilot(seconds, np.array(rates), noise_ratio), seed=0)
+    return advise(menu, Pilot(seconds, np.array(rates), 3.0, np.array(scales), 1), seed=0)
 
 
 def test_gain_is_progress_over_cost_and_thresholds_are_where_they_meet(monkeypatch):
@@ -110,8 +110,8 @@ def test_an_interval_that_contains_1_is_not_settled_and_the_command_names_pair_o
 def test_a_course_that_is_nearly_over_changes_no_more(monkeypatch):
     """A larger n gains up to a success of 96 % only, and prompts are solved in 97 %."""
 
-    def progress(menu, rates, noise_ratio):
-        return by_mean(menu, rates, noise_ratio) ** (rates[:, 0].sum() < 0.96 * rates.sum())
+    def progress(menu, rates, scales, groups):
+        return by_mean(menu, rates, scales, groups) ** (rates[:, 0].sum() < 0.96 * rates.sum())
 
     found = advised(monkeypatch, progress, [[97.0, 3.0]])
     assert (found.best, found.later, found.changes()) == (0, 1, False)
@@ -134,13 +134,20 @@ def test_costs_that_no_step_can_have_or_that_are_an_accident_decide_nothing(monk
 def test_progress_is_that_of_the_adaptive_arm(monkeypatch):
     """Two kept of two known to be solved half of the time are mixed in 1/2, of four in 7/8.
 
-    It is asked at the pilot's noise ratio, here 3.
+    It is asked with the pilot's scales and groups, here a noise ratio of 3, and the interval has
+    what is not known of them.
     """
-    found = advised(monkeypatch, lambda menu, rates, ratio: np.array([1, ratio, 1]), [[1.0, 1.0]],
-                    noise_ratio=3.0)  # fmt: skip
-    assert found.rows[1]["gain"] == pytest.approx(3 / 2)
+
+    def progress(menu, rates, scales, groups):
+        return np.array([1, scales.noise * scales.ratio * scales.shared * groups, 1])
+
+    gain = advised(monkeypatch, progress, [[1.0, 1.0]]).rows[1]
+    assert [gain[f"gain{end}"] for end in ("_low", "", "_high")] == pytest.approx([0.6] * 3)
+    gain = advised(monkeypatch, progress, [[1.0, 1.0]], scales=np.empty((0, 2))).rows[1]
+    assert gain["gain"] == pytest.approx(3 * np.prod(MEASURED) / 2)
+    assert (gain["gain_low"], gain["gain_high"]) == pytest.approx((0, 3 * 16 * 0.6 / 2))
     known = np.array([[1e6, 1e6]])
-    found = advised(monkeypatch, expected_progress, known, menu=[(2, 2), (4, 2)], noise_ratio=3.0)
+    found = advised(monkeypatch, expected_progress, known, menu=[(2, 2), (4, 2)])
     assert found.rows[1]["gain"] == pytest.approx((7 / 8 / (1 / 2)) ** 0.5 / (4 / 3), rel=1e-4)
 
 
@@ -149,7 +156,12 @@ def test_a_pilot_is_read_from_its_run_folder(tmp_path):
     menu = "nm.menu=[n4_m4,n16_m4]"
     store = freeze(composed(f"runs_dir={tmp_path}", "arm=adaptive", menu, "nm.n=16", "nm.m=4"))
     for step, (pair, seconds) in enumerate([(0, 1.0), (1, 3.5), (0, 6.0), (1, 9.0)], start=1):
-        line = {"step": step, "train_seconds": seconds, "adaptive/pair": pair}
+        line = {
+            "step": step,
+            "train_seconds": seconds,
+            "adaptive/pair": pair,
+            "prompts": ["a", "b"],
+        }
         append(store.metrics_path, [line | {"adaptive/noise_ratio": 0.1 * step}])
         write_rollouts(store, step)
     pilot = read_pilot(store)
@@ -157,6 +169,7 @@ def test_a_pilot_is_read_from_its_run_folder(tmp_path):
     assert seconds == {(4, 4): [1.0, 2.5], (16, 4): [2.5, 3.0]}
     assert pilot.posteriors.tolist() == [[4.5, 12.5], [4.5, 12.5]]
     assert pilot.noise_ratio == pytest.approx(0.4)
+    assert (pilot.scales.shape, pilot.groups) == ((0, 2), 2)
     # it takes equal groups at once, and may be repeated
     own = compose(["nm.allocation=json:loads", "retry=all"])
     for values, retry in ((own, "all"), (compose(["arm=pods"]), "failed")):

@@ -80,7 +80,12 @@ def test_a_line_of_the_metrics_by_hand():
 def test_every_logged_column_is_in_the_table_of_columns():
     own = Grade("right", True, Parts(1.0), {"brevity": 0.5})
     [row, *_] = rollout_rows(step([replace(GROUPS[0], grades=[own] * 4)], None), replayable=True)
-    adaptive = replace(step(GROUPS, STATS), adaptive=Adaptive(posteriors={"1": (1, 1)}))
+    adaptive = replace(
+        step(GROUPS, STATS),
+        adaptive=Adaptive(
+            posteriors={"1": (1, 1)}, scales=dict.fromkeys(("noise", "shared"), (1, 0, 2))
+        ),
+    )
     logged = {
         "metrics": [*LINE, *metrics(adaptive), "seconds/modelled", "reward/brevity"],
         "evaluations": EvaluationRecord.__struct_fields__,

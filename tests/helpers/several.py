@@ -66,7 +66,7 @@ def main(out: Path, *words: str) -> None:
                 "kept": [group.kept.tolist() for group in step.groups],
                 "tokens": [[r.completion_ids for r in g.group.rollouts] for g in step.groups],
                 "advantages": [group.advantages.tolist() for group in step.groups],
-                "stats": [getattr(step.update, name) for name in step.update.__slots__],
+                "stats": [getattr(step.update, name) for name in step.update.__slots__[:-1]],
             }
             for step in made.loop.steps(0, made.selector)
         ]

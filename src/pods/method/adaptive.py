@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pods.config.method_keys import NmConfig
+from pods.method.noise_scale import Row, estimates, with_interval
+from pods.method.progress import MEASURED, Floats, GradientScales, Pair, expected_progress
 from pods.method.prompt_order import Outcome
-
-Floats = NDArray[np.float64]
-Pair = tuple[int, int]
 
 PRIOR = (0.5, 0.5)  # Jeffreys': many prompts are solved always or never
 DECAY = 0.5  # of what earlier visits to a prompt showed: the policy has changed since
@@ -26,9 +25,8 @@ NOISE_DECAY = 0.9  # per step, of the noise of right and wrong rollouts
 LATELY = 32  # prompts
 EVERY_STEPS = 5  # between choices
 REMEMBERED = 15  # steps of a pair whose median is its cost, so that a busy moment decides nothing
-NOISE = 4.0
-"""Mean square of one wrong rollout's gradient over that of the signal between prompts. Read off one
-tiny model by `pods probe`; no interval, and no value for a language model, is known."""
+NORMED = 64  # steps whose gradients' norms say how noisy they are
+MARGIN = 1.05  # times its progress per second that the cheapest pair is left for
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +41,19 @@ class Adaptive:
     """(alpha, beta) of the success rate of each problem seen lately, the latest last."""
     noise: Sequence[float] = (0.0, 0.0, 0.0, 0.0)
     """Decayed sums over right rollouts of their gradient noise and of 1, and over wrong ones."""
+    norms: Sequence[Sequence[Row]] = ()
+    """Of each of the last steps, what its gradients' squared norms are made of."""
     seconds: Sequence[float] = ()  # (K,) expected at the last choice; none while each is tried
     progress: Sequence[float] = ()  # (K,) expected progress of a step at the last choice
+    scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """`noise` and `shared` at the last choice with the ends of their intervals, where known."""
 
-    def choose(self, nm: NmConfig) -> Self:
-        """Return the state with the pair of the next step: first each pair once, then the best."""
+    def choose(self, nm: NmConfig, groups: int) -> Self:
+        """Return the state with the pair of the next step: first each pair once, then the best.
+
+        The cheapest pair is left only for `MARGIN` times its progress per second. `groups` are
+        those of a step, which count as prompts.
+        """
         menu = nm.pairs()
         if self.steps < len(menu):
             return replace(self, pair=self.steps)
@@ -55,16 +61,27 @@ class Adaptive:
             return self
         seconds = expected_seconds(menu, [self.costs[str(k)] for k in range(len(menu))])
         posteriors = np.array([*self.posteriors.values()], dtype=np.float64)
-        progress = expected_progress(menu, posteriors, self.noise_ratio())
-        pair = int((progress / seconds).argmax())
-        return replace(self, pair=pair, seconds=seconds.tolist(), progress=progress.tolist())
+        found = estimates(self.norms, self.noise_ratio())
+        noise, shared = found[0] if len(found) else MEASURED
+        scales = GradientScales(noise, shared, self.noise_ratio())
+        progress = expected_progress(menu, posteriors, scales, groups)
+        gains, cheapest = progress / seconds, seconds.argmin()
+        pair = gains.argmax() if gains.max() > MARGIN * gains[cheapest] else cheapest
+        made = {"seconds": seconds.tolist(), "progress": progress.tolist()}
+        return replace(self, pair=int(pair), **made, scales=with_interval(found))
 
     def noise_ratio(self) -> float:
         """Return the noise of a right rollout over that of a wrong one; 1 where one is unseen."""
         right, rights, wrong, wrongs = self.noise
         return (right / rights) / (wrong / wrongs) if min(self.noise) > 0 else 1.0
 
-    def observe(self, outcomes: Sequence[Outcome], noise: Sequence[float], seconds: float) -> Self:
+    def observe(
+        self,
+        outcomes: Sequence[Outcome],
+        noise: Sequence[float],
+        norms: Sequence[Row],
+        seconds: float,
+    ) -> Self:
         """Add what the step of the pair showed, and forget problems that were not seen lately.
 
         `noise`: sums over the right rollouts of their `gradient_noise` and 1, and over the wrong.
@@ -80,6 +97,7 @@ class Adaptive:
             costs={**self.costs, pair: costs},
             posteriors=dict([*posteriors.items()][-LATELY:]),
             noise=[NOISE_DECAY * a + b for a, b in zip(self.noise, noise, strict=True)],
+            norms=[*self.norms, norms][-NORMED:],
         )
 
 
@@ -112,51 +130,3 @@ def expected_seconds(menu: Sequence[Pair], costs: Sequence[Sequence[float]]) -> 
     prices = np.linalg.lstsq(centred, medians - medians.mean(), rcond=1e-9)[0]
     fitted = medians.mean() + centred @ prices
     return np.where(fitted > 0, fitted, medians)
-
-
-def expected_progress(menu: Sequence[Pair], posteriors: Floats, noise_ratio: float) -> Floats:
-    """Return what a step of each pair is expected to gain, (K,), up to a factor that all share.
-
-    With rewards of 0 and 1, let a share f of the kept rollouts be right. Normalised by their std,
-    the advantages weigh the mean gradient of the right rollouts against that of the wrong ones by
-    s = sqrt(f (1 - f)), which is the signal. Each right rollout enters with sqrt((1 - f) / f) / m,
-    each wrong one with its inverse over m, so that the noise of a group with both kinds is
-    ((1 - f) noise_ratio + f) / m: **a wrong rollout is less likely, and its gradient longer**.
-
-    Adam divides a step by the root of its mean square, in which the signal's direction differs from
-    prompt to prompt: progress = E[s] / sqrt(E[s^2] + `NOISE` E[noise]). f is as near to 1/2 as the
-    number of right rollouts allows (max-variance and balanced rules), and that is beta-binomial by
-    `posteriors`, (P, 2) alpha and beta. The formula is ours; experiments/adaptive measures it.
-
-    >>> half = np.array([[1e6, 1e6]])  # nearly all groups are balanced, so only the noise differs
-    >>> expected_progress([(64, 16), (256, 64)], half, 1.0).round(3)
-    array([0.707, 0.894])
-    """
-    gains = []
-    for n, m in menu:
-        right = np.arange(n + 1)  # of the n rollouts
-        share = np.clip(m // 2, m - (n - right), right) / m  # of the m kept, nearest to half
-        mixed = (share > 0) & (share < 1)
-        chances = beta_binomial(n, posteriors).mean(0)
-        variance = share * (1 - share)
-        noise = mixed * ((1 - share) * noise_ratio + share) / m
-        square = chances @ (variance + NOISE * noise)
-        gains.append(chances @ np.sqrt(variance) / np.sqrt(square) if square > 0 else 0.0)
-    return np.array(gains)
-
-
-def beta_binomial(n: int, posteriors: Floats) -> Floats:
-    """Return the chances that 0, 1, ..., n of a prompt's n rollouts are right, (P, n + 1).
-
-    By the ratio of neighbours, so that no gamma function is needed:
-    P(k + 1) / P(k) = (n - k) (k + alpha) / ((k + 1) (beta + n - k - 1)).
-
-    >>> beta_binomial(2, np.array([[1.0, 1.0]])).round(3)  # all counts are as likely
-    array([[0.333, 0.333, 0.333]])
-    """
-    alpha, beta = posteriors[:, :1], posteriors[:, 1:]
-    k = np.arange(n)
-    ratios = np.log((n - k) * (k + alpha) / ((k + 1) * (beta + n - k - 1)))
-    logs = np.concatenate([np.zeros((len(posteriors), 1)), ratios.cumsum(1)], axis=1)
-    chances = np.exp(logs - logs.max(1, keepdims=True))
-    return np.asarray(chances / chances.sum(1, keepdims=True))

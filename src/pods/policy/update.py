@@ -7,11 +7,13 @@ G = groups of the step, each the kept rollouts of one prompt.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from pods.method.grpo import Loss, importance_weights, policy_loss, token_weights
 from pods.policy.fsdp import full_tensor, is_sharded
@@ -22,6 +24,13 @@ from pods.policy.scoring import UpdateContext, micro_batches_of_rank, score, sco
 from pods.types import Rollout
 
 IMPORTANCE_CAP = 3.0  # of the ratio of a token's, or a sequence's, probabilities
+
+
+class SquaredNorm(NamedTuple):
+    """The squared norm of the sum of some rollouts' gradients, as they add up in a step."""
+
+    indices: Sequence[int]  # the rollouts
+    square: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,8 @@ class UpdateStats:
     importance_cut: float  # share of the tokens whose importance weight was capped or set to 0
     entropy: float  # of the policy in nats, at the temperature of `update.logprob_temperature`
     lr: float
+    norms: Sequence[SquaredNorm] = ()
+    """Of the gradients of some rollouts, and of all; none where the update is off-policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +79,7 @@ def update(
 
     Args:
         context, optimizer: of the run; the policy's weights and the optimizer's state move.
-        rollouts: all that the step has kept, the same on all processes.
-        advantages: one per rollout.
+        rollouts, advantages: all that the step has kept, the same on all processes.
         sizes: (G,) rollouts of each group, which lie side by side.
         step: from 1; it decides the learning rate.
 
@@ -83,29 +93,32 @@ def update(
     on_policy = settings.epochs * settings.minibatches == 1
     sizes = [size for size in sizes if size]  # a rule across groups may keep none of some
     groups = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
-    results, tokens = [], [torch.empty((4, 0), dtype=torch.float64)]
+    results, tokens, norms = [], [torch.empty((4, 0), dtype=torch.float64)], list[SquaredNorm]()
     with rolled_back_on_error(optimizer, keep_copy=not on_policy):
         old_logprobs = None if on_policy else score_all(context, rollouts)
         data = TrainingBatch(rollouts, torch.from_numpy(advantages), old_logprobs, groups)
         for indices in minibatches(sizes, settings.minibatches, settings.epochs):
-            result, token_stats = _one_update(context, optimizer, data, indices)
+            result, token_stats, partial = _one_update(context, optimizer, data, indices)
             results.append(result)
             tokens += token_stats
-    return _stats(results, torch.cat([part.cpu() for part in tokens], 1), lr, context.process_group)
+            norms += partial * on_policy
+    return _stats(results, tokens, lr, norms, context.process_group)
 
 
 def _stats(
     results: Sequence[tuple[float, float, float, float]],
-    tokens: Tensor,
+    token_stats: Sequence[Tensor],
     lr: float,
+    norms: Sequence[SquaredNorm],
     process_group: ProcessGroup,
 ) -> UpdateStats:
     """Average over the optimizer updates and over their tokens, which recur every epoch."""
     loss, norm, clipped, kl = np.mean(results, axis=0).tolist()
+    tokens = torch.cat([part.cpu() for part in token_stats], 1)
     *sums, count = process_group.all_sum([*tokens.sum(1).tolist(), tokens.shape[1]])
     gap, importance, cut, entropy = (total / count for total in sums)
     largest = process_group.all_max(tokens[0].max().item() if tokens.numel() else 0.0)
-    return UpdateStats(loss, norm, clipped, kl, largest, gap, importance, cut, entropy, lr)
+    return UpdateStats(loss, norm, clipped, kl, largest, gap, importance, cut, entropy, lr, norms)
 
 
 def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[int]]:
@@ -130,12 +143,12 @@ def _one_update(
     optimizer: torch.optim.Optimizer,
     data: TrainingBatch,
     indices: list[int],
-) -> tuple[tuple[float, float, float, float], list[Tensor]]:
+) -> tuple[tuple[float, float, float, float], list[Tensor], list[SquaredNorm]]:
     """Make one AdamW step on some of the rollouts, of which each process takes a share.
 
     Token weights have the denominator of all these rollouts, so that the gradient is the sum over
-    micro-batches and processes. Return loss, gradient norm, clip fraction and KL; and what
-    `_batch_loss` returns about the tokens of this process's share.
+    micro-batches and processes. Return loss, gradient norm, clip fraction and KL; what
+    `_batch_loss` returns about the tokens of this process's share; and squared norms.
     """
     policy, config, process_group = context.policy, context.config, context.process_group
     lengths = torch.tensor([len(data.rollouts[i].completion_ids) for i in indices])
@@ -146,7 +159,7 @@ def _one_update(
         config.update.aggregation,
         config.sampling.max_completion_tokens,
     )
-    sums, tokens = _gradients(context, data, indices, weights)
+    sums, tokens, partial = _gradients(context, data, indices, weights)
     trained = trained_weights(optimizer)
     if not is_sharded(policy.model):
         process_group.sum_gradients(trained)
@@ -157,17 +170,20 @@ def _one_update(
             raise FloatingPointError(f"the {name} is {value}")
     optimizer.step()
     optimizer.zero_grad()
-    return (total, norm, clipped / int(lengths.sum()), kl), tokens
+    norms = [*partial, SquaredNorm(indices, norm**2)]
+    return (total, norm, clipped / int(lengths.sum()), kl), tokens, norms
 
 
 def _gradients(
     context: UpdateContext, data: TrainingBatch, indices: list[int], weights: Tensor
-) -> tuple[NDArray[np.float64], list[Tensor]]:
+) -> tuple[NDArray[np.float64], list[Tensor], list[SquaredNorm]]:
     """Add up the gradients of this process's share of some rollouts, one micro-batch at a time.
 
-    Return sums over the share of loss, clipped tokens and KL; and what `_batch_loss` returns.
+    Return sums over the share of loss, clipped tokens and KL; what `_batch_loss` returns; and the
+    squared norms of the gradient after 1, 2, 4, ... micro-batches but the last.
     """
-    losses, tokens = [], []
+    losses, tokens, done, squares = [], [], list[int](), dict[int, Tensor]()
+    whole = not is_sharded(context.policy.model)
     for batch, counts in micro_batches_of_rank(context, data.rollouts, indices):
         context.process_group.check(context.check)
         if batch is None:
@@ -177,8 +193,14 @@ def _gradients(
         if counts:
             losses.append(torch.stack([loss.total.detach(), loss.clipped, loss.kl]))
             tokens.append(token_stats)
+            done += batch.indices
+            if whole and len(losses).bit_count() == 1 and len(done) < len(indices):
+                parameters = context.policy.model.parameters()
+                gradients = [each.grad for each in parameters if each.grad is not None]
+                squares[len(done)] = get_total_norm(gradients) ** 2
     on_host = torch.stack(losses).cpu().double().numpy() if losses else ()  # wait for a card once
-    return sum(on_host, np.zeros(3)), tokens
+    norms = [SquaredNorm(done[:count], float(square)) for count, square in squares.items()]
+    return sum(on_host, np.zeros(3)), tokens, norms
 
 
 def _batch_loss(

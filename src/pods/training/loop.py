@@ -27,6 +27,7 @@ from pods.training.step import (
     amounts,
     choose_trained,
     describe_nonfinite,
+    gradient_rows,
     noise,
     outcome,
     select,
@@ -74,7 +75,8 @@ class TrainingLoop:
         config, clock = self.config, self.clock
         if adaptive is not None:
             with clock.phase("select"):
-                adaptive = adaptive.choose(config.nm)
+                size = config.prompts_per_step * config.nm.groups
+                adaptive = adaptive.choose(config.nm, size)
         n, m = config.nm.pairs()[0 if adaptive is None else adaptive.pair]
         sample = self.collect(number, selector, n, m)
         selector = sample.selector
@@ -89,7 +91,9 @@ class TrainingLoop:
             kept_projection = self.engine.sync()
         seconds = clock.commit(amounts(groups))
         if adaptive is not None:
-            adaptive = adaptive.observe(outcomes, noise(groups), sum(seconds.wall.values()))
+            norms = gradient_rows(groups, stats.norms) if stats is not None else []
+            spent = sum(seconds.wall.values())
+            adaptive = adaptive.observe(outcomes, noise(groups), norms, spent)
         return Step(
             number=number,
             train_seconds=clock.train_seconds,

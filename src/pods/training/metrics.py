@@ -3,13 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
 
 from pods.method.adaptive import Adaptive
-from pods.training.step import SelectedGroup, Step, amounts
+from pods.training.step import SelectedGroup, Step, amounts, gradient_rows
 from pods.types import Grade, Parts
 
 
@@ -31,13 +31,20 @@ def metrics(step: Step) -> dict[str, Any]:
         **_prompt_metrics(step, made),
         **_rollout_metrics(step.groups, made),
         **_kept_metrics(step.groups, made),
-        **(asdict(step.update) if step.update is not None else {}),
+        **(_update(step) if step.update is not None else {}),
         "kept_projection": step.kept_projection,
         "rollouts_per_group": [len(group.grades) for group in step.groups],
         "kept": [group.kept.tolist() for group in step.groups],
     }
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
     return {k: v if _finite(v) else None for k, v in plain.items()}
+
+
+def _update(step: Step) -> dict[str, Any]:
+    """Return the statistics of the update, with what its gradients' norms are made of."""
+    assert step.update is not None
+    norms, stats = step.update.norms, asdict(replace(step.update, norms=()))
+    return {**stats, "norms": gradient_rows(step.groups, norms)}
 
 
 def _choice(adaptive: Adaptive) -> dict[str, Any]:
@@ -49,6 +56,7 @@ def _choice(adaptive: Adaptive) -> dict[str, Any]:
         "adaptive/progress": [*adaptive.progress],
         "adaptive/success": sum(rates) / len(rates),
         "adaptive/noise_ratio": adaptive.noise_ratio(),
+        **{f"adaptive/{name}": [*ends] for name, ends in adaptive.scales.items()},
     }
 
 

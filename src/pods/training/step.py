@@ -13,10 +13,11 @@ from pods.config.schema import Config
 from pods.method.adaptive import Adaptive, gradient_noise
 from pods.method.grpo import advantages
 from pods.method.keep import informative, keep
+from pods.method.noise_scale import gradient_row
 from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross, is_across_groups
-from pods.policy.update import UpdateStats
+from pods.policy.update import SquaredNorm, UpdateStats
 from pods.seeding import derive
 from pods.training.clock import StepSeconds
 from pods.types import Grade, Group, Problem
@@ -151,6 +152,22 @@ def outcome(groups: Sequence[SelectedGroup]) -> Outcome:
     return Outcome(
         groups[0].problem_index, right, len(rewards), bool(rewards.min() == rewards.max())
     )
+
+
+def gradient_rows(
+    groups: Sequence[SelectedGroup], norms: Sequence[SquaredNorm]
+) -> list[list[float]]:
+    """Return what the squared norms of a step's gradients are made of, see `gradient_row`."""
+    trained = [group for group in groups if group.trained and len(group.kept)]
+    right = np.concatenate([group.group.rewarded[group.kept] for group in trained])
+    sizes = [len(group.kept) for group in trained]
+    success = np.repeat([group.group.rewarded.mean() for group in trained], sizes)
+    problems = np.repeat([group.problem_index for group in trained], sizes)
+    weights = np.concatenate([group.advantages for group in trained]) / len(right)
+    return [
+        gradient_row(weights[i], right[i], success[i], problems[i], square)
+        for i, square in ((np.asarray(norm.indices), norm.square) for norm in norms)
+    ]
 
 
 def noise(groups: Sequence[SelectedGroup]) -> list[float]:

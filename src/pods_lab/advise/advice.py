@@ -8,6 +8,7 @@ Shapes: K = pairs (n, m) of the menu, R = pairs of the pilot, N = steps of each,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from pods.analysis.numbers.statistics import Floats
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.config.task_checks import reward_terms
-from pods.method.adaptive import PRIOR, Pair, expected_progress
+from pods.method.adaptive import PRIOR
+from pods.method.noise_scale import estimates, with_interval
+from pods.method.progress import MEASURED, GradientScales, Pair, expected_progress
 from pods.runs.files import read_lines
 from pods.runs.store import RunStore
 from pods_lab.plan.model import cost_model, predict
@@ -29,17 +32,21 @@ RATES = np.arange(1, 1000) / 1000
 """Common success rates at which pairs are compared."""
 CERTAIN = 1e6  # rollouts from which such a rate is taken to be known
 LATER = 0.95  # success rate towards the end of a course
+UNKNOWN = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.0, 0.15, 0.3, 0.6)
+"""Noise and shared, all pairs alike, of a pilot that does not show them."""
 
 
 @dataclass(frozen=True)
 class Pilot:
     """What a pilot measured: (N,) seconds of each step of each pair, (P, 2) alpha and beta of each
-    prompt's success rate, as the adaptive arm has them, and the squared gradient of a right rollout
-    over that of a wrong one."""
+    prompt's success rate, as the adaptive arm has them, the noise of a right rollout over that of a
+    wrong one, (D, 2) noise and shared as `estimates` has them, and the groups of a step."""
 
     seconds: Mapping[Pair, Floats]
     posteriors: Floats
     noise_ratio: float
+    scales: Floats
+    groups: int
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,8 @@ class Advice:
     success rates below the one or above the other."""
     success: float
     """Mean success rate of the pilot's prompts."""
+    scales: Mapping[str, Sequence[float]]
+    """`noise` and `shared` of the pilot's gradients with their intervals; empty where unknown."""
     best: int
     """Row that gains most at the pilot's success rates."""
     later: int
@@ -93,10 +102,13 @@ def read_pilot(store: RunStore) -> Pilot:
     steps = [read_rollouts(store.folder, step) for step in rollout_steps(store.folder)]
     solved = pd.concat(steps).groupby("problem").correct
     right, rollouts = solved.sum().to_numpy(np.float64), solved.count().to_numpy(np.float64)
+    ratio = lines[-1]["adaptive/noise_ratio"]
     return Pilot(
         {pair: seconds[[taken == pair for taken in pairs]] for pair in dict.fromkeys(menu)},
         np.stack([right, rollouts - right], axis=1) + PRIOR,
-        lines[-1]["adaptive/noise_ratio"],
+        ratio,
+        estimates([line.get("norms", ()) for line in lines], ratio),
+        len(lines[0]["prompts"]),
     )
 
 
@@ -120,17 +132,18 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
 
     The seconds of a pair are those of the cost model through the median of each pilot pair's steps.
     Intervals are percentiles over resamples of the prompts and of the rounds of the pilot, in each
-    of which every pair took a step. The noise ratio has none.
+    of which every pair took a step, and over the scales of its gradients: what was estimated, or
+    where nothing was, `UNKNOWN`. The noise ratio has none.
     """
     weights, rng = cost_weights([*pilot.seconds], menu), np.random.default_rng(seed)
-    measured, rates = np.array([*pilot.seconds.values()]), pilot.posteriors
+    measured, rates, scales = np.array([*pilot.seconds.values()]), pilot.posteriors, _scales(pilot)
 
     def costs(rounds: Floats) -> Floats:
         found = weights @ np.median(rounds, axis=1)
         return np.where(found > 0, found, np.nan)  # a plane may reach what no step can take
 
-    def gain(prompts: Floats, seconds: Floats) -> Floats:
-        per_second = expected_progress(menu, prompts, pilot.noise_ratio) / seconds
+    def gain(prompts: Floats, seconds: Floats, of: GradientScales = scales[0]) -> Floats:
+        per_second = expected_progress(menu, prompts, of, pilot.groups) / seconds
         return np.asarray(per_second / per_second[0])
 
     drawn_costs, drawn_gains = [], []
@@ -138,7 +151,7 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
         rounds = rng.integers(measured.shape[1], size=measured.shape[1])
         drawn_costs.append(costs(measured[:, rounds]))
         prompts = rates[rng.integers(len(rates), size=len(rates))]
-        drawn_gains.append(gain(prompts, drawn_costs[-1]))
+        drawn_gains.append(gain(prompts, drawn_costs[-1], scales[rng.integers(len(scales))]))
     seconds = costs(measured)
     at_rate = np.array([gain(np.array([[r, 1 - r]]) * CERTAIN, seconds) for r in RATES])
     ends = np.array([_pays(column > 1) for column in at_rate.T])
@@ -151,7 +164,14 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
     )
     rows = [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
     success, later = float((rates[:, 0] / rates.sum(1)).mean()), np.searchsorted(RATES, LATER)
-    return Advice(rows, success, int(np.nanargmax(table.gain)), int(np.nanargmax(at_rate[later])))
+    best = (int(np.nanargmax(gains)) for gains in (table.gain, at_rate[later]))
+    return Advice(rows, success, with_interval(pilot.scales), *best)
+
+
+def _scales(pilot: Pilot) -> list[GradientScales]:
+    """Return what the scales may be, the likeliest first."""
+    found = pilot.scales if len(pilot.scales) else [MEASURED, *product(*UNKNOWN)]
+    return [GradientScales(noise, shared, pilot.noise_ratio) for noise, shared in found]
 
 
 def _basis(pair: Pair, pilot: Sequence[Pair]) -> str:

@@ -38,7 +38,7 @@ def advice_lines(advice: Advice) -> list[str]:
         for row in others
     ]  # fmt: skip
     lines = [aligned(header, cells), "", f"{advice.success:.0%} of the pilot's rollouts are right."]
-    lines += [_verdict(advice)]
+    lines += [_scales(advice), _verdict(advice)]
     larger = [row for row in others if row["m"] == first["m"]]
     if larger:
         widest = max(larger, key=lambda row: float(row["pays_below"] - row["pays_above"]))
@@ -48,6 +48,16 @@ def advice_lines(advice: Advice) -> list[str]:
         later = _name(advice.rows[advice.later])
         lines += [f"At a success of {LATER:.0%} {later} is best, so let the run choose."]
     return lines
+
+
+def _scales(advice: Advice) -> str:
+    if not advice.scales:
+        return (
+            "How noisy its gradients are is not known, so the intervals allow for much: a lower "
+            "update.micro_batch_tokens, which cuts a step in two or more, would show it."
+        )
+    noise, shared = ("{:.2g} [{:.2g}, {:.2g}]".format(*ends) for ends in advice.scales.values())
+    return f"Of its gradients the noise is {noise}, and prompts share {shared} of the signal."
 
 
 def _verdict(advice: Advice) -> str:

@@ -11,7 +11,7 @@ from pods.config.schema import Config
 from pods.system.errors import DONE, print_error
 
 if TYPE_CHECKING:
-    from pods.method.adaptive import Pair
+    from pods.method.progress import Pair
     from pods_lab.advise.advice import Advice
 
 STUDY = "advice"

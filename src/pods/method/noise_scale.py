@@ -1,0 +1,110 @@
+"""How noisy a run's gradients are, from the squared norms of the gradients that it computes anyway.
+
+A simple noise scale (McCandlish et al., arXiv:1812.06162, appendix A.1) from norms of sums over
+some of a step's rollouts. What the mean of such a norm is made of is known from the advantages.
+
+Shapes: R = norms, r = rollouts of a sum.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Row = Sequence[float]
+"""What `gradient_row` returns."""
+DRAWS, REWEIGHTED = 100, 3  # bootstrap resamples; times that the weights follow the means
+LEAST = 8  # steps from which an estimate is made
+MOST = 1000.0  # noise that is told from more
+
+
+def gradient_row(
+    weights: Floats,
+    right: NDArray[np.bool_],
+    success: Floats,
+    problems: NDArray[np.intp],
+    square: float,
+) -> list[float]:
+    """Return what the mean of a gradient's squared norm is made of, and that norm.
+
+    The gradient is the sum of weights times the gradients of r rollouts. With ones that are right
+    in a share p of all, E right = (1 - p) d and E wrong = -p d, so that a problem adds c d, where
+    c = sum of weight (right - p). Hence the mean square is
+
+        |d|^2 ((1 - rho) sum c^2 + rho (sum c)^2) + noise of right rollouts x sum of their squared
+        weights + noise of wrong ones x sum of theirs.
+
+    Args:
+        weights: (r,) advantage over the number of rollouts of the update.
+        right: (r,) whether it is rewarded.
+        success: (r,) share of the problem's rollouts that are.
+        problems: (r,) its problem.
+        square: squared norm.
+
+    >>> gradient_row(np.array([0.5, -0.5]), np.array([True, False]), np.full(2, 0.5),
+    ...              np.array([3, 3]), 2.0)
+    [0.25, 0.25, 0.25, 0.25, 2.0]
+    """
+    _, places = np.unique(problems, return_inverse=True)
+    signals = np.bincount(places, weights * (right - success))
+    squares = [float((weights[side] ** 2).sum()) for side in (right, ~right)]
+    return [float((signals**2).sum()), float(signals.sum() ** 2), *squares, float(square)]
+
+
+def estimates(steps: Sequence[Sequence[Row]], ratio: float) -> Floats:
+    """Return noise and shared of `GradientScales`, (1 + DRAWS, 2): first of all steps.
+
+    The other rows are of a bootstrap over steps. Least squares of relative errors, since a squared
+    norm varies in proportion to its mean, without negative parts. Nothing is known, (0, 2), from
+    fewer than `LEAST` steps with norms of some of their rollouts, which one micro-batch a step does
+    not give: the signal and the noise of whole groups vary too little to be told apart.
+
+    Args:
+        steps: rows of the norms of each step.
+        ratio: noise of a right rollout over that of a wrong one.
+    """
+    told = [[row for row in rows if row[2] + row[3] > 0] for rows in steps]
+    told = [rows for rows in told if len(rows) > 1]
+    if len(told) < LEAST:
+        return np.empty((0, 2))
+    alone, together, right, wrong, square = np.array([row for rows in told for row in rows]).T
+    features = np.stack([alone, together, ratio * right + wrong], axis=1)  # (R, 3)
+    drawn = np.random.default_rng(0).multinomial(len(told), [1 / len(told)] * len(told), DRAWS)
+    counts = np.repeat([np.ones(len(told)), *drawn], [len(rows) for rows in told], axis=1)
+    scale = np.tile(features.sum(1), (len(counts), 1))
+    for _ in range(REWEIGHTED):
+        found = _without_negative(features, square, counts / scale**2)
+        scale = found @ features.T + 1e-3 * features.sum(1) * found.sum(1)[:, None]
+    length = np.maximum(found[:, 0] + found[:, 1], found[:, 2] / MOST)
+    return np.stack([found[:, 2] / length, found[:, 1] / length], axis=1)
+
+
+def with_interval(estimated: Floats) -> dict[str, list[float]]:
+    """Return each scale of `estimates` with the ends of its 95 % interval; none where unknown."""
+    if not len(estimated):
+        return {}
+    ends = np.quantile(estimated[1:], (0.025, 0.975), axis=0)
+    return dict(zip(("noise", "shared"), np.stack([estimated[0], *ends], 1).tolist(), strict=True))
+
+
+def _without_negative(features: Floats, values: Floats, weights: Floats) -> Floats:
+    """Return the weighted least squares of values (R,) without negative coefficients, (D, 3).
+
+    Weights are (D, R). Of all choices of features, that with the least error is the solution among
+    those whose coefficients are not negative.
+    """
+    matrix = np.einsum("dr,ri,rj->dij", weights, features, features, optimize=True)
+    target = (weights * values) @ features
+    best, least = np.zeros_like(target), np.zeros(len(target))
+    for chosen in (c for size in (1, 2, 3) for c in combinations(range(3), size)):
+        part = matrix[:, chosen][:, :, chosen]
+        part = part + 1e-12 * np.trace(part, axis1=1, axis2=2)[:, None, None] * np.eye(len(chosen))
+        found = np.linalg.solve(part, target[:, chosen, None])[..., 0]
+        error = -(found * target[:, chosen]).sum(1)  # less what is the same for all
+        better = (found >= 0).all(1) & (error < least)
+        best[better] = 0.0
+        best[np.ix_(better, chosen)] = found[better]
+        least = np.where(better, error, least)
+    return best

@@ -1,0 +1,68 @@
+"""The law of n and m for other rules and advantages than the adaptive arm's; README.md derives it.
+
+Shapes: n = rollouts of a group, m = rollouts kept of it.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pods.method.grpo import advantages
+from pods.method.progress import Floats, Moments, beta_binomial
+
+Shares = Callable[[int, int, int], Floats]
+"""`shares(n, m, right)`, (m + 1,): the chances that 0, 1, ..., m of the kept rollouts are right."""
+
+
+def half(n: int, m: int, right: int) -> Floats:
+    """Return the chances of max-variance and balanced rules: as near to m / 2 as can be."""
+    kept = np.clip(m // 2, m - (n - right), min(right, m))
+    return np.asarray(np.eye(m + 1)[kept])
+
+
+def at_random(n: int, m: int, right: int) -> Floats:
+    """Return the chances of a random choice, hypergeometric; of n = m, what all rules keep.
+
+    >>> at_random(4, 2, 2).round(3)
+    array([0.167, 0.667, 0.167])
+    """
+    ways = [comb(right, kept) * comb(n - right, m - kept) for kept in range(m + 1)]
+    return np.array(ways) / comb(n, m)
+
+
+def moments_of(shares: Shares, baseline: str, scale: str) -> Moments:
+    """Return the moments of a rule with the advantages of `pods.method.grpo.advantages`.
+
+    Right rollouts have the advantage a, wrong ones b, and the mean gradients (1 - p) d and -p d, so
+    that the signal is (1 - p) f a - p (1 - f) b; p is taken as the share of right ones of the n.
+    """
+
+    @cache
+    def moments(n: int, m: int) -> Floats:
+        found = np.zeros((4, n + 1))
+        for right in range(n + 1):
+            rewards = (np.arange(n) < right).astype(float)
+            for number, chance in enumerate(shares(n, m, right)):
+                if chance > 0:
+                    kept = np.r_[np.arange(number), n - 1 - np.arange(m - number)]
+                    each = advantages(rewards, kept, baseline=baseline, scale=scale, eps=0.0)
+                    signal = ((rewards[kept] - right / n) * each).sum() / m
+                    noises = [(each[rewards[kept] == of] ** 2).sum() / m**2 for of in (1, 0)]
+                    found[:, right] += chance * np.array([signal, signal**2, *noises])
+        return found
+
+    return moments
+
+
+def weight(p: NDArray[np.float64], n: int, m: int, moments: Moments) -> Floats:
+    """Return w(p) = E[s | p] / (p (1 - p)): the gradient is w(p) times that of p on average.
+
+    >>> rloo = moments_of(at_random, "leave_one_out", "none")
+    >>> weight(np.array([0.1, 0.5]), 16, 16, rloo).round(3)
+    array([1., 1.])
+    """
+    certain = 1e9 * np.stack([p, 1 - p], axis=1)
+    return np.asarray(beta_binomial(n, certain) @ moments(n, m)[0] / (p * (1 - p)))

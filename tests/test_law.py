@@ -1,0 +1,162 @@
+"""The law of n and m: policies with known gradients, brute force, and noise that is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pods.method.grpo import advantages
+from pods.method.noise_scale import LEAST, estimates, gradient_row, with_interval
+from pods.method.progress import GradientScales, balanced, beta_binomial, expected_progress
+from pods.method.rules import max_variance
+from pods.policy.update import SquaredNorm
+from pods.training.step import SelectedGroup, gradient_rows
+from pods.types import Group
+from pods_lab.advise.law import at_random, half, moments_of, weight
+
+STD = {"baseline": "selected", "scale": "std", "eps": 1e-9}
+GRPO = moments_of(at_random, "selected", "std")
+RHO, NOISE, RATIO = 0.05, 2.0, 0.5
+
+
+class Policy:
+    """Prompts whose log-odds share a part RHO, and a noise that no reward depends on.
+
+    The gradient of the log-odds is d: of one prompt |d|^2 = 1, of two d d' = RHO. A rollout's score
+    is (1 - p) d if it is right and -p d if it is wrong, plus a vector of squared length NOISE (of
+    right ones NOISE x RATIO) on average, as the mean of a normal part of the action has it.
+    """
+
+    def __init__(self, rates):
+        count = len(rates)
+        self.rates, self.rng = np.asarray(rates), np.random.default_rng(0)
+        own = np.sqrt(1 - RHO) * np.eye(count)
+        self.d = np.concatenate([np.full((count, 1), np.sqrt(RHO)), own], 1)
+        self.gradient = (self.rates * (1 - self.rates)) @ self.d / count  # of the mean success
+
+    def step(self, n, m, prompts):
+        """Return the mean of the gradients of groups, and its square with the noise's part."""
+        total, noise = np.zeros(self.d.shape[1]), 0.0
+        for x in self.rng.permutation(len(self.rates))[:prompts]:
+            rewards = (self.rng.random(n) < self.rates[x]).astype(float)
+            kept = max_variance(rewards, m)
+            each = advantages(rewards, kept, **STD) / m / prompts
+            right = rewards[kept] == 1
+            total += (each * (right - self.rates[x])).sum() * self.d[x]
+            noise += NOISE * (each**2 * np.where(right, RATIO, 1)).sum()
+        return total, total @ total + noise
+
+
+@pytest.mark.parametrize("prompts", [1, 4])
+def test_progress_is_that_of_a_policy_with_known_gradients(prompts):
+    """kappa of P prompts that are trained and scored is (1 - rho) p(1-p)/P + rho mean p(1-p)."""
+    policy, menu = Policy(np.linspace(0.02, 0.98, 20)), [(8, 8), (32, 8), (32, 4)]
+    measured = []
+    for n, m in menu:
+        steps = [policy.step(n, m, prompts) for _ in range(12000 // prompts)]
+        mean, square = (np.mean(each, axis=0) for each in zip(*steps, strict=True))
+        measured.append(mean @ policy.gradient / np.sqrt(square))
+    certain = 1e9 * np.stack([policy.rates, 1 - policy.rates], axis=1)
+    own = (1 - RHO) / (1 - RHO + RHO * len(policy.rates))
+    scales = GradientScales(NOISE, RHO, RATIO, own)
+    found = expected_progress(menu, certain, scales, prompts)
+    assert found / found[0] == pytest.approx(np.array(measured) / measured[0], rel=0.04)
+    for other in (0.0, 1.0) if prompts == 1 else ():  # the tilt is seen
+        wrong = expected_progress(menu, certain, GradientScales(NOISE, RHO, RATIO, other), prompts)
+        assert wrong[1] / wrong[0] != pytest.approx(measured[1] / measured[0], rel=0.04)
+
+
+def test_progress_is_that_of_groups_drawn_and_selected_by_brute_force():
+    posteriors, rng = np.array([[1.5, 8.5], [20.5, 1.5]]), np.random.default_rng(0)
+    menu, expected = [(16, 16), (64, 8), (24, 6), (15, 5)], []
+    for n, m in menu:
+        signal, square, tilt = [], [], []
+        for alpha, beta in posteriors:
+            rates = rng.beta(alpha, beta, 2000)
+            for rewards in (rng.random((2000, n)) < rates[:, None]).astype(float):
+                kept = rewards[max_variance(rewards, m)]
+                weights = advantages(kept, np.arange(m), **STD) / np.sqrt(m * (m - 1))
+                signal.append(weights[kept == 1].sum())  # wrong ones have the same, negative
+                noise = (weights**2 * np.where(kept == 1, 0.25, 1)).sum()
+                square.append(signal[-1] ** 2 + 4 * noise)
+            tilt += [*(rates * (1 - rates))]
+        kappa = 0.7 + 0.3 * np.array(tilt) / np.mean(tilt)
+        mean_square = 0.5 * 0.1 * np.mean(signal) ** 2 + np.mean(square) / 2
+        expected.append(np.mean(kappa * signal) / np.sqrt(mean_square))
+    found = expected_progress(menu, posteriors, GradientScales(4, 0.1, 0.25, 0.3), 2)
+    assert found == pytest.approx(expected, rel=0.03)
+
+
+def test_each_estimator_climbs_its_objective():
+    """RLOO climbs p, GRPO with many rollouts arcsin sqrt p, max-variance of many log-odds."""
+    p = np.array([0.1, 0.3, 0.5, 0.8])
+    rloo = moments_of(at_random, "leave_one_out", "none")
+    assert weight(p, 16, 16, rloo) == pytest.approx(np.ones(4), rel=1e-6)
+    std = (7 / 8) ** 0.5  # the std of the kept rewards has m - 1
+    assert weight(p, 8, 8, GRPO) == pytest.approx(weight(p, 8, 8, balanced) * std)
+    assert weight(p, 2000, 2000, balanced) == pytest.approx((p * (1 - p)) ** -0.5, rel=0.01)
+    assert weight(p, 2000, 8, balanced) == pytest.approx(1 / (2 * p * (1 - p)), rel=1e-6)
+    chosen = moments_of(half, "selected", "std")(9, 5) / (4 / 5) ** np.array([[0.5], [1], [1], [1]])
+    assert chosen == pytest.approx(balanced(9, 5))
+
+
+def test_counts_of_right_rollouts_are_those_of_scipy():
+    posteriors = np.array([[0.5, 0.5], [3.0, 9.5], [60.5, 0.5], [2000.0, 500.0]])
+    for n in (1, 2, 16, 64):
+        for row, (alpha, beta) in zip(beta_binomial(n, posteriors), posteriors, strict=True):
+            theirs = stats.betabinom(n, alpha, beta).pmf(np.arange(n + 1))
+            assert row == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+    certain = np.array([[1e-9, 1e9], [1e9, 1e-9]])  # never or always solved: no progress
+    scales = GradientScales(4.0, 0.1)
+    found = expected_progress([(16, 16), (64, 16)], certain, scales, 2)
+    assert found == pytest.approx([0, 0], abs=1e-3)
+
+
+def drawn_norms(rng, steps=60, m=16, width=400):
+    """Rows of steps on two prompts, in quarters, with the scales RHO, NOISE and RATIO."""
+    shared, made = rng.normal(size=width), []
+    for _ in range(steps):
+        p = rng.uniform(0.1, 0.9, (2, 1))
+        right = rng.random((2, m)) < p
+        each = (right - right.mean(1, keepdims=True)) / (2 * m)
+        d = np.sqrt(RHO) * shared + np.sqrt(1 - RHO) * rng.normal(size=(2, 1, width))
+        spread = np.sqrt(NOISE * np.where(right, RATIO, 1))[..., None]
+        scores = ((right - p)[..., None] * d + spread * rng.normal(size=(2, m, width))) / width**0.5
+        flat = each.ravel(), right.ravel(), np.repeat(p, m), np.repeat([5, 7], m)
+        made.append([
+            gradient_row(*(of[:size] for of in flat),
+                         ((flat[0][:size] @ scores.reshape(2 * m, width)[:size]) ** 2).sum())
+            for size in (8, 16, 24, 32)
+        ])  # fmt: skip
+    return made
+
+
+def test_noise_and_what_prompts_share_are_found_in_norms():
+    rng, within = np.random.default_rng(1), []
+    for _ in range(20):
+        found = with_interval(estimates(drawn_norms(rng), RATIO))
+        within.append([low <= true <= high for (_, low, high), true in
+                       zip(found.values(), (NOISE, RHO), strict=True)])  # fmt: skip
+    assert found["noise"][0] == pytest.approx(NOISE, rel=0.25)
+    assert np.mean(within, axis=0).min() >= 0.8
+    whole = [rows[-1:] for rows in drawn_norms(rng)]  # one micro-batch a step
+    assert len(estimates(whole, RATIO)) == len(estimates(drawn_norms(rng, LEAST - 1), 1.0)) == 0
+    assert with_interval(estimates(whole, RATIO)) == {}
+
+
+def test_the_norms_of_a_step_are_told_apart_by_its_advantages():
+    """Of problem 3 one of four is right and two are kept, of 5 both; 4 was not trained on."""
+    groups = [selected(3, [1, 0, 0, 0], [0, 2], [0.5, -0.5]), selected(4, [1, 0], [0, 1], [9, 9]),
+              selected(5, [1, 1], [0, 1], [0.25, 0.0])]  # fmt: skip
+    groups[1] = replace(groups[1], trained=False)
+    whole, part = gradient_rows(groups, [SquaredNorm([3, 0, 1, 2], 2.0), SquaredNorm([1, 2], 1.0)])
+    signal = 0.125 * 0.75 + 0.125 * 0.25  # of 5, where all are right, there is none
+    assert whole == pytest.approx([signal**2, signal**2, 0.125**2 + 0.0625**2, 0.125**2, 2])
+    assert part == pytest.approx([(0.125 / 4) ** 2, (0.125 / 4) ** 2, 0.0625**2, 0.125**2, 1])
+
+
+def selected(problem, right, kept, advantages):
+    rewards = np.array(right, dtype=float)
+    group = Group(rewards, rewards == 1, np.ones(len(right), int))
+    return SelectedGroup(problem, None, [], group, np.array(kept), np.array(advantages), True)
