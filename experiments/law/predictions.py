@@ -1,0 +1,93 @@
+"""What the formulas expect of parts b to e, from pilots that stand still, before any run is made.
+
+    python -m experiments.law.predictions RUNS
+
+RUNS has a study `advice_NAME` of `pods advise` for each start policy (README.md). Rows of these
+parts are replaced in predictions.csv, and those of the authors' logs stay.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pods.method.progress import MEASURED, GradientScales, Moments, expected_progress
+from pods.runs.store import RunStore, run_folders
+from pods_lab.advise.advice import Pilot, read_pilot
+from pods_lab.advise.law import at_random, half, moments_of
+
+HERE = Path(__file__).parent
+DRAWS = 1000
+GRPO = "grpo 16→16"
+ARMS: dict[str, tuple[int, Moments]] = {
+    GRPO: (16, moments_of(at_random, "selected", "std")),
+    "pods 32→16": (32, moments_of(half, "selected", "std")),
+    "pods 64→16": (64, moments_of(half, "selected", "std")),
+    "random 64→16": (64, moments_of(at_random, "selected", "std")),
+    "pods_stratified 64→16": (64, moments_of(half, "full", "stratified")),
+    "maxrl 64→16": (64, moments_of(at_random, "full", "mean")),
+}
+CHAINSUM, COUNTDOWN = ("pods 32→16", "pods 64→16"), tuple(ARMS)[2:]
+FORMULAS = {"kappa flat": 0.0, "kappa p(1-p)": 1.0}
+"""`own` of each formula; `shipped` is a constant noise of 4 and one prompt a step."""
+HALF = "times fewer steps to half of GRPO's gain"
+
+
+def gains(pilot: Pilot, arm: str, prompts: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield each formula with draws of an arm's progress over GRPO's: first of the whole pilot."""
+    rng, rates = np.random.default_rng(0), pilot.posteriors
+    scales = pilot.scales if len(pilot.scales) else np.array([MEASURED])
+    samples = [rates, *(rates[rng.integers(len(rates), size=len(rates))] for _ in range(DRAWS))]
+
+    def ratio(posteriors: np.ndarray, of: GradientScales, of_prompts: int) -> float:
+        (n, moments), (base, of_base) = ARMS[arm], ARMS[GRPO]
+        progress = [expected_progress([(n_, 16)], posteriors, of, of_prompts, made)[0]
+                    for n_, made in ((n, moments), (base, of_base))]  # fmt: skip
+        return float(progress[0] / progress[1])
+
+    shipped = GradientScales(4.0, 0.0, pilot.noise_ratio)
+    yield "shipped", np.array([ratio(each, shipped, 1) for each in samples])
+    for formula, own in FORMULAS.items():
+        drawn = [GradientScales(*map(float, of), pilot.noise_ratio, own)  # type: ignore[arg-type]
+                 for of in (scales[0], *scales[rng.integers(len(scales), size=DRAWS)])]  # fmt: skip
+        pairs = zip(samples, drawn, strict=True)
+        yield formula, np.array([ratio(posteriors, of, prompts) for posteriors, of in pairs])
+
+
+def rows(pilots: dict[str, Pilot]) -> Iterator[tuple[object, ...]]:
+    """Yield part, arm, what it is held against, quantity, formula, value and 95 % interval."""
+    parts = [("b", "p90", "pods 64→16", prompts) for prompts in (1, 2, 8, 32)]
+    parts += [("c", "countdown", arm, 2) for arm in COUNTDOWN]
+    parts += [("d", start, arm, 2) for start in pilots if start.startswith("s") for arm in CHAINSUM]
+    parts = [part for part in parts if part[1] in pilots]
+    for part, start, arm, prompts in parts:
+        for formula, drawn in gains(pilots[start], arm, prompts):
+            low, high = np.quantile(drawn[1:], (0.025, 0.975))
+            of = f" B={prompts}" if part == "b" else ""
+            ends = drawn[0], low, high
+            yield part, f"{start}{of} {arm}", f"{start}{of} {GRPO}", HALF, formula, *ends
+            if part == "d" and formula != "shipped":
+                over = f"{start} {GRPO}, each at its best rate"
+                yield "e", f"{start} {arm}", over, HALF, formula, drawn[0], low, high**2
+
+
+def main() -> None:
+    """Write the rows of the parts whose pilots are there."""
+    pilots = {}
+    for study in sorted(Path(sys.argv[1]).glob("advice_*")):
+        [folder] = run_folders(study)
+        pilots[study.name.removeprefix("advice_")] = read_pilot(RunStore(folder))
+    for name, pilot in pilots.items():
+        success = (pilot.posteriors[:, 0] / pilot.posteriors.sum(1)).mean()
+        print(f"{name}: right {success:.3f}, noise and shared {pilot.scales[:1].round(2).tolist()}")
+    path = HERE / "predictions.csv"
+    before = pd.read_csv(path)
+    made = pd.DataFrame([*rows(pilots)], columns=before.columns)
+    table = pd.concat([before[~before.part.isin(made.part.unique())], made])
+    table.to_csv(path, index=False, float_format="%.5g")
+
+
+if __name__ == "__main__":
+    main()
