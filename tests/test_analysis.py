@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from pods.analysis.draw import draw, summary_lines
 from pods.analysis.figures import specs as figures
 from pods.analysis.figures import style
 from pods.analysis.loading.load import IncompleteStudy, load
+from pods.analysis.loading.run_reader import pass_at_k
 from pods.analysis.loading.series_names import (
     ARM_KEYS,
     LABEL_KEYS,
@@ -24,7 +26,7 @@ from pods.analysis.loading.series_names import (
     series_names,
     varied,
 )
-from pods.analysis.numbers.curves import _average, _step_means, curves, on_grid
+from pods.analysis.numbers.curves import EVALUATED, _average, _step_means, curves, on_grid
 from pods.analysis.numbers.tables import readable, slow_runs, tables
 from pods.config.schema import CONF
 from pods.runs.freeze import freeze
@@ -38,11 +40,10 @@ def test_a_study_by_hand(tmp_path):
     for measure in ("accuracy", "both"):  # all are in form
         assert study.evaluations[measure].tolist() == [0.25, 0.75, 1.0, 0.0, 0.5]
     assert study.evaluations.repeats.tolist() == [2] * 5
-    by_question = study.questions[study.questions.seed == 1]
-    assert by_question.correct.tolist() == [0.5] * 4  # right in the first of two repeats
-    assert tables(study).runs["pass@2"].tolist() == [1.0, 1.0]
+    # at last run b is right in the first of two repeats of each question
+    assert tables(study).runs[["pass@1", "pass@2"]].to_numpy().tolist() == [[1.0, 1.0], [0.5, 1.0]]
     curve = curves(study)
-    assert set(curve.metric) == {"accuracy", "format", "both", "length", "reward"}
+    assert {*curve.metric} == {*EVALUATED, "pass@1", "pass@2", "reward"} - {"lenient"}
     accuracy = curve[curve.metric == "accuracy"]
     assert accuracy.train_seconds.iloc[-1] == 10.0  # where the first run ends
     last = accuracy.iloc[-1]  # a: 0.75 + 0.25 * 6 / 8 = 0.9375; b: 0.5
@@ -62,6 +63,18 @@ def test_a_study_by_hand(tmp_path):
     assert outcomes == pytest.approx(((area_a + 0.25) / 2, (0.9375 + 0.5) / 2))
     assert (row.seconds, row.seconds_per_step) == pytest.approx((10.0, (12 / 2 + 10 / 2) / 2))
     assert row["seconds/generate"] == pytest.approx(0.75 * row.seconds_per_step)
+
+
+def test_pass_at_k_is_the_share_of_all_subsets_that_have_a_right_answer():
+    rng = np.random.default_rng(0)
+    for repeats in range(1, 9):
+        correct = rng.uniform(size=(repeats, 40)) < rng.uniform(size=40)
+        found = pass_at_k(correct)
+        assert [*found] == [f"pass@{k}" for k in sorted({1, 2, 5, repeats}) if k <= repeats]
+        for name, share in found.items():
+            subsets = combinations(correct, int(name[5:]))
+            assert share == pytest.approx(np.mean([np.any(some, 0) for some in subsets]), rel=1e-12)
+        assert found["pass@1"] == correct.mean()  # to the last bit
 
 
 def test_steps_between_grid_points_run_by_run():
@@ -262,9 +275,9 @@ def test_figures_and_tables_are_written_with_stable_bytes(tmp_path):
 
     text = list(draw(study, folders, drawn="all"))
     assert "pods 64→16" in text[0] and "accuracy_vs_time.png" in text[1]
-    assert text[2] == "also: training, rules"
+    assert text[2] == "also: training, pass_at_k, rules"
     first = files()
-    for name in ("accuracy_vs_time", "training", "rules"):
+    for name in ("accuracy_vs_time", "training", "pass_at_k", "rules"):
         for suffix in (".png", ".pdf", ".svg", ".csv", ".runs.csv", ".json"):
             assert first[f"{name}{suffix}"], name
     list(draw(study, folders))

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from curves import curve, ramps, study
+from curves import curve, pairs_of, ramps, study
 from scipy import stats
 
 from pods.analysis.compare.compare import compare
@@ -190,11 +190,6 @@ def test_what_is_not_clear_is_refused_with_the_candidates(arms, targets, message
         compare(NAMED, arms, targets=targets)
 
 
-def pairs_of(made, arms=()):
-    contrasts = compare(made, arms, draws=10).contrasts
-    return contrasts[["series", "baseline"]].drop_duplicates().to_numpy().tolist()
-
-
 def test_which_arms_are_compared():
     grpo, rest = "grpo 16→16, update.lr=0.1", ["pods 64→16", "pods 32→16", "grpo_ga 64→64"]
     named = pairs_of(NAMED, ["grpo", "pods 64→16", "grpo_ga"])
@@ -268,9 +263,8 @@ def test_pairs_are_of_shared_seeds_and_the_rest_is_counted():
 
 def test_one_shared_seed_makes_no_pairs():
     seeds = {PODS: [0, 1, 2], GRPO: [2, 3, 4]}
-    found = compare(
-        study({name: noisy(k, 0.8, 0.1, 3) for k, name in enumerate(seeds)}, seeds=seeds)
-    )
+    arms = {name: noisy(k, 0.8, 0.1, 3) for k, name in enumerate(seeds)}
+    found = compare(study(arms, seeds=seeds))
     assert set(found.contrasts.design) == {"unpaired"} and not found.left_out
     assert "fewer than two seeds are not paired" in "".join(caveats(found))
 
@@ -384,9 +378,6 @@ def test_the_interval_at_a_grid_point_is_that_of_scipy(paired):
     # a study without baseline or an arm of one run has no difference
     assert differences(study({PODS: ramps(0.5, 0.6)})).empty
     assert differences(study({PODS: ramps(0.5, 0.6), GRPO: ramps(0.5)})).empty
-
-
-# Output
 
 
 def test_the_output_fits_screen_and_files():

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from curves import ramps, study
+from curves import pairs_of, ramps, study
 from scipy import stats
 from studies import write_run
 
@@ -14,7 +14,6 @@ from pods.analysis.compare.tables import findings, format_comparison, tables_of
 from pods.analysis.compare.text import ranking_verdict
 from pods.cli.main import main
 
-FINAL = "final"
 # final accuracies of four seeds
 LEVELS = {
     "pods 12→3": (0.70, 0.72, 0.71, 0.73),
@@ -27,13 +26,11 @@ STUDY = study({name: ramps(*levels) for name, levels in LEVELS.items()})
 
 
 def rank(made, by):
-    ranking = compare(made, draws=10, by=by).ranking
-    assert ranking is not None
-    return ranking
+    return compare(made, draws=10, by=by).ranking
 
 
 def test_values_order_and_tests_by_scipy():
-    table = rank(STUDY, FINAL).table.set_index("series")
+    table = rank(STUDY, "final").table.set_index("series")
     assert list(table.index) == [
         *("pods 12→6", "pods 24→12", "pods 12→3", "pods 24→3", "grpo 12→12")
     ]
@@ -58,46 +55,41 @@ def test_values_order_and_tests_by_scipy():
 def test_holm_decides_and_not_the_single_interval():
     # differences of 3 pairs: mean -0.05, sd 0.01: t = 8.66, p = 0.0131 alone, 8 x p = 0.105
     arms = {f"pods {n}→4": ramps(0.74, 0.75, 0.76) for n in range(10, 18)}
-    ranking = rank(study({**arms, "pods 8→4": ramps(0.8, 0.8, 0.8)}), FINAL)
+    ranking = rank(study({**arms, "pods 8→4": ramps(0.8, 0.8, 0.8)}), "final")
     others = ranking.table.iloc[1:]
     assert (others.high < 0).all() and others.p.tolist() == pytest.approx(8 * [0.013072], rel=1e-3)
     assert others.p_holm.tolist() == pytest.approx(8 * [0.104578], rel=1e-3)
     assert ranking.found("within noise") == [f"pods {n}→4" for n in range(10, 18)]  # not by text
-    two = rank(study({"pods 8→4": ramps(0.8, 0.8, 0.8), "pods 10→4": arms["pods 10→4"]}), FINAL)
+    two = rank(study({"pods 8→4": ramps(0.8, 0.8, 0.8), "pods 10→4": arms["pods 10→4"]}), "final")
     assert two.found("worse") == ["pods 10→4"]
 
 
 def test_one_run_per_arm_is_ranked_and_not_tested():
     made = study({"pods 12→12": ramps(0.5), "pods 12→3": ramps(0.5), "pods 12→6": ramps(0.6)})
-    ranking = rank(made, FINAL)
+    ranking = rank(made, "final")
     assert ranking.table.series.tolist() == ["pods 12→6", "pods 12→12", "pods 12→3"]  # a tie
     assert ranking.found("not tested") == ["pods 12→12", "pods 12→3"]
     assert ranking.table[["stderr", "low", "p_holm"]].isna().all(axis=None)
-    assert "nothing can be tested" in ranking_verdict(compare(made, draws=10, by=FINAL))
+    assert "nothing can be tested" in ranking_verdict(compare(made, draws=10, by="final"))
     values = rank(STUDY, "mean").table.value  # areas under the curves
     assert values.tolist() == pytest.approx([0.41, 0.4075, 0.3575, 0.3125, 0.26])
     with pytest.raises(ValueError, match="by=time: must be mean or final"):
         rank(STUDY, "time")
 
 
-def contrasts(made):
-    table = compare(made, draws=10).contrasts
-    return list(table[["series", "baseline"]].drop_duplicates().itertuples(index=False, name=None))
-
-
 def test_more_than_four_arms_are_ranked_and_compared_with_one_baseline():
     names = ["pods 12→3", "pods 12→6", "pods 24→12", "pods 24→3"]
-    assert contrasts(STUDY) == [(name, "grpo 12→12") for name in names]
+    assert pairs_of(STUDY) == [[name, "grpo 12→12"] for name in names]
     found = compare(STUDY, draws=10)
     said = format_comparison(found)
     assert said.startswith(ranking_verdict(found)) and "winner's curse" in said
     assert findings(found)["verdicts"][0] == ranking_verdict(found)
     # without a GRPO arm the best one is the baseline
     arms = {name: ramps(*levels) for name, levels in LEVELS.items() if "grpo" not in name}
-    assert len(contrasts(study(arms))) == 6  # four arms: every two, as ever
+    assert len(pairs_of(study(arms))) == 6  # four arms: every two, as ever
     more = study({**arms, "pods 48→3": ramps(0.2, 0.3, 0.2, 0.3)})
     rest = ["pods 12→3", "pods 24→12", "pods 24→3", "pods 48→3"]
-    assert contrasts(more) == [(name, "pods 12→6") for name in rest]
+    assert pairs_of(more) == [[name, "pods 12→6"] for name in rest]
     few = study({name: ramps(*LEVELS[name]) for name in list(LEVELS)[:4]})  # are not ranked
     found = compare(few, draws=10)
     assert found.ranking is None and "ranking." not in tables_of(found)

@@ -27,11 +27,11 @@ LINES = {
     "src/pods": 17141,
     "src/pods_lab": 3594,
     "src/mathgrade": 2545,
-    "tests": 18160,
+    "tests": 18159,
     "experiments": 2588,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5
-WORDS = 22_347
+WORDS = 22_473
 LONG_FUNCTIONS, LONG_FILES = 0, 0
 
 

@@ -8,7 +8,6 @@ from scipy import stats
 
 from pods.analysis.numbers.statistics import (
     RANDOM_ARRANGEMENTS,
-    holm,
     mean_and_stderr,
     percentile_interval,
     permutation,
@@ -54,12 +53,6 @@ def test_t_tests_are_those_of_scipy(sizes):
     assert found.estimate == pytest.approx(ours.mean() - theirs.mean())
 
 
-def test_too_few_runs_give_an_estimate_and_nothing_else():
-    for test in (t_test(np.array([0.5])), t_test(np.array([0.75]), np.array([0.0, 0.5]))):
-        assert test.estimate == 0.5
-        assert np.isnan([test.stderr, test.low, test.high, test.p]).all()
-
-
 @pytest.mark.parametrize("test", [
     t_test(np.array([0.25, 0.25])),
     t_test(np.array([0.8 - 0.55, 0.35 - 0.1, 0.95 - 0.7])),  # 0.25 but for rounding
@@ -85,18 +78,14 @@ def test_a_small_spread_is_still_a_test():
 @pytest.mark.parametrize("size", [2, 5, 9])
 def test_sign_flip_is_that_of_scipy(size):
     (pairs,) = samples(size, size)
-    exact = {"n_resamples": np.inf, "vectorized": False}
-    reference = stats.permutation_test((pairs,), np.mean, permutation_type="samples", **exact)
+    exact = {"n_resamples": np.inf, "vectorized": False, "permutation_type": "samples"}
+    reference = stats.permutation_test((pairs,), np.mean, **exact)
     found = sign_flip(pairs)
     assert (found.p, found.drawn) == (pytest.approx(reference.pvalue), 0)
     assert found.smallest == 2 / 2**size
-    ours, theirs = samples(3, 5, 5)  # and permutations, for arms of one size
-    reference = stats.permutation_test((ours, theirs), lambda a, b: a.mean() - b.mean(), **exact)
-    assert permutation(ours, theirs).p == pytest.approx(reference.pvalue)
-    assert permutation(ours, theirs).smallest == 2 / 252
 
 
-@pytest.mark.parametrize("sizes", [(1, 4), (3, 6), (7, 2)])
+@pytest.mark.parametrize("sizes", [(1, 4), (3, 6), (7, 2), (5, 5)])
 def test_permutation_goes_through_all_arrangements(sizes):
     ours, theirs = samples(sum(sizes), *sizes)
     pooled = np.concatenate([ours, theirs])
@@ -107,7 +96,7 @@ def test_permutation_goes_through_all_arrangements(sizes):
     seen = abs(ours.mean() - theirs.mean())
     expected = np.mean([d >= seen - 1e-12 for d in differences])
     assert permutation(ours, theirs).p == pytest.approx(expected)
-    assert permutation(ours, theirs).smallest == 1 / len(differences)
+    assert permutation(ours, theirs).smallest == (2 if sizes == (5, 5) else 1) / len(differences)
     assert permutation(theirs, ours).p == permutation(ours, theirs).p
 
 
@@ -151,10 +140,3 @@ def test_percentile_interval_by_hand():
     values = np.array([np.nan, np.inf, *range(39)])
     assert percentile_interval(values) == (0.0, np.inf)
     assert percentile_interval(np.full(5, np.inf)) == (np.inf, np.inf)
-
-
-def test_holm_by_hand():
-    # ordered 0.01, 0.02, 0.03, 0.04: 4 x 0.01, 3 x 0.02, 2 x 0.03, 1 x 0.04 raised to 0.06
-    found = holm(np.array([0.04, 0.01, np.nan, 0.03, 0.02]))
-    assert found == pytest.approx([0.06, 0.04, np.nan, 0.06, 0.06], nan_ok=True)
-    assert holm(np.array([0.5, 0.9])).tolist() == [1.0, 1.0]

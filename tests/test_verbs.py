@@ -61,7 +61,6 @@ def test_plan_predicts_a_size_that_was_not_run(runs_dir, capsys):
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["compare", "pods", "nope"], "nope"),
-    (["compare", "--target", "1.5"], "target=1.5: must be an accuracy above 0 and at most 1"),
     (["plan", "--nm", "16,64"], "16,64"),
     (["plot", "nothing"], "study=nothing: no runs in"),
     (["reproduce", "gsm8k", "nowhere"], "nowhere"),

@@ -1,8 +1,11 @@
 """The choice of arms, metric, window and baseline, on studies made by hand."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from studies import A, B, draw_in_one_format, write_run
 
@@ -64,11 +67,28 @@ def test_a_choice_has_its_own_folder_and_name(study, capsys):
     assert len(names) == 5 and "/" not in "".join(names)
 
 
+def test_pass_at_k_takes_the_place_of_accuracy(study):
+    """At least 1 of 2 answers to each question: pods 2/4, 1, 1 at 0, 4, 12 s; grpo 0, 1 at 10 s."""
+
+    def typed(words):
+        command = [f"{sys.prefix}/bin/pods", *words.split(), "--runs-dir", study]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    said = typed("compare pods grpo --study s --metric pass@2")
+    assert "Mean pass@2: pods 64→16 is 40.00 points above grpo 16→16" in said  # 0.9 and 0.5
+    assert "final_accuracy: pass@2 at 10 s" in typed("plot --tables s --metric pass@2")
+    for name in ("runs", "summary"):
+        table = pd.read_csv(study / f"s/figures/metric=pass@2/{name}.csv")
+        found = table.groupby("series")[["mean_accuracy", "pass@1", "pass@2"]].mean()
+        assert found.to_numpy().tolist() == [[0.5, 0.5, 1], [0.9, 1, 1], [0.9, 1, 1]]
+
+
 @pytest.mark.parametrize(("typed", "line"), [
     (["--arms", "pods,nothing"], "arm 'nothing' is unknown in study s: must be one of "),
     (["--arms", "s"], "arm 's' is unknown in study s; did you mean pods compare --study s?"),
     (["--arms", "pods,pods"], "arms=pods,pods: must be different ones"),
-    (["--metric", "lenient"], "metric=lenient: must be one of accuracy, format, both"),
+    (["--metric", "lenient"], "metric=lenient: must be one of accuracy, format, both, pass@1"),
+    (["--metric", "pass@5"], "one of accuracy, format, both, pass@1, pass@2; a question has 2 ans"),
     (["--x", "tokens"], "x=tokens: must be train_seconds or steps"),
     (["--x", "steps", "--until", "0.5"], "be at or after the first evaluation, at 1 steps"),
     (["--until", "3"], "until=3: must be at or after the first evaluation, at 4 s"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from pods.analysis.compare.compare import compare
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import RunCurve
 
@@ -32,12 +33,17 @@ def study(arms, *, incomplete=(), seeds=None, **others):
             points_of = zip(one.seconds, one.steps, one.accuracy, strict=True)
             rows += [{**where, "train_seconds": t, "step": s, "accuracy": a}
                      for t, s, a in points_of]  # fmt: skip
-    questions = pd.DataFrame(columns=["run", "question", "correct"])
     empty = {"missing": [], "inconsistencies": []}
-    return Study("made", pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(), questions,
+    return Study("made", pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(),
                  machines=["A CPU"], budget="10 s", **empty | others)  # fmt: skip
 
 
 def ramps(*ends):
     """Runs that rise from 0 in a straight line for 10 s."""
     return [[(0, 0.0), (10, end)] for end in ends]
+
+
+def pairs_of(made, arms=()):
+    """The series and baseline of each contrast."""
+    contrasts = compare(made, arms, draws=10).contrasts
+    return contrasts[["series", "baseline"]].drop_duplicates().to_numpy().tolist()

@@ -33,8 +33,7 @@ def steps_of(runs: pd.DataFrame, steps=3, noise=0.0) -> pd.DataFrame:
 def study_of(runs, steps, evaluations=None) -> Study:
     if evaluations is None:
         evaluations = pd.DataFrame(columns=EMPTY)
-    questions = pd.DataFrame(columns=["series", "seed", "run", "question", "correct"])
     return Study(
-        name="a study", runs=runs, evaluations=evaluations, steps=steps, questions=questions,
+        name="a study", runs=runs, evaluations=evaluations, steps=steps,
         machines=["A CPU"], budget="30 s", missing=[], inconsistencies=[],
     )  # fmt: skip

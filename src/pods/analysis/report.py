@@ -14,7 +14,7 @@ from pods.analysis.compare.tables import format_tables
 from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.figures import specs, style
 from pods.analysis.loading.rollouts import examples, read_rollouts, rollout_steps
-from pods.analysis.loading.study import Study
+from pods.analysis.loading.study import Study, passes
 from pods.analysis.numbers.outcomes import OUTCOMES
 from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title
 from pods.runs.files import replace
@@ -82,7 +82,7 @@ def _runs(study: Study, tables: Tables) -> pd.DataFrame:
     """Make one row per run: its state and its outcomes, rounded."""
     extra = study.runs[[c for c in study.runs if c not in tables.runs or c == "run"]]
     rows = tables.runs.merge(extra, on="run")
-    columns = [name for name in (*RUN_COLUMNS, *OUTCOMES) if name in rows]
+    columns = [name for name in (*RUN_COLUMNS, *OUTCOMES, *passes(rows)) if name in rows]
     return rows[columns].map(_rounded)
 
 

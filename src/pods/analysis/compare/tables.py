@@ -14,7 +14,7 @@ from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import MEASURED, by_key
-from pods.analysis.numbers.outcomes import MEASURES, OUTCOMES, amount
+from pods.analysis.numbers.outcomes import OUTCOMES, amount, measure, title_of
 from pods.analysis.numbers.statistics import ALPHA
 from pods.analysis.writing import figures_folder, provenance, write_csv, write_json, write_latex
 
@@ -111,12 +111,12 @@ def printed_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
     tables = {}
     if ranking is not None:
         tables[
-            f"arms by {OUTCOMES[ranking.outcome]}, %, and their difference to the best with its "
-            "95 % t interval;\nwithin noise: p after Holm's correction is above 0.05"
+            f"arms by {title_of(ranking.outcome, study)}, %, and their difference to the best with "
+            "its 95 % t interval;\nwithin noise: p after Holm's correction is above 0.05"
         ] = _ranking(ranking)
     tables |= {
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
-        f"{MEASURES.get(study.metric, study.metric)} in percent "
+        f"{measure(study)} in percent "
         f"from {amount(span.start, study.x)} to {amount(span.end, study.x)}{clock}: mean "
         "over runs, stderr": _percent(comparison.arms[["series", "runs", *MEANS]], MEANS),
         "differences in points: estimate, 95 % t interval, p of the t test (paired over seeds, or "

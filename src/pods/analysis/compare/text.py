@@ -27,7 +27,7 @@ def ranking_verdict(comparison: Comparison) -> str:
         return ""
     best, others = ranking.table.iloc[0], len(ranking.table) - 1
     runs = f"{best.runs} run{'' if best.runs == 1 else 's'}"
-    title = title_of(ranking.outcome, comparison.study.metric)
+    title = title_of(ranking.outcome, comparison.study)
     said = [f"{ranking.best} has the highest {title}, {100 * best.value:.2f} % over {runs}."]
     if (ranking.table.runs == 1).all():
         return f"{said[0]} With one run per arm nothing can be tested."
@@ -44,12 +44,11 @@ def ranking_verdict(comparison: Comparison) -> str:
 
 def verdicts(comparison: Comparison) -> list[str]:
     """Return a sentence for each contrast and outcome: the difference, and if it is settled."""
-    table, metric = comparison.contrasts, comparison.study.metric
+    table, lines = comparison.contrasts, list[str]()
     families = table.groupby("outcome").size()
     row: Record
-    lines = []
     for row in table.itertuples():
-        title = title_of(row.outcome, metric)
+        title = title_of(row.outcome, comparison.study)
         side = "below" if row.estimate < 0 else "above"
         lines.append(
             f"{title[0].upper()}{title[1:]}: {row.series} is {100 * abs(row.estimate):.2f} points "

@@ -17,7 +17,7 @@ from pods.analysis.figures.style import BAND
 from pods.analysis.loading.study import MEASURED, Study
 from pods.analysis.numbers.contrasts import differences
 from pods.analysis.numbers.curves import STEP_METRICS
-from pods.analysis.numbers.outcomes import MEASURES
+from pods.analysis.numbers.outcomes import measure
 from pods.analysis.numbers.tables import Tables, end_text
 from pods.analysis.writing import provenance, write_csv, write_json
 
@@ -42,13 +42,16 @@ class FigureSpec:
 def figure_specs(study: Study, tables: Tables) -> Iterator[FigureSpec]:
     """Yield every figure for which the study has the runs."""
     yield accuracy(study, tables)
-    of_selection = tables.curves.metric.isin({*STEP_METRICS} - {"reward"})
-    others = tables.curves[~of_selection & (tables.curves.metric != "accuracy")]
-    if len(others):
-        yield _metrics(study, "training", "Other metrics over the training.", others)
-    if of_selection.any():
-        what = "The effect of selection: rollouts generated, and what is kept of them."
-        yield _metrics(study, "selection", what, tables.curves[of_selection])
+    metric = tables.curves.metric
+    of_k, selected = metric.str.startswith("pass@"), metric.isin({*STEP_METRICS} - {"reward"})
+    others = ~(of_k | selected | (metric == "accuracy"))
+    for name, shown, what in (
+        ("training", others, "Other metrics over the training."),
+        ("pass_at_k", of_k, "How likely it is that one of k answers to a question is right."),
+        ("selection", selected, "The effect of selection: what is generated and what is kept."),
+    ):
+        if shown.any():
+            yield _metrics(study, name, what, tables.curves[shown])
     for by, fixed in (("n", "m"), ("m", "n")):
         family = drawing.scaling_family(tables.runs, by, fixed)
         if family is not None:
@@ -63,7 +66,7 @@ def accuracy(study: Study, tables: Tables) -> FigureSpec:
     """Specify the figure of accuracy against time (or the chosen metric and x)."""
     curve = tables.curves[tables.curves.metric == "accuracy"]
     to_baseline = differences(study)
-    label = MEASURES.get(study.metric, study.metric)
+    label = measure(study)
     below = "; below, differences to the baseline, 95 % t interval"
     over = "training time" if study.x == "train_seconds" else study.x
     return FigureSpec(
@@ -116,8 +119,8 @@ def _accuracy_figure(
     )
     drawing.against_time(panels["curves"], curve, study)
     passes, questions = study.evaluations.repeats.max(), study.evaluations.questions.max()
-    averaged = f"\n(mean of {passes} passes over {questions:g} questions)" if questions > 0 else ""
-    panels["curves"].set_ylabel(style.LABELS.get(study.metric, study.metric) + averaged)
+    sampled = f"\n({passes} passes over {questions:g} questions)" if questions > 0 else ""
+    panels["curves"].set_ylabel(measure(study) + sampled)
     lowest = panels["curves"]
     if len(to_baseline):
         lowest = panels["differences"]
@@ -141,14 +144,14 @@ def _metrics(study: Study, name: str, what: str, curve: pd.DataFrame) -> FigureS
             of_metric = curve[curve.metric == metric]
             drawing.against_time(axes, of_metric, study)
             style.x_axis(axes, study, of_metric[study.x].max())
-            axes.set_ylabel(style.LABELS[metric])
+            axes.set_ylabel(style.LABELS.get(metric, metric))
         style.legend_below(figure, panels[0])
         figure.suptitle(_title(study))
         return figure
 
-    of_steps = [metric for metric in metrics if metric in study.steps and metric != "reward"]
-    steps = study.steps.groupby(["series", "seed", "run"])[of_steps].mean().reset_index()
-    runs = study.evaluations if name == "training" else steps
+    runs = study.evaluations
+    if name == "selection":
+        runs = study.steps.groupby(["series", "seed", "run"])[metrics].mean().reset_index()
     return FigureSpec(name, f"{what} {_budget(study)}; {BAND}.", draw, curve, runs, detail=True)
 
 
@@ -160,8 +163,8 @@ def _outcomes(
         values = sorted(family[line].unique())
         what += f" at {line} = {values[0]}" if len(values) == 1 else f", a line per {line}"
     labels = {
-        "final_accuracy": f"{MEASURES[study.metric]} at {end_text(family, study.x)}",
-        "mean_accuracy": f"mean {MEASURES[study.metric]} until then",
+        "final_accuracy": f"{measure(study)} at {end_text(family, study.x)}",
+        "mean_accuracy": f"mean {measure(study)} until then",
         "seconds_per_step": "seconds per step",
     }
     table = drawing.outcome_table(family, [by] if line is None else [line, by], list(labels))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.loading.study import Study
+from pods.analysis.loading.study import Study, passes
 
 METRICS = ("accuracy", "lenient", "format", "both")
-"""Shares of the answers that can take the place of the accuracy; see `Study.evaluations`."""
+"""What can take the place of the accuracy, as each pass@k can; see `Study.evaluations`."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class StudyFilter:
     arms: Sequence[str] = ()
     """Labels of arms, rules, or names of curves, as in `resolve`; empty: all."""
     metric: str = "accuracy"
-    """One of `METRICS`."""
+    """One of `METRICS`, or pass@k."""
     until: float | None = None
     """End of the window, in the unit of x; None: the study's own, which is in seconds."""
     baseline: str | None = None
@@ -48,7 +48,7 @@ class StudyFilter:
             "baseline": self.baseline or "",
         }
         typed = ",".join(f"{key}={value}" for key, value in parts.items() if value)
-        name = re.sub(r"[^\w.,=-]", "-", typed)[:80]
+        name = re.sub(r"[^\w.,=@-]", "-", typed)[:80]
         unequal = f"-{hashlib.sha256(typed.encode()).hexdigest()[:8]}"
         return name if name == typed else name + unequal
 
@@ -135,8 +135,7 @@ def only(study: Study, names: Sequence[str]) -> Study:
         table = table[table.series.isin(names)]
         return table.iloc[table.series.map(order).argsort(kind="stable")]  # row labels may repeat
 
-    names_of_tables = ("runs", "evaluations", "steps", "questions")
-    tables = {name: some(getattr(study, name)) for name in names_of_tables}
+    tables = {name: some(getattr(study, name)) for name in ("runs", "evaluations", "steps")}
     return replace(study, **tables)  # type: ignore[arg-type]
 
 
@@ -144,6 +143,8 @@ def _measured(study: Study, metric: str) -> pd.DataFrame:
     """Return the evaluations with the metric in the column accuracy."""
     rows = study.evaluations
     present = [name for name in METRICS if name in rows and rows[name].notna().any()]
+    present += [name for name in passes(rows) if rows[name].notna().all()]
     if metric not in present:
-        raise ValueError(f"metric={metric}: must be one of {', '.join(present)}")
+        answers = f"; a question has {rows.repeats.min():.0f} answers" * metric.startswith("pass@")
+        raise ValueError(f"metric={metric}: must be one of {', '.join(present)}{answers}")
     return rows.assign(accuracy=rows[metric])

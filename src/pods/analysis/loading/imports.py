@@ -36,7 +36,6 @@ class Imported(NamedTuple):
             runs=self.runs.assign(settings=self._settings()),
             evaluations=self.evaluations,
             steps=pd.DataFrame(columns=[*KEY, "step"]),
-            questions=pd.DataFrame(columns=[*KEY, "question", "correct"]),
             machines=list(self.about["machines"]),
             budget=str(self.about["budget"]),
             missing=list(self.about["missing"]),

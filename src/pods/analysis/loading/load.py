@@ -18,8 +18,8 @@ from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import clocks
 from pods.runs.store import RunStore, run_folders
 
-Rows = tuple[Row, list[Row], list[Row], list[tuple[object, ...]]]
-"""Of one run: its row of `Study.runs`, and its rows of evaluations, steps and questions."""
+Rows = tuple[Row, list[Row], list[Row]]
+"""Of one run: its row of `Study.runs`, and its rows of evaluations and steps."""
 
 
 class IncompleteStudy(ValueError):
@@ -141,10 +141,8 @@ def _rows(run: Run, series: str, found: Sequence[checks.Fault], varied: Row) -> 
     key = dict(zip(KEY, (series, run.config.seed, run.store.folder.name), strict=True))
     about = key | _about(run, varied) | {"complete": not found}
     if any(fault.unusable for fault in found):
-        return about, [], [], []
-    damaged = {fault.step for fault in found}
-    usable = [step for step in sorted(run.points) if step not in damaged]
-    answers = run.answers if max(run.points) in usable else {}
+        return about, [], []
+    usable = sorted({*run.points} - {fault.step for fault in found})
     return (
         about,
         [
@@ -152,7 +150,6 @@ def _rows(run: Run, series: str, found: Sequence[checks.Fault], varied: Row) -> 
             for step in usable
         ],
         [key | {k: v for k, v in line.items() if isinstance(v, int | float)} for line in run.lines],
-        [(*key.values(), question, share) for question, share in answers.items()],
     )
 
 
@@ -186,18 +183,15 @@ def _cpu_share(run: Run) -> float:
 
 def _study(name: str, runs: Sequence[Rows], **known: Any) -> Study:
     """Make the tables of a study from the rows of its runs; `known` are its other fields."""
-    evaluations = [row for _, rows, _, _ in runs for row in rows]
-    steps = [row for _, _, rows, _ in runs for row in rows]
-    answers = [row for _, _, _, rows in runs for row in rows]
+    evaluations, steps = ([row for run in runs for row in run[table]] for table in (1, 2))
     if not evaluations:
         raise IncompleteStudy(f"{name}: no evaluation to read")
-    about = pd.DataFrame([of_run for of_run, _, _, _ in runs])
+    about = pd.DataFrame([of_run for of_run, _, _ in runs])
     return Study(
         name=name,
         runs=about,
         evaluations=pd.DataFrame(evaluations).dropna(axis=1, how="all"),
         steps=pd.DataFrame(steps) if steps else pd.DataFrame(columns=[*KEY, "step"]),
-        questions=pd.DataFrame(answers, columns=[*KEY, "question", "correct"]),
         machines=sorted(set(about.machine)),
         **known,
     )

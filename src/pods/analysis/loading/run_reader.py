@@ -1,5 +1,6 @@
 """Read a run folder for analysis: config, log and averaged evaluations."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from pods.config.schema import Config
 from pods.runs.attempts import environments, recorded_changes
@@ -53,8 +55,6 @@ class Run:
     """What changed during the run, such as a version."""
     means: dict[int, Row] = field(default_factory=dict)
     """What each complete evaluation has on average, by step; see `Study.evaluations`."""
-    answers: dict[str, float] = field(default_factory=dict)
-    """The share of right answers to each question at the last point, if that is complete."""
     incomplete: dict[int, str] = field(default_factory=dict)
     """Why an evaluation is not complete, by step."""
 
@@ -109,10 +109,6 @@ def _read_evaluation(run: Run, step: int) -> None:
         run.incomplete[step] = f"{path.name} has other questions than the run's data"
     else:
         run.means[step] = _means(records, repeats)
-        if step == max(run.points):
-            size, correct = len(records) // repeats, [record.correct for record in records]
-            for k, record in enumerate(records[:size]):
-                run.answers[record.question] = sum(correct[k::size]) / repeats
 
 
 def _fault(content: bytes) -> str:
@@ -135,15 +131,36 @@ def _contradictions(store: RunStore, config: Config, identity: dict[str, Any]) -
 def _means(records: Sequence[EvaluationRecord], repeats: int) -> Row:
     """Average one evaluation over all its answers; each repeat has the same number of them."""
     total, lenient = len(records), [record.lenient for record in records]
-    verdicts = [record.verdict for record in records]
+    verdicts, correct = [r.verdict for r in records], [record.correct for record in records]
     return {
-        "accuracy": sum([record.correct for record in records]) / total,
+        "accuracy": sum(correct) / total,
         "lenient": np.nan if lenient[0] is None else lenient.count(True) / total,
         "format": sum([record.format for record in records]) / total,
         "both": sum([record.correct and record.format for record in records]) / total,
         "length": sum([record.length for record in records]) / total,
         "no_answer": verdicts.count("none") / total,
         "timeouts": verdicts.count("timeout") / total,
+        **pass_at_k(np.array(correct).reshape(repeats, -1)),
         "repeats": repeats,
         "questions": total // repeats,
     }
+
+
+def pass_at_k(correct: NDArray[np.bool_]) -> dict[str, float]:
+    """Estimate how likely one of k answers to a question is right, from (R, Q) answers.
+
+    The mean over the Q questions of 1 - C(R - c, k) / C(R, k), where c of R answers are right: the
+    share of the subsets of k that have a right one, without bias (Chen et al. 2021,
+    arXiv:2107.03374, eq. 1). k is 1, 2, 5 and R, as far as there are R answers.
+
+    >>> pass_at_k(np.array([[True], [False], [False]]))  # 1 of 3, and 2 of the 3 pairs
+    {'pass@1': 0.3333333333333333, 'pass@2': 0.6666666666666666, 'pass@3': 1.0}
+    """
+    repeats, questions = correct.shape
+    with_right = np.bincount(correct.sum(0)).tolist()  # questions by their number of right answers
+    shares = {}
+    for k in sorted({k for k in (1, 2, 5, repeats) if k <= repeats}):
+        subsets = questions * math.comb(repeats, k)
+        wrong = sum(count * math.comb(repeats - c, k) for c, count in enumerate(with_right))
+        shares[f"pass@{k}"] = (subsets - wrong) / subsets
+    return shares

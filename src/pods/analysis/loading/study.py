@@ -28,12 +28,9 @@ class Study:
     """One row per (run, checkpoint): series, seed, run, step, train_seconds, repeats, questions,
     and shares or means of the answers: accuracy; lenient (correct by the PODS authors' grader; only
     if a run has it); format; both (correct and in the requested format); length; and, not in
-    imported logs, no_answer and timeouts (grading took too long)."""
+    imported logs, no_answer, timeouts (grading took too long) and the columns `passes`."""
     steps: pd.DataFrame
     """One row per (run, step): series, seed, run and the numbers of metrics.jsonl."""
-    questions: pd.DataFrame
-    """One row per (run, question): series, seed, run, question, and correct, the mean over the
-    repeats of the run's last evaluation."""
     machines: list[str]
     """Processors or GPUs that the runs ran on."""
     budget: str
@@ -77,6 +74,11 @@ def timed_by(study: Study, model: ClockModel) -> Study:
     clock = f"modelled by {model.name}"
     formula = f"a step takes {model.formula()} ({model.source})"
     return replace(study, clock=clock, note=f"training time is {clock}, not measured: {formula}")
+
+
+def passes(table: pd.DataFrame) -> list[str]:
+    """List the columns with shares of questions that one of k answers solves, pass@1 first."""
+    return sorted(map(str, table.filter(regex=r"^pass@\d+$")), key=lambda name: int(name[5:]))
 
 
 def with_columns(table: pd.DataFrame, study: Study, names: Sequence[str]) -> pd.DataFrame:

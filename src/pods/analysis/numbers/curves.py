@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from pods.analysis.loading.study import Study
+from pods.analysis.loading.study import Study, passes
 from pods.analysis.numbers.outcomes import all_curves
 from pods.analysis.numbers.statistics import Floats, mean_and_stderr, t_half_width
 
@@ -53,8 +53,9 @@ def curves(study: Study) -> pd.DataFrame:
 
 def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
     """Yield metric, series and the (S, G) values of its runs."""
-    for metric in [metric for metric in EVALUATED if metric in study.evaluations]:
-        for series in study.evaluations.series.unique():
+    rows = study.evaluations
+    for metric in [name for name in (*EVALUATED, *passes(rows)) if name in rows]:
+        for series in rows.series.unique():
             runs = all_curves(study, series, metric)
             values = np.stack([on_grid(run.seconds, run.accuracy, grid) for run in runs])
             if any(np.isfinite(run.accuracy).any() for run in runs):

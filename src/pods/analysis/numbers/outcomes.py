@@ -52,13 +52,14 @@ class Window:
     end: float
 
 
-def title_of(outcome: str, metric: str) -> str:
-    """Return the title of an outcome of a metric.
+def measure(study: Study) -> str:
+    """Return what a text says for accuracy, such as pass@5 or share in the format."""
+    return MEASURES.get(study.metric, study.metric)
 
-    >>> title_of("mean_accuracy", "both")
-    'mean share correct and in the format'
-    """
-    return OUTCOMES[outcome].replace("accuracy", MEASURES.get(metric, metric))
+
+def title_of(outcome: str, study: Study) -> str:
+    """Return the title of an outcome of a study, such as mean share in the format."""
+    return OUTCOMES[outcome].replace("accuracy", measure(study))
 
 
 def amount(value: float, x: str = "train_seconds") -> str:

@@ -1,10 +1,10 @@
 """Means, t tests, exact tests and the bootstrap for a handful of runs: arrays in, numbers out.
 
 The unit is a run, whose evaluation repeats have been averaged before. In a simulation with 8 normal
-runs (tests/test_statistics.py) the 95 % t interval covers the true mean in 95 % of the cases, one
-standard error covers it in 65 %, and the 95 % percentile bootstrap interval in 89 %. So plots show
-standard errors, claims about means rest on t intervals, and the bootstrap serves statistics that
-have none, such as a ratio of medians. The exact tests assume no normal distribution.
+runs the 95 % t interval covers the true mean in 95 % of the cases, one standard error covers it in
+65 %, and the 95 % percentile bootstrap interval in 89 %. So plots show standard errors, claims
+about means rest on t intervals, and the bootstrap serves statistics that have none, such as a ratio
+of medians. The exact tests assume no normal distribution.
 
 Shapes: S = runs of an arm, or pairs; G = grid points; K = tests; D = resamples.
 """

@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.loading.series_names import SEPARATOR
-from pods.analysis.loading.study import Study, by_key
+from pods.analysis.loading.study import Study, by_key, passes
 from pods.analysis.numbers.curves import curves, phase_columns
 from pods.analysis.numbers.outcomes import (
-    MEASURES,
     OUTCOMES,
     Window,
     amount,
     final_accuracy,
     mean_accuracy,
+    measure,
     run_curves,
     window,
 )
@@ -52,7 +52,7 @@ def run_table(study: Study) -> pd.DataFrame:
         run, series, seed, arm, rule, n, m, the keys that vary, settings; seconds (the end of the
         shared time; end_steps if x is steps), final_accuracy, mean_accuracy; from the evaluation at
         its end lenient (if graded so), format, both, length, no_answer and timeouts (if there are
-        any), pass@R; steps, seconds_per_step, and mean seconds per step by phase.
+        any), pass@k; steps, seconds_per_step, and mean seconds per step by phase.
     """
     names = ["run", "series", "seed", "arm", "rule", "n", "m", *study.varied, "settings"]
     rows = study.runs[names].copy()
@@ -66,8 +66,7 @@ def run_table(study: Study) -> pd.DataFrame:
     last = at_the_end(study)
     names = [name for name in AT_THE_END if name in last]
     names += [name for name in UNANSWERED if name in last and last[name].any()]
-    ends = last[names].join(_solved(study, last))
-    steps = last.step.where(last.step > 0)
+    steps, ends = last.step.where(last.step > 0), last[[*names, *passes(last)]]
     ends = ends.assign(steps=last.step, seconds_per_step=last.train_seconds / steps)
     phases = study.steps.groupby("run")[phase_columns(study.steps)].mean()
     return rows.join(ends, on="run").join(phases, on="run").reset_index(drop=True)
@@ -82,18 +81,6 @@ def at_the_end(study: Study) -> pd.DataFrame:
     return rows.loc[nearest].set_index("run")
 
 
-def _solved(study: Study, last: pd.DataFrame) -> pd.DataFrame:
-    """Return the share of questions that any of R answers in a run's last evaluation solves.
-
-    The column is pass@R. A window that ends before the last evaluation has none, nor has R = 1.
-    """
-    rows: dict[object, dict[str, float]] = {}
-    for run, of_run in study.questions.groupby("run") if math.isinf(study.until) else ():
-        if last.repeats[run] > 1:
-            rows[run] = {f"pass@{int(last.repeats[run])}": float((of_run.correct > 0).mean())}
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
 def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
     """Make one row per series.
 
@@ -103,7 +90,7 @@ def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
         columns of `run_table` from the evaluation there, of steps, seconds_per_step and each phase.
     """
     complete = runs[runs.run.isin(study.complete)]
-    names = [name for name in (*AT_THE_END, *UNANSWERED) if name in runs]
+    names = [name for name in (*AT_THE_END, *UNANSWERED, *passes(runs)) if name in runs]
     means = [*names, "steps", "seconds_per_step", *phase_columns(runs)]
     rows = []
     for series in runs.series.unique():
@@ -112,9 +99,6 @@ def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
         row[end_column(study.x)] = runs[end_column(study.x)].max()
         for name in OUTCOMES:
             row |= spread(name, of_series[name].to_numpy(float))
-        # a mean over some of the runs would not be that of the series
-        solved = of_series.filter(like="pass@").mean(skipna=False)
-        row |= {str(name): share for name, share in solved.items()}
         rows.append(row | {name: of_series[name].mean() for name in means})
     return pd.DataFrame(rows)
 
@@ -131,17 +115,16 @@ def end_text(table: pd.DataFrame, x: str) -> str:
 
 def summary_title(table: pd.DataFrame, study: Study) -> str:
     """Say what the outcomes of a summary are, and of when its other columns."""
-    measure = MEASURES.get(study.metric, study.metric)
     return (
-        f"final_accuracy: {measure} at {end_text(table, study.x)}, mean_accuracy: until then, each "
-        "mean ± stderr over runs;\nother shares: of the last evaluation, seconds: of a step"
+        f"final_accuracy: {measure(study)} at {end_text(table, study.x)}, mean_accuracy: until "
+        "then, each mean ± stderr over runs;\n"
+        "other shares: of the last evaluation, seconds: of a step"
     )
 
 
 def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Format the summary for a reader, with some of its columns under the same names."""
-    shares = [name for name in ("lenient", *UNANSWERED) if name in summary]
-    shares += [str(name) for name in summary.filter(like="pass@")]
+    shares = [n for n in ("lenient", *UNANSWERED, *passes(summary)) if n in summary]
     times = ["seconds_per_step", *phase_columns(summary)]
     columns = {
         "series": summary.series,
