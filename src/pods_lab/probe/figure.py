@@ -57,21 +57,25 @@ def _map(axes: Axes, table: pd.DataFrame, shown: str, scale: Normalize) -> None:
         axes.text(*at, said, ha="center", va="center", fontsize=6.5, color=colour)
 
 
-def write(table: pd.DataFrame, about: Mapping[str, object], stem: Path, title: str) -> Path:
-    """Write figure, CSV and JSON beside each other; return the path of the figure."""
+def write(
+    table: pd.DataFrame, law: pd.DataFrame, about: Mapping[str, object], stem: Path, title: str
+) -> Path:
+    """Write figure, both CSV and JSON beside each other; return the path of the figure."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     style.save(draw(table, title), [Path(f"{stem}{suffix}") for suffix in style.METADATA])
-    replace(Path(f"{stem}.csv"), table.to_csv(index=False, float_format="%.6g"))
+    for suffix, one in (("csv", table), ("law.csv", law)):
+        replace(Path(f"{stem}.{suffix}"), one.to_csv(index=False, float_format="%.6g"))
     rows = json.loads(table.to_json(orient="records"))  # NaN is null
     write_json(Path(f"{stem}.json"), {**about, "rows": rows})
     return Path(f"{stem}.png")
 
 
-def readable(table: pd.DataFrame) -> str:
-    """Return the table for a terminal, each outcome with its interval."""
+def readable(table: pd.DataFrame, law: pd.DataFrame) -> str:
+    """Return both tables for a terminal, each outcome with its interval."""
     shown = table[["rule", "n", "m"]].copy()
     for name in OUTCOMES:
         if table[name].notna().any() and name not in ("progress", "per_second"):
             ends = table[[name, f"{name}_low", f"{name}_high"]].to_numpy()
             shown[name] = [f"{value:.2f} [{low:.2f}, {high:.2f}]" for value, low, high in ends]
-    return str(shown.to_string(index=False))
+    constants = law.to_string(index=False, float_format="{:.3g}".format)
+    return f"{shown.to_string(index=False)}\n\n{constants}\n"

@@ -106,14 +106,14 @@ def moments(
     kernel = np.asarray(products).reshape(prompts, size, prompts, size)
     rewards = np.array([pool.rewards for pool in pools])
     target = (rewards - rewards.mean(1, keepdims=True)) / (size - 1)
-    of_target = _with_sums(kernel, target)
+    of_target = with_sums(kernel, target)
     along, means, squares = [], [], []
     for number, one in enumerate(estimators):
         rng = np.random.default_rng([seed, number])
         weights = [draw(one, pool, count, rng) for pool in pools]
         mean = np.array([each.mean(0) for each in weights])
         along.append(np.einsum("pn,pnq->pq", mean, of_target))
-        means.append(np.einsum("pn,pnq->pq", mean, _with_sums(kernel, mean)))
+        means.append(np.einsum("pn,pnq->pq", mean, with_sums(kernel, mean)))
         squares.append([((each @ kernel[p, :, p]) * each).sum(1).mean()
                         for p, each in enumerate(weights)])  # fmt: skip
         report(number + 1)
@@ -121,7 +121,7 @@ def moments(
     return Moments(reference, *map(np.array, (along, means, squares)))
 
 
-def _with_sums(kernel: NDArray[np.float32], weights: Floats) -> Floats:
+def with_sums(kernel: NDArray[np.float32], weights: Floats) -> Floats:
     """Return each gradient's inner product with each prompt's weighted sum of them, (P, N, P)."""
     return np.stack([kernel[:, :, q] @ weights[q] for q in range(len(weights))], axis=2)
 
@@ -152,9 +152,7 @@ def summarise(
         seed: of the bootstrap.
     """
     prompts = len(found.reference)
-    rng = np.random.default_rng(seed)
-    shares = rng.multinomial(prompts, np.full(prompts, 1 / prompts), resamples) / prompts
-    shares = shares[shares.max(1) < 1]  # one prompt alone has no pair
+    shares = resampled(prompts, resamples, seed)
     arguments = np.asarray(seconds), baseline, prompts_per_step
     value = outcomes(found, np.full((1, prompts), 1 / prompts), *arguments)
     spread = outcomes(found, shares, *arguments)
@@ -165,6 +163,14 @@ def summarise(
         ends = pd.DataFrame(spread[name]).quantile(INTERVAL)  # NaN where all are
         table[f"{name}_low"], table[f"{name}_high"] = ends.to_numpy()
     return table
+
+
+def resampled(prompts: int, resamples: int, seed: int) -> Floats:
+    """Draw the shares of the prompts in each resample of a bootstrap over them, (S, P)."""
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(prompts, np.full(prompts, 1 / prompts), resamples)
+    shares: Floats = counts[counts.max(1) < prompts] / prompts  # one prompt alone has no pair
+    return shares
 
 
 def outcomes(

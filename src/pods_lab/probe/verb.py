@@ -11,6 +11,7 @@ from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.runs.find import find_checkpoint, find_run
 from pods.runs.store import RunStore, run_folders
+from pods.seeding import derive
 from pods.system.machine import cores, set_threads
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def run(options: Namespace) -> int:
     store = find_run(options.run, options.runs_dir)
     config, checkpoint = store.config(), find_checkpoint(store, options.step)
     set_threads(cores())
-    from pods.seeding import derive
     from pods_lab.probe.figure import readable, write
+    from pods_lab.probe.law import constants
     from pods_lab.probe.moments import moments, summarise
     from pods_lab.probe.pool import draw_pool, progress
     from pods_lab.probe.sketches import inner_products
@@ -65,24 +66,24 @@ def run(options: Namespace) -> int:
     gradients, groups = draw_pool(config, checkpoint, options)
     with progress("inner products", len(gradients)) as report:
         products = inner_products(gradients, report).numpy()
+    seed = partial(derive, options.seed)
     with progress("resampling", len(estimators)) as report:
-        seed = derive(options.seed, "probe groups")
-        found = moments(products, groups, estimators, options.groups, seed, report)
+        found = moments(products, groups, estimators, options.groups, seed("probe groups"), report)
     baseline = [(one.name, one.n, one.m) for one in estimators].index(BASELINE)
     table = summarise(found, estimators, seconds, baseline, config.prompts_per_step, BOOTSTRAP,
-                      derive(options.seed, "probe bootstrap"))  # fmt: skip
-    success = sum(float(group.rewarded.mean()) for group in groups) / len(groups)
+                      seed("probe bootstrap"))  # fmt: skip
+    law = constants(products, groups, BOOTSTRAP, seed("probe law"))
     about = {
-        "checkpoint": str(checkpoint), "success": success,
+        "checkpoint": str(checkpoint), "exact": not options.sketch, "seconds": why,
+        "success": sum(float(group.rewarded.mean()) for group in groups) / len(groups),
         **{key: getattr(options, key) for key in ("prompts", "rollouts", "groups", "seed")},
-        "dimensions": gradients.shape[1], "exact": options.sketch is None,
-        "prompts_per_step": config.prompts_per_step, "seconds": why or "fitted to the study",
+        "dimensions": gradients.shape[1], "prompts_per_step": config.prompts_per_step,
     }  # fmt: skip
     name = f"{store.folder.parent.name}-{store.folder.name}"
-    title = f"{name}, {checkpoint.name}: {success:.0%} of the rollouts are right"
+    title = f"{name}, {checkpoint.name}: {about['success']:.0%} of the rollouts are right"
     stem = store.folder.parents[2] / FOLDER / f"{name}-{checkpoint.name}"
-    path = write(table, about, stem, title)
-    print(readable(table), title, f"per second: {about['seconds']}", sep="\n")
+    path = write(table, law, about, stem, title)
+    print(readable(table, law), title, f"per second: {about['seconds']}", sep="\n")
     print(f"figure: {path} (PDF, SVG, CSV, JSON beside it)")
     return 0
 
@@ -114,7 +115,7 @@ def _estimators(config: Config, most: int) -> "list[Estimator]":
 def _seconds(
     store: RunStore, config: Config, estimators: "Sequence[Estimator]"
 ) -> tuple[list[float], str]:
-    """Predict a step's seconds from the study's runs of this model and task, or say why not."""
+    """Predict a step's seconds from the study's runs of this model and task; say how or why not."""
     from pods.analysis.loading.load import load
     from pods.analysis.numbers.tables import at_the_end
     from pods_lab.plan.model import cost_model, per_run, predict, why_not_identifiable
@@ -133,4 +134,4 @@ def _seconds(
         return unknown, f"unknown ({why_not_identifiable(model)})"
     if min(seconds) <= 0:
         return unknown, "unknown (the fitted cost of some (n, m) is not positive)"
-    return seconds, ""
+    return seconds, "fitted to the study"
