@@ -4,6 +4,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from pods.system.machine import free_memory
 from pods.tasks.load import load
 from pods.tasks.prompts import drop_long_prompts
 from pods.tasks.rewards import grade_rollout
-from pods.types import GenerationRequest, Group, Rollout, Sampling
+from pods.types import GenerationRequest, Group, Sampling, group_of
 from pods_lab.probe.moments import normaliser
 from pods_lab.probe.sketches import sketches, trained_parameters
 
@@ -48,21 +49,19 @@ def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> tuple[Ten
     engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
     tokens = config.sampling.max_completion_tokens
     sampling = Sampling(config.sampling.temperature, tokens)
-    groups, rollouts, scales = list[Group](), list[Rollout](), list[NDArray[np.float64]]()
-    with progress("generating", len(chosen)) as report:
-        for done, index in enumerate(chosen, 1):
-            seeds = [derive(options.seed, "probe", done)]
-            request = GenerationRequest([prompts[index]], options.rollouts, sampling, seeds)
-            [drawn] = engine.generate(request)
-            grades = [grade_rollout(config, task, problems[index], one) for one in drawn]
-            rewards, rewarded = zip(*((g.reward, g.rewarded) for g in grades), strict=True)
-            lengths = np.array([len(one.completion_ids) for one in drawn])
-            groups.append(Group(np.array(rewards), np.array(rewarded), lengths))
-            scales.append(normaliser(lengths, config.update.aggregation, tokens))
-            rollouts += drawn
-            report(done)
-    with progress("gradients", len(rollouts)) as report:
-        rows = sketches(context, rollouts, dimensions, derive(options.seed, "sketch"), report)
+    seeds = [derive(options.seed, "probe", done) for done in range(1, len(chosen) + 1)]
+    request = GenerationRequest([prompts[i] for i in chosen], options.rollouts, sampling, seeds)
+    with progress("generating", len(chosen) * options.rollouts) as report:
+        done = count(1)
+        drawn = engine.generate(request, lambda index, text: report(next(done)))
+    groups, scales = list[Group](), list[NDArray[np.float64]]()
+    for index, rollouts in zip(chosen, drawn, strict=True):
+        grades = [grade_rollout(config, task, problems[index], one) for one in rollouts]
+        groups.append(group_of(rollouts, grades))
+        scales.append(normaliser(groups[-1].lengths, config.update.aggregation, tokens))
+    flat = [*chain.from_iterable(drawn)]
+    with progress("gradients", len(flat)) as report:
+        rows = sketches(context, flat, dimensions, derive(options.seed, "sketch"), report)
     return rows.mul_(torch.from_numpy(np.concatenate(scales)).float()[:, None]), groups
 
 
