@@ -25,13 +25,13 @@ LINES = {
     "src/pods/tasks": 1222,
     "src/pods/training": 1791,
     "src/pods": 17141,
-    "src/pods_lab": 3594,
+    "src/pods_lab": 3734,
     "src/mathgrade": 2545,
-    "tests": 18159,
+    "tests": 18255,
     "experiments": 2588,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 94, 12, 5
-WORDS = 22_473
+WORDS = 22_664
 LONG_FUNCTIONS, LONG_FILES = 0, 0
 
 
