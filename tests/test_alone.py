@@ -93,7 +93,7 @@ def test_a_run_whose_files_are_changed_stops_and_can_be_repaired(fault, whole, r
         again, printed = run()
         if name == "its log is removed":  # no run starts over unasked, and nothing is renamed
             assert again == 1 and "Traceback" not in printed, printed
-            assert "metrics.jsonl is damaged: line 1 is not what was written: restore" in printed
+            assert "metrics.jsonl is damaged: it is not what was written: restore" in printed
             assert not [*run_folder(tmp_path).glob("checkpoints/*.damaged")]
             shutil.rmtree(run_folder(tmp_path) / "checkpoints")
             again, printed = run()

@@ -14,9 +14,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from pods.config.schema import LORA_TARGETS
 from pods.engines import transformers_engine
-from pods.engines.transformers_engine import TransformersEngine, block_cache
+from pods.engines.transformers_engine import TransformersEngine, block_cache, shared_prefix
 from pods.memory import fit
-from pods.memory.fit import GIB, Lengths, assess_fit, peak_parts, read_sizes, trained_parameters
+from pods.memory.fit import GIB, Lengths, assess_fit, peak_parts, read_sizes
 from pods.policy import logprobs
 from pods.policy.fsdp import weights_version
 from pods.policy.optimizer import make_optimizer, trained_weights
@@ -26,7 +26,6 @@ from pods.policy.process_group import SINGLE_PROCESS
 from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
 from pods.system import machine
-from pods.training.data import lengths
 from pods.training.preflight import DoesNotFit, preflight, worst_micro_batches
 from pods.training.workers import Worker
 from pods.types import GenerationRequest, Rollout, Sampling
@@ -115,7 +114,7 @@ def test_an_update_keeps_what_torch_keeps(tuning):
     assert parts["training"] == adapters + gradients + moments
     trained = 0 if tuning == "full" else gradients  # adapters are no part of the model's weights
     assert parts["weights"] == sum(p.nbytes for p in parameters) - trained
-    assert trained_parameters(config.model) == sum(p.numel() for p in trained_weights(optimizer))
+    assert read_sizes(config.model).trained == sum(p.numel() for p in trained_weights(optimizer))
 
 
 def test_decoding_holds_what_the_cache_holds(monkeypatch):
@@ -189,7 +188,7 @@ def test_a_model_that_is_not_here_is_unknown(tmp_path, monkeypatch):
     found = assess_fit(config)
     assert found.text.startswith("unknown: no sizes of model=qwen2_5_0_5b") and found.fits
     assert fit.describe_largest([config], None).text == found.text
-    assert trained_parameters(config.model) == 0
+    assert read_sizes(config.model) is None
 
 
 def test_processes_that_share_the_weights_by_hand(hub):
@@ -222,8 +221,8 @@ def test_the_memory_of_the_visible_card_is_read_without_torch(monkeypatch):
 
 def test_the_worst_micro_batches_fill_the_limit_and_no_other_needs_more():
     shared = tuple(range(40))
-    assert lengths([(*shared, 1, 2), (*shared, 3), (*shared, 1)]) == Lengths(42, 40)
-    assert lengths([(1, 2, 3), (1, 2)]) == Lengths(3, 0)
+    assert shared_prefix([(*shared, 1, 2), (*shared, 3), (*shared, 1)]) == 40
+    assert shared_prefix([(1, 2, 3), (1, 2)]) == 0
 
     def worst(prompt, *limit):
         return worst_micro_batches(composed("sampling.max_completion_tokens=32", *limit), prompt)

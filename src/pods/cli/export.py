@@ -12,8 +12,6 @@ from pods.config.schema import Config
 from pods.runs.find import find_checkpoint, find_run
 from pods.runs.paths import adapter_source
 
-ADAPTER_CONFIG = "adapter_config.json"
-
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""
@@ -64,7 +62,7 @@ def _write_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
         merge = "the run began from another adapter, so that this one has no base of its own"
         raise ConfigError("--merge", "false", f"must be given: {merge}")
     shutil.copytree(checkpoint / "policy", folder, dirs_exist_ok=True)
-    path = folder / ADAPTER_CONFIG
+    path = folder / "adapter_config.json"
     settings = json.loads(path.read_text())
     if config.model.hub is not None:
         settings["base_model_name_or_path"] = config.model.hub

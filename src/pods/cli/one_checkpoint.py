@@ -1,7 +1,6 @@
 """Evaluate one checkpoint outside of its run, on any test set; the records belong to no run."""
 
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
@@ -101,16 +100,12 @@ def _answer(config: Config, task: "Task", name: str, checkpoint: Path) -> Iterat
     """Yield a record per answer, with what was asked and answered."""
     from pods.engines.transformers_engine import TransformersEngine
     from pods.policy.policy import load_policy
-    from pods.tasks.prompts import drop_long_prompts
+    from pods.training.data import fitting
     from pods.training.evaluate import evaluate
 
     step = int(checkpoint.name.removeprefix("step-"))
-    policy, limit = load_policy(config, checkpoint), config.sampling.max_prompt_tokens
-    problems, prompts, too_long = drop_long_prompts(task.test, policy.tokenizer, limit)
-    if too_long:
-        print(f"left out, over {limit} tokens: {', '.join(too_long)}", file=sys.stderr)
-    if not problems:
-        raise ConfigError("sampling.max_prompt_tokens", limit, "no question fits")
+    policy = load_policy(config, checkpoint)
+    problems, prompts, _ = fitting("test", task.test, policy.tokenizer, config)
     engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
     by_id = {problem.id: problem for problem in problems}
     task = replace(task, test=problems)

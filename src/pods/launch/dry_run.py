@@ -16,7 +16,7 @@ from pods.config.parse import ConfigError, parse
 from pods.config.schema import CONF, Config
 from pods.launch.backend import has_work_left
 from pods.launch.devices import check_gpus, device_pool, max_concurrent
-from pods.memory.fit import describe_largest, trained_parameters
+from pods.memory.fit import describe_largest, read_sizes
 from pods.runs.identity import fingerprint, identity, identity_keys, run_folder
 from pods.runs.status import state_of
 from pods.runs.store import RESUMABLE, RunStore
@@ -111,11 +111,12 @@ def _look_up(config: Config) -> tuple[str, str, float | None]:
 
 
 def _checkpoint_bytes(config: Config) -> float:
-    """Return the bytes that the checkpoints of a run need at least."""
+    """Return the bytes that the checkpoints of a run need at least; 0 if its model is unknown."""
     budget, every = config.budget, config.checkpoint
     checkpoints = 2
     if budget.max_steps is not None and every.every_steps is not None and not budget.train_seconds:
         checkpoints = 1 + math.ceil(budget.max_steps / every.every_steps)
     elif budget.train_seconds and every.every_train_seconds and budget.max_steps is None:
         checkpoints = 1 + math.ceil(budget.train_seconds / every.every_train_seconds)
-    return 4.0 * trained_parameters(config.model) * (checkpoints + 2 * RESUMABLE)
+    sizes = read_sizes(config.model)
+    return 0.0 if sizes is None else 4.0 * sizes.trained * (checkpoints + 2 * RESUMABLE)

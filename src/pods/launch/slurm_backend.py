@@ -57,8 +57,7 @@ def slurm_backend(configs: Sequence[Config], settings: Settings) -> Backend:
     """Return Slurm as a backend, with the settings of `hydra.launcher`; or raise `ConfigError`."""
     if settings["cluster"] == "slurm" and submitit.SlurmExecutor.affinity() < 0:
         raise ConfigError("launch", "slurm", "needs srun; is this machine in a Slurm cluster?")
-    at_once = configs[0].launch.jobs or len(configs)
-    return Backend(at_once, partial(_run_jobs, settings=settings))
+    return Backend(configs[0].launch.jobs or len(configs), partial(_run_jobs, settings=settings))
 
 
 def parameters(config: Config, settings: Settings) -> Settings:

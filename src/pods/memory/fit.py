@@ -28,34 +28,29 @@ class Sizes(NamedTuple):
     layers: int
     hidden: int
     intermediate: int
-    queries: int
-    """Width of all heads of queries; there may be fewer heads of keys and values."""
+    queries: int  # width of all heads of queries; there may be fewer heads of keys and values
     keys: int
     vocabulary: int
-    layer: int
-    """Numbers in the weights of a layer."""
-    parameters: int
-    """Numbers in all weights but adapters; an output layer tied to the embedding counts once."""
-    trained: int
-    """Numbers that training changes: all, or those of the adapters."""
+    layer: int  # numbers in the weights of a layer
+    parameters: (
+        int  # in all weights but adapters; an output layer tied to the embedding counts once
+    )
+    trained: int  # numbers that training changes: all, or those of the adapters
 
 
 class Lengths(NamedTuple):
     """The lengths of a run's prompts, in tokens."""
 
     longest: int
-    shared: int
-    """Length of the beginning that all prompts share, which the engine encodes once."""
+    shared: int  # length of the beginning that all share, which the engine encodes once
 
 
 class Fit(NamedTuple):
     """What a run needs of a machine's memory."""
 
     text: str
-    fits: bool
-    """It would fit if all memory were free, or too little is known."""
-    roomy: bool
-    """It needs at most half of what is free, so that nobody has to read the text."""
+    fits: bool  # it would fit if all memory were free, or too little is known
+    roomy: bool  # it needs at most half of what is free, so that nobody has to read the text
 
 
 def assess_fit(config: Config, lengths: Lengths | None = None, jobs: int | None = 1) -> Fit:
@@ -189,9 +184,3 @@ def read_sizes(model: ModelConfig) -> Sizes | None:
         adapted = [widths[name] for name in LORA_TARGETS]
         trained = layers * model.lora.r * sum(hidden + width for width in adapted)
     return Sizes(layers, hidden, inner, queries, keys, vocabulary, layer, parameters, trained)
-
-
-def trained_parameters(model: ModelConfig) -> int:
-    """Count the numbers that are trained; 0 if the sizes are not known."""
-    sizes = read_sizes(model)
-    return 0 if sizes is None else sizes.trained

@@ -13,7 +13,7 @@ import msgspec
 
 from pods.config.schema import CheckpointConfig, Config
 from pods.runs.files import Altered, read_lines, read_or_empty, replace, sha256
-from pods.runs.history import checkpoint_fault, log_fault
+from pods.runs.history import checkpoint_fault, is_log_altered
 from pods.runs.identity import edits
 from pods.runs.records import Data, decode_lines, read_json
 from pods.runs.store import RunStore
@@ -164,5 +164,5 @@ def check_complete(store: RunStore, config: Config, last: int, ended: bool = Tru
             raise Altered(f"{folder}: {fault}", recoverable=step == last)
         if ended and not is_complete(store, config, step):
             raise Altered(f"{store.evaluation_path(step)} is not complete")
-    if line := log_fault(store, store.checkpoint(last)):
-        raise Altered(f"{store.metrics_path}: {line} is not what was written")
+    if is_log_altered(store, store.checkpoint(last)):
+        raise Altered(f"{store.metrics_path} is not what was written")

@@ -1,7 +1,6 @@
 """Read a run's history: its checkpoints, the one to resume from, and those to discard."""
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,20 +27,20 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
     going on after some step, that is `Damaged`.
     """
     checkpoint.recover(store.checkpoints)
-    faults, lost = dict[Path, str](), None
+    faults, altered = dict[Path, str](), False
     for folder in sorted(store.checkpoints.glob(STEP), reverse=True):
         fault = checkpoint_fault(store, folder)
-        if fault is None and (line := log_fault(store, folder)):
-            fault, lost = f"{line} of {store.metrics_path.name} is not what was written", line
+        if fault is None and is_log_altered(store, folder):
+            fault, altered = f"{store.metrics_path.name} is not what was written", True
         if fault:
             faults[folder] = fault
         elif needs in checkpoint.manifest_files(folder) and not (
-            lost and folder == store.checkpoint(0)
+            altered and folder == store.checkpoint(0)
         ):
             return folder, faults
-    if lost:
+    if altered:
         cure = f"restore it, or remove {store.checkpoints} and the run starts again"
-        raise Damaged(store.metrics_path, f"{lost} is not what was written: {cure}")
+        raise Damaged(store.metrics_path, f"it is not what was written: {cure}")
     return None, faults
 
 
@@ -58,18 +57,11 @@ def checkpoint_fault(store: RunStore, folder: Path, max_bytes: float = float("in
     return None
 
 
-def log_fault(store: RunStore, folder: Path) -> str | None:
-    """Say which line of the log has changed since an intact checkpoint; None if it has not."""
-    clock, good = store.clock(folder), 0
+def is_log_altered(store: RunStore, folder: Path) -> bool:
+    """Return whether the log up to an intact checkpoint has changed since."""
+    clock = store.clock(folder)
     log = read_or_empty(store.metrics_path)[: clock["metrics_bytes"]]
-    if hashlib.sha256(log).hexdigest() == clock["metrics_sha256"]:
-        return None
-    with suppress(ValueError, TypeError, KeyError):
-        for good, line in enumerate(log.splitlines() or [b""]):
-            if json.loads(line)["step"] != good + 1:
-                return f"line {good + 1}"
-        return f"line {clock['step']} or one before it"
-    return f"line {good + 1}"
+    return hashlib.sha256(log).hexdigest() != clock["metrics_sha256"]
 
 
 def mark_damaged(store: RunStore, path: Path) -> None:

@@ -46,25 +46,21 @@ def load_data(config: Config, check: Callable[[], None]) -> Data:
     task = load_task(config.task, check)
     check()
     tokenizer = load_tokenizer(config)
-    train, prompts, long_train = _fitting("train", task.train, tokenizer, config)
+    train, prompts, long_train = fitting("train", task.train, tokenizer, config)
     asked = evaluation_questions(config, task)
-    test, questions, long_test = _fitting("test", asked, tokenizer, config)
+    test, questions, long_test = fitting("test", asked, tokenizer, config)
     facts = {
         "train": data_record(train, long_train),
         "test": data_record(test, long_test),
         "left_out": list(task.dropped),
     }
-    fit = assess_fit(config, lengths([*prompts, *questions]))
+    every = [*prompts, *questions]
+    fit = assess_fit(config, Lengths(max(map(len, every)), shared_prefix(every)))
     if not fit.fits:  # a run that only lacks free memory at the moment is not refused
         raise ValueError(f"not enough memory: {fit.text}")
     if not fit.roomy:
         print(f"memory: {fit.text}", flush=True)
     return Data(replace(task, train=train, test=test), tokenizer, prompts, questions, facts)
-
-
-def lengths(prompts: Sequence[Prompt]) -> Lengths:
-    """Return the prompt lengths that decide how much memory a run needs."""
-    return Lengths(max(map(len, prompts)), shared_prefix(prompts))
 
 
 def check_data(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -> None:
@@ -92,10 +88,13 @@ def _summary(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _fitting(
+def fitting(
     split: str, problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, config: Config
 ) -> tuple[tuple[Problem, ...], tuple[Prompt, ...], tuple[str, ...]]:
-    """Return the problems whose prompts fit, their token ids, and the ids of the other problems."""
+    """Return the problems whose prompts fit, their token ids, and the ids of the others, if any.
+
+    The others are printed; a `ValueError` says that none fits.
+    """
     limit = config.sampling.max_prompt_tokens
     kept, prompts, too_long = drop_long_prompts(problems, tokenizer, limit)
     if not kept:
