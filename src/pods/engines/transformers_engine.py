@@ -107,9 +107,7 @@ class TransformersEngine:
         is padded on the left. At most `limit` tokens will follow.
         """
         distinct, device = list(dict.fromkeys(prompts)), self.policy.device
-        # on a card, buffers that grow leave gaps in its memory that no larger one fits into
-        tokens = max(map(len, distinct)) + limit if device.type == "cuda" else 0
-        cache, shared = block_cache(tokens), shared_prefix(distinct)
+        cache, shared = roomy_cache(max(map(len, distinct)) + limit), shared_prefix(distinct)
         attention = torch.ones((1, shared), dtype=torch.long, device=device)
         if shared:
             self._forward(torch.tensor([distinct[0][:shared]], device=device), attention, cache)
@@ -197,16 +195,16 @@ def shared_prefix(prompts: Sequence[Prompt]) -> int:
     return shared if shared >= MIN_SHARED_TOKENS and len(prompts) > 1 else 0
 
 
-BLOCK = 128  # tokens that a full cache grows by: it is copied only once in so many tokens
+class RoomyLayer(DynamicLayer):
+    """One layer's keys and values, (R, heads, tokens, width), as views of a buffer with more room.
 
+    So they are not copied with each token, and leave no gaps in a card's memory.
+    """
 
-class BlockLayer(DynamicLayer):
-    """One layer's keys and values, (R, heads, tokens, width), as views of a larger buffer."""
-
-    def __init__(self, tokens: int) -> None:
-        """Make room for so many tokens at once; for more, the buffer grows."""
+    def __init__(self, room: int) -> None:
+        """Make room for so many tokens in all."""
         super().__init__()
-        self.tokens = tokens
+        self.room = room
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
@@ -214,13 +212,11 @@ class BlockLayer(DynamicLayer):
         """Append (R, heads, new, width) states; return all of them, as views."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self.keys = key_states[:, :, :0]
-            self.values = value_states[:, :, :0]
+            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
             self.buffers: tuple[Tensor, Tensor] | None = None
         start, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
-        if self.buffers is None or end > self.buffers[0].shape[2]:
-            size = max(end + BLOCK, self.tokens)
-            self.buffers = (_grown(self.keys, size), _grown(self.values, size))
+        if self.buffers is None:
+            self.buffers = _with_room(self.keys, self.room), _with_room(self.values, self.room)
         for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
             buffer[:, :, start:end] = states
         self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
@@ -232,17 +228,13 @@ class BlockLayer(DynamicLayer):
         self.buffers = None
 
 
-def block_cache(tokens: int = 0) -> Cache:
-    """Create an empty cache for any model whose layers attend to all earlier tokens.
-
-    Args:
-        tokens: to make room for at once; 0 lets the room grow with the tokens that come.
-    """
-    return Cache(layer_class_to_replicate=partial(BlockLayer, tokens))  # type: ignore[arg-type]
+def roomy_cache(room: int) -> Cache:
+    """Create an empty cache for any model whose layers attend to all earlier tokens."""
+    return Cache(layer_class_to_replicate=partial(RoomyLayer, room))  # type: ignore[arg-type]
 
 
-def _grown(states: Tensor, tokens: int) -> Tensor:
+def _with_room(states: Tensor, room: int) -> Tensor:
     rows, heads, used, width = states.shape
-    buffer = states.new_empty((rows, heads, tokens, width))
+    buffer = states.new_empty((rows, heads, room, width))
     buffer[:, :, :used] = states
     return buffer

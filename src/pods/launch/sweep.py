@@ -70,10 +70,7 @@ def _announce(jobs: Sequence[Job], backend: Backend) -> None:
 
 
 def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepFailed:
-    """Say why jobs are not done; the same command resumes all but those that failed.
-
-    The machine interrupted those that did not fail themselves.
-    """
+    """Say why jobs are not done; the same command resumes all but those that failed."""
     messages, code = list[str](), AGAIN
     for job in jobs:
         status = job.store.status()

@@ -16,7 +16,6 @@ from pods.system.machine import free_memory
 GIB = 2**30
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 LOGITS = {"cpu": 2**24, "cuda": 2**27}  # of a chunk, as in `policy.logprobs`
-CACHE_ROOM = 128  # tokens, as `engines.transformers_engine.BLOCK`
 LIBRARIES = {"cpu": int(0.42 * GIB), "cuda": int(0.5 * GIB)}
 HEAP = 1.75  # resident bytes of glibc's heap per byte of activations: 1.45 to 1.75 were seen
 CURE = "to fit, lower update.micro_batch_tokens or engine.max_rows, or choose a smaller model"
@@ -100,7 +99,7 @@ def peak_parts(
         held["activations"] = int(HEAP * update.pop("activations"))
     if engine.name == "transformers":
         rows, size = engine.max_rows, BYTES[config.decoded_in()]
-        tokens = prompt + config.sampling.max_completion_tokens + CACHE_ROOM
+        tokens = prompt + config.sampling.max_completion_tokens
         generate["keys and values"] = rows * tokens * 2 * sizes.layers * sizes.keys * size
         generate["logits"] = rows * sizes.vocabulary * 24  # 4 of float32, a sum of float64
         encoded = 4 * (sizes.hidden + sizes.intermediate) * size + 5 * prompt  # and the mask

@@ -25,15 +25,12 @@ NAME = "sdpa_grouped"
 
 
 def takes_unequal_lengths(device_type: str, dtype: torch.dtype, width: int) -> bool:
-    """Tell whether torch has a kernel for unequal lengths: flash attention, of some head widths.
-
-    Above 192, some cards have no gradient.
-    """
+    """Tell whether torch has a kernel for unequal lengths: flash attention, of some head widths."""
     return (
         device_type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
         and width % 8 == 0
-        and width <= 192
+        and width <= 192  # above, some cards have no gradient
         and torch.__version__ >= "2.12"  # the first whose kernel groups query heads
     )
 

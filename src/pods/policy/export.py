@@ -70,9 +70,7 @@ def copy_to_decode(
     needs float32: in bfloat16, merging would round most of a small update away. Of a model that
     will be sharded the copy has all weights, in the engine's dtype; where that is the coarser one,
     a run on one process has a copy too, so that results do not depend on the number of processes.
-
-    Returns:
-        The copy for a `WeightMirror`; None if the engine decodes from the model itself.
+    None: the engine decodes from the model itself.
     """
     dtype = getattr(torch, config.engine.dtype)
     if config.engine.name != "transformers":
@@ -97,10 +95,7 @@ class WeightMirror:
     def __init__(
         self, model: PreTrainedModel, source: PreTrainedModel, process_group: ProcessGroup
     ) -> None:
-        """Mirror the policy's untrained model by what `copy_to_decode` made of it.
-
-        All processes of the run refresh their mirrors at once.
-        """
+        """Mirror the policy's untrained model by what `copy_to_decode` made of it."""
         self.model: PreTrainedModel = model.to(source.device)  # type: ignore[arg-type]
         self.source = source
         self.version = -1
@@ -110,7 +105,10 @@ class WeightMirror:
 
     @torch.no_grad()
     def refresh(self) -> float | None:
-        """Copy the policy's weights if they changed; return `kept_projection` where any rounds."""
+        """Copy the policy's weights, on all processes at once, if they changed.
+
+        Return `kept_projection` where any is rounded.
+        """
         if self.version != (version := weights_version(self.source)):
             for name, weight in self.model.named_parameters():
                 path, _, kind = name.rpartition(".")
