@@ -48,9 +48,7 @@ def run(options: Namespace) -> int:
 def evaluate_missing(folders: Sequence[Path]) -> int:
     """Make every evaluation of these runs that lacks records, run after run; print what was done.
 
-    Returns:
-        The exit code: 0 nothing is missing any more; 1 something could not be evaluated; 75 the
-        same command has to run again, because it was stopped or another process executes a run.
+    Return the exit code: AGAIN where it was stopped or another process executes a run.
     """
     from pods.runs.evaluations import is_complete
 

@@ -24,11 +24,7 @@ help. `run` returns the exit code, or None for 0."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code.
-
-    The codes are 0 for success, 1 if runs or the machine are not well, 2 for bad input, and 75 for
-    a temporary failure such as a full disk. No verb loads torch unless it needs a model.
-    """
+    """Run one verb, which loads torch only for a model; return the exit code (`system.errors`)."""
     prepare_console()
     typed = sys.argv[1:] if arguments is None else list(arguments)
     words = [word for word in typed if word != "--debug"]

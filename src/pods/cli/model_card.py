@@ -21,16 +21,8 @@ CARD = """---
 | --- | --- |
 {rows}
 
-```python
-from {library} import {model}
-from transformers import AutoTokenizer
-
-model = {model}.from_pretrained("THIS_FOLDER")
-tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
-```
-
-Every setting of the run is in `config.yaml`. This folder was made by
-`pods export '{run}' FOLDER {how}`.
+Load it with `{model}.from_pretrained`, of {library}. Every setting of the run is in `config.yaml`.
+This folder was made by `pods export '{run}' FOLDER {how}`.
 """
 
 

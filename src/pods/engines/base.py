@@ -21,26 +21,17 @@ class Engine(Protocol):
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
     ) -> list[list[Rollout]]:
-        """Draw n completions of every prompt in one call.
+        """Draw n completions of every prompt: a list of n rollouts per prompt, in their order.
 
-        Args:
-            request: the prompts, n, the sampling settings and one seed per prompt.
-            on_completion: called once for every completion, as soon as it is complete, so that slow
-                grading runs beside generation.
-
-        Returns:
-            One list of n rollouts per prompt, in the order of the prompts.
-
-        Raises:
-            EngineFailed: the engine broke down.
+        `on_completion` is called once for every completion, as soon as it is complete, so that slow
+        grading runs beside generation. `EngineFailed`: the engine broke down.
         """
         ...
 
     def sync(self) -> float | None:
         """Bring the policy's current weights into the engine; do nothing if it has them.
 
-        Returns:
-            The kept projection (`policy/export.py`) of the weights' change since the start of
-            training; None where nothing is rounded to the engine's dtype.
+        Return the kept projection (`policy/export.py`) of the weights' change since the start of
+        training; None where nothing is rounded to the engine's dtype.
         """
         ...

@@ -48,10 +48,7 @@ def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
 
 
 def run(store: RunStore, attempt: Path) -> int:
-    """Start a run's processes, wait until they have ended, and return the exit code.
-
-    They are in sessions of their own, so that Ctrl-C reaches only this process.
-    """
+    """Start a run's processes, wait until they have ended, and return the exit code."""
     hardware, processes = store.config().hardware, list[Popen[bytes]]()
     shared = {"PYTHONPATH": machine.python_path(), "OMP_NUM_THREADS": str(hardware.threads)}
     command = [sys.executable, "-P", "-m", "pods.launch.job", str(store.folder), str(attempt)]
@@ -60,6 +57,7 @@ def run(store: RunStore, attempt: Path) -> int:
         try:
             for rank in range(hardware.processes):
                 own = {**environment(Path(folder), hardware.processes, rank), **shared}
+                # in a session of its own, so that Ctrl-C reaches only this process
                 processes.append(Popen(command, stdin=DEVNULL, start_new_session=True, env=own))
             _watch(processes, stop)
         finally:

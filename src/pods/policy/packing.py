@@ -80,10 +80,7 @@ def plan_micro_batches(
 def split_among_processes(
     rollouts: Sequence[Rollout], indices: Sequence[int], processes: int
 ) -> list[list[int]]:
-    """Split sequences, in the order of their prompts, into one share of the tokens per process.
-
-    Few prompts are in more than one share.
-    """
+    """Split sequences, in the order of their prompts, into one share of the tokens per process."""
     costs = [
         (i, len(rollouts[i].completion_ids) + (i == same_prompt[0]) * len(prompt))
         for prompt, same_prompt in _by_prompt(rollouts, indices).items()

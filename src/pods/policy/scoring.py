@@ -68,12 +68,10 @@ def score_all(context: UpdateContext, rollouts: Sequence[Rollout]) -> list[Tenso
 def micro_batches_of_rank(
     context: UpdateContext, rollouts: Sequence[Rollout], indices: Sequence[int]
 ) -> Iterator[tuple[MicroBatch | None, bool]]:
-    """Yield this process's micro-batches, in as many rounds as the busiest process needs.
+    """Yield this process's micro-batches, and whether each counts, in as many rounds as any needs.
 
-    Yields:
-        A micro-batch, and whether it counts. In the rounds that are left over there is none; with
-        sharded weights all processes must compute in each round, so there it is one sequence that
-        does not count.
+    In the rounds that are left over there is none; with sharded weights all processes must compute
+    in each round, so there it is one sequence that does not count.
     """
     limit, process_group = context.config.update.micro_batch_tokens, context.process_group
     shares = split_among_processes(rollouts, indices, process_group.size)

@@ -21,10 +21,7 @@ T = TypeVar("T")
 
 
 def new_attempt(store: RunStore, kind: str = "attempts") -> Path:
-    """Create and return the folder for the console and environment of a new process.
-
-    The other kind is `evaluation_attempts`, whose time and machine do not count as the run's own.
-    """
+    """Create and return the folder for what a new process leaves, here or under another `kind`."""
     parent = store.folder / kind
     parent.mkdir(exist_ok=True)  # but not the run's folder, which may have been removed
     for number in range(1, 10_000):

@@ -75,17 +75,12 @@ class TrainClock:
     synchronise: Callable[[], None] = lambda: None  # waits for the device at both ends of a phase
     train_seconds: float = 0.0  # seconds of the steps committed so far
     meter: Meter = field(default_factory=Meter)  # of the process; it measures the phases too
-    cpu_now: Callable[[], float] | None = None
-    """Source of CPU seconds; None: this process's if `now` is the real clock, else none, so that
-    such runs repeat to the byte."""
     model: ClockModel | None = None
     """Prices a step as on another machine, so that a run's bytes do not depend on this machine's
     speed; None: its seconds are measured."""
 
     def __post_init__(self) -> None:
         """Start the first step."""
-        if self.cpu_now is None and self.now is time.perf_counter:
-            self.cpu_now = time.process_time
         self._start_step()
 
     @contextmanager
@@ -93,13 +88,12 @@ class TrainClock:
         """Charge the block to a phase of the step in progress."""
         with self.meter.phase(name):
             self.synchronise()
-            cpu_start = self.cpu_now() if self.cpu_now else 0.0
-            start = self.now()
+            start, cpu_start = self.now(), time.process_time()
             yield
             self.synchronise()
             self._step.wall[name] += self.now() - start
-            if self.cpu_now:
-                self._step.cpu[name] += self.cpu_now() - cpu_start
+            if self._step.cpu:
+                self._step.cpu[name] += time.process_time() - cpu_start
 
     def commit(self, amounts: Mapping[str, float] | None = None) -> StepSeconds:
         """Close the step: add its seconds to the clock, and return them.
@@ -115,5 +109,5 @@ class TrainClock:
         return seconds
 
     def _start_step(self) -> None:
-        cpu = dict.fromkeys(PHASES, 0.0) if self.cpu_now else {}
+        cpu = dict.fromkeys(PHASES, 0.0) if self.now is time.perf_counter else {}
         self._step = StepSeconds(dict.fromkeys(PHASES, 0.0), cpu)
