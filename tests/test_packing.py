@@ -17,7 +17,6 @@ LENGTHS = [[4, 1, 7], [2, 2], [3]]
 
 def model(dtype, frozen):
     """Six query heads on two key heads; the head's weight is trained or frozen."""
-    attention.register()
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=50, hidden_size=48, intermediate_size=64, num_hidden_layers=2,

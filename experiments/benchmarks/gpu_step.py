@@ -48,7 +48,6 @@ def random_policy(config: Config, folder: Path | None = None) -> tuple[Endless, 
         The policy, and the config with `model.path` set to the folder.
     """
     set_cuda_math()
-    attention.register()
     sizes = SHAPES[config.model.name]
     with torch.random.fork_rng(), torch.device(config.hardware.device):
         torch.manual_seed(0)

@@ -78,7 +78,6 @@ def config_on(device: str, **changes: Any) -> Config:
 
 def wide_policy(device: str, dtype: torch.dtype, frozen_head: bool) -> Policy:
     """One layer under a large vocabulary, random but always the same."""
-    attention.register()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = LlamaForCausalLM(LlamaConfig(

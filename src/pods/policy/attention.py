@@ -174,7 +174,5 @@ class _Rows(torch.autograd.Function):
         return total.to(g.dtype), None
 
 
-def register() -> None:
-    """Register this attention with transformers as `attn_implementation=NAME`."""
-    AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionInterface.register(NAME, attend)  # for transformers' `attn_implementation`
+AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -164,7 +164,6 @@ def load(
     if config.hardware.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"hardware.device=cuda: {why_no_gpu(torch.version.cuda)}")
     set_cuda_math()
-    attention.register()
     tokenizer = load_tokenizer(config) if tokenizer is None else tokenizer
     with _located_weights(config) as source:
         dtype = getattr(torch, config.model.dtype)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +22,6 @@ HOT = 100.0  # a temperature at which no policy ends all rollouts at their first
 
 class DoesNotFit(ValueError):
     """The machine lacks the memory for the run's largest shape."""
-
-
-class _Still(torch.optim.AdamW):
-    """An optimizer that moves no weight."""
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Leave the weights as they are."""
 
 
 def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
@@ -94,8 +86,11 @@ def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> N
     held = [torch.empty_like(p, dtype=torch.float32) for p in trained for _ in range(2)]
     if config.update.epochs * config.update.minibatches > 1:  # a step can restore all of it
         held += [each.detach().clone() for each in (*trained, *held)]
-    still = replace(worker, config=once, optimizer=_Still(trained))
-    still.update([rollout] * rows, np.zeros(rows), [rows], 1)
+    still = torch.optim.AdamW(trained)
+    still.step = lambda closure=None: None  # type: ignore[method-assign]
+    replace(worker, config=once, optimizer=still).update(
+        [rollout] * rows, np.zeros(rows), [rows], 1
+    )
     del held
 
 
