@@ -264,16 +264,6 @@ def test_every_file_of_a_model_counts_in_the_order_of_names(tmp_path, monkeypatc
         before = changed
 
 
-def test_identity_depends_on_the_source_of_a_user_s_rule(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    source = "def rule(group, m, rng):\n    return list(range(m)){}\n"
-    prints = []
-    for name, tail in (("one", ""), ("two", "  # another")):
-        (tmp_path / f"rules_{name}.py").write_text(source.format(tail))
-        prints.append(fingerprint(composed(f"sampler.rule=rules_{name}:rule")))
-    assert prints[0] != prints[1]
-
-
 def test_folders_are_named_from_resolved_values():
     config = composed("arm=pods", "nm.n=32", "seed=3", "study=x")
     folder = run_folder(config, identity.identity(config))

@@ -42,19 +42,18 @@ def test_classes_are_weighed_by_their_share_of_the_group_over_that_of_the_kept()
     assert scaled == pytest.approx([-2 * 1.5 / 4, 0, 0])
 
 
-def maxrl(p):
-    return (1 - (1 - p) ** 5) / p  # arXiv:2602.02710, Table 2, of order n - 1
-
-
 @pytest.mark.parametrize("right", [(0.05, 0.0), (0.3, 0.2), (0.2, 0.7)])
-@pytest.mark.parametrize(("rule", "baseline", "scale", "weight"), [
-    ("all", "leave_one_out", "none", lambda p: 1), ("all", "selected", "none", lambda p: 5 / 6),
-    ("all", "selected", "mean", maxrl), ("random", "full", "mean", maxrl),
-    ("max_variance", "full", "stratified", lambda p: 5 / 6),
-    ("max_variance", "full", "stratified_mean", maxrl),
+@pytest.mark.parametrize(("rule", "baseline", "scale", "factor", "order"), [
+    ("all", "leave_one_out", "none", 1, 1), ("all", "selected", "none", 5 / 6, 1),
+    ("all", "selected", "mean", 1, 5), ("random", "full", "mean", 1, 5),
+    ("max_variance", "full", "stratified", 5 / 6, 1),
+    ("max_variance", "full", "stratified_mean", 1, 5),
 ])  # fmt: skip
-def test_the_expected_gradient_by_brute_force(rule, baseline, scale, weight, right):
-    """Over all groups of n = 6 of three answers, two of them right: E[g] = w(p) grad p."""
+def test_the_expected_gradient_by_brute_force(rule, baseline, scale, factor, order, right):
+    """Over all groups of n = 6 of three answers, two of them right: E[g] = w(p) grad p.
+
+    w is that of arXiv:2602.02710, Table 2, of order 1 (accuracy itself) or n - 1, times a factor.
+    """
     policy, rewards_of = np.array([*right, 1 - sum(right)]), np.array([1.0, 1.0, 0.0])
     scores, p, total = np.eye(3) - policy, sum(right), np.zeros(3)
     subsets = {"random": [*combinations(range(6), 3)], "all": [range(6)]}.get(rule)
@@ -64,7 +63,8 @@ def test_the_expected_gradient_by_brute_force(rule, baseline, scale, weight, rig
             values = found(rewards_of[drawn], kept, baseline=baseline, scale=scale)
             chance = policy[drawn].prod() / len(choices)
             total += chance * values @ scores[drawn][kept] / len(kept)
-    assert total == pytest.approx(weight(p) * policy * (rewards_of - p), abs=1e-12)
+    weight = factor * (1 - (1 - p) ** order) / p
+    assert total == pytest.approx(weight * policy * (rewards_of - p), abs=1e-12)
 
 
 @pytest.mark.parametrize("scale", ["std", "mean", "none"])
@@ -141,12 +141,15 @@ BOUNDED = {"token_truncate": 0.5, "token_mask": 0.0, "sequence_mask": 0.0}  # wh
 
 
 @pytest.mark.parametrize("kind", BOUNDED)
-def test_a_ratio_that_equals_the_cap_is_not_cut(kind):
+def test_a_ratio_that_equals_the_cap_is_not_cut_and_nan_is_not_hidden(kind):
     logprobs = torch.tensor([-1.0, -2.0])  # of engine and trainer alike: each ratio is exactly 1
     for cap, weight, cut in ((1.0, 1.0, False), (0.5, BOUNDED[kind], True)):
         found, cuts = importance_weights(logprobs, logprobs, torch.tensor([2]), kind=kind, cap=cap)
         assert found.tolist() == [weight] * 2
         assert cuts.tolist() == [cut] * 2
+    engine = torch.tensor([float("nan"), -1.0])
+    found, _ = importance_weights(torch.zeros(2), engine, torch.tensor([1, 1]), kind=kind, cap=3.0)
+    assert found.isnan().tolist() == [True, False]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -166,31 +169,19 @@ def test_importance_weights_of_half_precision_are_in_float32():
     assert found.tolist() == pytest.approx([np.exp(12)])  # infinite in float16
 
 
-@pytest.mark.parametrize("kind", BOUNDED)
-def test_a_logprob_that_is_nan_is_not_hidden_by_a_mask(kind):
-    engine = torch.tensor([float("nan"), -1.0])
-    found, _ = importance_weights(torch.zeros(2), engine, torch.tensor([1, 1]), kind=kind, cap=3.0)
-    assert found.isnan().tolist() == [True, False]
-
-
-def weighted_loss(importance):
+def test_importance_multiplies_the_surrogate_and_not_the_kl():
     """Ln ratio 0 and A = 2, ln ratio ln 1.5 and A = -2; token weight 0.5, KL to twice as likely."""
     logprobs = torch.tensor([0.0, np.log(1.5)], dtype=torch.float64, requires_grad=True)
     found = policy_loss(
         logprobs, torch.zeros(2), torch.tensor([2.0, -2.0]), torch.full((2,), 0.5),
-        clip_low=0.2, clip_high=0.2, kl_beta=0.04, importance=importance,
+        clip_low=0.2, clip_high=0.2, kl_beta=0.04, importance=torch.tensor([3.0, 0.25]),
         reference_logprobs=logprobs.detach() + np.log(2),
     )  # fmt: skip
     found.total.backward()
-    return found.total.detach(), logprobs.grad
-
-
-def test_importance_multiplies_the_surrogate_and_not_the_kl():
-    total, gradient = weighted_loss(torch.tensor([3.0, 0.25]))
     kl = 2 * 0.04 * 0.5 * (1 - np.log(2))
-    assert total.item() == pytest.approx(-0.5 * (3 * 2 - 0.25 * 3) + kl)
+    assert found.total.item() == pytest.approx(-0.5 * (3 * 2 - 0.25 * 3) + kl)
     # of the surrogate -weight rho ratio A, of the KL 0.04 * 0.5 * -1
-    assert gradient.tolist() == pytest.approx([-3.0 - 0.02, 0.375 - 0.02])
+    assert logprobs.grad.tolist() == pytest.approx([-3.0 - 0.02, 0.375 - 0.02])
 
 
 def test_the_loss_of_several_tokens_by_hand():

@@ -12,13 +12,14 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from compose import composed
+from compose import ROOT, composed
 from fake_loop import loop
 from running import run_here
 
 import run as entry_point
 from pods.launch import sweep
-from pods.method.keep import keep
+from pods.method.grpo import advantages
+from pods.method.keep import keep, own_advantages, try_functions
 from pods.method.prompt_order import Outcome, PromptOrder
 from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import across_groups
@@ -45,6 +46,11 @@ RULES = """
         # the completions that the policy found least likely
         total = [rollout.logprobs.sum() for rollout in group.rollouts]
         return np.argsort(total, kind="stable")[:m]
+
+    def by_place(group, kept):
+        values = kept - group.lengths.mean()
+        kept[:] = 0  # a copy
+        return values
 """
 
 SELECTORS = """
@@ -107,9 +113,7 @@ def cppo_mask(advantages, kept):
     """
     absolute = torch.tensor(advantages).abs()
     pruned = torch.topk(absolute, k=len(advantages) - kept, largest=False).indices
-    mask = torch.ones(len(advantages), dtype=torch.bool)
-    mask[pruned] = False
-    return mask
+    return torch.ones(len(advantages), dtype=torch.bool).index_fill(0, pruned, False)
 
 
 def test_cppo_pooled_over_a_step(tmp_path):
@@ -133,9 +137,11 @@ def test_cppo_pooled_over_a_step(tmp_path):
     assert len(sizes) > 1  # groups keep different numbers
 
 
-def test_a_rule_by_logprob(tmp_path):
-    [first, _], _ = run("surprising", tmp_path)
+def test_a_rule_by_logprob_and_advantages_by_place(tmp_path):
+    [first, _], _ = run("surprising", tmp_path, "advantage.function=their_rules:by_place")
     for rows in first:
+        mean = np.mean([row["length"] for row in rows])
+        assert all(row["advantage"] == i - mean for i, row in enumerate(rows) if row["kept"])
         assert sum(row["kept"] for row in rows) == 4
         longest = max(row["length"] for row in rows if row["kept"])
         assert longest >= max(row["length"] for row in rows) - 2  # long ones are less likely
@@ -173,6 +179,8 @@ TRIED = {  # the words, and what is said of bad.py
     "sampler.rule=bad:short": "rule short: TypeError: .* takes 2 positional .*bad.py:2",
     "sampler.rule=bad:fails": "rule fails: IndexError: list index out of range .*bad.py:6",
     "sampler.rule=bad:wrong": "rule wrong: must return 16 .* 0 to 63: 0 is repeated .*bad.py:8",
+    "advantage.function=bad:short": "=bad:short: TypeError: only integer .*bad.py:3",
+    "advantage.function=bad:wrong": "=bad:wrong: must return 16 finite numbers, not .*bad.py:8",
     "prompts.selector=bad:wrong": "bad:wrong: must return 2 different candidates, .*bad.py:8",
     "nm.allocation=bad:fails": "nm.allocation=bad:fails: AttributeError: 'list' .*bad.py:6",
     "task.reward=bad:short": "task.reward=bad:short: problem toy: TypeError.*bad.py:3",
@@ -189,8 +197,19 @@ def test_functions_are_tried_before_anything_loads(tmp_path):
             assert "\n" not in str(error.value) and not (tmp_path / "runs").exists()
 
 
-RUN = ("budget.train_seconds=null", "budget.max_steps=2", "nm.n=4", "nm.m=2", "tracking=none",
-       "evaluation.questions=4", "evaluation.repeats=1")  # fmt: skip
+def test_what_advantages_of_ones_own_must_not_return(monkeypatch):
+    group, kept = Group(np.array([0.0, 1.0, 0.0]), np.zeros(3, bool), np.ones(3, int)), np.arange(2)
+    for returned in ([0.5, np.nan], [True, False], ["1", "2"], [[0.5, 1]], [1, 2, 3], 1.5, None):
+        monkeypatch.setattr("bad.wrong", lambda *of, to=returned: to)
+        with pytest.raises(ValueError, match="=bad:wrong: must return 2 finite numbers, not "):
+            own_advantages("bad:wrong", group, kept)
+    words = [f"advantage.function={name}" for name in ("bad:wrong", "their_rules:by_place")]
+    with pytest.raises(ValueError, match="bad:wrong"):
+        try_functions([composed("nm.m=1", word) for word in words])  # not only the last
+    text, names = (ROOT / "src/pods/tasks/README.md").read_text(), {}
+    exec(text.split("# my_advantages.py\n")[1].split("```")[0], names)
+    ours = advantages(group.rewards, kept, baseline="full", scale="mean", eps=0)
+    assert names["maxrl"](group, kept).tolist() == ours.tolist()
 
 
 def choosing(name):
@@ -219,13 +238,18 @@ def test_its_state_survives_a_checkpoint_and_each_step_has_draws_of_its_own():
         choosing("one").choose(order, 2)
 
 
-def test_a_run_uses_it_and_its_identity_holds_its_source(tmp_path):
-    store = run_here(*RUN, "prompts.selector=their_selectors:hard", f"runs_dir={tmp_path}")
+def test_a_run_uses_it_and_its_identity_holds_the_sources_of_all(tmp_path):
+    words = (*SHORT, "prompts.selector=their_selectors:hard", "sampler.rule=their_rules:surprising",
+             "advantage.function=their_rules:by_place")  # fmt: skip
+    store = run_here(*words, f"runs_dir={tmp_path}")
     lines = [json.loads(line) for line in store.metrics_path.read_text().splitlines()]
-    assert [line["passed_over_prompts"] for line in lines] == [6, 6]
-    assert len(store.identity()["selector source"]) == 64
-    module = Path(sys.modules["their_selectors"].__file__)
-    module.write_text(module.read_text().replace("0.5", "0.4"))
-    changed = identity(composed(*RUN, "prompts.selector=their_selectors:hard"))
-    assert changed["selector source"] != store.identity()["selector source"]
-    assert "selector source" not in identity(composed(*RUN))
+    assert [line["passed_over_prompts"] for line in lines] == [9, 9]
+    before = store.identity()
+    sources = {"their_selectors": "selector source", "their_rules": "rule source, function source"}
+    for name, changes in sources.items():
+        module = Path(sys.modules[name].__file__)
+        module.write_text(module.read_text() + "# changed\n")
+        changed = identity(composed(*words))
+        assert ", ".join(key for key in changed if changed[key] != before[key]) == changes
+        before = changed
+    assert not any("source" in key for key in identity(composed(*SHORT)))

@@ -17,7 +17,10 @@ from pods.config.schema import Config
 from pods.config.task_checks import Refusal, reward_terms, task_refusals
 from pods.system.imports import import_function
 
-OWN_FUNCTIONS = ("sampler.rule", "nm.allocation", "prompts.selector", "task.make", "task.reward")
+OWN_FUNCTIONS = (
+    *("sampler.rule", "advantage.function", "nm.allocation", "prompts.selector"),
+    *("task.make", "task.reward"),
+)
 """Keys that may name functions of one's own as module:function."""
 VLLM_MIN_TEMPERATURE = 0.01  # vLLM silently raises lower ones to this
 VLLM_MAX_RANK = 512
@@ -73,7 +76,7 @@ def _rollouts(config: Config) -> Iterator[Refusal]:
     advantage = config.advantage
     if advantage.scale.startswith("stratified") and advantage.baseline != "full":
         yield "advantage.baseline", f"must be full where advantage.scale={advantage.scale}"
-    if (advantage.baseline, advantage.scale) != ("none", "none"):
+    if advantage.function is None and (advantage.baseline, advantage.scale) != ("none", "none"):
         key, size = ("nm.n", nm.n) if advantage.baseline == "full" else ("nm.m", nm.m)
         if size < 2:
             yield key, "must be at least 2: one reward has no advantage"

@@ -94,6 +94,7 @@ class SamplingConfig:
 class AdvantageConfig:
     """Advantages (r - baseline) / (std + eps), or another function of the rewards."""
 
+    function: str | None = key("your own function, in place of the others", form=FUNCTION)
     baseline: Literal["selected", "full", "leave_one_out", "none"] = key(
         "what is subtracted: the mean of the kept rewards (selected), of the full group's (full), "
         "of the other kept ones (leave_one_out), or nothing (none)"

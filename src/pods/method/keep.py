@@ -80,6 +80,23 @@ def _distinct(
     return kept
 
 
+def own_advantages(name: str, group: Group, kept: Indices) -> NDArray[np.float64]:
+    """Ask the function `name`, of (group, kept), for the advantages of the kept rollouts, (m,).
+
+    Raises:
+        ValueError: it failed, or did not return m finite numbers.
+    """
+
+    def read(returned: Any) -> NDArray[np.float64]:
+        values = np.asarray(returned)
+        numbers = values.shape == kept.shape and values.dtype.kind in "iuf"
+        if not (numbers and np.isfinite(values).all()):
+            raise ValueError(f"must return {len(kept)} finite numbers, not {returned}")
+        return values.astype(np.float64)
+
+    return call_own(f"advantage.function={name}", import_function(name), (group, kept.copy()), read)
+
+
 def informative(rewards: NDArray[np.float64], correct: NDArray[np.bool_], metric: str) -> bool:
     """Return whether rollouts differ: in their reward, or in whether they are correct."""
     values = rewards if metric == "reward" else correct
@@ -110,14 +127,14 @@ def next_batch(
 
 
 def try_functions(configs: Iterable[Config]) -> None:
-    """Call rule, selector and allocation of one's own, each once for each size of a step.
+    """Call rule, selector, allocation and advantages of one's own once for each size of a step.
 
     Rollouts of that step have one token and no text, and every second one is right.
 
     Raises:
         ValueError: a function failed, or returned what a step cannot use.
     """
-    sizes = {f"{c.sampler}{c.prompts}{c.nm}{c.prompts_per_step}": c for c in configs}
+    sizes = {f"{c.sampler}{c.prompts}{c.nm}{c.prompts_per_step}{c.advantage}": c for c in configs}
     for config in sizes.values():
         nm, prompts, rng = config.nm, config.prompts_per_step, np.random.default_rng(0)
         pool = min(config.task.train_size or CANDIDATES * prompts, CANDIDATES * prompts)
@@ -128,4 +145,7 @@ def try_functions(configs: Iterable[Config]) -> None:
         rollout = Rollout((0,), (0,), np.zeros(1, np.float32), "", True)
         group = Group(right * 1.0, right, np.ones(nm.n, np.int64), (rollout,) * nm.n)
         rule = find_rule(config.sampler.rule)
-        keep(rule, [group] * (prompts * nm.groups if is_across_groups(rule) else 1), nm.m, rng)
+        groups = [group] * (prompts * nm.groups if is_across_groups(rule) else 1)
+        for kept in keep(rule, groups, nm.m, rng):
+            if config.advantage.function is not None and len(kept):
+                own_advantages(config.advantage.function, group, kept)

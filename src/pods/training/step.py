@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pods.config.schema import Config
 from pods.method.adaptive import Adaptive, gradient_noise
 from pods.method.grpo import advantages
-from pods.method.keep import informative, keep
+from pods.method.keep import informative, keep, own_advantages
 from pods.method.noise_scale import gradient_row
 from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
@@ -121,7 +121,10 @@ def with_kept(config: Config, group: SelectedGroup, kept: NDArray[np.intp]) -> S
     if not len(kept):
         return group
     rewards, how = group.group.rewards, config.advantage
-    scaled = advantages(rewards, kept, baseline=how.baseline, scale=how.scale, eps=how.eps)
+    if how.function is not None:
+        scaled = own_advantages(how.function, group.group, kept)
+    else:
+        scaled = advantages(rewards, kept, baseline=how.baseline, scale=how.scale, eps=how.eps)
     return replace(group, kept=kept, advantages=scaled)
 
 
