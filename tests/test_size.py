@@ -12,26 +12,26 @@ from pods.config.schema import Config
 
 LINES = {
     "src/pods/analysis": 3376,
-    "src/pods/cli": 1089,
+    "src/pods/cli": 1068,
     "src/pods/config": 1142,
-    "src/pods/engines": 773,
+    "src/pods/engines": 756,
     "src/pods/integrations": 231,
-    "src/pods/launch": 1545,
-    "src/pods/memory": 198,
+    "src/pods/launch": 1540,
+    "src/pods/memory": 186,
     "src/pods/method": 1208,
-    "src/pods/policy": 1824,
-    "src/pods/runs": 1945,
+    "src/pods/policy": 1811,
+    "src/pods/runs": 1934,
     "src/pods/system": 609,
-    "src/pods/tasks": 1222,
-    "src/pods/training": 1794,
-    "src/pods": 17168,
+    "src/pods/tasks": 1221,
+    "src/pods/training": 1782,
+    "src/pods": 17076,
     "src/pods_lab": 3734,
     "src/mathgrade": 2545,
-    "tests": 18260,
-    "experiments": 2588,
+    "tests": 18421,
+    "experiments": 2487,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5
-WORDS = 22_720
+WORDS = 22_532
 LONG_FUNCTIONS, LONG_FILES = 0, 0
 
 

@@ -2,7 +2,7 @@
 
     python -m experiments.advice.grid [RUNS]     reads RUNS/advice_grid and RUNS/advice_adaptive,
                                                  writes grid.csv and window.csv
-    python -m experiments.advice.grid --draw     draws grid.png from grid.csv
+    python -m experiments.advice.grid --again    expects and draws anew from grid.csv
 
 RUNS is `runs` unless it is given. The window is the time that all runs have, at the prices that the
 grid's runs were fitted to. A band is the way from one accuracy to a higher one. What a pair is
@@ -21,12 +21,13 @@ from experiments.contrasts import contrast, with_holm
 from experiments.curves import axes, curves_of, in_one_window
 
 from pods.analysis.numbers.outcomes import final_accuracy, mean_accuracy
-from pods.method.adaptive import expected_progress
+from pods.method.progress import MEASURED, GradientScales, expected_progress
 
 HERE = Path(__file__).parent
 BASE, GRPO = (16, 16), "all 16→16"
 BANDS = ((0.30, 0.55), (0.55, 0.80), (0.80, 0.94))
 DRAWS, CONCENTRATION = 2000, 30.0  # of the Beta distribution of success rates, as in ../regimes
+PROMPTS = 2  # of a step
 
 
 def steps_between(accuracy: np.ndarray, steps: np.ndarray, band: tuple[float, float]) -> float:
@@ -45,7 +46,8 @@ def expected(pairs: list[tuple[int, int]], success: float) -> np.ndarray:
     known = known.sort_values("start_accuracy")
     ratio = np.exp(np.interp(success, known.start_accuracy, np.log(known.noise_ratio)))
     rates = CONCENTRATION * np.array([[success, 1 - success]])
-    progress = expected_progress([BASE, *pairs], rates, float(ratio))
+    scales = GradientScales(*MEASURED, float(ratio))
+    progress = expected_progress([BASE, *pairs], rates, scales, PROMPTS)
     return progress[1:] / progress[0]
 
 
@@ -113,8 +115,16 @@ def draw(table: pd.DataFrame) -> None:
 
 
 def main() -> None:
-    """Write the table unless only the drawing is asked for, and draw."""
-    if "--draw" not in sys.argv:
+    """Write the tables, or what is expected anew, and draw."""
+    if "--again" in sys.argv:
+        table = pd.read_csv(HERE / "grid.csv")
+        bands = table.groupby(["low_accuracy", "high_accuracy"], sort=False)
+        table["expected"] = np.concatenate(
+            [expected([*zip(of.n, of.m, strict=True)], sum(band) / 2) for band, of in bands]
+        )
+        table.to_csv(HERE / "grid.csv", index=False, float_format="%.5g")
+        print(f"Pearson {table.expected.corr(table.measured):.2f}")
+    else:
         runs = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
         table = pd.DataFrame(rows(runs / "advice_grid"))
         table.to_csv(HERE / "grid.csv", index=False, float_format="%.5g")
