@@ -27,11 +27,11 @@ LINES = {
     "src/pods": 17076,
     "src/pods_lab": 3734,
     "src/mathgrade": 2545,
-    "tests": 18421,
-    "experiments": 2487,
+    "tests": 18340,
+    "experiments": 2521,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5
-WORDS = 22_532
+WORDS = 22_927
 LONG_FUNCTIONS, LONG_FILES = 0, 0
 
 

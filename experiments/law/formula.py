@@ -1,15 +1,12 @@
-"""What formulas of progress per step expect of the PODS authors' logs, and what the logs show.
+"""What formulas of progress per step expect of the PODS authors' logs.
 
-    python -m experiments.law.formula [FOLDER]    writes the rows of part a in predictions.csv
+    python -m experiments.law.formula FOLDER    writes the rows of part a in predictions.csv
 
-FOLDER is the authors' release (default: pods_release in the folder that PODS_REALDATA names). The
-floor is fitted to the accuracies of grpo 16→16 and pods 256→16, and no other accuracy is read.
-
-Shapes: D = draws, S = runs, P = evaluations. A point is (success rate, concentration of its Beta
+FOLDER is the authors' release. The floor is fitted to grpo 16→16 and pods 256→16, and no other
+accuracy is read; published.py reads them all. A point is (success rate, concentration of its Beta
 distribution, noise of a right rollout over that of a wrong one, NOISE).
 """
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -42,7 +39,9 @@ AFTER = 150  # steps: the fast rise from the base model is over, and one rate is
 LAST = 4  # evaluations at the end whose mean is an arm's level
 DRAWS = 1000
 STEPS, LEVEL = "times fewer steps to {} %", "points at the end"
+KEYS, ENDS = ["part", "arm", "over", "quantity"], ["expected", "low", "high"]
 Point = tuple[float, float, float, float]
+Row = dict[str, object]
 
 
 def progress(arm: str, point: Point, tilted: bool) -> float:
@@ -83,23 +82,31 @@ def curve(steps: Floats, gain: float, law: Sequence[float]) -> Floats:
     return np.asarray(top - (top - start) * np.exp(-2 * gain * rate * steps / 1000))
 
 
-def steps_to(target: float, gain: float, law: Sequence[float]) -> float:
+def steps_to(target: float, gain: float, law: Sequence[float]) -> np.float64:
     """Return when `curve` reaches a target; inf: never."""
     top, start = curve(np.array([np.inf, 0.0]), gain, law)
     way = (top - start) / (top - target) if target < top else np.inf
-    return float(max(np.log(way), 0) / (2 * gain * law[2] / 1000))
+    return np.float64(max(np.log(way), 0) / (2 * gain * law[2] / 1000))
 
 
-def fit(base: tuple[Floats, Floats], other: tuple[Floats, Floats], gain: float) -> Floats:
-    """Fit the law to steps and accuracy of GRPO and of an arm whose gain is known."""
+def fit(seen: Sequence[tuple[Floats, Floats]], gain: Sequence[float]) -> tuple[Floats, Floats]:
+    """Fit the law to arms of known gains, GRPO first: the law, and how far each point is off."""
 
-    def residuals(law: Floats) -> Floats:
-        pairs = ((base, 1.0), (other, gain))
-        return np.concatenate([curve(steps, g, law) - seen for (steps, seen), g in pairs])
+    def off(law: Floats) -> Floats:
+        arms = zip(seen, gain, strict=True)
+        return np.concatenate([curve(steps, g, law) - accuracy for (steps, accuracy), g in arms])
 
-    bounds = [base[1].max() - 5, 0, 0.01, 0], [99.9, base[1][0], 20, 1]
-    first = [base[1].max(), base[1][0] - 1, 1, 0.2]
-    return np.asarray(least_squares(residuals, first, bounds=bounds).x)
+    begun, best = seen[0][1][0], seen[0][1].max()
+    found = least_squares(off, [best, begun - 1, 1, 0.2], bounds=(
+        [best - 5, 0, 0.01, 0], [99.9, begun, 20, 1]))  # fmt: skip
+    return found.x, found.fun
+
+
+def mean_curve(runs: Sequence[RunCurve]) -> tuple[Floats, Floats]:
+    """Return mean steps and accuracy in percent of runs at their evaluations from AFTER on."""
+    steps = np.mean([run.steps for run in runs], 0)
+    accuracy = 100 * np.mean([run.accuracy for run in runs], 0)
+    return steps[steps >= AFTER], accuracy[steps >= AFTER]
 
 
 def curves_of(folder: Path, logs: str) -> dict[str, list[RunCurve]]:
@@ -119,29 +126,21 @@ def by_floor(
     ends = {arm: np.mean([run.steps[-LAST:] for run in runs], 0) for arm, runs in curves.items()}
     for _ in range(DRAWS):
         gain = gains("GSM8K", POINTS["GSM8K"][rng.integers(len(POINTS["GSM8K"]))], tilted)
-        seen = []
-        for runs in (curves[BASE], curves[FITTED]):
-            drawn = [runs[i] for i in rng.integers(len(runs), size=len(runs))]
-            steps = np.mean([run.steps for run in drawn], 0)
-            accuracy = 100 * np.mean([run.accuracy for run in drawn], 0)
-            seen.append((steps[steps >= AFTER], accuracy[steps >= AFTER]))
-        law, found = fit(*seen, gain[FITTED]), {}
+        two = curves[BASE], curves[FITTED]
+        drawn = [[of[i] for i in rng.integers(len(of), size=len(of))] for of in two]
+        law, _ = fit([*map(mean_curve, drawn)], [1.0, gain[FITTED]])
+        found = {}
         levels = {arm: float(curve(ends[arm], gain[arm], law).mean()) for arm in gain}
         for arm in ARMS["GSM8K"][1:]:
             found[arm, LEVEL] = levels[arm] - levels[BASE]
             for target in TARGETS["GSM8K"]:
-                times = steps_to(target, 1.0, law), steps_to(target, gain[arm], law)
-                found[arm, STEPS.format(target)] = float(divide(*map(np.array, times)))
+                with np.errstate(divide="ignore", invalid="ignore"):  # 0: the arm never arrives
+                    times = steps_to(target, 1.0, law) / steps_to(target, gain[arm], law)
+                found[arm, STEPS.format(target)] = float(times)
         yield found
 
 
-def divide(over: Floats, steps: Floats) -> Floats:
-    """Return how many times fewer steps; 0: the arm never arrives, inf: GRPO, NaN: neither."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(over / steps)
-
-
-def expected(folder: Path) -> Iterator[dict[str, object]]:
+def expected(folder: Path) -> Iterator[Row]:
     """Yield the rows of predictions.csv: the median and the range of what is expected.
 
     That is the whole range over the points, and for the formulas with a floor 95 % of the draws.
@@ -150,28 +149,27 @@ def expected(folder: Path) -> Iterator[dict[str, object]]:
         of = [p for p in POINTS[logs] if formula != "shipped" or p[3] == SHIPPED_NOISE]
         ratios = [gains(logs, point, "p(1-p)" in formula) for point in of]
         for arm, target in product(ARMS[logs][1:], TARGETS[logs]):
-            values = [each[arm] for each in ratios]
-            yield row(logs, arm, STEPS.format(target), formula, np.quantile(values, (0, 0.5, 1)))
+            ends = np.quantile([each[arm] for each in ratios], (0.5, 0, 1))
+            yield row(logs, arm, STEPS.format(target), formula=formula) | dict(
+                zip(ENDS, ends, strict=True)
+            )
     curves = curves_of(folder, "GSM8K")
     for formula in ("kappa flat, floor", "kappa p(1-p), floor"):
         drawn = list(by_floor(curves, "p(1-p)" in formula))
         for arm, quantity in drawn[0]:
             values = [each[arm, quantity] for each in drawn]
-            middle = np.nanquantile(values, (0.025, 0.5, 0.975), method="nearest")
-            yield row("GSM8K", arm, quantity, formula, middle)
+            ends = np.nanquantile(values, (0.5, 0.025, 0.975), method="nearest")
+            yield row("GSM8K", arm, quantity, formula=formula) | dict(zip(ENDS, ends, strict=True))
 
 
-def row(logs: str, arm: str, quantity: str, formula: str, of: Floats) -> dict[str, object]:
-    """Make a row from the low end, the middle and the high end."""
-    names = {"part": "a", "arm": f"{logs} {arm}", "over": f"{logs} {ARMS[logs][0]}"}
-    values = {"expected": of[1], "low": of[0], "high": of[2]}
-    return {**names, "quantity": quantity, "formula": formula, **values}
+def row(logs: str, arm: str, quantity: str, **others: object) -> Row:
+    """Begin a row of an arm."""
+    key = "a", f"{logs} {arm}", f"{logs} {ARMS[logs][0]}", quantity
+    return dict(zip(KEYS, key, strict=True)) | others
 
 
 if __name__ == "__main__":
-    folders = sys.argv[1:] or [str(Path(os.environ["PODS_REALDATA"]) / "pods_release")]
-    table, path = pd.DataFrame(expected(Path(folders[0]))), HERE / "predictions.csv"
+    table, path = pd.DataFrame(expected(Path(sys.argv[1]))), HERE / "predictions.csv"
     others = pd.read_csv(path) if path.exists() else table[:0]
     table = pd.concat([table, others[others.part != "a"]])
     table.to_csv(path, index=False, float_format="%.5g")
-    print(table.to_string(index=False))
