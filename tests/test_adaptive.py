@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 import msgspec
 import numpy as np
 import pytest
-import torch
 from compose import composed
 from fake_loop import TASK, loop
 
@@ -16,7 +15,6 @@ from pods.method.adaptive import (
     MARGIN,
     Adaptive,
     expected_seconds,
-    gradient_noise,
 )
 from pods.method.prompt_order import Outcome
 from pods.method.prompt_selection import Uniform
@@ -37,24 +35,6 @@ def test_seconds_are_a_plane_through_the_medians_of_each_pair():
     assert found == pytest.approx([0.1, 6.2 / 3 - 2 / 3 * 59 / 56, 6.2 / 3 + 10 / 3 * 59 / 56])
 
 
-def test_gradient_noise_is_the_squared_gradient_by_the_logits_of_a_sampled_token():
-    rng = np.random.default_rng(0)
-    logits = torch.tensor(rng.normal(size=(5, 3, 2)), requires_grad=True)  # two tokens: exact
-    tokens = torch.tensor(rng.integers(2, size=(5, 3)))
-    logprobs = logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
-    [gradient] = torch.autograd.grad(logprobs.mean(1).sum(), logits)
-    squares = (gradient**2).sum((1, 2)).numpy()
-    assert 2 * gradient_noise([*logprobs.detach().numpy()]) == pytest.approx(squares)
-
-
-def test_the_noise_ratio_is_that_of_right_and_wrong_rollouts_lately():
-    assert Adaptive().noise_ratio() == 1
-    state = Adaptive().observe([], [1.0, 4, 0.0, 0], [], 0.1)
-    assert state.noise_ratio() == 1  # no wrong one was seen
-    state = state.observe([], [2.0, 4, 9.0, 2], [], 0.1)
-    assert state.noise_ratio() == pytest.approx(((0.9 + 2) / (3.6 + 4)) / (9 / 2))
-
-
 def after(rates, seconds=(0.054, 0.062, 0.080), steps=10, state=None):
     """Return a state after steps on prompts of these success rates, at these costs of the pairs."""
     state = state or Adaptive()
@@ -64,7 +44,7 @@ def after(rates, seconds=(0.054, 0.062, 0.080), steps=10, state=None):
             Outcome(2 * step + i, round(rate * MENU[state.pair][0]), MENU[state.pair][0], False)
             for i, rate in enumerate(rates)
         ]
-        state = state.observe(outcomes, [1.0, 10, 2.0, 10], [], seconds[state.pair])
+        state = state.observe(outcomes, [], seconds[state.pair])
     return state
 
 
@@ -86,9 +66,7 @@ def test_decisions_stand_for_every_steps_steps():
     for step in range(30):
         state = state.choose(NM, 2)
         pairs.append(state.seconds)
-        state = state.observe(
-            [Outcome(step, step % 17, 16, False)], [1, 1, 1, 1], [], 0.05 + 0.001 * step
-        )
+        state = state.observe([Outcome(step, step % 17, 16, False)], [], 0.05 + 0.001 * step)
     changes = [i for i in range(1, 30) if pairs[i] != pairs[i - 1]]
     assert changes == [3, 5, 10, 15, 20, 25]
 
@@ -96,13 +74,13 @@ def test_decisions_stand_for_every_steps_steps():
 def test_only_what_was_seen_lately_counts_and_older_visits_decay():
     state = after([0.5, 0.5], steps=LATELY)  # two prompts per step
     assert list(state.posteriors) == [str(i) for i in range(LATELY, 2 * LATELY)]
-    again = state.observe([Outcome(LATELY, 16, 16, True)], [0, 0, 0, 0], [], 0.05)
+    again = state.observe([Outcome(LATELY, 16, 16, True)], [], 0.05)
     alpha, beta = state.posteriors[str(LATELY)]
     decayed = (alpha / 2 + 0.25 + 16, beta / 2 + 0.25)
     assert again.posteriors[str(LATELY)] == decayed
     assert list(again.posteriors)[-1] == str(LATELY)
     for seconds in range(20):
-        again = again.observe([], [0, 0, 0, 0], [], seconds)
+        again = again.observe([], [], seconds)
     assert again.costs[str(again.pair)] == [*range(5, 20)]
 
 
@@ -126,7 +104,7 @@ def test_the_loop_samples_the_pair_and_hands_on_what_it_saw_of_rewarded_rollouts
     first, second = made.steps(0, Uniform(), Adaptive())
     assert [n for _, n, *_ in made.engine.calls] == [4, 8]
     assert (first.adaptive.pair, second.adaptive.pair, second.adaptive.steps) == (0, 1, 2)
-    assert first.adaptive.noise == [0, 2, 0, 6]
+    assert first.adaptive.posteriors == {"0": (2.5, 2.5), "1": (0.5, 4.5)}
     seconds = [[sum(step.seconds.wall.values())] for step in (first, second)]  # of all phases
     assert [*second.adaptive.costs.values()] == seconds
 

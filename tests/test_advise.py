@@ -12,7 +12,7 @@ from pods.cli.main import main
 from pods.config.compose import compose
 from pods.launch import job, local_backend
 from pods.launch.backend import Backend
-from pods.method.progress import MEASURED, expected_progress
+from pods.method.progress import expected_progress
 from pods.runs.files import append, read_lines
 from pods.runs.freeze import freeze
 from pods_lab.advise import advice
@@ -36,10 +36,10 @@ def at_both_ends(menu, rates, scales, groups):
     return np.array([(n / m) ** abs(2 * mean - 1) for n, m in menu])
 
 
-def advised(monkeypatch, progress, rates, steps=STEPS, menu=MENU, scales=((4.0, 0.1),) * 2):
+def advised(monkeypatch, progress, rates, steps=STEPS, menu=MENU, scales=((4.0, 0.1, 3.0),) * 2):
     monkeypatch.setattr(advice, "expected_progress", progress)
     seconds = {pair: np.array(each) for pair, each in steps.items()}
-    return advise(menu, Pilot(seconds, np.array(rates), 3.0, np.array(scales), 1), seed=0)
+    return advise(menu, Pilot(seconds, np.array(rates), np.array(scales), 1), seed=0)
 
 
 def test_gain_is_progress_over_cost_and_thresholds_are_where_they_meet(monkeypatch):
@@ -143,9 +143,11 @@ def test_progress_is_that_of_the_adaptive_arm(monkeypatch):
 
     gain = advised(monkeypatch, progress, [[1.0, 1.0]]).rows[1]
     assert [gain[f"gain{end}"] for end in ("_low", "", "_high")] == pytest.approx([0.6] * 3)
-    gain = advised(monkeypatch, progress, [[1.0, 1.0]], scales=np.empty((0, 2))).rows[1]
-    assert gain["gain"] == pytest.approx(3 * np.prod(MEASURED) / 2)
-    assert (gain["gain_low"], gain["gain_high"]) == pytest.approx((0, 3 * 16 * 0.6 / 2))
+    gain = advised(monkeypatch, progress, [[1.0, 1.0]], scales=np.empty((0, 3))).rows[1]
+    assert gain["gain"] == pytest.approx(2.7 * 0.06 * 0.25 / 2)
+    assert (gain["gain_low"], gain["gain_high"]) == pytest.approx(
+        (0, 8 * 0.6 / 2)
+    )  # of 72, the largest but one
     known = np.array([[1e6, 1e6]])
     found = advised(monkeypatch, expected_progress, known, menu=[(2, 2), (4, 2)])
     assert found.rows[1]["gain"] == pytest.approx((7 / 8 / (1 / 2)) ** 0.5 / (4 / 3), rel=1e-4)
@@ -160,16 +162,14 @@ def test_a_pilot_is_read_from_its_run_folder(tmp_path):
             "step": step,
             "train_seconds": seconds,
             "adaptive/pair": pair,
-            "prompts": ["a", "b"],
         }
-        append(store.metrics_path, [line | {"adaptive/noise_ratio": 0.1 * step}])
+        append(store.metrics_path, [line | {"prompts": ["a", "b"]}])
         write_rollouts(store, step)
     pilot = read_pilot(store)
     seconds = {pair: each.tolist() for pair, each in pilot.seconds.items()}
     assert seconds == {(4, 4): [1.0, 2.5], (16, 4): [2.5, 3.0]}
     assert pilot.posteriors.tolist() == [[4.5, 12.5], [4.5, 12.5]]
-    assert pilot.noise_ratio == pytest.approx(0.4)
-    assert (pilot.scales.shape, pilot.groups) == ((0, 2), 2)
+    assert (pilot.scales.shape, pilot.groups) == ((0, 3), 2)
     # it takes equal groups at once, and may be repeated
     own = compose(["nm.allocation=json:loads", "retry=all"])
     for values, retry in ((own, "all"), (compose(["arm=pods"]), "failed")):

@@ -108,7 +108,7 @@ def test_counts_of_right_rollouts_are_those_of_scipy():
             theirs = stats.betabinom(n, alpha, beta).pmf(np.arange(n + 1))
             assert row == pytest.approx(theirs, rel=1e-9, abs=1e-12)
     certain = np.array([[1e-9, 1e9], [1e9, 1e-9]])  # never or always solved: no progress
-    scales = GradientScales(4.0, 0.1)
+    scales = GradientScales(4.0, 0.1, 1.0)
     found = expected_progress([(16, 16), (64, 16)], certain, scales, 2)
     assert found == pytest.approx([0, 0], abs=1e-3)
 
@@ -135,14 +135,14 @@ def drawn_norms(rng, steps=60, m=16, width=400):
 def test_noise_and_what_prompts_share_are_found_in_norms():
     rng, within = np.random.default_rng(1), []
     for _ in range(20):
-        found = with_interval(estimates(drawn_norms(rng), RATIO))
+        found = with_interval(estimates(drawn_norms(rng)))
         within.append([low <= true <= high for (_, low, high), true in
-                       zip(found.values(), (NOISE, RHO), strict=True)])  # fmt: skip
+                       zip(found.values(), (NOISE, RHO, RATIO), strict=True)])  # fmt: skip
     assert found["noise"][0] == pytest.approx(NOISE, rel=0.25)
     assert np.mean(within, axis=0).min() >= 0.8
     whole = [rows[-1:] for rows in drawn_norms(rng)]  # one micro-batch a step
-    assert len(estimates(whole, RATIO)) == len(estimates(drawn_norms(rng, LEAST - 1), 1.0)) == 0
-    assert with_interval(estimates(whole, RATIO)) == {}
+    assert len(estimates(whole)) == len(estimates(drawn_norms(rng, LEAST - 1))) == 0
+    assert with_interval(estimates(whole)) == {}
 
 
 def test_the_norms_of_a_step_are_told_apart_by_its_advantages():

@@ -9,6 +9,7 @@ from compose import ROOT
 from step_line import CPU_SECONDS, LINE, SECONDS, assert_equal
 
 from pods.method.adaptive import Adaptive
+from pods.method.noise_scale import SCALES
 from pods.method.prompt_selection import ChosenPrompts, Greso, Uniform
 from pods.policy.update import UpdateStats
 from pods.runs.evaluations import EvaluationRecord
@@ -82,9 +83,7 @@ def test_every_logged_column_is_in_the_table_of_columns():
     [row, *_] = rollout_rows(step([replace(GROUPS[0], grades=[own] * 4)], None), replayable=True)
     adaptive = replace(
         step(GROUPS, STATS),
-        adaptive=Adaptive(
-            posteriors={"1": (1, 1)}, scales=dict.fromkeys(("noise", "shared"), (1, 0, 2))
-        ),
+        adaptive=Adaptive(posteriors={"1": (1, 1)}, scales=dict.fromkeys(SCALES, (1, 0, 2))),
     )
     logged = {
         "metrics": [*LINE, *metrics(adaptive), "seconds/modelled", "reward/brevity"],

@@ -18,17 +18,17 @@ LINES = {
     "src/pods/integrations": 231,
     "src/pods/launch": 1540,
     "src/pods/memory": 186,
-    "src/pods/method": 1208,
+    "src/pods/method": 1172,
     "src/pods/policy": 1811,
     "src/pods/runs": 1934,
     "src/pods/system": 609,
     "src/pods/tasks": 1221,
-    "src/pods/training": 1782,
-    "src/pods": 17076,
-    "src/pods_lab": 3734,
+    "src/pods/training": 1771,
+    "src/pods": 17029,
+    "src/pods_lab": 3732,
     "src/mathgrade": 2545,
-    "tests": 18340,
-    "experiments": 2521,
+    "tests": 18317,
+    "experiments": 2509,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5
 WORDS = 22_927

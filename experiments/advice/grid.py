@@ -7,8 +7,8 @@
 RUNS is `runs` unless it is given. The window is the time that all runs have, at the prices that the
 grid's runs were fitted to. A band is the way from one accuracy to a higher one. What a pair is
 worth there is the number of steps that GRPO 16→16 takes over its own, on the mean curves of its
-runs, with a 95 % interval over resampled seeds. It is expected from the formula alone, at the rates
-and the noise that `pods advise` would see in the middle of the band.
+runs, with a 95 % interval over resampled seeds. It is expected from the law alone, in the middle of
+the band.
 """
 
 import sys
@@ -21,7 +21,7 @@ from experiments.contrasts import contrast, with_holm
 from experiments.curves import axes, curves_of, in_one_window
 
 from pods.analysis.numbers.outcomes import final_accuracy, mean_accuracy
-from pods.method.progress import MEASURED, GradientScales, expected_progress
+from pods.method.progress import MEASURED, expected_progress
 
 HERE = Path(__file__).parent
 BASE, GRPO = (16, 16), "all 16→16"
@@ -41,13 +41,8 @@ def steps_between(accuracy: np.ndarray, steps: np.ndarray, band: tuple[float, fl
 
 def expected(pairs: list[tuple[int, int]], success: float) -> np.ndarray:
     """Return the progress of a step of each pair over that of BASE, at a success rate."""
-    table = pd.read_csv(HERE.parent / "regimes" / "regimes.csv")
-    known = table.groupby("start")[["start_accuracy", "noise_ratio"]].mean()
-    known = known.sort_values("start_accuracy")
-    ratio = np.exp(np.interp(success, known.start_accuracy, np.log(known.noise_ratio)))
     rates = CONCENTRATION * np.array([[success, 1 - success]])
-    scales = GradientScales(*MEASURED, float(ratio))
-    progress = expected_progress([BASE, *pairs], rates, scales, PROMPTS)
+    progress = expected_progress([BASE, *pairs], rates, MEASURED, PROMPTS)
     return progress[1:] / progress[0]
 
 

@@ -8,6 +8,7 @@ parts are replaced in predictions.csv, and those of the authors' logs stay.
 
 import sys
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ HALF = "times fewer steps to half of GRPO's gain"
 def gains(pilot: Pilot, arm: str, prompts: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each formula with draws of an arm's progress over GRPO's: first of the whole pilot."""
     rng, rates = np.random.default_rng(0), pilot.posteriors
-    scales = pilot.scales if len(pilot.scales) else np.array([MEASURED])
+    scales = pilot.scales.tolist() if len(pilot.scales) else [astuple(MEASURED)[:3]]
     samples = [rates, *(rates[rng.integers(len(rates), size=len(rates))] for _ in range(DRAWS))]
 
     def ratio(posteriors: np.ndarray, of: GradientScales, of_prompts: int) -> float:
@@ -47,11 +48,11 @@ def gains(pilot: Pilot, arm: str, prompts: int) -> Iterator[tuple[str, np.ndarra
                     for n_, made in ((n, moments), (base, of_base))]  # fmt: skip
         return float(progress[0] / progress[1])
 
-    shipped = GradientScales(4.0, 0.0, pilot.noise_ratio)
+    shipped = GradientScales(4.0, 0.0, scales[0][2])
     yield "shipped", np.array([ratio(each, shipped, 1) for each in samples])
     for formula, own in FORMULAS.items():
-        drawn = [GradientScales(*map(float, of), pilot.noise_ratio, own)  # type: ignore[arg-type]
-                 for of in (scales[0], *scales[rng.integers(len(scales), size=DRAWS)])]  # fmt: skip
+        chosen = [0, *rng.integers(len(scales), size=DRAWS)]
+        drawn = [GradientScales(*scales[i], own=own) for i in chosen]
         pairs = zip(samples, drawn, strict=True)
         yield formula, np.array([ratio(posteriors, of, prompts) for posteriors, of in pairs])
 

@@ -8,7 +8,6 @@ trained under them. All arms of a start are measured in one window, which ends w
 their records ends.
 """
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,12 +39,6 @@ def most_of_the_way(grpo: Sequence[RunCurve], span: Window) -> float:
     return first + SHARE * (last - first)
 
 
-def noise_ratio(folder: Path) -> float:
-    """Return what the first choice of an adaptive study's runs was made from, over its runs."""
-    logs = [path.read_text().splitlines() for path in folder.glob("*/*/*/metrics.jsonl")]
-    return float(np.mean([json.loads(lines[2])["adaptive/noise_ratio"] for lines in logs]))
-
-
 def measured(runs: Path) -> Iterator[dict[str, object]]:
     """Yield a row per run: start, arm, seed and outcomes; and the arm's speed-up."""
     for start in STARTS:
@@ -61,7 +54,6 @@ def measured(runs: Path) -> Iterator[dict[str, object]]:
                     "start_accuracy": curve.accuracy[0],
                     "mean_accuracy": mean_accuracy(curve, span),
                     "final_accuracy": final_accuracy(curve, span),
-                    "noise_ratio": noise_ratio(adaptive),
                     **{f"speedup_{key}": timed[key] for key in ("ratio", "low", "high", "bound")},
                 }
 

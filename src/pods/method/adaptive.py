@@ -1,8 +1,7 @@
 """Adaptive n and m: each few steps, take the pair of a menu with most expected progress per second.
 
 A run learns what a step of each pair costs, how often the prompts that were seen lately are solved,
-and how noisy the gradients of right and of wrong rollouts are. `expected_progress` says what a pair
-gains then.
+and how noisy its gradients are. `expected_progress` says what a pair gains then.
 
 Shapes: K = pairs of the menu, P = prompts seen lately, n = rollouts of a group, m = rollouts kept.
 """
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pods.config.method_keys import NmConfig
 from pods.method.noise_scale import Row, estimates, with_interval
@@ -21,7 +19,6 @@ from pods.method.prompt_order import Outcome
 
 PRIOR = (0.5, 0.5)  # Jeffreys': many prompts are solved always or never
 DECAY = 0.5  # of what earlier visits to a prompt showed: the policy has changed since
-NOISE_DECAY = 0.9  # per step, of the noise of right and wrong rollouts
 LATELY = 32  # prompts
 EVERY_STEPS = 5  # between choices
 REMEMBERED = 15  # steps of a pair whose median is its cost, so that a busy moment decides nothing
@@ -39,14 +36,12 @@ class Adaptive:
     """Seconds of the last steps of each pair, by its index in the menu."""
     posteriors: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """(alpha, beta) of the success rate of each problem seen lately, the latest last."""
-    noise: Sequence[float] = (0.0, 0.0, 0.0, 0.0)
-    """Decayed sums over right rollouts of their gradient noise and of 1, and over wrong ones."""
     norms: Sequence[Sequence[Row]] = ()
     """Of each of the last steps, what its gradients' squared norms are made of."""
     seconds: Sequence[float] = ()  # (K,) expected at the last choice; none while each is tried
     progress: Sequence[float] = ()  # (K,) expected progress of a step at the last choice
     scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """`noise` and `shared` at the last choice with the ends of their intervals, where known."""
+    """`SCALES` at the last choice with the ends of their intervals, where known."""
 
     def choose(self, nm: NmConfig, groups: int) -> Self:
         """Return the state with the pair of the next step: first each pair once, then the best.
@@ -61,31 +56,16 @@ class Adaptive:
             return self
         seconds = expected_seconds(menu, [self.costs[str(k)] for k in range(len(menu))])
         posteriors = np.array([*self.posteriors.values()], dtype=np.float64)
-        found = estimates(self.norms, self.noise_ratio())
-        noise, shared = found[0] if len(found) else MEASURED
-        scales = GradientScales(noise, shared, self.noise_ratio())
+        found = estimates(self.norms)
+        scales = GradientScales(*found[0].tolist()) if len(found) else MEASURED
         progress = expected_progress(menu, posteriors, scales, groups)
         gains, cheapest = progress / seconds, seconds.argmin()
         pair = gains.argmax() if gains.max() > MARGIN * gains[cheapest] else cheapest
         made = {"seconds": seconds.tolist(), "progress": progress.tolist()}
         return replace(self, pair=int(pair), **made, scales=with_interval(found))
 
-    def noise_ratio(self) -> float:
-        """Return the noise of a right rollout over that of a wrong one; 1 where one is unseen."""
-        right, rights, wrong, wrongs = self.noise
-        return (right / rights) / (wrong / wrongs) if min(self.noise) > 0 else 1.0
-
-    def observe(
-        self,
-        outcomes: Sequence[Outcome],
-        noise: Sequence[float],
-        norms: Sequence[Row],
-        seconds: float,
-    ) -> Self:
-        """Add what the step of the pair showed, and forget problems that were not seen lately.
-
-        `noise`: sums over the right rollouts of their `gradient_noise` and 1, and over the wrong.
-        """
+    def observe(self, outcomes: Sequence[Outcome], norms: Sequence[Row], seconds: float) -> Self:
+        """Add what the step of the pair showed, and forget problems that were not seen lately."""
         posteriors, pair = dict(self.posteriors), str(self.pair)
         for outcome in outcomes:
             before = posteriors.pop(str(outcome.problem), PRIOR)
@@ -96,23 +76,8 @@ class Adaptive:
             steps=self.steps + 1,
             costs={**self.costs, pair: costs},
             posteriors=dict([*posteriors.items()][-LATELY:]),
-            noise=[NOISE_DECAY * a + b for a, b in zip(self.noise, noise, strict=True)],
             norms=[*self.norms, norms][-NORMED:],
         )
-
-
-def gradient_noise(logprobs: Sequence[NDArray[np.float32]]) -> Floats:
-    """Return a measure of each rollout's squared gradient from its log-probs alone, (n,).
-
-    By the logits, the gradient of a token's log-prob has the squared length (1 - pi)^2 + the sum of
-    the other tokens' pi^2. The first part is summed, over the squared number of tokens.
-
-    >>> gradient_noise([np.log([0.5, 0.5]), np.log([1.0, 1.0])]).round(3)
-    array([0.125, 0.   ])
-    """
-    lengths = np.array([len(each) for each in logprobs])
-    squares = (1 - np.exp(np.concatenate(logprobs).astype(np.float64))) ** 2
-    return np.asarray(np.add.reduceat(squares, np.cumsum(lengths) - lengths) / lengths**2)
 
 
 def expected_seconds(menu: Sequence[Pair], costs: Sequence[Sequence[float]]) -> Floats:

@@ -18,6 +18,7 @@ Row = Sequence[float]
 DRAWS, REWEIGHTED = 100, 3  # bootstrap resamples; times that the weights follow the means
 LEAST = 8  # steps from which an estimate is made
 MOST = 1000.0  # noise that is told from more
+SCALES = ("noise", "shared", "ratio")
 
 
 def gradient_row(
@@ -53,32 +54,30 @@ def gradient_row(
     return [float((signals**2).sum()), float(signals.sum() ** 2), *squares, float(square)]
 
 
-def estimates(steps: Sequence[Sequence[Row]], ratio: float) -> Floats:
-    """Return noise and shared of `GradientScales`, (1 + DRAWS, 2): first of all steps.
+def estimates(steps: Sequence[Sequence[Row]]) -> Floats:
+    """Return noise, shared and ratio of `GradientScales`, (1 + DRAWS, 3): first of all steps.
 
     The other rows are of a bootstrap over steps. Least squares of relative errors, since a squared
-    norm varies in proportion to its mean, without negative parts. Nothing is known, (0, 2), from
+    norm varies in proportion to its mean, without negative parts. Nothing is known, (0, 3), from
     fewer than `LEAST` steps with norms of some of their rollouts, which one micro-batch a step does
     not give: the signal and the noise of whole groups vary too little to be told apart.
-
-    Args:
-        steps: rows of the norms of each step.
-        ratio: noise of a right rollout over that of a wrong one.
     """
     told = [[row for row in rows if row[2] + row[3] > 0] for rows in steps]
     told = [rows for rows in told if len(rows) > 1]
     if len(told) < LEAST:
-        return np.empty((0, 2))
-    alone, together, right, wrong, square = np.array([row for rows in told for row in rows]).T
-    features = np.stack([alone, together, ratio * right + wrong], axis=1)  # (R, 3)
+        return np.empty((0, 3))
+    rows = np.array([row for of_step in told for row in of_step])
+    features, square = rows[:, :4], rows[:, 4]
     drawn = np.random.default_rng(0).multinomial(len(told), [1 / len(told)] * len(told), DRAWS)
-    counts = np.repeat([np.ones(len(told)), *drawn], [len(rows) for rows in told], axis=1)
+    counts = np.repeat([np.ones(len(told)), *drawn], [len(of_step) for of_step in told], axis=1)
     scale = np.tile(features.sum(1), (len(counts), 1))
     for _ in range(REWEIGHTED):
         found = _without_negative(features, square, counts / scale**2)
         scale = found @ features.T + 1e-3 * features.sum(1) * found.sum(1)[:, None]
-    length = np.maximum(found[:, 0] + found[:, 1], found[:, 2] / MOST)
-    return np.stack([found[:, 2] / length, found[:, 1] / length], axis=1)
+    alone, together, right, wrong = found.T
+    length = np.maximum(alone + together, (right + wrong) / MOST)
+    ratio = np.minimum(right / np.maximum(wrong, right / MOST), MOST)
+    return np.stack([wrong / length, together / length, ratio], axis=1)
 
 
 def with_interval(estimated: Floats) -> dict[str, list[float]]:
@@ -86,11 +85,11 @@ def with_interval(estimated: Floats) -> dict[str, list[float]]:
     if not len(estimated):
         return {}
     ends = np.quantile(estimated[1:], (0.025, 0.975), axis=0)
-    return dict(zip(("noise", "shared"), np.stack([estimated[0], *ends], 1).tolist(), strict=True))
+    return dict(zip(SCALES, np.stack([estimated[0], *ends], 1).tolist(), strict=True))
 
 
 def _without_negative(features: Floats, values: Floats, weights: Floats) -> Floats:
-    """Return the weighted least squares of values (R,) without negative coefficients, (D, 3).
+    """Return the weighted least squares of values (R,) without negative coefficients, (D, 4).
 
     Weights are (D, R). Of all choices of features, that with the least error is the solution among
     those whose coefficients are not negative.
@@ -98,7 +97,7 @@ def _without_negative(features: Floats, values: Floats, weights: Floats) -> Floa
     matrix = np.einsum("dr,ri,rj->dij", weights, features, features, optimize=True)
     target = (weights * values) @ features
     best, least = np.zeros_like(target), np.zeros(len(target))
-    for chosen in (c for size in (1, 2, 3) for c in combinations(range(3), size)):
+    for chosen in (c for size in range(1, 5) for c in combinations(range(4), size)):
         part = matrix[:, chosen][:, :, chosen]
         part = part + 1e-12 * np.trace(part, axis1=1, axis2=2)[:, None, None] * np.eye(len(chosen))
         found = np.linalg.solve(part, target[:, chosen, None])[..., 0]

@@ -25,12 +25,12 @@ class GradientScales:
     noise: float
     """Mean square of a wrong rollout's gradient around the mean of the wrong, over that of d."""
     shared: float  # rho, the inner product of the d of two prompts over the mean square of d
-    ratio: float = 1.0  # noise of a right rollout over that of a wrong one
+    ratio: float  # noise of a right rollout over that of a wrong one
     own: float = 0.0  # part of kappa that goes with p (1 - p), from 0 to 1
 
 
-MEASURED = (2.7, 0.06)
-"""Noise and shared of the embedded task's start policy. No language model's are known."""
+MEASURED = GradientScales(2.7, 0.06, 0.25)
+"""Those of the embedded task's start policy, by `pods probe`. No language model's are known."""
 
 
 def balanced(n: int, m: int) -> Floats:
@@ -73,7 +73,7 @@ def expected_progress(
     a factor p (1 - p) shifts both by one. The law is ours.
 
     >>> half = np.array([[1e6, 1e6]])  # nearly all groups are balanced, so only the noise differs
-    >>> expected_progress([(64, 16), (256, 64)], half, GradientScales(4.0, 0.15), 1).round(3)
+    >>> expected_progress([(64, 16), (256, 64)], half, GradientScales(4.0, 0.1, 1.0), 1).round(3)
     array([0.707, 0.894])
     """
     alpha, beta = posteriors.T

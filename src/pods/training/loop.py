@@ -28,7 +28,6 @@ from pods.training.step import (
     choose_trained,
     describe_nonfinite,
     gradient_rows,
-    noise,
     outcome,
     select,
 )
@@ -92,8 +91,7 @@ class TrainingLoop:
         seconds = clock.commit(amounts(groups))
         if adaptive is not None:
             norms = gradient_rows(groups, stats.norms) if stats is not None else []
-            spent = sum(seconds.wall.values())
-            adaptive = adaptive.observe(outcomes, noise(groups), norms, spent)
+            adaptive = adaptive.observe(outcomes, norms, sum(seconds.wall.values()))
         return Step(
             number=number,
             train_seconds=clock.train_seconds,

@@ -55,7 +55,6 @@ def _choice(adaptive: Adaptive) -> dict[str, Any]:
         "adaptive/seconds": [*adaptive.seconds],
         "adaptive/progress": [*adaptive.progress],
         "adaptive/success": sum(rates) / len(rates),
-        "adaptive/noise_ratio": adaptive.noise_ratio(),
         **{f"adaptive/{name}": [*ends] for name, ends in adaptive.scales.items()},
     }
 

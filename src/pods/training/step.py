@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pods.config.schema import Config
-from pods.method.adaptive import Adaptive, gradient_noise
+from pods.method.adaptive import Adaptive
 from pods.method.grpo import advantages
 from pods.method.keep import informative, keep, own_advantages
 from pods.method.noise_scale import gradient_row
@@ -171,11 +171,3 @@ def gradient_rows(
         gradient_row(weights[i], right[i], success[i], problems[i], square)
         for i, square in ((np.asarray(norm.indices), norm.square) for norm in norms)
     ]
-
-
-def noise(groups: Sequence[SelectedGroup]) -> list[float]:
-    """Sum the gradient noise of the right rollouts and count them, then of the wrong ones."""
-    rollouts = [rollout for group in groups for rollout in group.group.rollouts]
-    each = gradient_noise([rollout.logprobs for rollout in rollouts])
-    right = np.concatenate([group.group.rewarded for group in groups])
-    return [float(of) for side in (each[right], each[~right]) for of in (side.sum(), len(side))]

@@ -32,19 +32,18 @@ RATES = np.arange(1, 1000) / 1000
 """Common success rates at which pairs are compared."""
 CERTAIN = 1e6  # rollouts from which such a rate is taken to be known
 LATER = 0.95  # success rate towards the end of a course
-UNKNOWN = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.0, 0.15, 0.3, 0.6)
-"""Noise and shared, all pairs alike, of a pilot that does not show them."""
+UNKNOWN = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.0, 0.15, 0.3, 0.6), (0.0, 0.25, 1.0)
+"""Noise, shared and ratio, all of them alike, of a pilot that does not show them."""
 
 
 @dataclass(frozen=True)
 class Pilot:
     """What a pilot measured: (N,) seconds of each step of each pair, (P, 2) alpha and beta of each
-    prompt's success rate, as the adaptive arm has them, the noise of a right rollout over that of a
-    wrong one, (D, 2) noise and shared as `estimates` has them, and the groups of a step."""
+    prompt's success rate, as the adaptive arm has them, (D, 3) scales of its gradients as
+    `estimates` has them, and the groups of a step."""
 
     seconds: Mapping[Pair, Floats]
     posteriors: Floats
-    noise_ratio: float
     scales: Floats
     groups: int
 
@@ -61,7 +60,7 @@ class Advice:
     success: float
     """Mean success rate of the pilot's prompts."""
     scales: Mapping[str, Sequence[float]]
-    """`noise` and `shared` of the pilot's gradients with their intervals; empty where unknown."""
+    """Scales of the pilot's gradients with their intervals; empty where unknown."""
     best: int
     """Row that gains most at the pilot's success rates."""
     later: int
@@ -102,12 +101,10 @@ def read_pilot(store: RunStore) -> Pilot:
     steps = [read_rollouts(store.folder, step) for step in rollout_steps(store.folder)]
     solved = pd.concat(steps).groupby("problem").correct
     right, rollouts = solved.sum().to_numpy(np.float64), solved.count().to_numpy(np.float64)
-    ratio = lines[-1]["adaptive/noise_ratio"]
     return Pilot(
         {pair: seconds[[taken == pair for taken in pairs]] for pair in dict.fromkeys(menu)},
         np.stack([right, rollouts - right], axis=1) + PRIOR,
-        ratio,
-        estimates([line.get("norms", ()) for line in lines], ratio),
+        estimates([line.get("norms", ()) for line in lines]),
         len(lines[0]["prompts"]),
     )
 
@@ -133,7 +130,7 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
     The seconds of a pair are those of the cost model through the median of each pilot pair's steps.
     Intervals are percentiles over resamples of the prompts and of the rounds of the pilot, in each
     of which every pair took a step, and over the scales of its gradients: what was estimated, or
-    where nothing was, `UNKNOWN`. The noise ratio has none.
+    where nothing was, `UNKNOWN`.
     """
     weights, rng = cost_weights([*pilot.seconds], menu), np.random.default_rng(seed)
     measured, rates, scales = np.array([*pilot.seconds.values()]), pilot.posteriors, _scales(pilot)
@@ -170,8 +167,9 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
 
 def _scales(pilot: Pilot) -> list[GradientScales]:
     """Return what the scales may be, the likeliest first."""
-    found = pilot.scales if len(pilot.scales) else [MEASURED, *product(*UNKNOWN)]
-    return [GradientScales(noise, shared, pilot.noise_ratio) for noise, shared in found]
+    if not len(pilot.scales):
+        return [MEASURED, *(GradientScales(*each) for each in product(*UNKNOWN))]
+    return [GradientScales(*each) for each in pilot.scales.tolist()]
 
 
 def _basis(pair: Pair, pilot: Sequence[Pair]) -> str:

@@ -56,7 +56,7 @@ def _scales(advice: Advice) -> str:
             "How noisy its gradients are is not known, so the intervals allow for much: a lower "
             "update.micro_batch_tokens, which cuts a step in two or more, would show it."
         )
-    noise, shared = ("{:.2g} [{:.2g}, {:.2g}]".format(*ends) for ends in advice.scales.values())
+    noise, shared, _ = ("{:.2g} [{:.2g}, {:.2g}]".format(*ends) for ends in advice.scales.values())
     return f"Of its gradients the noise is {noise}, and prompts share {shared} of the signal."
 
 
