@@ -29,11 +29,8 @@ ARMS = {  # the first one is what the others are compared with
 }  # fmt: skip
 TARGETS = {"GSM8K": (79, 80, 81), "MATH": (45, 48)}
 OTHERS = (0.5, 2.0, 8.0, 30.0), (0.02, 0.15, 1.0), (1.0, 4.0, 16.0, 64.0)
-POINTS = {
-    "GSM8K": [*product((0.6, 0.7, 0.8, 0.85), *OTHERS)],
-    "MATH": [*product((0.3, 0.4, 0.5, 0.6), *OTHERS)],
-}
-SHIPPED_NOISE = 4.0
+SUCCESS = {"GSM8K": (0.6, 0.7, 0.8, 0.85), "MATH": (0.3, 0.4, 0.5, 0.6)}
+POINTS = {logs: [*product(rates, *OTHERS)] for logs, rates in SUCCESS.items()}
 BASE, FITTED = "grpo 16→16", "pods 256→16"
 AFTER = 150  # steps: the fast rise from the base model is over, and one rate is left
 LAST = 4  # evaluations at the end whose mean is an arm's level
@@ -42,6 +39,7 @@ STEPS, LEVEL = "times fewer steps to {} %", "points at the end"
 KEYS, ENDS = ["part", "arm", "over", "quantity"], ["expected", "low", "high"]
 Point = tuple[float, float, float, float]
 Row = dict[str, object]
+Curves = dict[str, list[RunCurve]]
 
 
 def progress(arm: str, point: Point, tilted: bool) -> float:
@@ -109,34 +107,31 @@ def mean_curve(runs: Sequence[RunCurve]) -> tuple[Floats, Floats]:
     return steps[steps >= AFTER], accuracy[steps >= AFTER]
 
 
-def curves_of(folder: Path, logs: str) -> dict[str, list[RunCurve]]:
+def curves_of(folder: Path, logs: str) -> Curves:
     """Return the runs of each arm."""
     study = read_release(folder, logs.lower()).study(logs)
     return {arm: run_curves(study, f"{logs} {arm}") for arm in ARMS[logs]}
 
 
-def by_floor(
-    curves: dict[str, list[RunCurve]], tilted: bool
-) -> Iterator[dict[tuple[str, str], float]]:
+def by_floor(curves: Curves, tilted: bool) -> Iterator[dict[tuple[str, str], float]]:
     """Yield what each draw of a point and of whole runs expects, by arm and quantity.
 
     Of the arms that the law is not fitted to only the steps at the last evaluations are read.
     """
-    rng = np.random.default_rng(0)
+    rng, points = np.random.default_rng(0), POINTS["GSM8K"]
     ends = {arm: np.mean([run.steps[-LAST:] for run in runs], 0) for arm, runs in curves.items()}
     for _ in range(DRAWS):
-        gain = gains("GSM8K", POINTS["GSM8K"][rng.integers(len(POINTS["GSM8K"]))], tilted)
+        gain = gains("GSM8K", points[rng.integers(len(points))], tilted)
         two = curves[BASE], curves[FITTED]
         drawn = [[of[i] for i in rng.integers(len(of), size=len(of))] for of in two]
         law, _ = fit([*map(mean_curve, drawn)], [1.0, gain[FITTED]])
-        found = {}
         levels = {arm: float(curve(ends[arm], gain[arm], law).mean()) for arm in gain}
-        for arm in ARMS["GSM8K"][1:]:
+        found = {}
+        for arm, target in product(ARMS["GSM8K"][1:], TARGETS["GSM8K"]):
             found[arm, LEVEL] = levels[arm] - levels[BASE]
-            for target in TARGETS["GSM8K"]:
-                with np.errstate(divide="ignore", invalid="ignore"):  # 0: the arm never arrives
-                    times = steps_to(target, 1.0, law) / steps_to(target, gain[arm], law)
-                found[arm, STEPS.format(target)] = float(times)
+            with np.errstate(divide="ignore", invalid="ignore"):  # 0: the arm never arrives
+                times = steps_to(target, 1.0, law) / steps_to(target, gain[arm], law)
+            found[arm, STEPS.format(target)] = float(times)
         yield found
 
 
@@ -146,13 +141,11 @@ def expected(folder: Path) -> Iterator[Row]:
     That is the whole range over the points, and for the formulas with a floor 95 % of the draws.
     """
     for logs, formula in product(ARMS, ("shipped", "kappa flat", "kappa p(1-p)")):
-        of = [p for p in POINTS[logs] if formula != "shipped" or p[3] == SHIPPED_NOISE]
+        of = [point for point in POINTS[logs] if formula != "shipped" or point[3] == 4]
         ratios = [gains(logs, point, "p(1-p)" in formula) for point in of]
         for arm, target in product(ARMS[logs][1:], TARGETS[logs]):
-            ends = np.quantile([each[arm] for each in ratios], (0.5, 0, 1))
-            yield row(logs, arm, STEPS.format(target), formula=formula) | dict(
-                zip(ENDS, ends, strict=True)
-            )
+            ends = zip(ENDS, np.quantile([each[arm] for each in ratios], (0.5, 0, 1)), strict=True)
+            yield row(logs, arm, STEPS.format(target), formula=formula, **dict(ends))
     curves = curves_of(folder, "GSM8K")
     for formula in ("kappa flat, floor", "kappa p(1-p), floor"):
         drawn = list(by_floor(curves, "p(1-p)" in formula))
@@ -169,7 +162,7 @@ def row(logs: str, arm: str, quantity: str, **others: object) -> Row:
 
 
 if __name__ == "__main__":
-    table, path = pd.DataFrame(expected(Path(sys.argv[1]))), HERE / "predictions.csv"
-    others = pd.read_csv(path) if path.exists() else table[:0]
-    table = pd.concat([table, others[others.part != "a"]])
+    path = HERE / "predictions.csv"
+    others = pd.read_csv(path).query("part != 'a'")
+    table = pd.concat([pd.DataFrame(expected(Path(sys.argv[1]))), others])
     table.to_csv(path, index=False, float_format="%.5g")

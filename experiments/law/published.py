@@ -36,17 +36,15 @@ def measured(folder: Path) -> Iterator[law.Row]:
     for logs in law.ARMS:
         by_steps = [[replace(run, seconds=run.steps) for run in runs]
                     for runs in law.curves_of(folder, logs).values()]  # fmt: skip
-        levels = [
-            np.array([100 * run.accuracy[-law.LAST :].mean() for run in of]) for of in by_steps
-        ]
+        last = slice(-law.LAST, None)
+        levels = [np.array([100 * run.accuracy[last].mean() for run in of]) for of in by_steps]
         for arm, runs, level in zip(law.ARMS[logs][1:], by_steps[1:], levels[1:], strict=True):
             draws = resamples([len(runs), len(levels[0])], RESAMPLES, 0)
             shares, span = [target / 100 for target in law.TARGETS[logs]], Window(0, math.inf)
             rows = speedups(runs, by_steps[0], shares, span, (draws[0], draws[1]))
             for target, timed in zip(law.TARGETS[logs], rows, strict=False):
-                yield law.row(
-                    logs, arm, law.STEPS.format(target), **{key: timed[key] for key in TIMED}
-                )
+                numbers = {key: timed[key] for key in TIMED}
+                yield law.row(logs, arm, law.STEPS.format(target), **numbers)
             test = t_test(level, levels[0])
             yield law.row(logs, arm, law.LEVEL, ratio=test.estimate, low=test.low, high=test.high)
 
