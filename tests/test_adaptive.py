@@ -54,7 +54,7 @@ def test_each_pair_is_tried_once_and_then_the_best_per_second_is_taken():
     assert after([0.5, 0.5]).pair == 0  # of groups half right, selection has little to choose
     assert after([0.97, 0.97], (0.05, 0.051, 0.052)).pair == 2  # where n costs next to nothing
     assert after([0.97, 0.97], (0.05, 0.20, 0.80)).pair == 0  # where it costs a lot
-    for price, left in ((0.006, True), (0.009, False)):  # of 16 rollouts
+    for price, left in ((0.003, True), (0.006, False)):  # of 16 rollouts
         decided = after([0.9, 0.9], (0.054, 0.054 + price, 0.054 + 3 * price))
         gains = np.array(decided.progress) / decided.seconds
         assert gains.max() / gains[0] > 1  # more a second alone is not enough

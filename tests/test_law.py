@@ -81,7 +81,7 @@ def test_progress_is_that_of_groups_drawn_and_selected_by_brute_force():
                 noise = (weights**2 * np.where(kept == 1, 0.25, 1)).sum()
                 square.append(signal[-1] ** 2 + 4 * noise)
             tilt += [*(rates * (1 - rates))]
-        kappa = 0.7 + 0.3 * np.array(tilt) / np.mean(tilt)
+        kappa = 0.7 * np.mean(tilt) + 0.3 * np.array(tilt)
         mean_square = 0.5 * 0.1 * np.mean(signal) ** 2 + np.mean(square) / 2
         expected.append(np.mean(kappa * signal) / np.sqrt(mean_square))
     found = expected_progress(menu, posteriors, GradientScales(4, 0.1, 0.25, 0.3), 2)

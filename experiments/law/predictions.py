@@ -28,7 +28,7 @@ ARMS: dict[str, tuple[int, Moments]] = {
     "pods 64→16": (64, moments_of(half, "selected", "std")),
     "random 64→16": (64, moments_of(at_random, "selected", "std")),
     "pods_stratified 64→16": (64, moments_of(half, "full", "stratified")),
-    "maxrl 64→16": (64, moments_of(at_random, "full", "mean")),
+    "maxrl_random 64→16": (64, moments_of(at_random, "full", "mean")),
 }
 CHAINSUM, COUNTDOWN = ("pods 32→16", "pods 64→16"), tuple(ARMS)[2:]
 FORMULAS = {"kappa flat": 0.0, "kappa p(1-p)": 1.0}
@@ -74,6 +74,13 @@ def rows(pilots: dict[str, Pilot]) -> Iterator[tuple[object, ...]]:
                 yield "e", f"{start} {arm}", over, HALF, formula, drawn[0], low, high**2
 
 
+def signs() -> Iterator[tuple[object, ...]]:
+    """Yield what w(p) says of pass@5 on Countdown: a rule that weighs hard prompts more gains."""
+    for arm, sign in (("pods 64→16", 1), ("pods_stratified 64→16", 0), ("maxrl_random 64→16", 1)):
+        over, what = "countdown random 64→16", "sign of the difference of pass@5 at the end"
+        yield "c", f"countdown {arm}", over, what, "w(p)", sign, sign, sign
+
+
 def main() -> None:
     """Write the rows of the parts whose pilots are there."""
     pilots = {}
@@ -85,7 +92,8 @@ def main() -> None:
         print(f"{name}: right {success:.3f}, noise and shared {pilot.scales[:1].round(2).tolist()}")
     path = HERE / "predictions.csv"
     before = pd.read_csv(path)
-    made = pd.DataFrame([*rows(pilots)], columns=before.columns)
+    known = [*rows(pilots), *(signs() if "countdown" in pilots else ())]
+    made = pd.DataFrame(known, columns=before.columns)
     table = pd.concat([before[~before.part.isin(made.part.unique())], made])
     table.to_csv(path, index=False, float_format="%.5g")
 

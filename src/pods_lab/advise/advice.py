@@ -84,10 +84,12 @@ def check_formula(config: Config) -> None:
     """
     correct = {"correct", "format"}.issuperset(name for name, _ in reward_terms(config.task))
     baseline, scale = config.advantage.baseline, config.advantage.scale
+    function = config.advantage.function
     for key, value, holds, allowed in (
         ("task.reward", config.task.reward, correct, "must be null, or correct and format"),
         ("advantage.baseline", baseline, baseline == "selected", "must be selected"),
         ("advantage.scale", scale, scale == "std", "must be std"),
+        ("advantage.function", function, function is None, "must be null"),
     ):
         if not holds:
             raise ConfigError(key, value, f"{allowed}: of others no expected progress is known")
