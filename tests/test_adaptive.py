@@ -10,12 +10,7 @@ from compose import composed
 from fake_loop import TASK, loop
 
 from pods.config.parse import ConfigError
-from pods.method.adaptive import (
-    LATELY,
-    MARGIN,
-    Adaptive,
-    expected_seconds,
-)
+from pods.method.adaptive import LATELY, MARGIN, Adaptive, expected_seconds
 from pods.method.prompt_order import Outcome
 from pods.method.prompt_selection import Uniform
 from pods.types import Grade, Grader, Parts

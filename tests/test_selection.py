@@ -1,4 +1,4 @@
-"""Prompt selection and resampling: traces worked by hand, and the claims where they must show."""
+"""Prompt selection and resampling, against traces worked by hand."""
 
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -107,34 +107,6 @@ def test_gresos_p_follows_the_share_whatever_the_size_of_a_step(prompts, share, 
     assert abs(selector.p_easy - end) < 0.1
 
 
-def test_greso_passes_over_most_problems_that_stay_without_variance():
-    """Rows last ten epochs on average: a problem without variance stays so with chance 0.9."""
-    pool, rng, order = 600, np.random.default_rng(0), PromptOrder(0, 600)
-    kind = rng.choice(["easy", "hard", "mixed"], pool, p=[0.25, 0.25, 0.5])
-    fared = {"easy": easy, "hard": hard, "mixed": mixed}
-    seen = {"came": [], "taken": []}
-    selector, epoch = start(replace(composed().prompts, selector="greso")), 0
-    while selector.position < pool * 12:
-        before = selector.position
-        chosen, selector = selector.choose(order, 8)
-        if order.epoch(before) > 0:
-            came = [order.problem(position) for position in range(before, selector.position)]
-            seen["came"] += (kind[came] == "mixed").tolist()
-            seen["taken"] += (kind[[*chosen.problems]] == "mixed").tolist()
-        selector = selector.observe(order, [fared[kind[p]](p) for p in chosen.problems])
-        if order.epoch(selector.position) > epoch:
-            epoch = order.epoch(selector.position)
-            leave = (kind != "mixed") & (rng.random(pool) >= 0.9)
-            enter = (kind == "mixed") & (rng.random(pool) < 0.1)
-            kind[enter] = rng.choice(["easy", "hard"], enter.sum())
-            kind[leave] = "mixed"
-    blank, blank_taken = (mixed.count(False) for mixed in seen.values())
-    of_mixed = seen["taken"].count(True) / seen["came"].count(True)
-    assert blank > 2000
-    assert blank_taken / blank <= 0.4
-    assert of_mixed > 2 * blank_taken / blank  # and it is not blind
-
-
 # What MoPPS takes of six problems, two candidates a step, drawing each posterior's mean.
 MOPPS = [  # taken, right of four, (alpha, beta) afterwards
     (0, 4, (5.0, 1.0)),  # both at the prior: the first
@@ -181,27 +153,6 @@ def test_candidates_are_those_of_the_authors_scripts_each_looked_at_once():
     assert (prompt_selection.MOPPS_CANDIDATES, prompt_selection.MOPPS_TARGET) == (16, 0.5)
     chosen, selector = Mopps().choose(PromptOrder(0, 5), 2)  # of a pool of 5
     assert len(set(chosen.problems)) == 2 and (chosen.passed_over, selector.position) == (30, 32)
-
-
-def test_mopps_takes_problems_of_middling_success():
-    config, pool = composed().prompts, 400
-    rng, order = np.random.default_rng(0), PromptOrder(0, pool)
-    rates = np.linspace(0, 1, pool)
-    selector, chosen_rates = start(replace(config, selector="mopps")), []
-    for _ in range(400):
-        chosen, selector = selector.choose(order, 8)
-        assert len(set(chosen.problems)) == 8
-        right = rng.binomial(8, rates[list(chosen.problems)])
-        outcomes = [mixed_of(8, p, r) for p, r in zip(chosen.problems, right, strict=True)]
-        selector = selector.observe(order, outcomes)
-        chosen_rates.append(rates[list(chosen.problems)])
-    late = np.concatenate(chosen_rates[300:])
-    assert abs(late.mean() - 0.5) < 0.03
-    assert np.abs(late - 0.5).mean() < 0.12  # a uniform choice: 0.25
-
-
-def mixed_of(n, problem, right):
-    return Outcome(int(problem), int(right), n, zero_variance=int(right) in (0, n))
 
 
 def test_what_is_informative_and_how_many_prompts_are_sampled_next():

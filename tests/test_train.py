@@ -78,13 +78,6 @@ def test_groups_without_variance_are_counted_and_can_be_skipped(group_filter, sk
     assert line["zero_variance_kept"] == 2 and len(updates[0][0]) == trained * 2
 
 
-def test_a_step_left_empty_costs_its_time_and_makes_no_update():
-    made, updates = loop("group_filter=skip")
-    step = one(dataclasses.replace(made, prompts=[(1,)] * 5), 1)  # all odd: rewards are all 0
-    assert updates == [] and step.update is None and step.train_seconds > 0
-    assert "loss" not in metrics(step) and metrics(step)["trained_tokens"] == 0
-
-
 def test_the_line_of_a_whole_step_by_hand(in_order):
     """Five problems, three a step: the second step takes 3, 4 and, of the second epoch, 0."""
     made, _ = loop("prompts_per_step=3", seconds=TICKS)

@@ -76,11 +76,3 @@ def trained(policy):
 
 def flat(tensors):
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
-
-
-def on_policy_loss(policy):
-    """sum_i -A_i / (M |o_i|) sum_t log p, whose gradient is that of an on-policy update."""
-    return sum(
-        -advantage * plain_logprobs(policy, rollout).mean() / len(TEXTS)
-        for advantage, rollout in zip(ADVANTAGES, rollouts(policy), strict=True)
-    )
