@@ -9,7 +9,6 @@ import pytest
 from compose import composed
 from fake_loop import TASK, loop
 
-from pods.config.parse import ConfigError
 from pods.method.adaptive import LATELY, MARGIN, Adaptive, expected_seconds
 from pods.method.prompt_order import Outcome
 from pods.method.prompt_selection import Uniform
@@ -102,18 +101,3 @@ def test_the_loop_samples_the_pair_and_hands_on_what_it_saw_of_rewarded_rollouts
     assert first.adaptive.posteriors == {"0": (2.5, 2.5), "1": (0.5, 4.5)}
     seconds = [[sum(step.seconds.wall.values())] for step in (first, second)]  # of all phases
     assert [*second.adaptive.costs.values()] == seconds
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    (["nm.menu=[n16_m16]"], "nm.menu=['n16_m16']: must have two or more pairs"),
-    (["nm.menu=[n16_m16,n64_m16,n16_m16]"], "two or more pairs, each of them once"),
-    (["nm.menu=[16,64]"], "nm.menu=[16, 64]: must be a list of pairs such as [n16_m16,n6"),
-    (["nm.menu=[n16_m16,n16_m32]"], "must have pairs with 2 <= m <= n"),
-    (["nm.n=128"], "nm.n=128: must be 64, the largest in nm.menu"),
-    (["sampler=random"], "sampler.rule=random: must be max_variance or balanced where"),
-    (["group_filter=resample"], "group_filter.name=resample: must be none or skip"),
-])  # fmt: skip
-def test_mistakes(words, message):
-    with pytest.raises(ConfigError) as error:
-        composed("arm=adaptive", *words)
-    assert message in str(error.value)

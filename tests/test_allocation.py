@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from compose import ROOT, composed
+from compose import ROOT
 from fake_loop import loop
 from running import run_here
 
-from pods.config.parse import ConfigError
 from pods.method.prompt_selection import Uniform, allocate
 
 SHORT = ("budget.train_seconds=null", "budget.max_steps=3", "prompts_per_step=2", "nm.n=8",
@@ -60,13 +59,3 @@ def test_a_run_keeps_m_of_each_prompt_and_remembers_what_it_saw(tmp_path):
     assert all([len(kept) for kept in line["kept"]] == [2, 2] for line in lines)
     seen = json.loads((store.checkpoint(3) / "selection.json").read_text())["seen"]
     assert sum(rollouts for rollouts, _ in seen.values()) == 3 * 16
-
-
-def test_mistakes():
-    for words, message in (
-        (["nm.allocation=fair"], "nm.allocation=fair: must be module:function"),
-        (["nm.allocation=absent:f"], "nm.allocation=absent:f: cannot import it"),
-        (["nm.allocation=test_allocation:too_much", "prompts=greso"], "must be uniform"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            composed(*words)

@@ -216,7 +216,11 @@ def test_a_run_with_something_missing_is_in_no_mean_and_a_seed_that_an_arm_lacks
 ):
     whole, late = write_run(tmp_path, A), write_run(tmp_path, B, "seed=1")
     late.evaluation_path(2).unlink()
-    made = tables(load(tmp_path / "default", [whole.folder, late.folder], allow=True))
+    study = load(tmp_path / "default", [whole.folder, late.folder], allow=True)
+    assert study.missing == ["max_variance 64→16 seed 1 step 2: no evaluation"]
+    made = tables(study)
+    assert "complete runs: 1; missing: 1" in "".join(summary_lines(study, made))
+    assert study.evaluations.step.tolist() == [0, 1, 2, 0]
     [row] = made.summary.to_dict("records")
     # a alone, until 12 s: (4 x 0.5 + 8 x 0.875) / 12
     assert (row["runs"], row["seconds"], row["final_accuracy"]) == (1, 12.0, 1.0)

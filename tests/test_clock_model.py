@@ -18,7 +18,6 @@ from pods.analysis.loading.load import load
 from pods.analysis.numbers.tables import tables
 from pods.cli.main import main
 from pods.config.clock_model import L40S, read_clock_model
-from pods.config.parse import ConfigError
 from pods.runs.files import read_lines
 from pods.runs.identity import identity
 from pods.runs.store import run_folders
@@ -79,11 +78,6 @@ def test_a_measured_run_keeps_its_identity_and_a_modelled_one_has_its_prices():
     assert not [key for key in default if "clock" in key]
     assert modelled["clock model"]["per_kept"] == 0.123
     assert {k: v for k, v in modelled.items() if k != "clock model"} == default
-    two = (*MODELLED, "prompts_per_step=2")
-    for words, said in ((("budget.clock_model=a.json",), "budget.clock_model=a.json: must be"),
-                        (two, "prompts_per_step=2: must be 1, as in")):  # fmt: skip
-        with pytest.raises(ConfigError, match=said):
-            composed(*words)
 
 
 def test_the_same_seed_gives_the_same_bytes_and_the_budget_ends_by_the_model(tmp_path):

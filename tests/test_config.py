@@ -20,7 +20,6 @@ from pods.config.parse import USUAL, ConfigError, allowed, leaves, unknown_key
 from pods.config.schema import Config
 from pods.method.rules import RULES
 from pods.runs import identity
-from pods.runs.identity import run_folder
 
 
 def fingerprint(config: Config) -> str:
@@ -262,13 +261,6 @@ def test_every_file_of_a_model_counts_in_the_order_of_names(tmp_path, monkeypatc
         changed = fingerprint(composed(f"model.path={other}"))
         assert changed != before, end
         before = changed
-
-
-def test_folders_are_named_from_resolved_values():
-    config = composed("arm=pods", "nm.n=32", "seed=3", "study=x")
-    folder = run_folder(config, identity.identity(config))
-    assert folder.parent == Path("runs/x/tiny-chainsum/max_variance-n32-m16")
-    assert folder.name == f"seed3-{fingerprint(composed('nm.n=32', 'seed=3'))}"
 
 
 def test_the_transformers_engine_ignores_what_vllm_cannot_do():

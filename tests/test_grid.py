@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from compose import composed
 from rows import every
-from studies import A, B, draw_in_one_format, write_evaluation, write_run
+from studies import A, write_evaluation, write_run
 
 from pods.analysis.loading.checks import faults, machine_of
 from pods.analysis.loading.load import IncompleteStudy, load
@@ -116,21 +116,6 @@ def test_every_run_is_named_and_nothing_is_averaged_without_it(study, capsys, tm
         assert f"{label}: duplicate runs" in capsys.readouterr().err
         shutil.rmtree(twin)
     assert not (study / "figures").exists()
-
-
-def test_missing_evaluations_are_left_out_and_counted_if_allowed(tmp_path, capsys, monkeypatch):
-    folders = [write_run(tmp_path, A, f"seed={seed}").folder for seed in range(2)]
-    RunStore(folders[1]).evaluation_path(2).unlink()
-    with pytest.raises(IncompleteStudy, match="seed 1 step 2: no evaluation"):
-        load(tmp_path / "default", folders)
-    study = load(tmp_path / "default", folders, allow=True)
-    assert study.missing == ["max_variance 64→16 seed 1 step 2: no evaluation"]
-    assert study.runs.complete.tolist() == [True, False]
-    assert study.evaluations.step.tolist() == [0, 1, 2, 0, 1]
-    draw_in_one_format(monkeypatch)
-    assert main(["plot", "--runs-dir", str(tmp_path), "--allow"]) == 0
-    said = capsys.readouterr().out
-    assert "complete runs: 1; missing: 1" in said
 
 
 CHANGES = {  # of a record's fields, none of which JSON minds
@@ -308,19 +293,6 @@ def test_inconsistent_runs_are_named(tmp_path, overrides, changes, said):
     assert f"; `pods clean {folders[2]} --yes` removes it" in str(found.value)
     study = load(tmp_path / "default", folders, allow=True)
     assert any(said in line for line in study.inconsistencies)
-
-
-def test_a_key_that_was_changed_between_the_seeds_of_an_arm_is_named(tmp_path):
-    folders = [write_run(tmp_path, A, "arm=pods", f"seed={seed}", f"update.lr={lr}").folder
-               for seed, lr in ((0, "1e-4"), (1, "1e-3"))]  # fmt: skip
-    with pytest.raises(IncompleteStudy, match=r"pods 64→16, update.lr=0.001 seed 0: never run"):
-        load(tmp_path / "default", folders)
-
-
-def test_a_swept_key_is_no_inconsistency(tmp_path):
-    folders = [write_run(tmp_path, B, f"seed={seed}", f"update.lr={lr}").folder
-               for seed in range(2) for lr in ("1e-3", "1e-4")]  # fmt: skip
-    assert load(tmp_path / "default", folders).runs.series.nunique() == 2
 
 
 def test_the_machine_is_that_of_all_processes():

@@ -27,7 +27,7 @@ from pods.runs.history import roll_back
 from pods.runs.store import RunStore
 from pods.runs.tracking import sinks
 from pods.runs.tracking import tracker as live
-from pods.runs.tracking.rows import PREFIXES, description, evaluation_row, read_rows, training_row
+from pods.runs.tracking.rows import PREFIXES, evaluation_row, read_rows, training_row
 from pods.runs.tracking.tracker import Tracker, sync
 from pods_lab.audit.formats import _items, _leveldb, tensorboard
 
@@ -148,12 +148,6 @@ def test_rows_by_hand():
     assert values(None, None, None) == means
     assert values(True, True, False) == {**means, "eval/lenient": 2 / 3}
     assert values(None)["eval/timeouts"] == 0  # always there
-
-
-def test_runs_are_named_as_people_speak_of_them(tmp_path):
-    for words, name in ((("arm=grpo", "seed=3"), "grpo 16→16 s3"),
-                        (("sampler=random", "nm=n32_m8"), "random 32→8 s0")):  # fmt: skip
-        assert description(composed(*words), RunStore(tmp_path))["name"] == name
 
 
 def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
