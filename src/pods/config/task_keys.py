@@ -34,8 +34,7 @@ class TaskConfig:
         "format of answers, set by model=; src/pods/tasks/README.md shows each"
     )
     format_reward: Literal["additive", "when_wrong", "open_r1", "none"] = key(
-        "reward for the format, beside 1 for a right answer: 0.1 format + 0.1 tags always "
-        "(additive) or if wrong (when_wrong), 1 format + 1 tags (open_r1), or none"
+        "reward for the format, beside 1 for a right answer; src/pods/tasks/README.md has each"
     )
     grader: Literal["exact", "lenient", "latex"] = key(
         "grader of the reward: ours (exact), or the PODS authors' of one GPU (lenient) or 8 (latex)"
