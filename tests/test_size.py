@@ -28,10 +28,10 @@ LINES = {
     "src/pods_lab": 3734,
     "src/mathgrade": 2545,
     "tests": 18069,
-    "experiments": 2496,
+    "experiments": 2613,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5
-WORDS = 22_197
+WORDS = 22_324
 LONG_FUNCTIONS, LONG_FILES = 0, 0
 
 
