@@ -10,7 +10,6 @@ from pods.method.grpo import advantages
 from pods.method.noise_scale import LEAST, estimates, gradient_row, with_interval
 from pods.method.progress import GradientScales, balanced, beta_binomial, expected_progress
 from pods.method.rules import max_variance
-from pods.policy.update import SquaredNorm
 from pods.training.step import SelectedGroup, gradient_rows
 from pods.types import Group
 from pods_lab.advise.law import at_random, half, moments_of, weight
@@ -150,7 +149,7 @@ def test_the_norms_of_a_step_are_told_apart_by_its_advantages():
     groups = [selected(3, [1, 0, 0, 0], [0, 2], [0.5, -0.5]), selected(4, [1, 0], [0, 1], [9, 9]),
               selected(5, [1, 1], [0, 1], [0.25, 0.0])]  # fmt: skip
     groups[1] = replace(groups[1], trained=False)
-    whole, part = gradient_rows(groups, [SquaredNorm([3, 0, 1, 2], 2.0), SquaredNorm([1, 2], 1.0)])
+    whole, part = gradient_rows(groups, [([3, 0, 1, 2], 2.0), ([1, 2], 1.0)])
     signal = 0.125 * 0.75 + 0.125 * 0.25  # of 5, where all are right, there is none
     assert whole == pytest.approx([signal**2, signal**2, 0.125**2 + 0.0625**2, 0.125**2, 2])
     assert part == pytest.approx([(0.125 / 4) ** 2, (0.125 / 4) ** 2, 0.0625**2, 0.125**2, 1])

@@ -78,11 +78,11 @@ def test_squared_norms_are_of_the_sums_of_the_first_rollouts():
     config, policy = disturbed(*words)
     kept = rollouts(policy)
     norms = sgd_step(config, policy, kept)[1].norms
-    assert [len(of.indices) for of in norms] == [1, 2, 4, len(kept)]
-    for of in norms:
-        alone = np.where(np.isin(np.arange(len(kept)), of.indices), ADVANTAGES, 0.0)
+    assert [len(indices) for indices, _ in norms] == [1, 2, 4, len(kept)]
+    for indices, square in norms:
+        alone = np.where(np.isin(np.arange(len(kept)), indices), ADVANTAGES, 0.0)
         stats = sgd_step(*disturbed(*words), kept, advantages=alone)[1]
-        assert of.square == pytest.approx(stats.grad_norm**2, rel=1e-6)
+        assert square == pytest.approx(stats.grad_norm**2, rel=1e-6)
 
 
 def test_two_steps_of_training_equal_plain_torch():

@@ -74,7 +74,7 @@ def _rollouts(config: Config) -> Iterator[Refusal]:
     if nm.allocation is not None and config.prompts.selector in ("greso", "mopps"):
         yield "prompts.selector", "must be uniform or module:function where nm.allocation is set"
     advantage = config.advantage
-    if advantage.scale.startswith("stratified") and advantage.baseline != "full":
+    if advantage.scale == "stratified" and advantage.baseline != "full":
         yield "advantage.baseline", f"must be full where advantage.scale={advantage.scale}"
     if advantage.function is None and (advantage.baseline, advantage.scale) != ("none", "none"):
         key, size = ("nm.n", nm.n) if advantage.baseline == "full" else ("nm.m", nm.m)

@@ -99,10 +99,10 @@ class AdvantageConfig:
         "what is subtracted: the mean of the kept rewards (selected), of the full group's (full), "
         "of the other kept ones (leave_one_out), or nothing (none)"
     )
-    scale: Literal["std", "mean", "stratified", "stratified_mean", "none"] = key(
+    scale: Literal["std", "mean", "stratified", "none"] = key(
         "divide by the std or mean of the kept rewards, or with advantage.baseline=full of the "
-        "full group's, or by nothing (none); stratified (alone or with the mean): weigh each "
-        "reward's kept rollouts by its share of the full group over its share of the kept"
+        "full group's, or by nothing (none), or weigh each reward's kept rollouts by its share of "
+        "the full group over its share of the kept (stratified)"
     )
     eps: float = key("number added to the std or mean", low=0)
 

@@ -46,8 +46,7 @@ class Adaptive:
     def choose(self, nm: NmConfig, groups: int) -> Self:
         """Return the state with the pair of the next step: first each pair once, then the best.
 
-        The cheapest pair is left only for `MARGIN` times its progress per second. `groups` are
-        those of a step, which count as prompts.
+        The cheapest pair is left only for `MARGIN`. `groups` of a step count as prompts.
         """
         menu = nm.pairs()
         if self.steps < len(menu):

@@ -33,10 +33,11 @@ def advantages(
     - (selected, none): Dr. GRPO where n = m (arXiv:2503.20783; its train_zero_math.py:293@dfca49d);
     - (leave_one_out, none): RLOO where n = m (arXiv:2402.14740), m / (m - 1) times Dr. GRPO's;
     - (selected, mean): MaxRL where n = m (arXiv:2602.02710, Algorithm 1; its core_algos.py@7db6bb9,
-      p_normalization, eps 1e-6), in expectation (1 - (1 - p)^(n - 1)) / p grad p.
-
-    `stratified` and `stratified_mean` (ours) are (full, none) and (full, mean) times the
-    `class_weights` of what a rule keeps unevenly.
+      p_normalization, eps 1e-6), in expectation (1 - (1 - p)^(n - 1)) / p grad p;
+    - (full, stratified), ours: (r - mean) (N_c / n) / (m_c / m) for each class c of equal rewards,
+      N_c of the n and m_c of the m. So weighed, the kept have the expected gradient of all n,
+      (n - 1) / n grad p, if some of each class is kept: max_variance keeps both of 0 and 1, but
+      none between many different rewards.
 
     >>> rewards, kept = np.array([3.0, 1.0, 2.0]), np.arange(3)
     >>> advantages(rewards, kept, baseline="selected", scale="std", eps=0.0)
@@ -46,31 +47,17 @@ def advantages(
     if baseline == scale == "none":
         return kept_rewards
     pool = rewards if baseline == "full" else kept_rewards
-    mean, by_mean = pool.mean(), scale.endswith("mean")  # which can differ from equal rewards
-    if pool.min() == pool.max() or (by_mean and mean <= 0):
+    mean = pool.mean()  # which can differ from equal rewards
+    if pool.min() == pool.max() or (scale == "mean" and mean <= 0):
         return np.zeros(len(kept))
     centred = kept_rewards - (0.0 if baseline == "none" else mean)
     if baseline == "leave_one_out":
         centred = kept_rewards - (pool.sum() - kept_rewards) / (len(pool) - 1)
-    if scale.startswith("stratified"):
-        centred = centred * class_weights(rewards, kept)
-    divisor = pool.std(ddof=1) + eps if scale == "std" else mean + eps if by_mean else 1.0
+    if scale == "stratified":
+        same = kept_rewards[:, None] == rewards
+        centred = centred * same.mean(1) / same[:, kept].mean(1)
+    divisor = {"std": pool.std(ddof=1) + eps, "mean": mean + eps}.get(scale, 1.0)
     return np.asarray(centred / divisor)
-
-
-def class_weights(rewards: NDArray[np.float64], kept: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Return each kept rollout's (N_c / n) / (m_c / m), (m,), by its class c: equal rewards.
-
-    So weighed, the kept have the expected gradient of all n, (n - 1) / n grad p at every p for
-    r - mean, if the rule looks at rewards alone and keeps some of each class. The part of a class
-    of which it keeps none is missing: max_variance keeps both of rewards of 0 and 1, but none
-    between many different ones.
-
-    >>> class_weights(np.array([0.0, 0.0, 0.0, 1.0]), np.array([0, 3]))
-    array([1.5, 0.5])
-    """
-    same = rewards[kept][:, None] == rewards
-    return np.asarray(same.mean(1) / same[:, kept].mean(1))
 
 
 def token_weights(

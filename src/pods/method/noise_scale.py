@@ -17,7 +17,6 @@ Row = Sequence[float]
 """What `gradient_row` returns."""
 DRAWS, REWEIGHTED = 100, 3  # bootstrap resamples; times that the weights follow the means
 LEAST = 8  # steps from which an estimate is made
-MOST = 1000.0  # noise that is told from more
 SCALES = ("noise", "shared", "ratio")
 
 
@@ -28,21 +27,15 @@ def gradient_row(
     problems: NDArray[np.intp],
     square: float,
 ) -> list[float]:
-    """Return what the mean of a gradient's squared norm is made of, and that norm.
+    """Return what the mean of a gradient's squared norm is made of, and that norm, `square`.
 
-    The gradient is the sum of weights times the gradients of r rollouts. With ones that are right
-    in a share p of all, E right = (1 - p) d and E wrong = -p d, so that a problem adds c d, where
+    The gradient is the sum of the (r,) weights (advantage over the rollouts of the update) times
+    the gradients of rollouts, whether `right` or not, of `problems` with a share `success` right.
+    Right ones are (1 - p) d on average and wrong ones -p d, so that a problem adds c d,
     c = sum of weight (right - p). Hence the mean square is
 
         |d|^2 ((1 - rho) sum c^2 + rho (sum c)^2) + noise of right rollouts x sum of their squared
         weights + noise of wrong ones x sum of theirs.
-
-    Args:
-        weights: (r,) advantage over the number of rollouts of the update.
-        right: (r,) whether it is rewarded.
-        success: (r,) share of the problem's rollouts that are.
-        problems: (r,) its problem.
-        square: squared norm.
 
     >>> gradient_row(np.array([0.5, -0.5]), np.array([True, False]), np.full(2, 0.5),
     ...              np.array([3, 3]), 2.0)
@@ -75,9 +68,8 @@ def estimates(steps: Sequence[Sequence[Row]]) -> Floats:
         found = _without_negative(features, square, counts / scale**2)
         scale = found @ features.T + 1e-3 * features.sum(1) * found.sum(1)[:, None]
     alone, together, right, wrong = found.T
-    length = np.maximum(alone + together, (right + wrong) / MOST)
-    ratio = np.minimum(right / np.maximum(wrong, right / MOST), MOST)
-    return np.stack([wrong / length, together / length, ratio], axis=1)
+    length, apart = (np.maximum(of, found.sum(1) / 1e6) for of in (alone + together, wrong))
+    return np.stack([wrong / length, together / length, right / apart], axis=1)
 
 
 def with_interval(estimated: Floats) -> dict[str, list[float]]:

@@ -7,7 +7,6 @@ G = groups of the step, each the kept rollouts of one prompt.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,11 +25,8 @@ from pods.types import Rollout
 IMPORTANCE_CAP = 3.0  # of the ratio of a token's, or a sequence's, probabilities
 
 
-class SquaredNorm(NamedTuple):
-    """The squared norm of the sum of some rollouts' gradients, as they add up in a step."""
-
-    indices: Sequence[int]  # the rollouts
-    square: float
+SquaredNorm = tuple[list[int], float]
+"""Indices of some rollouts, and the squared norm of the sum of their gradients in a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +166,7 @@ def _one_update(
             raise FloatingPointError(f"the {name} is {value}")
     optimizer.step()
     optimizer.zero_grad()
-    norms = [*partial, SquaredNorm(indices, norm**2)]
+    norms = [*partial, (indices, norm**2)]
     return (total, norm, clipped / int(lengths.sum()), kl), tokens, norms
 
 
@@ -199,7 +195,7 @@ def _gradients(
                 gradients = [each.grad for each in parameters if each.grad is not None]
                 squares[len(done)] = get_total_norm(gradients) ** 2
     on_host = torch.stack(losses).cpu().double().numpy() if losses else ()  # wait for a card once
-    norms = [SquaredNorm(done[:count], float(square)) for count, square in squares.items()]
+    norms = [(done[:count], float(square)) for count, square in squares.items()]
     return sum(on_host, np.zeros(3)), tokens, norms
 
 

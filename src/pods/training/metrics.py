@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pods.method.adaptive import Adaptive
+from pods.policy.update import UpdateStats
 from pods.training.step import SelectedGroup, Step, amounts, gradient_rows
 from pods.types import Grade, Parts
 
@@ -31,7 +32,7 @@ def metrics(step: Step) -> dict[str, Any]:
         **_prompt_metrics(step, made),
         **_rollout_metrics(step.groups, made),
         **_kept_metrics(step.groups, made),
-        **(_update(step) if step.update is not None else {}),
+        **(_update(step.groups, step.update) if step.update is not None else {}),
         "kept_projection": step.kept_projection,
         "rollouts_per_group": [len(group.grades) for group in step.groups],
         "kept": [group.kept.tolist() for group in step.groups],
@@ -40,11 +41,9 @@ def metrics(step: Step) -> dict[str, Any]:
     return {k: v if _finite(v) else None for k, v in plain.items()}
 
 
-def _update(step: Step) -> dict[str, Any]:
+def _update(groups: Sequence[SelectedGroup], stats: UpdateStats) -> dict[str, Any]:
     """Return the statistics of the update, with what its gradients' norms are made of."""
-    assert step.update is not None
-    norms, stats = step.update.norms, asdict(replace(step.update, norms=()))
-    return {**stats, "norms": gradient_rows(step.groups, norms)}
+    return {**asdict(replace(stats, norms=())), "norms": gradient_rows(groups, stats.norms)}
 
 
 def _choice(adaptive: Adaptive) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pods.config.schema import Config
 from pods.method.adaptive import Adaptive
 from pods.method.grpo import advantages
 from pods.method.keep import informative, keep, own_advantages
-from pods.method.noise_scale import gradient_row
+from pods.method.noise_scale import Row, gradient_row
 from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross, is_across_groups
@@ -157,17 +157,13 @@ def outcome(groups: Sequence[SelectedGroup]) -> Outcome:
     )
 
 
-def gradient_rows(
-    groups: Sequence[SelectedGroup], norms: Sequence[SquaredNorm]
-) -> list[list[float]]:
+def gradient_rows(groups: Sequence[SelectedGroup], norms: Sequence[SquaredNorm]) -> list[Row]:
     """Return what the squared norms of a step's gradients are made of, see `gradient_row`."""
-    trained = [group for group in groups if group.trained and len(group.kept)]
+    trained = [group for group in groups if group.trained]
     right = np.concatenate([group.group.rewarded[group.kept] for group in trained])
-    sizes = [len(group.kept) for group in trained]
-    success = np.repeat([group.group.rewarded.mean() for group in trained], sizes)
-    problems = np.repeat([group.problem_index for group in trained], sizes)
+    per_group = [(group.group.rewarded.mean(), group.problem_index) for group in trained]
+    success, problems = np.repeat(per_group, [len(group.kept) for group in trained], axis=0).T
     weights = np.concatenate([group.advantages for group in trained]) / len(right)
     return [
-        gradient_row(weights[i], right[i], success[i], problems[i], square)
-        for i, square in ((np.asarray(norm.indices), norm.square) for norm in norms)
+        gradient_row(weights[i], right[i], success[i], problems[i], square) for i, square in norms
     ]
