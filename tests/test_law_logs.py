@@ -85,7 +85,7 @@ def test_steps_of_the_logs_by_another_way(n, target):
             steps, right = zip(*points[at - 1 : at + 1], strict=True)
             taken.append(np.interp(target / 100, right, steps))
         medians.append(np.median(taken))
-    table = pd.read_csv(ROOT / "experiments/law/published.csv").set_index(["arm", "quantity"])
+    table = pd.read_csv(ROOT / "experiments/law/logs.csv").set_index(["arm", "quantity"])
     row = table.loc[f"GSM8K pods {n}→16", f"times fewer steps to {target} %"]
     assert row.reached == row.baseline_reached == 10
     assert row.ratio == pytest.approx(medians[0] / medians[1], rel=0.01)

@@ -2,7 +2,7 @@
 
     python -m experiments.law.published FOLDER
 
-FOLDER is the authors' release. Writes published.csv (a row per arm and quantity), published.fit.csv
+FOLDER is the authors' release. Writes logs.csv (a row per arm and quantity), published.fit.csv
 (how well each formula does) and published.noise.csv (which NOISE all arms agree with).
 """
 
@@ -90,7 +90,7 @@ if __name__ == "__main__":
     known = pd.read_csv(law.HERE / "predictions.csv").query("part == 'a'")
     wide = known.pivot(index=law.KEYS, columns="formula", values=law.ENDS)
     wide.columns = pd.Index([f"{formula} {end}" for end, formula in wide.columns])
-    report(table.merge(wide.reset_index(), on=law.KEYS), law.HERE / "published.csv")
+    report(table.merge(wide.reset_index(), on=law.KEYS), law.HERE / "logs.csv")
     both = known.merge(table, on=law.KEYS, suffixes=("_expected", ""))
     report(pd.DataFrame(agreement(both)), law.HERE / "published.fit.csv")
     report(pd.DataFrame(by_noise(Path(sys.argv[1]))), law.HERE / "published.noise.csv")

@@ -36,8 +36,7 @@ def advantages(
       p_normalization, eps 1e-6), in expectation (1 - (1 - p)^(n - 1)) / p grad p;
     - (full, stratified), ours: (r - mean) (N_c / n) / (m_c / m) for each class c of equal rewards,
       N_c of the n and m_c of the m. So weighed, the kept have the expected gradient of all n,
-      (n - 1) / n grad p, if some of each class is kept: max_variance keeps both of 0 and 1, but
-      none between many different rewards.
+      (n - 1) / n grad p, if some of each class is kept, as max_variance does of 0 and 1.
 
     >>> rewards, kept = np.array([3.0, 1.0, 2.0]), np.arange(3)
     >>> advantages(rewards, kept, baseline="selected", scale="std", eps=0.0)
@@ -56,8 +55,7 @@ def advantages(
     if scale == "stratified":
         same = kept_rewards[:, None] == rewards
         centred = centred * same.mean(1) / same[:, kept].mean(1)
-    divisor = {"std": pool.std(ddof=1) + eps, "mean": mean + eps}.get(scale, 1.0)
-    return np.asarray(centred / divisor)
+    return centred / {"std": pool.std(ddof=1) + eps, "mean": mean + eps}.get(scale, 1.0)
 
 
 def token_weights(
