@@ -219,10 +219,8 @@ def test_a_pilot_runs_once_and_its_advice_is_written(tmp_path, monkeypatch, caps
     (["model=tiny,smollm2_135m"], "model=tiny,smollm2_135m: must be one value"),
     (["sede=1"], "no such key; did you mean seed?"),
     (["arm=grpo"], "sampler.rule=all: must keep some of n rollouts"),
-    (["sampler=random"], "sampler.rule=random: must be max_variance or balanced where"),
     (["task.reward=graded"], "task.reward=['graded']: must be null, or correct and format"),
     (["advantage.baseline=full"], "advantage.baseline=full: must be selected"),
-    (["group_filter=resample"], "group_filter.name=resample: must be none or skip where nm."),
     (["nm.m=1"], "nm.m=1: must be at least 2"),
 ])  # fmt: skip
 def test_bad_input_is_one_line_before_anything_runs(words, line, tmp_path, capsys):

@@ -168,8 +168,7 @@ def test_the_gold_of_a_solution_is_its_last_box():
 
 
 def test_a_solution_without_a_readable_answer_is_malformed(tmp_path):
-    keys, no_box = {"name": "math", "answer_format": "boxed"}, "the solution has no \\boxed{}"
-    open_box = "the solution's last \\boxed{ is not closed"
+    keys = {"name": "math", "answer_format": "boxed"}
 
     def check(solution, why):
         write(tmp_path, [problem(1), problem(2, solution)], [problem(3)])
@@ -179,15 +178,7 @@ def test_a_solution_without_a_readable_answer_is_malformed(tmp_path):
         [kept] = load(config(tmp_path, **keys, malformed="drop")).train
         assert kept.id == "train-00000"
 
-    every([
-        ("it is 18", no_box), (r"it is \\boxed{18}", no_box), (r"\boxed{18", open_box),
-        (r"\boxed{\frac{1}{2}", open_box), (r"\boxed{3}, and \boxed{4\}", open_box),
-        (r"\boxed{}", "the answer is empty"), (r"\boxed{ $ }$\boxed{}", "the answer is empty"),
-        (r"is \boxed", "the answer is empty"),
-        (r"is \boxed 7 and so on", "the solution's last \\boxed has no braces, and its end is"),
-        (r"$\boxed \frac{1}{2$", "the braces of the answer are not balanced"),
-        (rf"\boxed{{{'9' * 501}}}", "the answer has 501 characters, over the limit of 500"),
-    ], check)  # fmt: skip
+    every(table("no_boxes"), check)
 
 
 def test_golds_are_read_in_linear_time():

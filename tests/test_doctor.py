@@ -1,8 +1,6 @@
 """`pods doctor` as a user sees it: facts, what is missing, and a smoke step."""
 
 import shutil
-import subprocess
-import sys
 
 import pytest
 from compose import ROOT
@@ -79,19 +77,6 @@ def test_weights_that_do_not_load_are_a_one_line_error(doctor, tmp_path):
 @pytest.mark.vllm
 def test_an_engine_that_differs_from_the_trainer_fails(doctor):
     code, lines, _ = doctor("engine=vllm", "engine.gap_bound=1e-12")
-    assert code == 1
+    assert (code, value(lines, "engine")) == (1, "vllm, merged, float32")
     assert lines[-1].startswith("failed: the engine's log-probs differ ")
     assert lines[-1].endswith("more than engine.gap_bound=1e-12")
-
-
-@pytest.mark.vllm
-def test_vllm_answers_where_it_is_installed(tmp_path):
-    result = subprocess.run(
-        [sys.executable, "-m", "pods.cli.main", "doctor", "engine=vllm"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    lines = result.stdout.splitlines()
-    assert (result.returncode, lines[-1], result.stderr) == (0, "all is well", "")
-    assert value(lines, "engine") == "vllm, merged, float32"
-    assert value(lines, "answer").startswith("1-3=8;")
-    assert float(value(lines, "gap").split("max ")[1]) < 1e-4

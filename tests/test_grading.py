@@ -111,16 +111,6 @@ def test_a_completion_that_is_almost_too_long_loses_what_dapo_says(length, loses
     assert punish_overlong(task(), graded, length, 20_480) is graded
 
 
-LATEX = [  # whether open-r1's reward accepts it for 18: it wants LaTeX, in a box or after "answer"
-    (GOOD, False), ("18", False), ("It is 18, [18], or so.", False), ("so $18$", False),
-    ("<answer>$18</answer>", False), ("\\boxed{17}", False), ("\\boxed{18}", True),
-    ("\\boxed{18}, no, \\boxed{17}", False), ("so $\\boxed{18}$ apples", True),
-    ("the answer is $18$.", True),
-    ("<answer>\n\\(18\\)\n</answer>", True), ("<answer>\\frac{36}{2}</answer>", True),
-    ("answer: $x=18$", True), ("\\boxed{18 \\text{ apples}}", True),
-]  # fmt: skip
-
-
 def test_only_latex_is_rewarded_by_the_verdict_of_the_runs_on_eight_gpus():
     needs.module("math_verify")
     grader = number_grader(task(grader="latex", format_reward="none"))
@@ -131,7 +121,7 @@ def test_only_latex_is_rewarded_by_the_verdict_of_the_runs_on_eight_gpus():
         assert graded.verdict == grade(completion, "18").verdict  # ours stays in the record
         assert grader.lenient(completion, "18") is right
 
-    every(LATEX, check)
+    every(table("latex_rewards"), check)
     for text in ("answer $" + "{" * 3000, "\\boxed{" * 500, "answer $9^{9^{9^{9}}}$", "$" * 200_000,
                  "answer $\\int_0^1 x$", "\\boxed{\ud800}", ""):  # fmt: skip
         assert grader.grade(text, "18").reward == 0  # it never raises, and ends
@@ -143,15 +133,7 @@ def test_form_and_tag_scores():
         assert form_score(completion, answer_format) == pytest.approx(score)
         assert mark_score(completion, MARKS[answer_format]) == tags
 
-    every([
-        ("6 * 3\n#### 18", "hash", True, 1, 1), ("6 * 3\n#### 18\n", "hash", True, 1, 1),
-        ("#### 18\nI hope so", "hash", False, 0.91, 1), ("#### 7\n#### 18", "hash", False, 0, 0),
-        ("It is $\\boxed{18}$.", "boxed", True, 1, 1), ("18", "boxed", False, 0, 0),
-        ("\\[ \\boxed{18} \\]\n", "boxed", True, 1, 1),
-        ("\\boxed{18}, I hope so", "boxed", False, 0.89, 1),
-        ("\\boxed{7} \\boxed{18}", "boxed", False, 0, 0), (f"{GOOD} ok", "tag", False, 0.97, 1),
-        (GOOD[7:], "tag", False, 0, 0.75),
-    ], check)  # fmt: skip
+    every(table("forms"), check)
 
 
 def test_form_scores_equal_the_authors_regular_expressions():

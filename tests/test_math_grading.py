@@ -17,7 +17,7 @@ from rows import every
 import mathgrade
 from mathgrade import MathGrader, WorkerUnavailable, grader, symbolic_worker, worker_pool
 from mathgrade.latex.exact import verdict_or_goal
-from mathgrade.worker_pool import GradingWorker, WorkerPool
+from mathgrade.worker_pool import GradingWorker
 
 PACKAGE = Path(mathgrade.__file__).parent
 AT_ONCE = 0.2  # seconds of CPU; an exponential or quadratic algorithm takes minutes
@@ -200,12 +200,7 @@ def test_code_in_an_answer_is_not_run(two_workers: MathGrader, worker: GradingWo
     assert not list(Path.cwd().iterdir())
 
 
-def test_without_workers_or_math_verify_there_is_no_grader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mathgrade.worker_pool.WORKER_SCRIPT", "import mathgrade.nowhere")
-    pool = WorkerPool(1)
-    with pytest.raises(WorkerUnavailable, match="two worker processes in a row did not start"):
-        pool.submit(ORDINARY).result()
-    pool.close()
+def test_without_math_verify_there_is_no_grader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grader, "find_spec", lambda name: None)
     message = r"math-verify is not installed: pip install 'pods-rl\[math\]'"
     with pytest.raises(ValueError, match=message):

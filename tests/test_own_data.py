@@ -12,7 +12,6 @@ from pods.analysis.loading.series_names import series_names
 from pods.cli.main import main
 from pods.config.checks import validate
 from pods.config.compose import compose
-from pods.config.parse import ConfigError
 from pods.launch.sweep import check_data
 from pods.runs.identity import identity
 from pods.tasks.load import load
@@ -105,19 +104,6 @@ def test_two_files_and_a_folder(tmp_path):
     write_rows(tmp_path / "train.jsonl", ROWS[2:])
     with pytest.raises(ValueError, match=r"train.jsonl row 2: repeats the question of test row 1"):
         load(task(f"task.path={tmp_path}"))
-
-
-@pytest.mark.parametrize(("overrides", "message"), [
-    (["task.path=FILE", "model=tiny", "task.answer_format=tag"], "model.hub=null: must be "),
-    (["task.path=FILE", "task.grader=lenient"], "must be exact"),
-    (["task.path=FILE", "task.reward=graded"],
-     "task.reward=['graded']: graded must have task=chainsum"),
-])  # fmt: skip
-def test_bad_keys_end_in_one_line(tmp_path, overrides, message):
-    file = write_rows(tmp_path / "mine.jsonl", ROWS)
-    with pytest.raises(ConfigError) as error:
-        task(*(override.replace("FILE", str(file)) for override in overrides))
-    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_bad_data_leave_no_run_behind_and_doctor_lists_every_problem(tmp_path, capsys):

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 from compose import ROOT, composed
-from rows import every
+from rows import every, table
 
 from pods.tasks.datasets import chainsum
 from pods.tasks.load import load
@@ -53,25 +53,13 @@ def test_pools_are_numbered_disjoint_and_the_same_everywhere():
     assert problem.messages[1]["content"] == chainsum.solve(problem.messages[0]["content"])
 
 
-CHAINS = [  # of the question 7+8-4+1, how many are right of how many
-    ("7+8=5;5-4=1;1+1=2;#2", 4, 4), ("7+8=5;5-4=1;1+1=2;#3", 3, 4),
-    ("7+8=6;6-4=2;2+1=3;#3", 3, 4),  # one slip, from which the others continue rightly
-    ("7+8=6;5-4=1;1+1=2;#2", 2, 4),  # the second step does not continue from 6
-    ("7+8=6;6-4=1;1+1=2;#2", 2, 4),  # two slips that cancel: the answer is right
-    ("7+8=6;6-4=3;3+1=5;#4", 0, 4), ("7+8=5;5-4=1;1+1=2;2", 3, 4), ("7+8=5;5-4=1", 2, 4),
-    ("5-4=1;7+8=5;1+1=2;#2", 1, 4),  # in another order; the answer repeats the last step
-    ("7+8=5;5-4=1;1+1=2;#2;#2", 4, 5), ("7+8=5;5-4=1;1+1=2;#2\n", 3, 4), ("#2", 0, 4),
-    (";;;#", 0, 4), (";;;;#", 0, 5), ("", 0, 4), ("²;²-4=8", 0, 4), ("7+8=5;" * 1000, 1, 1001),
-]  # fmt: skip
-
-
 def test_a_chain_is_graded_by_the_share_of_its_steps_that_are_right():
     problem = Problem("p", ({"role": "user", "content": "7+8-4+1?"},), "2")
 
     def check(completion, right, of):
         assert chainsum.graded(problem, completion) == right / of
 
-    every(CHAINS, check)
+    every([*table("chains"), ("7+8=5;" * 1000, 1, 1001)], check)
 
 
 def test_where_rewards_are_graded_accuracy_is_what_it_was():

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from compose import composed
 from policies import (
     ADVANTAGES,
     TEXTS,
@@ -162,13 +161,6 @@ def test_minibatches_are_whole_groups_in_the_order_of_the_batch():
     parts = list(update.minibatches([3, 1, 2, 4, 1], 2, epochs=2))
     assert parts == 2 * [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
     assert list(update.minibatches([2, 2], 3, epochs=1)) == [[0, 1], [2, 3]]  # none is empty
-    # ppo_mini_batch_size in the scripts: DAPO at 03150d4, GRESO at b277843, MoPPS at a883f51
-    for preset, prompts in (("dapo_math", 32), ("greso_math", 64), ("mopps_math", 128)):
-        config = composed(f"experiment={preset}", "engine=transformers")
-        m, settings = config.nm.m, config.update
-        sizes = [m] * config.prompts_per_step
-        for indices in update.minibatches(sizes, settings.minibatches, settings.epochs):
-            assert len({i // m for i in indices}) == prompts and len(indices) == prompts * m
 
 
 def test_a_group_of_which_nothing_was_kept_is_no_part_of_any_minibatch():

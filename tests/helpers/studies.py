@@ -38,18 +38,14 @@ def write_run(
     lenient: int | None = None,
     unanswered: Sequence[str] = (),
     busy: float | None = None,
-    tokens: int = 100,
 ) -> RunStore:
     """Write a finished run; the first of the repeats x questions answers are the right ones.
 
     The PODS authors' grader, if it is to be there, accepts `lenient` more answers after those. The
     first answers that are not right have the verdicts `unanswered`, and the others are wrong.
 
-    The CPU is used for the share `busy` of the seconds, unless that was not recorded; step k
-    generates `tokens` times k tokens.
-
-    A step takes 3/4 of its seconds to generate and 1/4 to update; one without a point ends 1 s
-    after the one before.
+    The CPU is used for the share `busy` of the seconds, unless that was not recorded. A step takes
+    3/4 of its seconds to generate and 1/4 to update; one without a point ends 1 s after the last.
     """
     store = freeze(composed(f"runs_dir={runs_dir}", *BASE, *overrides))
     store.metrics_path.touch()
@@ -61,7 +57,7 @@ def write_run(
             "step": step, "nonfinite": None, "train_seconds": after,
             "seconds/generate": 0.75 * (after - before), "seconds/update": 0.25 * (after - before),
             **({} if busy is None else {"cpu_seconds/generate": busy * (after - before)}),
-            "reward": 0.1 * step, "generated_tokens": tokens * step, "trained_tokens": 40 * step,
+            "reward": 0.1 * step, "generated_tokens": 100 * step, "trained_tokens": 40 * step,
         }])  # fmt: skip
         before = after
     for step, at, right in points:
