@@ -28,10 +28,10 @@ LINES = {
     "src/pods_lab": 3734,
     "src/mathgrade": 2545,
     "tests": 17930,
-    "experiments": 2613,
+    "experiments": 2500,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5
-WORDS = 21_986
+WORDS = 21_997
 LONG_FUNCTIONS, LONG_FILES = 0, 0
 
 

@@ -1,7 +1,7 @@
 """Adaptive n against every fixed n over a whole course, from a quarter right to nearly all.
 
     python -m experiments.adaptive.course [RUNS]     reads RUNS (default: runs), writes all
-    python -m experiments.adaptive.course --again    from course.runs.csv and .curves.csv
+    python -m experiments.adaptive.course --again    from course.runs.csv
 
 The steps of the fixed arms are timed by the prices of one CPU core; the adaptive arm was trained
 under them. Differences are paired over seeds, with 95 % t intervals. adaptive.csv and regret.csv
@@ -13,32 +13,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from experiments.contrasts import contrast, with_holm
-from experiments.curves import axes, in_one_window, report
+from experiments.curves import in_one_window, report
 
-from pods.analysis.numbers.outcomes import accuracy_at, final_accuracy, mean_accuracy
+from pods.analysis.numbers.outcomes import final_accuracy, mean_accuracy
 
 HERE = Path(__file__).parent
 CLOCK = HERE.parent / "regimes" / "cpu.json"
 GRPO, ADAPTIVE = "grpo 16→16", "adaptive 16-64→16"
 ALL = "mean of the four"
-OTHERS = {"pods 32→16": "#56b4e9", "pods 64→16": "#d55e00", ADAPTIVE: "#009e73"}
-FIXED = [GRPO, *[arm for arm in OTHERS if arm != ADAPTIVE]]
-SHARES = np.linspace(0, 1, 29)  # of the window, at which curves are drawn
+FIXED = [GRPO, "pods 32→16", "pods 64→16"]
 
 
-def measured(runs: Path) -> Iterator[tuple[dict[str, object], np.ndarray]]:
-    """Yield the outcomes of each run, and its accuracies at SHARES of the window."""
-    adaptive = runs / "adaptive_course_cpu"
-    arms, span = in_one_window(runs / "regimes_course", CLOCK, adaptive)
+def measured(runs: Path) -> Iterator[dict[str, object]]:
+    """Yield the outcomes of each run."""
+    arms, span = in_one_window(runs / "regimes_course", CLOCK, runs / "adaptive_course_cpu")
     for arm, curves in arms.items():
         for curve in curves:
             outcomes = {"mean_accuracy": mean_accuracy(curve, span),
                         "final_accuracy": final_accuracy(curve, span)}  # fmt: skip
-            run = {"arm": arm, "seed": curve.seed, "seconds": span.end}
-            yield run | outcomes, 100 * accuracy_at(curve, SHARES * span.end)
+            yield {"arm": arm, "seed": curve.seed, "seconds": span.end} | outcomes
 
 
 def differences(runs: pd.DataFrame) -> pd.DataFrame:
@@ -51,18 +46,6 @@ def differences(runs: pd.DataFrame) -> pd.DataFrame:
                    "value": table[other].mean(), "value_stderr": table[other].sem()}  # fmt: skip
             rows.append(row | contrast((table[ADAPTIVE] - table[other]).to_numpy(float)))
     return with_holm(pd.DataFrame(rows), "outcome")
-
-
-def above_grpo(found: list[tuple[dict[str, object], np.ndarray]]) -> Iterator[dict[str, object]]:
-    """Yield how far each arm is above GRPO at each share of the window, paired over seeds."""
-    at = {(run["arm"], run["seed"]): values for run, values in found}
-    seeds = [seed for arm, seed in at if arm == GRPO]
-    for arm in OTHERS:
-        gains = np.array([at[arm, seed] - at[GRPO, seed] for seed in seeds])
-        for share, gain in zip(SHARES, gains.T, strict=True):
-            test = contrast(gain)
-            yield {"arm": arm, "share": share, "gain": test["estimate"],
-                   "low": test["low"], "high": test["high"]}  # fmt: skip
 
 
 def by_start(runs: pd.DataFrame) -> Iterator[dict[str, object]]:
@@ -82,28 +65,12 @@ def regrets(runs: pd.DataFrame) -> pd.DataFrame:
     return behind.clip(lower=0).agg(["max", "mean"]).T.add_prefix("regret_").reset_index()
 
 
-def draw(table: pd.DataFrame) -> None:
-    """Draw course.png: points above GRPO along the budget."""
-    with axes(HERE / "course.png", 6, 3.6) as axis:
-        for arm, colour in OTHERS.items():
-            of = table[table.arm == arm]
-            axis.plot(of.share, of.gain, color=colour, label=arm)
-            axis.fill_between(of.share, of.low, of.high, color=colour, alpha=0.2, lw=0)
-        axis.axhline(0, color="black", lw=0.8)
-        axis.set_xlabel("share of the budget")
-        axis.set_ylabel("points above GRPO 16→16 (95 % t interval)")
-
-
 def main() -> None:
-    """Write the tables, and draw."""
+    """Write the tables."""
     if "--again" not in sys.argv:
-        found = list(measured(Path(sys.argv[1] if len(sys.argv) > 1 else "runs")))
-        curves = pd.DataFrame(above_grpo(found))
-        curves.to_csv(HERE / "course.curves.csv", index=False, float_format="%.5g")
-        measured_runs = pd.DataFrame([run for run, _ in found])
+        measured_runs = pd.DataFrame(measured(Path(sys.argv[1] if len(sys.argv) > 1 else "runs")))
         measured_runs.to_csv(HERE / "course.runs.csv", index=False, float_format="%.6g")
     report(differences(pd.read_csv(HERE / "course.runs.csv")), HERE / "course.csv")
-    draw(pd.read_csv(HERE / "course.curves.csv"))
     starts = pd.read_csv(HERE.parent / "regimes" / "regimes.runs.csv")
     report(with_holm(pd.DataFrame(by_start(starts)), "other"), HERE / "adaptive.csv")
     report(regrets(starts), HERE / "regret.csv")

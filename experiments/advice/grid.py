@@ -118,13 +118,11 @@ def main() -> None:
             [expected([*zip(of.n, of.m, strict=True)], sum(band) / 2) for band, of in bands]
         )
         table.to_csv(HERE / "grid.csv", index=False, float_format="%.5g")
-        print(f"Pearson {table.expected.corr(table.measured):.2f}")
     else:
         runs = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
         table = pd.DataFrame(rows(runs / "advice_grid"))
         table.to_csv(HERE / "grid.csv", index=False, float_format="%.5g")
         print(table.round(3).to_string(index=False))
-        print(f"Pearson {table.expected.corr(table.measured):.2f}")
         table = in_window(runs)
         table.to_csv(HERE / "window.csv", index=False, float_format="%.5g")
         print(table.round(3).to_string(index=False))

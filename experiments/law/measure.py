@@ -1,80 +1,93 @@
-"""What each run of the law's parts gained: runs.csv, from which the tables of this folder are made.
+"""What the runs of parts b and c gained, beside what predictions.csv expected of them.
 
     python -m experiments.law.measure [RUNS]     reads the studies RUNS/law_PART (default: runs)
+    python -m experiments.law.measure --again    reads runs.csv
 
-All is counted in steps. A target is a share of the way of GRPO (n = m, lr 1e-4) of the same part,
-start policy and prompts per step: from its mean accuracy at the start to that at its end.
+Writes runs.csv (a row per run) and held.csv (a row per arm and quantity). A ratio is that of the
+steps in which the mean curves of GRPO and of an arm go half of GRPO's way, from its start to its
+end, with 95 % over resampled seeds; 0: the arm does not arrive.
 """
 
 import sys
-from math import comb
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from experiments.contrasts import contrast
+from experiments.curves import report
+from experiments.law.predictions import GRPO, HALF, SIGN
 
 from pods.analysis.loading.run_reader import Run, open_run
-from pods.analysis.numbers.outcomes import RunCurve, Window, crossings, mean_accuracy
 from pods.runs.store import run_folders
 
 HERE = Path(__file__).parent
-SHARES = (50, 80, 95)  # percent of GRPO's way
-LR = 1e-4  # of GRPO where a target is set
-GROUP = ["part", "start", "prompts"]
-
-
-def pass_at(k: int, right: list[int], answers: int) -> float:
-    """Average over questions the chance that k of R answers, c of them right, hold a right one.
-
-    It is 1 - C(R - c, k) / C(R, k), without bias (arXiv:2107.03374, eq. 1); `answers` is R.
-    """
-    return float(np.mean([1 - comb(answers - c, k) / comb(answers, k) for c in right]))
+DRAWS, PARTS = 2000, ["part", "start", "prompts"]
 
 
 def measured(run: Run) -> dict[str, object]:
-    """Return a run's settings and outcomes, and its curve."""
-    config, repeats = run.config, run.config.evaluation.repeats
-    steps = np.array(sorted(run.means), float)
-    accuracy = np.array([run.means[step]["accuracy"] for step in steps])
-    curve = RunCurve(run.store.folder.name, "", config.seed, steps, steps, accuracy)
-    right = [round(share * repeats) for share in run.answers.values()]
+    """Return a run's settings, pass@k at its end, and its curve."""
+    config, steps = run.config, sorted(run.means)
+    accuracy = [run.means[step]["accuracy"] for step in steps]
     return {
         "part": run.store.folder.parents[2].name.removeprefix("law_"),
-        "start": config.model.name, "start_accuracy": accuracy[0],
-        "arm": f"{config.arm_name()} {config.nm.n}→{config.nm.m}",
-        "prompts": config.prompts_per_step, "lr": config.update.lr, "seed": config.seed,
-        "steps": int(steps[-1]), "mean_accuracy": mean_accuracy(curve, Window(0.0, steps[-1])),
-        "final_accuracy": accuracy[-1],
-        **{f"pass@{k}": pass_at(k, right, repeats) for k in (1, 2, 5) if k <= repeats},
-        "grpo": config.nm.n == config.nm.m and config.update.lr == LR, "curve": curve,
+        "start": config.model.name, "prompts": config.prompts_per_step,
+        "arm": f"{config.arm_name()} {config.nm.n}→{config.nm.m}", "seed": config.seed,
+        **{f"pass@{k}": run.means[steps[-1]][f"pass@{k}"] for k in (1, 2, 5)},
+        "steps": " ".join(map(str, steps)), "accuracy": " ".join(f"{a:.5g}" for a in accuracy),
     }  # fmt: skip
 
 
-def with_targets(group: pd.DataFrame) -> pd.DataFrame:
-    """Add the steps to each target of a group's GRPO; where a run does not reach it, nothing."""
-    way = group[group.grpo][["start_accuracy", "final_accuracy"]].mean()
-    span = Window(0.0, float(group.steps.min()))
-    for share in SHARES:
-        target = way.start_accuracy + share / 100 * (way.final_accuracy - way.start_accuracy)
-        times, _ = crossings(list(group.curve), np.array([target]), span)
-        group[f"target_{share}"] = target
-        group[f"steps_to_{share}"] = np.where(np.isfinite(times[0]), times[0], np.nan)
-    return group
+def steps_of_half(grpo: np.ndarray, arm: np.ndarray, steps: np.ndarray) -> float:
+    """Return GRPO's steps over the arm's for half of GRPO's way, of curves (seeds, points)."""
+    base, other = (np.maximum.accumulate(curves.mean(0)) for curves in (grpo, arm))
+    target = (base[0] + base[-1]) / 2
+    if other[-1] < target:
+        return 0.0
+    taken = [float(np.interp(target, curve, steps)) for curve in (base, other)]
+    return taken[0] / max(taken[1], 1e-9)
+
+
+def held(runs: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """Yield what was measured of each arm against GRPO, and of pass@5 against a random choice."""
+    for (part, start, prompts), group in runs.groupby(PARTS, sort=False):
+        of = f"{start} B={prompts}" if part == "b" else str(start)
+        paired = group[group.groupby("seed").arm.transform("nunique") == group.arm.nunique()]
+        arms = {str(arm): each for arm, each in paired.sort_values("seed").groupby("arm")}
+        steps = np.array(group.steps.iloc[0].split(), float)
+        curves = {arm: np.array([row.split() for row in each.accuracy], float)
+                  for arm, each in arms.items()}  # fmt: skip
+        drawn = np.random.default_rng(0).integers(
+            len(curves[GRPO]), size=(DRAWS, len(curves[GRPO]))
+        )
+        for arm in sorted({*arms} - {GRPO}):
+            ratios = [steps_of_half(curves[GRPO][i], curves[arm][i], steps) for i in drawn]
+            low, high = np.quantile(ratios, (0.025, 0.975))
+            row = {"part": part, "arm": f"{of} {arm}", "seeds": len(curves[arm])}
+            ratio = steps_of_half(curves[GRPO], curves[arm], steps)
+            yield row | {"quantity": HALF, "measured": ratio, "low": low, "high": high}
+            if part == "c" and arm != "random 64→16":
+                ahead = arms[arm]["pass@5"].to_numpy() - arms["random 64→16"]["pass@5"].to_numpy()
+                test = contrast(100 * ahead)
+                yield row | {"quantity": SIGN, "measured": test["estimate"], "low": test["low"],
+                             "high": test["high"]}  # fmt: skip
 
 
 def main() -> None:
-    """Write runs.csv."""
-    runs = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
-    opened = [open_run(f) for study in sorted(runs.glob("law_*")) for f in run_folders(study)]
-    done = [run for run in opened if run.state == "done" and not run.incomplete]
-    table = pd.DataFrame(map(measured, done))
-    table = pd.concat([with_targets(group.copy()) for _, group in table.groupby(GROUP)])
-    table["curve"] = [" ".join(f"{a:.4g}" for a in curve.accuracy) for curve in table.curve]
-    table = table.drop(columns="grpo").sort_values([*GROUP, "lr", "arm", "seed"])
-    table.to_csv(HERE / "runs.csv", index=False, float_format="%.6g")
-    by = table.groupby([*GROUP, "lr", "arm"])[["mean_accuracy", "final_accuracy", "pass@5"]]
-    print(by.agg(["mean", "sem", "count"]).round(4).to_string())
-    print(f"{len(done)} of {len(opened)} runs: the others are not done")
+    """Write the tables."""
+    path = HERE / "runs.csv"
+    if "--again" not in sys.argv:
+        runs = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
+        opened = [open_run(each) for of in sorted(runs.glob("law_*")) for each in run_folders(of)]
+        made = pd.DataFrame(measured(run) for run in opened if run.state == "done")
+        made.sort_values([*PARTS, "arm", "seed"]).to_csv(path, index=False, float_format="%.6g")
+    found = pd.DataFrame(held(pd.read_csv(path)))
+    expected = pd.read_csv(HERE / "predictions.csv").query("part != 'a'")
+    wide = expected.pivot(
+        index=["arm", "quantity"], columns="formula", values=["expected", "low", "high"]
+    )
+    wide.columns = pd.Index([f"{formula} {end}" for end, formula in wide.columns])
+    report(found.merge(wide.reset_index(), on=["arm", "quantity"], how="left"), HERE / "held.csv")
 
 
 if __name__ == "__main__":

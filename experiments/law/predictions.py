@@ -1,9 +1,8 @@
-"""What the formulas expect of parts b to e, from pilots that stand still, before any run is made.
+"""What the formulas expect of parts b and c, from pilots that stand still, before any run is made.
 
     python -m experiments.law.predictions RUNS
 
-RUNS has a study `advice_NAME` of `pods advise` for each start policy (README.md). Rows of these
-parts are replaced in predictions.csv, and those of the authors' logs stay.
+RUNS has a study `advice_NAME` of `pods advise` for each start policy (README.md). Other rows stay.
 """
 
 import sys
@@ -24,16 +23,15 @@ DRAWS = 1000
 GRPO = "grpo 16→16"
 ARMS: dict[str, tuple[int, Moments]] = {
     GRPO: (16, moments_of(at_random, "selected", "std")),
-    "pods 32→16": (32, moments_of(half, "selected", "std")),
     "pods 64→16": (64, moments_of(half, "selected", "std")),
     "random 64→16": (64, moments_of(at_random, "selected", "std")),
     "pods_stratified 64→16": (64, moments_of(half, "full", "stratified")),
     "maxrl_random 64→16": (64, moments_of(at_random, "full", "mean")),
 }
-CHAINSUM, COUNTDOWN = ("pods 32→16", "pods 64→16"), tuple(ARMS)[2:]
 FORMULAS = {"kappa flat": 0.0, "kappa p(1-p)": 1.0}
 """`own` of each formula; `shipped` is a constant noise of 4 and one prompt a step."""
 HALF = "times fewer steps to half of GRPO's gain"
+SIGN = "sign of the difference of pass@5 at the end"
 
 
 def gains(pilot: Pilot, arm: str, prompts: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -48,7 +46,7 @@ def gains(pilot: Pilot, arm: str, prompts: int) -> Iterator[tuple[str, np.ndarra
                     for n_, made in ((n, moments), (base, of_base))]  # fmt: skip
         return float(progress[0] / progress[1])
 
-    shipped = GradientScales(4.0, 0.0, scales[0][2])
+    shipped = GradientScales(4.0, 0.0, scales[0][2], own=0.0)
     yield "shipped", np.array([ratio(each, shipped, 1) for each in samples])
     for formula, own in FORMULAS.items():
         chosen = [0, *rng.integers(len(scales), size=DRAWS)]
@@ -60,8 +58,7 @@ def gains(pilot: Pilot, arm: str, prompts: int) -> Iterator[tuple[str, np.ndarra
 def rows(pilots: dict[str, Pilot]) -> Iterator[tuple[object, ...]]:
     """Yield part, arm, what it is held against, quantity, formula, value and 95 % interval."""
     parts = [("b", "p90", "pods 64→16", prompts) for prompts in (1, 2, 8, 32)]
-    parts += [("c", "countdown", arm, 2) for arm in COUNTDOWN]
-    parts += [("d", start, arm, 2) for start in pilots if start.startswith("s") for arm in CHAINSUM]
+    parts += [("c", "countdown", arm, 2) for arm in tuple(ARMS)[1:]]
     parts = [part for part in parts if part[1] in pilots]
     for part, start, arm, prompts in parts:
         for formula, drawn in gains(pilots[start], arm, prompts):
@@ -69,16 +66,13 @@ def rows(pilots: dict[str, Pilot]) -> Iterator[tuple[object, ...]]:
             of = f" B={prompts}" if part == "b" else ""
             ends = drawn[0], low, high
             yield part, f"{start}{of} {arm}", f"{start}{of} {GRPO}", HALF, formula, *ends
-            if part == "d" and formula != "shipped":
-                over = f"{start} {GRPO}, each at its best rate"
-                yield "e", f"{start} {arm}", over, HALF, formula, drawn[0], low, high**2
 
 
 def signs() -> Iterator[tuple[object, ...]]:
     """Yield what w(p) says of pass@5 on Countdown: a rule that weighs hard prompts more gains."""
     for arm, sign in (("pods 64→16", 1), ("pods_stratified 64→16", 0), ("maxrl_random 64→16", 1)):
-        over, what = "countdown random 64→16", "sign of the difference of pass@5 at the end"
-        yield "c", f"countdown {arm}", over, what, "w(p)", sign, sign, sign
+        over = "countdown random 64→16"
+        yield "c", f"countdown {arm}", over, SIGN, "w(p)", sign, sign, sign
 
 
 def main() -> None:
@@ -87,9 +81,6 @@ def main() -> None:
     for study in sorted(Path(sys.argv[1]).glob("advice_*")):
         [folder] = run_folders(study)
         pilots[study.name.removeprefix("advice_")] = read_pilot(RunStore(folder))
-    for name, pilot in pilots.items():
-        success = (pilot.posteriors[:, 0] / pilot.posteriors.sum(1)).mean()
-        print(f"{name}: right {success:.3f}, noise and shared {pilot.scales[:1].round(2).tolist()}")
     path = HERE / "predictions.csv"
     before = pd.read_csv(path)
     known = [*rows(pilots), *(signs() if "countdown" in pilots else ())]

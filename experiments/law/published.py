@@ -2,15 +2,14 @@
 
     python -m experiments.law.published FOLDER
 
-FOLDER is the authors' release. Writes logs.csv (a row per arm and quantity), published.fit.csv
-(how well each formula does) and published.noise.csv (which NOISE all arms agree with).
+FOLDER is the authors' release. Writes logs.csv (a row per arm and quantity) and
+published.fit.csv (how well each formula does).
 """
 
 import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,6 @@ from pods.analysis.numbers.statistics import resamples, t_test
 
 RESAMPLES = 10_000
 TIMED = ["ratio", "low", "high", "reached", "runs", "baseline_reached", "baseline_runs"]
-NOISES = (0.01, 0.03, 0.1, 0.3, 1.0, 4.0, 16.0, 64.0)
 
 
 def measured(folder: Path) -> Iterator[law.Row]:
@@ -68,23 +66,6 @@ def agreement(both: pd.DataFrame) -> Iterator[law.Row]:
                "intercept": line.intercept, "intercept_stderr": line.intercept_stderr}  # fmt: skip
 
 
-def by_noise(folder: Path) -> Iterator[law.Row]:
-    """Yield how far the law with a floor is off all arms at once, at the best of the other values.
-
-    This was looked at after the comparison. The arm of max-reward is left out.
-    """
-    curves = law.curves_of(folder, "GSM8K")
-    arms = [arm for arm in curves if not arm.startswith("max_reward")]
-    seen, others = (
-        [law.mean_curve(curves[arm]) for arm in arms],
-        {p[:3] for p in law.POINTS["GSM8K"]},
-    )
-    for kappa, noise in product(("flat", "p(1-p)"), NOISES):
-        known = [law.gains("GSM8K", (*point, noise), kappa != "flat") for point in others]
-        fits = [law.fit(seen, [gain[arm] for arm in arms])[1] for gain in known]
-        yield {"kappa": kappa, "noise": noise, "rms": min(np.sqrt((off**2).mean()) for off in fits)}
-
-
 if __name__ == "__main__":
     table = pd.DataFrame(measured(Path(sys.argv[1])))
     known = pd.read_csv(law.HERE / "predictions.csv").query("part == 'a'")
@@ -93,4 +74,3 @@ if __name__ == "__main__":
     report(table.merge(wide.reset_index(), on=law.KEYS), law.HERE / "logs.csv")
     both = known.merge(table, on=law.KEYS, suffixes=("_expected", ""))
     report(pd.DataFrame(agreement(both)), law.HERE / "published.fit.csv")
-    report(pd.DataFrame(by_noise(Path(sys.argv[1]))), law.HERE / "published.noise.csv")

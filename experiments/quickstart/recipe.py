@@ -22,7 +22,7 @@ from pods.tasks.datasets import chainsum
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 ALPHABET = "0123456789+-=;#?"
-STEPS, BATCH, PEAK_LR, SLIP = 2500, 128, 3e-3, 0.4
+STEPS, BATCH, PEAK_LR, SLIP, SEED = 2500, 128, 3e-3, 0.4, 0
 Draw = Callable[[np.random.Generator], tuple[str, str]]
 """Returns a question and its solution."""
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -83,15 +83,15 @@ def corpus_batch(
     return ids, labels
 
 
-def train(folder: Path, draw: Draw, alphabet: str, seed: int = 0, steps: int = STEPS) -> None:
+def train(folder: Path, draw: Draw, alphabet: str) -> None:
     """Train on drawn solutions, print the loss, and write the folder in the Hugging Face layout."""
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
+    torch.manual_seed(SEED)
+    rng = np.random.default_rng(SEED)
     tokenizer = make_tokenizer(alphabet)
     model = make_model(tokenizer)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LR, total_steps=steps)
-    for step in range(steps):
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LR, total_steps=STEPS)
+    for step in range(STEPS):
         ids, labels = corpus_batch(tokenizer, draw, rng)
         loss = model(input_ids=ids, labels=labels).loss
         optimizer.zero_grad()

@@ -34,9 +34,8 @@ def advantages(
     - (leave_one_out, none): RLOO where n = m (arXiv:2402.14740), m / (m - 1) times Dr. GRPO's;
     - (selected, mean): MaxRL where n = m (arXiv:2602.02710, Algorithm 1; its core_algos.py@7db6bb9,
       p_normalization, eps 1e-6), in expectation (1 - (1 - p)^(n - 1)) / p grad p;
-    - (full, stratified), ours: (r - mean) (N_c / n) / (m_c / m) for each class c of equal rewards,
-      N_c of the n and m_c of the m. So weighed, the kept have the expected gradient of all n,
-      (n - 1) / n grad p, if some of each class is kept, as max_variance does of 0 and 1.
+    - (full, stratified), ours: (r - mean) (N_c / n) / (m_c / m), N_c of the n and m_c of the m with
+      that reward. So weighed, the kept climb (n - 1) / n p, if some of each reward are kept.
 
     >>> rewards, kept = np.array([3.0, 1.0, 2.0]), np.arange(3)
     >>> advantages(rewards, kept, baseline="selected", scale="std", eps=0.0)
@@ -55,7 +54,8 @@ def advantages(
     if scale == "stratified":
         same = kept_rewards[:, None] == rewards
         centred = centred * same.mean(1) / same[:, kept].mean(1)
-    return centred / {"std": pool.std(ddof=1) + eps, "mean": mean + eps}.get(scale, 1.0)
+    divisor = {"std": pool.std(ddof=1) + eps, "mean": mean + eps}.get(scale, 1.0)
+    return np.asarray(centred / divisor)
 
 
 def token_weights(
