@@ -31,9 +31,7 @@ class Sizes(NamedTuple):
     keys: int
     vocabulary: int
     layer: int  # numbers in the weights of a layer
-    parameters: (
-        int  # in all weights but adapters; an output layer tied to the embedding counts once
-    )
+    parameters: int  # in all weights but adapters; a tied output layer counts once
     trained: int  # numbers that training changes: all, or those of the adapters
 
 
