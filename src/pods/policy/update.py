@@ -97,7 +97,7 @@ def update(
             result, token_stats, partial = _one_update(context, optimizer, data, indices)
             results.append(result)
             tokens += token_stats
-            norms += partial * on_policy
+            norms += partial
     return _stats(results, tokens, lr, norms, context.process_group)
 
 
@@ -166,7 +166,7 @@ def _one_update(
             raise FloatingPointError(f"the {name} is {value}")
     optimizer.step()
     optimizer.zero_grad()
-    norms = [*partial, (indices, norm**2)]
+    norms = [*partial, (indices, norm**2)] if data.old_logprobs is None else []
     return (total, norm, clipped / int(lengths.sum()), kl), tokens, norms
 
 
@@ -179,7 +179,7 @@ def _gradients(
     squared norms of the gradient after 1, 2, 4, ... micro-batches but the last.
     """
     losses, tokens, done, squares = [], [], list[int](), dict[int, Tensor]()
-    whole = not is_sharded(context.policy.model)
+    whole = data.old_logprobs is None and not is_sharded(context.policy.model)
     for batch, counts in micro_batches_of_rank(context, data.rollouts, indices):
         context.process_group.check(context.check)
         if batch is None:

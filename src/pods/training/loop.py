@@ -89,8 +89,8 @@ class TrainingLoop:
         with clock.phase("sync"):
             kept_projection = self.engine.sync()
         seconds = clock.commit(amounts(groups))
+        norms = gradient_rows(groups, stats.norms) if stats is not None else []
         if adaptive is not None:
-            norms = gradient_rows(groups, stats.norms) if stats is not None else []
             adaptive = adaptive.observe(outcomes, norms, sum(seconds.wall.values()))
         return Step(
             number=number,
@@ -101,6 +101,7 @@ class TrainingLoop:
             sample=sample,
             epoch=self.order.epoch(selector.position - 1),
             update=stats,
+            norms=norms,
             kept_projection=kept_projection,
             nonfinite=sample.nonfinite or fault,
             adaptive=adaptive,

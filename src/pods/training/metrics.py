@@ -3,14 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 
 from pods.method.adaptive import Adaptive
-from pods.policy.update import UpdateStats
-from pods.training.step import SelectedGroup, Step, amounts, gradient_rows
+from pods.training.step import SelectedGroup, Step, amounts
 from pods.types import Grade, Parts
 
 
@@ -32,18 +31,13 @@ def metrics(step: Step) -> dict[str, Any]:
         **_prompt_metrics(step, made),
         **_rollout_metrics(step.groups, made),
         **_kept_metrics(step.groups, made),
-        **(_update(step.groups, step.update) if step.update is not None else {}),
+        **(asdict(step.update) | {"norms": step.norms} if step.update is not None else {}),
         "kept_projection": step.kept_projection,
         "rollouts_per_group": [len(group.grades) for group in step.groups],
         "kept": [group.kept.tolist() for group in step.groups],
     }
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
     return {k: v if _finite(v) else None for k, v in plain.items()}
-
-
-def _update(groups: Sequence[SelectedGroup], stats: UpdateStats) -> dict[str, Any]:
-    """Return the statistics of the update, with what its gradients' norms are made of."""
-    return {**asdict(replace(stats, norms=())), "norms": gradient_rows(groups, stats.norms)}
 
 
 def _choice(adaptive: Adaptive) -> dict[str, Any]:

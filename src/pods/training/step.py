@@ -64,6 +64,8 @@ class Step:
     sample: Sample  # all that was sampled, trained on or not, before the rules across groups
     epoch: int  # number of whole epochs before the step's last prompt
     update: UpdateStats | None  # None where nothing was left to train on, or it was not applied
+    norms: list[Row] = field(default_factory=list)
+    """What the update's squared norms are made of (`gradient_rows`)."""
     kept_projection: float | None = None
     """Kept projection: fraction of the weights' change since the start of training that survives
     rounding to the engine's dtype; None if the engine shares the weights or holds an adapter."""

@@ -83,13 +83,12 @@ def check_formula(config: Config) -> None:
         ConfigError: it is not.
     """
     correct = {"correct", "format"}.issuperset(name for name, _ in reward_terms(config.task))
-    baseline, scale = config.advantage.baseline, config.advantage.scale
-    function = config.advantage.function
+    how = config.advantage
     for key, value, holds, allowed in (
         ("task.reward", config.task.reward, correct, "must be null, or correct and format"),
-        ("advantage.baseline", baseline, baseline == "selected", "must be selected"),
-        ("advantage.scale", scale, scale == "std", "must be std"),
-        ("advantage.function", function, function is None, "must be null"),
+        ("advantage.baseline", how.baseline, how.baseline == "selected", "must be selected"),
+        ("advantage.scale", how.scale, how.scale == "std", "must be std"),
+        ("advantage.function", how.function, how.function is None, "must be null"),
     ):
         if not holds:
             raise ConfigError(key, value, f"{allowed}: of others no expected progress is known")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pods.method.grpo import advantages
 from pods.method.progress import Floats, Moments, beta_binomial
+from pods.method.rules import max_variance
 
 Shares = Callable[[int, int, int], Floats]
 """`shares(n, m, right)`, (m + 1,): the chances that 0, 1, ..., m of the kept rollouts are right."""
@@ -19,8 +20,8 @@ Shares = Callable[[int, int, int], Floats]
 
 def half(n: int, m: int, right: int) -> Floats:
     """Return the chances of max-variance and balanced rules: as near to m / 2 as can be."""
-    kept = np.clip(m // 2, m - (n - right), min(right, m))
-    return np.asarray(np.eye(m + 1)[kept])
+    rewards = (np.arange(n) < right).astype(float)
+    return np.asarray(np.eye(m + 1)[int(rewards[max_variance(rewards, m)].sum())])
 
 
 def at_random(n: int, m: int, right: int) -> Floats:
