@@ -23,7 +23,7 @@ LATELY = 32  # prompts
 EVERY_STEPS = 5  # between choices
 REMEMBERED = 15  # steps of a pair whose median is its cost, so that a busy moment decides nothing
 NORMED = 64  # steps whose gradients' norms say how noisy they are
-MARGIN = 1.05  # times its progress per second that the cheapest pair is left for
+MARGIN = 1.05  # progress per second over the cheapest pair's for which that is left
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 A simple noise scale (McCandlish et al., arXiv:1812.06162, appendix A.1) from norms of sums over
 some of a step's rollouts. What the mean of such a norm is made of is known from the advantages.
 
-Shapes: R = norms, r = rollouts of a sum.
+Shapes: R = norms, r = rollouts of a sum, D = all steps and their resamples.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def gradient_row(
 
 
 def estimates(steps: Sequence[Sequence[Row]]) -> Floats:
-    """Return noise, shared and ratio of `GradientScales`, (1 + DRAWS, 3): first of all steps.
+    """Return noise, shared and ratio of `GradientScales`, (1 + DRAWS, 3): row 0 of all steps.
 
     The other rows are of a bootstrap over steps. Least squares of relative errors, since a squared
     norm varies in proportion to its mean, without negative parts. Nothing is known, (0, 3), from

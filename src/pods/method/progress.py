@@ -26,11 +26,11 @@ class GradientScales:
     """Mean square of a wrong rollout's gradient around the mean of the wrong, over that of d."""
     shared: float  # rho, the inner product of the d of two prompts over the mean square of d
     ratio: float  # noise of a right rollout over that of a wrong one
-    own: float = 1.0  # part of kappa that goes with p (1 - p); 1.2 and 2.9 were measured
+    own: float = 1.0  # slope of kappa in p (1 - p), of which 0.7 to 2.9 were measured; 0 is flat
 
 
 MEASURED = GradientScales(2.7, 0.06, 0.25)
-"""Those of the embedded task's start policy, by `pods probe`. No language model's are known."""
+"""All but `own` by `pods probe` at the embedded task's start. No language model's are known."""
 
 
 def balanced(n: int, m: int) -> Floats:
@@ -66,7 +66,7 @@ def expected_progress(
     of accuracy>, and Adam divides a step by the root of its mean square, in which the signals of
     the B `prompts` of a step differ in direction:
 
-        E[s kappa] / sqrt((1 - 1/B) shared E[s]^2 + (E[s^2] + noise E[noise of s]) / B),
+        E[s kappa] / sqrt((1 - 1/B) shared E[s]^2 + (E[s^2] + noise E[ratio right + wrong]) / B),
 
     with kappa = (1 - own) E[p (1 - p)] + own p (1 - p). Success rates p have the
     `posteriors` alpha and beta, (P, 2), so that the number of right rollouts is beta-binomial, and

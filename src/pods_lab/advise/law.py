@@ -37,8 +37,8 @@ def at_random(n: int, m: int, right: int) -> Floats:
 def moments_of(shares: Shares, baseline: str, scale: str) -> Moments:
     """Return the moments of a rule with the advantages of `pods.method.grpo.advantages`.
 
-    Right rollouts have the advantage a, wrong ones b, and the mean gradients (1 - p) d and -p d, so
-    that the signal is (1 - p) f a - p (1 - f) b; p is taken as the share of right ones of the n.
+    Right rollouts have the advantage a, wrong ones -b, and the mean gradients (1 - p) d and -p d:
+    the signal is (1 - p) f a + p (1 - f) b, where p is taken as the share of right ones of the n.
     """
 
     @cache
