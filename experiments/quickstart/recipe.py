@@ -4,8 +4,8 @@ It is trained on solutions in which each step is wrong with probability 0.4. Gre
 nearly perfect (the right digit is the most likely one) but sampling is mostly wrong: reinforcement
 learning has to sharpen what the model already knows. No test question is in its corpus.
 
-    python experiments/quickstart/recipe.py FOLDER      (takes a few minutes on a CPU)
-    python experiments/quickstart/recipe.py FOLDER 0.8    80 % of solutions without their answer
+    python experiments/quickstart/recipe.py FOLDER               (takes a few minutes on a CPU)
+    python experiments/quickstart/recipe.py FOLDER SLIP SEED     goes on from `tiny`: another policy
 """
 
 import json
@@ -18,11 +18,14 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+import pods.models
 from pods.tasks.datasets import chainsum
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 ALPHABET = "0123456789+-=;#?"
 STEPS, BATCH, PEAK_LR, SLIP, SEED = 2500, 128, 3e-3, 0.4, 0
+MORE_STEPS, MORE_PEAK_LR = 300, 1e-3
+TINY = Path(pods.models.__file__).parent / "tiny"
 Draw = Callable[[np.random.Generator], tuple[str, str]]
 """Returns a question and its solution."""
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -50,7 +53,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     ))  # fmt: skip
 
 
-def chains(unanswered: float) -> Draw:
+def chains(slip: float) -> Draw:
     """Return a function that draws a chain that is no test question, and a solution with slips."""
     held_out = frozenset(chainsum.questions(train_size=0, test_size=1024)[1])
 
@@ -58,10 +61,7 @@ def chains(unanswered: float) -> Draw:
         question = chainsum.chain(rng)
         while question in held_out:
             question = chainsum.chain(rng)
-        solution = chainsum.solve(question, SLIP, rng)
-        if unanswered and rng.random() < unanswered:
-            solution = solution.rpartition("#")[0]
-        return question, solution
+        return question, chainsum.solve(question, slip, rng)
 
     return draw
 
@@ -83,15 +83,19 @@ def corpus_batch(
     return ids, labels
 
 
-def train(folder: Path, draw: Draw, alphabet: str) -> None:
-    """Train on drawn solutions, print the loss, and write the folder in the Hugging Face layout."""
-    torch.manual_seed(SEED)
-    rng = np.random.default_rng(SEED)
+def train(folder: Path, draw: Draw, alphabet: str, seed: int | None = None) -> None:
+    """Train on drawn solutions, print the loss, and write the folder in the Hugging Face layout.
+
+    With a `seed` training goes on from `tiny`.
+    """
+    steps, peak_lr = (STEPS, PEAK_LR) if seed is None else (MORE_STEPS, MORE_PEAK_LR)
+    torch.manual_seed(seed or SEED)
+    rng = np.random.default_rng(seed or SEED)
     tokenizer = make_tokenizer(alphabet)
-    model = make_model(tokenizer)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LR, total_steps=STEPS)
-    for step in range(STEPS):
+    model = make_model(tokenizer) if seed is None else LlamaForCausalLM.from_pretrained(TINY)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=peak_lr, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak_lr, total_steps=steps)
+    for step in range(steps):
         ids, labels = corpus_batch(tokenizer, draw, rng)
         loss = model(input_ids=ids, labels=labels).loss
         optimizer.zero_grad()
@@ -106,4 +110,5 @@ def train(folder: Path, draw: Draw, alphabet: str) -> None:
 
 
 if __name__ == "__main__":
-    train(Path(sys.argv[1]), chains(float((*sys.argv, 0)[2])), ALPHABET)
+    slip, seed = (float(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 2 else (SLIP, None)
+    train(Path(sys.argv[1]), chains(slip), ALPHABET, seed)
