@@ -14,30 +14,30 @@ SHORT = ("budget.train_seconds=null", "budget.max_steps=3", "prompts_per_step=2"
          "task.train_size=4", "checkpoint=every100")  # fmt: skip
 
 
-def unseen_first(seen, n, m):
+def unseen_first(seen, n, m, step):
     """All that can be spared go to the first prompt that was sampled least."""
     least = min(range(len(seen)), key=lambda i: seen[i][0])
     return [n * len(seen) - m * (len(seen) - 1) if i == least else m for i in range(len(seen))]
 
 
-def too_much(seen, n, m):
+def too_much(seen, n, m, step):
     return [n + 1] * len(seen)
 
 
-def negative(seen, n, m):
+def negative(seen, n, m, step):
     return [-n] * len(seen)
 
 
 def test_it_is_given_what_was_seen_and_checked():
     selector = Uniform(seen={"3": (8, 2)})
-    assert allocate(None, Uniform(), [3, 1], 4, 2) == [4, 4]
-    assert allocate("test_allocation:unseen_first", selector, [3, 1], 4, 2) == [2, 6]
+    assert allocate(None, Uniform(), [3, 1], 4, 2, 1) == [4, 4]
+    assert allocate("test_allocation:unseen_first", selector, [3, 1], 4, 2, 1) == [2, 6]
     for name, got in {"too_much": "5, 5", "negative": "-4, -4"}.items():
         with pytest.raises(ValueError, match=rf"{name}: must return 2 .* 8 in all, got \[{got}\]"):
-            allocate(f"test_allocation:{name}", selector, [3, 1], 4, 2)
+            allocate(f"test_allocation:{name}", selector, [3, 1], 4, 2, 1)
     text, names = (ROOT / "src/pods/tasks/README.md").read_text(), {}
     exec(text.split("# my_allocations.py\n")[1].split("```")[0], names)
-    assert names["uncertain_first"]([(8, 4), (8, 8), (0, 0)], 8, 4) == [9, 5, 9]
+    assert names["uncertain_first"]([(8, 4), (8, 8), (0, 0)], 8, 4, 1) == [9, 5, 9]
 
 
 def test_a_step_by_hand():

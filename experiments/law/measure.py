@@ -1,76 +1,134 @@
-"""What the runs of parts b and c gained, beside what predictions.csv expected of them.
+"""What the runs of parts b to e gained, beside what predictions.csv expected of them.
 
     python -m experiments.law.measure [RUNS]     reads the studies RUNS/law_PART (default: runs)
     python -m experiments.law.measure --again    reads runs.csv
 
-Writes runs.csv (a row per run) and held.csv (a row per arm and quantity). A ratio is that of the
-steps in which the mean curves of GRPO and of an arm go half of GRPO's way, from its start to its
-end, with 95 % over resampled seeds; 0: the arm does not arrive.
+Writes runs.csv (a row per run), held.csv (a row per arm and quantity) and held.fit.csv. A ratio is
+that of the steps in which the mean curves of GRPO and of an arm go a share of GRPO's way, from its
+start to its end, with 95 % over resampled seeds; 0: the arm does not arrive. Part d has five
+policies of a success rate, and their mean of log ratios with a t interval over policies.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from experiments.contrasts import contrast
 from experiments.curves import report
-from experiments.law.predictions import GRPO, HALF, SIGN
+from experiments.law.predictions import FORMULAS, GRPO, HALF, PODS, SIGN, TUNED
+from scipy.stats import linregress
 
 from pods.analysis.loading.run_reader import Run, open_run
+from pods.analysis.numbers.statistics import t_test
 from pods.runs.store import run_folders
 
 HERE = Path(__file__).parent
-DRAWS, PARTS = 2000, ["part", "start", "prompts"]
+DRAWS, PARTS, HALFWAY, MOST = 2000, ["part", "start", "prompts", "lr"], 0.5, 0.9
+Curves, Row = dict[str, np.ndarray], dict[str, object]
 
 
-def measured(run: Run) -> dict[str, object]:
+def measured(run: Run) -> Row:
     """Return a run's settings, pass@k at its end, and its curve."""
     config, steps = run.config, sorted(run.means)
     accuracy = [run.means[step]["accuracy"] for step in steps]
     return {
-        "part": run.store.folder.parents[2].name.removeprefix("law_"),
+        "part": run.store.folder.parents[2].name.split("_")[1],
         "start": config.model.name, "prompts": config.prompts_per_step,
-        "arm": f"{config.arm_name()} {config.nm.n}→{config.nm.m}", "seed": config.seed,
+        "lr": config.update.lr, "arm": f"{config.arm_name()} {config.nm.n}→{config.nm.m}",
+        "seed": config.seed,
         **{f"pass@{k}": run.means[steps[-1]][f"pass@{k}"] for k in (1, 2, 5)},
         "steps": " ".join(map(str, steps)), "accuracy": " ".join(f"{a:.5g}" for a in accuracy),
     }  # fmt: skip
 
 
-def steps_of_half(grpo: np.ndarray, arm: np.ndarray, steps: np.ndarray) -> float:
-    """Return GRPO's steps over the arm's for half of GRPO's way, of curves (seeds, points)."""
-    base, other = (np.maximum.accumulate(curves.mean(0)) for curves in (grpo, arm))
-    target = (base[0] + base[-1]) / 2
-    if other[-1] < target:
-        return 0.0
-    taken = [float(np.interp(target, curve, steps)) for curve in (base, other)]
-    return taken[0] / max(taken[1], 1e-9)
+def steps_to(target: float, curves: np.ndarray, steps: np.ndarray) -> float:
+    """Return the steps in which the mean of curves (seeds, points) first has the target, or inf."""
+    mean = np.maximum.accumulate(curves.mean(0))
+    return max(float(np.interp(target, mean, steps)), 1e-9) if mean[-1] >= target else np.inf
 
 
-def held(runs: pd.DataFrame) -> Iterator[dict[str, object]]:
+def way(curves: np.ndarray, share: float) -> float:
+    """Return the accuracy that is a share of the way from the start of a mean curve to its end."""
+    mean = np.maximum.accumulate(curves.mean(0))
+    return float(mean[0] + share * (mean[-1] - mean[0]))
+
+
+def ratio(grpo: Sequence[np.ndarray], arm: Sequence[np.ndarray], steps: np.ndarray) -> float:
+    """Return GRPO's steps over the arm's, each at the best of its rates; one rate: half the way."""
+    share = HALFWAY if len(grpo) == 1 else MOST
+    target = max(way(curves, share) for curves in grpo)
+    base, other = (min(steps_to(target, curves, steps) for curves in of) for of in (grpo, arm))
+    return base / other
+
+
+def with_interval(grpo: Sequence[np.ndarray], arm: Sequence[np.ndarray], steps: np.ndarray) -> Row:
+    """Return the ratio with 95 % over seeds that are resampled for both arms and all rates."""
+    seeds = len(grpo[0])
+    drawn = np.random.default_rng(0).integers(seeds, size=(DRAWS, seeds))
+    ratios = [ratio([of[i] for of in grpo], [of[i] for of in arm], steps) for i in drawn]
+    low, high = np.quantile(ratios, (0.025, 0.975))
+    return {"seeds": seeds, "measured": ratio(grpo, arm, steps), "low": low, "high": high}
+
+
+def curves_of(group: pd.DataFrame) -> tuple[Curves, np.ndarray]:
+    """Return the curves of each arm, of the seeds that all arms have, and their steps."""
+    paired = group[group.groupby("seed").arm.transform("nunique") == group.arm.nunique()]
+    steps = np.array(group.steps.iloc[0].split(), float)
+    return {str(arm): np.array([row.split() for row in each.accuracy], float)
+            for arm, each in paired.sort_values("seed").groupby("arm")}, steps  # fmt: skip
+
+
+def held(runs: pd.DataFrame) -> Iterator[Row]:
     """Yield what was measured of each arm against GRPO, and of pass@5 against a random choice."""
-    for (part, start, prompts), group in runs.groupby(PARTS, sort=False):
-        of = f"{start} B={prompts}" if part == "b" else str(start)
-        paired = group[group.groupby("seed").arm.transform("nunique") == group.arm.nunique()]
-        arms = {str(arm): each for arm, each in paired.sort_values("seed").groupby("arm")}
-        steps = np.array(group.steps.iloc[0].split(), float)
-        curves = {arm: np.array([row.split() for row in each.accuracy], float)
-                  for arm, each in arms.items()}  # fmt: skip
-        drawn = np.random.default_rng(0).integers(
-            len(curves[GRPO]), size=(DRAWS, len(curves[GRPO]))
-        )
-        for arm in sorted({*arms} - {GRPO}):
-            ratios = [steps_of_half(curves[GRPO][i], curves[arm][i], steps) for i in drawn]
-            low, high = np.quantile(ratios, (0.025, 0.975))
-            row = {"part": part, "arm": f"{of} {arm}", "seeds": len(curves[arm])}
-            ratio = steps_of_half(curves[GRPO], curves[arm], steps)
-            yield row | {"quantity": HALF, "measured": ratio, "low": low, "high": high}
+    for (part, start, prompts, rate), group in runs.groupby(PARTS, sort=False):
+        of = f" B={prompts}" if part == "b" else f" lr={rate}" if part == "e" else ""
+        curves, steps = curves_of(group)
+        for arm in sorted({*curves} - {GRPO}):
+            row = {"part": part, "arm": f"{start}{of} {arm}"}
+            yield row | {"quantity": HALF} | with_interval([curves[GRPO]], [curves[arm]], steps)
             if part == "c" and arm != "random 64→16":
-                ahead = arms[arm]["pass@5"].to_numpy() - arms["random 64→16"]["pass@5"].to_numpy()
-                test = contrast(100 * ahead)
-                yield row | {"quantity": SIGN, "measured": test["estimate"], "low": test["low"],
+                by_seed = group.pivot(index="seed", columns="arm", values="pass@5").dropna()
+                test = contrast(100 * (by_seed[arm] - by_seed["random 64→16"]).to_numpy(float))
+                yield row | {"quantity": SIGN, "seeds": test["seeds"],
+                             "measured": test["estimate"], "low": test["low"],
                              "high": test["high"]}  # fmt: skip
+    for start, group in runs[runs.part == "e"].groupby("start"):
+        by_rate = [curves_of(each) for _, each in group.groupby("lr")]
+        arms = [[curves[arm] for curves, _ in by_rate] for arm in (GRPO, PODS)]
+        row = {"part": "e", "arm": f"{start} {PODS}", "quantity": TUNED}
+        yield row | with_interval(*arms, by_rate[0][1])
+
+
+def over_policies(table: pd.DataFrame) -> Iterator[Row]:
+    """Yield for each success rate and arm the mean over policies of log measured and expected."""
+    of = table[table.part == "d"].copy()
+    of[["rate", "of_arm"]] = of.arm.str.extract(r"_(\d+) (.*)")
+    expected = [column for column in of if column.endswith("expected")]
+    for (rate, arm), group in of.groupby(["rate", "of_arm"]):
+        test = t_test(np.log(group.measured.to_numpy(float)))
+        measured, low, high = np.exp([test.estimate, test.low, test.high])
+        yield {"part": "d", "arm": f"{int(rate)} % {arm}", "quantity": HALF, "seeds": len(group),
+               "measured": measured, "low": low, "high": high,
+               **np.exp(np.log(group[expected]).mean())}  # fmt: skip
+
+
+def agreement(table: pd.DataFrame) -> Iterator[Row]:
+    """Yield the line of log measured on log expected ratios, without arms that do not arrive.
+
+    `held` are the rows whose measured value is in the expected interval, and `covered` those whose
+    expected value is in the measured one.
+    """
+    rows = table[(table.quantity != SIGN) & (table.measured > 0)]
+    for formula in ("shipped", *FORMULAS):
+        x, low, high = (rows[f"{formula} {end}"] for end in ("expected", "low", "high"))
+        line = linregress(np.log(x), np.log(rows.measured))
+        yield {"formula": formula, "rows": len(rows),
+               "held": rows.measured.between(low, high).sum(),
+               "covered": x.between(rows.low, rows.high).sum(),
+               "slope": line.slope, "slope_stderr": line.stderr,
+               "intercept": line.intercept, "intercept_stderr": line.intercept_stderr}  # fmt: skip
 
 
 def main() -> None:
@@ -87,7 +145,9 @@ def main() -> None:
         index=["arm", "quantity"], columns="formula", values=["expected", "low", "high"]
     )
     wide.columns = pd.Index([f"{formula} {end}" for end, formula in wide.columns])
-    report(found.merge(wide.reset_index(), on=["arm", "quantity"], how="left"), HERE / "held.csv")
+    table = found.merge(wide.reset_index(), on=["arm", "quantity"], how="left")
+    report(pd.DataFrame(agreement(table)), HERE / "held.fit.csv")
+    report(pd.concat([table, pd.DataFrame(over_policies(table))]), HERE / "held.csv")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the formulas expect of parts b and c, from pilots that stand still, before any run is made.
+"""What the formulas expect of parts b to e, from pilots that stand still, before any run is made.
 
     python -m experiments.law.predictions RUNS
 
@@ -20,9 +20,10 @@ from pods_lab.advise.law import at_random, half, moments_of
 
 HERE = Path(__file__).parent
 DRAWS = 1000
-GRPO = "grpo 16→16"
+GRPO, PODS = "grpo 16→16", "pods 64→16"
 ARMS: dict[str, tuple[int, Moments]] = {
     GRPO: (16, moments_of(at_random, "selected", "std")),
+    "pods 32→16": (32, moments_of(half, "selected", "std")),
     "pods 64→16": (64, moments_of(half, "selected", "std")),
     "random 64→16": (64, moments_of(at_random, "selected", "std")),
     "pods_stratified 64→16": (64, moments_of(half, "full", "stratified")),
@@ -31,6 +32,8 @@ ARMS: dict[str, tuple[int, Moments]] = {
 FORMULAS = {"kappa flat": 0.0, "kappa p(1-p)": 1.0}
 """`own` of each formula; `shipped` is a constant noise of 4 and one prompt a step."""
 HALF = "times fewer steps to half of GRPO's gain"
+TUNED = "times fewer steps to 90 % of the way, each at its best rate"
+RATES = (5e-5, 1e-4, 2e-4, 4e-4)
 SIGN = "sign of the difference of pass@5 at the end"
 
 
@@ -56,16 +59,25 @@ def gains(pilot: Pilot, arm: str, prompts: int) -> Iterator[tuple[str, np.ndarra
 
 
 def rows(pilots: dict[str, Pilot]) -> Iterator[tuple[object, ...]]:
-    """Yield part, arm, what it is held against, quantity, formula, value and 95 % interval."""
-    parts = [("b", "p90", "pods 64→16", prompts) for prompts in (1, 2, 8, 32)]
-    parts += [("c", "countdown", arm, 2) for arm in tuple(ARMS)[1:]]
-    parts = [part for part in parts if part[1] in pilots]
-    for part, start, arm, prompts in parts:
+    """Yield part, arm, what it is held against, quantity, formula, value and 95 % interval.
+
+    At rates that are tuned an arm of g times GRPO's progress is between g times as fast (the rate
+    is bounded by what is stable) and g^2 times (by the floor, which is expected).
+    """
+    parts = [("b", "p90", f" B={prompts}", PODS, prompts) for prompts in (1, 2, 8, 32)]
+    parts += [("c", "countdown", "", arm, 2) for arm in ARMS if arm not in (GRPO, "pods 32→16")]
+    starts = sorted(start for start in pilots if start[-3] == "_")
+    parts += [("d", start, "", arm, 2) for start in starts for arm in ("pods 32→16", PODS)]
+    parts += [("e", "tiny", f" lr={rate}", PODS, 2) for rate in (*RATES, 0)]
+    for part, start, of, arm, prompts in parts:
+        if start not in pilots:
+            continue
         for formula, drawn in gains(pilots[start], arm, prompts):
-            low, high = np.quantile(drawn[1:], (0.025, 0.975))
-            of = f" B={prompts}" if part == "b" else ""
-            ends = drawn[0], low, high
-            yield part, f"{start}{of} {arm}", f"{start}{of} {GRPO}", HALF, formula, *ends
+            tuned = of == " lr=0"
+            low, high = np.quantile([*drawn[1:], *(drawn[1:] ** (1 + tuned))], (0.025, 0.975))
+            names = (f"{start} {arm}", f"{start} {GRPO}", TUNED) if tuned else (
+                f"{start}{of} {arm}", f"{start}{of} {GRPO}", HALF)  # fmt: skip
+            yield part, *names, formula, drawn[0] ** (1 + tuned), low, high
 
 
 def signs() -> Iterator[tuple[object, ...]]:

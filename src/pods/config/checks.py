@@ -35,7 +35,6 @@ def validate(values: Mapping[str, Any]) -> Config:
     config = parse(values)
     if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES and not config.nm.menu:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
-        config.nm.allocation = None
     if config.task.name == "chainsum":
         config.task.answer_format = "chain"  # whatever the model was trained on
     checks = (_functions, _rollouts, _menu, _budget, _selection, _update, _vllm, task_refusals)

@@ -140,7 +140,7 @@ def try_functions(configs: Iterable[Config]) -> None:
         pool = min(config.task.train_size or CANDIDATES * prompts, CANDIDATES * prompts)
         order, selector = PromptOrder(config.seed, pool), start(config.prompts, nm.allocation)
         chosen, selector = selector.choose(order, prompts)
-        allocate(nm.allocation, selector, [*chosen.problems] * nm.groups, nm.n, nm.m)
+        allocate(nm.allocation, selector, [*chosen.problems] * nm.groups, nm.n, nm.m, 1)
         right = np.arange(nm.n) % 2 == 1
         rollout = Rollout((0,), (0,), np.zeros(1, np.float32), "", True)
         group = Group(right * 1.0, right, np.ones(nm.n, np.int64), (rollout,) * nm.n)

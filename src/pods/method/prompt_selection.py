@@ -209,12 +209,12 @@ def start(config: PromptsConfig, allocation: str | None = None) -> Selector:
 
 
 def allocate(
-    name: str | None, selector: Selector, problems: Sequence[int], n: int, m: int
+    name: str | None, selector: Selector, problems: Sequence[int], n: int, m: int, step: int
 ) -> list[int]:
     """Ask the function `name` for the rollouts of each group's problem; without one they are n.
 
-    Of (seen, n, m) it returns at least m of each group, at most n on average; seen has (rollouts,
-    right) of each group's prompt so far in the run.
+    Of (seen, n, m, step) it returns at least 2 of each group, at most n on average; seen has
+    (rollouts, right) of each group's prompt so far in the run.
 
     Raises:
         ValueError: it failed, or returned no such numbers.
@@ -228,9 +228,9 @@ def allocate(
     def read(returned: Sequence[int]) -> list[int]:
         counts = np.asarray(returned)
         whole = counts.shape == (len(problems),) and np.issubdtype(counts.dtype, np.integer)
-        if not (whole and counts.min() >= m and counts.sum() <= most):
-            must = f"must return {len(problems)} whole numbers, each at least m={m}, at most {most}"
+        if not (whole and counts.min() >= 2 and counts.sum() <= most):
+            must = f"must return {len(problems)} whole numbers, each at least 2, at most {most}"
             raise ValueError(f"{must} in all, got {returned}")
         return [int(count) for count in counts]
 
-    return call_own(f"nm.allocation={name}", import_function(name), (seen, n, m), read)
+    return call_own(f"nm.allocation={name}", import_function(name), (seen, n, m, step), read)

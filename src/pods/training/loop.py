@@ -133,7 +133,7 @@ class TrainingLoop:
         with clock.phase("select"):
             chosen, selector = sample.selector.choose(self.order, size)
             problems = [problem for problem in chosen.problems for _ in range(per_prompt)]
-            counts = allocate(config.nm.allocation, selector, problems, n, m)
+            counts = allocate(config.nm.allocation, selector, problems, n, m, number)
         groups = self.generate_and_grade(number, first_group, problems, counts)
         nonfinite = describe_nonfinite(groups)
         with clock.phase("select"):

@@ -78,12 +78,14 @@ def select(
 ) -> SelectedGroup:
     """Keep m of the n rollouts of the `index`-th group of step `number`.
 
-    A rule across groups keeps its m later.
+    A rule across groups keeps its m later. Under `nm.allocation` the rule `all` keeps groups of any
+    size, and every rule those of fewer than m.
     """
     group, group_filter = graded.group, config.group_filter
     if not is_across_groups(rule):
         rng = np.random.default_rng(derive(config.seed, "rule", number, index))
-        (kept,) = keep(rule, [group], m, rng)
+        n = len(group.rewards)
+        (kept,) = keep(rule, [group], n if config.sampler.rule == "all" else min(m, n), rng)
         graded = with_kept(config, graded, kept)
     passes = group_filter.name == "none" or informative(
         group.rewards, group.rewarded, group_filter.metric
