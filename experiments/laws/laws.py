@@ -28,7 +28,7 @@ def rising(seen: Seen, n: int, m: int, step: int) -> list[int]:
 
 
 def inverse(seen: Seen, n: int, m: int, step: int) -> list[int]:
-    """sGPO (arXiv:2606.08854): the smallest of 2, 4 and 8 that is 1/p or more.
+    """SGPO (arXiv:2606.08854): the smallest of 2, 4 and 8 that is 1/p or more.
 
     There p is estimated once, from eight samples before training, and prompts of p > 0.75 are left
     out. Here it is what the run saw, and those get 2.
@@ -61,8 +61,8 @@ def variance(seen: Seen, n: int, m: int, step: int) -> list[int]:
 def screened(seen: Seen, n: int, m: int, step: int) -> list[int]:
     """SPEED (arXiv:2506.09016): 4 rollouts screen a prompt, and 20 more follow if they differ.
 
-    There both are trained on together. Here a prompt is screened, and trained on if it is mixed, when
-    it first comes up, and has 24 rollouts on later visits if it was ever right and ever wrong.
+    There both are trained on together. Here a prompt is screened when it first comes up, trained
+    on if it is mixed, and has 24 rollouts on later visits if it was ever right and ever wrong.
 
     >>> screened([(0, 0), (4, 1), (4, 4), (4, 0)], 24, 24, 1)
     [4, 24, 4, 4]

@@ -1,102 +1,108 @@
-"""Where PODS pays: each arm against GRPO in equal time, from four start policies.
+"""Where PODS pays, and whether choosing n and m while training does: from twenty start policies.
 
     python -m experiments.regimes.regimes [RUNS]     reads RUNS (default: runs), writes all
     python -m experiments.regimes.regimes --again    writes from regimes.runs.csv alone
 
-The steps of the fixed arms are timed by the prices of one CPU core, cpu.json; the adaptive arm was
-trained under them. All arms of a start are measured in one window, which ends where the first of
-their records ends.
+Five policies have about the same success rate, and differences are paired over policies. The steps
+of fixed arms are timed by the prices of one CPU core, cpu.json; adaptive arms were trained under
+them. All arms of a policy are measured in one window, which ends where its first records end.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from experiments.contrasts import contrast, with_holm
-from experiments.curves import axes, in_one_window, report
+from experiments.curves import axes, curves_of, report
 
-from pods.analysis.compare.speedup import speedups
-from pods.analysis.numbers.outcomes import RunCurve, Window, final_accuracy, mean_accuracy
-from pods.analysis.numbers.statistics import resamples
+from pods.analysis.numbers.outcomes import RunCurve, final_accuracy, mean_accuracy, window
+from pods.config.clock_model import read_clock_model
 
 HERE = Path(__file__).parent
-STARTS = ("p05", "p25", "p60", "p90")
-GRPO, ADAPTIVE = "grpo 16→16", "adaptive 16-64→16"
-COLOURS = {
-    "pods 32→16": "#56b4e9", "pods 64→16": "#d55e00", "random 64→16": "#999999",
-    "reinforce_ada 64→16": "#cc79a7", ADAPTIVE: "#009e73",
-}  # fmt: skip
-SHARE = 0.8  # of GRPO's way: to the accuracy that speed-ups are to
-DRAWS = 2000
+RATES, POLICIES, GRPO = ("05", "25", "60", "90"), range(1, 6), "grpo 16→16"
+FIXED = {GRPO: "black", "pods 16→8": "#0072b2", "pods 32→16": "#56b4e9", "pods 64→16": "#d55e00"}
+ADAPTIVE = {"adaptive 16-64→16": "#009e73", "adaptive 16-64→8-16": "#cc79a7"}
+OUTCOMES = ["mean_accuracy", "final_accuracy", "mean_pass5"]
 
 
-def most_of_the_way(grpo: Sequence[RunCurve], span: Window) -> float:
-    """Return the accuracy that is SHARE of the way from GRPO's at the start to its at the end."""
-    first = float(np.mean([curve.accuracy[0] for curve in grpo]))
-    last = float(np.mean([final_accuracy(curve, span) for curve in grpo]))
-    return first + SHARE * (last - first)
+def arms_of(runs: Path, policy: str, metric: str) -> dict[str, list[RunCurve]]:
+    """Return the runs of each arm from a policy, timed by the file of prices."""
+    clock = read_clock_model(str(HERE / "cpu.json"))
+    fixed = curves_of(runs / f"law_d_{policy}", clock=clock, metric=metric)
+    return fixed | curves_of(runs / f"timed_{policy}", metric=metric)
 
 
 def measured(runs: Path) -> Iterator[dict[str, object]]:
-    """Yield a row per run: start, arm, seed and outcomes; and the arm's speed-up."""
-    for start in STARTS:
-        adaptive = runs / f"adaptive_{start}_cpu"
-        arms, span = in_one_window(runs / f"regimes_{start}", HERE / "cpu.json", adaptive)
-        target = most_of_the_way(arms[GRPO], span)
-        for arm, curves in arms.items():
-            [drawn] = resamples([len(curves)], DRAWS, 0)
-            timed = speedups(curves, arms[GRPO], [target], span, (drawn, drawn))[0]
-            for curve in curves:
-                yield {
-                    **{"start": start, "arm": arm, "seed": curve.seed, "seconds": span.end},
-                    "start_accuracy": curve.accuracy[0],
-                    "mean_accuracy": mean_accuracy(curve, span),
-                    "final_accuracy": final_accuracy(curve, span),
-                    **{f"speedup_{key}": timed[key] for key in ("ratio", "low", "high", "bound")},
-                }
+    """Yield the outcomes of each run."""
+    for rate in RATES:
+        for number in POLICIES:
+            of = [arms_of(runs, f"s{number}_{rate}", metric) for metric in ("pass@1", "pass@5")]
+            span = window(curve for curves in of[0].values() for curve in curves)
+            for arm in of[0]:
+                for curve, by_pass5 in zip(of[0][arm], of[1][arm], strict=True):
+                    yield {"rate": rate, "policy": number, "arm": arm, "seed": curve.seed,
+                           "seconds": span.end, "start_accuracy": curve.accuracy[0],
+                           "mean_accuracy": mean_accuracy(curve, span),
+                           "final_accuracy": final_accuracy(curve, span),
+                           "mean_pass5": mean_accuracy(by_pass5, span)}  # fmt: skip
 
 
-def against_grpo(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per start and arm, with what it gains over GRPO, paired over seeds."""
+def against(policies: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """Return a row per rate, arm and outcome: its mean, and what it gains over a baseline."""
     rows = []
-    for start, of_start in runs.groupby("start", sort=False):
-        values = of_start.pivot(index="seed", columns="arm", values="mean_accuracy")
-        for arm, of_arm in of_start.groupby("arm", sort=False):
-            row = {"start": start, "arm": arm}
-            row |= of_arm.drop(columns=["start", "arm", "seed"]).mean().to_dict()
-            if arm != GRPO:
-                tested = contrast((values[arm] - values[GRPO]).to_numpy(float))
-                row |= {f"gain_{key}": value for key, value in tested.items()}
-            rows.append(row)
-    return with_holm(pd.DataFrame(rows), "arm", "gain_")
+    for rate, of_rate in policies.groupby("rate"):
+        for outcome in OUTCOMES:
+            values = of_rate.pivot(index="policy", columns="arm", values=outcome)
+            for arm in [*FIXED, *ADAPTIVE]:
+                row = {
+                    "rate": rate,
+                    "arm": arm,
+                    "outcome": outcome,
+                    "baseline": baseline,
+                    "start_accuracy": of_rate.start_accuracy.mean(),
+                    "value": values[arm].mean(),
+                }
+                ahead = (values[arm] - values[baseline]).to_numpy(float)
+                rows.append(row | (contrast(ahead) if arm != baseline else {}))
+    return with_holm(pd.DataFrame(rows).dropna(subset="p"), "outcome")
+
+
+def regrets(policies: pd.DataFrame) -> pd.DataFrame:
+    """Return by arm the largest and the mean of what it is behind a rate's best fixed arm."""
+    table = policies.pivot_table("mean_accuracy", "rate", "arm")
+    behind = table[[*FIXED]].max(axis=1).to_numpy()[:, None] - table[[*FIXED, *ADAPTIVE]]
+    return behind.clip(lower=0).agg(["max", "mean"]).T.reset_index()
 
 
 def draw(table: pd.DataFrame) -> None:
-    """Draw regimes.png: what each arm gains over GRPO, by start."""
+    """Draw regimes.png: what each arm gains over GRPO, by the success rate at the start."""
     with axes(HERE / "regimes.png", 7, 3.8) as axis:
-        for place, (arm, colour) in enumerate(COLOURS.items()):
-            of = table[table.arm == arm]
-            middle = 100 * of.gain_estimate
-            errors = [middle - 100 * of.gain_low, 100 * of.gain_high - middle]
-            x = np.arange(len(of)) + 0.13 * (place - 2)
-            axis.errorbar(x, middle, errors, fmt="o", ms=5, capsize=3, color=colour, label=arm)
-        ends = table[table.arm == GRPO][["start_accuracy", "final_accuracy"]].to_numpy()
-        names = [f"{100 * first:.0f} → {100 * last:.0f} %" for first, last in ends]
+        for place, (arm, colour) in enumerate((FIXED | ADAPTIVE).items(), -3):
+            of = table[(table.arm == arm) & (table.outcome == "mean_accuracy")]
+            if arm != GRPO:
+                errors = 100 * np.array([of.estimate - of.low, of.high - of.estimate])
+                x = np.arange(len(of)) + 0.13 * place
+                axis.errorbar(x, 100 * of.estimate, errors, fmt="o", color=colour, label=arm)
+        names = [f"{100 * rate:.0f} %" for rate in table.groupby("rate").start_accuracy.first()]
         axis.set_xticks(range(len(names)), names)
         axis.axhline(0, color="black", lw=0.8)
-        axis.set_xlabel("right at the start → at the end, GRPO 16→16")
-        axis.set_ylabel("points of mean accuracy above GRPO")
+        axis.set_xlabel("right at the start, mean of five policies")
+        axis.set_ylabel("points of mean accuracy above GRPO 16→16")
 
 
 def main() -> None:
     """Write the tables and the figure."""
+    path = HERE / "regimes.runs.csv"
     if "--again" not in sys.argv:
-        measured_runs = pd.DataFrame(measured(Path(sys.argv[1] if len(sys.argv) > 1 else "runs")))
-        measured_runs.to_csv(HERE / "regimes.runs.csv", index=False, float_format="%.6g")
-    table = against_grpo(pd.read_csv(HERE / "regimes.runs.csv"))
+        made = pd.DataFrame(measured(Path(sys.argv[1] if len(sys.argv) > 1 else "runs")))
+        made.to_csv(path, index=False, float_format="%.6g")
+    runs = pd.read_csv(path, dtype={"rate": str})
+    policies = runs.groupby(["rate", "policy", "arm"])[["start_accuracy", *OUTCOMES]].mean()
+    table = against(policies.reset_index(), GRPO)
     report(table, HERE / "regimes.csv")
+    report(regrets(policies.reset_index()), HERE / "regret.csv")
     draw(table)
 
 
