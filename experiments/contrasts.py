@@ -15,7 +15,7 @@ import pandas as pd
 
 from pods.analysis.numbers.statistics import holm, sign_flip, t_test
 
-OUTCOMES = ("mean_accuracy", "final_accuracy", "pass@5")
+OUTCOMES = ("mean_accuracy", "final_accuracy", "pass@2", "pass@5")
 
 
 def contrast(differences: np.ndarray) -> dict[str, float]:

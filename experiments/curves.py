@@ -9,8 +9,7 @@ import pandas as pd
 
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
-from pods.analysis.numbers.outcomes import RunCurve, Window, run_curves, window
-from pods.config.clock_model import read_clock_model
+from pods.analysis.numbers.outcomes import RunCurve, run_curves
 from pods.runs.store import run_folders
 
 
@@ -18,14 +17,6 @@ def curves_of(folder: Path, **view: Any) -> dict[str, list[RunCurve]]:
     """Return the runs of each arm of a study, as `StudyFilter(**view)` shows them."""
     study = apply_filter(load(folder, run_folders(folder)), StudyFilter(**view))
     return {str(name): run_curves(study, name) for name in study.runs.series.unique()}
-
-
-def in_one_window(
-    fixed: Path, clock: Path, adaptive: Path
-) -> tuple[dict[str, list[RunCurve]], Window]:
-    """Return fixed arms, timed by a file of prices, with adaptive ones, and the time all have."""
-    arms = curves_of(fixed, clock=read_clock_model(str(clock))) | curves_of(adaptive)
-    return arms, window(curve for curves in arms.values() for curve in curves)
 
 
 def report(table: pd.DataFrame, path: Path) -> None:

@@ -1,0 +1,71 @@
+"""Published laws for n in the terms of their own claims, from the curves of the study.
+
+    python -m experiments.laws.court     reads accuracy_vs_time.runs.csv
+
+Writes claims.csv, how much less of what a paper counts an arm needs for 80 % of the way that its
+baseline goes, with 95 % over resampled seeds; and budgets.csv, the accuracy of each n = m after a
+number of rollouts. Rollouts follow from modelled seconds and steps, where all are trained on.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from experiments.curves import report
+
+from pods.analysis.compare.speedup import speedups
+from pods.analysis.numbers.outcomes import RunCurve, accuracy_at, window
+from pods.analysis.numbers.statistics import resamples
+
+HERE = Path(__file__).parent
+PRICES = json.loads((HERE.parent / "regimes" / "cpu.json").read_text())
+GRPO, SHARE, DRAWS, BUDGETS = "grpo 16→16", 0.8, 2000, (2000, 5000, 9000, 14000)
+CLAIMS = [  # law, arm, against, what is saved, and how many times less the paper says
+    ("2-GRPO", "two 2→2", GRPO, "rollouts", "8"),
+    ("2-GRPO at its rate", "two_fast 2→2", GRPO, "rollouts", "8"),
+    ("sGPO", "inverse 8→8", "grpo 8→8", "rollouts", "3"),
+    ("VIP", "variance 16→16", "equal 16→16", "rollouts", "above 1"),
+    ("SPEED", "screened 24→24", GRPO, "seconds", "2 to 6"),
+    ("DASH", "strong 64→64", "grpo 64→64", "seconds", "6"),
+    ("PODS", "pods 64→16", "grpo 64→64", "seconds", "1.7 to 3"),
+]
+
+
+def curves(rows: pd.DataFrame, arm: str, counted_in: str) -> list[RunCurve]:
+    """Return the curves of an arm over seconds, or over rollouts in the place of seconds."""
+    price, found = PRICES["per_rollout"] + PRICES["per_kept"], []
+    for seed, of in rows[rows.series == arm].groupby("seed"):
+        seconds, steps, accuracy = of[["train_seconds", "step", "accuracy"]].to_numpy(float).T
+        if counted_in == "rollouts":
+            seconds = (seconds - PRICES["base"] * steps) / price
+        found.append(RunCurve("", arm, int(str(seed)), seconds, steps, accuracy))
+    return found
+
+
+def claims(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """Yield what each law says that it saves, and what it saved."""
+    for law, arm, against, saved, claimed in CLAIMS:
+        of, baseline = (curves(rows, name, saved) for name in (arm, against))
+        first, last = (np.mean([curve.accuracy[i] for curve in baseline]) for i in (0, -1))
+        [drawn] = resamples([len(of)], DRAWS, 0)
+        targets, span = [first + SHARE * (last - first)], window([*of, *baseline])
+        timed = speedups(of, baseline, targets, span, (drawn, drawn))[0]
+        yield {"law": law, "arm": arm, "against": against, "saved": saved, "claimed": claimed,
+               **{key: timed[key] for key in ("ratio", "low", "high", "bound")}}  # fmt: skip
+
+
+def by_budget(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """Yield the accuracy of each n = m after a number of rollouts, as IsoCompute compares them."""
+    for n in (8, 16, 32, 64):
+        of = curves(rows, f"grpo {n}→{n}", "rollouts")
+        for rollouts in BUDGETS:
+            at = pd.Series([accuracy_at(curve, np.array([rollouts]))[0] for curve in of])
+            yield {"n": n, "rollouts": rollouts, "value": at.mean(), "value_stderr": at.sem()}
+
+
+if __name__ == "__main__":
+    table = pd.read_csv(HERE / "accuracy_vs_time.runs.csv")
+    report(pd.DataFrame(claims(table)), HERE / "claims.csv")
+    report(pd.DataFrame(by_budget(table)), HERE / "budgets.csv")
