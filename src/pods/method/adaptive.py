@@ -41,27 +41,28 @@ class Adaptive:
     seconds: Sequence[float] = ()  # (K,) expected at the last choice; none while each is tried
     progress: Sequence[float] = ()  # (K,) expected progress of a step at the last choice
     scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """`SCALES` at the last choice with the ends of their intervals, where known."""
+    """`SCALES` as last estimated with the ends of their intervals, where known."""
 
     def choose(self, nm: NmConfig, groups: int) -> Self:
         """Return the state with the pair of the next step: first each pair once, then the best.
 
         The cheapest pair is left only for `MARGIN`. `groups` of a step count as prompts.
         """
-        menu = nm.pairs()
+        menu, known = nm.pairs(), self.scales
         if self.steps < len(menu):
             return replace(self, pair=self.steps)
         if self.steps % EVERY_STEPS and self.seconds:
             return self
         seconds = expected_seconds(menu, [self.costs[str(k)] for k in range(len(menu))])
         posteriors = np.array([*self.posteriors.values()], dtype=np.float64)
-        found = estimates(self.norms)
-        scales = GradientScales(*found[0].tolist()) if len(found) else MEASURED
+        if not known or self.steps % (10 * EVERY_STEPS) == 0:  # it takes longer than all the rest
+            known = with_interval(estimates(self.norms))
+        scales = GradientScales(*(ends[0] for ends in known.values())) if known else MEASURED
         progress = expected_progress(menu, posteriors, scales, groups)
         gains, cheapest = progress / seconds, seconds.argmin()
         pair = gains.argmax() if gains.max() > MARGIN * gains[cheapest] else cheapest
-        made = {"seconds": seconds.tolist(), "progress": progress.tolist()}
-        return replace(self, pair=int(pair), **made, scales=with_interval(found))
+        made = {"seconds": seconds.tolist(), "progress": progress.tolist(), "scales": known}
+        return replace(self, pair=int(pair), **made)
 
     def observe(self, outcomes: Sequence[Outcome], norms: Sequence[Row], seconds: float) -> Self:
         """Add what the step of the pair showed, and forget problems that were not seen lately."""
@@ -89,8 +90,7 @@ def expected_seconds(menu: Sequence[Pair], costs: Sequence[Sequence[float]]) -> 
     array([1. , 1.5, 2.5])
     """
     medians = np.array([np.median(seconds) for seconds in costs])
-    pairs = np.array(menu, dtype=np.float64)
-    centred = pairs - pairs.mean(0)
+    centred = np.array(menu, dtype=np.float64) - np.mean(menu, axis=0)
     prices = np.linalg.lstsq(centred, medians - medians.mean(), rcond=1e-9)[0]
     fitted = medians.mean() + centred @ prices
     return np.where(fitted > 0, fitted, medians)

@@ -55,8 +55,8 @@ def estimates(steps: Sequence[Sequence[Row]]) -> Floats:
     fewer than `LEAST` steps with norms of some of their rollouts, which one micro-batch a step does
     not give: the signal and the noise of whole groups vary too little to be told apart.
     """
-    told = [[row for row in rows if row[2] + row[3] > 0] for rows in steps]
-    told = [rows for rows in told if len(rows) > 1]
+    parts = ([row for row in rows if row[2] + row[3] > 0] for rows in steps)
+    told = [rows for rows in parts if len(rows) > 1]
     if len(told) < LEAST:
         return np.empty((0, 3))
     rows = np.array([row for of_step in told for row in of_step])
