@@ -72,7 +72,7 @@ BAD = """
     def short(group, m):
         return range(m)
 
-    def fails(group, m, rng):
+    def fails(group, m, rng, step=1):
         return group.rollouts[0].text.split()[0]
 
     def wrong(*arguments):
@@ -182,7 +182,7 @@ TRIED = {  # the words, and what is said of bad.py
     "advantage.function=bad:short": "=bad:short: TypeError: only integer .*bad.py:3",
     "advantage.function=bad:wrong": "=bad:wrong: must return 16 finite numbers, not .*bad.py:8",
     "prompts.selector=bad:wrong": "bad:wrong: must return 2 different candidates, .*bad.py:8",
-    "nm.allocation=bad:fails": "nm.allocation=bad:fails: TypeError: .* takes 3 .*bad.py:",
+    "nm.allocation=bad:fails": "nm.allocation=bad:fails: AttributeError: 'list' .*bad.py:6",
     "task.reward=bad:short": "task.reward=bad:short: problem toy: TypeError.*bad.py:3",
     "task.reward=bad:silent": "must return a finite number, not None .*bad.py:11",
 }

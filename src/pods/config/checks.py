@@ -33,7 +33,8 @@ def validate(values: Mapping[str, Any]) -> Config:
         ConfigError: the first key that is not allowed, or that is at odds with another one.
     """
     config = parse(values)
-    if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES and not config.nm.menu:
+    alike = config.nm.m == config.nm.n and not (config.nm.menu or config.nm.allocation)
+    if alike and config.sampler.rule in RULE_NAMES:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
     if config.task.name == "chainsum":
         config.task.answer_format = "chain"  # whatever the model was trained on

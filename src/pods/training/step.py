@@ -1,6 +1,6 @@
 """One training step's records, and the way from graded rollouts to those that are trained on.
 
-Shapes: n = rollouts of a group, at most nm.n; m = rollouts kept.
+Shapes: n = rollouts of a group, nm.n or so many on average; m = rollouts kept.
 """
 
 from collections.abc import Sequence
@@ -87,10 +87,8 @@ def select(
         n = len(group.rewards)
         (kept,) = keep(rule, [group], n if config.sampler.rule == "all" else min(m, n), rng)
         graded = with_kept(config, graded, kept)
-    passes = group_filter.name == "none" or informative(
-        group.rewards, group.rewarded, group_filter.metric
-    )
-    return replace(graded, trained=passes)
+    differ = informative(group.rewards, group.rewarded, group_filter.metric)
+    return replace(graded, trained=differ or group_filter.name == "none")
 
 
 def choose_trained(
