@@ -1,5 +1,6 @@
 """Chainsum, and Countdown as a task of one's own: everything was worked out by hand."""
 
+import importlib
 import re
 from fractions import Fraction
 
@@ -78,9 +79,7 @@ def test_where_rewards_are_graded_accuracy_is_what_it_was():
 @pytest.fixture
 def countdown(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    from experiments.countdown import task
-
-    return task
+    return importlib.import_module("experiments.countdown.task")
 
 
 def test_an_expression_has_an_exact_value_and_anything_else_has_none(countdown):
