@@ -5,7 +5,7 @@
 
 Writes runs.csv (a row per run), held.csv (a row per arm and quantity) and held.fit.csv. A ratio is
 that of the steps in which the mean curves of GRPO and of an arm go a share of GRPO's way, from its
-start to its end, with 95 % over resampled seeds; 0: the arm does not arrive. Part d has five
+start to its highest, with 95 % over resampled seeds; 0: the arm does not arrive. Part d has five
 policies of a success rate, and their mean of log ratios with a t interval over policies.
 """
 
@@ -24,7 +24,7 @@ from pods.analysis.loading.run_reader import Run, open_run
 from pods.analysis.numbers.statistics import t_test
 from pods.runs.store import run_folders
 
-HERE = Path(__file__).parent
+HERE, ENDS = Path(__file__).parent, ("expected", "low", "high")
 DRAWS, PARTS, HALFWAY, MOST = 2000, ["part", "start", "prompts", "lr"], 0.5, 0.9
 Curves, Row = dict[str, np.ndarray], dict[str, object]
 
@@ -49,23 +49,22 @@ def steps_to(target: float, curves: np.ndarray, steps: np.ndarray) -> float:
     return max(float(np.interp(target, mean, steps)), 1e-9) if mean[-1] >= target else np.inf
 
 
-def way(curves: np.ndarray, share: float) -> float:
-    """Return the accuracy that is a share of the way from the start of a mean curve to its end."""
-    mean = np.maximum.accumulate(curves.mean(0))
-    return float(mean[0] + share * (mean[-1] - mean[0]))
-
-
 def ratio(grpo: Sequence[np.ndarray], arm: Sequence[np.ndarray], steps: np.ndarray) -> float:
     """Return GRPO's steps over the arm's, each at the best of its rates; one rate: half the way."""
     share = HALFWAY if len(grpo) == 1 else MOST
-    target = max(way(curves, share) for curves in grpo)
+    means = [np.maximum.accumulate(curves.mean(0)) for curves in grpo]
+    target = max(mean[0] + share * (mean[-1] - mean[0]) for mean in means)
     base, other = (min(steps_to(target, curves, steps) for curves in of) for of in (grpo, arm))
     return base / other
 
 
 def with_interval(grpo: Sequence[np.ndarray], arm: Sequence[np.ndarray], steps: np.ndarray) -> Row:
-    """Return the ratio with 95 % over seeds that are resampled for both arms and all rates."""
-    seeds = len(grpo[0])
+    """Return the ratio with 95 % over seeds, resampled alike for both arms and all rates.
+
+    Fewer than six seeds have no interval.
+    """
+    if (seeds := len(grpo[0])) < 6:
+        return {"seeds": seeds, "measured": ratio(grpo, arm, steps)}
     drawn = np.random.default_rng(0).integers(seeds, size=(DRAWS, seeds))
     ratios = [ratio([of[i] for of in grpo], [of[i] for of in arm], steps) for i in drawn]
     low, high = np.quantile(ratios, (0.025, 0.975))
@@ -91,9 +90,8 @@ def held(runs: pd.DataFrame) -> Iterator[Row]:
             if part == "c" and arm != "random 64→16":
                 by_seed = group.pivot(index="seed", columns="arm", values="pass@5").dropna()
                 test = contrast(100 * (by_seed[arm] - by_seed["random 64→16"]).to_numpy(float))
-                yield row | {"quantity": SIGN, "seeds": test["seeds"],
-                             "measured": test["estimate"], "low": test["low"],
-                             "high": test["high"]}  # fmt: skip
+                ends = {key: test[key] for key in ("seeds", "low", "high")}
+                yield row | {"quantity": SIGN, "measured": test["estimate"]} | ends
     for start, group in runs[runs.part == "e"].groupby("start"):
         by_rate = [curves_of(each) for _, each in group.groupby("lr")]
         arms = [[curves[arm] for curves, _ in by_rate] for arm in (GRPO, PODS)]
@@ -101,28 +99,33 @@ def held(runs: pd.DataFrame) -> Iterator[Row]:
         yield row | with_interval(*arms, by_rate[0][1])
 
 
-def over_policies(table: pd.DataFrame) -> Iterator[Row]:
-    """Yield for each success rate and arm the mean over policies of log measured and expected."""
+def over_policies(table: pd.DataFrame, runs: pd.DataFrame) -> Iterator[Row]:
+    """Yield for each success rate and arm the mean over policies of log measured and expected.
+
+    The ends of an expected interval are means, too, as if the errors of all pilots were one.
+    """
+    first = 100 * runs.accuracy.str.split().str[0].astype(float)
+    right = first[runs.part == "d"].groupby(runs.start.str[-2:]).mean()
     of = table[table.part == "d"].copy()
     of[["rate", "of_arm"]] = of.arm.str.extract(r"_(\d+) (.*)")
-    expected = [column for column in of if column.endswith("expected")]
+    expected = [f"{formula} {end}" for formula in ("shipped", *FORMULAS) for end in ENDS]
     for (rate, arm), group in of.groupby(["rate", "of_arm"]):
         test = t_test(np.log(group.measured.to_numpy(float)))
         measured, low, high = np.exp([test.estimate, test.low, test.high])
-        yield {"part": "d", "arm": f"{int(rate)} % {arm}", "quantity": HALF, "seeds": len(group),
-               "measured": measured, "low": low, "high": high,
-               **np.exp(np.log(group[expected]).mean())}  # fmt: skip
+        row = {"arm": f"{right[rate]:.0f} % {arm}", "quantity": HALF, "seeds": len(group)}
+        row |= {"part": "d", "measured": measured, "low": low, "high": high}
+        yield row | np.exp(np.log(group[expected]).mean()).to_dict()
 
 
 def agreement(table: pd.DataFrame) -> Iterator[Row]:
-    """Yield the line of log measured on log expected ratios, without arms that do not arrive.
+    """Yield the line of log measured on log expected ratios, of rows that have intervals.
 
-    `held` are the rows whose measured value is in the expected interval, and `covered` those whose
-    expected value is in the measured one.
+    Rows share GRPO's runs, so that the errors of the line are too small. `held` are those whose
+    measured value is in the expected interval, and `covered` whose expected is in the measured one.
     """
-    rows = table[(table.quantity != SIGN) & (table.measured > 0)]
+    rows = table[(table.quantity == HALF) & table.low.notna()]
     for formula in ("shipped", *FORMULAS):
-        x, low, high = (rows[f"{formula} {end}"] for end in ("expected", "low", "high"))
+        x, low, high = (rows[f"{formula} {end}"] for end in ENDS)
         line = linregress(np.log(x), np.log(rows.measured))
         yield {"formula": formula, "rows": len(rows),
                "held": rows.measured.between(low, high).sum(),
@@ -135,19 +138,21 @@ def main() -> None:
     """Write the tables."""
     path = HERE / "runs.csv"
     if "--again" not in sys.argv:
-        runs = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
-        opened = [open_run(each) for of in sorted(runs.glob("law_*")) for each in run_folders(of)]
+        folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
+        opened = [open_run(each) for of in sorted(folder.glob("law_*")) for each in run_folders(of)]
         made = pd.DataFrame(measured(run) for run in opened if run.state == "done")
         made.sort_values([*PARTS, "arm", "seed"]).to_csv(path, index=False, float_format="%.6g")
-    found = pd.DataFrame(held(pd.read_csv(path)))
+    runs = pd.read_csv(path)
+    found = pd.DataFrame(held(runs))
     expected = pd.read_csv(HERE / "predictions.csv").query("part != 'a'")
     wide = expected.pivot(
         index=["arm", "quantity"], columns="formula", values=["expected", "low", "high"]
     )
     wide.columns = pd.Index([f"{formula} {end}" for end, formula in wide.columns])
     table = found.merge(wide.reset_index(), on=["arm", "quantity"], how="left")
+    table = pd.concat([table, pd.DataFrame(over_policies(table, runs))])
+    report(table, HERE / "held.csv")
     report(pd.DataFrame(agreement(table)), HERE / "held.fit.csv")
-    report(pd.concat([table, pd.DataFrame(over_policies(table))]), HERE / "held.csv")
 
 
 if __name__ == "__main__":

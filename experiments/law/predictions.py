@@ -20,11 +20,11 @@ from pods_lab.advise.law import at_random, half, moments_of
 
 HERE = Path(__file__).parent
 DRAWS = 1000
-GRPO, PODS = "grpo 16→16", "pods 64→16"
+GRPO, PODS, FEWER = "grpo 16→16", "pods 64→16", "pods 32→16"
 ARMS: dict[str, tuple[int, Moments]] = {
     GRPO: (16, moments_of(at_random, "selected", "std")),
-    "pods 32→16": (32, moments_of(half, "selected", "std")),
-    "pods 64→16": (64, moments_of(half, "selected", "std")),
+    FEWER: (32, moments_of(half, "selected", "std")),
+    PODS: (64, moments_of(half, "selected", "std")),
     "random 64→16": (64, moments_of(at_random, "selected", "std")),
     "pods_stratified 64→16": (64, moments_of(half, "full", "stratified")),
     "maxrl_random 64→16": (64, moments_of(at_random, "full", "mean")),
@@ -35,6 +35,11 @@ HALF = "times fewer steps to half of GRPO's gain"
 TUNED = "times fewer steps to 90 % of the way, each at its best rate"
 RATES = (5e-5, 1e-4, 2e-4, 4e-4)
 SIGN = "sign of the difference of pass@5 at the end"
+SIGNS = [
+    ("c", f"countdown {arm}", "countdown random 64→16", SIGN, "w(p)", *3 * (sign,))
+    for arm, sign in ((PODS, 1), ("pods_stratified 64→16", 0), ("maxrl_random 64→16", 1))
+]
+"""What w(p) says of pass@5 on Countdown: a rule that weighs hard prompts more gains."""
 
 
 def gains(pilot: Pilot, arm: str, prompts: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -64,27 +69,18 @@ def rows(pilots: dict[str, Pilot]) -> Iterator[tuple[object, ...]]:
     At rates that are tuned an arm of g times GRPO's progress is between g times as fast (the rate
     is bounded by what is stable) and g^2 times (by the floor, which is expected).
     """
-    parts = [("b", "p90", f" B={prompts}", PODS, prompts) for prompts in (1, 2, 8, 32)]
-    parts += [("c", "countdown", "", arm, 2) for arm in ARMS if arm not in (GRPO, "pods 32→16")]
-    starts = sorted(start for start in pilots if start[-3] == "_")
-    parts += [("d", start, "", arm, 2) for start in starts for arm in ("pods 32→16", PODS)]
-    parts += [("e", "tiny", f" lr={rate}", PODS, 2) for rate in (*RATES, 0)]
-    for part, start, of, arm, prompts in parts:
-        if start not in pilots:
-            continue
-        for formula, drawn in gains(pilots[start], arm, prompts):
-            tuned = of == " lr=0"
-            low, high = np.quantile([*drawn[1:], *(drawn[1:] ** (1 + tuned))], (0.025, 0.975))
-            names = (f"{start} {arm}", f"{start} {GRPO}", TUNED) if tuned else (
-                f"{start}{of} {arm}", f"{start}{of} {GRPO}", HALF)  # fmt: skip
-            yield part, *names, formula, drawn[0] ** (1 + tuned), low, high
-
-
-def signs() -> Iterator[tuple[object, ...]]:
-    """Yield what w(p) says of pass@5 on Countdown: a rule that weighs hard prompts more gains."""
-    for arm, sign in (("pods 64→16", 1), ("pods_stratified 64→16", 0), ("maxrl_random 64→16", 1)):
-        over = "countdown random 64→16"
-        yield "c", f"countdown {arm}", over, SIGN, "w(p)", sign, sign, sign
+    cases = [("b", "p90", f" B={prompts}", PODS, prompts, HALF) for prompts in (1, 2, 8, 32)]
+    cases += [("c", "countdown", "", arm, 2, HALF) for arm in ARMS if arm not in (GRPO, FEWER)]
+    starts = [start for start in pilots if "_" in start]
+    cases += [("d", start, "", arm, 2, HALF) for start in starts for arm in (FEWER, PODS)]
+    cases += [("e", "tiny", f" lr={rate}", PODS, 2, HALF) for rate in RATES]
+    cases += [("e", "tiny", "", PODS, 2, TUNED)]
+    for part, start, of, arm, prompts, quantity in [case for case in cases if case[1] in pilots]:
+        for formula, g in gains(pilots[start], arm, prompts):
+            drawn, best = ([*g, *g**2], g[0] ** 2) if quantity == TUNED else (g, g[0])
+            low, high = np.quantile(drawn, (0.025, 0.975))
+            names = f"{start}{of} {arm}", f"{start}{of} {GRPO}"
+            yield part, *names, quantity, formula, best, low, high
 
 
 def main() -> None:
@@ -95,7 +91,7 @@ def main() -> None:
         pilots[study.name.removeprefix("advice_")] = read_pilot(RunStore(folder))
     path = HERE / "predictions.csv"
     before = pd.read_csv(path)
-    known = [*rows(pilots), *(signs() if "countdown" in pilots else ())]
+    known = [*rows(pilots), *(SIGNS if "countdown" in pilots else ())]
     made = pd.DataFrame(known, columns=before.columns)
     table = pd.concat([before[~before.part.isin(made.part.unique())], made])
     table.to_csv(path, index=False, float_format="%.5g")
