@@ -74,7 +74,7 @@ def first_seed(preset: str) -> dict[tuple[str, ...], Config]:
     return {
         overrides: composed(f"experiment={preset}", *overrides, "dry_run=true")
         for overrides in jobs(preset)
-        if {"seed=0", "seed=200"} & {*overrides}
+        if {"seed=0", "seed=200", "seed=300"} & {*overrides}
     }
 
 

@@ -1,4 +1,4 @@
-"""Published laws for n, as functions of one's own: allocations of rollouts, and one rule.
+"""Published laws for n, as allocations of one's own.
 
 An allocation returns the rollouts of each prompt of a step, of what was `seen` of each: (rollouts,
 right). Where a paper has more than a hook gives, the docstring says what is left out.
@@ -8,23 +8,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pods.method.rules import across_groups
-from pods.types import Group
-
 Seen = Sequence[tuple[int, int]]
-DOUBLED_EVERY = 150  # steps
 
 
 def rising(seen: Seen, n: int, m: int, step: int) -> list[int]:
     """IsoCompute (arXiv:2603.12151): the best n rises with compute and levels off.
 
     There n is chosen before a run, by its budget, and the coefficients stand in figures only. Here
-    it doubles within a run from 8 to n.
+    it doubles within a run from 8 to n, every 100 steps.
 
-    >>> [rising([(0, 0)], 64, 64, step) for step in (1, 150, 300, 450, 900)]
+    >>> [rising([(0, 0)], 64, 64, step) for step in (1, 100, 200, 300, 900)]
     [[8], [16], [32], [64], [64]]
     """
-    return [min(n, 8 << step // DOUBLED_EVERY)] * len(seen)
+    return [min(n, 8 << step // 100)] * len(seen)
 
 
 def inverse(seen: Seen, n: int, m: int, step: int) -> list[int]:
@@ -62,22 +58,10 @@ def screened(seen: Seen, n: int, m: int, step: int) -> list[int]:
     """SPEED (arXiv:2506.09016): 4 rollouts screen a prompt, and 20 more follow if they differ.
 
     There both are trained on together. Here a prompt is screened when it first comes up, trained
-    on if it is mixed, and has 24 rollouts on later visits if it was ever right and ever wrong.
+    on if it is mixed (`group_filter=skip`), and has 24 rollouts on all later visits if it was ever
+    right and ever wrong.
 
     >>> screened([(0, 0), (4, 1), (4, 4), (4, 0)], 24, 24, 1)
     [4, 24, 4, 4]
     """
     return [24 if 0 < right < rollouts else 4 for rollouts, right in seen]
-
-
-@across_groups
-def strong(groups: Sequence[Group], m: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """DASH (arXiv:2505.17218): of one large batch of rollouts keep those of |advantage| > 0.1.
-
-    It has no rule for n, which is 64 in its arm.
-    """
-    kept = []
-    for group in groups:
-        centred = group.rewards - group.rewards.mean()
-        kept.append(np.flatnonzero(np.abs(centred) > 0.1 * (group.rewards.std(ddof=1) + 1e-4)))
-    return kept
