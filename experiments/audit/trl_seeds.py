@@ -5,6 +5,7 @@ pods audit trl_runs
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -36,10 +37,8 @@ def train(method: str, seed: int, folder: Path) -> None:
         learning_rate=1e-4, lr_scheduler_type="constant", save_strategy="no",
     )  # fmt: skip
     model, sets = str(SHIPPED_MODELS / "tiny"), {"eval_dataset": test_set}
-    if method == "pods":
-        trainer = PODSTrainer(model, right, config, train_set, keep=16, **sets)
-    else:
-        trainer = GRPOTrainer(model, right, config, train_set, **sets)
+    make = partial(PODSTrainer, keep=16) if method == "pods" else GRPOTrainer
+    trainer = make(model, right, config, train_set, **sets)
     trainer.train()
     trainer.save_state()
 
