@@ -145,9 +145,7 @@ def main() -> None:
     runs = pd.read_csv(path)
     found = pd.DataFrame(held(runs))
     expected = pd.read_csv(HERE / "predictions.csv").query("part != 'a'")
-    wide = expected.pivot(
-        index=["arm", "quantity"], columns="formula", values=["expected", "low", "high"]
-    )
+    wide = expected.pivot(index=["arm", "quantity"], columns="formula", values=[*ENDS])
     wide.columns = pd.Index([f"{formula} {end}" for end, formula in wide.columns])
     table = found.merge(wide.reset_index(), on=["arm", "quantity"], how="left")
     table = pd.concat([table, pd.DataFrame(over_policies(table, runs))])

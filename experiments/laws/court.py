@@ -7,7 +7,6 @@ baseline goes, with 95 % over resampled seeds; budgets.csv, the accuracy of each
 rollouts, which follow from modelled seconds and steps where all are trained on; and laws.png.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +17,10 @@ from experiments.curves import axes, report
 from pods.analysis.compare.speedup import speedups
 from pods.analysis.numbers.outcomes import RunCurve, accuracy_at, window
 from pods.analysis.numbers.statistics import resamples
+from pods.config.clock_model import read_clock_model
 
 HERE = Path(__file__).parent
-PRICES = json.loads((HERE.parent / "regimes" / "cpu.json").read_text())
+PRICES = read_clock_model(str(HERE.parent / "regimes" / "cpu.json"))
 GRPO, SHARE, DRAWS, BUDGETS = "grpo 16→16", 0.8, 2000, (1500, 3000, 6000, 9000)
 CLAIMS = [  # law, arm, against, what is saved, and how many times less the paper says
     ("2-GRPO", "two 2→2", GRPO, "rollouts", "8"),
@@ -35,11 +35,11 @@ CLAIMS = [  # law, arm, against, what is saved, and how many times less the pape
 
 def curves(rows: pd.DataFrame, arm: str, counted_in: str) -> list[RunCurve]:
     """Return the curves of an arm over seconds, or over rollouts in the place of seconds."""
-    price, found = PRICES["per_rollout"] + PRICES["per_kept"], []
+    price, found = PRICES.per_rollout + PRICES.per_kept, []
     for seed, of in rows[rows.series.str.partition(",")[0] == arm].groupby("seed"):
         seconds, steps, accuracy = of[["train_seconds", "step", "accuracy"]].to_numpy(float).T
         if counted_in == "rollouts":
-            seconds = (seconds - PRICES["base"] * steps) / price
+            seconds = (seconds - PRICES.base * steps) / price
         found.append(RunCurve("", arm, int(str(seed)), seconds, steps, accuracy))
     return found
 

@@ -24,7 +24,7 @@ def rising(seen: Seen, n: int, m: int, step: int) -> list[int]:
 
 
 def inverse(seen: Seen, n: int, m: int, step: int) -> list[int]:
-    """SGPO (arXiv:2606.08854): the smallest of 2, 4 and 8 that is 1/p or more.
+    """As sGPO (arXiv:2606.08854): the smallest of 2, 4 and 8 that is 1/p or more.
 
     There p is estimated once, from eight samples before training, and prompts of p > 0.75 are left
     out. Here it is what the run saw, and those get 2.

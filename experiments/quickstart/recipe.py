@@ -18,14 +18,13 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-import pods.models
+from pods.runs.paths import SHIPPED_MODELS
 from pods.tasks.datasets import chainsum
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 ALPHABET = "0123456789+-=;#?"
 STEPS, BATCH, PEAK_LR, SLIP, SEED = 2500, 128, 3e-3, 0.4, 0
 MORE_STEPS, MORE_PEAK_LR = 300, 1e-3
-TINY = Path(pods.models.__file__).parent / "tiny"
 Draw = Callable[[np.random.Generator], tuple[str, str]]
 """Returns a question and its solution."""
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -92,7 +91,8 @@ def train(folder: Path, draw: Draw, alphabet: str, seed: int | None = None) -> N
     torch.manual_seed(seed or SEED)
     rng = np.random.default_rng(seed or SEED)
     tokenizer = make_tokenizer(alphabet)
-    model = make_model(tokenizer) if seed is None else LlamaForCausalLM.from_pretrained(TINY)
+    tiny = SHIPPED_MODELS / "tiny"
+    model = make_model(tokenizer) if seed is None else LlamaForCausalLM.from_pretrained(tiny)
     optimizer = torch.optim.AdamW(model.parameters(), lr=peak_lr, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak_lr, total_steps=steps)
     for step in range(steps):
