@@ -129,6 +129,8 @@ def _weights(config: Config, sizes: Sizes) -> dict[str, int]:
             held["engine's copy"] = BYTES[config.decoded_in()] * parameters
         elif not full and model.dtype == "float32":
             held["engine's copy"] = 4 * sizes.layers * sizes.layer
+        if "engine's copy" in held and config.hardware.device == "cpu":  # of products, once more
+            held["engine's copy"] += BYTES[config.decoded_in()] * parameters
     return held
 
 
