@@ -131,3 +131,40 @@ def test_the_preset_s_pools_are_disjoint_solved_and_graded(countdown):
         grade = task.train_grader.grade(completion, problem.gold)
         assert (grade.verdict, grade.reward) == (verdict, verdict == "right")
         assert task.own_reward(grade, problem, completion).reward == pytest.approx(reward)
+
+
+WORDS = {"buys": 1, "finds": 1, "gives": 1, "away": -1, "loses": -1, "sells": -1}
+"""Verbs of the word problems, each with the sign of its number; `gives away` takes it off."""
+
+
+def in_words(question: str) -> int:
+    """Solve a word problem by its sentences."""
+    value = 0
+    for sentence in question.rstrip("?").split(". ")[:-1]:
+        words = sentence.split()
+        number = next((int(word) for word in words if word.isdecimal()), 0)
+        if "has" in words:
+            value = number
+        elif "number" in words:
+            value *= {"doubles": 2, "triples": 3}[words[-1]]
+        else:
+            value += number * [WORDS[word] for word in words if word in WORDS][-1]
+    return value
+
+
+@pytest.mark.parametrize(("make", "most"), [("problems", 5), ("short", 3), ("two_three", 3)])
+def test_word_problems_have_their_steps_and_answers_in_disjoint_pools(monkeypatch, make, most):
+    monkeypatch.syspath_prepend(ROOT)
+    task = load(composed("experiment=llm", f"task.make=experiments.llm.task:{make}").task)
+    train, test = ({p.question: p.gold for p in pool} for pool in (task.train, task.test))
+    assert (len(train), len(test)) == (1024, 256) and not train.keys() & test.keys()
+    for question, gold in [*train.items(), *test.items()]:
+        assert 0 < in_words(question) == int(gold)
+        assert question.count(". ") - 1 in range(2 if make == "two_three" else 1, most + 1)
+
+
+def test_the_last_line_of_a_word_problem_s_reply_is_its_answer(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    grade = load(composed("experiment=llm").task).train_grader.grade
+    replies = {"3 + 4 = 7\n#### 7": "right", "#### 7": "right", "#### 17": "wrong", "7": "wrong"}
+    assert {reply: grade(reply, "7").verdict for reply in replies} == replies

@@ -134,12 +134,14 @@ class WeightMirror:
 def _pack(model: nn.Module) -> None:
     """Let linear layers multiply by copies of their weights in the order that oneDNN reads.
 
-    A plain product of few rows, as in decoding, spends half its time on such copies.
+    A plain product of few rows, as in decoding, spends half its time on such copies. A weight that
+    has not changed is not copied again.
     """
     for layer in model.modules():
-        if isinstance(layer, nn.Linear):
+        if isinstance(layer, nn.Linear) and layer.weight._version != getattr(layer, "packed", -1):
             weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight, PACKED_ROWS)
             layer.forward = partial(_packed_linear, weight, layer.bias)  # type: ignore[method-assign]
+            layer.packed = layer.weight._version
 
 
 def _packed_linear(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
