@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from textwrap import shorten
 from typing import TypeVar
 
@@ -12,7 +13,10 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from pods.config.schema import Config
+from pods.memory.fit import assess_fit
 from pods.policy.process_group import SINGLE_PROCESS
+from pods.runs.files import size
+from pods.runs.paths import weights_source
 from pods.seeding import derive
 from pods.training.build import build_worker
 from pods.training.data import load_data
@@ -39,9 +43,12 @@ def smoke_step(config: Config) -> Iterator[tuple[str, str]]:
     data, seconds = _timed(lambda: load_data(config, lambda: None))
     sizes = f"{len(data.task.train):,} train and {len(data.task.test):,} test questions"
     yield "loaded", f"{sizes}: {seconds:.1f} s"
+    yield "memory", assess_fit(config).text
     worker, seconds = _timed(lambda: build_worker(config, data, lambda: None, SINGLE_PROCESS))
     parameters = sum(parameter.numel() for parameter in worker.policy.model.parameters())
-    yield "loaded", f"policy with {parameters:,} parameters, and engine: {seconds:.1f} s"
+    source = Path(weights_source(config.model))
+    of = f"{parameters:,} parameters" + f", {size(source) / 1e9:.2f} GB on disk" * source.is_dir()
+    yield "loaded", f"policy with {of}, and engine: {seconds:.1f} s"
     prompts, seeds = data.questions[:QUESTIONS], [derive(1, "trial", k) for k in range(QUESTIONS)]
     greedy = GenerationRequest(prompts[:1], 1, Sampling(0.0, ANSWER_TOKENS), [0])
     [[answer]] = worker.engine.generate(greedy)
@@ -54,12 +61,15 @@ def smoke_step(config: Config) -> Iterator[tuple[str, str]]:
     rollouts = [rollout for group in groups for rollout in group]
     speed = sum(len(rollout.completion_ids) for rollout in rollouts) / seconds
     yield "speed", f"{speed:,.0f} tokens/s, {len(rollouts)} rollouts of up to {tokens} tokens"
-    yield from _update(worker, config, rollouts)
+    yield from _update(worker, config, rollouts, speed)
 
 
-def _update(worker: Worker, config: Config, rollouts: list[Rollout]) -> Iterator[tuple[str, str]]:
+def _update(
+    worker: Worker, config: Config, rollouts: list[Rollout], speed: float
+) -> Iterator[tuple[str, str]]:
     """Take one optimizer update with advantages of alternating sign, and compare log-probs in it.
 
+    `speed` is that of the generation, in tokens per second.
     `EngineMismatch` is raised at the mean gap at which a run would raise an alarm.
     """
     if config.sharded() and config.hardware.processes > 1:
@@ -76,7 +86,26 @@ def _update(worker: Worker, config: Config, rollouts: list[Rollout]) -> Iterator
             f"engine.gap_bound={bound:g}"
         )
     yield "gap", f"engine and trainer: mean |Δlogp| {mean:.1e}, max {stats.logprob_gap:.1e}"
-    yield "update", f"gradient norm {stats.grad_norm:.2g}: {seconds:.1f} s"
+    tokens = sum(len(rollout.completion_ids) for rollout in rollouts)
+    tokens += sum(map(len, {rollout.prompt_ids for rollout in rollouts}))  # encoded once
+    yield "update", f"gradient norm {stats.grad_norm:.2g}: {seconds:.1f} s for {tokens} tokens"
+    prompt = sum(len(rollout.prompt_ids) for rollout in rollouts) / len(rollouts)
+    yield "step", _seconds_per_step(config, prompt, speed, tokens / seconds)
+
+
+def _seconds_per_step(config: Config, prompt: float, decoding: float, updating: float) -> str:
+    """Say how long a step takes with prompts of a mean length, at speeds in tokens per second."""
+    longest, groups = (
+        config.sampling.max_completion_tokens,
+        config.prompts_per_step * config.nm.groups,
+    )
+    generate = groups * config.nm.n * longest / decoding
+    update = config.update.epochs * groups * (prompt + config.nm.m * longest) / updating
+    return (
+        f"about {generate + update:,.0f} s: {generate:,.0f} s to generate {groups * config.nm.n} "
+        f"rollouts and {update:,.0f} s to update on {groups * config.nm.m}, if all are "
+        f"sampling.max_completion_tokens={longest} long and batches as slow as the small ones above"
+    )
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

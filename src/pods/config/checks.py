@@ -161,7 +161,8 @@ def _vllm(config: Config) -> Iterator[Refusal]:
     engine, model, folder = config.engine, config.model, Path(config.model.path or "")
     if engine.name != "vllm":
         return
-    if model.path is not None and folder.is_dir() and not (folder / "config.json").is_file():
+    adapter, whole = (folder / f"{kind}config.json" for kind in ("adapter_", ""))
+    if model.path is not None and adapter.is_file() and not whole.is_file():
         how = "`pods export RUN OUT --merge` writes them"
         yield "model.path", f"must have whole weights where engine=vllm: {how}"
     if engine.sync != "merged" and model.tuning != "lora":

@@ -12,9 +12,10 @@ from typing import Any
 
 from pods.config.checks import OWN_FUNCTIONS, own_functions
 from pods.config.clock_model import read_clock_model
+from pods.config.inputs import gguf_parts
 from pods.config.parse import leaves
 from pods.config.schema import Config
-from pods.runs.files import sha256
+from pods.runs.files import digest
 from pods.runs.paths import adapter_source, weights_source
 from pods.system.imports import import_function
 
@@ -42,8 +43,10 @@ def identity(config: Config) -> dict[str, Any]:
         content["system message"] = digest(Path(config.task.system))
     if config.budget.clock_model is not None:
         content["clock model"] = read_clock_model(config.budget.clock_model).prices()
-    source = Path(weights_source(config.model))
+    source, gguf = Path(weights_source(config.model)), gguf_parts(config.model.path)
     content["weights"] = _digests(source) if source.is_dir() else str(source)
+    if gguf:  # what it is converted into also names the version of transformers
+        content["weights"] = [digest(*gguf)]
     if (adapter := adapter_source(config.model)) is not None:
         content["adapter"] = _digests(adapter)
     for key, name in own_functions(config):
@@ -110,14 +113,3 @@ def run_folder(config: Config, content: Mapping[str, Any]) -> Path:
     names = (f"{model}-{config.task.label()}", f"{rule}-n{config.nm.n}-m{config.nm.m}")
     folder = Path(config.runs_dir, config.study, *names)
     return folder / f"seed{config.seed}-{fingerprint(content)}"
-
-
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file, which is read once per process, however many jobs there are."""
-    status = path.stat()
-    return _cached_sha256(path, status.st_size, status.st_mtime_ns)
-
-
-@cache
-def _cached_sha256(path: Path, size: int, changed: int) -> str:
-    return sha256(path)

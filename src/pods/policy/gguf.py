@@ -1,0 +1,110 @@
+"""Convert a GGUF into a folder that a model is loaded from, once, however many jobs ask for it.
+
+    python -m pods.policy.gguf FOLDER      reads FOLDER/model.gguf and writes FOLDER/new
+
+A process of its own does so, since it holds the whole model, and libraries that a sweep needs not.
+"""
+
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pods.config.inputs import gguf_parts
+from pods.config.schema import ModelConfig
+from pods.runs.files import remove
+from pods.runs.lock import hold_lock
+from pods.runs.paths import weights_source
+from pods.system.machine import cause_of_death, end_with_parent, python_path
+
+FILE, RESULT, LOCK = "model.gguf", "new", "converting.lock"
+BYTES_PER_SECOND = 5e6  # of a GGUF in 4 bits, on one core
+
+
+def ready_weights(model: ModelConfig) -> str:
+    """Return `weights_source`, once a GGUF is converted into it; errors are those of `convert`."""
+    source = weights_source(model)
+    if (parts := gguf_parts(model.path)) and not Path(source).is_dir():
+        convert(f"model.path={model.path}", parts, Path(source))
+    return source
+
+
+def convert(label: str, parts: Sequence[Path], folder: Path) -> None:
+    """Write weights (float32) and tokenizer of a GGUF into a folder, which appears complete.
+
+    Others that want the same wait for the first. `ValueError`: the label, and why transformers
+    cannot read the file that the parts are when joined.
+    """
+    size, scratch = sum(part.stat().st_size for part in parts), Path(f"{folder}.tmp")
+    about = f"{size / 1e6:,.0f} MB, about {size / BYTES_PER_SECOND:.0f} s"
+    print(f"{label}: converting it once into {folder} ({about})", file=sys.stderr, flush=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with hold_lock(folder.with_name(LOCK), wait_seconds=math.inf):
+        if folder.is_dir():  # another process has been faster
+            return
+        try:
+            if scratch.exists():  # left by one that was killed
+                remove(scratch)
+            scratch.mkdir()
+            _join(parts, scratch / FILE)
+            _convert_apart(label, scratch)
+            (scratch / RESULT).rename(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _join(parts: Sequence[Path], file: Path) -> None:
+    if len(parts) == 1:
+        return file.symlink_to(parts[0].absolute())
+    with file.open("wb") as joined:
+        for part in parts:
+            with part.open("rb") as chunk:
+                shutil.copyfileobj(chunk, joined)
+
+
+def _convert_apart(label: str, scratch: Path) -> None:
+    command = [sys.executable, "-P", "-m", "pods.policy.gguf", str(scratch)]
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if ended.returncode != 0:
+        said = ended.stderr.strip().splitlines()[-1:]  # the last line is the error
+        why = said[0] if ended.returncode == 1 and said else cause_of_death(ended.returncode)
+        raise ValueError(f"{label}: must be a whole GGUF that transformers can read: {why}")
+
+
+def _check_whole(file: Path) -> None:
+    from gguf import GGUFReader
+
+    try:
+        reader = GGUFReader(file)
+        end = max(int(tensor.data_offset + tensor.n_bytes) for tensor in reader.tensors)
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"it is cut off, or lacks a chunk ({error})") from error
+    if file.stat().st_size >= end + reader.alignment:
+        raise ValueError("something follows its last tensor, perhaps a file that is no chunk of it")
+
+
+def _write(file: Path, folder: Path) -> None:
+    """Write float32 safetensors; what the quantisation of the GGUF has lost stays lost."""
+    _check_whole(file)
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    options = {"gguf_file": file.name, "trust_remote_code": False}
+    decoded = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, **options)  # soon says what it cannot
+    model = AutoModelForCausalLM.from_pretrained(file.parent, **options, **decoded)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    end_with_parent(signal.SIGKILL)
+    try:
+        _write(Path(sys.argv[1]) / FILE, Path(sys.argv[1]) / RESULT)
+    except Exception as problem:  # whatever a library raises
+        sys.exit(" ".join(str(problem).split())[:300] or type(problem).__name__)
