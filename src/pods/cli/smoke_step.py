@@ -13,11 +13,11 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from pods.config.schema import Config
-from pods.memory.fit import assess_fit
 from pods.policy.process_group import SINGLE_PROCESS
 from pods.runs.files import size
 from pods.runs.paths import weights_source
 from pods.seeding import derive
+from pods.system.text import duration
 from pods.training.build import build_worker
 from pods.training.data import load_data
 from pods.training.mismatch import EngineMismatch, make_monitor
@@ -43,7 +43,8 @@ def smoke_step(config: Config) -> Iterator[tuple[str, str]]:
     data, seconds = _timed(lambda: load_data(config, lambda: None))
     sizes = f"{len(data.task.train):,} train and {len(data.task.test):,} test questions"
     yield "loaded", f"{sizes}: {seconds:.1f} s"
-    yield "memory", assess_fit(config).text
+    if data.memory.roomy:  # else it is printed already
+        yield "memory", data.memory.text
     worker, seconds = _timed(lambda: build_worker(config, data, lambda: None, SINGLE_PROCESS))
     parameters = sum(parameter.numel() for parameter in worker.policy.model.parameters())
     source = Path(weights_source(config.model))
@@ -95,16 +96,14 @@ def _update(
 
 def _seconds_per_step(config: Config, prompt: float, decoding: float, updating: float) -> str:
     """Say how long a step takes with prompts of a mean length, at speeds in tokens per second."""
-    longest, groups = (
-        config.sampling.max_completion_tokens,
-        config.prompts_per_step * config.nm.groups,
-    )
-    generate = groups * config.nm.n * longest / decoding
-    update = config.update.epochs * groups * (prompt + config.nm.m * longest) / updating
+    longest, nm = config.sampling.max_completion_tokens, config.nm
+    groups = config.prompts_per_step * nm.groups
+    generate = groups * nm.n * longest / decoding
+    update = config.update.epochs * groups * (prompt + nm.m * longest) / updating
     return (
-        f"about {generate + update:,.0f} s: {generate:,.0f} s to generate {groups * config.nm.n} "
-        f"rollouts and {update:,.0f} s to update on {groups * config.nm.m}, if all are "
-        f"sampling.max_completion_tokens={longest} long and batches as slow as the small ones above"
+        f"about {duration(generate + update)}, {groups * nm.n} rollouts in {duration(generate)}, "
+        f"update on {groups * nm.m} in {duration(update)}, at the speeds above, if all are as long "
+        f"as sampling.max_completion_tokens={longest}; large batches are faster, early ends, too"
     )
 
 

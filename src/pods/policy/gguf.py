@@ -1,8 +1,6 @@
-"""Convert a GGUF into a folder that a model is loaded from, once, however many jobs ask for it.
+"""Convert a GGUF, once, into a folder of weights; in a process of its own, since it takes memory.
 
-    python -m pods.policy.gguf FOLDER      reads FOLDER/model.gguf and writes FOLDER/new
-
-A process of its own does so, since it holds the whole model, and libraries that a sweep needs not.
+python -m pods.policy.gguf FOLDER      reads FOLDER/model.gguf and writes FOLDER/new
 """
 
 import math
@@ -16,12 +14,10 @@ from pathlib import Path
 
 from pods.config.inputs import gguf_parts
 from pods.config.schema import ModelConfig
-from pods.runs.files import remove
 from pods.runs.lock import hold_lock
 from pods.runs.paths import weights_source
 from pods.system.machine import cause_of_death, end_with_parent, python_path
 
-FILE, RESULT, LOCK = "model.gguf", "new", "converting.lock"
 BYTES_PER_SECOND = 5e6  # of a GGUF in 4 bits, on one core
 
 
@@ -39,31 +35,25 @@ def convert(label: str, parts: Sequence[Path], folder: Path) -> None:
     Others that want the same wait for the first. `ValueError`: the label, and why transformers
     cannot read the file that the parts are when joined.
     """
-    size, scratch = sum(part.stat().st_size for part in parts), Path(f"{folder}.tmp")
-    about = f"{size / 1e6:,.0f} MB, about {size / BYTES_PER_SECOND:.0f} s"
+    size = sum(part.stat().st_size for part in parts)
+    about = f"{size / 1e6:,.0f} MB, about {10 + size / BYTES_PER_SECOND:.0f} s"
     print(f"{label}: converting it once into {folder} ({about})", file=sys.stderr, flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with hold_lock(folder.with_name(LOCK), wait_seconds=math.inf):
+    scratch = folder.with_suffix(".tmp")
+    with hold_lock(folder.with_name("converting.lock"), wait_seconds=math.inf):
         if folder.is_dir():  # another process has been faster
             return
+        shutil.rmtree(scratch, ignore_errors=True)  # of one that was killed
+        scratch.mkdir()
         try:
-            if scratch.exists():  # left by one that was killed
-                remove(scratch)
-            scratch.mkdir()
-            _join(parts, scratch / FILE)
+            with (scratch / "model.gguf").open("wb") as joined:
+                for part in parts:
+                    with part.open("rb") as chunk:
+                        shutil.copyfileobj(chunk, joined)
             _convert_apart(label, scratch)
-            (scratch / RESULT).rename(folder)
+            (scratch / "new").rename(folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _join(parts: Sequence[Path], file: Path) -> None:
-    if len(parts) == 1:
-        return file.symlink_to(parts[0].absolute())
-    with file.open("wb") as joined:
-        for part in parts:
-            with part.open("rb") as chunk:
-                shutil.copyfileobj(chunk, joined)
 
 
 def _convert_apart(label: str, scratch: Path) -> None:
@@ -71,40 +61,34 @@ def _convert_apart(label: str, scratch: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": python_path()}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if ended.returncode != 0:
-        said = ended.stderr.strip().splitlines()[-1:]  # the last line is the error
-        why = said[0] if ended.returncode == 1 and said else cause_of_death(ended.returncode)
+        said = ended.stderr.splitlines()[-1:] if ended.returncode == 1 else []
+        why = "".join(said) or cause_of_death(ended.returncode)
         raise ValueError(f"{label}: must be a whole GGUF that transformers can read: {why}")
 
 
-def _check_whole(file: Path) -> None:
+def _write(file: Path, folder: Path) -> None:
     from gguf import GGUFReader
 
     try:
         reader = GGUFReader(file)
-        end = max(int(tensor.data_offset + tensor.n_bytes) for tensor in reader.tensors)
+        end = max(tensor.data_offset + tensor.n_bytes for tensor in reader.tensors)
+        if file.stat().st_size >= end + reader.alignment:
+            raise ValueError("bytes follow the last tensor")
     except (ValueError, IndexError) as error:
-        raise ValueError(f"it is cut off, or lacks a chunk ({error})") from error
-    if file.stat().st_size >= end + reader.alignment:
-        raise ValueError("something follows its last tensor, perhaps a file that is no chunk of it")
-
-
-def _write(file: Path, folder: Path) -> None:
-    """Write float32 safetensors; what the quantisation of the GGUF has lost stays lost."""
-    _check_whole(file)
+        raise ValueError(f"it is cut off, or chunks are missing or too many ({error})") from error
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     options = {"gguf_file": file.name, "trust_remote_code": False}
     decoded = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, **options)  # soon says what it cannot
+    AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(file.parent, **options, **decoded)
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 if __name__ == "__main__":
     end_with_parent(signal.SIGKILL)
     try:
-        _write(Path(sys.argv[1]) / FILE, Path(sys.argv[1]) / RESULT)
+        _write(Path(sys.argv[1]) / "model.gguf", Path(sys.argv[1]) / "new")
     except Exception as problem:  # whatever a library raises
-        sys.exit(" ".join(str(problem).split())[:300] or type(problem).__name__)
+        sys.exit(" ".join(str(problem).split())[:300] or repr(problem))
