@@ -35,8 +35,8 @@ class ModelConfig:
 
     name: str = key("label of the model in run folders", form=FILE_NAME)
     path: str | None = key(
-        "folder with the weights, or with a LoRA adapter that is merged into the model's own, or a "
-        "GGUF: a file, or a folder with its chunks; null: what `pods fetch` stored, else the hub"
+        "folder of weights, or of a LoRA adapter to merge, or a GGUF or its chunks; "
+        "null: what `pods fetch` stored, else the hub"
     )
     hub: str | None = key("name on the Hugging Face hub; null: the model ships with the package")
     dtype: Literal["float32", "bfloat16"] = key("dtype of the policy's weights, frozen or trained")

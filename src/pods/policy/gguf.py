@@ -39,11 +39,11 @@ def convert(label: str, parts: Sequence[Path], folder: Path) -> None:
     about = f"{size / 1e6:,.0f} MB, about {10 + size / BYTES_PER_SECOND:.0f} s"
     print(f"{label}: converting it once into {folder} ({about})", file=sys.stderr, flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = folder.with_suffix(".tmp")
+    scratch = folder.with_name("converting.tmp")
     with hold_lock(folder.with_name("converting.lock"), wait_seconds=math.inf):
         if folder.is_dir():  # another process has been faster
             return
-        shutil.rmtree(scratch, ignore_errors=True)  # of one that was killed
+        shutil.rmtree(scratch, ignore_errors=True)  # whatever a killed one has left
         scratch.mkdir()
         try:
             with (scratch / "model.gguf").open("wb") as joined:
