@@ -1,6 +1,7 @@
-"""Convert a GGUF, once, into a folder of weights; in a process of its own, since it takes memory.
+"""Convert a GGUF, once, into a folder of weights.
 
-python -m pods.policy.gguf FOLDER      reads FOLDER/model.gguf and writes FOLDER/new
+`python -m pods.policy.gguf FOLDER` makes FOLDER/new of FOLDER/model.gguf: a process of its own,
+since what it takes of memory would stay with the parent of a sweep.
 """
 
 import math
@@ -18,8 +19,6 @@ from pods.runs.lock import hold_lock
 from pods.runs.paths import weights_source
 from pods.system.machine import cause_of_death, end_with_parent, python_path
 
-BYTES_PER_SECOND = 5e6  # of a GGUF in 4 bits, on one core
-
 
 def ready_weights(model: ModelConfig) -> str:
     """Return `weights_source`, once a GGUF is converted into it; errors are those of `convert`."""
@@ -35,8 +34,8 @@ def convert(label: str, parts: Sequence[Path], folder: Path) -> None:
     Others that want the same wait for the first. `ValueError`: the label, and why transformers
     cannot read the file that the parts are when joined.
     """
-    size = sum(part.stat().st_size for part in parts)
-    about = f"{size / 1e6:,.0f} MB, about {10 + size / BYTES_PER_SECOND:.0f} s"
+    size = sum(part.stat().st_size for part in parts) / 1e6
+    about = f"{size:,.0f} MB, about {10 + size / 5:.0f} s"  # measured on one core
     print(f"{label}: converting it once into {folder} ({about})", file=sys.stderr, flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = folder.with_name("converting.tmp")
@@ -57,12 +56,11 @@ def convert(label: str, parts: Sequence[Path], folder: Path) -> None:
 
 
 def _convert_apart(label: str, scratch: Path) -> None:
-    command = [sys.executable, "-P", "-m", "pods.policy.gguf", str(scratch)]
-    environment = {**os.environ, "PYTHONPATH": python_path()}
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    words = [sys.executable, "-P", "-m", "pods.policy.gguf", str(scratch)]
+    path = {**os.environ, "PYTHONPATH": python_path()}
+    ended = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False, env=path)
     if ended.returncode != 0:
-        said = ended.stderr.splitlines()[-1:] if ended.returncode == 1 else []
-        why = "".join(said) or cause_of_death(ended.returncode)
+        why = [cause_of_death(ended.returncode), *ended.stderr.splitlines()][-1]
         raise ValueError(f"{label}: must be a whole GGUF that transformers can read: {why}")
 
 
