@@ -16,7 +16,7 @@ from studies import BASE, A, B, write_run
 from pods.analysis.draw import draw, summary_lines
 from pods.analysis.figures import specs as figures
 from pods.analysis.figures import style
-from pods.analysis.loading.load import IncompleteStudy, load
+from pods.analysis.loading.load import load
 from pods.analysis.loading.run_reader import pass_at_k
 from pods.analysis.loading.series_names import (
     ARM_KEYS,
@@ -229,13 +229,13 @@ def test_a_run_with_something_missing_is_in_no_mean_and_a_seed_that_an_arm_lacks
     words = (["arm=pods"], ["arm=pods", "seed=1"], ["arm=grpo"])
     folders = [write_run(tmp_path / "arms", A, *each).folder for each in words]
     end = f"seed 1: never run\none run is alone: `pods clean {folders[2]} --yes` removes it"
-    with pytest.raises(IncompleteStudy, match=f"sweep's command makes a run.*\ngrpo 16→16 {end}"):
+    with pytest.raises(ValueError, match=f"sweep's command makes a run.*\ngrpo 16→16 {end}"):
         load(tmp_path / "arms" / "default", folders)
     study = load(tmp_path / "arms" / "default", folders, allow=True)
     assert study.missing == ["grpo 16→16 seed 1: never run"]
     config = (folders[0] / "config.yaml").read_bytes()
     (folders[0] / "config.yaml").write_text("seed: [")  # which hides a run, and makes none odd
-    with pytest.raises(IncompleteStudy) as refusal:
+    with pytest.raises(ValueError) as refusal:
         load(tmp_path / "arms" / "default", folders)
     assert str(refusal.value).count("\n") == 1 and "config.yaml is damaged" in str(refusal.value)
     (folders[0] / "config.yaml").write_bytes(config)
@@ -244,7 +244,7 @@ def test_a_run_with_something_missing_is_in_no_mean_and_a_seed_that_an_arm_lacks
     names, by = ("grpo 16→16", "max_variance 64→16"), "the same command makes it, `pods clean"
     said = [f"{name} seed 1 never began: {by} {folder} --yes` removes it"
             for name, folder in zip(names, pending, strict=True)]  # fmt: skip
-    with pytest.raises(IncompleteStudy) as refused:
+    with pytest.raises(ValueError) as refused:
         load(tmp_path / "arms" / "default", [*folders, *pending])
     assert str(refused.value).splitlines()[1:] == said  # and nothing of its place or its machine
 

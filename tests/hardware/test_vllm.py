@@ -13,6 +13,7 @@ from vllm_checks import Running, it_can_be_stopped_between_tokens
 
 from pods.engines.transformers_engine import TransformersEngine
 from pods.policy.policy import load
+from pods.policy.process_group import SINGLE_PROCESS
 from pods.types import GenerationRequest, Sampling
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm engines")]
@@ -31,7 +32,7 @@ def started(*overrides, check=nothing):
 
     config = composed("engine=vllm", *overrides)
     policy = load(config)
-    engine = VllmEngine(policy, config, check)
+    engine = VllmEngine(policy, config, check, SINGLE_PROCESS)
     running = Running(policy, engine, config, prompts(policy), time.monotonic() + 3600)
     ALIVE.append(running)
     return running

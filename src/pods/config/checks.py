@@ -6,7 +6,6 @@
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from pods.config.clock_model import read_clock_model
@@ -158,11 +157,10 @@ def _update(config: Config) -> Iterator[Refusal]:
 
 
 def _vllm(config: Config) -> Iterator[Refusal]:
-    engine, model, folder = config.engine, config.model, Path(config.model.path or "")
+    engine, model = config.engine, config.model
     if engine.name != "vllm":
         return
-    adapter, whole = (folder / f"{kind}config.json" for kind in ("adapter_", ""))
-    if model.path is not None and adapter.is_file() and not whole.is_file():
+    if model.adapter() is not None:
         how = "`pods export RUN OUT --merge` writes them"
         yield "model.path", f"must have whole weights where engine=vllm: {how}"
     if engine.sync != "merged" and model.tuning != "lora":

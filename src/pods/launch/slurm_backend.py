@@ -23,15 +23,10 @@ from submitit.helpers import DelayedSubmission
 
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
+from pods.launch import subprocesses
 from pods.launch.backend import REFRESH_SECONDS, Backend, Job
 from pods.launch.live_table import LiveTable
-from pods.launch.subprocesses import (
-    JobProcess,
-    record_end,
-    start_on_cluster,
-    status_line,
-    wait_for_end,
-)
+from pods.launch.subprocesses import JobProcess, record_end, status_line
 from pods.runs.attempts import queued, set_queued
 from pods.runs.status import state_of
 from pods.system.errors import DONE
@@ -174,11 +169,11 @@ class SlurmJob:
 
         A run that is not done raises an error, so that Slurm calls the job failed, too.
         """
-        self.running = start_on_cluster(self.folder, self.cwd)
+        self.running = subprocesses.start_on_cluster(self.folder, self.cwd)
         if self.running is None:
             return
         signal.signal(signal.SIGTERM, self._terminate)  # submitit's own handler ignores it
-        code = wait_for_end(self.running)
+        code = subprocesses.wait_for_end(self.running)
         if self.terminated:
             time.sleep(WAIT_SECONDS)
         if code != DONE:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from pods.config.schema import Config
 from pods.policy.fsdp import full_tensor, local_shard, weights_version
 from pods.policy.lora import ADAPTER, lora_targets
-from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
+from pods.policy.process_group import ProcessGroup
 
 
 def kept_projection(products: Sequence[float]) -> float:
@@ -43,9 +43,7 @@ def rounding_products(before: Tensor, change: Tensor, rounded: Tensor) -> Tensor
 class Rounding:
     """Measures the kept projection of a change of all weights."""
 
-    def __init__(
-        self, model: nn.Module, dtype: torch.dtype, process_group: ProcessGroup = SINGLE_PROCESS
-    ) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype, process_group: ProcessGroup) -> None:
         """Copy this process's part of each weight of the untrained model."""
         self.model, self.dtype, self.process_group = model, dtype, process_group
         self.start = [local_shard(weight).detach().clone() for weight in model.parameters()]

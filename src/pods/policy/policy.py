@@ -29,7 +29,6 @@ from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like
 from pods.policy.gguf import ready_weights
 from pods.policy.lora import with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
-from pods.runs.paths import adapter_source
 from pods.system.machine import CUDA_MATH, why_no_gpu
 
 
@@ -171,7 +170,7 @@ def load(
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, attn_implementation=attention.NAME, trust_remote_code=False
         )
-    if (adapter := adapter_source(config.model)) is not None:
+    if (adapter := config.model.adapter()) is not None:
         model = with_merged_adapter(model, adapter)
     _check_supported(model, config)
     model.eval()

@@ -43,9 +43,7 @@ def digest(*paths: Path) -> str:
     return _cached_sha256(paths, *((status.st_size, status.st_mtime_ns) for status in statuses))
 
 
-@cache
-def _cached_sha256(paths: tuple[Path, ...], *states: tuple[int, int]) -> str:
-    return sha256(*paths)
+_cached_sha256 = cache(lambda paths, *states: sha256(*paths))
 
 
 def read_or_empty(path: Path) -> bytes:

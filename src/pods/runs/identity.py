@@ -16,7 +16,7 @@ from pods.config.inputs import gguf_parts
 from pods.config.parse import leaves
 from pods.config.schema import Config
 from pods.runs.files import digest
-from pods.runs.paths import adapter_source, weights_source
+from pods.runs.paths import weights_source
 from pods.system.imports import import_function
 
 LOCATIONS = (
@@ -47,7 +47,7 @@ def identity(config: Config) -> dict[str, Any]:
     content["weights"] = _digests(source) if source.is_dir() else str(source)
     if gguf:  # what it is converted into also names the version of transformers
         content["weights"] = [digest(*gguf)]
-    if (adapter := adapter_source(config.model)) is not None:
+    if (adapter := config.model.adapter()) is not None:
         content["adapter"] = _digests(adapter)
     for key, name in own_functions(config):
         earlier = [content[SOURCES[key]]] if SOURCES[key] in content else []
