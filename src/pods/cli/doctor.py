@@ -62,7 +62,6 @@ def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]
 
 
 def _unwritable(runs_dir: str) -> Iterator[str]:
-    """Yield a line if no run can be written."""
     try:
         with tempfile.TemporaryFile(dir=existing_parent(runs_dir)) as file:
             file.write(bytes(2**20))

@@ -95,7 +95,6 @@ def _path(store: RunStore, checkpoint: Path, config: Config, on: str | None) -> 
 
 
 def _answer(config: Config, task: Task, name: str, checkpoint: Path) -> Iterator[dict[str, Any]]:
-    """Yield a record per answer, with what was asked and answered."""
     from pods.engines.transformers_engine import TransformersEngine
     from pods.policy.policy import load_policy
     from pods.training.data import fitting

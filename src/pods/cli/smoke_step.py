@@ -70,8 +70,8 @@ def _update(
 ) -> Iterator[tuple[str, str]]:
     """Take one optimizer update with advantages of alternating sign, and compare log-probs in it.
 
-    `speed` is that of the generation, in tokens per second.
-    `EngineMismatch` is raised at the mean gap at which a run would raise an alarm.
+    `speed` is that of the generation, in tokens per second. `EngineMismatch` is raised at the mean
+    gap at which a run would raise an alarm.
     """
     if config.sharded() and config.hardware.processes > 1:
         yield "update", f"not tried: it needs the memory of {config.hardware.processes} processes"
@@ -87,10 +87,10 @@ def _update(
             f"engine.gap_bound={bound:g}"
         )
     yield "gap", f"engine and trainer: mean |Δlogp| {mean:.1e}, max {stats.logprob_gap:.1e}"
-    tokens = sum(len(rollout.completion_ids) for rollout in rollouts)
-    tokens += sum(map(len, {rollout.prompt_ids for rollout in rollouts}))  # encoded once
+    prompts = {rollout.prompt_ids for rollout in rollouts}  # each is encoded once
+    tokens = sum(map(len, [*prompts, *(rollout.completion_ids for rollout in rollouts)]))
     yield "update", f"gradient norm {stats.grad_norm:.2g}: {seconds:.1f} s for {tokens} tokens"
-    prompt = sum(len(rollout.prompt_ids) for rollout in rollouts) / len(rollouts)
+    prompt = sum(map(len, prompts)) / len(prompts)
     yield "step", _seconds_per_step(config, prompt, speed, tokens / seconds)
 
 
@@ -102,8 +102,8 @@ def _seconds_per_step(config: Config, prompt: float, decoding: float, updating: 
     update = config.update.epochs * groups * (prompt + nm.m * longest) / updating
     return (
         f"about {duration(generate + update)}, {groups * nm.n} rollouts in {duration(generate)}, "
-        f"update on {groups * nm.m} in {duration(update)}, at the speeds above, if all are as long "
-        f"as sampling.max_completion_tokens={longest}; large batches are faster, early ends, too"
+        f"update on {groups * nm.m} in {duration(update)}, if each has {longest} tokens; larger "
+        "batches are faster"
     )
 
 

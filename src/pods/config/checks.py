@@ -82,7 +82,6 @@ def _rollouts(config: Config) -> Iterator[Refusal]:
 
 
 def _menu(config: Config) -> Iterator[Refusal]:
-    """Check the pairs that an adaptive run chooses from."""
     nm = config.nm
     if nm.menu is None:
         return
@@ -103,7 +102,6 @@ def _menu(config: Config) -> Iterator[Refusal]:
 
 
 def _budget(config: Config) -> Iterator[Refusal]:
-    """Check the limits of a run, its clock, and whether a step can be divided."""
     if config.budget.train_seconds is None and config.budget.max_steps is None:
         yield "budget.train_seconds", "must be set where budget.max_steps is null"
     groups = config.prompts_per_step * config.nm.groups

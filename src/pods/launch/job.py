@@ -126,7 +126,6 @@ class _Execution:
         return code
 
     def build(self, config: Config, lock: RunLock, stop: Stop) -> "Trainer":
-        """Load policy, engine and data, and open the tracker."""
         from pods.policy.process_group import SINGLE_PROCESS, join
         from pods.training.build import build_trainer
 
@@ -154,7 +153,6 @@ class _Execution:
         return self.attempt or attempts.new_attempt(self.store)
 
     def record(self, **changes: Any) -> None:
-        """Write down how the execution ended."""
         try:
             self.store.set_status(**changes)
         except OSError as problem:  # the released lock tells that the run has ended

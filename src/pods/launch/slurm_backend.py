@@ -125,7 +125,6 @@ def _still_queued(jobs: Sequence[Job], settings: Settings) -> list[Submitted]:
 
 
 def _submit(jobs: Sequence[Job], settings: Settings) -> list[Submitted]:
-    """Submit jobs as one array, and note each one's id in its run's folder."""
     chosen = parameters(jobs[0].config, settings)
     folder, cluster = Path(settings["submitit_folder"]).absolute(), settings["cluster"]
     retries = settings["max_num_timeout"]

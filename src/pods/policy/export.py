@@ -150,7 +150,6 @@ def merged_weights(
 
 
 def _merged(layer: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return a layer's weight in an engine's dtype and the products of its change."""
     if not isinstance(layer, LoraLayer):
         return _unchanged(layer.weight.detach(), dtype)
     a, b = layer.lora_A[ADAPTER].weight.detach(), layer.lora_B[ADAPTER].weight.detach()

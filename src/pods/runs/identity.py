@@ -56,7 +56,6 @@ def identity(config: Config) -> dict[str, Any]:
 
 
 def _digests(folder: Path) -> list[str]:
-    """Return the SHA-256 of each file of a model, in the order of their names."""
     return [digest(path) for path in sorted(folder.glob("*")) if path.suffix in MODEL_FILES]
 
 

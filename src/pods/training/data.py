@@ -81,7 +81,6 @@ def check_data(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -
 
 
 def _summary(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return number and hash of each split's problems, named as in messages."""
     return {
         f"data: {split} {name}": facts[split].get(key, "nothing")
         for split in ("train", "test")

@@ -97,7 +97,6 @@ def write(spec: FigureSpec, study: Study, folder: Path) -> Path:
 
 
 def _title(study: Study) -> str:
-    """Write the title of a figure, which marks missing and inconsistent runs."""
     marks = [f"INCOMPLETE: {len(study.missing)} missing"] if study.missing else []
     marks += ["INCONSISTENT"] if study.inconsistencies else []
     return ", ".join([f"{study.name}: {_budget(study)}", *marks])

@@ -79,26 +79,19 @@ def _log_faults(run: Run) -> Iterator[str]:
 
 
 def _evaluation_faults(run: Run, step: int) -> Iterator[str]:
-    """Check one evaluation and the checkpoint that it belongs to."""
+    """Check one evaluation, and the checkpoint that it belongs to against the run's log."""
     if step not in run.points:
         yield "evaluated, but it is no evaluation point"
         return
-    yield from _checkpoint_faults(run, step)
-    if step not in run.means:
-        yield run.incomplete.get(step, "no evaluation")
-
-
-def _checkpoint_faults(run: Run, step: int) -> Iterator[str]:
-    """Compare the clock that a checkpoint recorded with the run's log."""
     folder, logged = run.store.checkpoint(step), run.points[step]
     if fault := checkpoint_fault(run.store, folder, only="clock.json"):
         yield f"checkpoint: {fault}" if folder.is_dir() else "no checkpoint"
-        return
-    seconds = run.store.clock(folder)["train_seconds"]
-    if seconds != logged:
+    elif (seconds := run.store.clock(folder)["train_seconds"]) != logged:
         yield f"checkpoint was made at {seconds:g} s, but the log says {logged:g} s"
     elif step == max(run.points) and is_log_altered(run.store, folder):  # it covers the whole log
         yield "metrics.jsonl is not the log that the checkpoint recorded"
+    if step not in run.means:
+        yield run.incomplete.get(step, "no evaluation")
 
 
 def inconsistencies(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:

@@ -118,7 +118,6 @@ def _odd_one(runs: Sequence[Run], series: Sequence[str]) -> Iterator[str]:
 
 
 def _refuse(missing: Sequence[str], alone: Iterable[str], inconsistent: Sequence[str]) -> None:
-    """Raise an error that names everything that is missing or inconsistent."""
     remedy = "the sweep's command makes a run, `pods evaluate` an evaluation"
     lines = [f"missing ({remedy}, --allow leaves it out):", *missing, *alone] if missing else []
     if inconsistent:

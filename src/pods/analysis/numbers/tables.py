@@ -128,7 +128,6 @@ def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
 
 
 def _pairs(summary: pd.DataFrame, outcome: str) -> "pd.Series[str]":
-    """Write an outcome with its standard error."""
     errors = summary[f"{outcome}_stderr"].map(" ± {:.3f}".format).replace(" ± nan", "")
     return summary[outcome].map("{:.3f}".format) + errors
 
