@@ -40,12 +40,6 @@ def named(run: Path) -> str:
     return "\n".join(map(str, faults(open_run(run), "run")))
 
 
-def test_a_complete_study_has_no_problem(study):
-    loaded = load(study, run_folders(study))
-    assert len(loaded.evaluations) == SEEDS * len(ARMS) * POINTS and not loaded.missing
-    assert loaded.complete == {folder.name for folder in run_folders(study)}
-
-
 def test_every_evaluation_is_named_whatever_befalls_it(study):
     """test_evaluate.py and RECORDS below have what makes one incomplete."""
     for folder in run_folders(study):
@@ -235,12 +229,9 @@ def test_a_run_whose_parts_contradict_each_other_is_named(tmp_path):
             load(tmp_path / "default", folders)
         one.write_text(texts[0])
         other.write_text(texts[1])
-
-
-def test_a_run_that_ends_before_its_budget_is_named(tmp_path):
-    store = write_run(tmp_path, A[:2])
+    store = write_run(tmp_path, A[:2], "study=early")
     with pytest.raises(ValueError, match="ends before its budget, at step 1 and 4 s"):
-        load(tmp_path / "default", [store.folder])
+        load(tmp_path / "early", [store.folder])
 
 
 def test_a_run_that_cannot_be_read_is_named_and_can_be_left_out(tmp_path):

@@ -19,6 +19,7 @@ SHAPES = {
     "blk.0.ffn_gate": (32, 16), "blk.0.ffn_up": (32, 16), "blk.0.ffn_down": (16, 32),
 }  # fmt: skip
 WORDS = [*"0123456789+-*=;?#", "12", "<s>", "</s>"]
+CHUNKS = {"chunks/part1": (0, 3000), "chunks/part2": (3000, 5000), "chunks/part10": (5000, None)}
 
 
 @pytest.fixture
@@ -36,18 +37,14 @@ def write_gguf(tmp_path, monkeypatch):
             getattr(writer, f"add_{key}")(value)
         for name, shape in SHAPES.items():
             writer.add_tensor(f"{name}.weight", np.full(shape, 0.5, np.float32))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
+        for part in ("header", "kv_data", "tensors"):
+            getattr(writer, f"write_{part}_to_file")()
         writer.close()
         for name, (start, end) in parts.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_bytes((tmp_path / "whole").read_bytes()[start:end])
 
     return write
-
-
-CHUNKS = {"chunks/part1": (0, 3000), "chunks/part2": (3000, 5000), "chunks/part10": (5000, None)}
 
 
 def test_a_gguf_and_its_chunks_are_one_model_that_is_converted_once(write_gguf, tmp_path, capfd):
@@ -78,12 +75,12 @@ def test_what_is_not_a_whole_gguf_leaves_nothing(write_gguf, tmp_path, architect
 
 def test_what_is_no_gguf_is_refused_before_anything_loads(write_gguf, tmp_path, monkeypatch):
     write_gguf(**{"two/1": (0, None), "two/2": (0, None), "other/1": (9, None)})
-    for name in ("two", "other", "other/1"):
-        with pytest.raises(ConfigError, match=r"model.path=.*: must be a folder .* or a GGUF, as"):
-            composed(f"model.path={tmp_path / name}")
     monkeypatch.setattr("pods.config.inputs.find_spec", lambda name: name != "gguf" or None)
-    with pytest.raises(ConfigError, match=r"whole: gguf is not installed: pip install 'pods-rl"):
-        composed(f"model.path={tmp_path / 'whole'}")
+    none = r"must be a folder .* or a GGUF, as"
+    for name in ("two", "other", "other/1", "whole"):
+        why = "gguf is not installed: pip install 'pods-rl" if name == "whole" else none
+        with pytest.raises(ConfigError, match=f"model.path={tmp_path / name}: {why}"):
+            composed(f"model.path={tmp_path / name}")
 
 
 def test_weights_with_another_checksum_are_refused(tmp_path):

@@ -23,11 +23,7 @@ SEEDS = [1, 2, 3, 4]
 ALIVE: list = []  # deleting an engine would break others in the process
 
 
-def nothing() -> None:
-    pass
-
-
-def started(*overrides, check=nothing):
+def started(*overrides, check=lambda: None):
     from pods.engines.vllm_engine import VllmEngine
 
     config = composed("engine=vllm", *overrides)
@@ -98,7 +94,7 @@ def test_what_is_asked_of_vllm_on_a_card_holds_for_every_way_to_sync(each, check
 
 def test_greedy_tokens_are_those_of_the_transformers_engine(full):
     before = torch.random.get_rng_state()
-    expected = TransformersEngine(full.policy, 64, nothing).generate(asked(full, 1, 0.0))
+    expected = TransformersEngine(full.policy, 64, lambda: None).generate(asked(full, 1, 0.0))
     for [mine], [theirs] in zip(full.draw(1, 0.0, 32), expected, strict=True):
         assert mine.completion_ids == theirs.completion_ids
         assert (mine.prompt_ids, mine.text) == (theirs.prompt_ids, theirs.text)

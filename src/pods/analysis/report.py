@@ -77,7 +77,6 @@ def _inline(spec: specs.FigureSpec) -> dict[str, str]:
 
 
 def _runs(study: Study, tables: Tables) -> pd.DataFrame:
-    """Make one row per run: its state and its outcomes, rounded."""
     extra = study.runs[[c for c in study.runs if c not in tables.runs or c == "run"]]
     rows = tables.runs.merge(extra, on="run")
     columns = [name for name in (*RUN_COLUMNS, *OUTCOMES, *passes(rows)) if name in rows]

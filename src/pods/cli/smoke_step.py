@@ -29,10 +29,11 @@ BATCH_TOKENS = 64
 ANSWER_TOKENS = 48  # enough to recognise language
 LINE_COLUMNS = 80
 T = TypeVar("T")
+Lines = Iterator[tuple[str, str]]  # label and text of each
 
 
-def smoke_step(config: Config) -> Iterator[tuple[str, str]]:
-    """Load what a run loads, generate, and take an update; yield label and text of each result.
+def smoke_step(config: Config) -> Lines:
+    """Load what a run loads, generate, and take an update; yield a line for each result.
 
     `EngineMismatch`: the engine's log-probs are not the trainer's. `ValueError`: weights or data
     are missing, or the run does not fit into memory.
@@ -65,9 +66,7 @@ def smoke_step(config: Config) -> Iterator[tuple[str, str]]:
     yield from _update(worker, config, rollouts, speed)
 
 
-def _update(
-    worker: Worker, config: Config, rollouts: list[Rollout], speed: float
-) -> Iterator[tuple[str, str]]:
+def _update(worker: Worker, config: Config, rollouts: list[Rollout], speed: float) -> Lines:
     """Take one optimizer update with advantages of alternating sign, and compare log-probs in it.
 
     `speed` is that of the generation, in tokens per second. `EngineMismatch` is raised at the mean

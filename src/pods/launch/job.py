@@ -101,7 +101,6 @@ class _Execution:
         return config
 
     def work(self, config: Config, lock: RunLock, stop: Stop) -> int:
-        """Train, record how that ended, and return the exit code."""
         started, code = False, DONE
         try:
             with self.meter.phase("start"), stop.while_loading():  # nothing is half-written yet

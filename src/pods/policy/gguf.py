@@ -49,19 +49,15 @@ def convert(label: str, parts: Sequence[Path], folder: Path) -> None:
                 for part in parts:
                     with part.open("rb") as chunk:
                         shutil.copyfileobj(chunk, joined)
-            _convert_apart(label, scratch)
+            words = [sys.executable, "-P", "-m", "pods.policy.gguf", str(scratch)]
+            path = {**os.environ, "PYTHONPATH": python_path()}
+            ended = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False, env=path)
+            if ended.returncode != 0:
+                why = [cause_of_death(ended.returncode), *ended.stderr.splitlines()][-1]
+                raise ValueError(f"{label}: must be a whole GGUF that transformers can read: {why}")
             (scratch / "new").rename(folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _convert_apart(label: str, scratch: Path) -> None:
-    words = [sys.executable, "-P", "-m", "pods.policy.gguf", str(scratch)]
-    path = {**os.environ, "PYTHONPATH": python_path()}
-    ended = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False, env=path)
-    if ended.returncode != 0:
-        why = [cause_of_death(ended.returncode), *ended.stderr.splitlines()][-1]
-        raise ValueError(f"{label}: must be a whole GGUF that transformers can read: {why}")
 
 
 def _write(file: Path, folder: Path) -> None:
