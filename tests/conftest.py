@@ -26,10 +26,9 @@ settings.load_profile("fixed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How long the kill test runs: `pytest -m kill --kills 300`."""
-    parser.addoption(
-        "--kills", type=int, default=6, help="over all phases; from 40 on 20 stops too"
-    )
-    parser.addoption("--kill-seed", type=int, default=0, help="of the moments")
+    add, kills = parser.addoption, "over all phases; from 40 on 20 stops too"
+    add("--kills", type=int, default=6, help=kills)
+    add("--kill-seed", type=int, default=0, help="of the moments")
 
 
 PROCESSES = ("test_sweep", "test_run", "test_fork_server", "test_slurm", "test_ray")
@@ -112,6 +111,14 @@ def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     from pods.method import prompt_order
 
     monkeypatch.setattr(prompt_order, "_permutation", lambda seed, epoch, pool: range(pool))
+
+
+@pytest.fixture
+def one_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each figure is written as SVG alone, for tests of its contents."""
+    from pods.analysis.figures import style
+
+    monkeypatch.setattr(style, "METADATA", {".svg": style.METADATA[".svg"]})
 
 
 @pytest.fixture

@@ -16,16 +16,10 @@ from studies import BASE, A, B, write_run
 from pods.analysis.draw import draw, summary_lines
 from pods.analysis.figures import specs as figures
 from pods.analysis.figures import style
-from pods.analysis.loading.load import IncompleteStudy, load
+from pods.analysis.loading import series_names as naming
+from pods.analysis.loading.load import load
 from pods.analysis.loading.run_reader import pass_at_k
-from pods.analysis.loading.series_names import (
-    ARM_KEYS,
-    LABEL_KEYS,
-    _implied,
-    resolved,
-    series_names,
-    varied,
-)
+from pods.analysis.loading.series_names import ARM_KEYS, LABEL_KEYS, _implied, series_names, varied
 from pods.analysis.numbers.curves import EVALUATED, _average, _step_means, curves, on_grid
 from pods.analysis.numbers.tables import readable, slow_runs, tables
 from pods.config.schema import CONF
@@ -85,7 +79,7 @@ def test_steps_between_grid_points_run_by_run():
         reward = np.where(rng.uniform(size=len(times)) < 0.2, np.nan, rng.normal(size=len(times)))
         parts.append(pd.DataFrame({"run": f"run{place}", "train_seconds": times, "reward": reward,
                                    "rollouts": rng.integers(9, size=len(times))}))  # fmt: skip
-    found = _step_means(pd.concat(parts), ["reward", "rollouts"], grid)
+    found = _step_means(pd.concat(parts), ["reward", "rollouts"], grid, "train_seconds")
     for metric in ("reward", "rollouts"):
         wanted = []
         for run in sorted(parts, key=lambda run: run.run.iloc[0]):
@@ -152,7 +146,7 @@ def test_an_arms_label_implies_what_hydra_composes():
         values = compose_once([f"arm={arm}"])
         for key, value in _implied(arm).items():
             group, name = key.split(".")
-            assert values[group][name] == resolved(value, {"nm.m": values["nm"]["m"]})
+            assert values[group][name] == naming.resolved(value, {"nm.m": values["nm"]["m"]})
         assert set(_implied(arm)) == set(ARM_KEYS)
         file = yaml.safe_load((CONF / f"arm/{arm}.yaml").read_text())
         own = {f"{group}.{name}" for group, keys in file.items() if isinstance(keys, dict)
@@ -229,13 +223,13 @@ def test_a_run_with_something_missing_is_in_no_mean_and_a_seed_that_an_arm_lacks
     words = (["arm=pods"], ["arm=pods", "seed=1"], ["arm=grpo"])
     folders = [write_run(tmp_path / "arms", A, *each).folder for each in words]
     end = f"seed 1: never run\none run is alone: `pods clean {folders[2]} --yes` removes it"
-    with pytest.raises(IncompleteStudy, match=f"sweep's command makes a run.*\ngrpo 16→16 {end}"):
+    with pytest.raises(ValueError, match=f"sweep's command makes a run.*\ngrpo 16→16 {end}"):
         load(tmp_path / "arms" / "default", folders)
     study = load(tmp_path / "arms" / "default", folders, allow=True)
     assert study.missing == ["grpo 16→16 seed 1: never run"]
     config = (folders[0] / "config.yaml").read_bytes()
     (folders[0] / "config.yaml").write_text("seed: [")  # which hides a run, and makes none odd
-    with pytest.raises(IncompleteStudy) as refusal:
+    with pytest.raises(ValueError) as refusal:
         load(tmp_path / "arms" / "default", folders)
     assert str(refusal.value).count("\n") == 1 and "config.yaml is damaged" in str(refusal.value)
     (folders[0] / "config.yaml").write_bytes(config)
@@ -244,7 +238,7 @@ def test_a_run_with_something_missing_is_in_no_mean_and_a_seed_that_an_arm_lacks
     names, by = ("grpo 16→16", "max_variance 64→16"), "the same command makes it, `pods clean"
     said = [f"{name} seed 1 never began: {by} {folder} --yes` removes it"
             for name, folder in zip(names, pending, strict=True)]  # fmt: skip
-    with pytest.raises(IncompleteStudy) as refused:
+    with pytest.raises(ValueError) as refused:
         load(tmp_path / "arms" / "default", [*folders, *pending])
     assert str(refused.value).splitlines()[1:] == said  # and nothing of its place or its machine
 

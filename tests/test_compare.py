@@ -15,16 +15,9 @@ from pods.analysis.compare.speedup import default_targets, measured_targets, spe
 from pods.analysis.compare.tables import findings, format_comparison, tables_of
 from pods.analysis.compare.text import caveats, verdicts
 from pods.analysis.loading.filter import default_baseline, resolve
+from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.contrasts import differences
-from pods.analysis.numbers.outcomes import (
-    Window,
-    crossings,
-    final_accuracy,
-    knots,
-    mean_accuracy,
-    run_curves,
-    window,
-)
+from pods.analysis.numbers.outcomes import Window, crossings, mean_accuracy, run_curves, window
 from pods.analysis.numbers.statistics import resamples
 
 PODS, GRPO = "pods 64→16", "grpo 16→16"
@@ -42,7 +35,7 @@ def noisy(seed, centre, spread, size=8):
 def test_outcomes_by_hand_in_the_window_that_all_records_cover():
     run = curve([(0, 0.2), (4, 0.6), (12, 1.0)])
     span = Window(0.0, 10.0)  # at 10 s: 0.6 + 0.4 * 6 / 8 = 0.9
-    assert final_accuracy(run, span) == pytest.approx(0.9)
+    assert outcomes.final_accuracy(run, span) == pytest.approx(0.9)
     assert mean_accuracy(run, span) == pytest.approx((4 * 0.4 + 6 * 0.75) / 10)
     assert mean_accuracy(run, Window(4, 12)) == pytest.approx(0.8)
     longer = curve([(0, 0.2), (4, 0.6), (12, 1.0), (16, 0.0), (20, 1.0)])
@@ -127,7 +120,7 @@ def slow_crossing(run, target, end):
 
 def slow_ratio(ours, theirs, target, span):
     if target is None:
-        grid = knots(theirs, span)
+        grid = outcomes.knots(theirs, span)
         target = 0.99 * max(np.mean([np.interp(t, r.seconds, r.accuracy) for r in theirs])
                             for t in grid)  # fmt: skip
     one, other = (np.median([slow_crossing(r, target, span.end) for r in runs])

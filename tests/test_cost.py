@@ -14,16 +14,10 @@ from step_costs import EACH_GENERATED, EACH_KEPT, EMPTY, FIXED, GRID, runs_of, s
 from pods.analysis.compare.compare import compare
 from pods.analysis.loading.study import Study
 from pods.config.parse import ConfigError
+from pods_lab.plan import model as costing
 from pods_lab.plan.breakeven import Arm, weigh
 from pods_lab.plan.least_squares import fit
-from pods_lab.plan.model import (
-    coefficient,
-    cost_model,
-    per_run,
-    predict,
-    residuals,
-    why_not_identifiable,
-)
+from pods_lab.plan.model import coefficient, cost_model, per_run, predict, residuals
 from pods_lab.plan.plan import PlanRequest, parse_nm, plan, plan_authors, predictions
 from pods_lab.plan.settings import authors_runs
 from pods_lab.plan.text import arm_lines
@@ -44,7 +38,7 @@ def test_known_costs_are_recovered():
     assert generate.at({"fixed": 1})[0] == pytest.approx(0.015)
     assert generate.at({"generated": 1})[0] == pytest.approx(EACH_GENERATED)
     assert update.at({"kept": 1})[0] == pytest.approx(EACH_KEPT)
-    assert why_not_identifiable(model) == ""
+    assert costing.why_not_identifiable(model) == ""
     # 2 prompts: 20 ms + 200 x 0.3 ms + 40 x 0.5 ms = 100 ms
     guess = predict(model, 100, 20)
     assert guess.seconds == pytest.approx(0.100)
@@ -379,4 +373,4 @@ def test_the_cost_grid_identifies_all_costs():
     sizes = [composed("experiment=cost_grid", f"nm={name}").nm for name in names]
     nm = [(size.n, size.m) for size in sizes]
     assert len(set(nm)) >= 9 and {(16, 16), (64, 16), (64, 64)} <= set(nm)
-    assert why_not_identifiable(model_of(nm)) == ""
+    assert costing.why_not_identifiable(model_of(nm)) == ""

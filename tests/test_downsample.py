@@ -7,17 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pods.method import rules
 from pods.method.keep import find_rule, keep
-from pods.method.rules import (
-    RULES,
-    balanced,
-    max_abs_advantage,
-    max_reward,
-    max_variance,
-    max_variance_aliased,
-    percentile,
-    random,
-)
+from pods.method.rules import RULES, balanced, max_abs_advantage, max_variance, max_variance_aliased
 from pods.types import Group
 
 RNG = np.random.default_rng(0)
@@ -86,11 +78,11 @@ def test_max_abs_advantage_percentile_and_max_reward_by_hand():
     assert max_abs_advantage(group([0.1, 0.9] * 4), 2, RNG).tolist() == [0, 1]
     # eight rewards in order, four kept: the quantiles 1/8, 3/8, 5/8, 7/8 are places 1, 3, 5, 7
     shuffled = [5.0, 0.0, 7.0, 3.0, 1.0, 6.0, 2.0, 4.0]
-    kept = percentile(group(shuffled), 4, RNG)
+    kept = rules.percentile(group(shuffled), 4, RNG)
     assert sorted(shuffled[i] for i in kept) == [1.0, 3.0, 5.0, 7.0]
     # ten and three: 1/6, 3/6, 5/6 of ten are places 1.67, 5, 8.33
-    assert percentile(group(list(map(float, range(10)))), 3, RNG).tolist() == [1, 5, 8]
-    assert max_reward(group([0.0, 1.0, 0.5, 1.0, 1.0]), 2, RNG).tolist() == [1, 3]
+    assert rules.percentile(group(list(map(float, range(10)))), 3, RNG).tolist() == [1, 5, 8]
+    assert rules.max_reward(group([0.0, 1.0, 0.5, 1.0, 1.0]), 2, RNG).tolist() == [1, 3]
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.data())
@@ -144,7 +136,7 @@ def test_random_draws_every_subset_alike():
     counts: dict[tuple[int, ...], int] = {}
     rng = np.random.default_rng(0)
     for _ in range(6000):
-        kept = tuple(random(group([0, 1, 2, 3]), 2, rng).tolist())
+        kept = tuple(rules.random(group([0, 1, 2, 3]), 2, rng).tolist())
         counts[kept] = counts.get(kept, 0) + 1
     assert len(counts) == 6
     assert all(abs(count - 1000) < 4 * np.sqrt(1000) for count in counts.values())
@@ -167,7 +159,7 @@ def test_rules_refuse_what_they_cannot_do(name):
 
 
 def test_a_rule_of_ones_own_is_found_by_module_and_name():
-    assert find_rule("pods.method.rules:max_reward") is max_reward
+    assert find_rule("pods.method.rules:max_reward") is rules.max_reward
     for name in ("nonsense", "no_such_module:rule", "os:no_such_function"):
         with pytest.raises(ValueError, match=r"must be one of|cannot import"):
             find_rule(name)

@@ -25,9 +25,8 @@ def disturbed(*overrides, size=0.02):
 
 
 def untrained(config, dtype, **settings):
-    return AutoModelForCausalLM.from_pretrained(
-        weights_source(config.model), dtype=dtype, **settings
-    )
+    source = weights_source(config.model)
+    return AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **settings)
 
 
 IDS = torch.arange(60)[None] % 19

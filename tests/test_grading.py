@@ -18,15 +18,8 @@ from compose import composed
 from rows import every, table
 
 from mathgrade import number
-from pods.tasks.answers import (
-    MARKS,
-    STRICT_MARKS,
-    closed_answer,
-    form_score,
-    mark_score,
-    strict_form,
-    well_formed,
-)
+from pods.tasks import answers
+from pods.tasks.answers import MARKS, STRICT_MARKS, form_score, mark_score, strict_form, well_formed
 from pods.tasks.lenient import lenient
 from pods.tasks.rewards import math_grader, number_grader, punish_overlong
 from pods.types import Parts
@@ -73,7 +66,7 @@ def grade(completion: str, gold: str, **changes):
 
 def test_the_only_answer_of_a_completion():
     def check(form, completion, answer):
-        assert closed_answer(completion, form) == answer
+        assert answers.closed_answer(completion, form) == answer
 
     every(table("answers"), check)
 

@@ -26,7 +26,7 @@ from pods.policy.process_group import SINGLE_PROCESS
 from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
 from pods.system import machine
-from pods.training.preflight import DoesNotFit, preflight, worst_micro_batches
+from pods.training.preflight import preflight, worst_micro_batches
 from pods.training.workers import Worker
 from pods.types import GenerationRequest, Rollout, Sampling
 
@@ -288,10 +288,10 @@ def test_no_memory_at_the_preflight_is_one_line(ready, monkeypatch):
 
     for error in NO_MEMORY:
         monkeypatch.setattr(engine, "_forward", refuse(error))
-        with pytest.raises(DoesNotFit, match=r"^not enough memory for decoding 256 rows: lower "):
+        with pytest.raises(ValueError, match=r"^not enough memory for decoding 256 rows: lower "):
             preflight(ready, [PROMPT])
         monkeypatch.setattr(policy.causal_lm.get_decoder(), "forward", refuse(error))
-        with pytest.raises(DoesNotFit, match=r"lower update.micro_batch_tokens=8192, or set upd"):
+        with pytest.raises(ValueError, match=r"lower update.micro_batch_tokens=8192, or set upd"):
             preflight(dataclasses.replace(ready, config=on_vllm), [PROMPT])
     monkeypatch.setattr(engine, "_forward", refuse(RuntimeError("mat1 and mat2 shapes cannot")))
     with pytest.raises(RuntimeError, match=r"^mat1"):  # another error stays what it is

@@ -4,32 +4,17 @@ import copy
 from dataclasses import replace
 
 import numpy as np
+import policies
 import pytest
 import torch
 from compose import composed
-from policies import (
-    ADVANTAGES,
-    TEXTS,
-    disturb,
-    flat,
-    make,
-    plain_logprobs,
-    rollouts,
-    run_update,
-    sgd_step,
-    trained,
-)
+from policies import ADVANTAGES, flat, make, plain_logprobs, rollouts, run_update, sgd_step, trained
 from precision import to_double
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from pods.policy.optimizer import (
-    learning_rate,
-    make_optimizer,
-    nonfinite,
-    restore_optimizer,
-    save_optimizer,
-)
+from pods.policy import optimizer as optimizers
+from pods.policy.optimizer import learning_rate, make_optimizer, nonfinite, restore_optimizer
 from pods.policy.policy import load
 from pods.system.signals import Preempted
 
@@ -55,7 +40,7 @@ def test_gradient_does_not_depend_on_micro_batches_or_order(aggregation, tuning)
     to_double(policy.model)
     if policy.reference_model is not None:
         to_double(policy.reference_model)
-    disturb(trained(policy))  # so that the KL term has a gradient
+    policies.disturb(trained(policy))  # so that the KL term has a gradient
     expected = gradient(config, policy)
     assert expected.abs().max() > 1e-3
     for tokens in (1, 20, 40):  # 1: each sequence alone, with a prompt of its own
@@ -129,7 +114,7 @@ def test_importance_weights_each_token_of_the_gradient(kind, epochs, monkeypatch
     for _ in range(epochs):
         optimizer.zero_grad()
         sum(
-            -advantage * (w * (plain_logprobs(other, r) - o).exp()).mean() / len(TEXTS)
+            -advantage * (w * (plain_logprobs(other, r) - o).exp()).mean() / len(policies.TEXTS)
             for advantage, w, r, o in zip(ADVANTAGES, weights, kept, old, strict=True)
         ).backward()
         optimizer.step()
@@ -187,7 +172,7 @@ def test_weights_and_optimizer_are_restored_as_they_were_saved(tuning, tmp_path)
     optimizer = make_optimizer(policy, config.update)
     run_update(config, policy, optimizer)
     policy.save(tmp_path / "policy")
-    save_optimizer(optimizer, tmp_path / "optimizer.safetensors")
+    optimizers.save_optimizer(optimizer, tmp_path / "optimizer.safetensors")
     fresh = load(config)
     fresh_optimizer = make_optimizer(fresh, config.update)
     fresh.restore(tmp_path / "policy")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from curves import curve
 from releases import GRPO, PODS, steps_of, write_base, write_setting
-from studies import draw_in_one_format, pods, write_run
+from studies import pods, write_run
 
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.imports import write_import
@@ -21,11 +21,7 @@ from pods_lab.published.paper_figures import FIGURES
 from pods_lab.published.release import read_release
 
 GSM8K = FIGURES["gsm8k"]
-
-
-@pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    draw_in_one_format(monkeypatch)
+pytestmark = pytest.mark.usefixtures("one_format")
 
 
 @pytest.fixture

@@ -14,20 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import running
 from compose import ROOT
-from running import (
-    RUN_PY,
-    SHORT,
-    busy,
-    forked,
-    note_imports,
-    run_folder,
-    run_here,
-    science_of,
-    start,
-    start_forked,
-    wait_for,
-)  # fmt: skip
+from running import RUN_PY, SHORT, busy, forked, note_imports, run_folder, run_here, start, wait_for
 
 from pods.launch.backend import has_work_left
 from pods.runs import checkpoint
@@ -80,7 +69,7 @@ def test_a_run_leaves_the_files_that_the_readme_lists(workdir):
     assert len(rows) == 128 and sum(row["kept"] for row in rows) == 32
     environment = json.loads((folder / "attempts" / "001" / "environment.json").read_text())
     assert environment["packages"]["torch"] and environment["cpu"]
-    again = start_forked(workdir, *SHORT)
+    again = running.start_forked(workdir, *SHORT)
     output, _ = again.communicate(timeout=60)
     assert again.returncode == 0 and "is already done" in output
     assert len(list((folder / "attempts").iterdir())) == 1
@@ -90,9 +79,9 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(workdir, ru
     result = run_py(*SHORT, "seed=0")  # its Python has another hash seed
     assert result.returncode == 0, result.stderr
     other = run_here(*SHORT, "seed=1", f"runs_dir={tmp_path / 'other'}").folder
-    a, b, c = (science_of(folder) for folder in (run_folder(workdir), run_folder(tmp_path), other))
-    assert a == b
-    assert len(a[1]) > 10
+    folders = (run_folder(workdir), run_folder(tmp_path), other)
+    a, b, c = map(running.science_of, folders)
+    assert a == b and len(a[1]) > 10
     for key in ("prompts", "kept", "reward"):
         assert [line[key] for line in a[0]] != [line[key] for line in c[0]]
     repeats = a[1]["evaluations/step-000000.jsonl"].splitlines()

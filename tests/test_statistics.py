@@ -6,17 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pods.analysis.numbers.statistics import (
-    RANDOM_ARRANGEMENTS,
-    mean_and_stderr,
-    percentile_interval,
-    permutation,
-    resamples,
-    sign_flip,
-    spread,
-    t_half_width,
-    t_test,
-)
+from pods.analysis.numbers import statistics
+from pods.analysis.numbers.statistics import percentile_interval, permutation, sign_flip, t_test
 
 
 def samples(seed: int, *sizes: int) -> list[np.ndarray]:
@@ -25,16 +16,17 @@ def samples(seed: int, *sizes: int) -> list[np.ndarray]:
 
 
 def test_mean_stderr_and_t_interval_by_hand():
-    mean, stderr = mean_and_stderr(np.array([[1.0, 1.0], [2.0, np.nan], [6.0, np.nan]]))
+    mean, stderr = statistics.mean_and_stderr(np.array([[1.0, 1.0], [2.0, np.nan], [6.0, np.nan]]))
     assert mean.tolist() == [3.0, 1.0]
     assert stderr[0] == pytest.approx(np.sqrt((4 + 1 + 9) / 2 / 3)) and np.isnan(stderr[1])
     # 1, 2, 6: mean 3, stderr sqrt(7/3), t of 2 degrees of freedom 4.3027
     interval = pytest.approx((3 - 6.5725, 3 + 6.5725), abs=1e-4)
-    test, apart = t_test(np.array([1.0, 2.0, 6.0])), spread("a", np.array([1.0, 2.0, 6.0]))
+    values = np.array([1.0, 2.0, 6.0])
+    test, apart = t_test(values), statistics.spread("a", values)
     assert (test.low, test.high) == interval == (apart["a_low"], apart["a_high"])
-    half = t_half_width(np.array([np.sqrt(7 / 3), 1.0, np.nan]), np.array([3, 1, 0]))
+    half = statistics.t_half_width(np.array([np.sqrt(7 / 3), 1.0, np.nan]), np.array([3, 1, 0]))
     assert half[0] == pytest.approx(6.5725, abs=1e-4) and np.isnan(half[1:]).all()
-    alike = spread("a", np.array([0.1 + 0.2, 0.3, 0.3]))  # without spread there is no interval
+    alike = statistics.spread("a", np.array([0.1 + 0.2, 0.3, 0.3]))  # no spread, no interval
     assert alike["a"] == pytest.approx(0.3) and np.isnan([alike["a_low"], alike["a_high"]]).all()
 
 
@@ -112,22 +104,22 @@ def test_exact_tests_see_ties_through_rounding():
 def test_many_runs_are_rearranged_at_random_and_that_is_said():
     low, high = samples(1, 21, 21)[0], samples(1, 21, 21)[0] + 9
     for test in (sign_flip(high), permutation(low, high)):
-        assert test.drawn == RANDOM_ARRANGEMENTS
-        assert test.p == test.smallest == 1 / (RANDOM_ARRANGEMENTS + 1)  # the one seen counts
+        assert test.drawn == statistics.RANDOM_ARRANGEMENTS
+        assert test.p == test.smallest == 1 / (1 + test.drawn)  # the one seen counts
     pairs = samples(5, 25)[0] - 0.3
     assert sign_flip(pairs, seed=1) == sign_flip(pairs, seed=1) != sign_flip(pairs, seed=2)
     assert sign_flip(pairs).p == pytest.approx(t_test(pairs).p, abs=0.03)
     ours, theirs = samples(6, 12, 12)
-    assert permutation(ours, theirs).drawn == RANDOM_ARRANGEMENTS
+    assert permutation(ours, theirs).drawn == statistics.RANDOM_ARRANGEMENTS
     assert permutation(ours, theirs).p == pytest.approx(t_test(ours, theirs).p, abs=0.03)
 
 
 def test_bootstrap_draws_whole_runs_with_a_seed():
-    places = resamples([3, 5], 4000, seed=1)
+    places = statistics.resamples([3, 5], 4000, seed=1)
     assert [p.shape for p in places] == [(4000, 3), (4000, 5)]
-    assert np.array_equal(places[1], resamples([3, 5], 4000, seed=1)[1])
-    assert not np.array_equal(places[1], resamples([3, 5], 4000, seed=2)[1])
-    one, other = resamples([5, 5], 4000, seed=1)  # two arms of one size: each has draws of its own
+    assert np.array_equal(places[1], statistics.resamples([3, 5], 4000, seed=1)[1])
+    assert not np.array_equal(places[1], statistics.resamples([3, 5], 4000, seed=2)[1])
+    one, other = statistics.resamples([5, 5], 4000, seed=1)  # of one size: each has its own draws
     assert (one == other).mean() == pytest.approx(0.2, abs=0.02)
     shares = np.bincount(places[1].ravel(), minlength=5) / places[1].size
     assert shares == pytest.approx([0.2] * 5, abs=0.01)

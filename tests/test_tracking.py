@@ -362,17 +362,14 @@ def sent(server: Server, store: RunStore) -> list[dict]:
     return [json.loads(line) for line in server.runs[f"s-{store.folder.name}"]["lines"]]
 
 
-def sent_positions(server: Server, store: RunStore) -> list[int]:
-    return [row["_step"] for row in sent(server, store)]
-
-
 def test_the_server_gets_every_row_once_whoever_sends_it(tmp_path, server, capsys):
     store = start(tmp_path, "tracking=online")
     tracker = Tracker(store.config(), store)
     train(store, 1, 5)
     store.set_status(state="preempted")  # without a checkpoint of step 5: the disk was full
     tracker.finish()
-    assert sent_positions(server, store) == [1, 2, 4, 5, 6, 8, 9]  # a resume repeats step 5
+    positions = [row["_step"] for row in sent(server, store)]
+    assert positions == [1, 2, 4, 5, 6, 8, 9]  # a resume repeats step 5
     resume(store, 4)
     train(store, 5, 6, attempt=2)  # by an attempt without a server
     resume(store, 6)
@@ -381,7 +378,7 @@ def test_the_server_gets_every_row_once_whoever_sends_it(tmp_path, server, capsy
         train(store, 7, 8, attempt=3)
     assert capsys.readouterr().out == ""
     rows = read_rows(store.config(), store)
-    assert sent_positions(server, store) == [row.position for row in rows]
+    assert [row["_step"] for row in sent(server, store)] == [row.position for row in rows]
     assert len(rows) == 13
     append(store.metrics_path, [line_of(9)])
     store.set_status(state="done")

@@ -5,20 +5,10 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
+import policies
 import pytest
 import torch
-from policies import (
-    ADVANTAGES,
-    TEXTS,
-    disturb,
-    flat,
-    make,
-    plain_logprobs,
-    rollouts,
-    run_update,
-    sgd_step,
-    trained,
-)
+from policies import ADVANTAGES, flat, make, plain_logprobs, rollouts, run_update, sgd_step, trained
 from precision import to_double
 from transformers import get_scheduler
 
@@ -26,7 +16,7 @@ from pods.method.grpo import advantages
 from pods.policy import update
 from pods.policy.optimizer import learning_rate, make_optimizer
 
-LENGTHS = [len(completion) for _, completion in TEXTS]  # each character is a token
+LENGTHS = [len(completion) for _, completion in policies.TEXTS]  # each character is a token
 
 
 def disturbed(*overrides):
@@ -34,7 +24,7 @@ def disturbed(*overrides):
     config, policy = make(*overrides)
     for model in filter(None, (policy.model, policy.reference_model)):
         to_double(model)
-    disturb(policy.model.parameters())
+    policies.disturb(policy.model.parameters())
     return config, policy
 
 

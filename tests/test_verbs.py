@@ -14,11 +14,13 @@ import pandas as pd
 import pytest
 from compose import ROOT
 from releases import GRPO, PODS
-from studies import A, B, draw_in_one_format, pods, write_rollouts, write_run
+from studies import A, B, pods, write_rollouts, write_run
 
 from pods.analysis.loading.imports import write_import
 from pods.analysis.loading.rollouts import read_rollouts
 from pods_lab.published.release import read_release
+
+pytestmark = pytest.mark.usefixtures("one_format")
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +31,6 @@ def runs_dir(tmp_path_factory) -> Path:
         for seed, points in enumerate((A, B)):
             write_rollouts(write_run(runs_dir, points, f"arm={arm}", f"seed={seed}"), 1)
     return runs_dir
-
-
-@pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    draw_in_one_format(monkeypatch)
 
 
 def test_compare_writes_verdicts_and_tables(runs_dir, capsys):

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from studies import A, B, draw_in_one_format, write_run
+from studies import A, B, write_run
 
 from pods.analysis.compare.compare import compare
 from pods.analysis.figures.specs import accuracy
@@ -116,13 +116,12 @@ def test_x_is_the_step_of_each_evaluation(loaded):
     assert made.summary.seconds_per_step.tolist() == [6.0, 5.0]  # 12 and 10 s in two steps
 
 
-def test_arms_are_compared_and_drawn_over_steps(loaded, study, monkeypatch, capsys):
+def test_arms_are_compared_and_drawn_over_steps(loaded, study, one_format, capsys):
     """By hand: (0.25, 0.75, 1) at steps 0, 1, 2 has a mean of 0.6875, and (0, 0.5) one of 0.25."""
     result = compare(apply_filter(loaded, StudyFilter(("pods", "grpo"), x="steps")))
     assert result.arms.mean_accuracy.tolist() == [0.6875, 0.25]
     peak = result.speedups.query("kind == 'peak'").iloc[0]  # 99 % of 0.5
     assert [peak.steps, peak.baseline_steps] == pytest.approx([0.49, 1.98])
-    draw_in_one_format(monkeypatch)
     assert main(["plot", "s", "--runs-dir", str(study), "--x", "steps"]) == 0
     shown = capsys.readouterr().out
     assert "figures/x=steps/accuracy_vs_steps" in shown and "accuracy at 2 steps" in shown

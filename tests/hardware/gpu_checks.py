@@ -36,7 +36,7 @@ from pods.policy.process_group import SINGLE_PROCESS, mesh_of_one
 from pods.policy.scoring import UpdateContext, score_all
 from pods.policy.update import update
 from pods.training.clock import TrainClock
-from pods.training.preflight import DoesNotFit, preflight
+from pods.training.preflight import preflight
 from pods.training.workers import Worker
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling
 
@@ -283,7 +283,7 @@ def a_run_that_does_not_fit_is_refused_in_one_line(device: str) -> None:
             shortage.callback(hook.remove)
         try:
             preflight(worker, prompts_of(policy))
-        except DoesNotFit as error:
+        except ValueError as error:
             if "\n" in str(error) or "lower engine.max_rows=8192" not in str(error):
                 raise
         else:

@@ -13,6 +13,7 @@ from vllm_checks import Running, it_can_be_stopped_between_tokens
 
 from pods.engines.transformers_engine import TransformersEngine
 from pods.policy.policy import load
+from pods.policy.process_group import SINGLE_PROCESS
 from pods.types import GenerationRequest, Sampling
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm engines")]
@@ -22,16 +23,12 @@ SEEDS = [1, 2, 3, 4]
 ALIVE: list = []  # deleting an engine would break others in the process
 
 
-def nothing() -> None:
-    pass
-
-
-def started(*overrides, check=nothing):
+def started(*overrides, check=lambda: None):
     from pods.engines.vllm_engine import VllmEngine
 
     config = composed("engine=vllm", *overrides)
     policy = load(config)
-    engine = VllmEngine(policy, config, check)
+    engine = VllmEngine(policy, config, check, SINGLE_PROCESS)
     running = Running(policy, engine, config, prompts(policy), time.monotonic() + 3600)
     ALIVE.append(running)
     return running
@@ -97,7 +94,7 @@ def test_what_is_asked_of_vllm_on_a_card_holds_for_every_way_to_sync(each, check
 
 def test_greedy_tokens_are_those_of_the_transformers_engine(full):
     before = torch.random.get_rng_state()
-    expected = TransformersEngine(full.policy, 64, nothing).generate(asked(full, 1, 0.0))
+    expected = TransformersEngine(full.policy, 64, lambda: None).generate(asked(full, 1, 0.0))
     for [mine], [theirs] in zip(full.draw(1, 0.0, 32), expected, strict=True):
         assert mine.completion_ids == theirs.completion_ids
         assert (mine.prompt_ids, mine.text) == (theirs.prompt_ids, theirs.text)

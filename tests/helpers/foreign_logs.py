@@ -60,9 +60,8 @@ def wandb(folder: Path) -> None:
 def tensorboard(folder: Path, method: str, seed: int, rows: Rows) -> None:
     from tensorboardX import SummaryWriter
 
-    with SummaryWriter(
-        str(folder / f"{method}-seed{seed}" / "runs" / "Nov25_10-00-00_a")
-    ) as writer:
+    at = folder / f"{method}-seed{seed}" / "runs" / "Nov25_10-00-00_a"
+    with SummaryWriter(str(at)) as writer:
         for row in rows:
             for key in ("eval_reward", "step_time", "num_tokens"):
                 writer.add_scalar(key, row[key], row["step"])

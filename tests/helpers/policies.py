@@ -1,6 +1,7 @@
 """Small policies, their rollouts and updates."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -29,13 +30,11 @@ def make(*overrides):
 
 def rollouts(policy):
     """The rollouts of TEXTS; the engine's log-probs are 0 in them."""
-    encoded = [
-        [tuple(policy.tokenizer.encode(t, add_special_tokens=False)) for t in texts]
-        for texts in TEXTS
-    ]
+    encode = partial(policy.tokenizer.encode, add_special_tokens=False)
+    encoded = [(tuple(encode(prompt)), tuple(encode(text)), text) for prompt, text in TEXTS]
     return [
         Rollout(prompt, ids, np.zeros(len(ids), np.float32), text, True)
-        for (prompt, ids), (_, text) in zip(encoded, TEXTS, strict=True)
+        for prompt, ids, text in encoded
     ]
 
 

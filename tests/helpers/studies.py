@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import pytest
 from compose import composed
 
 from pods.cli.main import main
@@ -86,13 +85,6 @@ def write_evaluation(
          "length": 5, "finished": True, "seed": derive(seed, "evaluation", step, r, q)}
         for k, ((r, q), verdict) in enumerate(zip(asked, verdicts, strict=False))
     ])  # fmt: skip
-
-
-def draw_in_one_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write each figure as SVG alone, for tests of its contents."""
-    from pods.analysis.figures import style
-
-    monkeypatch.setattr(style, "METADATA", {".svg": style.METADATA[".svg"]})
 
 
 def write_rollouts(store: RunStore, step: int) -> None:

@@ -59,7 +59,6 @@ def write_report(
 
 
 def _comparison(study: Study, found: Comparison | None) -> dict[str, Any]:
-    """Return sentences and tables of the comparison, if there are two arms."""
     if study.runs[study.runs.complete].series.nunique() < 2:
         alone = "There is only one arm, so there is nothing to compare."
         return {"verdicts": [alone], "caveats": list(slow_runs(study)), "comparison": ""}
@@ -72,14 +71,12 @@ def _comparison(study: Study, found: Comparison | None) -> dict[str, Any]:
 
 
 def _inline(spec: specs.FigureSpec) -> dict[str, str]:
-    """Draw a figure as an image that the page itself contains."""
     content = BytesIO()
     spec.draw().savefig(content, format="svg", metadata=style.METADATA[".svg"])
     return {"caption": spec.caption, "data": base64.b64encode(content.getvalue()).decode()}
 
 
 def _runs(study: Study, tables: Tables) -> pd.DataFrame:
-    """Make one row per run: its state and its outcomes, rounded."""
     extra = study.runs[[c for c in study.runs if c not in tables.runs or c == "run"]]
     rows = tables.runs.merge(extra, on="run")
     columns = [name for name in (*RUN_COLUMNS, *OUTCOMES, *passes(rows)) if name in rows]

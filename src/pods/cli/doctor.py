@@ -53,7 +53,7 @@ def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]
         if folder.is_dir():
             yield "disk", f"{shutil.disk_usage(folder).free / GIB:.1f} GiB free in {folder}"
     source = weights_source(config.model)
-    yield "model", f"{config.model.name}, {source}{'' if Path(source).is_dir() else ' on the hub'}"
+    yield "model", f"{config.model.name}, {source}{' on the hub' * (source == config.model.hub)}"
     task, engine, hardware = config.task, config.engine, config.hardware
     where = ", ".join(filter(None, (task.path, task.test_path))) or "on the hub"
     yield "task", f"{task.name}, {'generated' if task.name in ('chainsum', 'own') else where}"
@@ -62,7 +62,6 @@ def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]
 
 
 def _unwritable(runs_dir: str) -> Iterator[str]:
-    """Yield a line if no run can be written."""
     try:
         with tempfile.TemporaryFile(dir=existing_parent(runs_dir)) as file:
             file.write(bytes(2**20))

@@ -83,10 +83,9 @@ def evaluate_missing(folders: Sequence[Path]) -> int:
 
 def make(store: RunStore, steps: Sequence[int]) -> int:
     """Make evaluations of a run in a process of its own, and return the exit code."""
-    command = [sys.executable, "-P", "-m", "pods.launch.evaluation", str(store.folder)]
+    words = ["-P", "-m", "pods.launch.evaluation", str(store.folder), *map(str, steps)]
     environment = {**os.environ, "PYTHONPATH": python_path()}
-    words = [*command, *map(str, steps)]
-    code = subprocess.call(words, env=environment, stdin=subprocess.DEVNULL)
+    code = subprocess.call([sys.executable, *words], env=environment, stdin=subprocess.DEVNULL)
     if code in (DONE, FAILED, AGAIN):
         return code
     print(f"{store.folder}: {cause_of_death(code)}")

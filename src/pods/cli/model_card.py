@@ -7,7 +7,7 @@ import yaml
 
 from pods.config.schema import Config
 from pods.runs.attempts import environments
-from pods.runs.evaluations import decode_records, is_complete
+from pods.runs.evaluations import read_evaluation
 from pods.runs.store import RunStore
 from pods.tasks.load import TRAIN_SETS
 
@@ -78,9 +78,9 @@ def _header(config: Config, library: str) -> dict[str, Any]:
 
 
 def _accuracy(store: RunStore, config: Config, step: int) -> str:
-    if not is_complete(store, config, step):
+    records = read_evaluation(store, config, step)
+    if isinstance(records, str):
         return "not evaluated, or not completely"
-    records = decode_records(store.evaluation_path(step).read_bytes())
     right, evaluation = sum(record.correct for record in records), config.evaluation
     questions = f"{len(records) // evaluation.repeats:,} questions × {evaluation.repeats}"
     return (

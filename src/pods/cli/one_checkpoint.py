@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
@@ -21,9 +21,7 @@ from pods.runs.identity import run_folder
 from pods.runs.store import RunStore
 from pods.system.machine import set_threads
 from pods.system.text import command
-
-if TYPE_CHECKING:
-    from pods.types import Task
+from pods.types import Task
 
 FOLDER = "evaluated"
 """Folder in the study's, beside the runs; in the working folder for a run outside of any study."""
@@ -61,7 +59,7 @@ def evaluate_checkpoint(options: Namespace) -> None:
     )
 
 
-def _task(config: Config, on: str | None) -> "tuple[str, Task]":
+def _task(config: Config, on: str | None) -> tuple[str, Task]:
     """Return the name of the test set, "" for the run's own, and the task with its questions."""
     from pods.tasks.load import load, load_questions
     from pods.training.evaluate import evaluation_questions
@@ -96,8 +94,7 @@ def _path(store: RunStore, checkpoint: Path, config: Config, on: str | None) -> 
     return folder / f"{arm}-{seed}-{checkpoint.name}-{file.stem[:60]}{content}-{how}.jsonl"
 
 
-def _answer(config: Config, task: "Task", name: str, checkpoint: Path) -> Iterator[dict[str, Any]]:
-    """Yield a record per answer, with what was asked and answered."""
+def _answer(config: Config, task: Task, name: str, checkpoint: Path) -> Iterator[dict[str, Any]]:
     from pods.engines.transformers_engine import TransformersEngine
     from pods.policy.policy import load_policy
     from pods.training.data import fitting

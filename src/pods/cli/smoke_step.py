@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from textwrap import shorten
 from typing import TypeVar
 
@@ -13,7 +14,10 @@ from transformers.utils import logging as transformers_logging
 
 from pods.config.schema import Config
 from pods.policy.process_group import SINGLE_PROCESS
+from pods.runs.files import size
+from pods.runs.paths import weights_source
 from pods.seeding import derive
+from pods.system.text import duration
 from pods.training.build import build_worker
 from pods.training.data import load_data
 from pods.training.mismatch import EngineMismatch, make_monitor
@@ -25,10 +29,11 @@ BATCH_TOKENS = 64
 ANSWER_TOKENS = 48  # enough to recognise language
 LINE_COLUMNS = 80
 T = TypeVar("T")
+Lines = Iterator[tuple[str, str]]  # label and text of each
 
 
-def smoke_step(config: Config) -> Iterator[tuple[str, str]]:
-    """Load what a run loads, generate, and take an update; yield label and text of each result.
+def smoke_step(config: Config) -> Lines:
+    """Load what a run loads, generate, and take an update; yield a line for each result.
 
     `EngineMismatch`: the engine's log-probs are not the trainer's. `ValueError`: weights or data
     are missing, or the run does not fit into memory.
@@ -39,9 +44,13 @@ def smoke_step(config: Config) -> Iterator[tuple[str, str]]:
     data, seconds = _timed(lambda: load_data(config, lambda: None))
     sizes = f"{len(data.task.train):,} train and {len(data.task.test):,} test questions"
     yield "loaded", f"{sizes}: {seconds:.1f} s"
+    if data.memory.roomy:  # else it is printed already
+        yield "memory", data.memory.text
     worker, seconds = _timed(lambda: build_worker(config, data, lambda: None, SINGLE_PROCESS))
     parameters = sum(parameter.numel() for parameter in worker.policy.model.parameters())
-    yield "loaded", f"policy with {parameters:,} parameters, and engine: {seconds:.1f} s"
+    source = Path(weights_source(config.model))
+    of = f"{parameters:,} parameters" + f", {size(source) / 1e9:.2f} GB on disk" * source.is_dir()
+    yield "loaded", f"policy with {of}, and engine: {seconds:.1f} s"
     prompts, seeds = data.questions[:QUESTIONS], [derive(1, "trial", k) for k in range(QUESTIONS)]
     greedy = GenerationRequest(prompts[:1], 1, Sampling(0.0, ANSWER_TOKENS), [0])
     [[answer]] = worker.engine.generate(greedy)
@@ -54,13 +63,14 @@ def smoke_step(config: Config) -> Iterator[tuple[str, str]]:
     rollouts = [rollout for group in groups for rollout in group]
     speed = sum(len(rollout.completion_ids) for rollout in rollouts) / seconds
     yield "speed", f"{speed:,.0f} tokens/s, {len(rollouts)} rollouts of up to {tokens} tokens"
-    yield from _update(worker, config, rollouts)
+    yield from _update(worker, config, rollouts, speed)
 
 
-def _update(worker: Worker, config: Config, rollouts: list[Rollout]) -> Iterator[tuple[str, str]]:
+def _update(worker: Worker, config: Config, rollouts: list[Rollout], speed: float) -> Lines:
     """Take one optimizer update with advantages of alternating sign, and compare log-probs in it.
 
-    `EngineMismatch` is raised at the mean gap at which a run would raise an alarm.
+    `speed` is that of the generation, in tokens per second. `EngineMismatch` is raised at the mean
+    gap at which a run would raise an alarm.
     """
     if config.sharded() and config.hardware.processes > 1:
         yield "update", f"not tried: it needs the memory of {config.hardware.processes} processes"
@@ -76,7 +86,24 @@ def _update(worker: Worker, config: Config, rollouts: list[Rollout]) -> Iterator
             f"engine.gap_bound={bound:g}"
         )
     yield "gap", f"engine and trainer: mean |Δlogp| {mean:.1e}, max {stats.logprob_gap:.1e}"
-    yield "update", f"gradient norm {stats.grad_norm:.2g}: {seconds:.1f} s"
+    prompts = {rollout.prompt_ids for rollout in rollouts}  # each is encoded once
+    tokens = sum(map(len, [*prompts, *(rollout.completion_ids for rollout in rollouts)]))
+    yield "update", f"gradient norm {stats.grad_norm:.2g}: {seconds:.1f} s for {tokens} tokens"
+    prompt = sum(map(len, prompts)) / len(prompts)
+    yield "step", _seconds_per_step(config, prompt, speed, tokens / seconds)
+
+
+def _seconds_per_step(config: Config, prompt: float, decoding: float, updating: float) -> str:
+    """Say how long a step takes with prompts of a mean length, at speeds in tokens per second."""
+    longest, nm = config.sampling.max_completion_tokens, config.nm
+    groups = config.prompts_per_step * nm.groups
+    generate = groups * nm.n * longest / decoding
+    update = config.update.epochs * groups * (prompt + nm.m * longest) / updating
+    return (
+        f"about {duration(generate + update)}, {groups * nm.n} rollouts in {duration(generate)}, "
+        f"update on {groups * nm.m} in {duration(update)}, if each has {longest} tokens; larger "
+        "batches are faster"
+    )
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -6,7 +6,6 @@
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from pods.config.clock_model import read_clock_model
@@ -83,7 +82,6 @@ def _rollouts(config: Config) -> Iterator[Refusal]:
 
 
 def _menu(config: Config) -> Iterator[Refusal]:
-    """Check the pairs that an adaptive run chooses from."""
     nm = config.nm
     if nm.menu is None:
         return
@@ -104,7 +102,6 @@ def _menu(config: Config) -> Iterator[Refusal]:
 
 
 def _budget(config: Config) -> Iterator[Refusal]:
-    """Check the limits of a run, its clock, and whether a step can be divided."""
     if config.budget.train_seconds is None and config.budget.max_steps is None:
         yield "budget.train_seconds", "must be set where budget.max_steps is null"
     groups = config.prompts_per_step * config.nm.groups
@@ -158,10 +155,10 @@ def _update(config: Config) -> Iterator[Refusal]:
 
 
 def _vllm(config: Config) -> Iterator[Refusal]:
-    engine, model, folder = config.engine, config.model, Path(config.model.path or "")
+    engine, model = config.engine, config.model
     if engine.name != "vllm":
         return
-    if model.path is not None and folder.is_dir() and not (folder / "config.json").is_file():
+    if model.adapter() is not None:
         how = "`pods export RUN OUT --merge` writes them"
         yield "model.path", f"must have whole weights where engine=vllm: {how}"
     if engine.sync != "merged" and model.tuning != "lora":

@@ -35,7 +35,7 @@ class ModelConfig:
 
     name: str = key("label of the model in run folders", form=FILE_NAME)
     path: str | None = key(
-        "folder with the weights, or with a LoRA adapter that is merged into the model's own; "
+        "folder of weights, or of a LoRA adapter to merge, or a GGUF or its chunks; "
         "null: what `pods fetch` stored, else the hub"
     )
     hub: str | None = key("name on the Hugging Face hub; null: the model ships with the package")
@@ -45,6 +45,12 @@ class ModelConfig:
     compute_dtype: Literal["float32", "bfloat16"] | None = key(
         "dtype that the update of all weights (model.tuning=full) computes in; null: model.dtype"
     )
+
+    def adapter(self) -> Path | None:
+        """Return `path` if it holds an adapter: it is merged into the weights that it was for."""
+        folder = Path(self.path or "")
+        adapter, whole = (folder / name for name in ("adapter_config.json", "config.json"))
+        return folder if self.path and adapter.is_file() and not whole.is_file() else None
 
 
 @dataclass
@@ -186,6 +192,11 @@ class Config:
     def arm_name(self) -> str:
         """Return the label of the arm, or the rule's name without its module."""
         return self.arm or self.sampler.rule.rpartition(":")[2]
+
+    def series_label(self, arm: str | None = None) -> str:
+        """Return the short name of a curve, by the arm's label or another one of the same curve."""
+        mode = "" if self.reproduction == "ours" else f" {self.reproduction}"
+        return f"{arm or self.arm_name()}{mode} {self.nm.label()}"
 
     def decoded_in(self) -> str:
         """Return the dtype of the weights that the engine decodes with."""

@@ -22,7 +22,7 @@ from pods.engines.vllm_sync import hand_over_adapter, merge
 from pods.policy.export import Rounding
 from pods.policy.fsdp import weights_version
 from pods.policy.policy import Policy
-from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
+from pods.policy.process_group import ProcessGroup
 from pods.seeding import derive
 from pods.types import GenerationRequest, OnCompletion, Rollout, Sampling
 
@@ -50,11 +50,7 @@ class VllmEngine:
     """Samples from a copy of the policy's weights, and refuses to if the copy is out of date."""
 
     def __init__(
-        self,
-        policy: Policy,
-        config: Config,
-        check: Callable[[], None],
-        process_group: ProcessGroup = SINGLE_PROCESS,
+        self, policy: Policy, config: Config, check: Callable[[], None], process_group: ProcessGroup
     ) -> None:
         """Start the engine on the untrained weights; `check()` may raise between tokens."""
         self.policy, self.check = policy, check

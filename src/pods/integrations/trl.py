@@ -180,7 +180,6 @@ class PODSTrainer(GRPOTrainer):
 
 
 def _mean_and_std(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return mean and sample standard deviation of what is not NaN."""
     values = values[~np.isnan(values)]
     mean = values.mean() if len(values) else np.nan
     return float(mean), float(values.std(ddof=1) if len(values) > 1 else np.nan)

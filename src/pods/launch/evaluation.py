@@ -64,7 +64,6 @@ def execute(store: RunStore, steps: Sequence[int]) -> int:
 
 
 def _load(store: RunStore, lock: RunLock, stop: Stop) -> "Trainer":
-    """Check that the run is what it was, write down what this process runs on, and load it."""
     config = store.config().on(1)
     changes = check_unchanged(store, config)
     write_json(new_attempt(store, "evaluation_attempts") / "environment.json", environment())

@@ -101,7 +101,6 @@ class _Execution:
         return config
 
     def work(self, config: Config, lock: RunLock, stop: Stop) -> int:
-        """Train, record how that ended, and return the exit code."""
         started, code = False, DONE
         try:
             with self.meter.phase("start"), stop.while_loading():  # nothing is half-written yet
@@ -126,7 +125,6 @@ class _Execution:
         return code
 
     def build(self, config: Config, lock: RunLock, stop: Stop) -> "Trainer":
-        """Load policy, engine and data, and open the tracker."""
         from pods.policy.process_group import SINGLE_PROCESS, join
         from pods.training.build import build_trainer
 
@@ -154,7 +152,6 @@ class _Execution:
         return self.attempt or attempts.new_attempt(self.store)
 
     def record(self, **changes: Any) -> None:
-        """Write down how the execution ended."""
         try:
             self.store.set_status(**changes)
         except OSError as problem:  # the released lock tells that the run has ended

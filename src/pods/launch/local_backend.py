@@ -36,7 +36,6 @@ def may_fork(configs: Sequence[Config]) -> bool:
 
 
 def _run_jobs(jobs: Sequence[Job], pool: DevicePool) -> bool:
-    """Execute jobs in order, as devices become free."""
     configs = [job.config for job in jobs]
     if forked := may_fork(configs):
         with_wandb = any(config.tracking.mode in ("offline", "online") for config in configs)
@@ -64,7 +63,6 @@ class _Queue:
     running: list[JobProcess] = field(default_factory=list)
 
     def run(self, stop: Stop) -> None:
-        """Start jobs as devices become free, and wait until all have ended."""
         stopping, last_poll = False, 0.0
         while self.running or (self.waiting and not stop.requested):
             while self.waiting and not stop.requested and self.start_next():

@@ -23,15 +23,10 @@ from submitit.helpers import DelayedSubmission
 
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
+from pods.launch import subprocesses
 from pods.launch.backend import REFRESH_SECONDS, Backend, Job
 from pods.launch.live_table import LiveTable
-from pods.launch.subprocesses import (
-    JobProcess,
-    record_end,
-    start_on_cluster,
-    status_line,
-    wait_for_end,
-)
+from pods.launch.subprocesses import JobProcess, record_end, status_line
 from pods.runs.attempts import queued, set_queued
 from pods.runs.status import state_of
 from pods.system.errors import DONE
@@ -130,7 +125,6 @@ def _still_queued(jobs: Sequence[Job], settings: Settings) -> list[Submitted]:
 
 
 def _submit(jobs: Sequence[Job], settings: Settings) -> list[Submitted]:
-    """Submit jobs as one array, and note each one's id in its run's folder."""
     chosen = parameters(jobs[0].config, settings)
     folder, cluster = Path(settings["submitit_folder"]).absolute(), settings["cluster"]
     retries = settings["max_num_timeout"]
@@ -174,11 +168,11 @@ class SlurmJob:
 
         A run that is not done raises an error, so that Slurm calls the job failed, too.
         """
-        self.running = start_on_cluster(self.folder, self.cwd)
+        self.running = subprocesses.start_on_cluster(self.folder, self.cwd)
         if self.running is None:
             return
         signal.signal(signal.SIGTERM, self._terminate)  # submitit's own handler ignores it
-        code = wait_for_end(self.running)
+        code = subprocesses.wait_for_end(self.running)
         if self.terminated:
             time.sleep(WAIT_SECONDS)
         if code != DONE:

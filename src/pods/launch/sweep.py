@@ -97,7 +97,6 @@ def _explain(job: Job) -> str:
 
 
 def _draw(jobs: Sequence[Job]) -> None:
-    """Draw the figure of the jobs' study."""
     from pods.analysis.draw import draw
 
     config = jobs[0].config

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from pods.config.schema import Config
 from pods.policy.fsdp import full_tensor, local_shard, weights_version
 from pods.policy.lora import ADAPTER, lora_targets
-from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
+from pods.policy.process_group import ProcessGroup
 
 PACKED_ROWS = 64  # of the products that packed weights are laid out for; others work, too
 
@@ -46,9 +46,7 @@ def rounding_products(before: Tensor, change: Tensor, rounded: Tensor) -> Tensor
 class Rounding:
     """Measures the kept projection of a change of all weights."""
 
-    def __init__(
-        self, model: nn.Module, dtype: torch.dtype, process_group: ProcessGroup = SINGLE_PROCESS
-    ) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype, process_group: ProcessGroup) -> None:
         """Copy this process's part of each weight of the untrained model."""
         self.model, self.dtype, self.process_group = model, dtype, process_group
         self.start = [local_shard(weight).detach().clone() for weight in model.parameters()]
@@ -174,7 +172,6 @@ def merged_weights(
 
 
 def _merged(layer: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return a layer's weight in an engine's dtype and the products of its change."""
     if not isinstance(layer, LoraLayer):
         return _unchanged(layer.weight.detach(), dtype)
     a, b = layer.lora_A[ADAPTER].weight.detach(), layer.lora_B[ADAPTER].weight.detach()

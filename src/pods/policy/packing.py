@@ -17,7 +17,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from pods.types import Rollout
+from pods.types import Prompt, Rollout
 
 PADDING, PADDING_SHARE = 256, 0.25  # most padding of a call: tokens, or a share of the real ones
 
@@ -94,10 +94,8 @@ def split_among_processes(
     return shares
 
 
-def _by_prompt(
-    rollouts: Sequence[Rollout], indices: Sequence[int]
-) -> dict[tuple[int, ...], list[int]]:
-    groups: dict[tuple[int, ...], list[int]] = {}
+def _by_prompt(rollouts: Sequence[Rollout], indices: Sequence[int]) -> dict[Prompt, list[int]]:
+    groups: dict[Prompt, list[int]] = {}
     for i in indices:
         groups.setdefault(rollouts[i].prompt_ids, []).append(i)
     return groups

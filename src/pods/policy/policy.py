@@ -26,9 +26,9 @@ from pods.config.schema import Config
 from pods.policy import attention
 from pods.policy.export import WeightMirror, copy_to_decode
 from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like
+from pods.policy.gguf import ready_weights
 from pods.policy.lora import with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
-from pods.runs.paths import adapter_source, weights_source
 from pods.system.machine import CUDA_MATH, why_no_gpu
 
 
@@ -134,7 +134,7 @@ def load_tokenizer(config: Config) -> PreTrainedTokenizerBase:
 @contextmanager
 def _located_weights(config: Config) -> Iterator[str]:
     """Yield the folder or hub name of the weights; say in one line why they cannot be loaded."""
-    source = weights_source(config.model)
+    source = ready_weights(config.model)
     try:
         yield source
     except OSError as error:
@@ -170,7 +170,7 @@ def load(
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, attn_implementation=attention.NAME, trust_remote_code=False
         )
-    if (adapter := adapter_source(config.model)) is not None:
+    if (adapter := config.model.adapter()) is not None:
         model = with_merged_adapter(model, adapter)
     _check_supported(model, config)
     model.eval()

@@ -92,7 +92,6 @@ def remove_file(folder: Path, name: str) -> None:
 
 
 def _seal(folder: Path) -> None:
-    """Flush everything to the disk and write the manifest last."""
     paths = sorted(folder.rglob("*"))
     for path in paths:
         fsync(path)

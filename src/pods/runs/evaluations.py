@@ -100,18 +100,35 @@ def is_changed(path: Path, content: bytes) -> bool:
     return bool(noted) and hashlib.sha256(content).hexdigest().encode() != noted[:64]
 
 
-def is_complete(store: RunStore, config: Config, step: int) -> bool:
-    """Return whether the evaluation of a step has all records, as noted.
+def read_evaluation(store: RunStore, config: Config, step: int) -> list[EvaluationRecord] | str:
+    """Return all records of a step's evaluation, as noted, or why it is not complete.
 
     The number of questions is that of data.json; without that file any number will do.
     """
     path = store.evaluation_path(step)
     content = read_or_empty(path)
     records = complete_records(config, step, content)
-    if records is None or is_changed(path, content):
-        return False
-    data = store.data()
-    return data is None or len(records) == data["test"]["problems"] * config.evaluation.repeats
+    if records is None:
+        return f"{path.name} {_fault(content)}"
+    if is_changed(path, content):
+        return f"{path.name} was changed after it was complete"
+    data, repeats = store.data(), config.evaluation.repeats
+    if data is not None and len(records) != data["test"]["problems"] * repeats:
+        return f"{path.name} has other questions than the run's data"
+    return records
+
+
+def is_complete(store: RunStore, config: Config, step: int) -> bool:
+    """Return whether `read_evaluation` returns records."""
+    return not isinstance(read_evaluation(store, config, step), str)
+
+
+def _fault(content: bytes) -> str:
+    try:
+        found = len(decode_records(content.rpartition(b"\n")[0]))
+    except ValueError as error:
+        return str(error)
+    return f"is not complete: it has {found} records, and some are missing, doubled or foreign"
 
 
 def due(checkpoint: CheckpointConfig, step: int, before: float, after: float) -> bool:
@@ -159,7 +176,7 @@ def check_complete(store: RunStore, config: Config, last: int, ended: bool = Tru
         raise Altered(f"{store.metrics_path} does not have each of the {last} steps exactly once")
     for step in due_points(config, lines, ended):
         folder = store.checkpoint(step)
-        fault = checkpoint_fault(store, folder, REREAD_BYTES)
+        fault = checkpoint_fault(store, folder, max_bytes=REREAD_BYTES)
         if fault is not None:
             raise Altered(f"{folder}: {fault}", recoverable=step == last)
         if ended and not is_complete(store, config, step):

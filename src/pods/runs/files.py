@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,22 @@ class Altered(RuntimeError):
         self.recoverable = recoverable
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def sha256(*paths: Path) -> str:
+    """Return the SHA-256 of the bytes of files, one after another, in hexadecimal."""
+    joined = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: joined)
+    return joined.hexdigest()
+
+
+def digest(*paths: Path) -> str:
+    """Return the SHA-256 of files, which are read once per process, however many jobs there are."""
+    statuses = map(Path.stat, paths)
+    return _cached_sha256(paths, *((status.st_size, status.st_mtime_ns) for status in statuses))
+
+
+_cached_sha256 = cache(lambda paths, *states: sha256(*paths))
 
 
 def read_or_empty(path: Path) -> bytes:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pods.runs import checkpoint
 from pods.runs.files import read_or_empty, replace
@@ -44,9 +45,9 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
     return None, faults
 
 
-def checkpoint_fault(store: RunStore, folder: Path, max_bytes: float = float("inf")) -> str | None:
+def checkpoint_fault(store: RunStore, folder: Path, **checked: Any) -> str | None:
     """Say why a checkpoint is not one that this run made; None if it is. See `damage`."""
-    if (fault := checkpoint.damage(folder, max_bytes=max_bytes)) is not None:
+    if (fault := checkpoint.damage(folder, **checked)) is not None:
         return fault
     try:
         clock = store.clock(folder)

@@ -12,10 +12,11 @@ from typing import Any
 
 from pods.config.checks import OWN_FUNCTIONS, own_functions
 from pods.config.clock_model import read_clock_model
+from pods.config.inputs import gguf_parts
 from pods.config.parse import leaves
 from pods.config.schema import Config
-from pods.runs.files import sha256
-from pods.runs.paths import adapter_source, weights_source
+from pods.runs.files import digest
+from pods.runs.paths import weights_source
 from pods.system.imports import import_function
 
 LOCATIONS = (
@@ -42,9 +43,11 @@ def identity(config: Config) -> dict[str, Any]:
         content["system message"] = digest(Path(config.task.system))
     if config.budget.clock_model is not None:
         content["clock model"] = read_clock_model(config.budget.clock_model).prices()
-    source = Path(weights_source(config.model))
+    source, gguf = Path(weights_source(config.model)), gguf_parts(config.model.path)
     content["weights"] = _digests(source) if source.is_dir() else str(source)
-    if (adapter := adapter_source(config.model)) is not None:
+    if gguf:  # what it is converted into also names the version of transformers
+        content["weights"] = [digest(*gguf)]
+    if (adapter := config.model.adapter()) is not None:
         content["adapter"] = _digests(adapter)
     for key, name in own_functions(config):
         earlier = [content[SOURCES[key]]] if SOURCES[key] in content else []
@@ -53,7 +56,6 @@ def identity(config: Config) -> dict[str, Any]:
 
 
 def _digests(folder: Path) -> list[str]:
-    """Return the SHA-256 of each file of a model, in the order of their names."""
     return [digest(path) for path in sorted(folder.glob("*")) if path.suffix in MODEL_FILES]
 
 
@@ -110,14 +112,3 @@ def run_folder(config: Config, content: Mapping[str, Any]) -> Path:
     names = (f"{model}-{config.task.label()}", f"{rule}-n{config.nm.n}-m{config.nm.m}")
     folder = Path(config.runs_dir, config.study, *names)
     return folder / f"seed{config.seed}-{fingerprint(content)}"
-
-
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file, which is read once per process, however many jobs there are."""
-    status = path.stat()
-    return _cached_sha256(path, status.st_size, status.st_mtime_ns)
-
-
-@cache
-def _cached_sha256(path: Path, size: int, changed: int) -> str:
-    return sha256(path)

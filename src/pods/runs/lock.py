@@ -49,9 +49,9 @@ class RunLock:
 
 
 @contextmanager
-def hold_lock(path: Path) -> Iterator[RunLock]:
+def hold_lock(path: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[RunLock]:
     """Hold the lock for a block; `BlockingIOError`: another process does, not just `is_held`."""
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + wait_seconds
     while True:
         with path.open("a") as file:
             try:

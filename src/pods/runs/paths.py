@@ -3,7 +3,9 @@
 import os
 from pathlib import Path
 
+from pods.config.inputs import gguf_parts
 from pods.config.schema import ModelConfig
+from pods.runs.files import digest
 
 SHIPPED_MODELS = Path(__file__).parents[1] / "models"
 
@@ -17,18 +19,13 @@ def weights_source(model: ModelConfig) -> str:
     """Return the folder or the hub's name that a model's whole weights are loaded from.
 
     In this order: the given folder, the package, what `pods fetch` has fetched, the hub. A given
-    folder with an adapter is left out; see `adapter_source`.
+    folder with an adapter is left out; see `ModelConfig.adapter`. The folder of a GGUF exists once
+    `policy.gguf` has converted it.
     """
-    if model.path is not None and adapter_source(model) is None:
-        return model.path
+    if model.path is not None and model.adapter() is None:
+        parts = gguf_parts(model.path)
+        return str(pods_home() / "models" / f"gguf-{digest(*parts)[:16]}") if parts else model.path
     if model.hub is None:
         return str(SHIPPED_MODELS / model.name)
     fetched = pods_home() / "models" / model.name
     return str(fetched) if (fetched / "config.json").is_file() else model.hub
-
-
-def adapter_source(model: ModelConfig) -> Path | None:
-    """Return `model.path` if it holds an adapter: it is merged into the weights that it was for."""
-    folder = Path(model.path or "")
-    is_adapter = (folder / "adapter_config.json").is_file()
-    return folder if model.path and is_adapter and not (folder / "config.json").is_file() else None

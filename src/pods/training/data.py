@@ -10,7 +10,7 @@ from transformers.utils import logging as transformers_logging
 
 from pods.config.schema import Config
 from pods.engines.transformers_engine import shared_prefix
-from pods.memory.fit import Lengths, assess_fit
+from pods.memory.fit import Fit, Lengths, assess_fit
 from pods.policy.policy import load_tokenizer
 from pods.runs.attempts import record_changes
 from pods.runs.files import write_json
@@ -35,6 +35,7 @@ class Data:
     prompts: Sequence[Prompt]  # token ids of each problem of the train pool
     questions: Sequence[Prompt]  # token ids of each question of the evaluation
     facts: Mapping[str, Any]  # contents of data.json
+    memory: Fit  # what the run needs of it
 
 
 def load_data(config: Config, check: Callable[[], None]) -> Data:
@@ -60,7 +61,7 @@ def load_data(config: Config, check: Callable[[], None]) -> Data:
         raise ValueError(f"not enough memory: {fit.text}")
     if not fit.roomy:
         print(f"memory: {fit.text}", flush=True)
-    return Data(replace(task, train=train, test=test), tokenizer, prompts, questions, facts)
+    return Data(replace(task, train=train, test=test), tokenizer, prompts, questions, facts, fit)
 
 
 def check_data(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -> None:
@@ -80,7 +81,6 @@ def check_data(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -
 
 
 def _summary(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return number and hash of each split's problems, named as in messages."""
     return {
         f"data: {split} {name}": facts[split].get(key, "nothing")
         for split in ("train", "test")

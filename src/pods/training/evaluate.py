@@ -60,18 +60,10 @@ def evaluate(
 def _record(
     grader: Grader, repeat: int, problem: Problem, rollout: Rollout, seed: int
 ) -> EvaluationRecord:
-    grade = grader.grade(rollout.text, problem.gold)
-    return EvaluationRecord(
-        repeat,
-        problem.id,
-        grade.correct,
-        grade.format,
-        None if grader.lenient is None else grader.lenient(rollout.text, problem.gold),
-        grade.verdict,
-        len(rollout.completion_ids),
-        rollout.finished,
-        seed,
-    )
+    grade, length = grader.grade(rollout.text, problem.gold), len(rollout.completion_ids)
+    lenient = None if grader.lenient is None else grader.lenient(rollout.text, problem.gold)
+    graded = (grade.correct, grade.format, lenient, grade.verdict)
+    return EvaluationRecord(repeat, problem.id, *graded, length, rollout.finished, seed)
 
 
 def already_done(config: Config, task: Task, step: int, content: bytes) -> int:

@@ -20,15 +20,11 @@ from pods.types import GenerationRequest, Prompt, Rollout, Sampling
 HOT = 100.0  # a temperature at which no policy ends all rollouts at their first token
 
 
-class DoesNotFit(ValueError):
-    """The machine lacks the memory for the run's largest shape."""
-
-
 def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
     """Generate with the most rows and tokens, and run the largest micro-batch forward and back.
 
     All processes of a run must call this at once, with all prompts and questions of the run. If
-    generation or update runs out of memory, that is `DoesNotFit`.
+    generation or update runs out of memory, that is a `ValueError`.
     """
     config, longest = worker.config, max(prompts, key=len)
     if config.engine.name == "transformers":
@@ -103,4 +99,4 @@ def _in_one_line(what: str, cure: str) -> Iterator[None]:
         full = isinstance(error, MemoryError | torch.OutOfMemoryError)
         if not full and "can't allocate memory" not in str(error):
             raise
-        raise DoesNotFit(f"not enough memory for {what}: {cure}") from error
+        raise ValueError(f"not enough memory for {what}: {cure}") from error

@@ -16,16 +16,7 @@ import msgspec
 from pods.config.schema import Config
 from pods.method.adaptive import Adaptive
 from pods.method.prompt_selection import Selector
-from pods.runs import checkpoint
-from pods.runs.evaluations import (
-    NOTED,
-    check_complete,
-    complete_records,
-    due,
-    is_changed,
-    is_complete,
-    note_complete,
-)
+from pods.runs import checkpoint, evaluations
 from pods.runs.files import append, check_size, fsync, read_lines, read_or_empty, replace
 from pods.runs.history import abandoned_paths, check_rollouts, evaluation_points, roll_back
 from pods.runs.lock import RunLock
@@ -79,7 +70,7 @@ class Trainer:
             for step in self.loop.steps(done, self.selector, self.adaptive):
                 self.record(step)
                 done, self.selector, self.adaptive = step.number, step.selector, step.adaptive
-                if due(self.config.checkpoint, done, before, step.train_seconds):
+                if evaluations.due(self.config.checkpoint, done, before, step.train_seconds):
                     self.commit(done, evaluation=True)
                     self.evaluate(done)
                 before = step.train_seconds
@@ -92,11 +83,11 @@ class Trainer:
             self.commit(done, evaluation=True)
         self.evaluate(done)
         for point in evaluation_points(self.store):
-            if not is_complete(self.store, self.config, point):  # it was lost meanwhile
+            if not evaluations.is_complete(self.store, self.config, point):  # it was lost meanwhile
                 self.evaluate_again(point)
         self.lock.check_held()
         check_size(self.store.metrics_path, self.metrics_bytes)
-        check_complete(self.store, self.config, done)
+        evaluations.check_complete(self.store, self.config, done)
 
     def begin(self) -> int:
         """Restore the newest checkpoint, or commit that of step 0; return its step."""
@@ -113,7 +104,7 @@ class Trainer:
             step, self.metrics_bytes = clock["step"], clock["metrics_bytes"]
             self.loop.clock.train_seconds = clock["train_seconds"]
             roll_back(store, step, self.metrics_bytes)
-            check_complete(store, self.config, step, ended=False)
+            evaluations.check_complete(store, self.config, step, ended=False)
             check_rollouts(store, self.progress.print)
             self.progress.print(f"resuming from step {step}")
             lines = read_lines(store.metrics_path)
@@ -215,12 +206,12 @@ class Trainer:
         config, task = self.config, self.loop.task
         total, content = len(self.questions) * config.evaluation.repeats, read_or_empty(path)
         done = already_done(config, task, step, content)
-        if done == total and complete_records(config, step, content) is not None:
-            if not is_changed(path, content):
-                note_complete(path)
+        if done == total and evaluations.complete_records(config, step, content) is not None:
+            if not evaluations.is_changed(path, content):
+                evaluations.note_complete(path)
                 return 0
             done = 0
-        path.with_suffix(NOTED).unlink(missing_ok=True)
+        path.with_suffix(evaluations.NOTED).unlink(missing_ok=True)
         if content:  # replaced, since a hard link to it may be a backup
             replace(path, b"".join(line + b"\n" for line in content.split(b"\n")[:done]))
         for chunk in evaluate(config, task, self.questions, self.workers, step, done):
@@ -228,7 +219,7 @@ class Trainer:
             self.progress.evaluating(step)
             append(path, (msgspec.structs.asdict(record) for record, _ in chunk))
         fsync(path)
-        note_complete(path)
+        evaluations.note_complete(path)
         return total - done
 
     def evaluate_again(self, step: int) -> None:

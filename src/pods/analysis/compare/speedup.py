@@ -16,14 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from pods.analysis.numbers.outcomes import (
-    RunCurve,
-    Window,
-    accuracy_at,
-    crossings,
-    knots,
-    mean_curve,
-)
+from pods.analysis.numbers import outcomes
+from pods.analysis.numbers.outcomes import RunCurve, Window, crossings
 from pods.analysis.numbers.statistics import Floats, Indices, percentile_interval
 
 TARGETS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
@@ -36,7 +30,7 @@ Sides = tuple[Sequence[RunCurve], Sequence[RunCurve]]
 
 def default_targets(arms: Iterable[Sequence[RunCurve]], span: Window) -> list[float]:
     """Return those `TARGETS` above every arm's mean at the start that at least one run reaches."""
-    start = max(float(mean_curve(arm, np.array([span.start]))[0]) for arm in arms)
+    start = max(float(outcomes.mean_curve(arm, np.array([span.start]))[0]) for arm in arms)
     runs = [curve for arm in arms for curve in arm]
     reached = np.isfinite(crossings(runs, np.array(TARGETS), span)[0].min(-1))
     return [t for t, some in zip(TARGETS, reached, strict=True) if some and t > start]
@@ -86,13 +80,13 @@ def speedups(
 def _peak(arms: Sides, span: Window, draws: tuple[Indices, Indices]) -> Row:
     """Time both arms to 99 % of the peak of the baseline's mean curve, new in each resample."""
     baseline = arms[1]
-    grid = knots(baseline, span)
+    grid = outcomes.knots(baseline, span)
     grid = grid[:: -(-len(grid) // MOST_KNOTS)]
-    target = PEAK_SHARE * mean_curve(baseline, grid).max()
+    target = PEAK_SHARE * outcomes.mean_curve(baseline, grid).max()
     places = draws[1] + len(baseline) * np.arange(len(draws[1]))[:, None]
     times = np.bincount(places.ravel(), minlength=len(draws[1]) * len(baseline))
     weights = times.reshape(len(draws[1]), -1) / draws[1].shape[1]
-    curves = np.stack([accuracy_at(curve, grid) for curve in baseline])
+    curves = np.stack([outcomes.accuracy_at(curve, grid) for curve in baseline])
     targets = PEAK_SHARE * (weights @ curves).max(1)
     rows = np.arange(len(targets))[:, None]
     medians = [

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.compare.compare import SEED, Comparison, compare
-from pods.analysis.compare.ranking import BEST, Ranking, best_of_each
+from pods.analysis.compare.ranking import BEST, best_of_each
 from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
@@ -22,6 +22,7 @@ MEANS = [outcome + end for outcome in OUTCOMES for end in ("", "_stderr")]
 TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
 TESTS += ["estimate", "low", "high", "p", "p_holm"]
 LEVELS = ["value", "stderr", "estimate", "low", "high"]
+RANKS = ["rank", "series", "runs", *LEVELS, "against_best"]
 RATIOS = ["ratio", "low", "high", "steps_ratio"]
 SHOWN_TARGETS = 3
 
@@ -110,10 +111,11 @@ def printed_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
     clock += "" if study.clock == MEASURED or not clock else f" {study.clock}"
     tables = {}
     if ranking is not None:
+        ranks = _percent(ranking.table[RANKS], LEVELS).replace({"against_best": {BEST: ""}})
         tables[
             f"arms by {title_of(ranking.outcome, study)}, %, and their difference to the best with "
             "its 95 % t interval;\nwithin noise: p after Holm's correction is above 0.05"
-        ] = _ranking(ranking)
+        ] = ranks
     tables |= {
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
         f"{measure(study)} in percent "
@@ -129,12 +131,6 @@ def printed_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
             "is certain of the ratio; the last target: 99 % of the baseline's peak"
         ] = _speedups(comparison)
     return {title: by_key(table.map(_text), study) for title, table in tables.items()}
-
-
-def _ranking(ranking: Ranking) -> pd.DataFrame:
-    """Return the arms from the best, in percent and points."""
-    table = ranking.table[["rank", "series", "runs", *LEVELS, "against_best"]]
-    return _percent(table, LEVELS).replace({"against_best": {BEST: ""}})
 
 
 def _percent(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

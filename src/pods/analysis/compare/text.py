@@ -58,7 +58,6 @@ def verdicts(comparison: Comparison) -> list[str]:
 
 
 def _certainty(row: Record, family: int) -> str:
-    """Say how certain a difference is."""
     if np.isnan(row.p):
         alone = min(row.runs, row.baseline_runs) < 2
         why = "an arm has one run" if alone else "the runs do not differ from each other"
@@ -87,7 +86,6 @@ def _interval(row: Record) -> str:
 
 
 def _probability(p: float) -> str:
-    """Show p to two digits."""
     return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
 
 

@@ -11,15 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from pods.analysis.figures.style import (
-    PHASE_COLOURS,
-    count_range,
-    legend_name,
-    look_of,
-    marker_and_colour,
-    panels,
-    x_unit,
-)
+from pods.analysis.figures import style
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.curves import phase_columns
 from pods.analysis.numbers.outcomes import all_curves, run_curves
@@ -36,14 +28,14 @@ def against_time(axes: Axes, curve: pd.DataFrame, study: Study) -> None:
     Imported logs are dashed.
     """
     metric, dash = str(curve.metric.iloc[0]), "-" if study.seeded else "--"
-    unit, _ = x_unit(study, curve[study.x].max())
+    unit, _ = style.x_unit(study, curve[study.x].max())
     for series, points in curve.groupby("series", sort=False):
-        look, times = look_of(study, str(series)), points[study.x] / unit
+        look, times = style.look_of(study, str(series)), points[study.x] / unit
         runs = all_curves(study, str(series), metric) if metric in study.evaluations else []
         lines = [np.stack([run.seconds / unit, run.accuracy], -1) for run in runs]
         thin = {"alpha": 0.18, "linewidth": 0.7, "linestyle": dash, "color": look["color"]}
         axes.add_collection(LineCollection(lines, **thin))
-        label = f"{legend_name(str(series))}  (n={count_range(points.runs, ' to ')})"
+        label = f"{style.legend_name(str(series))}  (n={style.count_range(points.runs, ' to ')})"
         marks = marker_positions(study, metric, str(series)) / unit
         band = (points["mean"] - points.stderr, points["mean"] + points.stderr)
         _banded_line(axes, times, points["mean"], band, marks, look | {"linestyle": dash}, label)
@@ -51,14 +43,14 @@ def against_time(axes: Axes, curve: pd.DataFrame, study: Study) -> None:
 
 def differences(axes: Axes, table: pd.DataFrame, study: Study) -> None:
     """Draw the difference of each arm to the baseline, at least one, with its 95 % t interval."""
-    unit, _ = x_unit(study, table[study.x].max())
+    unit, _ = style.x_unit(study, table[study.x].max())
     axes.axhline(0, color="#000000", linewidth=0.7)
     for series, points in table.groupby("series", sort=False):
-        look, times = look_of(study, str(series)), points[study.x] / unit
+        look, times = style.look_of(study, str(series)), points[study.x] / unit
         marks = marker_positions(study, "accuracy", str(series)) / unit
-        band, name = (100 * points.low, 100 * points.high), legend_name(str(series))
+        band, name = (100 * points.low, 100 * points.high), style.legend_name(str(series))
         _banded_line(axes, times, 100 * points.estimate, band, marks, look, name)
-    axes.set_ylabel(f"points above {legend_name(table.baseline.iloc[0])}\n(95 % t interval)")
+    axes.set_ylabel(f"points above {style.legend_name(table.baseline.iloc[0])}\n(95 % t interval)")
 
 
 def marker_positions(study: Study, metric: str, series: str) -> Floats:
@@ -88,11 +80,11 @@ def _banded_line(
 
 def seconds_per_step(axes: Axes, summary: pd.DataFrame) -> None:
     """Draw the mean seconds per step of each series, stacked by phase."""
-    names, left = summary.series.map(legend_name), pd.Series(0.0, index=summary.index)
+    names, left = summary.series.map(style.legend_name), pd.Series(0.0, index=summary.index)
     for column in phase_columns(summary):
         phase, widths = column.removeprefix("seconds/"), summary[column]
         if summary[column].sum() > 0.01 * summary.seconds_per_step.sum():
-            axes.barh(names, widths, left=left, color=PHASE_COLOURS[phase], label=phase)
+            axes.barh(names, widths, left=left, color=style.PHASE_COLOURS[phase], label=phase)
             left = left + widths.fillna(0)
     if not left.any():  # imported logs have no phases
         axes.barh(names, summary.seconds_per_step, color="#999999", label="all")
@@ -119,20 +111,6 @@ def scaling_family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | No
     return None if best is None else best[-1]
 
 
-def rule_family(runs: pd.DataFrame) -> pd.DataFrame | None:
-    """Find the runs that differ only in the rule and the seed, with the most rules."""
-    selected = runs[runs.n > runs.m].groupby(["n", "m", "settings"])
-    families = [rows for _, rows in selected if rows.rule.nunique() > 1]
-    return max(families, key=lambda rows: rows.rule.nunique(), default=None)
-
-
-def outcome_table(family: pd.DataFrame, keys: list[str], outcomes: list[str]) -> pd.DataFrame:
-    """Average the runs that share some keys: mean, sem and count of each outcome."""
-    table = family.groupby(keys)[outcomes].agg(["mean", "sem", "count"]).reset_index()
-    table.columns = pd.Index(["_".join(filter(None, parts)) for parts in table.columns])
-    return table
-
-
 def outcome_figure(
     family: pd.DataFrame, labels: dict[str, str], by: str, line: str | None, title: str
 ) -> Figure:
@@ -140,7 +118,7 @@ def outcome_figure(
 
     `labels` has the title of each outcome. Each value of the column `line` makes a line.
     """
-    figure, axes = panels(len(labels), 11, 4)
+    figure, axes = style.panels(len(labels), 11, 4)
     for panel, (outcome, label) in zip(axes, labels.items(), strict=True):
         _outcome_by(panel, family, by, outcome, line)
         panel.set_ylabel(label)
@@ -158,7 +136,7 @@ def _outcome_by(axes: Axes, table: pd.DataFrame, by: str, outcome: str, line: st
     )
     for index, (which, runs) in enumerate(lines):
         beside = 0.06 * (index - (len(lines) - 1) / 2)  # so that no line hides another one's error
-        look, groups = marker_and_colour(index), runs.groupby(by)[outcome]
+        look, groups = style.marker_and_colour(index), runs.groupby(by)[outcome]
         at, counts = runs[by].map(values.index) + beside, groups.count()
         axes.scatter(at, runs[outcome], s=12, alpha=0.35, color=look["color"], linewidths=0)
         axes.errorbar(
@@ -168,7 +146,7 @@ def _outcome_by(axes: Axes, table: pd.DataFrame, by: str, outcome: str, line: st
             **look,
             linestyle="-" if by in SIZES else "none",
             capsize=3,
-            label=f"{which}mean ± 1 stderr over {count_range(counts, '-')} runs",
+            label=f"{which}mean ± 1 stderr over {style.count_range(counts, '-')} runs",
         )
     names = [str(value).rpartition(":")[2] for value in values]  # of a rule, the function
     tilt = 0 if sum(map(len, names)) < 40 else 30  # characters that fit beside each other

@@ -43,12 +43,12 @@ def figure_specs(study: Study, tables: Tables) -> Iterator[FigureSpec]:
     """Yield every figure for which the study has the runs."""
     yield accuracy(study, tables)
     metric = tables.curves.metric
-    of_k, selected = metric.str.startswith("pass@"), metric.isin({*STEP_METRICS} - {"reward"})
-    others = ~(of_k | selected | (metric == "accuracy"))
+    of_k, of_selection = metric.str.startswith("pass@"), metric.isin({*STEP_METRICS} - {"reward"})
+    others = ~(of_k | of_selection | (metric == "accuracy"))
     for name, shown, what in (
         ("training", others, "Other metrics over the training."),
         ("pass_at_k", of_k, "How likely it is that one of k answers to a question is right."),
-        ("selection", selected, "The effect of selection: what is generated and what is kept."),
+        ("selection", of_selection, "The effect of selection: what is generated and what is kept."),
     ):
         if shown.any():
             yield _metrics(study, name, what, tables.curves[shown])
@@ -56,8 +56,10 @@ def figure_specs(study: Study, tables: Tables) -> Iterator[FigureSpec]:
         family = drawing.scaling_family(tables.runs, by, fixed)
         if family is not None:
             yield _outcomes(study, f"{by}_scaling", f"Outcomes by {by}", family, by, fixed)
-    family = drawing.rule_family(tables.runs)
-    if family is not None:
+    selected = tables.runs[tables.runs.n > tables.runs.m].groupby(["n", "m", "settings"])
+    families = [rows for _, rows in selected if rows.rule.nunique() > 1]
+    if families:
+        family = max(families, key=lambda rows: rows.rule.nunique())
         where = f"n = {family.n.iloc[0]}, m = {family.m.iloc[0]}"
         yield _outcomes(study, "rules", f"Down-sampling rules at {where}", family, "rule", None)
 
@@ -95,7 +97,6 @@ def write(spec: FigureSpec, study: Study, folder: Path) -> Path:
 
 
 def _title(study: Study) -> str:
-    """Write the title of a figure, which marks missing and inconsistent runs."""
     marks = [f"INCOMPLETE: {len(study.missing)} missing"] if study.missing else []
     marks += ["INCONSISTENT"] if study.inconsistencies else []
     return ", ".join([f"{study.name}: {_budget(study)}", *marks])
@@ -167,7 +168,9 @@ def _outcomes(
         "mean_accuracy": f"mean {measure(study)} until then",
         "seconds_per_step": "seconds per step",
     }
-    table = drawing.outcome_table(family, [by] if line is None else [line, by], list(labels))
+    keys = [by] if line is None else [line, by]
+    table = family.groupby(keys)[list(labels)].agg(["mean", "sem", "count"]).reset_index()
+    table.columns = pd.Index(["_".join(filter(None, parts)) for parts in table.columns])
     heading = f"{_title(study)}\n{what}."
     draw = partial(drawing.outcome_figure, family, labels, by, line, heading)
     return FigureSpec(name, f"{what}.", draw, table, family)

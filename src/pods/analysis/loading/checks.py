@@ -4,7 +4,6 @@ A fault is something of one run that is missing, duplicated, cut off, unexpected
 An inconsistency is a difference between runs: in budget, evaluation, machine, versions or data.
 """
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ from pods.analysis.loading.series_names import SEPARATOR, SYSTEM
 from pods.config.clock_model import L40S, ClockModel
 from pods.config.schema import Config
 from pods.runs.attempts import DECISIVE
-from pods.runs.checkpoint import READ_ERRORS, damage
-from pods.runs.files import read_or_empty
+from pods.runs.history import checkpoint_fault, is_log_altered
 
 DATA_KEYS = (
     *("task.name", "task.test_set", "task.train_size", "task.few_shot"),
@@ -81,36 +79,19 @@ def _log_faults(run: Run) -> Iterator[str]:
 
 
 def _evaluation_faults(run: Run, step: int) -> Iterator[str]:
-    """Check one evaluation and the checkpoint that it belongs to."""
+    """Check one evaluation, and the checkpoint that it belongs to against the run's log."""
     if step not in run.points:
         yield "evaluated, but it is no evaluation point"
         return
-    yield from _checkpoint_faults(run, step)
+    folder, logged = run.store.checkpoint(step), run.points[step]
+    if fault := checkpoint_fault(run.store, folder, only="clock.json"):
+        yield f"checkpoint: {fault}" if folder.is_dir() else "no checkpoint"
+    elif (seconds := run.store.clock(folder)["train_seconds"]) != logged:
+        yield f"checkpoint was made at {seconds:g} s, but the log says {logged:g} s"
+    elif step == max(run.points) and is_log_altered(run.store, folder):  # it covers the whole log
+        yield "metrics.jsonl is not the log that the checkpoint recorded"
     if step not in run.means:
         yield run.incomplete.get(step, "no evaluation")
-
-
-def _checkpoint_faults(run: Run, step: int) -> Iterator[str]:
-    """Compare the clock that a checkpoint recorded with the run's log."""
-    folder, log = run.store.checkpoint(step), run.store.metrics_path
-    fault = damage(folder, only="clock.json")
-    if fault:
-        yield f"checkpoint: {fault}" if folder.is_dir() else "no checkpoint"
-        return
-    try:
-        clock, logged = run.store.clock(folder), run.points[step]
-    except READ_ERRORS as error:
-        yield f"checkpoint: cannot be read: {error}"
-        return
-    if (clock["run"], clock["step"]) != (run.store.folder.name, step):
-        yield f"checkpoint is step {clock['step']} of {clock['run']}"
-    elif clock["train_seconds"] != logged:
-        seconds = clock["train_seconds"]
-        yield f"checkpoint was made at {seconds:g} s, but the log says {logged:g} s"
-    elif step == max(run.points):  # the last checkpoint covers the whole log
-        content = read_or_empty(log)[: clock["metrics_bytes"]]
-        if hashlib.sha256(content).hexdigest() != clock["metrics_sha256"]:
-            yield "metrics.jsonl is not the log that the checkpoint recorded"
 
 
 def inconsistencies(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:

@@ -117,7 +117,6 @@ def default_baseline(study: Study) -> str | None:
 
 
 def _arms(study: Study, chosen: StudyFilter) -> tuple[list[str], str | None]:
-    """Return the curves that are shown, and the baseline that was named."""
     names = [resolve(study, word) for word in chosen.arms] or list(study.runs.series.unique())
     if len({*names}) < len(names):
         raise ValueError(f"arms={','.join(chosen.arms)}: must be different ones, not one arm twice")
@@ -140,7 +139,6 @@ def only(study: Study, names: Sequence[str]) -> Study:
 
 
 def _measured(study: Study, metric: str) -> pd.DataFrame:
-    """Return the evaluations with the metric in the column accuracy."""
     rows = study.evaluations
     present = [name for name in METRICS if name in rows and rows[name].notna().any()]
     present += [name for name in passes(rows) if rows[name].notna().all()]

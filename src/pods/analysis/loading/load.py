@@ -11,7 +11,7 @@ import pandas as pd
 from pods.analysis.loading import checks
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
-from pods.analysis.loading.series_names import label, place, series_names, settings, varied
+from pods.analysis.loading.series_names import place, series_names, settings, varied
 from pods.analysis.loading.study import KEY, Study, timed_by
 from pods.runs.attempts import wall_seconds
 from pods.runs.checkpoint import READ_ERRORS
@@ -20,14 +20,6 @@ from pods.runs.store import RunStore, run_folders
 
 Rows = tuple[Row, list[Row], list[Row]]
 """Of one run: its row of `Study.runs`, and its rows of evaluations and steps."""
-
-
-class IncompleteStudy(ValueError):
-    """Raised if runs or evaluations are missing, duplicated or damaged; the message names each."""
-
-
-class InconsistentStudy(ValueError):
-    """Raised if runs are not comparable; the message names each inconsistency."""
 
 
 def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
@@ -40,9 +32,8 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
             and report both.
 
     Raises:
-        IncompleteStudy: something is missing and that is not allowed, or nothing is left.
-        InconsistentStudy: budgets, machines, versions or data differ and that is not allowed.
-        ValueError: imported logs are damaged.
+        ValueError: something is missing, or budgets, machines, versions or data differ, and that is
+            not allowed; the message names each. Nothing is left, or imported logs are damaged.
     """
     if not folders:
         return read_import(folder).study(folder.name)
@@ -106,7 +97,7 @@ def _duplicates(runs: Sequence[Run], labels: Sequence[str]) -> dict[Path, str]:
 def _never_began(run: Run) -> str:
     """Say what becomes of a run that has nothing but its config."""
     how = f"the same command makes it, `pods clean {run.store.folder} --yes` removes it"
-    return f"{label(run.config, run.config.arm)} seed {run.config.seed} never began: {how}"
+    return f"{run.config.series_label()} seed {run.config.seed} never began: {how}"
 
 
 def _missing_seeds(runs: Sequence[Run], series: Sequence[str], pending: Sequence[Run]) -> list[str]:
@@ -127,13 +118,12 @@ def _odd_one(runs: Sequence[Run], series: Sequence[str]) -> Iterator[str]:
 
 
 def _refuse(missing: Sequence[str], alone: Iterable[str], inconsistent: Sequence[str]) -> None:
-    """Raise an error that names everything that is missing or inconsistent."""
     remedy = "the sweep's command makes a run, `pods evaluate` an evaluation"
     lines = [f"missing ({remedy}, --allow leaves it out):", *missing, *alone] if missing else []
     if inconsistent:
         lines += ["inconsistent (--allow accepts it, study=NAME keeps runs apart):", *inconsistent]
     if lines:
-        raise (IncompleteStudy if missing else InconsistentStudy)("\n".join(lines))
+        raise ValueError("\n".join(lines))
 
 
 def _rows(run: Run, series: str, found: Sequence[checks.Fault], varied: Row) -> Rows:
@@ -185,7 +175,7 @@ def _study(name: str, runs: Sequence[Rows], **known: Any) -> Study:
     """Make the tables of a study from the rows of its runs; `known` are its other fields."""
     evaluations, steps = ([row for run in runs for row in run[table]] for table in (1, 2))
     if not evaluations:
-        raise IncompleteStudy(f"{name}: no evaluation to read")
+        raise ValueError(f"{name}: no evaluation to read")
     about = pd.DataFrame([of_run for of_run, _, _ in runs])
     return Study(
         name=name,

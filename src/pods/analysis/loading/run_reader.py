@@ -13,14 +13,8 @@ from numpy.typing import NDArray
 from pods.config.schema import Config
 from pods.runs.attempts import environments, recorded_changes
 from pods.runs.checkpoint import READ_ERRORS
-from pods.runs.evaluations import (
-    EvaluationRecord,
-    complete_records,
-    decode_records,
-    due_points,
-    is_changed,
-)
-from pods.runs.files import read_lines, read_or_empty
+from pods.runs.evaluations import EvaluationRecord, due_points, read_evaluation
+from pods.runs.files import read_lines
 from pods.runs.history import evaluated_steps
 from pods.runs.identity import fingerprint, identity_keys
 from pods.runs.records import Data
@@ -92,32 +86,12 @@ def open_run(folder: Path) -> Run:
             f"{folder.parent.name}/{folder.name} cannot be read: {type(error).__name__}: {error}"
         ) from error
     for step in evaluated_steps(store):
-        _read_evaluation(run, step)
+        found = read_evaluation(store, config, step)
+        if isinstance(found, str):
+            run.incomplete[step] = found
+        else:
+            run.means[step] = _means(found, config.evaluation.repeats)
     return run
-
-
-def _read_evaluation(run: Run, step: int) -> None:
-    """Average one evaluation of a run, or note why it is not complete."""
-    path, repeats = run.store.evaluation_path(step), run.config.evaluation.repeats
-    content = read_or_empty(path)
-    records = complete_records(run.config, step, content)
-    if records is None:
-        run.incomplete[step] = f"{path.name} {_fault(content)}"
-    elif is_changed(path, content):
-        run.incomplete[step] = f"{path.name} was changed after it was complete"
-    elif run.data is not None and len(records) != run.data["test"]["problems"] * repeats:
-        run.incomplete[step] = f"{path.name} has other questions than the run's data"
-    else:
-        run.means[step] = _means(records, repeats)
-
-
-def _fault(content: bytes) -> str:
-    """Say what is wrong with the file of an evaluation that is not complete."""
-    try:
-        found = len(decode_records(content.rpartition(b"\n")[0]))
-    except ValueError as error:
-        return str(error)
-    return f"is not complete: it has {found} records, and some are missing, doubled or foreign"
 
 
 def _contradictions(store: RunStore, config: Config, identity: dict[str, Any]) -> list[str]:

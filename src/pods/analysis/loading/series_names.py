@@ -46,7 +46,11 @@ def varied(runs: Runs) -> list[dict[str, Any]]:
     They are what varies besides arm, n, m and seed. A table has a column for each of them.
     """
     keys = sorted(set[str]().union(*(shown for _, shown in _labels_and_keys(runs))))
-    return [{key: _cell(identity.get(key), key) for key in keys} for _, identity in runs]
+    values = [{key: identity.get(key) for key in keys} for _, identity in runs]
+    return [
+        {k: v if isinstance(v, int | float) else _short(v, k) for k, v in of.items()}
+        for of in values
+    ]
 
 
 def settings(identity: Mapping[str, Any]) -> str:
@@ -69,7 +73,7 @@ def _labels_and_keys(runs: Runs) -> list[tuple[str, set[str]]]:
     arms = {code: config.arm for code, (config, _) in zip(codes, runs, strict=True) if config.arm}
     of_code = zip([config for config, _ in runs], identities, strict=True)
     curves = dict(zip(codes, of_code, strict=True))
-    labels = {code: label(config, arms.get(code)) for code, (config, _) in curves.items()}
+    labels = {code: config.series_label(arms.get(code)) for code, (config, _) in curves.items()}
     hidden = {*LABEL_KEYS, *SOURCES.values(), *_told_by_reproduction(list(curves.values()))}
     varying = {*differing([identity for _, identity in curves.values()])} - hidden
     shown = {}
@@ -155,11 +159,6 @@ def _yaml(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load(path.read_text())) if path.is_file() else {}
 
 
-def _cell(value: Any, key: str) -> Any:
-    """Return a number as it is, and anything else as text."""
-    return value if isinstance(value, int | float) else _short(value, key)
-
-
 def _short(value: object, key: str) -> str:
     """Show a value, or its beginning and a hash, so that two different ones have two names."""
     text = str(value)[:8] if key in SOURCES.values() else str(value)
@@ -167,12 +166,6 @@ def _short(value: object, key: str) -> str:
         text = "+".join(value) if isinstance(value, list) else "built-in"
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 12]}…#{digest}"
-
-
-def label(config: Config, arm: str | None) -> str:
-    """Return the short name of a curve, which other differing keys may follow."""
-    mode = "" if config.reproduction == "ours" else f" {config.reproduction}"
-    return f"{arm or config.arm_name()}{mode} {config.nm.label()}"
 
 
 def differing(identities: Sequence[Mapping[str, Any]]) -> list[str]:

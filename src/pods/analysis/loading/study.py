@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from pods.config.clock_model import ClockModel
 
@@ -96,9 +94,3 @@ def by_key(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     table = with_columns(table, study, study.varied)
     texts = {name: table[name].astype(str) for name in study.varied}
     return table.assign(**texts, series=table.series.str.partition(", ")[0])
-
-
-def indices_by_run(rows: pd.DataFrame) -> dict[str, NDArray[np.intp]]:
-    """Return the row indices of each run, by its name; making a table of each would be slow."""
-    groups = sorted(rows.groupby("run").indices.items())
-    return {str(run): np.asarray(indices, np.intp) for run, indices in groups}

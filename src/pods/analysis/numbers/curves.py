@@ -3,7 +3,7 @@
 Shapes: S = runs (seeds) of a series, P = evaluations of a run, G = grid points.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -70,15 +70,13 @@ def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
             yield metric, series, means[metric]
 
 
-def _step_means(
-    steps: pd.DataFrame, metrics: Sequence[str], grid: Floats, x: str = "train_seconds"
-) -> dict[str, Floats]:
+def _step_means(steps: pd.DataFrame, metrics: list[str], grid: Floats, x: str) -> dict[str, Floats]:
     """Average (S, G) values of each metric over a run's steps since the previous grid point.
 
     Where no step ended, the value is that of the step in progress; after the last step it is NaN.
     """
     index = np.searchsorted(grid, steps[x].to_numpy())
-    means = steps[list(metrics)].groupby([steps.run.to_numpy(), index]).mean()
+    means = steps[metrics].groupby([steps.run.to_numpy(), index]).mean()
     return {
         metric: means[metric]
         .unstack()

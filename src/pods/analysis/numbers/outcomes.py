@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pods.analysis.loading.study import Study, indices_by_run
+from pods.analysis.loading.study import Study
 from pods.analysis.numbers.statistics import Floats
 from pods.system.text import duration
 
@@ -84,8 +84,8 @@ def all_curves(study: Study, series: str, metric: str = "accuracy") -> list[RunC
     columns = [rows[name].to_numpy(float) for name in (study.x, "step", metric)]
     seeds = rows.seed.to_numpy()
     curves = [
-        RunCurve(run, series, int(seeds[indices[0]]), *(column[indices] for column in columns))
-        for run, indices in indices_by_run(rows).items()
+        RunCurve(str(run), series, int(seeds[at[0]]), *(column[at] for column in columns))
+        for run, at in rows.groupby("run").indices.items()  # making a table of each would be slow
     ]
     return sorted(curves, key=lambda curve: (curve.seed, curve.run))
 

@@ -11,7 +11,6 @@ Shapes: S = runs of an arm, or pairs; G = grid points; K = tests; D = resamples.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -137,12 +136,8 @@ def sign_flip(differences: Floats, seed: int = 0) -> ExactTest:
         for one in size:
             sums = np.concatenate([sums + one, sums - one])
         return ExactTest(float((np.abs(sums) >= least).mean()), 2 / len(sums), 0)
-    return _randomized(np.abs(_signs(len(size), seed) @ size) >= least)
-
-
-@lru_cache(maxsize=1)  # as long to draw as all else, and equal for all contrasts of a study
-def _signs(pairs: int, seed: int) -> Floats:
-    return np.random.default_rng(seed).choice([-1.0, 1.0], (RANDOM_ARRANGEMENTS, pairs))
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (RANDOM_ARRANGEMENTS, len(size)))
+    return _randomized(np.abs(signs @ size) >= least)
 
 
 def permutation(arm: Floats, baseline: Floats, seed: int = 0) -> ExactTest:

@@ -9,17 +9,9 @@ import pandas as pd
 
 from pods.analysis.loading.series_names import SEPARATOR
 from pods.analysis.loading.study import Study, by_key, passes
+from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.curves import curves, phase_columns
-from pods.analysis.numbers.outcomes import (
-    OUTCOMES,
-    Window,
-    amount,
-    final_accuracy,
-    mean_accuracy,
-    measure,
-    run_curves,
-    window,
-)
+from pods.analysis.numbers.outcomes import OUTCOMES, Window, amount, measure, run_curves, window
 from pods.analysis.numbers.statistics import spread
 
 AT_THE_END = ("lenient", "format", "both", "length")
@@ -58,11 +50,9 @@ def run_table(study: Study) -> pd.DataFrame:
     rows = study.runs[names].copy()
     complete = [curve for series in rows.series.unique() for curve in run_curves(study, series)]
     span = window(complete, study.until) if complete else Window(np.nan, np.nan)
-    outcomes = {
-        curve.run: (span.end, mean_accuracy(curve, span), final_accuracy(curve, span))
-        for curve in complete
-    }
-    rows[[end_column(study.x), *OUTCOMES]] = [outcomes.get(run, (np.nan,) * 3) for run in rows.run]
+    measures = [getattr(outcomes, name) for name in OUTCOMES]
+    found = {c.run: (span.end, *(measure(c, span) for measure in measures)) for c in complete}
+    rows[[end_column(study.x), *OUTCOMES]] = [found.get(run, (np.nan,) * 3) for run in rows.run]
     last = at_the_end(study)
     names = [name for name in AT_THE_END if name in last]
     names += [name for name in UNANSWERED if name in last and last[name].any()]
@@ -138,7 +128,6 @@ def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
 
 
 def _pairs(summary: pd.DataFrame, outcome: str) -> "pd.Series[str]":
-    """Write an outcome with its standard error."""
     errors = summary[f"{outcome}_stderr"].map(" ± {:.3f}".format).replace(" ± nan", "")
     return summary[outcome].map("{:.3f}".format) + errors
 

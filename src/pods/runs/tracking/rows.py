@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from pods.config.schema import Config
 from pods.runs.attempts import environments
-from pods.runs.evaluations import EvaluationRecord, decode_records, is_complete
-from pods.runs.files import read_lines, read_or_empty
+from pods.runs.evaluations import EvaluationRecord, read_evaluation
+from pods.runs.files import read_lines
 from pods.runs.history import clocks, evaluated_steps
 from pods.runs.store import RunStore
 
@@ -39,9 +39,10 @@ def read_rows(config: Config, store: RunStore, first: int = 0, ended: bool = Tru
     seconds = {0: 0.0, **{line["step"]: line["train_seconds"] for line in lines}}
     rows = [training_row(line) for line in lines if 2 * line["step"] >= first]
     for step in evaluated_steps(store):
-        if 2 * step + 1 >= first and step in seconds and is_complete(store, config, step):
-            records = decode_records(read_or_empty(store.evaluation_path(step)))
-            rows.append(evaluation_row(step, seconds[step], records))
+        if 2 * step + 1 >= first and step in seconds:
+            records = read_evaluation(store, config, step)
+            if not isinstance(records, str):
+                rows.append(evaluation_row(step, seconds[step], records))
     if not ended:
         last = max((clock["step"] for clock in clocks(store).values()), default=-1)
         rows = [row for row in rows if row.position <= 2 * last + 1]
@@ -83,8 +84,7 @@ def metric_name(key: str) -> str:
 
 def description(config: Config, store: RunStore) -> dict[str, Any]:
     """Return project, name, group and config; W&B's id tells runs of equal name apart."""
-    mode = "" if config.reproduction == "ours" else f" {config.reproduction}"
-    series = f"{config.arm_name()}{mode} {config.nm.label()}"  # as figures have it
+    series = config.series_label()  # as figures have it
     environment = [None, *environments(store)][-1]
     return {
         "project": os.environ.get("WANDB_PROJECT", "pods"),

@@ -83,7 +83,6 @@ def sync(folders: Sequence[Path], mode: str) -> Iterator[str]:
 
 
 def _sync_run(store: RunStore, mode: str) -> str:
-    """Copy one run, and return what was done."""
     config = store.config()
     if not read_rows(config, store):
         return "skipped: it has no steps yet"
