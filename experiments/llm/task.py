@@ -2,16 +2,22 @@
 
 Problem i of a set is a function of the set and i alone: someone has some things, and each step
 adds, takes away or multiplies. The gold is a worked solution, a line a step, that ends in `####`.
-No question of the test set is in a train set of any size.
+No question of the test set is in the train pool, and none of either in the corpus that this writes:
+
+    python -m experiments.llm.task FOLDER SEED
 """
 
+import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count, islice
+from pathlib import Path
 
 import numpy as np
 
-STEPS = (1, 2, 3, 4, 5)
-TRAIN_SIZE, TEST_SIZE = 1024, 256
-TRAIN, TEST, CORPUS = range(3)  # CORPUS is the recipe's: a language model learns the form from it
+STEPS, SHORT = (1, 2, 3, 4, 5), (1, 2, 3)
+TRAIN_SIZE, TEST_SIZE, CORPUS_SIZE = 1024, 256, 640
+TRAIN, TEST, CORPUS = range(3)  # sets; from CORPUS, and the seed, start policies are made
 NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry", "Ivy", "Jack")
 THINGS = ("apples", "books", "cards", "coins", "eggs", "flowers", "marbles", "pens", "shells")
 MORE = ("{name} buys {k} more.", "{name} finds {k} more.", "A friend gives {name} {k} more.")
@@ -20,14 +26,11 @@ TIMES = {2: "Then that number doubles.", 3: "Then that number triples."}
 LARGEST = 99
 Problem = tuple[str, str]
 """A question and its worked solution."""
+Right = Callable[[str, str], bool]
 
 
 def problem(rng: np.random.Generator, steps: int) -> Problem:
-    """Draw a problem of so many steps: its question and its worked solution.
-
-    >>> problem(np.random.default_rng(0), 1)[1]
-    '11 + 7 = 18\\n#### 18'
-    """
+    """Draw a problem of so many steps: its question and its worked solution."""
     name, things = NAMES[rng.integers(len(NAMES))], THINGS[rng.integers(len(THINGS))]
     value = int(rng.integers(2, 21))
     sentences, lines = [f"{name} has {value} {things}."], list[str]()
@@ -51,11 +54,8 @@ def problem(rng: np.random.Generator, steps: int) -> Problem:
 
 def draw(kind: int, steps: Sequence[int] = STEPS) -> Iterator[Problem]:
     """Yield the problems of a set, number after number, their steps in turn, without an end."""
-    number = 0
-    while True:
-        rng = np.random.default_rng([kind, number])
-        yield problem(rng, steps[number % len(steps)])
-        number += 1
+    for number in count():
+        yield problem(np.random.default_rng([kind, number]), steps[number % len(steps)])
 
 
 def right(answer: str, gold: str) -> bool:
@@ -67,8 +67,8 @@ def right(answer: str, gold: str) -> bool:
     return answer.rpartition("\n")[2] == f"#### {gold}"
 
 
-def sets(steps: Sequence[int] = STEPS) -> tuple[list[Problem], list[Problem]]:
-    """Return train pool and test set, in which each question is there once."""
+def problems(steps: Sequence[int] = STEPS) -> tuple[list[Problem], list[Problem], Right]:
+    """Return what `task.make` asks for: train pool, test set, each question once, and grader."""
     train, test = dict[str, str](), dict[str, str]()
     for kind, size, drawn in ((TEST, TEST_SIZE, test), (TRAIN, TRAIN_SIZE, train)):
         for question, solution in draw(kind, steps):
@@ -76,19 +76,32 @@ def sets(steps: Sequence[int] = STEPS) -> tuple[list[Problem], list[Problem]]:
                 drawn.setdefault(question, solution)
             if len(drawn) == size:
                 break
-    return list(train.items()), list(test.items())
+    return list(train.items()), list(test.items()), right
 
 
-def problems() -> tuple[list[Problem], list[Problem], Callable[[str, str], bool]]:
-    """Return what `task.make` asks for: problems of one to five steps, and the grader."""
-    return *sets(), right
-
-
-def short() -> tuple[list[Problem], list[Problem], Callable[[str, str], bool]]:
+def short() -> tuple[list[Problem], list[Problem], Right]:
     """Return problems of one to three steps, in which few prompts are hopeless."""
-    return *sets((1, 2, 3)), right
+    return problems(SHORT)
 
 
 def two_three() -> tuple[list[Problem], list[Problem]]:
     """Return problems of two and three steps, for a model that is shown the form."""
-    return sets((2, 3))
+    return problems((2, 3))[:2]
+
+
+def main(folder: Path, seed: int) -> None:
+    """Write worked problems that are in neither set of `short`, as TRL reads conversations."""
+    train, test, _ = short()
+    known = {question for question, _ in [*train, *test]}
+    drawn = (each for each in draw(CORPUS + seed, SHORT) if each[0] not in known)
+    rows = [
+        {"prompt": [{"role": "user", "content": question}],
+         "completion": [{"role": "assistant", "content": solution}]}
+        for question, solution in islice(drawn, CORPUS_SIZE)
+    ]  # fmt: skip
+    folder.mkdir(parents=True)
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

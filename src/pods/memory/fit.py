@@ -125,12 +125,12 @@ def _weights(config: Config, sizes: Sizes) -> dict[str, int]:
     if full and config.decoded_in() != model.dtype:  # to say how much of a change rounding loses
         held["untrained weights"] = size * parameters // processes
     if config.engine.name == "transformers":
+        whole = BYTES[config.decoded_in()] * parameters
+        packed = whole * (config.hardware.device == "cpu")  # once more, as products read them
         if gathered or config.decoded_in() != model.dtype:
-            held["engine's copy"] = BYTES[config.decoded_in()] * parameters
+            held["engine's copy"] = whole + packed
         elif not full and model.dtype == "float32":
-            held["engine's copy"] = 4 * sizes.layers * sizes.layer
-        if "engine's copy" in held and config.hardware.device == "cpu":  # of products, once more
-            held["engine's copy"] += BYTES[config.decoded_in()] * parameters
+            held["engine's copy"] = 4 * sizes.layers * sizes.layer + packed
     return held
 
 

@@ -130,20 +130,16 @@ class WeightMirror:
 
 
 def _pack(model: nn.Module) -> None:
-    """Let linear layers multiply by copies of their weights in the order that oneDNN reads.
+    """Let linear layers multiply by copies of changed weights, in the order that oneDNN reads.
 
-    A plain product of few rows, as in decoding, spends half its time on such copies. A weight that
-    has not changed is not copied again.
+    A plain product of few rows, as in decoding, spends half its time on such copies.
     """
     for layer in model.modules():
         if isinstance(layer, nn.Linear) and layer.weight._version != getattr(layer, "packed", -1):
             weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight, PACKED_ROWS)
-            layer.forward = partial(_packed_linear, weight, layer.bias)  # type: ignore[method-assign]
-            layer.packed = layer.weight._version
-
-
-def _packed_linear(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")  # type: ignore[no-any-return]
+            named = {"W": weight, "B": layer.bias, "attr": "none", "scalars": [], "algorithm": ""}
+            layer.forward = partial(torch.ops.mkldnn._linear_pointwise, **named)  # type: ignore[method-assign]
+            layer.packed = layer.weight._version  # type: ignore[assignment]
 
 
 def merged_weights(
