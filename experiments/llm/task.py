@@ -24,8 +24,7 @@ MORE = ("{name} buys {k} more.", "{name} finds {k} more.", "A friend gives {name
 LESS = ("{name} gives away {k}.", "{name} loses {k}.", "{name} sells {k}.")
 TIMES = {2: "Then that number doubles.", 3: "Then that number triples."}
 LARGEST = 99
-Problem = tuple[str, str]
-"""A question and its worked solution."""
+Problem = tuple[str, str]  # a question and its worked solution
 Right = Callable[[str, str], bool]
 
 
