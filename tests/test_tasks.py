@@ -152,7 +152,7 @@ def in_words(question: str) -> int:
     return value
 
 
-@pytest.mark.parametrize(("make", "most"), [("problems", 5), ("short", 3), ("two_three", 3)])
+@pytest.mark.parametrize(("make", "most"), [("problems", 5), ("one_two", 2), ("two_three", 3)])
 def test_word_problems_have_their_steps_and_answers_in_disjoint_pools(monkeypatch, make, most):
     monkeypatch.syspath_prepend(ROOT)
     task = load(composed("experiment=llm", f"task.make=experiments.llm.task:{make}").task)

@@ -1,4 +1,4 @@
-"""What the formulas expect of parts b to e, from pilots that stand still, before any run is made.
+"""What the formulas expect of parts b to f, from pilots that stand still, before any run is made.
 
     python -m experiments.law.predictions RUNS
 
@@ -15,7 +15,7 @@ import pandas as pd
 
 from pods.method.progress import MEASURED, GradientScales, Moments, expected_progress
 from pods.runs.store import RunStore, run_folders
-from pods_lab.advise.advice import Pilot, read_pilot
+from pods_lab.advise.advice import Pilot, cost_weights, read_pilot
 from pods_lab.advise.law import at_random, half, moments_of
 
 HERE = Path(__file__).parent
@@ -33,6 +33,7 @@ FORMULAS = {"kappa flat": 0.0, "kappa p(1-p)": 1.0}
 """`own` of each formula; `shipped` is a constant noise of 4 and one prompt a step."""
 HALF = "times fewer steps to half of GRPO's gain"
 TUNED = "times fewer steps to 90 % of the way, each at its best rate"
+GAIN = "times GRPO's gain in equal time"
 RATES = (5e-5, 1e-4, 2e-4, 4e-4)
 SIGN = "sign of the difference of pass@5 at the end"
 SIGNS = [
@@ -63,6 +64,13 @@ def gains(pilot: Pilot, arm: str, prompts: int) -> Iterator[tuple[str, np.ndarra
         yield formula, np.array([ratio(posteriors, of, prompts) for posteriors, of in pairs])
 
 
+def price(pilot: Pilot, n: int) -> float:
+    """Return GRPO's seconds of a step over those of an arm of n, by the pilot's cost model."""
+    weights = cost_weights([*pilot.seconds], [(16, 16), (n, 16)])
+    grpo, other = weights @ [np.median(seconds) for seconds in pilot.seconds.values()]
+    return float(grpo / other)
+
+
 def rows(pilots: dict[str, Pilot]) -> Iterator[tuple[object, ...]]:
     """Yield part, arm, what it is held against, quantity, formula, value and 95 % interval.
 
@@ -75,8 +83,10 @@ def rows(pilots: dict[str, Pilot]) -> Iterator[tuple[object, ...]]:
     cases += [("d", start, "", arm, 2, HALF) for start in starts for arm in (FEWER, PODS)]
     cases += [("e", "tiny", f" lr={rate}", PODS, 2, HALF) for rate in RATES]
     cases += [("e", "tiny", "", PODS, 2, TUNED)]
+    cases += [("f", "llm", "", arm, 1, GAIN) for arm in [*ARMS][1:-1]]
     for part, start, of, arm, prompts, quantity in [case for case in cases if case[1] in pilots]:
         for formula, g in gains(pilots[start], arm, prompts):
+            g = g * price(pilots[start], ARMS[arm][0]) if quantity == GAIN else g
             drawn, best = ([*g, *g**2], g[0] ** 2) if quantity == TUNED else (g, g[0])
             low, high = np.quantile(drawn, (0.025, 0.975))
             names = f"{start}{of} {arm}", f"{start}{of} {GRPO}"

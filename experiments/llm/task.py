@@ -78,9 +78,9 @@ def problems(steps: Sequence[int] = STEPS) -> tuple[list[Problem], list[Problem]
     return list(train.items()), list(test.items()), right
 
 
-def short() -> tuple[list[Problem], list[Problem], Right]:
-    """Return problems of one to three steps, in which few prompts are hopeless."""
-    return problems(SHORT)
+def one_two() -> tuple[list[Problem], list[Problem], Right]:
+    """Return problems of one and two steps, which a start policy solves now and then."""
+    return problems((1, 2))
 
 
 def two_three() -> tuple[list[Problem], list[Problem]]:
@@ -89,8 +89,8 @@ def two_three() -> tuple[list[Problem], list[Problem]]:
 
 
 def main(folder: Path, seed: int) -> None:
-    """Write worked problems that are in neither set of `short`, as TRL reads conversations."""
-    train, test, _ = short()
+    """Write worked problems that are in neither set of the same steps, as TRL reads conversations."""
+    train, test, _ = problems(SHORT)
     known = {question for question, _ in [*train, *test]}
     drawn = (each for each in draw(CORPUS + seed, SHORT) if each[0] not in known)
     rows = [
