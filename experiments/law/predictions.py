@@ -85,8 +85,9 @@ def rows(pilots: dict[str, Pilot]) -> Iterator[tuple[object, ...]]:
     cases += [("e", "tiny", "", PODS, 2, TUNED)]
     cases += [("f", "llm", "", arm, 1, GAIN) for arm in [*ARMS][1:-1]]
     for part, start, of, arm, prompts, quantity in [case for case in cases if case[1] in pilots]:
-        for formula, g in gains(pilots[start], arm, prompts):
-            g = g * price(pilots[start], ARMS[arm][0]) if quantity == GAIN else g
+        cheaper = price(pilots[start], ARMS[arm][0]) if quantity == GAIN else 1.0
+        for formula, ratios in gains(pilots[start], arm, prompts):
+            g = ratios * cheaper
             drawn, best = ([*g, *g**2], g[0] ** 2) if quantity == TUNED else (g, g[0])
             low, high = np.quantile(drawn, (0.025, 0.975))
             names = f"{start}{of} {arm}", f"{start}{of} {GRPO}"

@@ -89,7 +89,7 @@ def two_three() -> tuple[list[Problem], list[Problem]]:
 
 
 def main(folder: Path, seed: int) -> None:
-    """Write worked problems that are in neither set of the same steps, as TRL reads conversations."""
+    """Write worked problems of one to three steps, in neither set, as TRL reads conversations."""
     train, test, _ = problems(SHORT)
     known = {question for question, _ in [*train, *test]}
     drawn = (each for each in draw(CORPUS + seed, SHORT) if each[0] not in known)
