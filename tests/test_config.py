@@ -255,7 +255,7 @@ def test_every_file_of_a_model_counts_in_the_order_of_names(tmp_path, monkeypatc
 
 
 def test_vllm_swaps_adapters_in_bfloat16_on_a_gpu_and_merges_in_float32_on_a_cpu():
-    composed("model.tuning=lora", "engine.sync=adapter", "model.lora.r=1024", "engine.kv_gb=null",
+    composed("model.tuning=lora", "engine.sync=adapter", "model.lora.r=1024",
              "sampling.temperature=0.005", "evaluation.temperature=0.005")  # fmt: skip
     for hardware, expected in (("cpu", ("float32", "merged")), ("l40s", ("bfloat16", "adapter")),
                                ("h200", ("bfloat16", "adapter"))):  # fmt: skip

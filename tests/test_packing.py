@@ -144,8 +144,11 @@ def test_micro_batches_hold_every_sequence_once_within_the_budget(tokens):
 
 def test_a_micro_batch_may_fill_its_budget_and_has_each_prompt_once():
     """Prompts once, completions as long as their longest: 5 + 3 * 7, 3 + 2 * 2 and 1 + 3 are 37."""
-    for tokens, counts in ((37, [6]), (36, [5, 1]), (33, [5, 1]), (32, [4, 2])):
+    for tokens, counts in ((37, [6]), (36, [2, 4]), (23, [2, 4]), (22, [2, 1, 3])):  # even: 13, 23
         assert [len(batch.indices) for batch in micro_batches(range(6), tokens)] == counts
+    long = [Rollout((1,) * 130, (2,) * 512, np.zeros(512), "", True)] * 16
+    for tokens, counts in ((8322, [16]), (8192, [8, 8]), (2048, [3, 3, 3, 3, 3, 1])):
+        assert [len(group) for [group] in plan_micro_batches(long, range(16), tokens)] == counts
     [batch] = micro_batches(range(6), tokens=100)
     assert len(batch.ids) == sum(map(len, PROMPTS)) + sum(map(sum, LENGTHS))
     spans = [(span.prompt_length, span.lengths) for span in batch.spans]

@@ -15,7 +15,6 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -38,7 +37,7 @@ PROCESSES = (("probe", "checks", "step"), ("vllm",))
 TOTAL = 700  # seconds of all parts
 MARGIN = 5  # seconds between the end of measuring and being killed
 LOG_CHARACTERS = 4000  # last characters of a failed part's output
-RESULTS, LOGS = "results.json", "logs.tar.gz"
+RESULTS = "results.json"
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "hardware"))
 
 
@@ -47,7 +46,7 @@ def arguments(command_line: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for two files")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--shape", choices=SHAPES, help="of the random weights (qwen2.5-3b)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--toy", action="store_true", help="small sizes, to test the script")
@@ -106,10 +105,12 @@ def parts() -> dict[str, Callable[[argparse.Namespace, float], Iterator[dict[str
 
 
 def checks(options: argparse.Namespace, deadline: float) -> Iterator[dict[str, Any]]:
-    """Run tests/hardware/gpu_checks.py; record the seconds of each check, or its traceback."""
-    from gpu_checks import CHECKS, run_all
+    """Run the checks of tests/hardware; record the seconds of each, or its traceback."""
+    import gpu_checks
+    import gpu_update_checks
 
-    yield from run_all({check.__name__: partial(check, options.device) for check in CHECKS})
+    chosen = gpu_checks.CHECKS + (gpu_update_checks.CHECKS if options.device == "cuda" else ())
+    yield from gpu_checks.run_all({each.__name__: partial(each, options.device) for each in chosen})
 
 
 def child(options: argparse.Namespace) -> int:
@@ -149,7 +150,7 @@ def child(options: argparse.Namespace) -> int:
 
 def run(parts: list[str], options: argparse.Namespace, command_line: list[str], end: float) -> None:
     """Run parts in a process of their own; say of the one that it died in how it ended."""
-    log = options.scratch / "logs" / f"{parts[0]}.log"
+    log = options.out / "logs" / f"{parts[0]}.log"
     own = ["--parts", *parts, "--scratch", str(options.scratch), "--end", str(end)]
     with log.open("w") as console:
         process = subprocess.Popen(
@@ -175,34 +176,22 @@ def run(parts: list[str], options: argparse.Namespace, command_line: list[str], 
         record(options.out, part, status=status, error=error)
 
 
-def archive(logs: Path, out: Path) -> None:
-    """Write all logs into one file, atomically."""
-    temporary = out / "logs.tmp"
-    with tarfile.open(temporary, "w:gz") as file:
-        file.add(logs, "logs")
-    temporary.replace(out / LOGS)
-
-
 def main(command_line: list[str] | None = None) -> int:
-    """Run the parts, and write results and logs after each."""
+    """Run the parts, and write what each found as it ends."""
     command_line = sys.argv[1:] if command_line is None else command_line
     options = arguments(command_line)
     if options.parts is not None:
         return child(options)
-    options.out.mkdir(parents=True, exist_ok=True)
-    for left_over in options.out.glob("*.tmp"):
-        left_over.unlink()
+    (options.out / "logs").mkdir(parents=True, exist_ok=True)
     facts = {"command": command_line, "shape": options.shape, "device": options.device,
              "machine": environment(), "parts": {}}  # fmt: skip
     write(options.out / RESULTS, facts)
     end = time.time() + options.total
     with TemporaryDirectory(prefix="pods-gpu-", ignore_cleanup_errors=True) as scratch:
         options.scratch = Path(scratch)
-        (options.scratch / "logs").mkdir()
         for process in PROCESSES:
             while parts := [p for p in process if p in options.only and p not in facts["parts"]]:
                 run(parts, options, command_line, end)
-                archive(options.scratch / "logs", options.out)
                 facts = json.loads((options.out / RESULTS).read_text())
                 for part in (p for p in parts if p in facts["parts"]):
                     entry = facts["parts"][part]

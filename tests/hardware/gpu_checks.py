@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -134,6 +135,7 @@ def below(value: float, bound: float, what: str) -> None:
         raise AssertionError(f"{what}: {value:.3g}, not below {bound:g}")
 
 
+@patch.dict("pods.policy.logprobs.CHUNK_ELEMENTS", cuda=2**24)  # so that a card has several, too
 def chunked_is_plain(device: str) -> None:
     """Chunked log-probs, and the update's gradient through them, against plain float32 ones."""
     config, rollouts = config_on(device), drawn(VOCABULARY)

@@ -1,7 +1,7 @@
 """What must hold of the update's kernels on a card: plain functions of a device."""
 
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import create_autospec, patch
 
 import torch
 from gpu_checks import BFLOAT16, apart, below
@@ -14,12 +14,13 @@ from pods.types import Rollout
 
 HEADS, KEY_HEADS, WIDTH = 6, 2, 16
 PROMPTS, LENGTHS = (5, 3, 1), ((4, 1, 7), (2, 2), (3,))
+KERNEL = "torch.nn.attention.varlen.varlen_attn"
 LONG = (150, 40), ((300, 17, 129), (64, 1))  # more than one tile of a kernel
 
 
 def twin(
     query: Tensor, key: Tensor, value: Tensor, query_ends: Tensor, key_ends: Tensor,
-    most_queries: int, most_keys: int, *, scale: float, window_size: Any, enable_gqa: bool,
+    most_queries: int, most_keys: int, *, scale: float, window_size: Any, enable_gqa: bool = True,
 ) -> Tensor:  # fmt: skip
     """Attend as torch's kernel for unequal lengths, one sequence at a time, in float32."""
     assert window_size == (-1, 0) and enable_gqa
@@ -76,8 +77,9 @@ def the_kernel_is_its_twin(device: str) -> None:
     for batch in (row(), row(*LONG)):
         states = states_of(batch, device, torch.bfloat16)
         found = output_and_gradients(batch, states)
-        with patch("torch.nn.attention.varlen.varlen_attn", twin):
+        with patch(KERNEL, create_autospec(twin, side_effect=twin)) as called:
             expected = output_and_gradients(batch, states)
+        assert called.call_count == 1, "the padded path ran instead of the kernel for rows"
         padded = output_and_gradients(batch, [each.float() for each in states])
         for one, other, third in zip(found, expected, padded, strict=True):
             below(apart(one.float(), other.float()), BFLOAT16, "attention, to its twin")

@@ -168,5 +168,3 @@ def _vllm(config: Config) -> Iterator[Refusal]:
     for key in ("sampling.temperature", "evaluation.temperature"):
         if 0 < attrgetter(key)(config) < VLLM_MIN_TEMPERATURE:
             yield key, f"must be 0 or at least {VLLM_MIN_TEMPERATURE} (vLLM)"
-    if config.hardware.device == "cpu" and engine.kv_gb is None:
-        yield "engine.kv_gb", "must be set where hardware.device=cpu"

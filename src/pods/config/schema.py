@@ -55,7 +55,7 @@ class ModelConfig:
 
 @dataclass
 class EngineConfig:
-    """The engine of rollouts; `sync`, `kv_gb` and `gpu_memory_utilization` are for vLLM."""
+    """The engine of rollouts; `sync`, `kv_gb` and `graphs` are for vLLM."""
 
     name: Literal["transformers", "vllm"] = key("inference engine")
     max_rows: int = key(
@@ -67,10 +67,8 @@ class EngineConfig:
     sync: Literal["merged", "adapter"] = key(
         "how weights reach vLLM: merged, or as an adapter (which needs model.tuning=lora)"
     )
-    kv_gb: float | None = key("GiB for keys and values; null: gpu_memory_utilization", above=0)
-    gpu_memory_utilization: float = key(
-        "share of GPU memory for weights, keys and values if kv_gb is null", above=0, high=1
-    )
+    kv_gb: float = key("GiB for vLLM's keys and values", above=0)
+    graphs: Literal["full", "none"] = operational("vLLM's compiled layers and CUDA graphs")
     min_kept: float = operational(
         "least share of the policy's change that a merge in engine.dtype must keep", low=0, high=1
     )

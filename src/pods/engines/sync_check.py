@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from pods.engines.base import Engine
-from pods.policy.fsdp import forward_logprobs, shard_like
+from pods.policy.fsdp import forward_logprobs, local_shard
 from pods.policy.packing import pack
 from pods.policy.policy import Policy
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
@@ -37,14 +37,14 @@ def check_weight_sync(
     [[rollout]] = engine.generate(request)
     rollout = process_group.broadcast(rollout)
     original, change, size = _logprobs(policy, rollout), 0.0, 1e-3
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator(trained[0].device).manual_seed(0)
     try:
         while change < MIN_CHANGE and size < 1:
             size *= 2
             for parameter, before in zip(trained, start, strict=True):
-                noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
-                with torch.no_grad():
-                    parameter.copy_(before + size * shard_like(noise, parameter))
+                with torch.no_grad():  # drawn where it is needed: of 8 processes each its part
+                    local_shard(noise := torch.empty_like(parameter)).normal_(generator=generator)
+                    parameter.copy_(before + size * noise)
             change = process_group.all_max(_gap(_logprobs(policy, rollout), original))
         engine.sync()
         [[after]] = engine.generate(request)

@@ -57,8 +57,8 @@ def arguments(config: Config) -> dict[str, Any]:
         "max_model_len": longest,
         "max_num_seqs": engine.max_rows,
         "enable_prefix_caching": True,
-        "kv_cache_memory_bytes": None if engine.kv_gb is None else int(engine.kv_gb * GIB),
-        "gpu_memory_utilization": engine.gpu_memory_utilization,
+        "kv_cache_memory_bytes": int(engine.kv_gb * GIB),
+        "enforce_eager": on_cpu or engine.graphs == "none",
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
         "seed": 0,
@@ -67,7 +67,6 @@ def arguments(config: Config) -> dict[str, Any]:
         settings["distributed_executor_backend"] = "external_launcher"
     if on_cpu:
         settings |= {
-            "enforce_eager": True,
             "block_size": CPU_BLOCK,
             "max_num_batched_tokens": max(engine.max_rows, CPU_PREFILL_TOKENS),
             "enable_prefix_caching": sampling.max_prompt_tokens > CPU_BLOCK,

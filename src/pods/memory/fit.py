@@ -16,7 +16,7 @@ from pods.system.machine import free_memory
 GIB = 2**30
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 LOGITS = {"cpu": 2**24, "cuda": 2**27}  # of a chunk, as in `policy.logprobs`
-LIBRARIES = {"cpu": int(0.42 * GIB), "cuda": int(0.5 * GIB)}
+LIBRARIES = {"cpu": int(0.42 * GIB), "cuda": int(1.25 * GIB)}
 HEAP = 1.75  # resident bytes of glibc's heap per byte of activations: 1.45 to 1.75 were seen
 CURE = "to fit, lower update.micro_batch_tokens or engine.max_rows, or choose a smaller model"
 
@@ -62,7 +62,7 @@ def assess_fit(config: Config, lengths: Lengths | None = None, jobs: int | None 
     sharing = (jobs or 1) * config.hardware.processes if on_cpu else 1
     memory = None if jobs is None else free_memory(config.hardware.device)
     free, total = (0, 0) if memory is None else (size // sharing for size in memory)
-    parts = peak_parts(config, lengths, total)
+    parts = peak_parts(config, lengths)
     if not parts:
         return Fit(f"unknown: no sizes of model={config.model.name} on this machine", True, False)
     peak = sum(parts.values())
@@ -80,12 +80,10 @@ def describe_largest(configs: Sequence[Config], at_once: int | None) -> Fit:
     return assess_fit(max(configs, key=lambda c: sum(peak_parts(c).values())), jobs=at_once)
 
 
-def peak_parts(
-    config: Config, lengths: Lengths | None = None, device_memory: int = 0
-) -> dict[str, int]:
+def peak_parts(config: Config, lengths: Lengths | None = None) -> dict[str, int]:
     """Return what is held throughout, with the larger of what generating and updating add.
 
-    vLLM takes a share of `device_memory` if engine.kv_gb is null. Empty for an unknown model.
+    Empty for an unknown model.
     """
     sizes, engine = read_sizes(config.model), config.engine
     if sizes is None:
@@ -102,8 +100,6 @@ def peak_parts(
         generate["logits"] = rows * sizes.vocabulary * 24  # 4 of float32, a sum of float64
         encoded = 4 * (sizes.hidden + sizes.intermediate) * size + 5 * prompt  # and the mask
         generate["prompts"] = rows * (prompt - shared) * encoded
-    elif engine.kv_gb is None:
-        held["vLLM"] = int(engine.gpu_memory_utilization * device_memory)
     else:  # its weights, keys and values, libraries and own activations
         held["vLLM"] = BYTES[engine.dtype] * sizes.parameters + int((engine.kv_gb + 1) * GIB)
     return held | max(generate, update, key=lambda added: sum(added.values()))

@@ -10,6 +10,7 @@ Shapes: N = tokens of a packed row, H = heads, K = key heads, W = width of a hea
 R = its completions, T = tokens of the longest.
 """
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -31,7 +32,6 @@ def takes_unequal_lengths(device_type: str, dtype: torch.dtype, width: int) -> b
         and dtype in (torch.bfloat16, torch.float16)
         and width % 8 == 0
         and width <= 192  # above, some cards have no gradient
-        and torch.__version__ >= "2.12"  # the first whose kernel groups query heads
     )
 
 
@@ -93,6 +93,8 @@ def _by_sequence(
         take_rows(states[0].transpose(0, 1).flatten(1), row.keys).unflatten(1, states.shape[1::2])
         for states in (key, value)
     )
+    # torch 2.11 groups query heads without being told
+    grouped = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
     output = varlen_attn(
         query[0].transpose(0, 1),
         keys,
@@ -103,7 +105,7 @@ def _by_sequence(
         row.most_keys,
         scale=scaling,
         window_size=(-1, 0),  # causal
-        enable_gqa=True,
+        **grouped,
     )
     assert isinstance(output, Tensor)
     return output[None]
@@ -128,7 +130,7 @@ def _packed(
         )
         outputs.append(prompt[0].transpose(0, 1).flatten(1))
         of_completions = [
-            states[0, :, end : span.end].transpose(0, 1).flatten(1)
+            states[0, :, end : end + sum(span.lengths)].transpose(0, 1).flatten(1)
             for states in (query, key, value)
         ]
         for rows in completion_rows:

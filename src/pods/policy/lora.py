@@ -31,7 +31,7 @@ def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:
     settings = LoraConfig(
         r=lora.r, lora_alpha=lora.alpha, target_modules=lora_targets(model), task_type="CAUSAL_LM"
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # adapters are drawn on the CPU
         torch.manual_seed(derive(config.seed, "adapters"))
         adapted = get_peft_model(model, settings)
     assert isinstance(adapted, PeftModel)

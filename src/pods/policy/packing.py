@@ -9,9 +9,10 @@ Shapes: N = tokens of a micro-batch, C = completion tokens among them, S = seque
 completions); of one prompt P = its tokens, R = its completions, T = tokens of the longest.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 
 import torch
@@ -30,11 +31,6 @@ class PromptSpan:
     prompt_length: int  # tokens of the prompt; the completions follow them
     lengths: list[int]  # (R,) tokens of each completion
 
-    @property
-    def end(self) -> int:
-        """The index after the last completion's last token."""
-        return self.start + self.prompt_length + sum(self.lengths)
-
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
@@ -52,25 +48,38 @@ class MicroBatch:
 
 def plan_micro_batches(
     rollouts: Sequence[Rollout], indices: Sequence[int], tokens: int
-) -> Iterator[list[list[int]]]:
-    """Group sequences into batches of at most `tokens` tokens; a longer one is alone in its batch.
+) -> list[list[list[int]]]:
+    """Group sequences into few batches of at most `tokens` tokens; a longer one is alone in one.
 
     A prompt counts once, each of its completions as long as their longest, since attention pads
     them; they are sorted by length, so that there is little to pad. A prompt whose completions do
     not fit into one batch comes once in each of its batches. A batch has a list of indices for each
-    of its prompts, as `pack` takes them.
+    of its prompts, as `pack` takes them. All have the least limit that needs no more batches, so
+    that none is left nearly empty.
     """
+    lengths = [len(rollout.completion_ids) for rollout in rollouts]
+    groups = [sorted(g, key=lengths.__getitem__) for g in _by_prompt(rollouts, indices).values()]
+    filled = partial(_fill, rollouts, groups)
+    if len(batches := [*filled(tokens)]) < 2:
+        return batches
+    least = bisect_left(range(tokens), -len(batches), key=lambda limit: -len([*filled(limit)]))
+    return [*filled(least)]
+
+
+def _fill(
+    rollouts: Sequence[Rollout], groups: Sequence[Sequence[int]], tokens: int
+) -> Iterator[list[list[int]]]:
     batch: list[list[int]] = []
     before = 0  # tokens of the batch's earlier prompts and their completions
-    for prompt, same_prompt in _by_prompt(rollouts, indices).items():
+    for group in groups:
+        prompt, needed = len(rollouts[group[0]].prompt_ids), 0
         batch.append([])
-        needed = 0
-        for i in sorted(same_prompt, key=lambda i: len(rollouts[i].completion_ids)):
+        for i in group:
             longest = len(rollouts[i].completion_ids)  # so far: ascending
-            needed = len(prompt) + (len(batch[-1]) + 1) * longest
+            needed = prompt + (len(batch[-1]) + 1) * longest
             if before + needed > tokens and any(batch):
                 yield batch
-                batch, before, needed = [[]], 0, len(prompt) + longest
+                batch, before, needed = [[]], 0, prompt + longest
             batch[-1].append(i)
         before += needed
     if any(batch):

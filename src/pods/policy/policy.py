@@ -69,11 +69,8 @@ class Policy:
     @contextmanager
     def recomputing(self) -> Iterator[None]:
         """Recompute activations in backward passes, if the config enabled checkpointing at load."""
-        layers = [
-            layer
-            for layer in self.causal_lm.modules()
-            if isinstance(layer, GradientCheckpointingLayer) and layer.gradient_checkpointing
-        ]
+        able = (m for m in self.causal_lm.modules() if isinstance(m, GradientCheckpointingLayer))
+        layers = [layer for layer in able if layer.gradient_checkpointing]
         for layer in layers:  # the layer's flag alone: modules inside it stay without dropout
             layer.training = True
         try:

@@ -75,7 +75,7 @@ def micro_batches_of_rank(
     """
     limit, process_group = context.config.update.micro_batch_tokens, context.process_group
     shares = split_among_processes(rollouts, indices, process_group.size)
-    plans = [list(plan_micro_batches(rollouts, share, limit)) for share in shares]
+    plans = [plan_micro_batches(rollouts, share, limit) for share in shares]
     own, filler = plans[process_group.rank], None
     if is_sharded(context.policy.model):
         filler = pack(rollouts, [[min(indices, key=lambda i: len(rollouts[i].completion_ids))]])

@@ -24,7 +24,6 @@ from pods.types import Rollout
 
 IMPORTANCE_CAP = 3.0  # of the ratio of a token's, or a sequence's, probabilities
 
-
 SquaredNorm = tuple[list[int], float]
 """Indices of some rollouts, and the squared norm of the sum of their gradients in a step."""
 
@@ -160,7 +159,9 @@ def _one_update(
     if not is_sharded(policy.model):
         process_group.sum_gradients(trained)
     total, clipped, kl = process_group.all_sum(sums.tolist())
-    norm = float(full_tensor(torch.nn.utils.clip_grad_norm_(trained, config.update.grad_clip)))
+    foreach = True if policy.device.type == "cuda" else None  # of shards torch has a loop otherwise
+    found = torch.nn.utils.clip_grad_norm_(trained, config.update.grad_clip, foreach=foreach)
+    norm = float(full_tensor(found))
     for name, value in (("loss", total), ("gradient's norm", norm)):
         if not math.isfinite(value):
             raise FloatingPointError(f"the {name} is {value}")
