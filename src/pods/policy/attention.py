@@ -94,7 +94,7 @@ def _by_sequence(
         for states in (key, value)
     )
     # torch 2.11 groups query heads without being told
-    grouped = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+    grouped: Any = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
     output = varlen_attn(
         query[0].transpose(0, 1),
         keys,
