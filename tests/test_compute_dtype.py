@@ -74,9 +74,9 @@ def gradient(words: tuple[str, ...], monkeypatch) -> torch.Tensor:
     found: list[torch.Tensor] = []
     clip = torch.nn.utils.clip_grad_norm_
 
-    def keep(parameters, limit):
+    def keep(parameters, limit, **settings):
         found.extend(full_tensor(parameter.grad).flatten().clone() for parameter in parameters)
-        return clip(parameters, limit)
+        return clip(parameters, limit, **settings)
 
     with monkeypatch.context() as patch:
         patch.setattr(torch.nn.utils, "clip_grad_norm_", keep)

@@ -32,7 +32,7 @@ from pods.types import Rollout
 
 OFF_POLICY = ("update.epochs=2", "update.minibatches=2", "update.kl_beta=0.1")
 WAYS = {
-    "all weights": (2, (), 1e-5),
+    "all weights, rows of a prompt apart": (3, (), 1e-5),
     "adapters off policy": (2, ("model.tuning=lora", *OFF_POLICY), 1e-5),
     "sharded": (2, ("hardware.shard=true",), 1e-4),
     "sharded off policy over four": (4, ("prompts_per_step=4", "hardware.shard=true", *OFF_POLICY,
@@ -46,7 +46,7 @@ def difference(one: dict, other: dict) -> float:
 
 
 @pytest.mark.parametrize(
-    "way", [way if way == "all weights" else pytest.param(way, marks=pytest.mark.slow)
+    "way", [way if "rows" in way else pytest.param(way, marks=pytest.mark.slow)
             for way in WAYS],
 )  # fmt: skip
 def test_processes_together_are_one_process(way, tmp_path):

@@ -166,3 +166,4 @@ class GenerationRequest:
     n: int
     sampling: Sampling
     seeds: Sequence[int]  # one per prompt; the same request and seeds give the same completions
+    rows: range | None = None  # which of all completions in order this process draws; None: all

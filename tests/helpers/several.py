@@ -35,10 +35,10 @@ def watch(optimizer: torch.optim.AdamW, found: dict[str, torch.Tensor]) -> None:
     """Keep every gradient as it is when all processes' parts are in it."""
     clip = torch.nn.utils.clip_grad_norm_
 
-    def keep(parameters, limit):
+    def keep(parameters, limit, **settings):
         for i, parameter in enumerate(parameters):
             found[f"{len(found):05d}.{i}"] = full_tensor(parameter.grad).clone()
-        return clip(parameters, limit)
+        return clip(parameters, limit, **settings)
 
     room.torch.nn.utils.clip_grad_norm_ = keep
 

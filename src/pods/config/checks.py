@@ -105,11 +105,11 @@ def _budget(config: Config) -> Iterator[Refusal]:
     if config.budget.train_seconds is None and config.budget.max_steps is None:
         yield "budget.train_seconds", "must be set where budget.max_steps is null"
     groups = config.prompts_per_step * config.nm.groups
-    most = f"must be at most prompts_per_step * nm.groups = {groups}"
-    if config.hardware.processes > groups:
-        yield "hardware.processes", f"{most}, so that each has a group"
+    most, rollouts = "must be at most prompts_per_step * nm.groups", groups * config.nm.n
+    if config.hardware.processes > rollouts:
+        yield "hardware.processes", f"{most} * nm.n = {rollouts}, so that each has a rollout"
     if config.update.minibatches > groups:
-        yield "update.minibatches", f"{most}: groups stay whole"
+        yield "update.minibatches", f"{most} = {groups}: groups stay whole"
     if (name := config.budget.clock_model) is None:
         return
     try:

@@ -48,15 +48,18 @@ class TransformersEngine:
         """Draw n completions of every prompt; see `Engine.generate`."""
         self.sync()  # costs nothing if it was called already; never sample from old weights
         n, limit = request.n, request.sampling.max_completion_tokens
+        rows = request.rows or range(len(request.prompts) * n)
         # by NumPy, since torch on a CPU uses 32 bits of a seed
         drawn = [np.random.default_rng(seed).random((n, limit)) for seed in request.seeds]
-        uniforms = torch.from_numpy(np.concatenate(drawn))  # (rows, limit)
-        rows = [index for index in range(len(request.prompts)) for _ in range(n)]
-        rollouts: list[Rollout] = []
+        uniforms = torch.from_numpy(np.concatenate(drawn)[rows.start : rows.stop])  # (rows, limit)
+        groups: list[list[Rollout]] = [[] for _ in request.prompts]
         for start in range(0, len(rows), self.max_rows):
             chunk = slice(start, start + self.max_rows)
-            rollouts += self._decode(request, rows[chunk], uniforms[chunk], on_completion)
-        return [rollouts[i * n : (i + 1) * n] for i in range(len(request.prompts))]
+            indices = [row // n for row in rows[chunk]]
+            decoded = self._decode(request, indices, uniforms[chunk], on_completion)
+            for index, rollout in zip(indices, decoded, strict=True):
+                groups[index].append(rollout)
+        return groups
 
     @torch.inference_mode()
     def _decode(

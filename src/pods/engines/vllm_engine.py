@@ -103,22 +103,22 @@ class VllmEngine:
             raise RuntimeError("the policy has changed since vLLM was last synced with it")
         try:
             with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(derive(0, "call", *request.seeds))
+                begins = [request.rows.start] if request.rows and request.rows.start else []
+                torch.default_generator.manual_seed(derive(0, "call", *request.seeds, *begins))
                 completions = self._run(request, on_completion)
         except Exception as error:
             raise EngineFailed(f"vLLM broke down: {error!r}") from error
-        rollouts = [
-            Rollout(
+        groups: list[list[Rollout]] = [[] for _ in request.prompts]
+        for completion in completions:
+            rollout = Rollout(
                 request.prompts[completion.prompt_index],
                 tuple(completion.ids),
                 np.array(completion.logprobs, np.float32),
                 self._text(completion),
                 completion.stopped,
             )
-            for completion in completions
-        ]
-        n = request.n
-        return [rollouts[i * n : (i + 1) * n] for i in range(len(request.prompts))]
+            groups[completion.prompt_index].append(rollout)
+        return groups
 
     def _text(self, completion: PartialCompletion) -> str:
         return str(self.policy.tokenizer.decode(completion.ids, skip_special_tokens=True))
@@ -136,8 +136,7 @@ class VllmEngine:
         if not core.reset_prefix_cache():
             raise RuntimeError("its prefix cache is in use")
         try:
-            for core_request in self._core_requests(request):
-                index = len(completions) // request.n
+            for index, core_request in self._core_requests(request):
                 completions[core_request.request_id] = PartialCompletion(index)
                 core.add_request(core_request)
             unfinished = len(completions)
@@ -155,9 +154,10 @@ class VllmEngine:
             raise
         return list(completions.values())
 
-    def _core_requests(self, request: GenerationRequest) -> Iterator[EngineCoreRequest]:
-        """Yield n requests per prompt, split as vLLM itself does, under ids that are used once."""
-        self.calls += 1
+    def _core_requests(self, request: GenerationRequest) -> Iterator[tuple[int, EngineCoreRequest]]:
+        """Yield a prompt's index and a request for each completion, split as vLLM itself does."""
+        rows = request.rows or range(len(request.prompts) * request.n)
+        self.calls += 1  # ids are used once
         for number, (prompt, seed) in enumerate(zip(request.prompts, request.seeds, strict=True)):
             of_prompt = self.vllm.input_processor.process_inputs(
                 str(number),
@@ -166,14 +166,14 @@ class VllmEngine:
                 supported_tasks=self.vllm.get_supported_tasks(),
                 lora_request=self.adapter,
             )
-            for i in range(request.n):
+            for i in (i for i in range(request.n) if number * request.n + i in rows):
                 core_request = copy(of_prompt)
                 core_request.request_id = f"{self.calls}-{number}-{i}"
                 core_request.sampling_params = copy(of_prompt.sampling_params)
                 core_request.sampling_params.n = 1
                 if not self.on_cpu:
                     core_request.sampling_params.seed = seed + i
-                yield core_request
+                yield number, core_request
 
     def sampling_params(self, n: int, sampling: Sampling, seed: int) -> SamplingParams:
         """Translate the sampling settings; on a GPU each request has a seed, on a CPU the call has.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -53,11 +54,16 @@ class Worker:
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
     ) -> list[list[Rollout]]:
-        """Draw this process's share of a request; rank 0, with `on_completion`, has the first."""
-        share = self.process_group.share(len(request.prompts))
-        own = slice(share.start, share.stop)
-        part = replace(request, prompts=request.prompts[own], seeds=request.seeds[own])
-        return self.engine.generate(part, on_completion) if share else []
+        """Draw this process's share of the rows; rank 0, with `on_completion`, has the first."""
+        n, groups = request.n, [list[Rollout]() for _ in request.prompts]
+        if share := self.process_group.share(len(groups) * n):
+            own = slice(start := share.start // n, -(-share.stop // n))
+            rows = range(share.start - start * n, share.stop - start * n)
+            part = replace(
+                request, prompts=request.prompts[own], seeds=request.seeds[own], rows=rows
+            )
+            groups[own] = self.engine.generate(part, on_completion)
+        return groups
 
     def sync(self) -> float | None:
         """Bring the policy's current weights into the engine; see `Engine.sync`."""
@@ -111,12 +117,11 @@ class WorkerGroup:
     ) -> list[list[Rollout]]:
         """Draw n completions of every prompt, a share on each process; see `Engine.generate`."""
         parts = self.call_all(Worker.generate, request, on_completion=on_completion)
-        groups = [rollouts for part in parts for rollouts in part]
         if on_completion is not None:
-            for index in range(len(parts[0]), len(groups)):
-                for rollout in groups[index]:
+            for index, rollouts in chain.from_iterable(map(enumerate, parts[1:])):
+                for rollout in rollouts:
                     on_completion(index, rollout.text)
-        return groups
+        return [[*chain.from_iterable(of_prompt)] for of_prompt in zip(*parts, strict=True)]
 
     def sync(self) -> float | None:
         """Bring the policy's current weights into every engine; see `Engine.sync`."""
