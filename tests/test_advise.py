@@ -214,7 +214,7 @@ def test_a_pilot_runs_once_and_its_advice_is_written(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    (["--steps", "0"], "--steps=0: must be at least 2"),
+    (["seed=1", "--steps", "0", "arm=pods"], "--steps=0: must be at least 2"),
     (["--nm", "8,16"], "--nm=8,16: must be N,M with 1 <= M <= N"),
     (["model=tiny,smollm2_135m"], "model=tiny,smollm2_135m: must be one value"),
     (["sede=1"], "no such key; did you mean seed?"),

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typed.remove("run")
         _become_run_py(typed)
     try:
-        options = _parser(words).parse_args(words)
+        options = _options(words)
         return int(import_module(VERBS[options.verb]).run(options) or 0)
     except BrokenPipeError:  # `pods status | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -51,8 +51,8 @@ def _become_run_py(words: Sequence[str]) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-P", str(file), *words])
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return a parser of the verb that was typed, or of all where none was."""
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    """Parse by the options of the verb that was typed, or of all where none was."""
     parser = argparse.ArgumentParser(
         prog="pods",
         description="Train, inspect, evaluate, compare and clean up runs.",
@@ -64,7 +64,12 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         verb: Any = import_module(VERBS[name])
         about = str(verb.__doc__).partition(": ")[2].strip()
         verb.add_options(add(name, help=about.rstrip("."), description=verb.__doc__))
-    return parser
+    options, more = parser.parse_known_args(words)
+    if any(word.startswith("-") for word in more) or (more and not hasattr(options, "overrides")):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if more:  # KEY=VALUE after an option: argparse takes such words from one place
+        options.overrides += more
+    return options
 
 
 if __name__ == "__main__":
