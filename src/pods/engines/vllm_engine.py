@@ -166,7 +166,8 @@ class VllmEngine:
                 supported_tasks=self.vllm.get_supported_tasks(),
                 lora_request=self.adapter,
             )
-            for i in (i for i in range(request.n) if number * request.n + i in rows):
+            first = number * request.n
+            for i in range(max(rows.start - first, 0), min(rows.stop - first, request.n)):
                 core_request = copy(of_prompt)
                 core_request.request_id = f"{self.calls}-{number}-{i}"
                 core_request.sampling_params = copy(of_prompt.sampling_params)
