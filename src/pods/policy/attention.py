@@ -27,12 +27,8 @@ NAME = "sdpa_grouped"
 
 def takes_unequal_lengths(device_type: str, dtype: torch.dtype, width: int) -> bool:
     """Tell whether torch has a kernel for unequal lengths: flash attention, of some head widths."""
-    return (
-        device_type == "cuda"
-        and dtype in (torch.bfloat16, torch.float16)
-        and width % 8 == 0
-        and width <= 192  # above, some cards have no gradient
-    )
+    width_fits = width % 8 == 0 and width <= 192  # above, some cards have no gradient
+    return device_type == "cuda" and dtype in (torch.bfloat16, torch.float16) and width_fits
 
 
 def attend(
@@ -72,13 +68,8 @@ def _grouped(
     key_heads = key.shape[1]
     if tokens > 1 and mask is not None:
         mask = mask.repeat(heads // key_heads, 1)  # (Q, L), the same for all rows
-    output = scaled_dot_product_attention(
-        query.reshape(rows, key_heads, heads // key_heads * tokens, width),
-        key,
-        value,
-        attn_mask=mask,
-        scale=scaling,
-    )
+    queries = query.reshape(rows, key_heads, heads // key_heads * tokens, width)
+    output = scaled_dot_product_attention(queries, key, value, attn_mask=mask, scale=scaling)
     return output.view(rows, heads, tokens, width)
 
 
@@ -121,13 +112,8 @@ def _packed(
         start, end = span.start, span.start + span.prompt_length
         q, k, v = (states[:, :, start:end] for states in (query, key, value))
         repeats = heads // k.shape[1]  # copies of a prompt are small, and any kernel takes them
-        prompt = scaled_dot_product_attention(
-            q,
-            k.repeat_interleave(repeats, 1),
-            v.repeat_interleave(repeats, 1),
-            is_causal=True,
-            scale=scaling,
-        )
+        keys, values = (states.repeat_interleave(repeats, 1) for states in (k, v))
+        prompt = scaled_dot_product_attention(q, keys, values, is_causal=True, scale=scaling)
         outputs.append(prompt[0].transpose(0, 1).flatten(1))
         of_completions = [
             states[0, :, end : end + sum(span.lengths)].transpose(0, 1).flatten(1)
