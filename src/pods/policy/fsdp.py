@@ -85,12 +85,8 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 def gather_on_host(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
     """Gather one tensor after the other in the host's memory; return {} where not to `keep`."""
-    gathered = {}
-    for name, tensor in tensors.items():
-        full = full_tensor(tensor)
-        if keep:
-            gathered[name] = full.detach().cpu()
-    return gathered
+    gathered = ((name, full_tensor(tensor)) for name, tensor in tensors.items())
+    return {name: tensor.detach().cpu() for name, tensor in gathered if keep}
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
