@@ -127,12 +127,9 @@ def pack(rollouts: Sequence[Rollout], batch: Sequence[Sequence[int]]) -> MicroBa
             positions += range(len(prompt), len(prompt) + length)
     indices = [i for group in groups for i in group]
     targets = [token for i in indices for token in rollouts[i].completion_ids]
-    return MicroBatch(
-        indices,
-        [length for span in spans for length in span.lengths],
-        spans,
-        *map(torch.tensor, (ids, positions, previous, targets)),
-    )
+    lengths = [length for span in spans for length in span.lengths]
+    tensors = map(torch.tensor, (ids, positions, previous, targets))
+    return MicroBatch(indices, lengths, spans, *tensors)
 
 
 @dataclass(frozen=True, slots=True)

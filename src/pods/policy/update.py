@@ -145,22 +145,18 @@ def _one_update(
     micro-batches and processes. Return loss, gradient norm, clip fraction and KL; what
     `_batch_loss` returns about the tokens of this process's share; and squared norms.
     """
-    policy, config, process_group = context.policy, context.config, context.process_group
+    policy, process_group = context.policy, context.process_group
+    settings, longest = context.config.update, context.config.sampling.max_completion_tokens
     lengths = torch.tensor([len(data.rollouts[i].completion_ids) for i in indices])
     weights = torch.zeros(len(data.rollouts))
-    weights[indices] = token_weights(
-        lengths,
-        data.groups[indices],
-        config.update.aggregation,
-        config.sampling.max_completion_tokens,
-    )
+    weights[indices] = token_weights(lengths, data.groups[indices], settings.aggregation, longest)
     sums, tokens, partial = _gradients(context, data, indices, weights)
     trained = trained_weights(optimizer)
     if not is_sharded(policy.model):
         process_group.sum_gradients(trained)
     total, clipped, kl = process_group.all_sum(sums.tolist())
     foreach = True if policy.device.type == "cuda" else None  # of shards torch has a loop otherwise
-    found = torch.nn.utils.clip_grad_norm_(trained, config.update.grad_clip, foreach=foreach)
+    found = torch.nn.utils.clip_grad_norm_(trained, settings.grad_clip, foreach=foreach)
     norm = float(full_tensor(found))
     for name, value in (("loss", total), ("gradient's norm", norm)):
         if not math.isfinite(value):
