@@ -141,12 +141,7 @@ class TrainingLoop:
                 graded = enumerate(groups, first_group)
                 groups = [select(config, self.rule, number, i, m, group) for i, group in graded]
         prompts = [groups[i : i + per_prompt] for i in range(0, len(groups), per_prompt)]
-        return Sample(
-            prompts=[*sample.prompts, *prompts],
-            selector=selector,
-            chosen=(*sample.chosen, chosen),
-            nonfinite=nonfinite,
-        )
+        return Sample([*sample.prompts, *prompts], selector, (*sample.chosen, chosen), nonfinite)
 
     def generate_and_grade(
         self, number: int, first_group: int, problems: Sequence[int], counts: Sequence[int]
@@ -173,15 +168,13 @@ class TrainingLoop:
         rollouts: list[list[Rollout]] = [[] for _ in counts]
         for (i, *_), of_row in zip(rows, generated, strict=True):
             rollouts[i] += of_row
+        groups = list[SelectedGroup]()
         with self.clock.phase("reward"):
-            grades = [
-                [grade_rollout(config, self.task, train[problem], rollout) for rollout in group]
-                for problem, group in zip(problems, rollouts, strict=True)
-            ]
-            return [
-                SelectedGroup(problem, train[problem], of_group, group_of(rollouts[i], of_group))
-                for i, (problem, of_group) in enumerate(zip(problems, grades, strict=True))
-            ]
+            for index, of_group in zip(problems, rollouts, strict=True):
+                problem = train[index]
+                grades = [grade_rollout(config, self.task, problem, each) for each in of_group]
+                groups.append(SelectedGroup(index, problem, grades, group_of(of_group, grades)))
+        return groups
 
     def update_on(
         self, groups: Sequence[SelectedGroup], number: int

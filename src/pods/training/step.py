@@ -111,8 +111,7 @@ def choose_trained(
     trained = [i for i, group in enumerate(groups) if group.trained]
     if trained and is_across_groups(rule):
         rng = np.random.default_rng(derive(config.seed, "rule", number))
-        of_trained = [groups[i].group for i in trained]
-        kept_of_each = keep(rule, of_trained, m, rng)
+        kept_of_each = keep(rule, [groups[i].group for i in trained], m, rng)
         for i, kept in zip(trained, kept_of_each, strict=True):
             groups[i] = with_kept(config, groups[i], kept)
     return groups
@@ -154,9 +153,8 @@ def outcome(groups: Sequence[SelectedGroup]) -> Outcome:
     """Summarise the results of all groups of one prompt."""
     rewards = np.concatenate([group.group.rewards for group in groups])
     right = int(sum(group.group.rewarded.sum() for group in groups))
-    return Outcome(
-        groups[0].problem_index, right, len(rewards), bool(rewards.min() == rewards.max())
-    )
+    alike = bool(rewards.min() == rewards.max())
+    return Outcome(groups[0].problem_index, right, len(rewards), alike)
 
 
 def gradient_rows(groups: Sequence[SelectedGroup], norms: Sequence[SquaredNorm]) -> list[Row]:
