@@ -116,14 +116,13 @@ def _kept_metrics(all_groups: Sequence[SelectedGroup], made: Mapping[str, int]) 
         return {}
     kept_rewards = [group.group.rewards[group.kept] for group in groups]  # (m,) each
     kept_lengths = [group.group.lengths[group.kept] for group in groups]
-    trained = [i for i, group in enumerate(groups) if group.trained]
-    variances = [kept_rewards[i].var() for i in trained]
+    variances = [group.group.rewards[group.kept].var() for group in groups if group.trained]
     return {
         "kept_reward": np.concatenate(kept_rewards).mean(),
         "kept_reward_std": np.mean([rewards.std() for rewards in kept_rewards]),
         "kept_reward_variance": np.mean(variances) if variances else None,
         "zero_variance_kept": sum(int(kept.min() == kept.max()) for kept in kept_rewards),
-        "skipped_groups": len(all_groups) - len(trained),
+        "skipped_groups": len(all_groups) - len(variances),
         "kept_length": np.concatenate(kept_lengths).mean(),
         "trained_tokens": made["trained_tokens"],
     }

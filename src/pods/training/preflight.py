@@ -84,9 +84,8 @@ def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> N
         held += [each.detach().clone() for each in (*trained, *held)]
     still = torch.optim.AdamW(trained)
     still.step = lambda closure=None: None  # type: ignore[method-assign]
-    replace(worker, config=once, optimizer=still).update(
-        [rollout] * rows, np.zeros(rows), [rows], 1
-    )
+    trial = replace(worker, config=once, optimizer=still)
+    trial.update([rollout] * rows, np.zeros(rows), [rows], 1)
     del held
 
 

@@ -140,8 +140,7 @@ class Trainer:
             )
         if skipped:
             self.skip(step)
-        alarm = self.monitor.check(step)
-        if alarm is not None:
+        if (alarm := self.monitor.check(step)) is not None:
             self.progress.print(f"alarm: {alarm}")
 
     def skip(self, step: Step) -> None:
