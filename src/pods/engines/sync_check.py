@@ -20,6 +20,7 @@ MIN_CHANGE = 1.0  # mean |change of a log-prob|, far more than rounding makes
 MAX_GAP = 0.2  # share of the change that may remain between engine and trainer
 
 
+@torch.no_grad()
 def check_weight_sync(
     policy: Policy, engine: Engine, prompt: Prompt, process_group: ProcessGroup = SINGLE_PROCESS
 ) -> None:
@@ -42,17 +43,16 @@ def check_weight_sync(
         while change < MIN_CHANGE and size < 1:
             size *= 2
             for parameter, before in zip(trained, start, strict=True):
-                with torch.no_grad():  # drawn where it is needed: of 8 processes each its part
-                    local_shard(noise := torch.empty_like(parameter)).normal_(generator=generator)
-                    parameter.copy_(before + size * noise)
+                # drawn where it is needed: of 8 processes each its part
+                local_shard(noise := torch.empty_like(parameter)).normal_(generator=generator)
+                parameter.copy_(before + size * noise)
             change = process_group.all_max(_gap(_logprobs(policy, rollout), original))
         engine.sync()
         [[after]] = engine.generate(request)
         gap = process_group.all_max(_gap(_logprobs(policy, after), after.logprobs))
     finally:
-        with torch.no_grad():
-            for parameter, before in zip(trained, start, strict=True):
-                parameter.copy_(before)
+        for parameter, before in zip(trained, start, strict=True):
+            parameter.copy_(before)
     engine.sync()
     if not gap <= MAX_GAP * change:
         raise ValueError(
@@ -68,8 +68,6 @@ def _gap(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
 def _logprobs(policy: Policy, rollout: Rollout) -> NDArray[np.float32]:
     """Compute the log-probs of the rollout's tokens, (T,), under the policy at temperature 1."""
     batch = pack([rollout], [[0]])
-    with torch.no_grad():
-        scores = forward_logprobs(
-            policy.causal_lm, batch, temperature=1.0, vocabulary=policy.vocabulary
-        )
+    model, vocabulary = policy.causal_lm, policy.vocabulary
+    scores = forward_logprobs(model, batch, temperature=1.0, vocabulary=vocabulary)
     return scores.logprobs.float().cpu().numpy()
