@@ -46,11 +46,12 @@ class ConfigError(ValueError):
 def leaves(cls: type = Config, prefix: str = "") -> Mapping[str, tuple[Any, Key]]:
     """Map the dotted name of every key to its type and its `Key`."""
     keys: dict[str, tuple[Any, Key]] = {}
-    for name, field in _fields(cls).items():
+    for field in fields(cls):
+        name = prefix + field.name
         if "key" in field.metadata:
-            keys[prefix + name] = field.type, field.metadata["key"]
+            keys[name] = field.type, field.metadata["key"]
         else:
-            keys |= leaves(field.type, f"{prefix}{name}.")  # type: ignore[arg-type]
+            keys |= leaves(field.type, f"{name}.")  # type: ignore[arg-type]
     return keys
 
 
@@ -97,15 +98,10 @@ def allowed(hint: Any, key: Key) -> str:
     return f"must be {text}" + (", or null" if kind != hint else "")
 
 
-@cache
-def _fields(cls: type) -> Mapping[str, Field[Any]]:
-    return {field.name: field for field in fields(cls)}
-
-
 def _section(cls: Any, values: Any, prefix: str) -> Any:
     if not isinstance(values, Mapping):
         raise ConfigError(prefix.rstrip("."), values, "must be a group of keys")
-    known = _fields(cls)
+    known = {field.name: field for field in fields(cls)}
     for name in values:
         if name not in known:
             raise ConfigError(f"{prefix}{name}", values[name], unknown_key(f"{prefix}{name}"))
@@ -144,9 +140,8 @@ def _fits(value: Any, kind: Any, key: Key) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_origin(kind) is list:
-        return isinstance(value, list) and all(
-            _fits(each, get_args(kind)[0], key) for each in value
-        )
+        [item] = get_args(kind)
+        return isinstance(value, list) and all(_fits(each, item, key) for each in value)
     if type(value) is not kind or printable(str(value)) != str(value):  # control characters
         return False
     if kind is str:
