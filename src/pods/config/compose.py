@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import hydra
@@ -16,13 +17,10 @@ from pods.config.parse import leaves, unknown_key
 from pods.config.schema import CONF
 from pods.system.text import RUN
 
-OmegaConf.register_new_resolver(
-    "steps_without_time", lambda seconds: 100 if seconds is None else None, replace=True
-)
-OmegaConf.register_new_resolver(
-    "tenth_of", lambda time, steps: None if steps or time is None else time / 10, replace=True
-)
-OmegaConf.register_new_resolver("last", lambda name: f"{name}".rpartition("/")[2], replace=True)
+_register = partial(OmegaConf.register_new_resolver, replace=True)
+_register("steps_without_time", lambda seconds: 100 if seconds is None else None)
+_register("tenth_of", lambda time, steps: None if steps or time is None else time / 10)
+_register("last", lambda name: f"{name}".rpartition("/")[2])
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
