@@ -81,7 +81,5 @@ class TaskConfig:
         if self.name == "jsonl" and folder is not None and not folder.is_dir():
             return {"train": folder, "test": Path(self.test_path or folder)}
         test = folder / "test.jsonl" if folder and self.test_set == "own" else None
-        return {
-            "train": folder and folder / "train.jsonl",
-            "test": test if self.test_path is None else Path(self.test_path),
-        }
+        test = test if self.test_path is None else Path(self.test_path)
+        return {"train": folder and folder / "train.jsonl", "test": test}
