@@ -15,13 +15,10 @@ class ClockModel:
     """Seconds per step = base + the sum of prices x amounts."""
 
     name: str
-    source: str
-    """What the prices were fitted to."""
-    base: float
-    """Seconds of a step without any rollout."""
+    source: str  # what the prices were fitted to
+    base: float  # seconds of a step without any rollout
     per_rollout: float
-    per_kept: float
-    """Seconds per rollout that is trained on."""
+    per_kept: float  # seconds per rollout that is trained on
     prompts: int | None = None
     """Prompts per step of the runs that the prices were fitted to; None: of any number."""
 

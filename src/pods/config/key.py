@@ -32,8 +32,7 @@ class Key:
 
     meaning: str
     low: float = -math.inf
-    above: float = -math.inf
-    """Values must be larger than this."""
+    above: float = -math.inf  # values must be larger than this
     high: float = math.inf
     form: Form | None = None
     operational: bool = False

@@ -11,8 +11,7 @@ CHAINSUM_TEST_SIZE = 256
 ON_THE_HUB = dict(gsm8k=1319, math500=500, amc23=40, aime24=30, minerva=272, olympiad=675)
 """Number of questions of each test set."""
 OWN = ("jsonl", "own")  # tasks whose problems a user brings
-Refusal = tuple[str, str]
-"""A key whose value is not allowed, and what is allowed."""
+Refusal = tuple[str, str]  # a key whose value is not allowed, and what is allowed
 
 
 def task_refusals(config: Config) -> Iterator[Refusal]:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Row = Sequence[float]
-"""What `gradient_row` returns."""
+Row = Sequence[float]  # what `gradient_row` returns
 DRAWS, REWEIGHTED = 100, 3  # bootstrap resamples; times that the weights follow the means
 LEAST = 8  # steps from which an estimate is made
 SCALES = ("noise", "shared", "ratio")
