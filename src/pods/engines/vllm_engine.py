@@ -109,15 +109,10 @@ class VllmEngine:
         except Exception as error:
             raise EngineFailed(f"vLLM broke down: {error!r}") from error
         groups: list[list[Rollout]] = [[] for _ in request.prompts]
-        for completion in completions:
-            rollout = Rollout(
-                request.prompts[completion.prompt_index],
-                tuple(completion.ids),
-                np.array(completion.logprobs, np.float32),
-                self._text(completion),
-                completion.stopped,
-            )
-            groups[completion.prompt_index].append(rollout)
+        for of in completions:
+            logprobs, prompt = np.array(of.logprobs, np.float32), request.prompts[of.prompt_index]
+            rollout = Rollout(prompt, tuple(of.ids), logprobs, self._text(of), of.stopped)
+            groups[of.prompt_index].append(rollout)
         return groups
 
     def _text(self, completion: PartialCompletion) -> str:
