@@ -21,7 +21,7 @@ class Engine(Protocol):
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
     ) -> list[list[Rollout]]:
-        """Draw n completions of every prompt, or `request.rows` of all: a list per prompt, in order.
+        """Draw n completions of each prompt, or `request.rows` of all: a list per prompt, in order.
 
         `on_completion` is called once for every completion, as soon as it is complete, so that slow
         grading runs beside generation. `EngineFailed`: the engine broke down.
