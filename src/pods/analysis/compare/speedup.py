@@ -71,7 +71,7 @@ def speedups(
         return []
     levels, arms = np.array(targets, float), (arm, baseline)
     seconds = [crossings(runs, levels, span)[0] for runs in arms]
-    medians = [median(times[:, drawn]) for times, drawn in zip(seconds, draws, strict=True)]
+    medians = [np.median(times[:, drawn], -1) for times, drawn in zip(seconds, draws, strict=True)]
     ratios = zip(targets, _ratio(*medians), strict=True)
     rows = [_row("fixed", target, arms, span, resampled) for target, resampled in ratios]
     return [*rows, _peak(arms, span, draws)]
@@ -83,14 +83,12 @@ def _peak(arms: Sides, span: Window, draws: tuple[Indices, Indices]) -> Row:
     grid = outcomes.knots(baseline, span)
     grid = grid[:: -(-len(grid) // MOST_KNOTS)]
     target = PEAK_SHARE * outcomes.mean_curve(baseline, grid).max()
-    places = draws[1] + len(baseline) * np.arange(len(draws[1]))[:, None]
-    times = np.bincount(places.ravel(), minlength=len(draws[1]) * len(baseline))
-    weights = times.reshape(len(draws[1]), -1) / draws[1].shape[1]
+    weights = (draws[1][..., None] == np.arange(len(baseline))).mean(1)  # (D, S)
     curves = np.stack([outcomes.accuracy_at(curve, grid) for curve in baseline])
     targets = PEAK_SHARE * (weights @ curves).max(1)
     rows = np.arange(len(targets))[:, None]
     medians = [
-        median(crossings(runs, targets, span)[0][rows, drawn])
+        np.median(crossings(runs, targets, span)[0][rows, drawn], -1)
         for runs, drawn in zip(arms, draws, strict=True)
     ]
     return _row("peak", float(target), arms, span, _ratio(*medians))
@@ -100,27 +98,20 @@ def _row(kind: str, target: float, arms: Sides, span: Window, resampled: Floats)
     """Make the row of one target, given its (D,) resampled ratios."""
     times = [crossings(runs, np.array([target]), span) for runs in arms]
     (arm, arm_steps), (baseline, baseline_steps) = ((s[0], steps[0]) for s, steps in times)
-    ratio = _ratio(median(arm), median(baseline))
-    bound = _ratio(*(median(np.minimum(seconds, span.end)) for seconds in (arm, baseline)))
+    ratio = _ratio(np.median(arm), np.median(baseline))
+    bound = _ratio(*(np.median(np.minimum(seconds, span.end)) for seconds in (arm, baseline)))
     low, high = percentile_interval(resampled)
     few = min(len(arm), len(baseline)) < 2
     return {
         "kind": kind, "target": target,
-        "seconds": float(median(arm)), "reached": int(np.isfinite(arm).sum()), "runs": len(arm),
-        "baseline_seconds": float(median(baseline)),
+        "seconds": float(np.median(arm)), "reached": int(np.isfinite(arm).sum()), "runs": len(arm),
+        "baseline_seconds": float(np.median(baseline)),
         "baseline_reached": int(np.isfinite(baseline).sum()), "baseline_runs": len(baseline),
         "ratio": float(ratio),
         "low": np.nan if few else max(low, 0.0), "high": np.nan if few else high,
         "bound": float(bound) if np.isinf(ratio) or ratio == 0 else np.nan,
-        "steps_ratio": float(_ratio(median(arm_steps), median(baseline_steps))),
+        "steps_ratio": float(_ratio(np.median(arm_steps), np.median(baseline_steps))),
     }  # fmt: skip
-
-
-def median(values: Floats) -> Floats:
-    """Take the median along the last axis; inf where the misses reach the middle."""
-    ordered, middle = np.sort(values, -1), values.shape[-1] // 2
-    odd = values.shape[-1] % 2
-    return ordered[..., middle] if odd else (ordered[..., middle - 1] + ordered[..., middle]) / 2
 
 
 def _ratio(arm: Floats, baseline: Floats) -> Floats:
