@@ -43,16 +43,14 @@ def groups(rollouts: pd.DataFrame) -> pd.DataFrame:
         problem, question, n, m, correct (share), reward, reward_std, kept_correct, kept_reward,
         kept_reward_std; standard deviations are over rollouts (ddof 0).
     """
-    rows = []
-    for problem, group in rollouts.groupby("problem", sort=False):
-        kept = group[group.kept]
-        row = {"problem": problem, "question": group.question.iloc[0]}
-        row |= {"n": len(group), "m": len(kept)}
-        for prefix, some in (("", group), ("kept_", kept)):
-            row |= {f"{prefix}correct": some.correct.mean(), f"{prefix}reward": some.reward.mean()}
-            row[f"{prefix}reward_std"] = some.reward.std(ddof=0)
-        rows.append(row)
-    return pd.DataFrame(rows)
+    of_problem = rollouts.groupby("problem", sort=False)
+    table = of_problem.agg(question=("question", "first"), n=("kept", "size"), m=("kept", "sum"))
+    kept = rollouts[rollouts.kept].groupby("problem", sort=False)
+    for prefix, some in (("", of_problem), ("kept_", kept)):
+        table[f"{prefix}correct"] = some.correct.mean()
+        table[f"{prefix}reward"] = some.reward.mean()
+        table[f"{prefix}reward_std"] = some.reward.std(ddof=0)
+    return table.reset_index()
 
 
 def examples(rollouts: pd.DataFrame, each: int = 2) -> pd.DataFrame:
