@@ -122,8 +122,7 @@ def outcome_figure(
     for panel, (outcome, label) in zip(axes, labels.items(), strict=True):
         _outcome_by(panel, family, by, outcome, line)
         panel.set_ylabel(label)
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=3)
+    style.legend_below(figure, axes[0], title=None)
     figure.suptitle(title)
     return figure
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -112,12 +111,9 @@ def _accuracy_figure(
 ) -> Figure:
     """Draw the curves, the differences to the baseline below, and the time per step beside."""
     figure = Figure(figsize=(11, 6.2 if len(to_baseline) else 4.6), layout="constrained")
-    rows: Any = [["curves", "time"], ["differences", "time"]]
-    panels = figure.subplot_mosaic(
-        rows if len(to_baseline) else rows[:1],
-        width_ratios=(1.7, 1),
-        height_ratios=(0.65, 0.35) if len(to_baseline) else None,
-    )
+    heights = {"curves": 0.65} | ({"differences": 0.35} if len(to_baseline) else {})
+    rows = [[name, "time"] for name in heights]
+    panels = figure.subplot_mosaic(rows, width_ratios=(1.7, 1), height_ratios=[*heights.values()])
     drawing.against_time(panels["curves"], curve, study)
     passes, questions = study.evaluations.repeats.max(), study.evaluations.questions.max()
     sampled = f"\n({passes} passes over {questions:g} questions)" if questions > 0 else ""

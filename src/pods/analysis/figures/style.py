@@ -81,11 +81,11 @@ def legend_name(name: str) -> str:
     return "\n".join([arm, *lines])
 
 
-def legend_below(figure: Figure, axes: Axes) -> None:
+def legend_below(figure: Figure, axes: Axes, title: str | None = BAND) -> None:
     """Draw one legend for all panels, where it covers no curve."""
     columns = max(1, int(figure.get_figwidth() / LEGEND_COLUMN))
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=BAND)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title)
 
 
 def x_unit(study: Study, end: float) -> tuple[float, str]:
