@@ -10,13 +10,12 @@ More than four arms are also ranked, since every two of so many would be a list 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pods.analysis.compare.ranking import Ranking, rank_arms
-from pods.analysis.compare.speedup import default_targets, measured_targets, speedups
+from pods.analysis.compare.speedup import Row, default_targets, measured_targets, speedups
 from pods.analysis.loading.filter import default_baseline
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers import outcomes
@@ -27,7 +26,6 @@ from pods.analysis.numbers.statistics import ExactTest, holm, permutation, sign_
 DRAWS = 10_000
 SEED = 0  # of the resampling, whose draws for a contrast do not depend on other contrasts
 MANY = 4  # more arms than this are ranked
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -118,10 +116,8 @@ def _speedup_table(
         timed = measured_targets(sides, levels, span) if targets is None else levels
         found = speedups(*sides, timed, span, (indices[0], indices[-1]))
         rows += [contrast.names | row for row in found]
-    table = pd.DataFrame(rows)
-    if study.x == "train_seconds":
-        return table
-    return table.rename(columns={"seconds": study.x, "baseline_seconds": f"baseline_{study.x}"})
+    x = study.x.removeprefix("train_")
+    return pd.DataFrame(rows).rename(columns={"seconds": x, "baseline_seconds": f"baseline_{x}"})
 
 
 def _test_table(contrasts: Sequence[Contrast], span: Window) -> pd.DataFrame:
@@ -139,10 +135,9 @@ def _tests(contrast: Contrast, span: Window) -> Iterator[Row]:
         measure = getattr(outcomes, outcome)
         arm = np.array([measure(curve, span) for curve in contrast.arm])
         baseline = np.array([measure(curve, span) for curve in contrast.baseline])
-        samples = (arm - baseline,) if contrast.paired else (arm, baseline)
         exact = ExactTest(np.nan, np.nan, np.nan)
-        if min(map(len, samples)) > 1:
-            exact = sign_flip(*samples) if contrast.paired else permutation(arm, baseline)
+        if min(len(arm), len(baseline)) > 1:
+            exact = sign_flip(arm - baseline) if contrast.paired else permutation(arm, baseline)
         yield contrast.names | {
             "outcome": outcome,
             "design": contrast.design,
