@@ -186,11 +186,7 @@ def _mean_and_std(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _checked_rule(rule: str | Rule, n: int, m: int) -> Rule:
-    """Return the rule's function.
-
-    Raises:
-        ValueError: there is none, or it cannot keep m of n.
-    """
+    """Return the rule's function. `ValueError`: there is none, or it cannot keep m of n."""
     if not 1 < m <= n:
         raise ValueError(f"keep={m}: must be from 2 to num_generations={n}")
     try:
@@ -207,11 +203,7 @@ def _checked_rule(rule: str | Rule, n: int, m: int) -> Rule:
 
 
 def _check_options(args: GRPOConfig, dataset: Any, m: int, options: Mapping[str, Any]) -> None:
-    """Check what TRL could do with n rollouts, but not with m of them.
-
-    Raises:
-        ValueError: one line with the argument, its value and what is allowed.
-    """
+    """Refuse, as a `ValueError`, what TRL could do with n rollouts, but not with m of them."""
     share = args.per_device_train_batch_size * m / args.num_generations
     if share % 1:
         raise ValueError(
