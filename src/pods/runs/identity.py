@@ -49,20 +49,16 @@ def identity(config: Config) -> dict[str, Any]:
         content["weights"] = [digest(*gguf)]
     if (adapter := config.model.adapter()) is not None:
         content["adapter"] = _digests(adapter)
-    for key, name in own_functions(config):
-        earlier = [content[SOURCES[key]]] if SOURCES[key] in content else []
-        content[SOURCES[key]] = "+".join([*earlier, _source_digest(name)])
+    for key, name in own_functions(config):  # by their files; rewards of one key are joined
+        function = inspect.unwrap(import_function(name))
+        module = sys.modules[getattr(function, "__module__", None) or name.partition(":")[0]]
+        hashes = [content.get(SOURCES[key]), digest(Path(inspect.getsourcefile(module) or ""))]
+        content[SOURCES[key]] = "+".join(filter(None, hashes))
     return content
 
 
 def _digests(folder: Path) -> list[str]:
     return [digest(path) for path in sorted(folder.glob("*")) if path.suffix in MODEL_FILES]
-
-
-def _source_digest(name: str) -> str:
-    function = inspect.unwrap(import_function(name))
-    module = sys.modules[getattr(function, "__module__", None) or name.partition(":")[0]]
-    return digest(Path(inspect.getsourcefile(module) or ""))
 
 
 def identity_keys(config: Config) -> dict[str, Any]:
@@ -72,8 +68,7 @@ def identity_keys(config: Config) -> dict[str, Any]:
 
 @cache
 def _names() -> list[str]:
-    science = [name for name, (_, key) in leaves().items() if not key.operational]
-    return [name for name in science if name not in LOCATIONS]
+    return [k for k, (_, key) in leaves().items() if not key.operational and k not in LOCATIONS]
 
 
 def edits(config: Config, frozen: Mapping[str, Any]) -> list[str]:
@@ -110,5 +105,4 @@ def run_folder(config: Config, content: Mapping[str, Any]) -> Path:
     """Return the run's folder, named from resolved values: study/model-task/rule-n-m/seed-hash."""
     model, rule = config.model.name, config.sampler.rule.replace(":", "-")
     names = (f"{model}-{config.task.label()}", f"{rule}-n{config.nm.n}-m{config.nm.m}")
-    folder = Path(config.runs_dir, config.study, *names)
-    return folder / f"seed{config.seed}-{fingerprint(content)}"
+    return Path(config.runs_dir, config.study, *names, f"seed{config.seed}-{fingerprint(content)}")
