@@ -51,7 +51,7 @@ def execute(
         with suppress(ValueError):  # a damaged config, which the run reports
             processes = store.config().hardware.processes
         if local_processes.rank() is None and processes > 1:
-            return local_processes.run(store, attempt or attempts.new_attempt(store))
+            return local_processes.run(store, execution.folder)
     except OSError as error:
         return execution.not_started(error)
     return execution.run()
@@ -90,8 +90,7 @@ class _Execution:
     def begin(self) -> Config:
         """Check that the run is what it was, and write down what this process runs on."""
         config = local_processes.as_started(self.store.config())
-        changes = check_unchanged(self.store, config)
-        attempts.record_changes(self.store, changes)
+        attempts.record_changes(self.store, check_unchanged(self.store, config))
         set_threads(config.hardware.threads)
         clock, processes = config.budget.clock_text(), config.hardware.processes
         self.note(**attempts.environment(), processes=processes, clock=clock)
@@ -129,8 +128,7 @@ class _Execution:
         from pods.training.build import build_trainer
 
         self.tracker = Tracker(config, self.store)
-        rank, device = local_processes.rank(), config.hardware.device
-        group = SINGLE_PROCESS if rank is None else join(device)
+        group = SINGLE_PROCESS if local_processes.rank() is None else join(config.hardware.device)
         mine = self.tracker, stop, self.now, self.meter, self.report
         trainer = build_trainer(config, self.store, lock, *mine, group)
         if facts := trainer.loop.engine.facts:  # what a library has chosen for the engine
