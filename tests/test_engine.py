@@ -1,5 +1,6 @@
 """The transformers engine on the real tiny model: tokens, log-probs and seeded draws."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -116,6 +117,8 @@ def test_seeds_decide_and_the_cut_into_chunks_does_not():
     assert torch.equal(before, torch.random.get_rng_state())  # no generator outside is touched
     assert ids(engine().generate(request(6))) == first
     assert ids(engine(max_rows=5).generate(request(6))) == first
+    parts = [ids(engine().generate(replace(request(6), rows=r))) for r in (range(8), range(8, 24))]
+    assert [[*one, *other] for one, other in zip(*parts, strict=True)] == first
     other = ids(engine().generate(request(6, seeds=[5, 2, 3, 4])))
     assert other[0] != first[0] and other[1:] == first[1:]
     assert len(set(first[3])) > 1

@@ -11,23 +11,23 @@ from pods.cli.main import VERBS
 from pods.config.schema import Config
 
 LINES = {
-    "src/pods/analysis": 3231,
-    "src/pods/cli": 1083,
+    "src/pods/analysis": 3232,
+    "src/pods/cli": 1084,
     "src/pods/config": 1153,
-    "src/pods/engines": 748,
+    "src/pods/engines": 749,
     "src/pods/integrations": 222,
     "src/pods/launch": 1527,
     "src/pods/memory": 182,
     "src/pods/method": 1147,
-    "src/pods/policy": 1892,
+    "src/pods/policy": 1898,
     "src/pods/runs": 1945,
-    "src/pods/system": 608,
+    "src/pods/system": 609,
     "src/pods/tasks": 1221,
     "src/pods/training": 1735,
-    "src/pods": 16907,
+    "src/pods": 16921,
     "src/pods_lab": 3734,
     "src/mathgrade": 2545,
-    "tests": 17926,
+    "tests": 17925,
     "experiments": 2498,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5

@@ -167,3 +167,7 @@ class GenerationRequest:
     sampling: Sampling
     seeds: Sequence[int]  # one per prompt; the same request and seeds give the same completions
     rows: range | None = None  # which of all completions in order this process draws; None: all
+
+    def drawn(self) -> range:
+        """Return which of all completions, in their order, are to be drawn."""
+        return range(len(self.prompts) * self.n) if self.rows is None else self.rows

@@ -28,7 +28,7 @@ ABSENT = ["hydra", "omegaconf", "antlr4", "datasets", "pandas", "scipy", "sklear
 
 
 @pytest.mark.parametrize(("device", "check"), [
-    pytest.param(device, each, marks=getattr(pytest.mark, mark), id=each.__name__)
+    pytest.param(device, each, marks=getattr(pytest.mark, mark), id=f"{each.__name__}-{device}")
     for device, mark, more in (("cpu", "slow", ()), ("cuda", "gpu", gpu_update_checks.CHECKS))
     for each in (*gpu_checks.CHECKS, *more)
 ])  # fmt: skip
@@ -85,12 +85,6 @@ def test_a_part_that_fails_hangs_or_lacks_something_costs_no_other(tmp_path, mon
     assert parts["step"]["result"] == {"before": 1}  # what it had measured is kept
     assert parts["vllm"]["error"] == "there is no vLLM"
     assert sorted(os.listdir(tmp_path / "out")) == ["logs", "results.json"]
-
-
-def test_a_limit_of_an_unknown_part_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        gpu.main(["--out", "nowhere", "--limit", "sleep=3"])
-    assert "sleep: must be one of probe, checks" in capsys.readouterr().err
 
 
 def toy_config(**changes):

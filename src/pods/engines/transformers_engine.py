@@ -48,7 +48,7 @@ class TransformersEngine:
         """Draw n completions of every prompt; see `Engine.generate`."""
         self.sync()  # costs nothing if it was called already; never sample from old weights
         n, limit = request.n, request.sampling.max_completion_tokens
-        rows = request.rows or range(len(request.prompts) * n)
+        rows = request.drawn()
         # by NumPy, since torch on a CPU uses 32 bits of a seed
         drawn = [np.random.default_rng(seed).random((n, limit)) for seed in request.seeds]
         uniforms = torch.from_numpy(np.concatenate(drawn)[rows.start : rows.stop])  # (rows, limit)

@@ -103,7 +103,7 @@ class VllmEngine:
             raise RuntimeError("the policy has changed since vLLM was last synced with it")
         try:
             with torch.random.fork_rng(devices=[]):
-                begins = [request.rows.start] if request.rows and request.rows.start else []
+                begins = filter(None, [request.drawn().start])
                 torch.default_generator.manual_seed(derive(0, "call", *request.seeds, *begins))
                 completions = self._run(request, on_completion)
         except Exception as error:
@@ -151,7 +151,7 @@ class VllmEngine:
 
     def _core_requests(self, request: GenerationRequest) -> Iterator[tuple[int, EngineCoreRequest]]:
         """Yield a prompt's index and a request for each completion, split as vLLM itself does."""
-        rows = request.rows or range(len(request.prompts) * request.n)
+        rows = request.drawn()
         self.calls += 1  # ids are used once
         for number, (prompt, seed) in enumerate(zip(request.prompts, request.seeds, strict=True)):
             of_prompt = self.vllm.input_processor.process_inputs(

@@ -58,6 +58,7 @@ def arguments(config: Config) -> dict[str, Any]:
         "max_num_seqs": engine.max_rows,
         "enable_prefix_caching": True,
         "kv_cache_memory_bytes": int(engine.kv_gb * GIB),
+        "gpu_memory_utilization": 0.01,  # kv_gb decides; vLLM would refuse if less were free
         "enforce_eager": on_cpu or engine.graphs == "none",
         "disable_log_stats": True,
         "use_tqdm_on_load": False,

@@ -10,6 +10,8 @@ Shapes: N = tokens of a packed row, H = heads, K = key heads, W = width of a hea
 R = its completions, T = tokens of the longest.
 """
 
+from collections.abc import Callable
+from functools import cache
 from inspect import signature
 from typing import Any
 
@@ -84,8 +86,6 @@ def _by_sequence(
         take_rows(states[0].transpose(0, 1).flatten(1), row.keys).unflatten(1, states.shape[1::2])
         for states in (key, value)
     )
-    # torch 2.11 groups query heads without being told
-    grouped: Any = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
     output = varlen_attn(
         query[0].transpose(0, 1),
         keys,
@@ -96,10 +96,16 @@ def _by_sequence(
         row.most_keys,
         scale=scaling,
         window_size=(-1, 0),  # causal
-        **grouped,
+        **_told(varlen_attn),
     )
     assert isinstance(output, Tensor)
     return output[None]
+
+
+@cache
+def _told(kernel: Callable[..., Any]) -> dict[str, Any]:
+    """Tell a kernel to group query heads; torch 2.11's does without a word."""
+    return {"enable_gqa": True} if "enable_gqa" in signature(kernel).parameters else {}
 
 
 def _packed(

@@ -36,7 +36,7 @@ def convert(label: str, parts: Sequence[Path], folder: Path) -> None:
     """
     size = sum(part.stat().st_size for part in parts) / 1e6
     about = f"{size:,.0f} MB, about {10 + size / 5:.0f} s"  # measured on one core
-    print(f"{label}: converting it once into {folder} ({about})", file=sys.stderr, flush=True)
+    print(f"{label}: converting it once ({about})", file=sys.stderr, flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = folder.with_name("converting.tmp")
     with hold_lock(folder.with_name("converting.lock"), wait_seconds=math.inf):

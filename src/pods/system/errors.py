@@ -43,7 +43,8 @@ def gpu_failure(error: BaseException) -> str | None:
         if name.endswith("OutOfMemoryError"):
             return (
                 f"the GPU ran out of memory ({line.partition('. GPU ')[0]}): nvidia-smi shows what "
-                "else uses it; lower update.micro_batch_tokens, engine.max_rows or engine.kv_gb"
+                "else uses it; a new run needs less with lower update.micro_batch_tokens, "
+                "engine.max_rows or engine.kv_gb"
             )
         if isinstance(cause, RuntimeError) and line.startswith(("CUDA error", "NCCL error")):
             text = f"the GPU failed ({line}): see nvidia-smi and the kernel's log (dmesg, Xid)"

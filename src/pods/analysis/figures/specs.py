@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -112,7 +113,7 @@ def _accuracy_figure(
     """Draw the curves, the differences to the baseline below, and the time per step beside."""
     figure = Figure(figsize=(11, 6.2 if len(to_baseline) else 4.6), layout="constrained")
     heights = {"curves": 0.65} | ({"differences": 0.35} if len(to_baseline) else {})
-    rows = [[name, "time"] for name in heights]
+    rows: Any = [[name, "time"] for name in heights]
     panels = figure.subplot_mosaic(rows, width_ratios=(1.7, 1), height_ratios=[*heights.values()])
     drawing.against_time(panels["curves"], curve, study)
     passes, questions = study.evaluations.repeats.max(), study.evaluations.questions.max()
