@@ -103,8 +103,8 @@ class VllmEngine:
             raise RuntimeError("the policy has changed since vLLM was last synced with it")
         try:
             with torch.random.fork_rng(devices=[]):
-                begins = filter(None, [request.drawn().start])
-                torch.default_generator.manual_seed(derive(0, "call", *request.seeds, *begins))
+                later = [begin] if (begin := request.drawn().start) else []  # another has the first
+                torch.default_generator.manual_seed(derive(0, "call", *request.seeds, *later))
                 completions = self._run(request, on_completion)
         except Exception as error:
             raise EngineFailed(f"vLLM broke down: {error!r}") from error

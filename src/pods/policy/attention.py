@@ -96,15 +96,15 @@ def _by_sequence(
         row.most_keys,
         scale=scaling,
         window_size=(-1, 0),  # causal
-        **_told(varlen_attn),
+        **_grouping(varlen_attn),
     )
     assert isinstance(output, Tensor)
     return output[None]
 
 
 @cache
-def _told(kernel: Callable[..., Any]) -> dict[str, Any]:
-    """Tell a kernel to group query heads; torch 2.11's does without a word."""
+def _grouping(kernel: Callable[..., Any]) -> dict[str, Any]:
+    """Return the setting by which a kernel groups query heads; torch 2.11's does without one."""
     return {"enable_gqa": True} if "enable_gqa" in signature(kernel).parameters else {}
 
 
