@@ -20,7 +20,8 @@ from pods.types import Grade, Group, Parts, Problem, Rollout
 
 STATS = UpdateStats(
     loss=0.5, grad_norm=1.5, clip_fraction=0.25, kl=0.125, logprob_gap=0.0625,
-    logprob_gap_mean=0.03125, importance_mean=0.875, importance_cut=0.75, entropy=0.375, lr=0.001,
+    logprob_gap_mean=0.03125, importance_mean=0.875, importance_ess=0.625, importance_cut=0.75,
+    entropy=0.375, lr=0.001,
 )  # fmt: skip
 UNIFORM = Uniform(8)
 

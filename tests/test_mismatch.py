@@ -58,5 +58,5 @@ def test_the_bound_is_that_of_the_coarser_dtype_and_of_engines_with_weights_of_t
     assert bound("engine=vllm") == 1e-4
     assert bound("engine=vllm", "engine.dtype=bfloat16") == 0.05
     assert bound("engine=vllm", "model.tuning=lora", "model.dtype=bfloat16") == 0.05
-    assert bound("engine=vllm", "engine.gap_bound=0.3") == 0.3
-    assert bound("engine=transformers") == math.inf
+    assert bound("engine=vllm", "engine.gap_bound=0.3", "engine.lag=1") == 0.3
+    assert bound("engine=transformers") == bound("engine=vllm", "engine.lag=1") == math.inf

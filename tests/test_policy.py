@@ -144,8 +144,11 @@ def test_gaps_and_weights_are_means_over_tokens_for_any_micro_batches(kind, monk
             assert stats.logprob_gap_mean == pytest.approx(gaps.mean(), rel=1e-5)
             if kind == "off":
                 assert (stats.importance_mean, stats.importance_cut) == (1.0, 0.0)
+                assert stats.importance_ess == 1.0
             else:
                 assert stats.importance_mean == pytest.approx(weights.mean(), rel=1e-5)
+                ess = weights.sum() ** 2 / (weights @ weights * len(weights))
+                assert stats.importance_ess == pytest.approx(ess, rel=1e-5)
                 assert stats.importance_cut == pytest.approx(cut.mean()) and 0 < cut.mean() < 1
         assert changes[0].abs().max() > 1e-3
         assert torch.allclose(changes[1], changes[0], rtol=1e-4, atol=1e-9)

@@ -165,7 +165,7 @@ def test_what_is_informative_and_how_many_prompts_are_sampled_next():
     # 56 * 384/200 * 1.25; 1.9: at least 64; 11,808: at most 384
     for have, count in ((200, 134), (255, 64), (10, 384), (0, 384)):
         assert next_batch(config, 256, have, sampled=384, num_informative=have) == count
-    assert next_batch(replace(config, adaptive=False), 256, 255, 384, 255) == 384
+    assert next_batch(replace(config, name="resample"), 256, 255, 384, 255) == 384
 
 
 # DAPO with three prompts a sampling and two a step: of five problems the even ones have variance.
@@ -213,7 +213,7 @@ def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(in_ord
     missing takes 1 * 3 / 2 = 1.5, rounded down: 1, which gives none; after that, three again.
     """
     monkeypatch.setattr("pods.method.keep.MARGIN", 1.0)
-    made, _ = loop("group_filter=resample", "group_filter.batch=3", "group_filter.adaptive=true",
+    made, _ = loop("group_filter=greso", "group_filter.batch=3",
                    "prompts_per_step=5")  # fmt: skip
     step = made.take_step(1, Uniform())
     batches = [[0, 1, 2], [3, 4, 0], [1], [2, 3, 4]]

@@ -142,15 +142,22 @@ def test_prompts_come_once_an_epoch_and_the_seed_decides_their_order():
     assert len({tuple(batch.problems) for batch in first}) > 10
 
 
-def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again():
-    made, _ = loop("budget.max_steps=2")
+@pytest.mark.parametrize("lag", [0, 2])
+def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again(lag):
+    made, updates = loop("budget.max_steps=4", f"engine.lag={lag}")
     events, engine, update = [], made.engine, made.update
     generate = engine.generate
     engine.sync = lambda: events.append("sync")
     engine.generate = lambda *words: events.append("generate") or generate(*words)
     noted = dataclasses.replace(made, update=lambda *a: events.append("update") or update(*a))
-    list(noted.steps(0, Uniform()))
-    assert events == ["generate", "update", "sync"] * 2
+    steps = list(noted.steps(0, Uniform()))
+    assert events == ["generate"] * lag + ["generate", "update", "sync"] * 4
+    plain = loop("budget.max_steps=4")[0].steps(0, Uniform())  # the same batches, older weights
+    for step, same in zip(steps, plain, strict=True):
+        of, of_same = ([(g.problem_index, *g.kept) for g in s.groups] for s in (step, same))
+        assert of == of_same and step.epoch == same.epoch
+    assert [at for *_, at in updates] == [1, 2, 3, 4] and len(steps[-1].pending) == lag
+    assert [step.selector.position for step in steps] == [2 * (k + lag) for k in (1, 2, 3, 4)]
 
 
 def test_a_seed_is_what_a_hash_of_its_purpose_and_counters_says():

@@ -98,8 +98,8 @@ def test_two_steps_of_training_equal_plain_torch():
             "loss": loss, "grad_norm": norm, "clip_fraction": clipped, "kl": kl,
             # the engine's log-probs are 0 in these rollouts
             "logprob_gap": old.abs().max().item(), "logprob_gap_mean": old.abs().mean().item(),
-            "importance_mean": 1.0, "importance_cut": 0.0, "entropy": stats.entropy, "lr": lr,
-            "norms": [],
+            "importance_mean": 1.0, "importance_ess": 1.0, "importance_cut": 0.0,
+            "entropy": stats.entropy, "lr": lr, "norms": [],
         }, rel=1e-5)  # fmt: skip
         moved, expected = (flat(one.model.parameters()) - before for one in (policy, other))
         assert (moved - expected).norm() < 1e-4 * expected.norm()

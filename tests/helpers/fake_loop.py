@@ -47,7 +47,7 @@ def loop(*overrides, seconds=0.5):
     def update(rollouts, advantages, sizes, step):
         assert sum(sizes) == len(rollouts) and set(sizes) == {config.nm.m}
         updates.append((rollouts, advantages, step))
-        return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.5, 1e-4)
+        return UpdateStats(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.5, 1e-4)
 
     config = composed("nm.n=4", "nm.m=2", "prompts_per_step=2", *overrides)
     prompts = [(i,) for i in range(5)]

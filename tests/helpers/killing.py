@@ -50,7 +50,7 @@ KINDS = {
     "adapters": ("model.tuning=lora", "budget.train_seconds=null", "budget.max_steps=7",
                  "checkpoint.every_steps=2", "update.epochs=2", "update.minibatches=2",
                  "update.kl_beta=0.1", "update.schedule=cosine", "update.schedule_steps=7",
-                 "prompts=mopps", "task.train_size=12"),
+                 "prompts=mopps", "task.train_size=12", "engine.lag=2"),
     "seconds": ("model.tuning=lora", "group_filter=skip", "budget.train_seconds=2.5",
                 "nm.menu=[n4_m4,n8_m4]", "checkpoint.every_steps=null",
                 "checkpoint.every_train_seconds=1"),

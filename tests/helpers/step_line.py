@@ -37,8 +37,9 @@ LINE = {
     "kept_length": 6.9,  # 11 + 4 + 6 + 32 + 16 of 10
     "trained_tokens": 33,  # 11 + 6 + 16
     "loss": 0.5, "grad_norm": 1.5, "clip_fraction": 0.25, "kl": 0.125, "logprob_gap": 0.0625,
-    "logprob_gap_mean": 0.03125, "importance_mean": 0.875, "importance_cut": 0.75, "entropy": 0.375,
-    "lr": 0.001, "norms": [], "kept_projection": 0.96875, "rollouts_per_group": [4, 4, 4, 4, 4],
+    "logprob_gap_mean": 0.03125, "importance_mean": 0.875, "importance_ess": 0.625,
+    "importance_cut": 0.75, "entropy": 0.375, "lr": 0.001, "norms": [], "kept_projection": 0.96875,
+    "rollouts_per_group": [4, 4, 4, 4, 4],
     "kept": [[0, 2], [0, 1], [0, 2], [2, 3], [0, 3]],
 }  # fmt: skip
 

@@ -93,7 +93,9 @@ def _menu(config: Config) -> Iterator[Refusal]:
     for key, value, most in zip(("nm.n", "nm.m"), (nm.n, nm.m), map(max, *pairs), strict=True):
         if value != most:
             yield key, f"must be {most}, the largest in nm.menu"
-    if config.group_filter.name == "resample":
+    if config.engine.lag > 0:
+        yield "engine.lag", "must be 0 where nm.menu is set"
+    if config.group_filter.resamples:
         costs = "resampling changes what a step costs"
         yield "group_filter.name", f"must be none or skip where nm.menu is set: {costs}"
     if config.sampler.rule not in BALANCING_RULES:
@@ -127,12 +129,13 @@ def _selection(config: Config) -> Iterator[Refusal]:
     pool, prompts = config.task.train_size, config.prompts_per_step
     if name != "none" and config.nm.n < 2:
         yield "nm.n", f"must be at least 2 where group_filter={name}: one rollout has no variance"
-    resample = name == "resample"
-    batch_key = "group_filter.batch" if resample and settings.batch else "prompts_per_step"
+    batch_key = (
+        "group_filter.batch" if settings.resamples and settings.batch else "prompts_per_step"
+    )
     batch: int = attrgetter(batch_key)(config)
     if pool is not None and batch > pool and config.prompts.selector not in ("uniform", "greso"):
         yield batch_key, f"must be at most the problems to choose from, task.train_size={pool}"
-    if resample and batch * settings.max_batches < prompts:
+    if settings.resamples and batch * settings.max_batches < prompts:
         needed = f"prompts_per_step={prompts} prompts, in batches of {batch}"
         yield "group_filter.max_batches", f"must give at least {needed}"
 

@@ -20,6 +20,7 @@ from pods.system.text import RUN
 _register = partial(OmegaConf.register_new_resolver, replace=True)
 _register("steps_without_time", lambda seconds: 100 if seconds is None else None)
 _register("tenth_of", lambda time, steps: None if steps or time is None else time / 10)
+_register("importance_at", lambda lag: "token_truncate" if lag else "off")
 _register("last", lambda name: f"{name}".rpartition("/")[2])
 
 

@@ -62,20 +62,23 @@ class PromptsConfig:
 class GroupFilterConfig:
     """Treatment of groups without reward variance, which have no advantage and no gradient."""
 
-    name: Literal["none", "skip", "resample"] = key(
+    name: Literal["none", "skip", "resample", "greso"] = key(
         "groups of equal rewards, whose advantages are 0: train on them (none), leave them out "
-        "(skip), or sample until prompts_per_step groups have variance (resample)"
+        "(skip), or sample until prompts_per_step groups have variance (resample), the further "
+        "batches only as large as seems needed, from a sixth of batch to batch (greso)"
     )
     metric: Literal["reward", "correct"] = key(
         "no variance: all rewards are equal (reward), or all are correct or all wrong (correct)"
     )
     batch: int | None = key(
-        "prompts per sampling batch if group_filter=resample; null: prompts_per_step", low=1
+        "prompts per sampling batch if it resamples; null: prompts_per_step", low=1
     )
     max_batches: int = key("most sampling batches per step; then it trains on what it has", low=1)
-    adaptive: bool = key(
-        "further batches only as large as seems needed, from a sixth of batch to batch (GRESO)"
-    )
+
+    @property
+    def resamples(self) -> bool:
+        """Whether a step samples further batches."""
+        return self.name in ("resample", "greso")
 
 
 @dataclass

@@ -108,19 +108,19 @@ def next_batch(
 ) -> int:
     """Return how many prompts to sample after a batch that did not fill the step.
 
-    Adaptive as in GRESO's code (verl/trainer/ppo/ray_trainer.py:1153-1162 at b277843): margin times
+    For greso as in its code (verl/trainer/ppo/ray_trainer.py:1153-1162 at b277843): margin times
     the missing prompts over the last batch's share of informative ones, rounded down, and between
     a sixth of batch (64 of 384 in its scripts) and batch. There it is also the step's last batch.
 
     The step trains on `wanted` informative prompts and has fewer so far; of the `sampled` prompts
     of the last batch `num_informative` were.
 
-    >>> config = GroupFilterConfig("resample", "reward", 384, 10, True)
+    >>> config = GroupFilterConfig("greso", "reward", 384, 10)
     >>> next_batch(config, wanted=256, have=192, sampled=384, num_informative=192)
     160
     """
     full = config.batch or wanted
-    if not config.adaptive or num_informative == 0:
+    if config.name == "resample" or num_informative == 0:
         return full
     needed = int((wanted - have) * sampled / num_informative * MARGIN)
     return max(min(needed, full), full // 6, 1)

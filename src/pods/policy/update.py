@@ -40,6 +40,7 @@ class UpdateStats:
     """Largest |log-prob of the engine - of the trainer| of a token, before the first update."""
     logprob_gap_mean: float  # mean of |log-prob of the engine - of the trainer|
     importance_mean: float  # mean of the importance weight; 1 where the correction is off
+    importance_ess: float  # effective sample size of these weights, as a share of the tokens
     importance_cut: float  # share of the tokens whose importance weight was capped or set to 0
     entropy: float  # of the policy in nats, at the temperature of `update.logprob_temperature`
     lr: float
@@ -88,7 +89,7 @@ def update(
     on_policy = settings.epochs * settings.minibatches == 1
     sizes = [size for size in sizes if size]  # a rule across groups may keep none of some
     groups = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
-    results, tokens, norms = [], [torch.empty((4, 0), dtype=torch.float64)], list[SquaredNorm]()
+    results, tokens, norms = [], [torch.empty((5, 0), dtype=torch.float64)], list[SquaredNorm]()
     with rolled_back_on_error(optimizer, keep_copy=not on_policy):
         old_logprobs = None if on_policy else score_all(context, rollouts)
         data = TrainingBatch(rollouts, torch.from_numpy(advantages), old_logprobs, groups)
@@ -111,9 +112,10 @@ def _stats(
     loss, norm, clipped, kl = np.mean(results, axis=0).tolist()
     tokens = torch.cat([part.cpu() for part in token_stats], 1)
     *sums, count = process_group.all_sum([*tokens.sum(1).tolist(), tokens.shape[1]])
-    gap, importance, cut, entropy = (total / count for total in sums)
+    gap, importance, squared, cut, entropy = (total / count for total in sums)
     largest = process_group.all_max(tokens[0].max().item() if tokens.numel() else 0.0)
-    return UpdateStats(loss, norm, clipped, kl, largest, gap, importance, cut, entropy, lr, norms)
+    weights = importance, importance**2 / squared if squared else 0.0, cut
+    return UpdateStats(loss, norm, clipped, kl, largest, gap, *weights, entropy, lr, norms)
 
 
 def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[int]]:
@@ -235,4 +237,4 @@ def _batch_loss(
     if not context.config.scores_what_is_sampled():
         gap = torch.full_like(gap, torch.nan)
     # float64, so that means over tokens are the same whatever the micro-batches
-    return loss, torch.stack([gap, importance, cut, entropy.detach()]).double()
+    return loss, torch.stack([gap, importance, importance**2, cut, entropy.detach()]).double()

@@ -54,31 +54,48 @@ class TrainingLoop:
         return PromptOrder(self.config.seed, len(self.task.train))
 
     def steps(
-        self, done: int, selector: Selector, adaptive: Adaptive | None = None
+        self,
+        done: int,
+        selector: Selector,
+        adaptive: Adaptive | None = None,
+        pending: Sequence[Sample] = (),
     ) -> Iterator[Step]:
         """Yield the steps after `done`, the last committed one, until the budget ends.
 
-        `selector` and, in an adaptive run, `adaptive` are what is known after that step.
+        `selector`, in an adaptive run `adaptive`, and `pending` are as that step left them.
         """
         budget, number = self.config.budget, done
         while (budget.max_steps is None or number < budget.max_steps) and (
             budget.train_seconds is None or self.clock.train_seconds < budget.train_seconds
         ):
             number += 1
-            step = self.take_step(number, selector, adaptive)
-            selector, adaptive = step.selector, step.adaptive
+            step = self.take_step(number, selector, adaptive, pending)
+            selector, adaptive, pending = step.selector, step.adaptive, step.pending
             yield step
 
-    def take_step(self, number: int, selector: Selector, adaptive: Adaptive | None = None) -> Step:
-        """Sample n rollouts per group, keep m of each, update the policy, sync the engine."""
+    def take_step(
+        self,
+        number: int,
+        selector: Selector,
+        adaptive: Adaptive | None = None,
+        pending: Sequence[Sample] = (),
+    ) -> Step:
+        """Sample n rollouts per group, keep m of each, update the policy, sync the engine.
+
+        Under `engine.lag` it samples for a later step, and trains on the oldest `pending` sample,
+        whose results prompt selection sees only now.
+        """
         config, clock = self.config, self.clock
         if adaptive is not None:
             with clock.phase("select"):
                 size = config.prompts_per_step * config.nm.groups
                 adaptive = adaptive.choose(config.nm, size)
         n, m = config.nm.pairs()[0 if adaptive is None else adaptive.pair]
-        sample = self.collect(number, selector, n, m)
-        selector = sample.selector
+        queue = [*pending]
+        while len(queue) <= config.engine.lag:
+            queue.append(self.collect(number + len(queue), selector, n, m))
+            selector = queue[-1].selector
+        sample, *pending = queue
         with clock.phase("select"):
             outcomes = [*map(outcome, sample.prompts)]
             if sample.nonfinite is None:
@@ -99,12 +116,13 @@ class TrainingLoop:
             groups=groups,
             selector=selector,
             sample=sample,
-            epoch=self.order.epoch(selector.position - 1),
+            epoch=self.order.epoch(sample.selector.position - 1),
             update=stats,
             norms=norms,
             kept_projection=kept_projection,
             nonfinite=sample.nonfinite or fault,
             adaptive=adaptive,
+            pending=pending,
         )
 
     def collect(self, number: int, selector: Selector, n: int, m: int) -> Sample:
@@ -113,8 +131,7 @@ class TrainingLoop:
         A batch with a value that is not finite is the last: the step will not be applied.
         """
         group_filter, wanted = self.config.group_filter, self.config.prompts_per_step
-        resample = group_filter.name == "resample"
-        size = (group_filter.batch or wanted) if resample else wanted
+        size = (group_filter.batch or wanted) if group_filter.resamples else wanted
         sample = Sample([], selector)
         while True:
             before = len(sample.prompts)
@@ -122,7 +139,7 @@ class TrainingLoop:
             informative = [any(group.trained for group in groups) for groups in sample.prompts]
             have, latest = sum(informative), informative[before:]
             enough = have >= wanted or len(sample.chosen) == group_filter.max_batches
-            if not resample or enough or sample.nonfinite is not None:
+            if not group_filter.resamples or enough or sample.nonfinite is not None:
                 return sample
             size = next_batch(group_filter, wanted, have, len(latest), sum(latest))
 

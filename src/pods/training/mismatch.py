@@ -65,11 +65,13 @@ def make_monitor(config: Config) -> MismatchMonitor:
     """Make the monitor that the config asks for.
 
     An engine that shares the trainer's weights cannot have other ones. Where weights are sharded
-    over processes, the engine decodes from a copy in a dtype of its own.
+    over processes, the engine decodes from a copy in a dtype of its own. Under `engine.lag` it has
+    older ones, and what the trainer has learned since is in the gap.
     """
     engine = config.engine
     float32 = engine.dtype == config.model.dtype == config.computed_in() == "float32"
     bound = engine.gap_bound or (FLOAT32_BOUND if float32 else COARSE_BOUND)
-    if engine.name != "vllm" and not config.sharded():
+    lagging = engine.lag > 0 and engine.gap_bound is None
+    if lagging or (engine.name != "vllm" and not config.sharded()):
         bound = math.inf
     return MismatchMonitor(bound, engine.min_kept)

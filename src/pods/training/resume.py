@@ -1,11 +1,12 @@
 """Restore a run from its newest checkpoint, and remove what no resume needs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
+import numpy as np
 
 from pods.method.adaptive import Adaptive
 from pods.method.prompt_selection import Selector
@@ -13,16 +14,20 @@ from pods.runs import checkpoint
 from pods.runs.files import Altered
 from pods.runs.history import clocks, mark_damaged, newest_checkpoint
 from pods.runs.records import Clock, read_json
-from pods.runs.store import OPTIMIZER, RESUMABLE, SELECTION, RunStore
+from pods.runs.store import OPTIMIZER, PENDING, RESUMABLE, SELECTION, RunStore
 from pods.system.errors import as_short_text, is_machine_error
+from pods.training.step import Sample
 from pods.training.workers import Worker, WorkerGroup
 
-States = tuple[Selector, Adaptive | None]
-"""What prompt selection, and an adaptive run, know after a step."""
+States = tuple[Selector, Adaptive | None, Sequence[Sample]]
+"""What prompt selection and an adaptive run know after a step, and what is pending."""
 
 
 def restore_newest(
-    store: RunStore, workers: WorkerGroup, states: States, report: Callable[[str], None]
+    store: RunStore,
+    workers: WorkerGroup,
+    states: tuple[Selector, Adaptive | None],
+    report: Callable[[str], None],
 ) -> tuple[Clock, States] | None:
     """Restore weights and optimizer from the newest complete checkpoint; set damaged ones aside.
 
@@ -50,12 +55,36 @@ def restore_newest(
             saved = read_json(folder / SELECTION, dict[str, Any])
             if adaptive is not None:
                 adaptive = msgspec.convert(saved.pop("adaptive"), Adaptive)
-            return store.clock(folder), (msgspec.convert(saved, type(selector)), adaptive)
+            known = msgspec.convert(saved, type(selector))
+            return store.clock(folder), (known, adaptive, read_pending(folder, type(selector)))
         except Exception as error:  # safetensors, torch and msgspec raise many kinds
             if workers.worker.process_group.size > 1 or is_machine_error(error):
                 raise  # other processes may have restored it
             fault = as_short_text(error)
         set_aside(folder, fault)
+
+
+def write_pending(folder: Path, pending: Sequence[Sample]) -> None:
+    """Write into a checkpoint what was sampled for later steps: tokens, log-probs and grades."""
+    if pending:
+        content = msgspec.msgpack.encode(pending, enc_hook=np.ndarray.tobytes)
+        (folder / PENDING).write_bytes(content)
+
+
+def read_pending(folder: Path, selector: type[Selector]) -> list[Sample]:
+    """Read what `write_pending` wrote; `selector` is the kind of prompt selection."""
+    path = folder / PENDING
+    saved = msgspec.msgpack.decode(path.read_bytes()) if path.exists() else []
+
+    def array(kind: Any, content: bytes) -> np.ndarray:
+        [dtype] = get_args(get_args(kind)[1])  # of NDArray[dtype]
+        return np.frombuffer(content, dtype)
+
+    fields = Sample.__annotations__ | {"selector": selector}
+    return [
+        Sample(**{k: msgspec.convert(v, fields[k], dec_hook=array) for k, v in sample.items()})
+        for sample in saved
+    ]
 
 
 def prune_checkpoints(store: RunStore, step: int) -> None:

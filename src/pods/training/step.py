@@ -71,6 +71,7 @@ class Step:
     rounding to the engine's dtype; None if the engine shares the weights or holds an adapter."""
     nonfinite: str | None = None  # what was NaN or infinite, so that the step was not applied
     adaptive: Adaptive | None = None  # what an adaptive run knows then, and the pair that it took
+    pending: Sequence[Sample] = ()  # under `engine.lag`, of the steps to come
 
 
 def select(
@@ -99,8 +100,7 @@ def choose_trained(
     Where the group filter resamples, `prompts_per_step` informative prompts are a full batch. Extra
     ones are discarded although they were generated, as in DAPO. A rule across groups then chooses.
     """
-    resample = config.group_filter.name == "resample"
-    remaining = config.prompts_per_step if resample else len(sample.prompts)
+    remaining = config.prompts_per_step if config.group_filter.resamples else len(sample.prompts)
     if sample.nonfinite is not None:
         remaining = 0
     groups = list[SelectedGroup]()

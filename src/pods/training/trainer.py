@@ -28,8 +28,8 @@ from pods.training.loop import TrainingLoop
 from pods.training.metrics import metrics, rollout_rows
 from pods.training.mismatch import MismatchMonitor
 from pods.training.progress import Progress
-from pods.training.resume import prune_checkpoints, restore_newest
-from pods.training.step import Step
+from pods.training.resume import prune_checkpoints, restore_newest, write_pending
+from pods.training.step import Sample, Step
 from pods.training.workers import Worker, WorkerGroup
 from pods.types import Prompt
 
@@ -50,6 +50,7 @@ class Trainer:
     """Token ids of each question of the evaluation; the loop's task holds exactly these."""
     selector: Selector  # state of prompt selection after the last committed step
     adaptive: Adaptive | None  # what an adaptive run knows after it; None: n and m stay
+    pending: Sequence[Sample] = ()  # under `engine.lag`, what was sampled for the steps after it
     tracker: Tracker
     progress: Progress
     report: Callable[[], None]  # writes seconds and memory by phase to the attempt's folder
@@ -67,9 +68,10 @@ class Trainer:
         done = self.begin()
         before = self.loop.clock.train_seconds
         try:
-            for step in self.loop.steps(done, self.selector, self.adaptive):
+            for step in self.loop.steps(done, self.selector, self.adaptive, self.pending):
                 self.record(step)
                 done, self.selector, self.adaptive = step.number, step.selector, step.adaptive
+                self.pending = step.pending
                 if evaluations.due(self.config.checkpoint, done, before, step.train_seconds):
                     self.commit(done, evaluation=True)
                     self.evaluate(done)
@@ -100,7 +102,7 @@ class Trainer:
             roll_back(store, -1, 0)
             self.commit(0, evaluation=True)
         else:
-            clock, (self.selector, self.adaptive) = restored
+            clock, (self.selector, self.adaptive, self.pending) = restored
             step, self.metrics_bytes = clock["step"], clock["metrics_bytes"]
             self.loop.clock.train_seconds = clock["train_seconds"]
             roll_back(store, step, self.metrics_bytes)
@@ -169,6 +171,7 @@ class Trainer:
             if self.adaptive is not None:
                 state["adaptive"] = msgspec.to_builtins(self.adaptive)
             (folder / SELECTION).write_text(json.dumps(state))
+            write_pending(folder, self.pending)
             self.store.write_clock(folder, step, clock, evaluation)
 
         self.tracker.update(now=True)  # a run that resumes from here does not log these rows again

@@ -15,7 +15,7 @@ from pods.runs.identity import SOURCES, fingerprint
 LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains them anyway
 ARM_KEYS = (
     *("advantage.baseline", "advantage.function", "advantage.scale"),
-    *("group_filter.adaptive", "group_filter.metric", "group_filter.name"),
+    *("group_filter.metric", "group_filter.name"),
     *("nm.allocation", "nm.groups", "nm.menu"),
     *("prompts.selector", "update.aggregation"),
     *("update.logprob_temperature", "update.warmup_from_zero"),
