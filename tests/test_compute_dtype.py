@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from pods.config.schema import Config
 from pods.policy import update as updating
-from pods.policy.fsdp import full_tensor
+from pods.policy.fsdp import full_tensor, is_sharded, weights_version
 from pods.policy.optimizer import make_optimizer, restore_optimizer, save_optimizer
 from pods.policy.policy import Policy, load
 from pods.policy.process_group import mesh_of_one
@@ -54,6 +54,17 @@ def start(words: tuple[str, ...]) -> tuple[Config, Policy, torch.optim.Optimizer
     config = composed(*words)
     policy = load(config)
     return config, policy, make_optimizer(policy, config.update)
+
+
+@pytest.mark.parametrize("how", ["foreach", "fused"])
+def test_a_step_on_shards_is_a_new_version_as_a_card_takes_it(how):
+    """So that engines get the new weights: by foreach or fused, torch itself does not count it."""
+    _, policy, optimizer = start(CAST)
+    optimizer.param_groups[0][how] = True
+    policy.model(torch.tensor([[4, 5, 6, 7]])).logits.sum().backward()
+    before = weights_version(policy.model)
+    optimizer.step()
+    assert is_sharded(policy.model) and weights_version(policy.model) > before
 
 
 def train(made, first: int, last: int, check=lambda: None) -> None:

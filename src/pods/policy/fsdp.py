@@ -66,9 +66,9 @@ def is_sharded(model: object) -> bool:
 
 
 def weights_version(model: torch.nn.Module) -> int:
-    """Return a number that grows whenever torch writes to a trained weight in place.
+    """Return a number that grows whenever a trained weight changes.
 
-    It does not grow where a weight's `.data` is written to, nor by a fused optimizer.
+    Torch counts what is written in place, except to `.data`, and `make_optimizer` its steps.
     """
     return sum(p._version for p in model.parameters() if p.requires_grad)
 

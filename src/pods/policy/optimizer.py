@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from pods.config.method_keys import UpdateConfig
 from pods.policy.fsdp import gather_on_host, local_shard, shard_like
@@ -20,10 +21,10 @@ def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.Optimize
     """Create AdamW over the weights that are trained."""
     trained = [p for p in policy.model.parameters() if p.requires_grad]
     settings = {"lr": update.lr, "betas": (*update.betas,), "weight_decay": update.weight_decay}
-    # torch's own choice on a card, which it no longer makes where fused is given
-    foreach = True if trained[0].device.type == "cuda" else None
-    # fused would write to weights without `weights_version` growing
-    return torch.optim.AdamW(trained, **settings, foreach=foreach, fused=False)  # type: ignore[arg-type]
+    optimizer = torch.optim.AdamW(trained, **settings)  # type: ignore[arg-type]
+    # a step on shards by foreach, torch's choice on a card, would leave `weights_version` as it was
+    optimizer.register_step_post_hook(lambda *_: increment_version(trained))
+    return optimizer
 
 
 def trained_weights(optimizer: torch.optim.Optimizer) -> list[Tensor]:
