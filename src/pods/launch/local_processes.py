@@ -142,7 +142,7 @@ def obey(store: RunStore, attempt: Path | None) -> int:
         elif is_connection_error(error):
             return 0
         _, code, text = classify(error, loaded, store)
-        if loaded and attempt is not None:
+        if code == FAILED and loaded and attempt is not None:
             replace(attempt / FAILURE, f"process {rank()}: {text}")
         return code
     return 0

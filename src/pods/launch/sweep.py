@@ -80,7 +80,8 @@ def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepF
             code = FAILED if failed and not stopped else code
     if stopped:
         text = ", ".join(f"{count} {state}" for state, count in states.items())
-        messages.append(f"stopped: of {len(jobs)} jobs {text}; the same command resumes")
+        again = "retry=none" if jobs[0].config.retry == "all" else "the same command"
+        messages.append(f"stopped: of {len(jobs)} jobs {text}; {again} resumes")
     return SweepFailed("\n".join(messages), code)
 
 

@@ -90,7 +90,8 @@ def _without_negative(features: Floats, values: Floats, weights: Floats) -> Floa
     best, least = np.zeros_like(target), np.zeros(len(target))
     for chosen in (c for size in range(1, 5) for c in combinations(range(4), size)):
         part = matrix[:, chosen][:, :, chosen]
-        part = part + 1e-12 * np.trace(part, axis1=1, axis2=2)[:, None, None] * np.eye(len(chosen))
+        ridge = 1e-12 * np.trace(part, axis1=1, axis2=2) + 1e-300  # a feature may be 0 in all rows
+        part = part + ridge[:, None, None] * np.eye(len(chosen))
         found = np.linalg.solve(part, target[:, chosen, None])[..., 0]
         error = -(found * target[:, chosen]).sum(1)  # less what is the same for all
         better = (found >= 0).all(1) & (error < least)

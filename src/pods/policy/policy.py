@@ -232,6 +232,9 @@ def _check_supported(model: PreTrainedModel, config: Config) -> None:
     if kinds != {"full_attention"} or window is not None:
         has = f"{', '.join(sorted(kinds))}, sliding window {window}"
         raise ValueError(f"{name}: each layer must attend to all earlier tokens; it has {has}")
+    scales = ("logits_scaling", "logit_scale", "final_logit_softcapping")
+    if any(getattr(settings, scale, None) not in (None, 1) for scale in scales):
+        raise ValueError(f"{name}: its logits are scaled or capped, which log-probs would ignore")
     head = model.get_output_embeddings()
     if getattr(head, "bias", None) is not None:
         raise ValueError(f"{name}: its output layer has a bias, which log-probs would ignore")

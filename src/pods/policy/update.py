@@ -157,8 +157,7 @@ def _one_update(
     if not is_sharded(policy.model):
         process_group.sum_gradients(trained)
     total, clipped, kl = process_group.all_sum(sums.tolist())
-    foreach = True if policy.device.type == "cuda" else None  # of shards torch has a loop otherwise
-    found = torch.nn.utils.clip_grad_norm_(trained, settings.grad_clip, foreach=foreach)
+    found = torch.nn.utils.clip_grad_norm_(trained, settings.grad_clip)
     norm = float(full_tensor(found))
     for name, value in (("loss", total), ("gradient's norm", norm)):
         if not math.isfinite(value):
@@ -207,12 +206,14 @@ def _batch_loss(
     """
     policy, settings = context.policy, context.config.update
     device, lengths = policy.device, torch.tensor(batch.lengths)
+    sampled = np.concatenate([data.rollouts[i].logprobs for i in batch.indices])
+    engine = torch.from_numpy(sampled).to(device)  # what is copied later would wait for the scores
+    of_rollout = data.advantages.float(), weights
+    of_token = [of[batch.indices].repeat_interleave(lengths).to(device) for of in of_rollout]
     logprobs, entropy = score(context, batch)
     old = logprobs.detach()
     if data.old_logprobs is not None:
         old = torch.cat([data.old_logprobs[i] for i in batch.indices])
-    sampled = np.concatenate([data.rollouts[i].logprobs for i in batch.indices])
-    engine = torch.from_numpy(sampled).to(device)
     importance, cut = importance_weights(
         old, engine, lengths, kind=settings.importance, cap=IMPORTANCE_CAP
     )
@@ -223,8 +224,7 @@ def _batch_loss(
     loss = policy_loss(
         logprobs,
         old,
-        data.advantages[batch.indices].float().repeat_interleave(lengths).to(device),
-        weights[batch.indices].repeat_interleave(lengths).to(device),
+        *of_token,
         clip_low=settings.clip_low,
         clip_high=settings.clip_high,
         kl_beta=settings.kl_beta,

@@ -107,7 +107,7 @@ def version_changes(before: dict[str, Any]) -> list[str]:
 def _git(*words: str) -> str:
     """Ask git about the repository of this file, unless the package is merely installed in one."""
     git = ["git", "-C", str(Path(__file__).parent)]
-    ask = partial(subprocess.check_output, stderr=subprocess.DEVNULL, text=True, timeout=20)
+    ask = partial(subprocess.check_output, stderr=subprocess.DEVNULL, errors="replace", timeout=20)
     with suppress(OSError, subprocess.SubprocessError):
         if ask([*git, "ls-files", Path(__file__).name]):
             return str(ask([*git, *words]))

@@ -5,8 +5,8 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def remove(path: Path) -> None:
     A folder is first renamed, so that no reader sees a part of it, even if the process is killed.
     """
     if not path.is_dir() or path.is_symlink():
-        return path.unlink()
+        return path.unlink(missing_ok=True)
     trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
     if trash != path and (trash.is_symlink() or trash.exists()):
         remove(trash)
@@ -81,8 +81,11 @@ def first_link(top: Path, path: Path) -> Path | None:
 
 def size(path: Path) -> int:
     """Return the bytes of a file or of all files below a folder; a link counts its own bytes."""
-    paths = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
-    return sum(at.st_size for at in map(Path.lstat, paths) if not stat.S_ISDIR(at.st_mode))
+    with suppress(FileNotFoundError):  # a run that goes on may have removed it by now
+        if path.is_dir() and not path.is_symlink():
+            return sum(map(size, path.iterdir()))
+        return path.lstat().st_size
+    return 0
 
 
 def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | None = None) -> int:

@@ -113,7 +113,7 @@ def abandoned_paths(store: RunStore) -> list[Path]:
 def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:
     """Discard everything that happened after the checkpoint of a step."""
     if store.metrics_path.is_file():  # replaced, since a hard link to it may be a backup
-        replace(store.metrics_path, read_or_empty(store.metrics_path)[:metrics_bytes])
+        replace(store.metrics_path, read_or_empty(store.metrics_path)[:metrics_bytes], durable=True)
     for path in store.folder.glob(f"*/{STEP}*"):
         if path.suffix != DAMAGED_SUFFIX and int(path.name[5:11]) > step:
             store.remove(path)

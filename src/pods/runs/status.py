@@ -77,7 +77,7 @@ def _progress(config: Config, status: Status) -> float:
     seconds, steps = config.budget.train_seconds, config.budget.max_steps
     shares = [status.get("train_seconds", 0.0) / seconds] if seconds else []
     shares += [status.get("step", 0) / steps] if steps else []
-    return float(min(1.0, max(shares)))
+    return float(min(1.0, max(shares, default=1.0)))
 
 
 def format_statuses(rows: Sequence[dict[str, Any]], keys: Sequence[str] = ()) -> str:

@@ -73,7 +73,7 @@ def free_memory(device: str) -> tuple[int, int] | None:
     """
     if device == "cuda":
         cards = visible_gpus("memory.free,memory.total")
-        if not cards or not cards[0][1]:
+        if not cards or not cards[0][1][:1].isdigit():  # or [N/A]
             return None
         free, total = (int(mebibytes) * 2**20 for mebibytes in cards[0][1].split(", "))
         return free, total

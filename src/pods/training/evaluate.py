@@ -84,4 +84,5 @@ def already_done(config: Config, task: Task, step: int, content: bytes) -> int:
 
 def _chunk(config: Config, requests: int) -> int:
     """Return how many answers are generated in one call, and written together."""
-    return config.engine.max_rows if config.engine.name == "transformers" else requests
+    rows = config.engine.max_rows * config.hardware.processes
+    return rows if config.engine.name == "transformers" else requests

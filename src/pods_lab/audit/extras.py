@@ -22,7 +22,7 @@ LEAST = 6, 4  # pairs, or runs of each: with fewer the exact test can settle not
 
 def decisions(comparison: Comparison) -> Iterator[str]:
     """Say of each contrast and outcome whether it is settled, by which test, and what it takes."""
-    family = comparison.contrasts.groupby("outcome").outcome.transform("size")
+    family = comparison.contrasts.groupby("outcome").exact_p.transform("count")
     said = zip(comparison.contrasts.itertuples(), family, verdicts(comparison), strict=True)
     row: Any
     for row, tests, verdict in said:

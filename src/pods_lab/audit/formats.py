@@ -193,7 +193,8 @@ def _by_run(log: Log) -> Iterator[Log]:
     parts: dict[str, Log] = {}
     for row in log.rows if log.columns & {name, *ABOUT} else ():
         about = {key: row[key] for key in ABOUT if key in row}
-        run = str(row.get(name)) if name else " ".join(map(str, about.values()))
+        known = [f"{log.name}-seed{about['seed']}"] if {*about} == {"seed"} else about.values()
+        run = str(row.get(name)) if name else " ".join(map(str, known))
         parts.setdefault(run, Log(run, log.path, [], about, faults=log.faults)).rows.append(row)
     if len(parts) == 1 and not name:
         log.config |= about

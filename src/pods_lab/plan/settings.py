@@ -56,7 +56,7 @@ def _cost_keys(series: str) -> str:
     >>> _cost_keys("pods 64→16, task.reward=['a', 'b'], update.lr=0.1")
     "task.reward=['a', 'b']"
     """
-    keys = re.split(r", (?=[a-z_]+(?:\.[a-z_]+)*=)", series)[1:]
+    keys = re.split(r", (?=[a-z_]+(?:[. ][a-z_]+)*=)", series)[1:]
     return ", ".join(key for key in keys if not key.startswith(SAME_ROLLOUT_COST))
 
 

@@ -92,6 +92,6 @@ def best_of_each(study: Study, column: str, by: str) -> Study:
     span = outcomes.window((curve for runs in arms.values() for curve in runs), study.until)
     table = rank_arms(arms, by, span, study.seeded).table
     best = with_columns(table, study, [column]).drop_duplicates(column).series
-    names = [name for name in study.runs.series.unique() if name in set(best)]
+    names = [name for name in study.runs.series.unique() if name in {*best, study.baseline}]
     chosen = f"each is the best of its {column}, of {len(table)} in all, by luck in part"
     return replace(only(study, names), note="; ".join(filter(None, [study.note, chosen])))

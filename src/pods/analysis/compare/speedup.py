@@ -115,6 +115,7 @@ def _row(kind: str, target: float, arms: Sides, span: Window, resampled: Floats)
 
 
 def _ratio(arm: Floats, baseline: Floats) -> Floats:
-    """Divide times of the baseline by times of the arm; NaN for inf / inf and 0 / 0."""
+    """Divide times of the baseline by times of the arm; NaN for inf / inf and where one is 0."""
+    arm, baseline = np.asarray(arm), np.asarray(baseline)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(baseline) / np.asarray(arm)
+        return np.where((arm > 0) & (baseline > 0), baseline / arm, np.nan)

@@ -45,7 +45,7 @@ def ranking_verdict(comparison: Comparison) -> str:
 def verdicts(comparison: Comparison) -> list[str]:
     """Return a sentence for each contrast and outcome: the difference, and if it is settled."""
     table, lines = comparison.contrasts, list[str]()
-    families = table.groupby("outcome").size()
+    families = table.groupby("outcome").exact_p.count()
     row: Record
     for row in table.itertuples():
         title = title_of(row.outcome, comparison.study)

@@ -35,7 +35,8 @@ def against_time(axes: Axes, curve: pd.DataFrame, study: Study) -> None:
         lines = [np.stack([run.seconds / unit, run.accuracy], -1) for run in runs]
         thin = {"alpha": 0.18, "linewidth": 0.7, "linestyle": dash, "color": look["color"]}
         axes.add_collection(LineCollection(lines, **thin))
-        label = f"{style.legend_name(str(series))}  (n={style.count_range(points.runs, ' to ')})"
+        count = style.count_range(points.runs[points.runs > 0], " to ")
+        label = f"{style.legend_name(str(series))}  (n={count})"
         marks = marker_positions(study, metric, str(series)) / unit
         band = (points["mean"] - points.stderr, points["mean"] + points.stderr)
         _banded_line(axes, times, points["mean"], band, marks, look | {"linestyle": dash}, label)

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -35,7 +36,7 @@ def series_names(runs: Runs) -> list[str]:
     a label: the label of one run serves for all runs of its curve.
     """
     return [
-        SEPARATOR.join([name, *(f"{k}={_short(identity.get(k), k)}" for k in sorted(shown))])
+        SEPARATOR.join([name, *(f"{k}={_text(k, identity, runs)}" for k in sorted(shown))])
         for (_, identity), (name, shown) in zip(runs, _labels_and_keys(runs), strict=True)
     ]
 
@@ -48,7 +49,7 @@ def varied(runs: Runs) -> list[dict[str, Any]]:
     keys = sorted(set[str]().union(*(shown for _, shown in _labels_and_keys(runs))))
     values = [{key: identity.get(key) for key in keys} for _, identity in runs]
     return [
-        {k: v if isinstance(v, int | float) else _short(v, k) for k, v in of.items()}
+        {k: v if isinstance(v, int | float) else _text(k, of, runs) for k, v in of.items()}
         for of in values
     ]
 
@@ -159,9 +160,20 @@ def _yaml(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load(path.read_text())) if path.is_file() else {}
 
 
+def _text(key: str, identity: Mapping[str, Any], runs: Runs) -> str:
+    """Show a value; the content of an adapter by the end of the first path that has it."""
+    value = identity.get(key)
+    if key != "adapter" or value is None:
+        return _short(value, key)
+    path = next(str(config.model.path) for config, of in runs if of.get(key) == value)
+    return f"{'/'.join(Path(path).parts[-2:])}#{fingerprint({key: value})[:4]}"
+
+
 def _short(value: object, key: str) -> str:
     """Show a value, or its beginning and a hash, so that two different ones have two names."""
-    text = str(value)[:8] if key in SOURCES.values() else str(value)
+    text = str(value)
+    if key in SOURCES.values():
+        text = "+".join(digest[:8] for digest in text.split("+"))
     if key == "task.reward":
         text = "+".join(value) if isinstance(value, list) else "built-in"
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]

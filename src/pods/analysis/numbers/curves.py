@@ -80,9 +80,9 @@ def _step_means(steps: pd.DataFrame, metrics: list[str], grid: Floats, x: str) -
     return {
         metric: means[metric]
         .unstack()
-        .reindex(columns=range(len(grid)))
+        .reindex(columns=range(len(grid) + 1))  # with the step in progress at the end
         .bfill(axis=1)
-        .to_numpy(float)
+        .to_numpy(float)[:, : len(grid)]
         for metric in metrics
     }
 
