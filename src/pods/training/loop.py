@@ -54,12 +54,9 @@ class TrainingLoop:
         return PromptOrder(self.config.seed, len(self.task.train))
 
     def steps(
-        self,
-        done: int,
-        selector: Selector,
-        adaptive: Adaptive | None = None,
+        self, done: int, selector: Selector, adaptive: Adaptive | None = None,
         pending: Sequence[Sample] = (),
-    ) -> Iterator[Step]:
+    ) -> Iterator[Step]:  # fmt: skip
         """Yield the steps after `done`, the last committed one, until the budget ends.
 
         `selector`, in an adaptive run `adaptive`, and `pending` are as that step left them.
@@ -74,12 +71,9 @@ class TrainingLoop:
             yield step
 
     def take_step(
-        self,
-        number: int,
-        selector: Selector,
-        adaptive: Adaptive | None = None,
+        self, number: int, selector: Selector, adaptive: Adaptive | None = None,
         pending: Sequence[Sample] = (),
-    ) -> Step:
+    ) -> Step:  # fmt: skip
         """Sample n rollouts per group, keep m of each, update the policy, sync the engine.
 
         Under `engine.lag` it samples for a later step, and trains on the oldest `pending` sample,
