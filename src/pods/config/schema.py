@@ -73,15 +73,9 @@ class EngineConfig:
         "least share of the policy's change that a merge in engine.dtype must keep", low=0, high=1
     )
     gap_bound: float | None = operational(
-        "mean |engine - trainer log-prob| that alarms; null: 1e-4 in float32, else 0.05, and none "
-        "where engine.lag is not 0",
-        above=0,
+        "mean |engine - trainer log-prob| that alarms; null: 1e-4 in float32, else 0.05", above=0
     )
-    lag: int = key(
-        "optimizer steps that the weights which generate a step's rollouts are behind those that "
-        "learn from them, as where both go on at once",
-        low=0,
-    )
+    lag: int = key("updates that the weights which draw a step's rollouts are behind", low=0)
 
 
 @dataclass

@@ -24,10 +24,7 @@ States = tuple[Selector, Adaptive | None, Sequence[Sample]]
 
 
 def restore_newest(
-    store: RunStore,
-    workers: WorkerGroup,
-    states: tuple[Selector, Adaptive | None],
-    report: Callable[[str], None],
+    store: RunStore, workers: WorkerGroup, states: States, report: Callable[[str], None]
 ) -> tuple[Clock, States] | None:
     """Restore weights and optimizer from the newest complete checkpoint; set damaged ones aside.
 
@@ -35,7 +32,7 @@ def restore_newest(
     checkpoint's clock and states; None if the run has no checkpoint. `Altered`: one could not be
     restored, and no older one is left.
     """
-    selector, adaptive = states
+    selector, adaptive, _ = states
     fault = None
 
     def set_aside(folder: Path, fault: str) -> None:

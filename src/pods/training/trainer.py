@@ -96,7 +96,7 @@ class Trainer:
         store, step = self.store, 0
         for path in abandoned_paths(store):
             store.remove(path)
-        states = self.selector, self.adaptive
+        states = self.selector, self.adaptive, self.pending
         restored = restore_newest(store, self.workers, states, self.progress.print)
         if restored is None:
             roll_back(store, -1, 0)
