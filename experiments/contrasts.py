@@ -1,10 +1,12 @@
 """Compare an arm with others by the runs of a committed runs.csv, paired over seeds.
 
-Usage: python experiments/contrasts.py FOLDER ARM OTHER [OTHER ...]
+Usage: python experiments/contrasts.py FOLDER[,FOLDER...] ARM OTHER [OTHER ...]
        python experiments/contrasts.py experiments/quickstart "pods 64→16" "random 64→16"
 
-Writes FOLDER/contrasts.ARM.csv: t intervals, p of the t test and of the exact sign-flip test, and
-both after Holm over the contrasts of one outcome. `pods compare` prints the same for a study.
+Runs of several folders are compared together, each pair within its folder. Writes
+contrasts.ARM.csv, of several folders contrasts.ARM.together.csv, into the first: t intervals, p of
+the t test and of the exact sign-flip test, and both after Holm over the contrasts of one outcome.
+`pods compare` prints the same for a study.
 """
 
 import sys
@@ -40,7 +42,7 @@ def contrasts(runs: pd.DataFrame, arm: str, others: list[str]) -> pd.DataFrame:
     """Return a row per outcome and arm: its mean, and how far the first arm is ahead of it."""
     rows = []
     for outcome in [name for name in OUTCOMES if name in runs]:
-        by_seed = runs.pivot(index="seed", columns="series", values=outcome)
+        by_seed = runs.pivot(index=["folder", "seed"], columns="series", values=outcome)
         for other in [arm, *others]:
             row = {"outcome": outcome, "arm": arm, "series": other}
             row |= {"value": by_seed[other].mean(), "value_stderr": by_seed[other].sem()}
@@ -50,8 +52,11 @@ def contrasts(runs: pd.DataFrame, arm: str, others: list[str]) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    folder, arm, *others = sys.argv[1:]
-    made = contrasts(pd.read_csv(Path(folder) / "runs.csv"), arm, others)
-    path = Path(folder) / f"contrasts.{arm.split()[0]}.csv"
+    names, arm, *others = sys.argv[1:]
+    folders = [Path(name) for name in names.split(",")]
+    tables = [pd.read_csv(folder / "runs.csv").assign(folder=str(folder)) for folder in folders]
+    made = contrasts(pd.concat(tables), arm, others)
+    together = ".together" if len(folders) > 1 else ""
+    path = folders[0] / f"contrasts.{arm.split()[0]}{together}.csv"
     made.to_csv(path, index=False, float_format="%.6g")
     print(made.to_string(index=False), f"\n\n{path}")

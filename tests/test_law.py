@@ -12,7 +12,7 @@ from pods.method.progress import GradientScales, balanced, beta_binomial, expect
 from pods.method.rules import max_variance
 from pods.training.step import SelectedGroup, gradient_rows
 from pods.types import Group
-from pods_lab.advise.law import at_random, half, moments_of, weight
+from pods_lab.advise.law import at_random, half, moments_of
 
 STD = {"baseline": "selected", "scale": "std", "eps": 1e-9}
 GRPO = moments_of(at_random, "selected", "std")
@@ -85,6 +85,12 @@ def test_progress_is_that_of_groups_drawn_and_selected_by_brute_force():
         expected.append(np.mean(kappa * signal) / np.sqrt(mean_square))
     found = expected_progress(menu, posteriors, GradientScales(4, 0.1, 0.25, 0.3), 2)
     assert found == pytest.approx(expected, rel=0.03)
+
+
+def weight(p, n, m, moments):
+    """w(p) = E[s | p] / (p (1 - p)): the gradient is w(p) times that of p on average."""
+    certain = 1e9 * np.stack([p, 1 - p], axis=1)
+    return beta_binomial(n, certain) @ moments(n, m)[0] / (p * (1 - p))
 
 
 def test_each_estimator_climbs_its_objective():

@@ -8,12 +8,13 @@ from compose import composed
 from fake_loop import TASK, FakeEngine, grade, loop
 
 from pods.method.prompt_order import PromptOrder
-from pods.method.prompt_selection import Uniform
+from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import random
 from pods.policy.update import UpdateStats
 from pods.seeding import derive, evaluation_seeds
 from pods.training.evaluate import evaluate
 from pods.training.metrics import metrics, rollout_rows
+from pods.training.resume import read_pending, write_pending
 from pods.types import Grader, Sampling
 
 TICKS = 14 / 32  # each reading of the clock is 1/32 s on, which binary fractions hold exactly
@@ -158,6 +159,19 @@ def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again(la
         assert of == of_same and step.epoch == same.epoch
     assert [at for *_, at in updates] == [1, 2, 3, 4] and len(steps[-1].pending) == lag
     assert [step.selector.position for step in steps] == [2 * (k + lag) for k in (1, 2, 3, 4)]
+
+
+def test_a_run_goes_on_from_what_was_pending_as_if_nothing_had_been_read(tmp_path):
+    made, _ = loop("engine.lag=2", "budget.max_steps=4", "prompts=greso")
+    begun = start(made.config.prompts)
+    first, *others = made.steps(0, begun)
+    write_pending(tmp_path, first.pending)
+    pending = read_pending(tmp_path, type(begun))
+    for step, same in zip(others, made.steps(1, first.selector, None, pending), strict=True):
+        assert [*rollout_rows(step, replayable=True)] == [*rollout_rows(same, replayable=True)]
+        assert (step.selector, step.epoch) == (same.selector, same.epoch)
+    assert made.config.update.importance == "token_truncate" and len(pending) == 2
+    assert loop()[0].config.update.importance == "off"
 
 
 def test_a_seed_is_what_a_hash_of_its_purpose_and_counters_says():

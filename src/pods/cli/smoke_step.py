@@ -76,10 +76,11 @@ def _update(worker: Worker, config: Config, rollouts: list[Rollout], speed: floa
         yield "update", f"not tried: it needs the memory of {config.hardware.processes} processes"
         return
     once = replace(config, update=replace(config.update, epochs=1, minibatches=1))
+    once = replace(once, engine=replace(config.engine, lag=0))
     advantages = np.where(np.arange(len(rollouts)) % 2, 1.0, -1.0)
     trial, size = replace(worker, config=once), [len(rollouts)]
     stats, seconds = _timed(lambda: trial.update(rollouts, advantages, size, 1))
-    mean, bound = stats.logprob_gap_mean, make_monitor(config).bound
+    mean, bound = stats.logprob_gap_mean, make_monitor(once).bound
     if config.scores_what_is_sampled() and not mean <= bound:  # so that NaN fails, too
         raise EngineMismatch(
             f"the engine's log-probs differ from the trainer's by {mean:.2g} on average, more than "

@@ -164,7 +164,8 @@ def _one_update(
             raise FloatingPointError(f"the {name} is {value}")
     optimizer.step()
     optimizer.zero_grad()
-    norms = [*partial, (indices, norm**2)] if data.old_logprobs is None else []
+    on_policy = data.old_logprobs is None and context.config.engine.lag == 0
+    norms = [*partial, (indices, norm**2)] if on_policy else []
     return (total, norm, clipped / int(lengths.sum()), kl), tokens, norms
 
 
@@ -202,7 +203,7 @@ def _batch_loss(
 ) -> tuple[Loss, Tensor]:
     """Compute a micro-batch's loss, corrected for the gap between engine and trainer log-probs.
 
-    Also return (4, C): |engine's log-prob - trainer's|, weight, 1 where that was cut, and entropy.
+    Also return (5, C): |engine's log-prob - trainer's|, weight, its square, if cut, and entropy.
     """
     policy, settings = context.policy, context.config.update
     device, lengths = policy.device, torch.tensor(batch.lengths)

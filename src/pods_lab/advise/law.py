@@ -8,10 +8,9 @@ from functools import cache
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pods.method.grpo import advantages
-from pods.method.progress import Floats, Moments, beta_binomial
+from pods.method.progress import Floats, Moments
 from pods.method.rules import max_variance
 
 Shares = Callable[[int, int, int], Floats]
@@ -56,14 +55,3 @@ def moments_of(shares: Shares, baseline: str, scale: str) -> Moments:
         return found
 
     return moments
-
-
-def weight(p: NDArray[np.float64], n: int, m: int, moments: Moments) -> Floats:
-    """Return w(p) = E[s | p] / (p (1 - p)): the gradient is w(p) times that of p on average.
-
-    >>> rloo = moments_of(at_random, "leave_one_out", "none")
-    >>> weight(np.array([0.1, 0.5]), 16, 16, rloo).round(3)
-    array([1., 1.])
-    """
-    certain = 1e9 * np.stack([p, 1 - p], axis=1)
-    return np.asarray(beta_binomial(n, certain) @ moments(n, m)[0] / (p * (1 - p)))

@@ -3,7 +3,7 @@
 ratio = median time of the baseline / median time of the arm: 2 means half the time. A run that
 does not reach the target counts as infinitely late and is never dropped (as in AlgoPerf,
 arXiv:2306.07179). The ratio is thus inf where half of the baseline's runs miss the target, 0 where
-half of the arm's do, and NaN where both do or both start above it. `bound` then gives what is
+half of the arm's do, and NaN where both do or one starts above it. `bound` then gives what is
 certain: the ratio with the misses placed at the end of the window. Times lie on the lines between
 evaluations. A target that is passed before the first evaluation after 0 is timed by that line
 alone; default targets that both arms pass there are left out.

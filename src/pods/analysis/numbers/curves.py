@@ -80,9 +80,9 @@ def _step_means(steps: pd.DataFrame, metrics: list[str], grid: Floats, x: str) -
     return {
         metric: means[metric]
         .unstack()
-        .reindex(columns=range(len(grid) + 1))  # with the step in progress at the end
+        .reindex(columns=range(len(grid)))
         .bfill(axis=1)
-        .to_numpy(float)[:, : len(grid)]
+        .to_numpy(float)
         for metric in metrics
     }
 
