@@ -52,7 +52,8 @@ def pytest_collection_modifyitems(
         if not marks & BEYOND_THE_DESK and item.path.stem not in FIRST:
             item.add_marker(pytest.mark.desk)
         if "xdist_group" not in marks:
-            item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
+            group = "processes" if item.path.stem in PROCESSES else item.path.stem
+            item.add_marker(pytest.mark.xdist_group(group))  # a file's tests on one worker, mostly
         if "realdata" in marks and "PODS_REALDATA" not in os.environ:
             item.add_marker(pytest.mark.skip(reason="PODS_REALDATA names no folder"))
     order = {name: place for place, name in enumerate(FIRST)}
@@ -61,11 +62,6 @@ def pytest_collection_modifyitems(
     gc.freeze()  # libraries stay: to look through them at each collection takes seconds
     if config.getoption("loadgroup", False):
         assert all("@" in item.nodeid for item in items), "this pytest-xdist makes no groups"
-
-
-def group_of(path: Path) -> str:
-    """The tests that run one after another on one worker: a file's, mostly."""
-    return "processes" if path.stem in PROCESSES else path.stem
 
 
 @pytest.fixture(scope="session")

@@ -68,16 +68,12 @@ BANNED_CALLS = {"eval", "exec", "compile", "torch.load", "np.load", "pd.read_pic
 def test_there_is_no_pickle_no_evaluated_text_and_no_global_randomness():
     errors = []
     for path in FILES:
-        calls = {
-            ast.unparse(node.func)
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Call)
-        }
+        nodes = ast.walk(ast.parse(path.read_text()))
+        calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
         if path.name == "fork_server.py":  # the state of a process that it forks
             calls.remove("np.random.seed")
-        banned = ({name.split(".")[0] for name in imports(path)} & BANNED_IMPORTS) | (
-            calls & BANNED_CALLS
-        )
+        tops = {name.split(".")[0] for name in imports(path)}
+        banned = (tops & BANNED_IMPORTS) | (calls & BANNED_CALLS)
         # allowed only where the global state is restored, or in a script
         restored = "torch.random.fork_rng" in calls or path.parent.name == "tiny"
         if "torch.manual_seed" in calls and not restored:

@@ -1,7 +1,6 @@
 """NaN and infinity never reach the weights: the step is void, counted and kept for replay."""
 
 import dataclasses
-import gzip
 import json
 import math
 
@@ -91,8 +90,7 @@ def replayed(rollouts_path, checkpoint) -> str:
     config = composed(*SHORT)
     policy = load(config)
     policy.restore(checkpoint / "policy")
-    lines = gzip.decompress(rollouts_path.read_bytes()).splitlines()
-    rows = [row for row in map(json.loads, lines) if row["trained"]]
+    rows = [row for row in read_lines(rollouts_path) if row["trained"]]
     rollouts = [
         Rollout(tuple(row["prompt_ids"]), tuple(row["completion_ids"]),
                 np.array(row["logprobs"], np.float32), row["completion"], row["finished"])

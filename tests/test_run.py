@@ -1,6 +1,5 @@
 """The product as a user meets it: `python src/run.py`, real tiny model, real processes."""
 
-import gzip
 import importlib
 import json
 import os
@@ -64,8 +63,7 @@ def test_a_run_leaves_the_files_that_the_readme_lists(workdir):
         assert (saved / "optimizer.safetensors").exists() == (step > 0)  # of the last two
     kept = sorted(path.name[:11] for path in (folder / "rollouts").iterdir())
     assert kept == ["step-000001", "step-000002", "step-000004"]  # every second one, and the first
-    packed = (folder / "rollouts" / "step-000002.jsonl.gz").read_bytes()
-    rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
+    rows = read_lines(folder / "rollouts" / "step-000002.jsonl.gz")
     assert len(rows) == 128 and sum(row["kept"] for row in rows) == 32
     environment = json.loads((folder / "attempts" / "001" / "environment.json").read_text())
     assert environment["packages"]["torch"] and environment["cpu"]
@@ -96,8 +94,7 @@ def test_the_user_defined_rule_in_the_readme_works(tmp_path, monkeypatch):
     (tmp_path / "my_rules.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     store = run_here("sampler.rule=my_rules:shortest", *SHORT, f"runs_dir={tmp_path / 'runs'}")
-    packed = (store.folder / "rollouts" / "step-000002.jsonl.gz").read_bytes()
-    rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()]
+    rows = read_lines(store.folder / "rollouts" / "step-000002.jsonl.gz")
     for group in (rows[:64], rows[64:]):
         kept = [row["length"] for row in group if row["kept"]]
         assert len(kept) == 16

@@ -28,14 +28,9 @@ def twin(
     assert (max(queries), max(keys)) == (most_queries, most_keys)
     repeats = query.shape[1] // key.shape[1]
     outputs = []
-    wide = (
-        states.float().transpose(0, 1).split(counts, dim=1)
-        for states, counts in (
-            (query, queries),
-            (key.repeat_interleave(repeats, 1), keys),
-            (value.repeat_interleave(repeats, 1), keys),
-        )
-    )
+    key, value = (states.repeat_interleave(repeats, 1) for states in (key, value))
+    pairs = ((query, queries), (key, keys), (value, keys))
+    wide = (states.float().transpose(0, 1).split(counts, dim=1) for states, counts in pairs)
     for q, k, v in zip(*wide, strict=True):
         size = (q.shape[1], k.shape[1])
         seen = torch.ones(size, dtype=torch.bool, device=q.device).tril(size[1] - size[0])

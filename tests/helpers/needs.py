@@ -1,7 +1,6 @@
 """What a machine may lack: a test that needs it is skipped by name, and fails in CI."""
 
 import os
-import shutil
 from importlib.util import find_spec
 
 import pytest
@@ -11,17 +10,6 @@ def module(name: str) -> None:
     """The test needs a library that an extra brings."""
     if find_spec(name) is None:
         lacking(f"{name} is not installed")
-
-
-def program(name: str) -> None:
-    """The test needs a command."""
-    if shutil.which(name) is None:
-        lacking(f"there is no {name} here")
-
-
-def mount(why: str) -> None:
-    """The test needs a disk of its own, which not every CI lets one mount."""
-    pytest.skip(f"no right to mount: {why.strip()}")
 
 
 def lacking(what: str) -> None:

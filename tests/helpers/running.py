@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -110,9 +109,6 @@ class Started:
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float = 900) -> tuple[str, str]:
         """Wait for the end; return stdout and stderr, which is empty if both were merged."""
