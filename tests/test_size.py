@@ -11,24 +11,24 @@ from pods.cli.main import VERBS
 from pods.config.schema import Config
 
 LINES = {
-    "src/pods/analysis": 3232,
-    "src/pods/cli": 1084,
-    "src/pods/config": 1153,
+    "src/pods/analysis": 3246,
+    "src/pods/cli": 1085,
+    "src/pods/config": 1161,
     "src/pods/engines": 749,
     "src/pods/integrations": 222,
-    "src/pods/launch": 1527,
+    "src/pods/launch": 1528,
     "src/pods/memory": 182,
-    "src/pods/method": 1147,
-    "src/pods/policy": 1898,
-    "src/pods/runs": 1945,
+    "src/pods/method": 1148,
+    "src/pods/policy": 1905,
+    "src/pods/runs": 1949,
     "src/pods/system": 609,
     "src/pods/tasks": 1221,
-    "src/pods/training": 1735,
-    "src/pods": 16921,
-    "src/pods_lab": 3734,
+    "src/pods/training": 1778,
+    "src/pods": 17000,
+    "src/pods_lab": 3723,
     "src/mathgrade": 2545,
     "tests": 17925,
-    "experiments": 2498,
+    "experiments": 2641,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5
 WORDS = 21_986
