@@ -223,17 +223,10 @@ def _batch_loss(
         with torch.no_grad(), policy.reference() as model:
             reference = score(context, batch, model).logprobs
     loss = policy_loss(
-        logprobs,
-        old,
-        *of_token,
-        clip_low=settings.clip_low,
-        clip_high=settings.clip_high,
-        kl_beta=settings.kl_beta,
-        reference_logprobs=reference,
-        importance=importance,
-        entropy_beta=settings.entropy_beta,
-        entropy=entropy,
-    )
+        logprobs, old, *of_token, clip_low=settings.clip_low, clip_high=settings.clip_high,
+        kl_beta=settings.kl_beta, reference_logprobs=reference, importance=importance,
+        entropy_beta=settings.entropy_beta, entropy=entropy,
+    )  # fmt: skip
     gap = (old - engine).abs()
     if not context.config.scores_what_is_sampled():
         gap = torch.full_like(gap, torch.nan)

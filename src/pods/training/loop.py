@@ -104,20 +104,11 @@ class TrainingLoop:
         if adaptive is not None:
             adaptive = adaptive.observe(outcomes, norms, sum(seconds.wall.values()))
         return Step(
-            number=number,
-            train_seconds=clock.train_seconds,
-            seconds=seconds,
-            groups=groups,
-            selector=selector,
-            sample=sample,
-            epoch=self.order.epoch(sample.selector.position - 1),
-            update=stats,
-            norms=norms,
-            kept_projection=kept_projection,
-            nonfinite=sample.nonfinite or fault,
-            adaptive=adaptive,
-            pending=pending,
-        )
+            number=number, train_seconds=clock.train_seconds, seconds=seconds, groups=groups,
+            selector=selector, sample=sample, epoch=self.order.epoch(sample.selector.position - 1),
+            update=stats, norms=norms, kept_projection=kept_projection,
+            nonfinite=sample.nonfinite or fault, adaptive=adaptive, pending=pending,
+        )  # fmt: skip
 
     def collect(self, number: int, selector: Selector, n: int, m: int) -> Sample:
         """Generate, grade and select one batch, or as many as a resampling group filter needs.
