@@ -217,7 +217,7 @@ def kill(folder: Path, wanted_kills: int, seed: int, kinds: dict = KINDS) -> dic
 
 def ask_to_stop(folder: Path, all_stops: int) -> dict:
     """Signals in phases of one run, every one in every phase or some; it goes on each time."""
-    pairs, steps = (list(product(STOPPED, SIGNALS)), 60) if all_stops else (FEW_STOPS, 28)
+    pairs, steps = (list(product(STOPPED, SIGNALS)), 100) if all_stops else (FEW_STOPS, 28)
     overrides = (f"budget.max_steps={steps}", "budget.train_seconds=null",
                  "checkpoint.every_steps=7")  # fmt: skip
     expected = reference(folder, overrides)
