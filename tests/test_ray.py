@@ -76,7 +76,7 @@ def test_four_jobs_run_two_at_a_time_and_end_in_a_figure(run_py, tmp_path):
 
 @pytest.mark.slow
 def test_a_stopped_sweep_commits_and_the_same_command_resumes(run_py, tmp_path):
-    sweep = (*RAY, "seed=0,1,2", *SHORT, "budget.max_steps=60")
+    sweep = (*RAY, "seed=0,1,2", *SHORT, "budget.max_steps=60", "budget.train_seconds=null")
     process = start(tmp_path, *sweep)
     wait_for(lambda: sum((f / "metrics.jsonl").exists() for f in folders(tmp_path)) == 2, 240)
     process.send_signal(signal.SIGINT)
