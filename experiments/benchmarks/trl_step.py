@@ -11,6 +11,7 @@ import csv
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -33,15 +34,14 @@ from pods.integrations.trl import PODSTrainer
 from pods.policy.policy import load
 from pods.tasks.load import load as load_task
 from pods.training.data import fitting
+from pods.types import Prompt, Task
 
 ROUNDS, KEPT, TOKENS = 3, 16, 48
 Seconds = dict[str, float]
 
 
-def ours(policy: Endless, config: Config, n: int) -> Seconds:
+def ours(policy: Endless, config: Config, task: Task, prompts: Sequence[Prompt], n: int) -> Seconds:
     """Take two steps of the real loop; return the second's seconds by phase."""
-    task = load_task(config.task)
-    _, prompts, _ = fitting("train", task.train, policy.tokenizer, config)
     engine, left = make_engine(policy, config), count()
     config = replace(config, nm=replace(config.nm, n=n, m=KEPT))
     loop = make_loop(policy, config, engine, task, prompts)
@@ -72,8 +72,8 @@ def theirs(model: str, data: Dataset, lora: LoraConfig, n: int, keep: int) -> Se
     return {"step": logged[-1]}
 
 
-def bare(model: str, lora: LoraConfig, prompt: tuple[int, ...]) -> Seconds:
-    """Go forward and back over 16 padded completions of a prompt, with logits of these alone."""
+def bare(model: str, lora: LoraConfig, prompt: Prompt) -> Seconds:
+    """Go forward and back over 16 random completions of a prompt, with logits of these alone."""
     plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     tuned = get_peft_model(plain, lora)
     words = plain.config.vocab_size
@@ -108,12 +108,12 @@ def main(model: str, out: Path, threads: int = 2) -> None:
     task = load_task(config.task)
     asked = [[{"role": "user", "content": problem.question}] for problem in task.train]
     data = Dataset.from_dict({"prompt": asked})
-    _, prompts, _ = fitting("train", task.train[:1], policy.tokenizer, config)
+    _, prompts, _ = fitting("train", task.train, policy.tokenizer, config)
     rank, alpha = config.model.lora.r, config.model.lora.alpha
     lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(LORA_TARGETS))
     cases = {
-        "ours 16→16": partial(ours, policy, config, 16),
-        "ours 64→16": partial(ours, policy, config, 64),
+        "ours 16→16": partial(ours, policy, config, task, prompts, 16),
+        "ours 64→16": partial(ours, policy, config, task, prompts, 64),
         "TRL 16→16": partial(theirs, model, data, lora, 16, 16),
         "TRL 64→64": partial(theirs, model, data, lora, 64, 64),
         "PODSTrainer 64→16": partial(theirs, model, data, lora, 64, 16),

@@ -76,7 +76,7 @@ def _update(worker: Worker, config: Config, rollouts: list[Rollout], speed: floa
         yield "update", f"not tried: it needs the memory of {config.hardware.processes} processes"
         return
     once = replace(config, update=replace(config.update, epochs=1, minibatches=1))
-    once = replace(once, engine=replace(config.engine, lag=0))
+    once = replace(once, engine=replace(config.engine, lag=0))  # here the weights are the same
     advantages = np.where(np.arange(len(rollouts)) % 2, 1.0, -1.0)
     trial, size = replace(worker, config=once), [len(rollouts)]
     stats, seconds = _timed(lambda: trial.update(rollouts, advantages, size, 1))

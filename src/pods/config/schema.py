@@ -75,7 +75,7 @@ class EngineConfig:
     gap_bound: float | None = operational(
         "mean |engine - trainer log-prob| that alarms; null: 1e-4 in float32, else 0.05", above=0
     )
-    lag: int = key("updates that the weights which draw a step's rollouts are behind", low=0)
+    lag: int = key("draw a step's rollouts from weights of so many updates before", low=0)
 
 
 @dataclass

@@ -208,7 +208,7 @@ def _batch_loss(
     policy, settings = context.policy, context.config.update
     device, lengths = policy.device, torch.tensor(batch.lengths)
     sampled = np.concatenate([data.rollouts[i].logprobs for i in batch.indices])
-    engine = torch.from_numpy(sampled).to(device)  # what is copied later would wait for the scores
+    engine = torch.from_numpy(sampled).to(device)  # before `score`, or the copies would wait for it
     of_rollout = data.advantages.float(), weights
     of_token = [of[batch.indices].repeat_interleave(lengths).to(device) for of in of_rollout]
     logprobs, entropy = score(context, batch)

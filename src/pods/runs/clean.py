@@ -30,7 +30,7 @@ def clean(study: Path, run: Path | None, states: Sequence[str], dry_run: bool) -
                 if not (dry_run and store.is_held()):
                     items = _removable(store, state_of(store, ours=True), states)
                     yield from _remove(study, items, dry_run)
-        except checkpoint.READ_ERRORS as error:  # somebody else's must not hide the others
+        except checkpoint.READ_ERRORS as error:  # one must not hide the others
             yield store.folder, None, f"cannot be read: {as_text(error)}"
 
 

@@ -81,7 +81,7 @@ def first_link(top: Path, path: Path) -> Path | None:
 
 def size(path: Path) -> int:
     """Return the bytes of a file or of all files below a folder; a link counts its own bytes."""
-    with suppress(FileNotFoundError, PermissionError):  # a run may have removed it by now
+    with suppress(FileNotFoundError, PermissionError):  # gone by now, or not ours to read
         if path.is_dir() and not path.is_symlink():
             return sum(map(size, path.iterdir()))
         return path.lstat().st_size

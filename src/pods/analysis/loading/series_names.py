@@ -161,7 +161,7 @@ def _yaml(name: str) -> dict[str, Any]:
 
 
 def _text(key: str, identity: Mapping[str, Any], runs: Runs) -> str:
-    """Show a value; the content of an adapter by the end of the first path that has it."""
+    """Show a value; an adapter by the end of its first path and a hash of its content."""
     value = identity.get(key)
     if key != "adapter" or value is None:
         return _short(value, key)
