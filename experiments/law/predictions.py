@@ -1,4 +1,4 @@
-"""What the formulas expect of parts b to g, from pilots that stand still, before any run is made.
+"""What the formulas expect of parts b to h, from pilots that stand still, before any run is made.
 
     python -m experiments.law.predictions RUNS
 
@@ -84,9 +84,8 @@ def rows(pilots: dict[str, Pilot]) -> Iterator[tuple[object, ...]]:
     cases += [("e", "tiny", f" lr={rate}", PODS, 2, HALF) for rate in RATES]
     cases += [("e", "tiny", "", PODS, 2, TUNED)]
     llm = [arm for arm in ARMS if "grpo" not in arm and "maxrl" not in arm]
-    cases += [
-        (part, of, "", arm, 1, GAIN) for part, of in (("f", "llm"), ("g", "llm2")) for arm in llm
-    ]
+    studies = (("f", "llm"), ("g", "llm2"), ("h", "qwen"))
+    cases += [(part, of, "", arm, 1, GAIN) for part, of in studies for arm in llm]
     for part, start, of, arm, prompts, quantity in [case for case in cases if case[1] in pilots]:
         cheaper = price(pilots[start], ARMS[arm][0]) if quantity == GAIN else 1.0
         for formula, ratios in gains(pilots[start], arm, prompts):
