@@ -10,12 +10,10 @@ from compose import ROOT
 from foreign_logs import RUN_BY_RUN, STEPS, records, write, write_lines
 from scipy import stats
 
-from pods.analysis.compare.compare import compare
+from pods import audit, compare
 from pods.cli.main import main
 from pods_lab.audit.extras import _luck, decisions, seeds_needed
-from pods_lab.audit.foreign import axes, study_of
-from pods_lab.audit.mapping import NAMES, propose
-from pods_lab.audit.readers import read
+from pods_lab.audit.foreign import axes
 
 
 def outcomes(seconds):
@@ -30,12 +28,6 @@ def outcomes(seconds):
     return found
 
 
-def read_study(*paths, **given):
-    logs, left_out, _ = read(paths, NAMES["step"])
-    mapping, _ = propose(logs, given)
-    return study_of(logs, mapping, left_out)
-
-
 TRACKIO = pytest.param("trackio", marks=pytest.mark.slow)  # an extra that CI installs
 
 
@@ -44,7 +36,7 @@ def test_the_same_runs_give_the_same_numbers_in_every_format(tmp_path, name):
     if name == "trackio":
         pytest.importorskip("trackio")
     write(name, tmp_path)
-    study = read_study(tmp_path)
+    study = audit(tmp_path)
     others = {"trl": "24 .json", "trackio": "1 .lock", "wandb": "2 .log"}.get(name)
     assert [line.partition("logs: ")[2] for line in study.missing] == [others] * bool(others)
     assert (study.note, study.inconsistencies) == ("", [])
@@ -94,7 +86,7 @@ EDITS = {
 @pytest.mark.parametrize("line", EDITS)
 def test_what_is_wrong_with_a_run_is_one_line(tmp_path, line):
     edited(tmp_path, EDITS[line])
-    study = read_study(tmp_path)
+    study = audit(tmp_path)
     assert [*study.missing, *filter(None, [study.note])] == [f"grpo-seed0: {line}"]
     assert study.missing == ([] if line == RESUMED else [f"grpo-seed0: {line}"])
     assert ("grpo-seed0" in study.complete) != line.startswith(("is cut", "has no"))
@@ -105,10 +97,10 @@ def test_what_is_wrong_with_a_run_is_one_line(tmp_path, line):
 def test_of_a_resumed_run_the_later_record_counts_and_a_rotated_log_is_whole(tmp_path):
     zeros = [json.dumps({"step": step, "eval_reward": 0.0}) + "\n" for step in (30, 40)]
     path = edited(tmp_path, lambda lines: [*lines[:3], *zeros, *lines[3:]])
-    resumed, lines = read_study(tmp_path), path.read_text().splitlines(keepends=True)
+    resumed, lines = audit(tmp_path), path.read_text().splitlines(keepends=True)
     path.with_suffix(".jsonl.1").write_text("".join(lines[:4]))
     path.write_text("".join(lines[4:]))
-    for one in (resumed, read_study(tmp_path)):
+    for one in (resumed, audit(tmp_path)):
         scores = one.evaluations[one.evaluations.run == "grpo-seed0"].accuracy.tolist()
         assert scores == [row["eval_reward"] for row in next(records())[2]]
 
@@ -118,13 +110,13 @@ def test_the_same_run_twice_a_second_run_of_a_seed_and_runs_without_seed(tmp_pat
     (tmp_path / "grpo-seed9.jsonl").write_text(path.read_text())
     (tmp_path / "again").mkdir()
     (tmp_path / "again" / "grpo-seed1.jsonl").write_text(path.read_text().replace("0.2", "0.3"))
-    found = read_study(tmp_path, method="path:(grpo|pods)")
+    found = audit(tmp_path, method="path:(grpo|pods)")
     assert found.missing == [
         "grpo-seed9: is the same run as grpo-seed0: the scores of all steps are equal",
         "grpo-seed1: has method and seed of another run, which is as long",
     ] and len(found.complete) == 12  # fmt: skip
     path.rename(tmp_path / "grpo-x.jsonl")
-    unpaired = read_study(tmp_path, method="path:(grpo|pods)")
+    unpaired = audit(tmp_path, method="path:(grpo|pods)")
     assert not unpaired.seeded and "1 of 14 runs have no seed" in unpaired.note
     assert {*compare(unpaired, draws=9).contrasts.design} == {"unpaired"}
 
@@ -135,7 +127,7 @@ def test_test_sets_are_told_apart_and_times_of_day_begin_with_the_run(tmp_path):
             row |= {"eval_set": "ab"[seed > 0], "wall_time": 2e9 + row["step"] * (seed or 1)}
         rows[4]["wall_time"] -= 1e3 * (seed == 5)  # that clock runs backwards
         write_lines(tmp_path / f"{method}-seed{seed}.jsonl", rows)
-    found = read_study(tmp_path, seconds="wall_time")
+    found = audit(tmp_path, seconds="wall_time")
     assert found.inconsistencies == ["different test sets: b (10 runs), a (2 runs)"]
     back = "1 times seconds run backwards, so they are not used (step 40)"
     assert found.missing == [f"grpo-seed5: {back}", f"pods-seed5: {back}"]
@@ -190,7 +182,7 @@ def test_damaged_files_are_named_and_what_is_no_log_is_counted(tmp_path):
     named = ("a.db", "b.wandb", "c.jsonl", "e.csv", "tfevents.1", "trainer_state.json")
     for name in (*named, "f.bin", "config.json"):
         (tmp_path / name).write_bytes(b"x" * 40)
-    *found, others = read_study(tmp_path).missing
+    *found, others = audit(tmp_path).missing
     assert [line.split(": not read as ")[0] for line in found] == [str(tmp_path / n) for n in named]
     assert others == "2 files are no logs: 1 .json, 1 .bin" and found[2].endswith("lines: no row")
 
@@ -199,14 +191,12 @@ def test_rows_without_a_run_are_told_apart_by_method_and_seed(tmp_path):
     lines = [f"{method},{seed},{step},{rows[at]['eval_reward']}" for method, seed, rows in records()
              for at, step in enumerate(STEPS)]  # fmt: skip
     (tmp_path / "all.csv").write_text("\n".join(["method,seed,iter,accuracy", *lines]))
-    study = read_study(tmp_path)
+    study = audit(tmp_path)
     assert (study.note, len(study.complete), study.seeded) == ("", 12, True)
     assert [row.runs for row in compare(study, draws=9).contrasts.itertuples()] == [6, 6]
     for name in ("identity.json", "metrics.jsonl"):
         write_lines(tmp_path / "ours" / name, [{"step": 1, "accuracy": 0.5}])
-    assert read_study(tmp_path).missing == [
-        "1 files are no logs: 1 runs of pods (see pods compare)"
-    ]
+    assert audit(tmp_path).missing == ["1 files are no logs: 1 runs of pods (see pods compare)"]
 
 
 def test_repeats_of_a_checkpoint_are_averaged_and_a_run_without_method_is_named(tmp_path):
@@ -214,7 +204,7 @@ def test_repeats_of_a_checkpoint_are_averaged_and_a_run_without_method_is_named(
     for name in ("base", "Run-grpo-1", "Run-grpo-2"):
         blocks["checkpoint-3"]["gsm8k"]["acc"][0] += 0.125
         (tmp_path / f"{name}.json").write_text(json.dumps(blocks))
-    study = read_study(tmp_path, method="path:Run-([a-z]+)", score="gsm8k.acc")
+    study = audit(tmp_path, method="path:Run-([a-z]+)", score="gsm8k.acc")
     assert study.missing == ["base: has no method"] and not study.seeded
     rows = study.evaluations[study.evaluations.run == "Run-grpo-2"]
     assert rows[["step", "accuracy"]].to_numpy().tolist() == [[3, 0.5625], [20, 0.375]]
@@ -223,7 +213,7 @@ def test_repeats_of_a_checkpoint_are_averaged_and_a_run_without_method_is_named(
 def test_a_csv_row_with_too_many_cells_is_said_and_columns_of_one_name_are_refused(tmp_path):
     (tmp_path / "a-seed0.csv").write_text("step,accuracy\n1,0.5\n2,0.75,\n3,0.5,0.25\n")
     (tmp_path / "a-seed1.csv").write_text("step,accuracy,accuracy\n1,0.5,0.25\n")
-    study = read_study(tmp_path)
+    study = audit(tmp_path)
     assert study.evaluations.accuracy.tolist() == [0.5, 0.75]
     twice, more = study.missing
     assert twice.endswith("a-seed1.csv: not read as CSV: two columns have one name")
@@ -234,11 +224,11 @@ def test_thousands_of_runs_are_a_few_lines(tmp_path):
     for run in range(2000):
         rows = [{"step": 1, "reward": run}] * (run > 99)
         write_lines(tmp_path / f"m{run % 2}-seed{run // 2}.jsonl", rows)
-    study = read_study(tmp_path)
+    study = audit(tmp_path)
     assert len(study.missing) == 100 and len(study.complete) == 1900
     assert "reward is no share" in study.note and len(next(axes(study)).missing) == 100
     with pytest.raises(ValueError, match=r"makes 1900 methods: --by .* must make 30 at most"):
-        read_study(tmp_path, method="path:(m.-seed[0-9]+)")
+        audit(tmp_path, method="path:(m.-seed[0-9]+)")
 
 
 def test_noise_alone_makes_a_best_checkpoint():

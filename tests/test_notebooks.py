@@ -13,6 +13,7 @@ from compose import ROOT
 from matplotlib.figure import Figure
 from studies import A, B, write_rollouts, write_run
 
+from pods.method.progress import MEASURED, expected_progress
 from pods_lab.plan.plan import PlanRequest, plan_authors
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -53,8 +54,8 @@ def shown(study, monkeypatch):
     return execute
 
 
-def test_accuracy_vs_time_shows_summary_figures_and_the_difference_of_two_arms(shown, capsys):
-    outputs = shown("accuracy_vs_time")
+def test_first_figure_shows_summary_figures_and_the_difference_of_two_arms(shown, capsys):
+    outputs = shown("first_figure")
     summary, contrasts = (table for table in outputs if isinstance(table, pd.DataFrame))
     # at 10 s run a is on its way from 0.75 at 4 s to 1 at 12 s, run b has 0.5
     assert summary.final_accuracy.tolist() == [0.5, 0.71875, 0.71875]
@@ -75,6 +76,14 @@ def test_cost_model_shows_what_a_step_costs_by_n_and_m(shown, capsys):
     assert [at[16, 16], at[64, 16], at[32, 8]] == pytest.approx([5.0, 5.5, 5.0 + 32 * b])
     of_l40s = plan_authors(PlanRequest()).tables["fit"].set_index("what").loc["step"]
     assert f"({of_l40s.fixed:.2f} ± " in capsys.readouterr().out.partition("one L40S")[2]
+
+
+def test_progress_per_second_divides_what_a_step_gains_by_what_it_costs(shown):
+    *_, table = shown("progress_per_second")
+    narrow, wide = expected_progress([(16, 16), (64, 16)], np.array([[5e5, 5e5]]), MEASURED, 2)
+    # 0.02 s + 2 prompts x (16 x 0.0003 s + 16 x 0.0007 s), and with 64 x 0.0003 s
+    assert table.loc[64, 16] == pytest.approx(wide / narrow * 0.052 / 0.0808)
+    assert table.loc[16, 16] == 1.0 and table.loc[8].notna().sum() == 3
 
 
 def test_rollout_explorer_shows_what_was_generated_and_kept(shown, capsys):

@@ -17,8 +17,8 @@ from running import BY_HAND, wait_for
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-from pods.method import max_variance
 from pods.method.grpo import advantages
+from pods.method.rules import max_variance
 from pods.policy.policy import load
 from pods.runs.paths import SHIPPED_MODELS
 from pods.tasks.datasets import chainsum

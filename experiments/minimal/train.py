@@ -1,3 +1,9 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["pods-rl[train]"]
+# [tool.uv.sources]
+# pods-rl = {path = "../.."}
+# ///
 """PODS on one page: generate n rollouts per prompt, train on the m that a rule keeps.
 
     python experiments/minimal/train.py                              PODS, 64 -> 16

@@ -1,3 +1,9 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["pods-rl[trl]"]
+# [tool.uv.sources]
+# pods-rl = {path = "../.."}
+# ///
 """Train the tiny model in TRL, with PODS or plainly: no network, and a minute on one core.
 
     python experiments/trl/chainsum.py [--keep 16] [--rule max_variance] [--steps 40]

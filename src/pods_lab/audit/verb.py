@@ -2,7 +2,14 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pods.analysis.loading.study import Study
+    from pods_lab.audit.formats import Log
+    from pods_lab.audit.mapping import Mapping
 
 MAP, OUT = Path("pods-audit.yaml"), Path("pods-audit")
 
@@ -18,20 +25,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the findings as JSON")
 
 
+def audit(*paths: str | Path, **mapping: Any) -> "Study":
+    """Read the logs below these paths as a study, which `pods.compare` takes.
+
+    Keys of the mapping that are not given, such as `method="config:lr"`, are proposed, as by the
+    verb with `--init`. A ValueError says why no comparison could be made of the logs.
+    """
+    from pods_lab.audit.foreign import study_of
+
+    logs, left_out, completed, _ = _read([*map(Path, paths)], mapping, "given")
+    return study_of(logs, completed, left_out)
+
+
 def run(options: argparse.Namespace) -> int:
     """Read the logs, say what was taken, compare, and write page, tables and figures."""
     from pods_lab.audit.findings import write
     from pods_lab.audit.foreign import study_of
-    from pods_lab.audit.mapping import NAMES, differing, propose, read_map, write_map
-    from pods_lab.audit.readers import read
+    from pods_lab.audit.mapping import read_map, write_map
 
     path = options.map or (MAP if MAP.is_file() and not options.init else None)
     given = (read_map(path) if path else {}) | ({"method": options.by} if options.by else {})
-    logs, left_out, formats = read(options.paths, [*NAMES["step"], *given.get("step", ())])
-    mapping, said = propose(logs, given)
-    runs = ", ".join(f"{count} runs from {title}" for title, count in formats.items())
-    took = [f"read: {runs}; mapping: {path or 'proposed (--init writes it down)'}", *said]
-    took.append(f"the configs differ in: {', '.join(differing(logs)[:9]) or 'nothing'}")
+    source = str(path or "proposed (--init writes it down)")
+    logs, left_out, mapping, took = _read(options.paths, given, source)
     if options.init:
         write_map(mapping, MAP)
         print(*took, f"written: {MAP}", sep="\n")
@@ -40,3 +55,17 @@ def run(options: argparse.Namespace) -> int:
     page = f"\npage: {OUT / 'report.html'} (tables and figures beside it)"
     print(json.dumps(content, indent=1) if options.json else "\n".join([*text, page]))
     return 0
+
+
+def _read(
+    paths: Sequence[Path], given: "Mapping", source: str
+) -> tuple[list["Log"], list[str], "Mapping", list[str]]:
+    """Return logs, what was left out, the completed mapping, and how to say all that."""
+    from pods_lab.audit.mapping import NAMES, differing, propose
+    from pods_lab.audit.readers import read
+
+    logs, left_out, formats = read(paths, [*NAMES["step"], *given.get("step", ())])
+    mapping, said = propose(logs, given)
+    runs = ", ".join(f"{count} runs from {title}" for title, count in formats.items())
+    differ = f"the configs differ in: {', '.join(differing(logs)[:9]) or 'nothing'}"
+    return logs, left_out, mapping, [f"read: {runs}; mapping: {source}", *said, differ]
