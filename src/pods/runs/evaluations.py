@@ -5,6 +5,7 @@ decides whether it is complete.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,22 +72,40 @@ def asked(
     return answers
 
 
-def complete_records(config: Config, step: int, content: bytes) -> list[EvaluationRecord] | None:
-    """Return the records of an evaluation's file; None if the file is not complete.
+def complete_records(config: Config, step: int, content: bytes) -> list[EvaluationRecord] | str:
+    """Return the records of an evaluation's file, or why the file is not complete.
 
     A complete file has every question R times, in order, each with the seed of its run, step,
     repeat and index, and nothing else. How many questions there must be is not known here.
     """
+    lines, _, cut_off = content.rpartition(b"\n")
     try:
-        records = decode_records(content)
-    except ValueError:
-        return None
-    exact = content.count(b"\n") == content.count(b"}\n") == len(records) and content[-1:] == b"\n"
+        records = decode_records(lines)
+    except ValueError as error:
+        return str(error)
+    exact = content.count(b"\n") == content.count(b"}\n") == len(records) and not cut_off
     questions = [record.question for record in records[: len(records) // config.evaluation.repeats]]
     answers = [(record.repeat, record.question, record.seed) for record in records]
     different = 0 < len(set(questions)) == len(questions)
-    whole = exact and different and answers == asked(config, step, questions)
-    return records if whole else None
+    if exact and different and answers == asked(config, step, questions):
+        return records
+    fault = "some are missing, doubled or foreign"
+    return f"is not complete: it has {len(records)} records, and {fault}"
+
+
+def means(records: Sequence[EvaluationRecord]) -> dict[str, float]:
+    """Average an evaluation over all its answers; NaN: the test set has no lenient grader."""
+    total, lenient = len(records), [record.lenient for record in records]
+    verdicts, correct = [r.verdict for r in records], [record.correct for record in records]
+    return {
+        "accuracy": sum(correct) / total,
+        "lenient": math.nan if lenient[0] is None else lenient.count(True) / total,
+        "format": sum([record.format for record in records]) / total,
+        "both": sum([record.correct and record.format for record in records]) / total,
+        "length": sum([record.length for record in records]) / total,
+        "no_answer": verdicts.count("none") / total,
+        "timeouts": verdicts.count("timeout") / total,
+    }
 
 
 def note_complete(path: Path) -> None:
@@ -108,8 +127,8 @@ def read_evaluation(store: RunStore, config: Config, step: int) -> list[Evaluati
     path = store.evaluation_path(step)
     content = read_or_empty(path)
     records = complete_records(config, step, content)
-    if records is None:
-        return f"{path.name} {_fault(content)}"
+    if isinstance(records, str):
+        return f"{path.name} {records}"
     if is_changed(path, content):
         return f"{path.name} was changed after it was complete"
     data, repeats = store.data(), config.evaluation.repeats
@@ -121,14 +140,6 @@ def read_evaluation(store: RunStore, config: Config, step: int) -> list[Evaluati
 def is_complete(store: RunStore, config: Config, step: int) -> bool:
     """Return whether `read_evaluation` returns records."""
     return not isinstance(read_evaluation(store, config, step), str)
-
-
-def _fault(content: bytes) -> str:
-    try:
-        found = len(decode_records(content.rpartition(b"\n")[0]))
-    except ValueError as error:
-        return str(error)
-    return f"is not complete: it has {found} records, and some are missing, doubled or foreign"
 
 
 def due(checkpoint: CheckpointConfig, step: int, before: float, after: float) -> bool:

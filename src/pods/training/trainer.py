@@ -137,9 +137,8 @@ class Trainer:
         self.progress.step(step.number, step.train_seconds, reward)
         if time.monotonic() - self.last_heartbeat >= HEARTBEAT_SECONDS:
             self.last_heartbeat = time.monotonic()
-            self.store.set_status(
-                step=step.number, train_seconds=step.train_seconds, reward=line["reward"]
-            )
+            shown = ("step", "train_seconds", "reward")
+            self.store.set_status(**{name: line[name] for name in shown})
         if skipped:
             self.skip(step)
         if (alarm := self.monitor.check(step)) is not None:
@@ -208,7 +207,8 @@ class Trainer:
         config, task = self.config, self.loop.task
         total, content = len(self.questions) * config.evaluation.repeats, read_or_empty(path)
         done = already_done(config, task, step, content)
-        if done == total and evaluations.complete_records(config, step, content) is not None:
+        records = evaluations.complete_records(config, step, content)
+        if done == total and not isinstance(records, str):
             if not evaluations.is_changed(path, content):
                 evaluations.note_complete(path)
                 return 0

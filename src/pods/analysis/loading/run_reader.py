@@ -1,7 +1,6 @@
 """Read a run folder for analysis: config, log and averaged evaluations."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from pods.config.schema import Config
 from pods.runs.attempts import environments, recorded_changes
 from pods.runs.checkpoint import READ_ERRORS
-from pods.runs.evaluations import EvaluationRecord, due_points, read_evaluation
+from pods.runs.evaluations import due_points, means, read_evaluation
 from pods.runs.files import read_lines
 from pods.runs.history import evaluated_steps
 from pods.runs.identity import fingerprint, identity_keys
@@ -90,7 +89,10 @@ def open_run(folder: Path) -> Run:
         if isinstance(found, str):
             run.incomplete[step] = found
         else:
-            run.means[step] = _means(found, config.evaluation.repeats)
+            repeats, correct = config.evaluation.repeats, [record.correct for record in found]
+            shares = pass_at_k(np.array(correct).reshape(repeats, -1))
+            sizes = {"repeats": repeats, "questions": len(found) // repeats}
+            run.means[step] = means(found) | shares | sizes
     return run
 
 
@@ -100,24 +102,6 @@ def _contradictions(store: RunStore, config: Config, identity: dict[str, Any]) -
     found = [] if named else ["the folder's name is not the hash of identity.json"]
     differing = [k for k, v in identity_keys(config).items() if k in identity and identity[k] != v]
     return found + [f"config.yaml and identity.json differ in {name}" for name in differing]
-
-
-def _means(records: Sequence[EvaluationRecord], repeats: int) -> Row:
-    """Average one evaluation over all its answers; each repeat has the same number of them."""
-    total, lenient = len(records), [record.lenient for record in records]
-    verdicts, correct = [r.verdict for r in records], [record.correct for record in records]
-    return {
-        "accuracy": sum(correct) / total,
-        "lenient": np.nan if lenient[0] is None else lenient.count(True) / total,
-        "format": sum([record.format for record in records]) / total,
-        "both": sum([record.correct and record.format for record in records]) / total,
-        "length": sum([record.length for record in records]) / total,
-        "no_answer": verdicts.count("none") / total,
-        "timeouts": verdicts.count("timeout") / total,
-        **pass_at_k(np.array(correct).reshape(repeats, -1)),
-        "repeats": repeats,
-        "questions": total // repeats,
-    }
 
 
 def pass_at_k(correct: NDArray[np.bool_]) -> dict[str, float]:

@@ -1,14 +1,14 @@
 """Read from a run's own files the rows that trackers show, and what describes the run."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from pods.config.schema import Config
 from pods.runs.attempts import environments
-from pods.runs.evaluations import EvaluationRecord, read_evaluation
+from pods.runs.evaluations import EvaluationRecord, means, read_evaluation
 from pods.runs.files import read_lines
 from pods.runs.history import clocks, evaluated_steps
 from pods.runs.store import RunStore
@@ -21,6 +21,7 @@ TRAIN = (
     *("trained_rollouts", "trained_tokens"),
 )
 """Numbers of metrics.jsonl about the update; those about rollouts and prompts are the others."""
+EVAL = ("accuracy", "format", "length", "timeouts", "lenient")  # means over an evaluation
 
 
 class Row(NamedTuple):
@@ -57,15 +58,9 @@ def training_row(line: Mapping[str, Any]) -> Row:
 
 def evaluation_row(step: int, train_seconds: float, records: Sequence[EvaluationRecord]) -> Row:
     """Return the means over the records of the evaluation of a step."""
-    means = {
-        "eval/accuracy": fmean(record.correct for record in records),
-        "eval/format": fmean(record.format for record in records),
-        "eval/length": fmean(record.length for record in records),
-        "eval/timeouts": fmean(record.verdict == "timeout" for record in records),
-    }
-    if records[0].lenient is not None:  # the test set has the PODS authors' grader
-        means["eval/lenient"] = fmean(bool(record.lenient) for record in records)
-    return Row(2 * step + 1, {"step": step, "train_seconds": train_seconds, **means})
+    found = means(records)
+    shown = {f"eval/{name}": found[name] for name in EVAL if not math.isnan(found[name])}
+    return Row(2 * step + 1, {"step": step, "train_seconds": train_seconds, **shown})
 
 
 def metric_name(key: str) -> str:
