@@ -92,7 +92,7 @@ def test_every_job_of_a_preset_is_valid(preset):
 def test_every_arm_trains(tmp_path, monkeypatch):
     """On the embedded task; presets take the arms for their own."""
     monkeypatch.setattr(job, "set_threads", lambda threads: None)  # the tests have their own
-    for slow in ("environment", "working_tree_changes"):  # the same in every run
+    for slow in ("environment", "git"):  # the same in every run
         monkeypatch.setattr(attempts, slow, cache(getattr(attempts, slow)))
     arms = {path.stem for path in (ROOT / "conf/arm").glob("*.yaml")}
     used = {config.arm for preset in PRESETS for config in first_seed(preset).values()}

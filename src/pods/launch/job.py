@@ -94,7 +94,7 @@ class _Execution:
         set_threads(config.hardware.threads)
         clock, processes = config.budget.clock_text(), config.hardware.processes
         self.note(**attempts.environment(), processes=processes, clock=clock)
-        files.replace(self.folder / "git.diff", attempts.working_tree_changes())
+        files.replace(self.folder / "git.diff", attempts.git("diff", "HEAD"))
         mine = {"pid": os.getpid(), "host": socket.gethostname()}
         self.store.set_status(state="running", error=None, exit_code=None, **mine)
         return config

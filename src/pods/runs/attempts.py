@@ -85,13 +85,8 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
-        "commit": _git("rev-parse", "HEAD").strip() or None,
+        "commit": git("rev-parse", "HEAD").strip() or None,
     }
-
-
-def working_tree_changes() -> str:
-    """Return the `git diff` of this checkout against its last commit; empty outside of one."""
-    return _git("diff", "HEAD")
 
 
 def version_changes(before: dict[str, Any]) -> list[str]:
@@ -104,13 +99,13 @@ def version_changes(before: dict[str, Any]) -> list[str]:
     ]
 
 
-def _git(*words: str) -> str:
-    """Ask git about the repository of this file, unless the package is merely installed in one."""
-    git = ["git", "-C", str(Path(__file__).parent)]
+def git(*words: str) -> str:
+    """Ask git about the repository that this file belongs to; "" if it is merely installed."""
+    here = ["git", "-C", str(Path(__file__).parent)]
     ask = partial(subprocess.check_output, stderr=subprocess.DEVNULL, errors="replace", timeout=20)
     with suppress(OSError, subprocess.SubprocessError):
-        if ask([*git, "ls-files", Path(__file__).name]):
-            return str(ask([*git, *words]))
+        if ask([*here, "ls-files", Path(__file__).name]):
+            return str(ask([*here, *words]))
     return ""
 
 
