@@ -52,14 +52,14 @@ def read_or_empty(path: Path) -> bytes:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link (not its target) or a folder.
+    """Remove a file, a link (not its target) or a folder, if there is one.
 
     A folder is first renamed, so that no reader sees a part of it, even if the process is killed.
     """
     if not path.is_dir() or path.is_symlink():
         return path.unlink(missing_ok=True)
     trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
-    if trash != path and (trash.is_symlink() or trash.exists()):
+    if trash != path:
         remove(trash)
     try:
         path = path.rename(trash)

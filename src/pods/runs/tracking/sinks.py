@@ -61,7 +61,7 @@ def _wandb(config: Config, store: RunStore, mode: str) -> Copy:
     """
     if mode == "online":
         check_key()
-    elif (store.folder / "wandb").exists():
+    else:
         remove(store.folder / "wandb")
     _prepare()
     import wandb
@@ -120,8 +120,7 @@ def _tensorboard(config: Config, store: RunStore) -> Copy:
     from tensorboardX.summary import scalar
 
     folder = store.folder / "tensorboard"
-    if folder.exists():
-        remove(folder)
+    remove(folder)
     folder.mkdir()
     writer: Any = EventsWriter(str(folder / "events"))
 
