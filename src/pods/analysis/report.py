@@ -10,8 +10,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pods.analysis.compare.compare import Comparison, compare
-from pods.analysis.compare.tables import format_tables
-from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
+from pods.analysis.compare.tables import findings, format_tables
 from pods.analysis.figures import specs, style
 from pods.analysis.loading.rollouts import examples, read_rollouts, rollout_steps
 from pods.analysis.loading.study import Study, passes
@@ -63,11 +62,8 @@ def _comparison(study: Study, found: Comparison | None) -> dict[str, Any]:
         alone = "There is only one arm, so there is nothing to compare."
         return {"verdicts": [alone], "caveats": list(slow_runs(study)), "comparison": ""}
     found = found or compare(study)
-    return {
-        "verdicts": [*filter(None, [ranking_verdict(found)]), *verdicts(found)],
-        "caveats": list(caveats(found)),
-        "comparison": format_tables(found),
-    }
+    said = {name: of for name, of in findings(found).items() if name in ("verdicts", "caveats")}
+    return {**said, "comparison": format_tables(found)}
 
 
 def _inline(spec: specs.FigureSpec) -> dict[str, str]:

@@ -19,7 +19,7 @@ from pods.analysis.loading.study import Study, with_columns
 from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.contrasts import choose_arms, contrast_of
 from pods.analysis.numbers.outcomes import RunCurve, Window
-from pods.analysis.numbers.statistics import ALPHA, holm, mean_and_stderr
+from pods.analysis.numbers.statistics import ALPHA, holm, t_test
 
 BEST, WORSE, NOISE, UNTESTED = "best", "worse", "within noise", "not tested"
 CRITERIA = {"mean": "mean_accuracy", "final": "final_accuracy"}
@@ -61,9 +61,9 @@ def rank_arms(
     best, *others = sorted(arms, key=lambda name: -values[name].mean())  # stable
     rows = []
     for place, name in enumerate([best, *others], 1):
-        mean, stderr = mean_and_stderr(values[name][:, None])
+        own = t_test(values[name])
         row = {"rank": place, "series": name, "runs": len(values[name])}
-        row |= {"value": float(mean[0]), "stderr": float(stderr[0])}
+        row |= {"value": own.estimate, "stderr": own.stderr}
         if place > 1:
             contrast = contrast_of(list(arms[name]), list(arms[best]), seeded)
             sides = (contrast.arm, contrast.baseline)

@@ -132,15 +132,12 @@ def _rows(run: Run, series: str, found: Sequence[checks.Fault], varied: Row) -> 
     about = key | _about(run, varied) | {"complete": not found}
     if any(fault.unusable for fault in found):
         return about, [], []
-    usable = sorted({*run.points} - {fault.step for fault in found})
-    return (
-        about,
-        [
-            {**key, "step": step, "train_seconds": run.points[step], **run.means[step]}
-            for step in usable
-        ],
-        [key | {k: v for k, v in line.items() if isinstance(v, int | float)} for line in run.lines],
-    )
+    evaluations = [
+        {**key, "step": step, "train_seconds": run.points[step], **run.means[step]}
+        for step in sorted({*run.points} - {fault.step for fault in found})
+    ]
+    numbers = [{k: v for k, v in of.items() if isinstance(v, int | float)} for of in run.lines]
+    return about, evaluations, [key | of_step for of_step in numbers]
 
 
 def _about(run: Run, varied: Row) -> Row:

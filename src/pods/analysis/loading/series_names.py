@@ -90,21 +90,13 @@ def _labels_and_keys(runs: Runs) -> list[tuple[str, set[str]]]:
 def _told_by_arm(arm: str, identity: Mapping[str, Any]) -> set[str]:
     """Return the keys that an arm's label implies: all that an arm of one's own may set."""
     implied = _implied(arm)
-    if not implied:
-        return {*ARM_KEYS}
-    return {k for k, value in implied.items() if resolved(value, identity) == identity.get(k)}
+    return {k for k in ARM_KEYS if k not in implied or implied[k] == identity.get(k)}
 
 
 def _edited(identities: Sequence[Mapping[str, Any]], key: str, source: str) -> bool:
     """Return whether there are two sources of one function of a user."""
     sources = {(str(identity.get(key)), identity.get(source)) for identity in identities}
     return len(sources) > len({name for name, _ in sources})
-
-
-def resolved(value: object, identity: Mapping[str, Any]) -> object:
-    """Return a value of an arm's file, or of the key that it refers to, such as ${nm.m}."""
-    refers = isinstance(value, str) and value.startswith("${")
-    return identity.get(str(value)[2:-1]) if refers else value
 
 
 def _told_by_reproduction(curves: Sequence[tuple[Config, Mapping[str, Any]]]) -> Iterator[str]:

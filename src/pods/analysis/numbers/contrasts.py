@@ -126,11 +126,8 @@ def differences(study: Study) -> pd.DataFrame:
             continue
         contrast = contrast_of(arm, baseline, study.seeded)
         about = (series, name, contrast.design, len(contrast.arm), len(contrast.baseline))
-        sides = (  # (S, G) accuracies; NaN outside of a run's record
-            np.stack([on_grid(run.seconds, run.accuracy, grid) for run in side])
-            for side in (contrast.arm, contrast.baseline)
-        )
-        for at, one, other in zip(grid, *(side.T for side in sides), strict=True):
+        sides = (on_grid(side, grid).T for side in (contrast.arm, contrast.baseline))
+        for at, one, other in zip(grid, *sides, strict=True):
             test = contrast.test(one, other)
             rows.append((*about, at, test.estimate, test.low, test.high))
     names = ["series", "baseline", "design", "runs", "baseline_runs", study.x]

@@ -3,13 +3,13 @@
 Shapes: S = runs (seeds) of a series, P = evaluations of a run, G = grid points.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
 from pods.analysis.loading.study import Study, passes
-from pods.analysis.numbers.outcomes import all_curves
+from pods.analysis.numbers.outcomes import RunCurve, all_curves
 from pods.analysis.numbers.statistics import Floats, mean_and_stderr, t_half_width
 
 GRID_POINTS = 61
@@ -21,9 +21,10 @@ STEP_METRICS = (
 EVALUATED = ("accuracy", "lenient", "format", "both", "length")
 
 
-def on_grid(times: Floats, values: Floats, grid: Floats) -> Floats:
-    """Interpolate a run's (P,) values linearly at (G,) times; NaN outside its record."""
-    return np.interp(grid, times, values, left=np.nan, right=np.nan)
+def on_grid(runs: Sequence[RunCurve], grid: Floats) -> Floats:
+    """Interpolate the runs' values linearly at (G,) times, (S, G); NaN outside a run's record."""
+    ends = {"left": np.nan, "right": np.nan}
+    return np.stack([np.interp(grid, run.seconds, run.accuracy, **ends) for run in runs])
 
 
 def time_grid(study: Study) -> Floats:
@@ -57,34 +58,22 @@ def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
     for metric in [name for name in (*EVALUATED, *passes(rows)) if name in rows]:
         for series in rows.series.unique():
             runs = all_curves(study, series, metric)
-            values = np.stack([on_grid(run.seconds, run.accuracy, grid) for run in runs])
             if any(np.isfinite(run.accuracy).any() for run in runs):
-                yield metric, series, values
-    metrics = [metric for metric in STEP_METRICS if metric in study.steps]
-    steps = {
-        str(series): _step_means(rows, metrics, grid, study.x)
-        for series, rows in study.steps.groupby("series", sort=False)
-    }
-    for metric in metrics:
-        for series, means in steps.items():
-            yield metric, series, means[metric]
+                yield metric, series, on_grid(runs, grid)
+    for metric in [name for name in STEP_METRICS if name in study.steps]:
+        steps = study.steps[["series", "run", study.x, metric]]
+        for series, of_series in steps.groupby("series", sort=False):
+            yield metric, str(series), _step_means(of_series, metric, grid, study.x)
 
 
-def _step_means(steps: pd.DataFrame, metrics: list[str], grid: Floats, x: str) -> dict[str, Floats]:
-    """Average (S, G) values of each metric over a run's steps since the previous grid point.
+def _step_means(steps: pd.DataFrame, metric: str, grid: Floats, x: str) -> Floats:
+    """Average (S, G) values of a metric over a run's steps since the previous grid point.
 
     Where no step ended, the value is that of the step in progress; after the last step it is NaN.
     """
     index = np.searchsorted(grid, steps[x].to_numpy())
-    means = steps[metrics].groupby([steps.run.to_numpy(), index]).mean()
-    return {
-        metric: means[metric]
-        .unstack()
-        .reindex(columns=range(len(grid)))
-        .bfill(axis=1)
-        .to_numpy(float)
-        for metric in metrics
-    }
+    means = steps[metric].groupby([steps.run.to_numpy(), index]).mean().unstack()
+    return means.reindex(columns=range(len(grid))).bfill(axis=1).to_numpy(float)
 
 
 def _average(grid: Floats, x: str, metric: str, series: str, values: Floats) -> pd.DataFrame:
