@@ -22,7 +22,7 @@ from pods.runs.store import RunStore, run_folders
 from pods.tasks.datasets import chainsum
 from pods.tasks.datasets.math_sets import checked_answer, last_box, unboxed
 from pods.tasks.load import data_record, load
-from pods.tasks.prompts import drop_long_prompts, prompt_ids
+from pods.tasks.prompts import prompt_ids
 from pods.tasks.rewards import math_grader, number_grader
 
 FORMS = ("tag", "hash", "boxed")
@@ -283,14 +283,15 @@ def test_few_shot_examples_are_right_in_the_form_that_the_prompt_asks_for(tmp_pa
 
 
 def test_long_prompts_are_dropped_and_characters_without_ids_are_an_error():
-    from pods.policy.policy import load as load_policy
+    from pods.training.data import fitting, load_tokenizer
 
-    tokenizer = load_policy(composed()).tokenizer
+    tokenizer = load_tokenizer(composed())
     task = chainsum.load(50, 50)
     lengths = {one.id: len(prompt_ids(one, tokenizer)) for one in task.train}
     assert set(lengths.values()) == {6, 8, 10}  # 3 to 5 digits, their signs, and a question mark
     for limit in (7, 8, 9):  # one below, at, and one above a prompt's length
-        kept, ids, too_long = drop_long_prompts(task.train, tokenizer, limit)
+        config = composed(f"sampling.max_prompt_tokens={limit}")
+        kept, ids, too_long = fitting("train", task.train, tokenizer, config)
         assert [one.id for one in kept] == [name for name, n in lengths.items() if n <= limit]
         assert list(map(len, ids)) == [lengths[one.id] for one in kept]
         assert too_long == tuple(name for name, n in lengths.items() if n > limit)

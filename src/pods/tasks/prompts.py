@@ -48,12 +48,8 @@ def make_problems(
 
 def ask(name: str, head: Sequence[Message], rows: Sequence[Row]) -> tuple[Problem, ...]:
     """Ask the questions of a set's rows, each after the messages `head`."""
-
-    def problem(row: Row) -> Problem:
-        messages = (*head, {"role": "user", "content": row.question})
-        return Problem(f"{name}-{row.index:05d}", messages, row.gold)
-
-    return tuple(map(problem, rows))
+    asked = [(row, {"role": "user", "content": row.question}) for row in rows]
+    return tuple(Problem(f"{name}-{row.index:05d}", (*head, turn), row.gold) for row, turn in asked)
 
 
 def opening(config: TaskConfig, wording: Wording, examples: Sequence[Row]) -> tuple[Message, ...]:
@@ -87,13 +83,3 @@ def prompt_ids(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> tuple[
         why = f"the model's tokenizer lacks characters of problem {problem.id}"
         raise ValueError(f"{why}: {text!r}")
     return tuple(ids)
-
-
-def drop_long_prompts(
-    problems: Sequence[Problem], tokenizer: "PreTrainedTokenizerBase", limit: int
-) -> tuple[tuple[Problem, ...], tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Return the problems that fit into `limit` tokens, their token ids, and the others' ids."""
-    encoded = [(problem, prompt_ids(problem, tokenizer)) for problem in problems]
-    fit = [(problem, ids) for problem, ids in encoded if len(ids) <= limit]
-    too_long = tuple(problem.id for problem, ids in encoded if len(ids) > limit)
-    return tuple(problem for problem, _ in fit), tuple(ids for _, ids in fit), too_long

@@ -19,7 +19,7 @@ from pods.runs.identity import difference
 from pods.runs.store import RunStore
 from pods.tasks.load import data_record
 from pods.tasks.load import load as load_task
-from pods.tasks.prompts import drop_long_prompts
+from pods.tasks.prompts import prompt_ids
 from pods.training.evaluate import evaluation_questions
 from pods.types import Problem, Prompt, Task
 
@@ -96,8 +96,10 @@ def fitting(
     The others are printed; a `ValueError` says that none fits.
     """
     limit = config.sampling.max_prompt_tokens
-    kept, prompts, too_long = drop_long_prompts(problems, tokenizer, limit)
-    if not kept:
+    encoded = [(problem, prompt_ids(problem, tokenizer)) for problem in problems]
+    fit = [(problem, ids) for problem, ids in encoded if len(ids) <= limit]
+    too_long = tuple(problem.id for problem, ids in encoded if len(ids) > limit)
+    if not fit:
         raise ValueError(
             f"sampling.max_prompt_tokens={limit}: none of the {len(problems)} {split} prompts fits"
         )
@@ -107,4 +109,4 @@ def fitting(
             f"dropped {len(too_long)} of {len(problems)} {split} problems: prompts over "
             f"{limit} tokens: {', '.join(too_long[:NAMED])}{more}"
         )
-    return kept, prompts, too_long
+    return tuple(problem for problem, _ in fit), tuple(ids for _, ids in fit), too_long

@@ -214,11 +214,8 @@ class Follower:
 
     def serve(self, worker: Worker) -> None:
         """Carry out the commands of rank 0 until it has no more; `PeerLost`: it has died."""
-        while True:
+        while (command := self.process_group.broadcast(None)) is not None:
             self.received += 1
-            command = self.process_group.broadcast(None)
-            if command is None:
-                return
             name, arguments = command
             error, result = attempt(partial(getattr(worker, name), *arguments))
             error_text = None if error is None else f"{type(error).__name__}: {error}"

@@ -20,8 +20,8 @@ from pods.policy.scoring import UpdateContext
 from pods.seeding import derive
 from pods.system.machine import free_memory
 from pods.tasks.load import load
-from pods.tasks.prompts import drop_long_prompts
 from pods.tasks.rewards import grade_rollout
+from pods.training.data import fitting
 from pods.types import GenerationRequest, Group, Sampling, group_of
 from pods_lab.probe.moments import normaliser
 from pods_lab.probe.sketches import sketches, trained_parameters
@@ -36,8 +36,7 @@ def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> tuple[Ten
     `ConfigError`: there are too few problems, or the sketches do not fit into memory.
     """
     task, policy = load(config.task), load_policy(config, checkpoint)
-    limit = config.sampling.max_prompt_tokens
-    problems, prompts, _ = drop_long_prompts(task.train, policy.tokenizer, limit)
+    problems, prompts, _ = fitting("train", task.train, policy.tokenizer, config)
     if options.prompts > len(problems):
         raise ConfigError("--prompts", options.prompts, f"must be at most {len(problems)}")
     context = UpdateContext(policy, config)
