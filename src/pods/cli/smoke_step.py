@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from transformers.utils import logging as transformers_logging
 
 from pods.config.schema import Config
 from pods.policy.process_group import SINGLE_PROCESS
@@ -38,9 +37,7 @@ def smoke_step(config: Config) -> Lines:
     `EngineMismatch`: the engine's log-probs are not the trainer's. `ValueError`: weights or data
     are missing, or the run does not fit into memory.
     """
-    transformers_logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries
-    torch.set_num_threads(config.hardware.threads)
     data, seconds = _timed(lambda: load_data(config, lambda: None))
     sizes = f"{len(data.task.train):,} train and {len(data.task.test):,} test questions"
     yield "loaded", f"{sizes}: {seconds:.1f} s"

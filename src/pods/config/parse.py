@@ -87,9 +87,7 @@ def allowed(hint: Any, key: Key) -> str:
         text = f"one of {', '.join(get_args(kind))}"
     else:
         text = key.form.description if key.form else TYPE_NAMES[kind]
-    if math.isfinite(key.high) and math.isfinite(key.above):
-        text += f" > {key.above:g} and <= {key.high:g}"
-    elif math.isfinite(key.high):
+    if math.isfinite(key.high):
         text += f" from {key.low:g} to {key.high:g}"
     elif math.isfinite(key.low):
         text += f" >= {key.low:g}"
