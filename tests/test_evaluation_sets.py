@@ -10,7 +10,7 @@ from compose import composed
 from data_files import config, problem, row, write, write_rows
 from rows import every, table
 
-from pods.cli import one_checkpoint
+from pods.cli.evaluate import _task
 from pods.runs.evaluations import EvaluationRecord
 from pods.seeding import derive, evaluation_seeds
 from pods.tasks.datasets.math_sets import TEST_SETS
@@ -198,7 +198,7 @@ def test_a_checkpoint_of_a_run_on_gsm8k_is_evaluated_on_another_set(folder):
     sets.mkdir()
     file = lines(sets, SIX, SIX, {"question": "no answer"}, name="amc23.jsonl")
     run = composed("task=gsm8k", "model=smollm2_135m", f"task.path={folder}", "task.few_shot=1")
-    name, task = one_checkpoint._task(run, file)
+    name, task = _task(run, file)
     assert name == "amc23" and [problem.gold for problem in task.test] == ["6"]
     own = load(run.task)
     assert task.test[0].messages[:-1] == own.test[0].messages[:-1]
