@@ -28,13 +28,9 @@ class Progress:
             f"reward {reward:.2f}  accuracy {self.accuracy}"
         )
         if self.on_terminal:
-            self._redraw(line)
+            self.redraw(line)
         elif time.monotonic() - self.shown > QUIET_SECONDS:
             self.print(line)
-
-    def evaluating(self, step: int) -> None:
-        """Show that an evaluation is running."""
-        self._redraw(f"evaluating step {step}")
 
     def evaluated(self, step: int, train_seconds: float, accuracy: float, seconds: float) -> None:
         """Print the result of an evaluation."""
@@ -54,7 +50,7 @@ class Progress:
         if self.on_terminal:
             print(CLEAR, end="", flush=True)
 
-    def _redraw(self, line: str) -> None:
+    def redraw(self, line: str) -> None:
         """Replace the terminal's current line, unless that was done a moment ago."""
         if self.on_terminal and time.monotonic() - self.shown > REDRAW_SECONDS:
             print(f"{CLEAR}{line[: get_terminal_size().columns - 1]}", end="", flush=True)

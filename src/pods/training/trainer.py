@@ -218,7 +218,7 @@ class Trainer:
             replace(path, b"".join(line + b"\n" for line in content.split(b"\n")[:done]))
         for chunk in evaluate(config, task, self.questions, self.workers, step, done):
             self.lock.check_held()
-            self.progress.evaluating(step)
+            self.progress.redraw(f"evaluating step {step}")
             append(path, (msgspec.structs.asdict(record) for record, _ in chunk))
         fsync(path)
         evaluations.note_complete(path)
