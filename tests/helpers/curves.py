@@ -35,7 +35,7 @@ def study(arms, *, incomplete=(), seeds=None, **others):
                      for t, s, a in points_of]  # fmt: skip
     empty = {"missing": [], "inconsistencies": []}
     return Study("made", pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(),
-                 machines=["A CPU"], budget="10 s", **empty | others)  # fmt: skip
+                 machines=["A CPU"], budget="10 s", order=[*arms], **empty | others)  # fmt: skip
 
 
 def ramps(*ends):

@@ -31,9 +31,9 @@ def steps_of(runs: pd.DataFrame, steps=3, noise=0.0) -> pd.DataFrame:
 
 
 def study_of(runs, steps, evaluations=None) -> Study:
-    if evaluations is None:
-        evaluations = pd.DataFrame(columns=EMPTY)
+    empty = pd.DataFrame(columns=EMPTY)
     return Study(
-        name="a study", runs=runs, evaluations=evaluations, steps=steps,
-        machines=["A CPU"], budget="30 s", missing=[], inconsistencies=[],
+        name="a study", runs=runs, evaluations=empty if evaluations is None else evaluations,
+        steps=steps, machines=["A CPU"], budget="30 s", missing=[], inconsistencies=[],
+        order=[*runs.series.unique()],
     )  # fmt: skip

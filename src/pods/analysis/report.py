@@ -42,6 +42,9 @@ def write_report(
     )
     with style.screen():
         figures = [_inline(spec) for spec in (*specs.figure_specs(study, tables), *more)]
+    extra = study.runs[[c for c in study.runs if c not in tables.runs or c == "run"]]
+    runs = tables.runs.merge(extra, on="run")
+    columns = [name for name in (*RUN_COLUMNS, *OUTCOMES, *passes(runs)) if name in runs]
     page = pages.get_template("report.html.j2").render(
         study=study,
         lead=f"{len(study.runs)} runs, {study.budget} each, on {', '.join(study.machines)}",
@@ -50,7 +53,7 @@ def write_report(
         figures=figures,
         summary=readable(tables.summary, study),
         outcomes=summary_title(tables.summary, study),
-        runs=_runs(study, tables),
+        runs=runs[columns].map(_rounded),
         samples=list(_samples(study)),
         footer=f"Made by: {command()}",
     )
@@ -70,13 +73,6 @@ def _inline(spec: specs.FigureSpec) -> dict[str, str]:
     content = BytesIO()
     spec.draw().savefig(content, format="svg", metadata=style.METADATA[".svg"])
     return {"caption": spec.caption, "data": base64.b64encode(content.getvalue()).decode()}
-
-
-def _runs(study: Study, tables: Tables) -> pd.DataFrame:
-    extra = study.runs[[c for c in study.runs if c not in tables.runs or c == "run"]]
-    rows = tables.runs.merge(extra, on="run")
-    columns = [name for name in (*RUN_COLUMNS, *OUTCOMES, *passes(rows)) if name in rows]
-    return rows[columns].map(_rounded)
 
 
 def _rounded(value: Any) -> str:

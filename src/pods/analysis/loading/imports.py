@@ -31,24 +31,24 @@ class Imported(NamedTuple):
 
     def study(self, name: str) -> Study:
         """Make a study of the records; its window ends where their figures do."""
+        names = zip(self.runs.series, self.runs.arm, self.runs.n, self.runs.m, strict=True)
+        settings = [  # what a name says besides arm, n and m, before them and after
+            series.replace(f"{arm} {n}→{m}", "").strip(" ,") for series, arm, n, m in names
+        ]
         return Study(
             name=name,
-            runs=self.runs.assign(settings=self._settings()),
+            runs=self.runs.assign(settings=settings),
             evaluations=self.evaluations,
             steps=pd.DataFrame(columns=[*KEY, "step"]),
             machines=list(self.about["machines"]),
             budget=str(self.about["budget"]),
             missing=list(self.about["missing"]),
             inconsistencies=[],
+            order=[*self.evaluations.series.unique()],
             seeded=False,
             note=str(self.about["note"]),
             until=float(self.about["until"]),
         )
-
-    def _settings(self) -> list[str]:
-        """Return what each series' name says besides arm, n and m: before them and after."""
-        names = zip(self.runs.series, self.runs.arm, self.runs.n, self.runs.m, strict=True)
-        return [str(name).replace(f"{arm} {n}→{m}", "").strip(" ,") for name, arm, n, m in names]
 
 
 def write_import(imported: Imported, study: Path, command: str = "") -> Path:

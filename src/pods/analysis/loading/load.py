@@ -142,30 +142,26 @@ def _rows(run: Run, series: str, found: Sequence[checks.Fault], varied: Row) -> 
 
 def _about(run: Run, varied: Row) -> Row:
     """Say what the run is, with its values of the keys that vary, and what it ran on at last."""
-    config = run.config
+    config, seconds = run.config, run.points[max(run.points)]
     attempt: Row = run.attempts[-1] if run.attempts else {}
+    # CPU seconds of the training; where they were not recorded, or on a GPU, there is no share
+    cpu = sum(v for line in run.lines for k, v in line.items() if k.startswith("cpu_seconds/"))
+    shared = cpu and seconds and config.hardware.device == "cpu"
     versions = {name: v for name, v in attempt.get("packages", {}).items() if v}
     return {
         "arm": config.arm_name(),
         "rule": "all" if config.nm.n == config.nm.m else config.sampler.rule,
         "n": config.nm.n, "m": config.nm.m, **varied, "settings": settings(run.identity),
         "prompts": config.prompts_per_step * config.nm.groups,  # groups of n rollouts per step
-        "state": run.state, "train_seconds": run.points[max(run.points)],
+        "state": run.state, "train_seconds": seconds,
         "budget_seconds": config.budget.train_seconds, "max_steps": config.budget.max_steps,
         "clock": config.budget.clock_text(), "wall_seconds": wall_seconds(run.store) or None,
         "machine": checks.machine_of(attempt, config), "device": config.hardware.device,
-        "cpu_share": _cpu_share(run),
+        "cpu_share": cpu / seconds if shared else np.nan,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "commit": attempt.get("commit"), "changes": "; ".join(run.changes),
         "folder": str(run.store.folder),
     }  # fmt: skip
-
-
-def _cpu_share(run: Run) -> float:
-    """Return CPU seconds per second of training; NaN where they were not recorded, or on a GPU."""
-    cpu = sum(v for line in run.lines for k, v in line.items() if k.startswith("cpu_seconds/"))
-    seconds = run.points[max(run.points)]
-    return cpu / seconds if cpu and seconds and run.config.hardware.device == "cpu" else np.nan
 
 
 def _study(name: str, runs: Sequence[Rows], **known: Any) -> Study:

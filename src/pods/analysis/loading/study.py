@@ -37,6 +37,8 @@ class Study:
     """What is missing, duplicated or damaged, where that was allowed."""
     inconsistencies: list[str]
     """In what the runs differ although they should not, where that was allowed."""
+    order: Sequence[str]
+    """All curves of the study's folder in the order of their colours, "" for what is not loaded."""
     seeded: bool = True
     """Equal seeds mean equal prompts and draws, so that runs may be paired."""
     note: str = ""
@@ -53,13 +55,6 @@ class Study:
     """Where the training seconds come from: `measured`, or modelled by which prices."""
     varied: Sequence[str] = ()
     """The keys that tell curves of one arm, n and m apart; each is a column of `runs`."""
-    order: Sequence[str] = ()
-    """All curves of the study's folder in the order of their colours, "" for what is not loaded."""
-
-    def __post_init__(self) -> None:
-        """Give each series its place."""
-        if not self.order:
-            object.__setattr__(self, "order", tuple(dict.fromkeys(self.evaluations.series)))
 
     @cached_property
     def complete(self) -> set[str]:
