@@ -147,9 +147,8 @@ def evaluate_checkpoint(options: Namespace) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()  # fails now, not when all is answered
     records = list(_answer(config, task, name, checkpoint))
-    right = np.array([record["correct"] for record in records])
-    of_questions = right.reshape(config.evaluation.repeats, -1).mean(0)
-    accuracy = t_test(of_questions)
+    right = np.array([r["correct"] for r in records]).reshape(config.evaluation.repeats, -1)
+    accuracy = t_test(right.mean(0))  # over questions, of each one's mean
     about = {
         "checkpoint": str(checkpoint),
         "test_set": name or config.task.test_label(),
@@ -157,7 +156,7 @@ def evaluate_checkpoint(options: Namespace) -> None:
         "temperature": config.evaluation.temperature,
         "accuracy": accuracy.estimate,
         "stderr": accuracy.stderr,
-        "questions": len(of_questions),
+        "questions": right.shape[1],
         "format": fmean(record["format"] for record in records),
         "length": fmean(record["length"] for record in records),
         "command": command(),
@@ -166,7 +165,7 @@ def evaluate_checkpoint(options: Namespace) -> None:
     files.replace(path.with_suffix(".json"), json.dumps(about, indent=1, ensure_ascii=False))
     print(
         f"accuracy {accuracy.estimate:.3f} ± {accuracy.stderr:.3f} (standard error over "
-        f"{len(of_questions)} questions), format {about['format']:.3f}, length "
+        f"{right.shape[1]} questions), format {about['format']:.3f}, length "
         f"{about['length']:.1f} tokens\nrecords: {path} (a summary as JSON beside it)"
     )
 

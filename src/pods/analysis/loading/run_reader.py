@@ -66,7 +66,6 @@ def open_run(folder: Path) -> Run:
         if identity.pop("seed") != config.seed and changes:
             contradictions.append("config.yaml and identity.json differ in seed")
         state, lines = state_of(store, status=status), read_lines(store.metrics_path, orjson.loads)
-        points = due_points(config, lines, ended=state == "done")
         run = Run(
             store=store,
             config=config,
@@ -74,7 +73,7 @@ def open_run(folder: Path) -> Run:
             state=state,
             step=int(status.get("step", 0)),
             lines=lines,
-            points=points,
+            points=due_points(config, lines, ended=state == "done"),
             data=store.data(),
             attempts=environments(store),
             contradictions=contradictions,
@@ -89,10 +88,9 @@ def open_run(folder: Path) -> Run:
         if isinstance(found, str):
             run.incomplete[step] = found
         else:
-            repeats, correct = config.evaluation.repeats, [record.correct for record in found]
-            shares = pass_at_k(np.array(correct).reshape(repeats, -1))
-            sizes = {"repeats": repeats, "questions": len(found) // repeats}
-            run.means[step] = means(found) | shares | sizes
+            correct = np.array([r.correct for r in found]).reshape(config.evaluation.repeats, -1)
+            sizes = dict(zip(("repeats", "questions"), correct.shape, strict=True))
+            run.means[step] = means(found) | pass_at_k(correct) | sizes
     return run
 
 
