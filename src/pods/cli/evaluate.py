@@ -130,10 +130,6 @@ def _steps(store: RunStore, state: str) -> tuple[list[int], str | None]:
 
 def evaluate_checkpoint(options: Namespace) -> None:
     """Evaluate, print the accuracy, and write the records, with questions and completions."""
-    import numpy as np
-
-    from pods.analysis.numbers.statistics import t_test
-
     store = find_run(options.study, options.runs_dir)
     checkpoint = find_checkpoint(store, options.step or "last")
     config = store.config()
@@ -142,6 +138,10 @@ def evaluate_checkpoint(options: Namespace) -> None:
     elif options.repeats:
         config.evaluation = replace(config.evaluation, repeats=options.repeats)
     set_threads(config.hardware.threads)
+    import numpy as np
+
+    from pods.analysis.numbers.statistics import t_test
+
     name, task = _task(config, options.on)
     path = _path(store, checkpoint, config, options.on)
     path.parent.mkdir(parents=True, exist_ok=True)
