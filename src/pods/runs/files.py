@@ -59,7 +59,7 @@ def remove(path: Path) -> None:
     if not path.is_dir() or path.is_symlink():
         return path.unlink(missing_ok=True)
     trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
-    if trash != path:
+    if trash != path and (trash.is_symlink() or trash.exists()):
         remove(trash)
     try:
         path = path.rename(trash)
