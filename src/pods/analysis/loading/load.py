@@ -136,8 +136,8 @@ def _rows(run: Run, series: str, found: Sequence[checks.Fault], varied: Row) -> 
         {**key, "step": step, "train_seconds": run.points[step], **run.means[step]}
         for step in sorted({*run.points} - {fault.step for fault in found})
     ]
-    numbers = [{k: v for k, v in of.items() if isinstance(v, int | float)} for of in run.lines]
-    return about, evaluations, [key | of_step for of_step in numbers]
+    steps = [key | {k: v for k, v in of.items() if isinstance(v, int | float)} for of in run.lines]
+    return about, evaluations, steps
 
 
 def _about(run: Run, varied: Row) -> Row:
