@@ -5,13 +5,11 @@ import json
 import pytest
 from compose import ROOT
 from fake_loop import loop
-from running import run_here
+from running import ONE_STEP, run_here
 
 from pods.method.prompt_selection import Uniform, allocate
 
-SHORT = ("budget.train_seconds=null", "budget.max_steps=3", "prompts_per_step=2", "nm.n=8",
-         "nm.m=2", "tracking=none", "evaluation.questions=4", "evaluation.repeats=1",
-         "task.train_size=4", "checkpoint=every100")  # fmt: skip
+SHORT = (*ONE_STEP, "budget.max_steps=3", "nm.n=8", "task.train_size=4", "checkpoint=every100")
 
 
 def unseen_first(seen, n, m, step):

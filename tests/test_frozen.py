@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from compose import composed
-from running import SHORT, contents, run_here, science_of
+from running import ONE_STEP, SHORT, contents, run_here, science_of
 
 from pods.cli.main import main
 from pods.config.parse import leaves, parse
@@ -68,8 +68,7 @@ where its files are or which there are, or that nothing runs, or that several pr
 
 def test_a_run_computes_the_same_whatever_its_operational_keys_say(tmp_path):
     assert set(OPERATIONAL) == {name for name, (_, key) in leaves().items() if key.operational}
-    short = ("tracking=none", "budget.max_steps=2", "nm.n=8", "nm.m=4", "evaluation.questions=4",
-             "evaluation.repeats=1", "checkpoint.every_steps=null")  # fmt: skip
+    short = (*ONE_STEP, "budget.max_steps=2", "nm.n=8", "nm.m=4", "checkpoint.every_steps=null")
     others = [f"{name}={value}" for name, value in OPERATIONAL.items() if value is not None]
     one = run_here(*short, f"runs_dir={tmp_path}")
     other = run_here(*short, *others, f"runs_dir={tmp_path}")

@@ -4,12 +4,11 @@ import importlib.util
 import itertools
 
 import pytest
-from compose import ROOT, composed
+from compose import ROOT
+from running import ONE_STEP, run_here
 
-from pods.launch import job
 from pods.method import rules
 from pods.runs.files import read_lines
-from pods.runs.freeze import freeze
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +22,10 @@ def page():
 
 def test_its_steps_have_the_rewards_and_losses_of_a_run_of_the_harness(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = composed(
-        "tracking=none", "nm.n=8", "nm.m=4", "budget.train_seconds=null", "budget.max_steps=3",
-        "evaluation.questions=4", "evaluation.repeats=1",
-    )  # fmt: skip
-    folder = freeze(config).folder
-    assert job.execute(folder) == 0
+    store = run_here(*ONE_STEP, "budget.max_steps=3", "nm.n=8", "nm.m=4")
     trainer = page.Trainer(n=8, m=4, rule=rules.max_variance)
     seconds, rewards, losses = zip(*itertools.islice(trainer.steps(), 3), strict=True)
-    lines = read_lines(folder / "metrics.jsonl")
+    lines = read_lines(store.metrics_path)
     assert list(rewards) == [line["reward"] for line in lines]
     assert losses == pytest.approx([line["loss"] for line in lines], abs=1e-6)
     assert 0 < trainer.accuracy() < 1

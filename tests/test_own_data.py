@@ -6,7 +6,7 @@ import textwrap
 import pytest
 from compose import composed
 from data_files import write_rows
-from running import run_here
+from running import ONE_STEP, run_here
 
 from pods.analysis.loading.series_names import series_names
 from pods.cli.main import main
@@ -176,9 +176,7 @@ def test_a_reward_that_fails_is_named(module):
 
 
 def test_a_run_trains_on_its_own_reward_and_records_its_terms(module, tmp_path):
-    overrides = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2",
-                 "evaluation.questions=4", "evaluation.repeats=1", "tracking=none",
-                 f"runs_dir={tmp_path}")  # fmt: skip
+    overrides = (*ONE_STEP, f"runs_dir={tmp_path}")
     reward = "task.reward=[correct,their_task:short*0.01]"
     [line] = map(json.loads, run_here(*overrides, reward).metrics_path.read_text().splitlines())
     assert line["reward"] == pytest.approx(line["correct"] + line["reward/short"])

@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 import yaml
 from compose import ROOT, composed
-from running import SHORT
+from running import SHORT, run_here
 
 from pods.analysis.loading.series_names import series_names
 from pods.config.schema import Config
 from pods.launch import job
 from pods.runs import attempts
 from pods.runs.files import read_lines
-from pods.runs.freeze import freeze
 from pods.runs.identity import fingerprint, identity, identity_keys
-from pods.system.errors import DONE
 
 PRESETS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
 PUBLISHED = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/published.csv"))
@@ -99,12 +97,10 @@ def test_every_arm_trains(tmp_path, monkeypatch):
     assert used <= arms | {None}
     for arm in sorted(arms):
         menu = ["nm.menu=[n8_m4,n16_m4]", "nm.n=16", "nm.m=4"] if arm == "adaptive" else []
-        config = composed(f"arm={arm}", "nm=n16_m4", *menu, *SHORT, "budget.max_steps=2",
-                          "checkpoint.every_steps=null", "evaluation.questions=4",
-                          "evaluation.repeats=1", f"runs_dir={tmp_path}")  # fmt: skip
-        folder = freeze(config).folder
-        assert job.execute(folder) == DONE, arm
-        assert [line["step"] for line in read_lines(folder / "metrics.jsonl")] == [1, 2], arm
+        store = run_here(f"arm={arm}", "nm=n16_m4", *menu, *SHORT, "budget.max_steps=2",
+                         "checkpoint.every_steps=null", "evaluation.questions=4",
+                         "evaluation.repeats=1", f"runs_dir={tmp_path}")  # fmt: skip
+        assert [line["step"] for line in read_lines(store.metrics_path)] == [1, 2], arm
 
 
 def sizes(preset: str, *names: str) -> set[tuple[object, ...]]:

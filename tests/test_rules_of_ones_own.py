@@ -14,7 +14,7 @@ import pytest
 import torch
 from compose import ROOT, composed
 from fake_loop import loop
-from running import run_here
+from running import ONE_STEP, run_here
 
 import run as entry_point
 from pods.launch import sweep
@@ -26,9 +26,8 @@ from pods.method.rules import across_groups
 from pods.runs.identity import identity
 from pods.types import Group
 
-SHORT = ("budget.train_seconds=null", "budget.max_steps=2", "rollouts_every_steps=1", "nm.n=8",
-         "nm.m=4", "prompts_per_step=3", "evaluation.questions=4", "evaluation.repeats=1",
-         "tracking=none")  # fmt: skip
+SHORT = (*ONE_STEP, "budget.max_steps=2", "rollouts_every_steps=1", "nm.n=8", "nm.m=4",
+         "prompts_per_step=3")  # fmt: skip
 RULES = """
     import numpy as np
     from pods.method.rules import across_groups

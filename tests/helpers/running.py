@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import get_context
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import as_typed
 from compose import ROOT, composed
@@ -58,10 +58,10 @@ def science_of(folder: Path) -> tuple[list, dict[str, bytes]]:
     return lines, {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def run_here(*overrides: str) -> RunStore:
+def run_here(*overrides: str, **settings: Any) -> RunStore:
     """Execute a run in this process, which has already imported torch."""
     store = freeze(composed(*overrides))
-    assert job.execute(store.folder) == DONE
+    assert job.execute(store.folder, **settings) == DONE, overrides
     return store
 
 
