@@ -166,14 +166,13 @@ OFF_THE_BUS = torch.AcceleratorError("CUDA error: unspecified launch failure\nCU
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB")
 
 
-def caused_by(error, cause):
-    error.__cause__ = cause
-    return error
+UNDER_VLLM = EngineFailed("vLLM broke down")
+UNDER_VLLM.__cause__ = OFF_THE_BUS
 
 
 @pytest.mark.parametrize(("error", "code", "line"), [
     (OFF_THE_BUS, 75, "the GPU failed (CUDA error: unspecified launch failure): see nvidia-smi"),
-    (caused_by(EngineFailed("vLLM broke down"), OFF_THE_BUS), 75, "the GPU failed (CUDA error: "),
+    (UNDER_VLLM, 75, "the GPU failed (CUDA error: "),
     (FULL, 75, "the GPU ran out of memory (CUDA out of memory. Tried to allocate 2.00 GiB): "),
     (MemoryError(), 75, ""), (WorkerUnavailable("no worker"), 75, ""),
     (torch.AcceleratorError("CUDA error: device-side assert triggered"), 1, ""),  # our own kernel's

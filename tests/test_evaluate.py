@@ -11,22 +11,22 @@ import sys
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from compose import composed
 from rows import every
-from running import SHORT, contents
+from running import SHORT, contents, run_here
 
 from pods.analysis.loading.checks import faults
 from pods.analysis.loading.run_reader import open_run
 from pods.cli import evaluate
 from pods.cli.evaluate import evaluate_missing
 from pods.engines.base import EngineFailed
-from pods.launch import evaluation, job
+from pods.launch import evaluation
 from pods.runs.attempts import environments, wall_seconds
 from pods.runs.evaluations import complete_records, due, due_points, is_complete
 from pods.runs.files import read_lines, sha256
-from pods.runs.freeze import freeze
 from pods.runs.history import evaluation_points
 from pods.runs.store import RunStore
 from pods.system.errors import AGAIN, DONE, FAILED
@@ -42,14 +42,11 @@ RECORDS = 32  # 2 repeats of 16 questions
 def run(tmp_path_factory):
     """A finished run whose points come from steps and from seconds."""
     folder = tmp_path_factory.mktemp("evaluate")
-    config = composed(
+    return run_here(
         *SHORT, f"runs_dir={folder / 'runs'}", "nm.n=8", "nm.m=4", f"engine.max_rows={CHUNK}",
         "budget.train_seconds=null", "budget.max_steps=6", "checkpoint.every_steps=2",
-        "checkpoint.every_train_seconds=0.29", "launch.jobs=1",
+        "checkpoint.every_train_seconds=0.29", "launch.jobs=1", now=count(0, TICK).__next__,
     )  # fmt: skip
-    store, ticks = freeze(config), count()
-    assert job.execute(store.folder, now=lambda: next(ticks) * TICK) == DONE
-    return store
 
 
 @pytest.fixture
@@ -303,9 +300,7 @@ def test_an_engine_that_fails_is_worth_another_try(copied, monkeypatch, capfd):
 
 @pytest.mark.parametrize(("number", "code"), [(errno.EACCES, FAILED), (errno.ENOSPC, AGAIN)])
 def test_only_an_error_of_the_disk_is_worth_another_try(copied, monkeypatch, capfd, number, code):
-    def refused(*_):
-        raise OSError(number, os.strerror(number))
-
+    refused = Mock(side_effect=OSError(number, os.strerror(number)))
     monkeypatch.setattr(RunStore, "lock", refused)
     exit_code, said = evaluated(copied, capfd, 2)
     assert exit_code == code and os.strerror(number) in said

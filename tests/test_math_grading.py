@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from rows import every
@@ -150,17 +152,12 @@ def test_bombs_that_reach_a_worker_are_stopped(two_workers):
 
 
 def test_a_silent_child_is_killed_and_one_that_could_not_run_gets_more_time(monkeypatch):
-    limits, ask_child = [], symbolic_worker.ask_child
-
-    def recording(goal: object, seconds: float) -> tuple[str, float]:
-        limits.append(seconds)
-        return ask_child(goal, seconds)
-
+    ask_child = Mock(wraps=symbolic_worker.ask_child)
     monkeypatch.setattr(symbolic_worker, "WALL_SECONDS", 0.25)
-    monkeypatch.setattr(symbolic_worker, "ask_child", recording)
+    monkeypatch.setattr(symbolic_worker, "ask_child", ask_child)
     monkeypatch.setattr(symbolic_worker, "prove", lambda goal: time.sleep(1000))  # uses no CPU
     assert symbolic_worker.judge("a goal") == "timeout"
-    assert limits == [0.25, 1.0]
+    assert [call.args[1] for call in ask_child.call_args_list] == [0.25, 1.0]
 
 
 def test_a_worker_that_dies_is_replaced(worker: GradingWorker) -> None:
@@ -305,18 +302,12 @@ def test_a_worker_that_is_out_of_step_or_cannot_fork_is_replaced(monkeypatch, fi
 
 
 def test_a_wait_can_be_stopped_and_the_next_verdict_is_right(monkeypatch):
-    calls = []
-
-    def check():
-        calls.append(None)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-
+    check = Mock(side_effect=chain([None, KeyboardInterrupt], repeat(None)))
     grader = MathGrader(check=check)
     monkeypatch.setattr("mathgrade.grader.POLL_SECONDS", 0.01)  # a worker starts in a second
     with pytest.raises(KeyboardInterrupt):
         grader.verdict(*HARD)
-    assert grader.verdict(*HARD) == "right" and len(calls) > 2
+    assert grader.verdict(*HARD) == "right" and check.call_count > 2
     grader.close()
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import subprocess
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -255,17 +256,14 @@ def ready():
 
 
 def test_the_preflight_goes_to_full_rows_and_length_and_leaves_all_as_it_was(ready, monkeypatch):
-    config, engine, policy, seen = ready.config, ready.engine, ready.policy, []
+    config, engine, policy = ready.config, ready.engine, ready.policy
     weights = {k: v.clone() for k, v in policy.model.state_dict().items()}
-    version, state, forward = weights_version(policy.model), torch.get_rng_state(), engine._forward
-
-    def spy(ids, attention, held):
-        seen.append((len(ids), attention.shape[1]))
-        return forward(ids, attention, held)
-
-    monkeypatch.setattr(engine, "_forward", spy)
+    version, state = weights_version(policy.model), torch.get_rng_state()
+    monkeypatch.setattr(engine, "_forward", Mock(wraps=engine._forward))
     preflight(ready, [PROMPT, PROMPT[:3]])
     longest = len(PROMPT) + config.sampling.max_completion_tokens - 1
+    calls = [call.args for call in engine._forward.call_args_list]
+    seen = [(len(ids), attention.shape[1]) for ids, attention, _ in calls]
     assert seen == [(1, longest - 1), (config.engine.max_rows, longest)]
     assert weights_version(policy.model) == version and torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(v, weights[k]) for k, v in policy.model.state_dict().items())
@@ -280,20 +278,15 @@ def test_no_memory_at_the_preflight_is_one_line(ready, monkeypatch):
     config, policy, engine = ready.config, ready.policy, ready.engine
     on_vllm = dataclasses.replace(config, engine=dataclasses.replace(config.engine, name="vllm"))
 
-    def refuse(error):
-        def forward(*arguments, **settings):
-            raise error
-
-        return forward
-
     for error in NO_MEMORY:
-        monkeypatch.setattr(engine, "_forward", refuse(error))
+        monkeypatch.setattr(engine, "_forward", Mock(side_effect=error))
         with pytest.raises(ValueError, match=r"^not enough memory for decoding 256 rows: lower "):
             preflight(ready, [PROMPT])
-        monkeypatch.setattr(policy.causal_lm.get_decoder(), "forward", refuse(error))
+        monkeypatch.setattr(policy.causal_lm.get_decoder(), "forward", Mock(side_effect=error))
         with pytest.raises(ValueError, match=r"lower update.micro_batch_tokens=8192, or set upd"):
             preflight(dataclasses.replace(ready, config=on_vllm), [PROMPT])
-    monkeypatch.setattr(engine, "_forward", refuse(RuntimeError("mat1 and mat2 shapes cannot")))
+    other = RuntimeError("mat1 and mat2 shapes cannot")
+    monkeypatch.setattr(engine, "_forward", Mock(side_effect=other))
     with pytest.raises(RuntimeError, match=r"^mat1"):  # another error stays what it is
         preflight(ready, [PROMPT])
 

@@ -1,5 +1,7 @@
 """Packed micro-batches and their log-probs, compared with one sequence at a time."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
@@ -107,18 +109,12 @@ def test_packed_and_chunked_equals_each_sequence_alone(
 @pytest.mark.parametrize("frozen", [True, False])
 def test_no_array_of_all_tokens_and_all_ids_is_made(frozen, monkeypatch):
     monkeypatch.setitem(logprobs.CHUNK_ELEMENTS, "cpu", VOCABULARY * 2)
-    rows = []
-    real = logprobs._log_softmax
-
-    def spy(states, *rest):
-        rows.append(len(states))
-        return real(states, *rest)
-
+    spy = Mock(wraps=logprobs._log_softmax)
     monkeypatch.setattr(logprobs, "_log_softmax", spy)
     policy, batch = model(torch.float32, frozen), pack(rollouts(), BY_PROMPT)
-    logprobs.token_logprobs(
-        policy, batch, temperature=1.0, vocabulary=VOCABULARY
-    ).logprobs.sum().backward()  # fmt: skip
+    found = logprobs.token_logprobs(policy, batch, temperature=1.0, vocabulary=VOCABULARY)
+    found.logprobs.sum().backward()
+    rows = [len(call.args[0]) for call in spy.call_args_list]
     assert max(rows) == 2
     assert sum(rows) == len(batch.targets) * (1 if frozen else 2)  # frozen: logits made only once
 

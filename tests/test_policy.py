@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import policies
@@ -218,12 +219,8 @@ def test_an_update_that_is_not_finite_or_stopped_moves_nothing(off_policy):
     handle.remove()
     assert_nothing_moved()
 
-    calls = iter(range(100))
-
-    def stop_late():
-        if next(calls) == (4 if off_policy else 0):  # 1 call for the old log-probs, then updates
-            raise Preempted
-
+    calls_before = 4 if off_policy else 0  # 1 call for the old log-probs, then updates
+    stop_late = Mock(side_effect=[*[None] * calls_before, Preempted])
     with pytest.raises(Preempted):
         run_update(config, policy, optimizer, step=2, check=stop_late)
     assert_nothing_moved()

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import torch
@@ -281,7 +281,8 @@ def a_run_that_does_not_fit_is_refused_in_one_line(device: str) -> None:
             torch.cuda.set_per_process_memory_fraction(share)
             shortage.callback(torch.cuda.set_per_process_memory_fraction, 1.0)
         else:
-            hook = policy.causal_lm.register_forward_pre_hook(_no_memory)
+            no_memory = Mock(side_effect=torch.OutOfMemoryError("pretended"))
+            hook = policy.causal_lm.register_forward_pre_hook(no_memory)
             shortage.callback(hook.remove)
         try:
             preflight(worker, prompts_of(policy))
@@ -292,10 +293,6 @@ def a_run_that_does_not_fit_is_refused_in_one_line(device: str) -> None:
             raise AssertionError("it was not refused")
     small = replace(worker, config=config_on(device))
     preflight(small, prompts_of(policy))
-
-
-def _no_memory(*_: Any) -> None:
-    raise torch.OutOfMemoryError("pretended")
 
 
 CHECKS = (

@@ -31,7 +31,7 @@ from pods.training.data import load_data
 from pods.training.workers import Follower, Worker
 
 
-def watch(optimizer: torch.optim.AdamW, found: dict[str, torch.Tensor]) -> None:
+def watch(found: dict[str, torch.Tensor]) -> None:
     """Keep every gradient as it is when all processes' parts are in it."""
     clip = torch.nn.utils.clip_grad_norm_
 
@@ -51,14 +51,14 @@ def main(out: Path, *words: str) -> None:
         follower = Follower(process_group)
         data = load_data(config, follower.heartbeat)
         worker = build_worker(config, data, follower.heartbeat, process_group)
-        watch(worker.optimizer, gradients)
+        watch(gradients)
         follower.serve(worker)
         return
     store = freeze(config)
     with store.lock() as lock:
         made = build_trainer(config, store, lock, Tracker(), Stop(), time.perf_counter, Meter(),
                      lambda: None, process_group)  # fmt: skip
-    watch(made.workers.worker.optimizer, gradients)
+    watch(gradients)
     with made.workers.release_on_exit():
         steps = [
             {
