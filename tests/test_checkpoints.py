@@ -10,10 +10,10 @@ import yaml
 from compose import composed
 from data_files import write_rows
 from peft import PeftModel
-from running import run_here
+from running import ONE_STEP, run_here
+from studies import pods, refused
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pods.cli.main import main
 from pods.policy.policy import load as load_weights
 from pods.policy.policy import load_policy
 from pods.runs.paths import weights_source
@@ -21,9 +21,8 @@ from pods.runs.store import RunStore
 from pods.tasks.load import load, load_opening
 
 IDS = torch.arange(60)[None] % 19
-SMALL = ("budget.max_steps=2", "budget.train_seconds=null", "checkpoint.every_steps=1", "nm.n=8",
-         "nm.m=4", "evaluation.questions=4", "evaluation.repeats=3", "evaluation.temperature=0.5",
-         "update.lr=0.01", "tracking=none")  # fmt: skip
+SMALL = (*ONE_STEP, "budget.max_steps=2", "checkpoint.every_steps=1", "nm.n=8", "nm.m=4",
+         "evaluation.repeats=3", "evaluation.temperature=0.5", "update.lr=0.01")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +38,6 @@ def full(runs_dir) -> RunStore:
 @pytest.fixture(scope="module")
 def lora(runs_dir) -> RunStore:
     return run_here(f"runs_dir={runs_dir}", "study=low", "arm=pods", "model.tuning=lora", *SMALL)
-
-
-def pods(runs_dir: Path, *arguments: object) -> int:
-    return main([str(argument) for argument in (*arguments, "--runs-dir", runs_dir)])
 
 
 def files(folder: Path) -> dict[Path, tuple[bytes, int]]:
@@ -68,7 +63,7 @@ def untrained():
 
 def test_whole_weights_are_exported_with_card_and_config(full, runs_dir, tmp_path, capsys):
     before, out = files(full.folder), tmp_path / "deep" / "out"
-    assert pods(runs_dir, "export", full.folder, out) == 0
+    assert pods("export", full.folder, out, "--runs-dir", runs_dir) == 0
     assert capsys.readouterr().out == f"weights of {full.checkpoint(2)}: {out}\n"
     assert files(full.folder) == before
     logits = plain_logits(AutoModelForCausalLM.from_pretrained(out))
@@ -80,24 +75,24 @@ def test_whole_weights_are_exported_with_card_and_config(full, runs_dir, tmp_pat
     card = (out / "README.md").read_text()
     right = sum(json.loads(line)["correct"] for line in full.evaluation_path(2).open())
     seconds = full.clock(full.checkpoint(2))["train_seconds"]
-    answers = (
-        f"{right / 12:.4f}: {right} of 12 answers are right (4 questions × 3, temperature 0.5)"
-    )
-    for row in (answers, "| arm | max_variance (rule max_variance) |", "→ trained on | 8→4 |",
-                "| steps | 2 |", f"| training seconds | {seconds:.1f} |"):  # fmt: skip
+    of = "of 24 answers are right (8 questions × 3, temperature 0.5)"
+    for row in (f"{right / 24:.4f}: {right} {of}", "| arm | max_variance (rule max_variance) |",
+                "→ trained on | 8→4 |", "| steps | 2 |",
+                f"| training seconds | {seconds:.1f} |"):  # fmt: skip
         assert row in card
     about = yaml.safe_load(card.split("---")[1])
     assert about["library_name"] == "transformers" and not {"base_model", "datasets"} & {*about}
     assert about["license"] == "apache-2.0" and str(tmp_path) not in card
     name = f"whole max_variance {full.folder.name}"
     assert f"`pods export '{name}' FOLDER --step 2`" in card
-    assert pods(runs_dir, "export", name, tmp_path / "again", "--step", 2) == 0
+    assert pods("export", name, tmp_path / "again", "--step", 2, "--runs-dir", runs_dir) == 0
     assert list(tmp_path.glob("deep/*")) == [out]  # no temporary folder is left
 
 
 def test_merged_weights_are_those_of_the_policy_and_of_peft(lora, runs_dir, tmp_path):
     out, before = tmp_path / "out", files(lora.folder)
-    assert pods(runs_dir, "export", "pods 8->4 seed 0", out, "--merge", "--step", 1) == 0
+    words = ("--merge", "--step", 1, "--runs-dir", runs_dir)
+    assert pods("export", "pods 8->4 seed 0", out, *words) == 0
     assert files(lora.folder) == before
     model = AutoModelForCausalLM.from_pretrained(out)
     adapted = PeftModel.from_pretrained(untrained(), lora.checkpoint(1) / "policy")
@@ -115,7 +110,7 @@ def test_merged_weights_are_those_of_the_policy_and_of_peft(lora, runs_dir, tmp_
 def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     out = tmp_path / "out"
     values = yaml.safe_load(lora.config_path.read_text())
-    assert pods(runs_dir, "export", "low", out) == 0
+    assert pods("export", "low", out, "--runs-dir", runs_dir) == 0
     adapted = PeftModel.from_pretrained(untrained(), out)
     assert torch.allclose(plain_logits(adapted), policy_logits(lora, 2), atol=1e-4)
     assert AutoTokenizer.from_pretrained(out).chat_template
@@ -126,7 +121,7 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     values["task"] |= {"name": "gsm8k", "answer_format": "tag"}
     (copy / "config.yaml").write_text(yaml.safe_dump(values))
     (copy / "evaluations" / "step-000002.jsonl").unlink()
-    assert pods(runs_dir, "export", copy, tmp_path / "hub") == 0
+    assert pods("export", copy, tmp_path / "hub", "--runs-dir", runs_dir) == 0
     settings = json.loads((tmp_path / "hub" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == "someone/model"
     card = (tmp_path / "hub" / "README.md").read_text()
@@ -164,11 +159,9 @@ def test_what_cannot_be_exported_is_one_line(full, lora, runs_dir, tmp_path, cap
         (["whole", full.folder / "out"], "must not be in the run's folder"),
         ([damaged, out, "--step", 2], "--step=2: that checkpoint is damaged: policy/model"),
     ):
-        assert pods(runs_dir, "export", *arguments) == 2
-        [line] = capsys.readouterr().err.splitlines()
-        assert message in line
+        assert message in refused(capsys, "export", *arguments, "--runs-dir", runs_dir)
         assert not out.exists()
-    assert pods(runs_dir, "export", damaged, out) == 0  # the one before
+    assert pods("export", damaged, out, "--runs-dir", runs_dir) == 0  # the one before
     told = capsys.readouterr()
     assert "step-000002 is damaged" in told.err and "step-000001" in told.out
 
@@ -192,7 +185,7 @@ def test_greedy_answers_are_those_of_transformers_own_loop(kind, runs_dir, reque
     for typed in ("7+8-4+1", "3 - 5 + 9?"):
         expected = greedy(policy, typed.replace(" ", "").removesuffix("?") + "?")
         asked = ("--temperature", 0, "-n", 2)
-        assert pods(runs_dir, "generate", store.folder, typed, *asked) == 0
+        assert pods("generate", store.folder, typed, *asked, "--runs-dir", runs_dir) == 0
         [first, answer, second, again] = capsys.readouterr().out.splitlines()
         assert (answer, again) == (expected, expected)
         assert first.startswith("[1/2] ") and second.startswith("[2/2] ")
@@ -202,7 +195,7 @@ def test_greedy_answers_are_those_of_transformers_own_loop(kind, runs_dir, reque
 def test_sampled_answers_follow_the_temperature(full, runs_dir, capsys):
     said = []
     for more in ([], ["--temperature", 0.5], ["--temperature", 3]):
-        assert pods(runs_dir, "generate", "whole", "7+8-4+1", "--step", 0, *more) == 0
+        assert pods("generate", "whole", "7+8-4+1", "--step", 0, *more, "--runs-dir", runs_dir) == 0
         said.append(capsys.readouterr().out)
     assert said[0] == said[1] and len({*said}) == 2  # evaluations have 0.5
 
@@ -216,8 +209,7 @@ def test_what_cannot_be_asked_is_one_line(full, runs_dir, capsys):
         (["nobody", "1+1"], "run=nobody: must be a run's folder or name"),
         (["whole", "1+1", "--step", 7], "--step=7: must be last or a step with a checkpoint"),
     ):
-        assert pods(runs_dir, "generate", *arguments) == 2
-        assert message in capsys.readouterr().err
+        assert message in refused(capsys, "generate", *arguments, "--runs-dir", runs_dir)
 
 
 @pytest.mark.parametrize("shots", [0, 1])

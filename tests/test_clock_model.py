@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from running import run_here, science_of
 from step_costs import GRID, runs_of, steps_of
 from step_costs import study_of as study_of_steps
-from studies import write_run
+from studies import refused, write_run
 
 from pods.analysis.figures.specs import accuracy
 from pods.analysis.figures.style import x_axis
@@ -121,8 +121,7 @@ def test_whatever_shows_modelled_time_says_so(tmp_path, capsys):
 def test_measured_and_modelled_runs_are_not_compared(tmp_path, capsys):
     write_run(tmp_path, POINTS, *PODS)
     write_run(tmp_path, POINTS, *GRPO, *MODELLED)
-    assert main(["compare", "--study", "s", "--runs-dir", str(tmp_path), "--allow"]) == 2
-    [line] = capsys.readouterr().err.splitlines()
+    line = refused(capsys, "compare", "--study", "s", "--runs-dir", tmp_path, "--allow")
     assert "budget.clock_model: must be one for all runs" in line and "measured (1 runs)" in line
     assert "0.058 s per rollout generated + 0.123 s per rollout trained on (1 runs)" in line
 

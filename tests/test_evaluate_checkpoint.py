@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from data_files import write_rows
 from running import ONE_STEP, contents, run_here
+from studies import refused
 
 from pods.cli.main import main
 
@@ -77,6 +78,4 @@ def test_bad_options_are_one_line(store, capsys):
         (["--step", "last", "--on", "nowhere"], "--on=nowhere: must be a file, or one of gsm8k"),
         (["--step", "last", "--on", "amc23"], "--on=amc23: must be a file: this run was"),
     ):
-        assert main(["evaluate", str(store.folder), *words]) == 2
-        [line] = capsys.readouterr().err.splitlines()
-        assert message in line
+        assert message in refused(capsys, "evaluate", store.folder, *words)

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from compose import ROOT
 from releases import GRPO, PODS
-from studies import A, B, pods, write_rollouts, write_run
+from studies import A, B, pods, refused, write_rollouts, write_run
 
 from pods.analysis.loading.imports import write_import
 from pods.analysis.loading.rollouts import read_rollouts
@@ -63,9 +63,7 @@ def test_plan_predicts_a_size_that_was_not_run(runs_dir, capsys):
     (["reproduce", "gsm8k", "nowhere"], "nowhere"),
 ])  # fmt: skip
 def test_bad_input_ends_in_one_line(runs_dir, arguments, message, capsys):
-    assert pods(*arguments, "--runs-dir", runs_dir) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and message in error and error.count("\n") == 1
+    assert message in refused(capsys, *arguments, "--runs-dir", runs_dir)
 
 
 def test_a_study_may_be_named_by_its_folder(runs_dir, capsys):
@@ -107,8 +105,7 @@ def test_a_report_of_one_series_compares_nothing_and_names_a_damaged_rollout(tmp
     assert len(read_rollouts(store.folder, 1)) == 8
     for damaged in (lines[2][:-9], b"5", b"{}", lines[2].replace(b"false", b"0"), b"[" * 200_000):
         path.write_bytes(gzip.compress(b"".join([*lines[:2], damaged, b"\n", *lines[3:]])))
-        assert pods("report", "--runs-dir", tmp_path) == 2
-        [error] = capsys.readouterr().err.splitlines()
+        error = refused(capsys, "report", "--runs-dir", tmp_path)
         assert f"error: {path} is damaged: line 3 is no record: " in error
 
 

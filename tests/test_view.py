@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from studies import A, B, write_run
+from studies import A, B, refused, write_run
 
 from pods.analysis.compare.compare import compare
 from pods.analysis.figures.specs import accuracy
@@ -98,9 +98,7 @@ def test_pass_at_k_takes_the_place_of_accuracy(study):
 def test_bad_choice_gives_one_line(study, capsys, typed, line):
     twice = ["compare", "pods", "grpo", "--study", "s", "--arms", "pods"]
     words = twice if typed is None else ["plot", "--tables", "s", *typed]
-    assert main([*words, "--runs-dir", str(study)]) == 2
-    [error] = capsys.readouterr().err.splitlines()
-    assert line in error
+    assert line in refused(capsys, *words, "--runs-dir", study)
 
 
 def test_x_is_the_step_of_each_evaluation(loaded):

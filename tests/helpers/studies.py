@@ -99,3 +99,11 @@ def write_rollouts(store: RunStore, step: int) -> None:
 
 def pods(*arguments: object) -> int:
     return main([str(argument) for argument in arguments])
+
+
+def refused(capsys, *arguments: object) -> str:
+    """Return the one line with which a verb refuses its arguments, and ends with 2."""
+    assert pods(*arguments) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    return line
