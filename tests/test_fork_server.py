@@ -36,10 +36,7 @@ sys.exit(3)
 
 @pytest.fixture
 def printable(tmp_path):
-    """Return a function that runs code in a forked process.
-
-    It returns exit code, stdout and stderr.
-    """
+    """Run code in a forked process; return its exit code, stdout and stderr."""
 
     def show(code, *words, environment=None):
         (tmp_path / "show.py").write_text(code)

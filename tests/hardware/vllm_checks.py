@@ -47,16 +47,14 @@ class Running:
     def draw(self, n: int, temperature: float, tokens: int) -> list[list[Rollout]]:
         """Complete the first four prompts, with the same seeds each time."""
         seeds, sampling = range(1, 5), Sampling(temperature, tokens)
-        return self.engine.generate(  # type: ignore[no-any-return]
-            GenerationRequest(self.prompts[:4], n, sampling, seeds)
-        )
+        request = GenerationRequest(self.prompts[:4], n, sampling, seeds)
+        return self.engine.generate(request)  # type: ignore[no-any-return]
 
     def gaps(self, groups: list[list[Rollout]]) -> np.ndarray[Any, Any]:
         """|log-prob of the engine - of the trainer| of every token."""
         rollouts = [rollout for group in groups for rollout in group]
-        scores = (
-            torch.cat(score_all(UpdateContext(self.policy, self.config), rollouts)).cpu().numpy()
-        )
+        context = UpdateContext(self.policy, self.config)
+        scores = torch.cat(score_all(context, rollouts)).cpu().numpy()
         return np.abs(scores - np.concatenate([rollout.logprobs for rollout in rollouts]))
 
     def trained(self) -> list[torch.Tensor]:
