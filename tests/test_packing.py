@@ -5,6 +5,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from policies import plain_logits
 from precision import to_double
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -52,18 +53,10 @@ BY_PROMPT = [[0, 1, 2], [3, 4], [5]]
 
 
 def plain(policy, rollout, temperature):
-    """The log-probs of one sequence by transformers' own attention and a softmax of all logits."""
-    ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
-    logprobs = (policy(ids).logits[0, :, :VOCABULARY] / temperature).log_softmax(-1)
-    start = len(rollout.prompt_ids)
-    return torch.stack([logprobs[t - 1, ids[0, t]] for t in range(start, ids.shape[1])])
-
-
-def plain_entropy(policy, rollout, temperature):
-    """The entropy before each token of one sequence, by torch.distributions on all logits."""
-    ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
-    logits = policy(ids).logits[0, len(rollout.prompt_ids) - 1 : -1, :VOCABULARY] / temperature
-    return torch.distributions.Categorical(logits=logits).entropy()
+    """Log-probs and entropies of one sequence by transformers' attention and torch's softmax."""
+    logits = plain_logits(policy, rollout, temperature)[:, :VOCABULARY]
+    softmax = torch.distributions.Categorical(logits=logits)
+    return softmax.log_prob(torch.tensor(rollout.completion_ids)), softmax.entropy()
 
 
 def gradients(policy, value):
@@ -89,8 +82,8 @@ def test_packed_and_chunked_equals_each_sequence_alone(
     settings = {"temperature": 0.7, "vocabulary": VOCABULARY, "entropy_gradient": True}
     packed, entropy = logprobs.token_logprobs(policy, batch, **settings)
     policy.config._attn_implementation = "sdpa"
-    expected, entropies = (torch.cat([each(policy, rollout, 0.7) for rollout in rollouts()])
-                           for each in (plain, plain_entropy))  # fmt: skip
+    alone = [plain(policy, rollout, 0.7) for rollout in rollouts()]
+    expected, entropies = map(torch.cat, zip(*alone, strict=True))
     assert packed.dtype == dtype
     largest = expected.detach().abs().max().item()
     assert torch.allclose(packed, expected, rtol=0, atol=bound * largest)

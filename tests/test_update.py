@@ -168,11 +168,8 @@ def test_the_entropy_of_an_update_and_the_gradient_of_its_bonus():
         "update.entropy_beta=0.3", "update.lr=1", "sampling.temperature=0.7",
         "update.micro_batch_tokens=20",
     )  # fmt: skip
-    entropies = []
-    for rollout in rollouts(policy):
-        ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
-        logits = policy.causal_lm(ids).logits[0, len(rollout.prompt_ids) - 1 : -1] / 0.7
-        entropies.append(torch.distributions.Categorical(logits=logits).entropy())
+    logits = [policies.plain_logits(policy.causal_lm, r, 0.7) for r in rollouts(policy)]
+    entropies = [torch.distributions.Categorical(logits=each).entropy() for each in logits]
     bonus = 0.3 * sum(entropy.mean() for entropy in entropies) / len(entropies)
     ascent = flat(torch.autograd.grad(bonus, trained(policy)))
     moved, stats = sgd_step(config, policy, advantages=np.zeros(6))

@@ -46,11 +46,15 @@ def run_update(
     return update.update(context, optimizer, kept, advantages, sizes or [1] * len(kept), step)
 
 
-def plain_logprobs(policy, rollout, temperature=1.0):
+def plain_logits(model, rollout, temperature=1.0):
+    """(T, V) before each token of one completion, by transformers' own forward pass."""
     ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])
-    logprobs = (policy.causal_lm(ids).logits[0] / temperature).log_softmax(-1)
-    start = len(rollout.prompt_ids)
-    return torch.stack([logprobs[t - 1, ids[0, t]] for t in range(start, ids.shape[1])])
+    return model(ids).logits[0, len(rollout.prompt_ids) - 1 : -1] / temperature
+
+
+def plain_logprobs(policy, rollout, temperature=1.0):
+    logprobs = plain_logits(policy.causal_lm, rollout, temperature).log_softmax(-1)
+    return logprobs.gather(1, torch.tensor(rollout.completion_ids)[:, None])[:, 0]
 
 
 def sgd_step(config, policy, kept=None, **options):
