@@ -196,10 +196,9 @@ def test_status_loads_no_library_nor_evaluate_if_nothing_is_missing(copied):
         "assert main(['status']) == 0 and 'numpy' not in sys.modules\n"
         f"assert main(['evaluate']) == 0 and not {heavy}"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=copied.folder.parents[4],
-                            capture_output=True, text=True, check=False)  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.endswith("\n1 runs, 5 evaluations: nothing is missing\n")
+    command, place = [sys.executable, "-c", code], copied.folder.parents[4]
+    printed = subprocess.check_output(command, cwd=place, text=True)
+    assert printed.endswith("\n1 runs, 5 evaluations: nothing is missing\n")
     assert content(copied) == before and not (copied.folder / "evaluation_attempts").exists()
 
 

@@ -141,9 +141,8 @@ def write_export(path, key, values):
             blank[6 * index : 6 * index + 6] = [step] * 3 + [value] * 3
             rows.append([seconds, *blank])
     with path.open("w", newline="") as file:
-        csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
-            [header, *sorted(rows, key=lambda row: row[0])]
-        )
+        by_time = sorted(rows, key=lambda row: row[0])
+        csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([header, *by_time])
 
 
 def write_exports(folder, family="h100s", without=None):
@@ -202,10 +201,8 @@ PYTHON = 'import re\nSYSTEM_PROMPT_BASE = "no"\nSYSTEM_PROMPT_INSTRUCT = \\\n"""
 
 def git(folder, *words):
     identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
-    result = subprocess.run(
-        ["git", *identity, "-C", str(folder), *words], check=True, capture_output=True, text=True
-    )
-    return result.stdout.strip()
+    command = ["git", *identity, "-C", str(folder), *words]
+    return subprocess.check_output(command, text=True).strip()
 
 
 @pytest.fixture
