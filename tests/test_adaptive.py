@@ -81,9 +81,8 @@ def test_only_what_was_seen_lately_counts_and_older_visits_decay():
 def test_the_state_survives_json_and_others_are_refused():
     state = after([0.3, 0.9])
     again = msgspec.convert(json.loads(json.dumps(asdict(state))), Adaptive)
-    assert json.dumps(asdict(after([0.3, 0.9], state=again))) == json.dumps(
-        asdict(after([0.3, 0.9], state=state))
-    )
+    later = [json.dumps(asdict(after([0.3, 0.9], state=one))) for one in (state, again)]
+    assert later[0] == later[1]
     for wrong in ({"pair": "x"}, {"posteriors": {"1": ["a", 2]}}, {"steps": 1.5}):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert({**asdict(state), **wrong}, Adaptive)

@@ -99,9 +99,8 @@ def test_an_interval_that_contains_1_is_not_settled_and_the_command_names_pair_o
     assert "8→2 makes 1.41 [1.41, 1.41] times" in text and "not settled" not in text
     found, text = said([[1.0, 9.0]])
     assert "GRPO 2→2 is best there" in text and "At a success of 95% 8→2 is best" in text
-    assert _run_command(["model=tiny", "nm.m=4"], found) == (
-        "pods run model=tiny arm=adaptive 'nm.menu=[n2_m2,n8_m2]' nm.n=8 nm.m=2"
-    )
+    command = "pods run model=tiny arm=adaptive 'nm.menu=[n2_m2,n8_m2]' nm.n=8 nm.m=2"
+    assert _run_command(["model=tiny", "nm.m=4"], found) == command
     words = ["nm.groups=2", "nm.menu=[n2_m2,n4_m2]", "study=x", "retry=all", "arm=pods"]
     command = _run_command(words, said([[9.0, 1.0]])[0])
     assert command == "pods run nm.groups=2 arm=pods nm.n=8 nm.m=2"
@@ -145,9 +144,8 @@ def test_progress_is_that_of_the_adaptive_arm(monkeypatch):
     assert [gain[f"gain{end}"] for end in ("_low", "", "_high")] == pytest.approx([0.6] * 3)
     gain = advised(monkeypatch, progress, [[1.0, 1.0]], scales=np.empty((0, 3))).rows[1]
     assert gain["gain"] == pytest.approx(2.7 * 0.06 * 0.25 / 2)
-    assert (gain["gain_low"], gain["gain_high"]) == pytest.approx(
-        (0, 8 * 0.6 / 2)
-    )  # of 72, the largest but one
+    ends = (gain["gain_low"], gain["gain_high"])
+    assert ends == pytest.approx((0, 8 * 0.6 / 2))  # of 72, the largest but one
     known = np.array([[1e6, 1e6]])
     found = advised(monkeypatch, expected_progress, known, menu=[(2, 2), (4, 2)])
     assert found.rows[1]["gain"] == pytest.approx((7 / 8 / (1 / 2)) ** 0.5 / (4 / 3), rel=1e-4)

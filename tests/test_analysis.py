@@ -46,9 +46,8 @@ def test_a_study_by_hand(tmp_path):
     assert (accuracy.runs == 2).all()
     reward = curve[curve.metric == "reward"].set_index("train_seconds")
     # steps end at 4 s (a: 0.1), 1 s and 10 s (b: 0.1, 0.2); a is over after 4 s
-    assert reward["mean"].loc[[0.0, 1.0, 2.0, 4.0, 5.0, 10.0]].tolist() == pytest.approx(
-        [0.1, 0.1, 0.15, 0.15, 0.2, 0.2]
-    )
+    found = reward["mean"].loc[[0.0, 1.0, 2.0, 4.0, 5.0, 10.0]].tolist()
+    assert found == pytest.approx([0.1, 0.1, 0.15, 0.15, 0.2, 0.2])
     assert study.runs.prompts.tolist() == [2, 2]
     row = tables(study).summary.iloc[0]
     area_a = (4 * (0.25 + 0.75) / 2 + 6 * (0.75 + 0.9375) / 2) / 10
@@ -107,9 +106,8 @@ def test_curves_are_kept_apart_by_every_science_key_that_differs():
     assert found[0] == found[1] == "pods 64→16, update.lr=0.0001"
     assert found[2:] == ["grpo 16→16, update.lr=0.0001", "max_variance 64→16, update.lr=0.001"]
     assert named("arm=pods", "arm=grpo") == ["pods 64→16", "grpo 16→16"]
-    assert named("arm=pods", "arm=pods sampler=random") == [
-        "pods 64→16, sampler.rule=max_variance", "pods 64→16, sampler.rule=random",
-    ]  # fmt: skip
+    names = [f"pods 64→16, sampler.rule={rule}" for rule in ("max_variance", "random")]
+    assert named("arm=pods", "arm=pods sampler=random") == names
     assert named("", "arm=pods seed=1") == ["pods 64→16"] * 2  # one config, with and without label
 
 
@@ -119,9 +117,8 @@ def test_an_arms_label_implies_what_its_file_sets_and_no_more():
         "grpo 16→16", "pods_greso 64→16", "cppo 64→16", "pods 64→16, prompts.selector=mopps",
     ]  # fmt: skip
     assert _implied("mine") == _implied("../config") == _implied("a" * 300) == {}
-    assert named("prompts=uniform", "prompts=greso") == [
-        f"max_variance 64→16, prompts.selector={name}" for name in ("uniform", "greso")
-    ]
+    names = [f"max_variance 64→16, prompts.selector={name}" for name in ("uniform", "greso")]
+    assert named("prompts=uniform", "prompts=greso") == names
 
 
 def test_an_arm_of_ones_own_is_its_name():

@@ -26,10 +26,8 @@ def test_grouped_attention_equals_repeated_keys(masked, tokens):
     key, value = torch.randn(2, 3, 2, 5, 8, dtype=torch.float64)
     mask = torch.ones(3, 1, tokens, 5, dtype=torch.bool)
     mask[0, :, :, :2] = mask[1, :, :, 0] = False  # padding on the left
-    mine, theirs = (
-        function(LAYER, query, key, value, mask if masked else None, scaling=0.3)[0]
-        for function in (attend, sdpa_attention_forward)
-    )
+    inputs = (LAYER, query, key, value, mask if masked else None)
+    mine, theirs = (each(*inputs, scaling=0.3)[0] for each in (attend, sdpa_attention_forward))
     assert mine.shape == theirs.shape == (3, tokens, 6, 8)
     assert torch.allclose(mine, theirs, rtol=1e-12, atol=1e-12)
 

@@ -133,9 +133,8 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
 
 def test_merged_bfloat16_weights_are_rounded_once():
     """As W + s B A in float32, rounded."""
-    policy = load_weights(
-        composed("model.tuning=lora", "model.dtype=bfloat16", "model.lora.alpha=24")
-    )
+    words = ("model.tuning=lora", "model.dtype=bfloat16", "model.lora.alpha=24")
+    policy = load_weights(composed(*words))
     layer = policy.causal_lm.model.layers[1].mlp.up_proj
     a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     with torch.no_grad():

@@ -25,8 +25,7 @@ from pods.training.clock import TrainClock
 from pods_lab.plan.model import coefficient, cost_model
 from pods_lab.plan.settings import authors_runs, fitted_clock
 
-BY_STEPS = ("checkpoint.every_train_seconds=null", "checkpoint.every_steps=1",
-            "prompts_per_step=1")  # fmt: skip
+BY_STEPS = ("checkpoint.every_train_seconds=null", "checkpoint.every_steps=1", "prompts_per_step=1")
 GRPO = (*BY_STEPS, "arm=grpo", "study=s")
 PODS = (*BY_STEPS, "arm=pods", "study=s")
 MODELLED = ("budget.clock_model=l40s", "prompts_per_step=1")
@@ -89,9 +88,8 @@ def test_the_same_seed_gives_the_same_bytes_and_the_budget_ends_by_the_model(tmp
     lines = read_lines(one.metrics_path)
     assert [line["train_seconds"] for line in lines] == pytest.approx([6.312, 12.624])
     assert {key for key in lines[0] if "seconds" in key} == {"train_seconds", "seconds/modelled"}
-    assert sorted(path.name[-6:] for path in one.checkpoints.iterdir()) == [
-        "000000", "000001", "000002",
-    ]  # fmt: skip
+    names = [f"step-00000{step}" for step in range(3)]
+    assert sorted(path.name for path in one.checkpoints.iterdir()) == names
     assert one.metrics_path.read_bytes() == other.metrics_path.read_bytes()
     assert science_of(one.folder) == science_of(other.folder)
     environment = json.loads((one.folder / "attempts/001/environment.json").read_text())

@@ -155,9 +155,8 @@ def test_an_update_that_is_stopped_halfway_leaves_nothing_behind():
 @pytest.mark.slow
 def test_two_processes_are_one_within_bfloat16(tmp_path):
     words = ("hardware.shard=true", "model.compute_dtype=bfloat16", "budget.max_steps=1")
-    (alone, expected), (together, found) = (
-        steps(tmp_path / str(processes), processes, *words) for processes in (1, 2)
-    )
+    runs = [steps(tmp_path / str(processes), processes, *words) for processes in (1, 2)]
+    (alone, expected), (together, found) = runs
     assert alone[0]["tokens"] == together[0]["tokens"]  # the engine's copy is the same
     both = [
         torch.cat([each[name].flatten() for name in sorted(each)]) for each in (expected, found)

@@ -77,9 +77,8 @@ def test_ids_that_the_tokenizer_does_not_know_are_never_drawn():
     narrow = engine(policy=Narrow(POLICY.model, POLICY.tokenizer, None))
     groups = narrow.generate(request(8, temperature=100.0, limit=16))
     assert {i for group in groups for r in group for i in r.completion_ids} == set(range(9))
-    padded = SimpleNamespace(
-        tokenizer=range(17), causal_lm=SimpleNamespace(config=SimpleNamespace(vocab_size=32))
-    )
+    model = SimpleNamespace(config=SimpleNamespace(vocab_size=32))
+    padded = SimpleNamespace(tokenizer=range(17), causal_lm=model)
     assert Policy.vocabulary.fget(padded) == 17
 
 

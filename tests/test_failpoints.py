@@ -24,9 +24,8 @@ def tried(request):
     """The outcome of every failure that a selected test needs, by commit."""
     if sys.platform != "linux" or shutil.which("cc") is None:
         needs.lacking("not Linux, or there is no cc here")
-    modes = {
-        item.callspec.params["mode"] for item in request.session.items if item.path == request.path
-    }
+    selected = [item for item in request.session.items if item.path == request.path]
+    modes = {item.callspec.params["mode"] for item in selected}
     memory = Path("/dev/shm")  # a thousand commits wait long for a real disk
     parent = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="failpoints-", dir=parent) as name:

@@ -82,9 +82,8 @@ def test_messages_stay_on_this_machine_unless_the_user_chooses_another_interface
     for name in names:
         monkeypatch.delenv(name, raising=False)
     variables = environment(Path("/private"), 4, 2)
-    assert [variables[name] for name in names] == (
-        ["lo0", "=lo0"] if sys.platform == "darwin" else ["lo", "=lo"]
-    )
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    assert [variables[name] for name in names] == [loopback, f"={loopback}"]
     ranks = ("RANK", "LOCAL_RANK", "WORLD_SIZE", RENDEZVOUS)
     assert [variables[name] for name in ranks] == ["2", "2", "4", "/private/store"]
     assert variables["PATH"] == os.environ["PATH"]

@@ -100,9 +100,7 @@ def test_an_update_keeps_what_torch_keeps(tuning):
         return tensor
 
     count = config.prompts_per_step * config.nm.m  # one micro-batch of all, all of full length
-    rollouts = [
-        Rollout(PROMPT, (3,) * 32, np.zeros(32, np.float32), "", True) for _ in range(count)
-    ]
+    rollouts = [Rollout(PROMPT, (3,) * 32, np.zeros(32, np.float32), "", True)] * count
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         update(UpdateContext(policy, config), optimizer, rollouts, np.ones(count), [count], 1)
     activations = fit._update(config, read_sizes(config.model), len(PROMPT))["activations"]

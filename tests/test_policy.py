@@ -35,9 +35,8 @@ def gradient(config, policy, order=(0, 1, 2, 3, 4, 5)):
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "dr_grpo"])
 @pytest.mark.parametrize("tuning", ["full", "lora"])
 def test_gradient_does_not_depend_on_micro_batches_or_order(aggregation, tuning):
-    config, policy = make(
-        f"update.aggregation={aggregation}", "update.kl_beta=0.1", f"model.tuning={tuning}"
-    )
+    words = (f"update.aggregation={aggregation}", "update.kl_beta=0.1", f"model.tuning={tuning}")
+    config, policy = make(*words)
     to_double(policy.model)
     if policy.reference_model is not None:
         to_double(policy.reference_model)

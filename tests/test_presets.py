@@ -214,18 +214,15 @@ def test_curves_of_the_two_modes_have_short_names_and_other_differences_are_name
     modes = ((*job, "reproduction=ours"), (*job, "reproduction=faithful"))
     assert names(*modes) == ["pods 64→16", "pods faithful 64→16"]
     words = ("task.grader=exact", "task.grader=lenient")
-    assert names(*((*mode, word) for mode in modes for word in words)) == [
-        f"pods{mode} 64→16, {word}" for mode in ("", " faithful") for word in words
-    ]
-    assert names(modes[1], (*job, "update.lr=1e-5")) == [
-        "pods faithful 64→16, update.lr=5e-06", "pods 64→16, update.lr=1e-05",
-    ]  # fmt: skip
+    expected = [f"pods{mode} 64→16, {word}" for mode in ("", " faithful") for word in words]
+    assert names(*((*mode, word) for mode in modes for word in words)) == expected
+    expected = ["pods faithful 64→16, update.lr=5e-06", "pods 64→16, update.lr=1e-05"]
+    assert names(modes[1], (*job, "update.lr=1e-5")) == expected
 
 
 def test_every_published_value_has_a_source_at_a_commit():
-    assert {cell["source"].partition(":")[0] for cell in CELLS} == {
-        "pods", "greso", "mopps", "verl", "arXiv",
-    }  # fmt: skip
+    sources = {cell["source"].partition(":")[0] for cell in CELLS}
+    assert sources == {"pods", "greso", "mopps", "verl", "arXiv"}
     assert {"mopps_math", "greso_math", "dapo_math"} < {cell["preset"] for cell in CELLS}
 
 

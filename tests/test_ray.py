@@ -48,9 +48,8 @@ def test_a_job_asks_for_the_gpus_and_cores_of_its_processes():
 def test_a_job_too_large_for_this_machine_and_an_unreachable_cluster_are_refused(run_py, tmp_path):
     result = run_py(*RAY, "seed=0,1", "hardware.processes=3", "nm.groups=2", *SHORT)
     assert result.returncode == 2
-    assert result.stderr.strip().splitlines()[-1] == (
-        "error: hardware.processes=3: a job needs 3 CPUs; this machine has 2"
-    )
+    said = "error: hardware.processes=3: a job needs 3 CPUs; this machine has 2"
+    assert result.stderr.strip().splitlines()[-1] == said
     result = run_py("-m", "launch=ray", "hydra.launcher.ray.init.address=auto", "seed=0", *SHORT)
     assert result.returncode == 2
     assert "error: hydra.launcher.ray.init.address=auto: Could not find" in result.stderr

@@ -38,8 +38,7 @@ def accept(monkeypatch, figure, study):
 
 
 def test_curves_and_ratio_by_hand(release, tmp_path, monkeypatch):
-    levels = {GRPO: [600, 700, 800, 900, *[1000] * 8],
-              PODS: [600, 989, 991, *[900] * 8, 1100]}  # fmt: skip
+    levels = {GRPO: [600, 700, 800, 900, *[1000] * 8], PODS: [600, 989, 991, *[900] * 8, 1100]}
     for setting, accuracies in levels.items():
         for path in release.glob(f"{setting}-Run*.json"):
             log = json.loads(path.read_text())

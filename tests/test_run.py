@@ -49,9 +49,8 @@ def test_a_run_leaves_the_files_that_the_readme_lists(workdir):
         assert set(phases) == {f"seconds/{name}" for name in names}
         assert set(line) >= {key.replace("seconds/", "cpu_seconds/") for key in phases}
         assert line["cpu_seconds/generate"] > 0 and line["grad_norm"] > 0
-    assert lines[-1]["train_seconds"] == pytest.approx(
-        sum(v for line in lines for k, v in line.items() if k.startswith("seconds/"))
-    )
+    charged = sum(v for line in lines for k, v in line.items() if k.startswith("seconds/"))
+    assert lines[-1]["train_seconds"] == pytest.approx(charged)
     for step in (0, 2, 4):
         records = read_lines(folder / "evaluations" / f"step-{step:06d}.jsonl")
         assert [(r["repeat"], r["question"]) for r in records] == [

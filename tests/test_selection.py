@@ -213,8 +213,7 @@ def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(in_ord
     missing takes 1 * 3 / 2 = 1.5, rounded down: 1, which gives none; after that, three again.
     """
     monkeypatch.setattr("pods.method.keep.MARGIN", 1.0)
-    made, _ = loop("group_filter=greso", "group_filter.batch=3",
-                   "prompts_per_step=5")  # fmt: skip
+    made, _ = loop("group_filter=greso", "group_filter.batch=3", "prompts_per_step=5")
     step = made.take_step(1, Uniform())
     batches = [[0, 1, 2], [3, 4, 0], [1], [2, 3, 4]]
     assert [[p for (p,) in call[0]] for call in made.engine.calls] == batches

@@ -71,9 +71,8 @@ def test_jobs_on_one_two_and_four_gpus_share_a_machine_in_order(machine, capfd):
     sweep.run(configs, local_backend(configs))
     assert "8 jobs, 0 already done, 3 at a time" in capfd.readouterr().out  # 1 + 1 + 1, and then 2
     noted = notes()
-    assert {seed: len(devices.split(",")) for devices, _, _, seed in noted} == dict(
-        enumerate(wants)
-    )
+    used = {seed: len(devices.split(",")) for devices, _, _, seed in noted}
+    assert used == dict(enumerate(wants))
     for device in "0123":
         jobs = [(began, ended) for used, began, ended, _ in noted if device in used]
         assert all(ended <= began for (_, ended), (began, _) in pairwise(jobs))

@@ -83,9 +83,8 @@ def test_clean_lists_first_and_removes_what_no_run_needs(study, capsys):
     assert main(["clean", "--yes"]) == 0
     gone = {path for path in everything if not path.exists()}
     temporary = {store.folder / "status.json.tmp123" for store in study.values()}
-    assert gone == temporary - {study["running"].folder / "status.json.tmp123"} | {
-        study["done"].checkpoint(0) / OPTIMIZER
-    }
+    needed = {study["running"].folder / "status.json.tmp123"}
+    assert gone == temporary - needed | {study["done"].checkpoint(0) / OPTIMIZER}
     assert checkpoint.damage(study["done"].checkpoint(0)) is None
     assert newest_checkpoint(study["preempted"], OPTIMIZER)[0] is not None
     capsys.readouterr()

@@ -109,9 +109,8 @@ def test_a_stopped_sweep_leaves_no_process_says_what_is_left_and_resumes(run_py,
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 75, output
     assert "stopping at the next safe point" in output + errors
-    assert errors.splitlines()[-1] == (
-        "stopped: of 3 jobs 2 preempted, 1 pending; the same command resumes"
-    )
+    said = "stopped: of 3 jobs 2 preempted, 1 pending; the same command resumes"
+    assert errors.splitlines()[-1] == said
     assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
     result = run_py(*sweep)
     assert result.returncode == 0 and "3 of 3 jobs done" in result.stdout
@@ -171,9 +170,8 @@ def test_a_cluster_without_its_extra_or_its_group_is_named(cluster, monkeypatch)
         monkeypatch.delitem(sys.modules, f"pods.launch.{cluster}_backend", raising=False)
     config = composed()
     config.launch.on = cluster
-    with pytest.raises(
-        ConfigError, match=rf"^launch={cluster}: pip install 'pods-rl\[{cluster}\]'$"
-    ):
+    remedy = rf"^launch={cluster}: pip install 'pods-rl\[{cluster}\]'$"
+    with pytest.raises(ConfigError, match=remedy):
         launcher._backend([config], {launcher.CLUSTER_KEYS[cluster]: "x"})
     with pytest.raises(ConfigError, match=f"^launch.on={cluster}: use launch={cluster} instead$"):
         launcher._backend([config], {})

@@ -46,9 +46,8 @@ def test_pools_are_numbered_disjoint_and_the_same_everywhere():
     assert chainsum.load(8, 256).test == task.test
     assert [problem.question for problem in task.test[:2]] == ["1-3+1+7?", "6+3-9?"]
     many = chainsum.load(2000, 4, few_shot=50)  # of which some would be drawn as examples, too
-    assert not {m["content"] for m in many.train[0].messages[:-1]} & {
-        p.question for p in many.train
-    }
+    examples = {m["content"] for m in many.train[0].messages[:-1]}
+    assert not examples & {p.question for p in many.train}
     problem = chainsum.load(4, 4, few_shot=2).train[0]  # examples come before the question
     assert [m["role"] for m in problem.messages] == ["user", "assistant"] * 2 + ["user"]
     assert problem.messages[1]["content"] == chainsum.solve(problem.messages[0]["content"])

@@ -141,9 +141,8 @@ def test_markers_stand_where_runs_were_evaluated_and_an_arm_keeps_its_colour(loa
     assert pods.get_xdata().tolist() == [0.0, 4.0, 12.0]
     assert pods.get_ydata()[:2] == pytest.approx([0.25, 0.75])
     shown = apply_filter(loaded, StudyFilter(("random", "pods")))
-    assert set(curves_of(accuracy(shown, tables(shown)))) == {
-        colours[name] for name in ("random 64→16", "pods 64→16")
-    }
+    expected = {colours[name] for name in ("random 64→16", "pods 64→16")}
+    assert set(curves_of(accuracy(shown, tables(shown)))) == expected
 
 
 def test_order_and_colour_are_the_studys_whatever_runs_are_drawn_in_whatever_order(study):

@@ -167,9 +167,8 @@ def generation_has_the_trainers_logprobs(device: str) -> None:
     engine = TransformersEngine(policy, 256, lambda: None)
     prompts = prompts_of(policy)
     sampling = Sampling(config.sampling.temperature, 24)
-    first, again = (
-        engine.generate(GenerationRequest(prompts, 16, sampling, [1, 2])) for _ in range(2)
-    )
+    request = GenerationRequest(prompts, 16, sampling, [1, 2])
+    first, again = (engine.generate(request) for _ in range(2))
     flat = [rollout for group in first for rollout in group]
     assert [r.completion_ids for r in flat] == [r.completion_ids for g in again for r in g]
     scores = torch.cat(score_all(UpdateContext(policy, config), flat)).cpu()

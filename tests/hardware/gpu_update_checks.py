@@ -51,10 +51,8 @@ def row(prompts: Any = PROMPTS, lengths: Any = LENGTHS) -> MicroBatch:
 def states_of(batch: MicroBatch, device: str, dtype: torch.dtype) -> list[Tensor]:
     """Random queries, keys and values as a layer passes them, always the same, far from uniform."""
     torch.manual_seed(0)
-    return [
-        (2 * torch.randn(1, len(batch.ids), heads, WIDTH)).to(device, dtype)
-        for heads in (HEADS, KEY_HEADS, KEY_HEADS)
-    ]
+    shapes = [(1, len(batch.ids), heads, WIDTH) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
+    return [(2 * torch.randn(shape)).to(device, dtype) for shape in shapes]
 
 
 def output_and_gradients(batch: MicroBatch, states: list[Tensor]) -> list[Tensor]:

@@ -41,9 +41,8 @@ def test_on_the_device(check, device):
 @pytest.mark.parametrize("name", gpu_config.OVERRIDES)
 def test_the_resolved_config_is_what_its_words_give(name):
     values = yaml.safe_load(gpu_config.FILE.read_text())[name]
-    assert values == compose(gpu_config.OVERRIDES[name]), (
-        "python experiments/benchmarks/gpu_config.py"
-    )
+    command = "python experiments/benchmarks/gpu_config.py"
+    assert values == compose(gpu_config.OVERRIDES[name]), command
 
 
 PARTS = """
@@ -77,9 +76,8 @@ def test_a_part_that_fails_hangs_or_lacks_something_costs_no_other(tmp_path, mon
     ended = subprocess.run([*command, "probe", "step", "vllm", "--limit", "step=5"], check=False)
     parts = json.loads((tmp_path / "out" / "results.json").read_text())["parts"]
     assert ended.returncode == 1
-    assert {name: part["status"] for name, part in parts.items()} == {
-        "probe": "failed", "step": "timeout", "vllm": "skipped",
-    }  # fmt: skip
+    statuses = {name: part["status"] for name, part in parts.items()}
+    assert statuses == {"probe": "failed", "step": "timeout", "vllm": "skipped"}
     assert parts["probe"]["result"] == {"before": 2}
     assert parts["probe"]["error"].endswith("RuntimeError: an error of the card\n")
     assert parts["step"]["result"] == {"before": 1}  # what it had measured is kept
@@ -126,10 +124,8 @@ def test_the_whole_script_at_toy_size_with_torch_transformers_and_peft_alone(tmp
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     found = json.loads((out / "results.json").read_text())["parts"]
-    left_out = {"vllm": "skipped"}
-    assert {name: part["status"] for name, part in found.items()} == (
-        dict.fromkeys(gpu.SECONDS, "done") | left_out
-    ), done.stdout
+    expected = dict.fromkeys(gpu.SECONDS, "done") | {"vllm": "skipped"}
+    assert {name: part["status"] for name, part in found.items()} == expected, done.stdout
     assert done.returncode == 0
     assert sorted(os.listdir(out)) == ["logs", "results.json"]
     assert set(found["checks"]["result"]) == {check.__name__ for check in gpu_checks.CHECKS}

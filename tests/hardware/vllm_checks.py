@@ -98,12 +98,9 @@ def greedy_tokens_are_the_trainers(running: Running) -> dict[str, float]:
     below(behind, NEAR[running.config.engine.dtype], "log-prob of the best token - of the chosen")
     engine = TransformersEngine(running.policy, 64, lambda: None)
     request = GenerationRequest(running.prompts[:4], 1, Sampling(0.0, 16), range(1, 5))
-    pairs = [
-        (a, b)
-        for [mine], [theirs] in zip(groups, engine.generate(request), strict=True)
-        for a, b in zip(mine.completion_ids, theirs.completion_ids, strict=True)
-    ]
-    return {"behind": behind, "equal_to_transformers": float(np.mean([a == b for a, b in pairs]))}
+    equal = [a == b for [mine], [theirs] in zip(groups, engine.generate(request), strict=True)
+             for a, b in zip(mine.completion_ids, theirs.completion_ids, strict=True)]  # fmt: skip
+    return {"behind": behind, "equal_to_transformers": float(np.mean(equal))}
 
 
 def frequencies_are_the_probabilities(running: Running) -> dict[str, float]:

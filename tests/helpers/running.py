@@ -123,9 +123,8 @@ def start(
     folder: Path, *arguments: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.STDOUT
 ) -> subprocess.Popen[str]:
     """Start `python src/run.py ARGUMENTS` in a folder, in a new Python."""
-    return subprocess.Popen(
-        [sys.executable, RUN_PY, *arguments], cwd=folder, stdout=stdout, stderr=stderr, text=True
-    )
+    command = [sys.executable, RUN_PY, *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=stdout, stderr=stderr, text=True)
 
 
 def start_forked(folder: Path, *arguments: str, apart: bool = False) -> Started:
