@@ -45,7 +45,7 @@ def run(tmp_path_factory):
     return run_here(
         *SHORT, f"runs_dir={folder / 'runs'}", "nm.n=8", "nm.m=4", f"engine.max_rows={CHUNK}",
         "budget.train_seconds=null", "budget.max_steps=6", "checkpoint.every_steps=2",
-        "checkpoint.every_train_seconds=0.29", "launch.jobs=1", now=count(0, TICK).__next__,
+        "checkpoint.every_train_seconds=0.29", "launch.jobs=1", now=count(0.0, TICK).__next__,
     )  # fmt: skip
 
 
