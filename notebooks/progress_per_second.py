@@ -64,7 +64,7 @@ interact(
     fixed=(0.0, 10.0, 0.01),
     generated=(0.0001, 0.5, 0.0001),
     kept=(0.0001, 0.5, 0.0001),
-);
+)
 
 # %% [markdown]
 # The same as a table.

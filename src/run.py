@@ -54,7 +54,7 @@ from pods.launch.sweep import SweepFailed
 from pods.method.keep import try_functions
 from pods.system.console import prepare_console
 from pods.system.errors import BAD_INPUT, DONE, FAILED, explain, print_error
-from pods.system.machine import warn_if_busy
+from pods.system.machine import end_process, warn_if_busy
 from pods.tasks.load import check_data
 
 DEBUG = "--debug" in sys.argv
@@ -96,7 +96,7 @@ def _train(config: Config) -> None:
     warn_if_busy(config.hardware.device)
     code = job.execute(store.folder)
     if code != DONE:
-        sys.exit(code)
+        end_process(code)
     option = "" if config.runs_dir == "runs" else f" --runs-dir {config.runs_dir}"
     print(f"run folder: {store.folder}\nfigure:     pods plot {config.study}{option}")
 
@@ -129,7 +129,7 @@ def main() -> None:
     except SweepFailed as error:
         with suppress(OSError):  # a closed terminal
             print(error, file=sys.stderr)
-        sys.exit(error.code)
+        end_process(error.code)
     except BrokenPipeError:  # --help | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:

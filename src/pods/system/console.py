@@ -20,10 +20,7 @@ def printable(text: str) -> str:
 
 
 class LossyStream:
-    """A text stream that drops what it cannot write, and at the first failed flush goes nowhere.
-
-    Otherwise Python would find what it still holds at the end of the process, and exit with 120.
-    """
+    """A text stream that drops what it cannot write."""
 
     def __init__(self, stream: TextIO) -> None:
         """Write to `stream` as long as that works."""
@@ -36,12 +33,9 @@ class LossyStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush, or open the stream's file on /dev/null."""
-        try:
+        """Flush, if that works."""
+        with suppress(OSError, ValueError):
             self._stream.flush()
-        except (OSError, ValueError):
-            with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
-                os.dup2(nowhere.fileno(), self._stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         """Delegate everything else to the stream."""
@@ -51,13 +45,8 @@ class LossyStream:
 @contextmanager
 def lossy_console() -> Iterator[None]:
     """Make printing never raise within the block."""
-    out, err = LossyStream(sys.stdout), LossyStream(sys.stderr)
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
-            yield
-        finally:
-            out.flush()
-            err.flush()
+    with redirect_stdout(LossyStream(sys.stdout)), redirect_stderr(LossyStream(sys.stderr)):
+        yield
 
 
 def prepare_console() -> None:
