@@ -28,15 +28,13 @@ def draw(table: pd.DataFrame, title: str) -> Figure:
     """Draw a map over n and m for each rule: of progress per second where that is known."""
     shown = "relative" if table.relative.notna().any() else "cosine"
     rules = list(dict.fromkeys(table.rule))
-    rows = -(-len(rules) // COLUMNS)
+    rows = len(rules) // COLUMNS
     figure = Figure(figsize=(3.1 * COLUMNS, 2.9 * rows), layout="constrained")
     axes = figure.subplots(rows, COLUMNS, squeeze=False, sharex=True, sharey=True).ravel()
     scale = Normalize(*np.nanquantile(table[shown], (0, 1)))
-    for panel, rule in zip(axes, rules, strict=False):
+    for panel, rule in zip(axes, rules, strict=True):
         _map(panel, table[table.rule == rule], shown, scale)
         panel.set_title(rule)
-    for panel in axes[len(rules) :]:
-        panel.set_axis_off()
     figure.supxlabel(SIZES["m"])
     figure.supylabel(SIZES["n"])
     figure.suptitle(f"{title}\n{SHOWN[shown]}, with its 95 % interval over prompts", fontsize=10)

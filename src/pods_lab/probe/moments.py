@@ -14,7 +14,7 @@ a step's mean square is |M|² + (S - |M|²) / B.
 Shapes: P = prompts, N = rollouts of each, E = estimators, R = groups drawn of each prompt.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,10 +83,9 @@ class Moments:
 def moments(
     products: NDArray[np.float32],
     pools: Sequence[Group],
-    estimators: Sequence[Estimator],
+    estimators: Iterable[Estimator],
     count: int,
     seed: int,
-    report: Callable[[int], object] = lambda done: None,
 ) -> Moments:
     """Resample every estimator.
 
@@ -100,7 +99,6 @@ def moments(
         estimators: (E,) with n <= N.
         count: groups drawn of each prompt.
         seed: of the draws.
-        report: called with the number of estimators that are done.
     """
     prompts, size = len(pools), len(pools[0].rewards)
     kernel = np.asarray(products).reshape(prompts, size, prompts, size)
@@ -116,7 +114,6 @@ def moments(
         means.append(np.einsum("pn,pnq->pq", mean, with_sums(kernel, mean)))
         squares.append([((each @ kernel[p, :, p]) * each).sum(1).mean()
                         for p, each in enumerate(weights)])  # fmt: skip
-        report(number + 1)
     reference = np.einsum("pn,pnq->pq", target, of_target)
     return Moments(reference, *map(np.array, (along, means, squares)))
 

@@ -2,14 +2,15 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import chain, count
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.progress import Progress, track
 from torch import Tensor
 
 from pods.config.parse import ConfigError
@@ -50,18 +51,22 @@ def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> tuple[Ten
     sampling = Sampling(config.sampling.temperature, tokens)
     seeds = [derive(options.seed, "probe", done) for done in range(1, len(chosen) + 1)]
     request = GenerationRequest([prompts[i] for i in chosen], options.rollouts, sampling, seeds)
-    with progress("generating", len(chosen) * options.rollouts) as report:
-        done = count(1)
-        drawn = engine.generate(request, lambda index, text: report(next(done)))
+    with Progress(transient=True, disable=not sys.stdout.isatty()) as bar:
+        ended = bar.add_task("generating", total=len(chosen) * options.rollouts)
+        drawn = engine.generate(request, lambda index, text: bar.advance(ended))
     groups, scales = list[Group](), list[NDArray[np.float64]]()
     for index, rollouts in zip(chosen, drawn, strict=True):
         grades = [grade_rollout(config, task, problems[index], one) for one in rollouts]
         groups.append(group_of(rollouts, grades))
         scales.append(normaliser(groups[-1].lengths, config.update.aggregation, tokens))
     flat = [*chain.from_iterable(drawn)]
-    with progress("gradients", len(flat)) as report:
-        rows = sketches(context, flat, dimensions, derive(options.seed, "sketch"), report)
-    return rows.mul_(torch.from_numpy(np.concatenate(scales)).float()[:, None]), groups
+    rows = torch.empty(len(flat), dimensions)
+    of_each = sketches(
+        context, shown(flat, "gradients"), dimensions, derive(options.seed, "sketch")
+    )
+    for row, sketch, scale in zip(rows, of_each, np.concatenate(scales), strict=True):
+        row.copy_(sketch * float(scale))
+    return rows, groups
 
 
 def _check_memory(options: Namespace, dimensions: int) -> None:
@@ -74,11 +79,6 @@ def _check_memory(options: Namespace, dimensions: int) -> None:
         raise ConfigError("--sketch", options.sketch, f"{allowed} of {memory[0] / 1e9:.1f} GB")
 
 
-@contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal; yield the function that reports how much is done."""
-    from rich.progress import Progress
-
-    with Progress(transient=True, disable=not sys.stdout.isatty()) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda done: bar.update(task, completed=done)
+def shown(items: Sequence[Any], what: str) -> Iterable[Any]:
+    """Yield the items, beside a bar if this is a terminal."""
+    return track(items, what, transient=True, disable=not sys.stdout.isatty())

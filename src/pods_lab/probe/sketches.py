@@ -1,9 +1,9 @@
 """Sketches of each rollout's own policy gradient, whose inner products are those of the gradients.
 
-Shapes: R = rollouts, W = trained weights (of LoRA, or all), D = dimensions of a sketch.
+Shapes: W = trained weights (of LoRA, or all), D = dimensions of a sketch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -12,8 +12,6 @@ from torch import Tensor
 from pods.policy.packing import pack
 from pods.policy.scoring import UpdateContext, score
 from pods.types import Rollout
-
-BLOCK = 512  # rows of a part of the inner products
 
 
 def trained_parameters(context: UpdateContext) -> list[Tensor]:
@@ -38,42 +36,19 @@ def projection(weights: int, dimensions: int, seed: int) -> Callable[[Tensor], T
 
 
 def sketches(
-    context: UpdateContext,
-    rollouts: Sequence[Rollout],
-    dimensions: int,
-    seed: int,
-    report: Callable[[int], object],
-) -> Tensor:
-    """Sketch the gradients of (R,) rollouts' summed log-probs, (R, D) float32, one pass for each.
+    context: UpdateContext, rollouts: Iterable[Rollout], dimensions: int, seed: int
+) -> Iterator[Tensor]:
+    """Yield the sketch of the gradient of each rollout's summed log-prob, (D,) float32.
 
     Args:
         context: of the run; nothing in it moves.
-        rollouts: (R,) drawn from the policy.
+        rollouts: drawn from the policy; each takes one pass.
         dimensions: D; as many as weights, or more, keep the gradients as they are.
         seed: of the projection.
-        report: called with the number of rollouts that are done.
     """
-    weights = sum(one.numel() for one in trained_parameters(context))
-    project, dimensions = projection(weights, dimensions, seed), min(dimensions, weights)
-    parameters, rows = trained_parameters(context), torch.empty(len(rollouts), dimensions)
-    for index, rollout in enumerate(rollouts):
+    parameters = trained_parameters(context)
+    project = projection(sum(one.numel() for one in parameters), dimensions, seed)
+    for rollout in rollouts:
         total = score(context, pack([rollout], [[0]])).logprobs.sum()
         gradients = torch.autograd.grad(total, parameters, materialize_grads=True)
-        flat = torch.cat([one.reshape(-1).float().cpu() for one in gradients])
-        rows[index] = project(flat)
-        report(index + 1)
-    return rows
-
-
-def inner_products(rows: Tensor, report: Callable[[int], object]) -> Tensor:
-    """Return the inner product of each two of the (R, D) rows, (R, R), and compute each once.
-
-    `report` is called with the number of rows that are done.
-    """
-    products = torch.empty(len(rows), len(rows))
-    for start in range(0, len(rows), BLOCK):
-        block = slice(start, start + BLOCK)
-        part = rows[start:] @ rows[block].T
-        products[start:, block], products[block, start:] = part, part.T
-        report(min(start + BLOCK, len(rows)))
-    return products
+        yield project(torch.cat([one.reshape(-1).float().cpu() for one in gradients]))

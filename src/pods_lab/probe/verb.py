@@ -58,17 +58,15 @@ def run(options: Namespace) -> int:
     from pods_lab.probe.figure import readable, write
     from pods_lab.probe.law import constants
     from pods_lab.probe.moments import moments, summarise
-    from pods_lab.probe.pool import draw_pool, progress
-    from pods_lab.probe.sketches import inner_products
+    from pods_lab.probe.pool import draw_pool, shown
 
     estimators = _estimators(config, options.rollouts)
     seconds, why = _seconds(store, config, estimators)
     gradients, groups = draw_pool(config, checkpoint, options)
-    with progress("inner products", len(gradients)) as report:
-        products = inner_products(gradients, report).numpy()
-    seed = partial(derive, options.seed)
-    with progress("resampling", len(estimators)) as report:
-        found = moments(products, groups, estimators, options.groups, seed("probe groups"), report)
+    rows, seed = gradients.numpy(), partial(derive, options.seed)
+    products = rows @ rows.T  # numpy computes each of them once
+    found = moments(products, groups, shown(estimators, "resampling"), options.groups,
+                    seed("probe groups"))  # fmt: skip
     baseline = [(one.name, one.n, one.m) for one in estimators].index(BASELINE)
     table = summarise(found, estimators, seconds, baseline, config.prompts_per_step, BOOTSTRAP,
                       seed("probe bootstrap"))  # fmt: skip
