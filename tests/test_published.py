@@ -75,10 +75,11 @@ def test_a_damaged_log_is_one_line_and_a_run_that_lacks_a_checkpoint_is_left_out
     assert about["missing"] == [f"{PODS}-Run3.json: 11 checkpoints, not 12"]
     assert runs.run[~runs.complete].tolist() == [f"{PODS}-Run3"]
     assert {*evaluations.run} == {*runs.run} - {f"{PODS}-Run3"}
-    for content, why in (("", "cannot be read"), ("[]", "no JSON object"),
-                         ('{"checkpoint-1": {"math500": {}}}', "no evaluation on")):  # fmt: skip
+    for content in ("", "[]", '{"checkpoint-1": {"math500": {}}}'):
         (release / f"{GRPO}-Run4.json").write_text(content)
-        with pytest.raises(ValueError, match=rf"^[^\n]*{why}[^\n]*$"):
+        with pytest.raises(
+            ValueError, match=rf"^{GRPO}-Run4.json has no evaluations on gsm8k: .+$"
+        ):
             read_release(release, "gsm8k")
 
 

@@ -35,20 +35,19 @@ TIMES = ["train_seconds", "wandb_step"]
 class Cluster:
     """Eight GPUs, and how the runs on them were evaluated.
 
-    `prefix` is the first word of the names of its series, `per_evaluation` are the W&B steps that
-    an evaluation takes (4 per batch of the test set, and 1), and `answers` those in a reported
+    `prefix` names the GPU and begins the names of its series, `per_evaluation` are the W&B steps
+    that an evaluation takes (4 per batch of the test set, and 1), and `answers` those in a reported
     mean: the test set, padded to whole batches.
     """
 
     prefix: str
-    machine: str
     per_evaluation: int
     answers: int
 
 
 CLUSTERS = {
-    "h100s": Cluster("H100", "8 x NVIDIA H100", 5, 2048),
-    "a100s": Cluster("A100", "8 x NVIDIA A100", 45, 1408),
+    "h100s": Cluster("H100", 5, 2048),
+    "a100s": Cluster("A100", 45, 1408),
 }
 
 
@@ -74,7 +73,7 @@ def read_exports(folder: Path, family: str) -> Imported:
         all_kept = name["n"] == name["m"]
         arm, rule = ("grpo_ga", "all") if all_kept else ("pods", "max_variance_aliased")
         series = f"{cluster.prefix} {arm} {name['n']}→{name['m']}, groups={name['groups']}"
-        runs.append((describe(name, series, arm, rule, cluster.machine), rows))
+        runs.append((describe(name, series, arm, rule, f"8 x NVIDIA {cluster.prefix}"), rows))
     return collect(
         runs,
         list(paths.values()),

@@ -57,11 +57,9 @@ def fetch(folder: Path, url: str = URL, commit: str = COMMIT) -> None:
 def _write_prompts(folder: Path, code: str, recipe: str) -> None:
     """Write the system messages that the authors' code and recipe hold, to the last line break."""
     constants = {
-        target.id: node.value.value
+        ast.unparse(node.targets[0]): getattr(node.value, "value", None)
         for node in ast.parse(code).body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets
-        if isinstance(target, ast.Name)
+        if isinstance(node, ast.Assign)
     }
     texts = {
         "instruct.txt": constants.get("SYSTEM_PROMPT_INSTRUCT"),

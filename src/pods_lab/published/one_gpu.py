@@ -7,7 +7,6 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pods.analysis.loading.imports import Imported
 from pods_lab.audit.formats import checkpoints
@@ -69,20 +68,18 @@ def read_logs(folder: Path, family: str) -> Imported:
     """
     of = FAMILIES[family]
     names = [path.name for path in folder.glob("*.json") if family_of(path.name) == family]
-    matches = sorted(filter(None, map(NAME.fullmatch, names)), key=_order)
-    [base] = checkpoints({"base-0": _read(folder / of.base)})
-    first = {"step": 0, "train_seconds": 0.0, **_averages(base, of)}
+    matches = sorted(  # the larger m first
+        filter(None, map(NAME.fullmatch, names)),
+        key=lambda name: (name["task"], int(name["n"]), -int(name["m"]), int(name["seed"])),
+    )
+    first = _evaluations(folder / of.base, of)
     runs, missing = [], []
     for match in matches:
-        rows = [
-            {"step": row["step"], "train_seconds": 60.0 * of.minutes * k, **_averages(row, of)}
-            for k, row in enumerate(checkpoints(_read(folder / match[0])), 1)
-        ]
+        rows = _evaluations(folder / match[0], of)
         if len(rows) != CHECKPOINTS:
             missing.append(f"{match[0]}: {len(rows)} checkpoints, not {CHECKPOINTS}")
             rows = []
-        shared = [{**first, "shared": True}] if rows else []
-        runs.append((_describe(match, of), [*shared, *({**row, "shared": False} for row in rows)]))
+        runs.append((_describe(match, of), [*first, *rows] if rows else []))
     return collect(
         runs,
         [folder / name for name in (*(match[0] for match in matches), of.base)],
@@ -95,28 +92,23 @@ def read_logs(folder: Path, family: str) -> Imported:
     )
 
 
-def _order(match: re.Match[str]) -> tuple[str, int, int, int]:
-    """Sort settings by task and n, the larger m first, then by the run's number."""
-    return match["task"], int(match["n"]), -int(match["m"]), int(match["seed"])
+def _evaluations(path: Path, of: LogFamily) -> list[Row]:
+    """Read the evaluations of a log in order of steps, or of the base model, which all runs share.
 
-
-def _read(path: Path) -> dict[str, Any]:
+    Each is averaged over its repeats: shares of questions, and length in tokens.
+    """
+    base = path.name == of.base
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path.name} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path.name} is no log: it holds no JSON object")
-    return content
-
-
-def _averages(means: Row, of: LogFamily) -> Row:
-    """Take one evaluation, averaged over its repeats: shares of questions, and length in tokens."""
-    try:
-        means = {name: means[f"{of.dataset}.{key}"] for name, key in MEASURES.items()}
-    except KeyError as error:
-        raise ValueError(f"a block is no evaluation on {of.dataset}: it lacks {error}") from error
-    return {**means, "repeats": REPEATS, "questions": of.questions}
+        blocks = checkpoints({"base-0": content} if base else content)
+        return [
+            {"step": block["step"], "train_seconds": 60.0 * of.minutes * k}
+            | {name: block[f"{of.dataset}.{key}"] for name, key in MEASURES.items()}
+            | {"repeats": REPEATS, "questions": of.questions, "shared": base}
+            for k, block in enumerate(blocks, 0 if base else 1)
+        ]
+    except (OSError, ValueError, AttributeError, KeyError) as error:
+        raise ValueError(f"{path.name} has no evaluations on {of.dataset}: {error}") from error
 
 
 def _describe(name: re.Match[str], of: LogFamily) -> Row:

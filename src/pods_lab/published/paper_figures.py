@@ -5,37 +5,31 @@ in each source) and `scripts/plot-{h100s,a100s}.py`. The paper states one number
 figures: how many times sooner GRPO-PODS is at 99 % of GRPO's best accuracy.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from pods.analysis.numbers.statistics import Floats
 
-
-@dataclass(frozen=True)
-class PaperArm:
-    """One curve; `label` is its name in the paper."""
-
-    label: str
-    rule: str
-    n: int
-    m: int
+Arms = Mapping[str, tuple[str, int, int]]
+"""Rule, n and m of each curve by its name in the paper; a baseline comes first."""
 
 
 @dataclass(frozen=True)
 class PaperFigure:
     """One figure: accuracy against time, and seconds per step.
 
-    `family` is that of its logs, see `release.read_release`. Of `arms` the baseline comes first,
-    where there is one. `seconds` is the end of the time axis, `interval` lies between the times at
-    which the curves are drawn, `ratio` is the paper's speed-up of the second arm over the first,
-    and `digest` the start of the SHA-256 of what these logs say at 187f43b (`reproduce.digest`).
+    `family` is that of its logs, see `release.read_release`. `seconds` is the end of the time axis,
+    `interval` lies between the times at which the curves are drawn, `ratio` is the paper's speed-up
+    of the second arm over the first, and `digest` the start of the SHA-256 of what these logs say
+    at 187f43b (`reproduce.digest`).
     """
 
     name: str
     title: str
     family: str
-    arms: tuple[PaperArm, ...]
+    arms: Arms
     seconds: float
     interval: float
     source: str
@@ -48,30 +42,22 @@ class PaperFigure:
         return np.arange(1.0, round(self.seconds / self.interval) + 1) * self.interval
 
 
-GRPO = PaperArm("GRPO", "all", 16, 16)
-PODS = PaperArm("GRPO-PODS", "max_variance", 64, 16)
-SMALL = PaperArm("GRPO", "all", 8, 8), PaperArm("GRPO-PODS", "max_variance", 32, 8)
-EIGHT = (
-    PaperArm("GRPO-GA", "all", 32, 32),
-    PaperArm("GRPO-PODS", "max_variance_aliased", 128, 32),
-)
-BY_N = (
-    PaperArm("N = 16", "all", 16, 16),
-    *(PaperArm(f"N = {n}", "max_variance", n, 16) for n in (32, 64, 128, 256)),
-)
-BY_M = tuple(PaperArm(f"M = {m}", "max_variance", 64, m) for m in (16, 8, 4, 2))
-BY_RULE = (
-    PaperArm("Max-Variance", "max_variance", 64, 16),
-    PaperArm("Max-Reward", "max_reward", 64, 16),
-    PaperArm("Random", "random", 64, 16),
-)
+LARGE: Arms = {"GRPO": ("all", 16, 16), "GRPO-PODS": ("max_variance", 64, 16)}
+SMALL: Arms = {"GRPO": ("all", 8, 8), "GRPO-PODS": ("max_variance", 32, 8)}
+EIGHT: Arms = {"GRPO-GA": ("all", 32, 32), "GRPO-PODS": ("max_variance_aliased", 128, 32)}
+BY_N: Arms = {"N = 16": ("all", 16, 16)} | {
+    f"N = {n}": ("max_variance", n, 16) for n in (32, 64, 128, 256)
+}
+BY_M: Arms = {f"M = {m}": ("max_variance", 64, m) for m in (16, 8, 4, 2)}
+RULES = {"Max-Variance": "max_variance", "Max-Reward": "max_reward", "Random": "random"}
+BY_RULE: Arms = {label: (rule, 64, 16) for label, rule in RULES.items()}
 # fmt: off
 ALL = (
-    PaperFigure("gsm8k", "GSM8K, Qwen2.5-3B-Instruct, one L40S", "gsm8k", (GRPO, PODS),
+    PaperFigure("gsm8k", "GSM8K, Qwen2.5-3B-Instruct, one L40S", "gsm8k", LARGE,
                 21600.0, 1800.0, "plot.py, setting 3", ratio=2.0, digest="d42b2daf04183a77"),
     PaperFigure("math", "MATH, Qwen2.5-3B-Instruct, one L40S", "math", SMALL,
                 21600.0, 1800.0, "plot.py, setting 4", ratio=2.0, digest="511a9fa617b1dbb9"),
-    PaperFigure("llama", "GSM8K, Llama-3.2-3B-Instruct, one L40S", "llama", (GRPO, PODS),
+    PaperFigure("llama", "GSM8K, Llama-3.2-3B-Instruct, one L40S", "llama", LARGE,
                 5400.0, 600.0, "plot.py, setting 6", "both", 3.0, "c3cf79242397a6c2"),
     PaperFigure("n-scaling", "n at m = 16, GSM8K, one L40S", "gsm8k", BY_N,
                 21600.0, 1800.0, "plot.py, setting 1", digest="315a84da17ed76a6"),

@@ -57,24 +57,23 @@ def own(figure: PaperFigure, study: Study) -> Reproduction:
     rows = study.evaluations
     by_authors = "lenient" in rows and rows.lenient.notna().all()
     metric = "lenient" if figure.metric == "accuracy" and by_authors else figure.metric
-    sizes = {(arm.rule, arm.n, arm.m) for arm in figure.arms}
-    runs = study.runs[study.runs.complete]
-    shown = [key in sizes for key in zip(runs.rule, runs.n, runs.m, strict=True)]
+    runs, wanted = study.runs[study.runs.complete], {*figure.arms.values()}
+    shown = [key in wanted for key in zip(runs.rule, runs.n, runs.m, strict=True)]
     ends = rows[rows.run.isin(runs.run[shown])].groupby("run").train_seconds.max()
     return _reproduction(figure, study, metric, float(ends.min()))
 
 
 def _reproduction(figure: PaperFigure, study: Study, metric: str, seconds: float) -> Reproduction:
     series, runs = {}, study.runs
-    for arm in figure.arms:
-        fits = (runs.rule == arm.rule) & (runs.n == arm.n) & (runs.m == arm.m)
+    for label, (rule, n, m) in figure.arms.items():
+        fits = (runs.rule == rule) & (runs.n == n) & (runs.m == m)
         names = runs.series[fits & runs.complete].unique()
         if len(names) != 1:
             raise ValueError(
-                f"{figure.name}: study {study.name} must have one curve of rule={arm.rule} "
-                f"n={arm.n} m={arm.m} ({arm.label}); it has {' | '.join(runs.series.unique())}"
+                f"{figure.name}: study {study.name} must have one curve of rule={rule} "
+                f"n={n} m={m} ({label}); it has {' | '.join(runs.series.unique())}"
             )
-        series[arm.label] = str(names[0])
+        series[label] = str(names[0])
     shown = apply_filter(study, StudyFilter(tuple(series.values()), metric, seconds))
     curves = {label: run_curves(shown, name) for label, name in series.items()}
     return Reproduction(shown, series, curves, figure.grid() / figure.seconds * seconds)

@@ -29,9 +29,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.name is None:
         for figure in FIGURES.values():
-            arms = ", ".join(arm.label for arm in figure.arms)
             number = "" if figure.ratio is None else f"; {figure.ratio:.2f} times as fast"
-            print(f"{figure.name:10} {figure.title}: {arms}{number}")
+            print(f"{figure.name:10} {figure.title}: {', '.join(figure.arms)}{number}")
         return 0
     if options.name not in (*FIGURES, "all"):
         raise ValueError(f"figure={options.name}: must be one of {', '.join(FIGURES)}, or all")
