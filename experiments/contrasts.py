@@ -30,11 +30,11 @@ def contrast(differences: np.ndarray) -> dict[str, float]:
     }  # fmt: skip
 
 
-def with_holm(table: pd.DataFrame, family: str, prefix: str = "") -> pd.DataFrame:
-    """Add the p adjusted by Holm's method among the rows that share the column `family`."""
-    for p in (f"{prefix}p", f"{prefix}exact_p"):
-        of_family = table.groupby(family)[p]
-        table[f"{p}_holm"] = of_family.transform(lambda values: holm(values.to_numpy(float)))
+def with_holm(table: pd.DataFrame) -> pd.DataFrame:
+    """Add the p adjusted by Holm's method among the rows of one outcome."""
+    for p in ("p", "exact_p"):
+        family = table.groupby("outcome")[p]
+        table[f"{p}_holm"] = family.transform(lambda values: holm(values.to_numpy(float)))
     return table
 
 
@@ -48,7 +48,7 @@ def contrasts(runs: pd.DataFrame, arm: str, others: list[str]) -> pd.DataFrame:
             row |= {"value": by_seed[other].mean(), "value_stderr": by_seed[other].sem()}
             ahead = (by_seed[arm] - by_seed[other]).dropna().to_numpy(float)
             rows.append(row | (contrast(ahead) if other != arm else {}))
-    return with_holm(pd.DataFrame(rows), "outcome")
+    return with_holm(pd.DataFrame(rows))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ import yaml
 from gpu_config import SHAPES, Skipped
 
 from pods.runs.attempts import environment
+from pods.runs.files import write_json
 from pods.system.machine import end_with_parent, set_threads
 
 SECONDS = {"probe": 60, "checks": 90, "step": 180, "vllm": 300}
@@ -77,18 +78,11 @@ def _change(text: str) -> tuple[str, Any]:
     return key, yaml.safe_load(value)
 
 
-def write(path: Path, value: Any) -> None:
-    """Write JSON atomically."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(value, indent=1) + "\n")
-    temporary.replace(path)
-
-
 def record(out: Path, part: str, **facts: Any) -> None:
     """Put facts of a part into results.json."""
     results = json.loads((out / RESULTS).read_text())
     results["parts"].setdefault(part, {}).update(facts)
-    write(out / RESULTS, results)
+    write_json(out / RESULTS, results)
 
 
 def parts() -> dict[str, Callable[[argparse.Namespace, float], Iterator[dict[str, Any]]]]:
@@ -185,7 +179,7 @@ def main(command_line: list[str] | None = None) -> int:
     (options.out / "logs").mkdir(parents=True, exist_ok=True)
     facts = {"command": command_line, "shape": options.shape, "device": options.device,
              "machine": environment(), "parts": {}}  # fmt: skip
-    write(options.out / RESULTS, facts)
+    write_json(options.out / RESULTS, facts)
     end = time.time() + options.total
     with TemporaryDirectory(prefix="pods-gpu-", ignore_cleanup_errors=True) as scratch:
         options.scratch = Path(scratch)

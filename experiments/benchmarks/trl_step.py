@@ -7,7 +7,6 @@ all completions have 48 tokens. The cases take turns, and the first step of each
 TRL's seconds are its own `step_time`, which leaves out clipping and AdamW.
 """
 
-import csv
 import sys
 import tempfile
 import time
@@ -16,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from statistics import median
 
+import pandas as pd
 import torch
 from datasets import Dataset
 from gpu_probe import bandwidth, gemm_tflops
@@ -121,14 +120,9 @@ def main(model: str, out: Path, threads: int = 2) -> None:
         "least for 16": partial(least_to_generate, policy, 16),
         "least for 64": partial(least_to_generate, policy, 64),
     }  # fmt: skip
-    measured = [{name: case() for name, case in cases.items()} for _ in range(ROUNDS)]
-    with out.open("w", newline="") as file:
-        table = csv.DictWriter(file, ["case", "step", "generate", "update"])
-        table.writeheader()
-        for name in cases:
-            rounds = [each[name] for each in measured]
-            medians = {key: f"{median(row[key] for row in rounds):.4g}" for key in rounds[0]}
-            table.writerow({"case": name, **medians})
+    rows = [{"case": name, **case()} for _ in range(ROUNDS) for name, case in cases.items()]
+    by_case = pd.DataFrame(rows).groupby("case", sort=False)
+    by_case[["step", "generate", "update"]].median().to_csv(out, float_format="%.4g")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def against_grpo(policies: pd.DataFrame) -> pd.DataFrame:
                 row = {"rate": rate, "arm": arm, "outcome": outcome, "value": values[arm].mean(),
                        "start_accuracy": of_rate.start_accuracy.mean()}  # fmt: skip
                 rows.append(row | contrast((values[arm] - values[GRPO]).to_numpy(float)))
-    return with_holm(pd.DataFrame(rows), "outcome")
+    return with_holm(pd.DataFrame(rows))
 
 
 def regrets(policies: pd.DataFrame) -> pd.DataFrame:
