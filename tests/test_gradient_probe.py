@@ -13,12 +13,12 @@ from running import ONE_STEP, run_here
 from studies import refused
 
 from pods.cli.main import main
-from pods.method.grpo import advantages, token_weights
+from pods.method.grpo import advantages
 from pods.method.rules import RULES
 from pods.policy.policy import load
 from pods.policy.scoring import UpdateContext
 from pods.types import Group, Rollout
-from pods_lab.probe.moments import Estimator, Moments, moments, normaliser, summarise
+from pods_lab.probe.moments import Estimator, Moments, moments, summarise
 from pods_lab.probe.sketches import projection, sketches
 
 
@@ -81,14 +81,6 @@ def test_scaled_and_selected_estimators_by_hand():
     pair, each = np.ones((2, 2)), np.ones((1, 2, 2))  # a mean at an angle of cosine 0.6
     turned = summarise(Moments(pair, 0.6 * each, each, pair[:1]), [selected], [1.0], 0, 1, 9, 0)
     assert turned.bias.to_list() == pytest.approx([0.8])
-
-
-@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "dr_grpo"])
-def test_the_normaliser_is_that_of_the_loss(aggregation):
-    lengths = np.array([4, 4, 4]) if aggregation == "token_mean" else np.array([1, 2, 5])
-    groups = torch.zeros(3, dtype=torch.long)
-    weights = token_weights(torch.from_numpy(lengths), groups, aggregation, 8).numpy()
-    assert normaliser(lengths, aggregation, 8) == pytest.approx(3 * weights)
 
 
 def test_sketches_preserve_inner_products_and_an_identity_changes_nothing():

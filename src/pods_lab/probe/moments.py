@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from pods.analysis.numbers.statistics import Floats
+from pods.method.rules import Rule
 from pods.types import Group
 
-Floats = NDArray[np.float64]
-Rule = Callable[[Group, int, np.random.Generator], NDArray[np.intp]]
 INTERVAL = [0.025, 0.975]
 OUTCOMES = ("cosine", "progress", "scale", "bias", "variance", "per_second", "relative")
 
@@ -40,19 +40,6 @@ class Estimator:
     """`advantages(rewards, kept)`, (m,)."""
     n: int
     m: int
-
-
-def normaliser(lengths: NDArray[np.int64], aggregation: str, limit: int) -> Floats:
-    """Return the weight of each token of a rollout, times the rollouts of the update.
-
-    As `pods.method.grpo.token_weights`, but where that divides by the tokens of the update, here
-    the mean length of the pool stands for them: the estimator must be linear. `lengths` are the
-    completion tokens of the rollouts of one prompt, `aggregation` is `update.aggregation` of the
-    run, and `limit` its `sampling.max_completion_tokens`.
-    """
-    if aggregation == "sequence_mean":
-        return 1.0 / lengths
-    return np.full(len(lengths), 1.0 / (limit if aggregation == "dr_grpo" else lengths.mean()))
 
 
 def draw(one: Estimator, pool: Group, count: int, rng: np.random.Generator) -> Floats:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.progress import Progress, track
 from torch import Tensor
 
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.engines.transformers_engine import TransformersEngine
+from pods.method.grpo import token_weights
 from pods.policy.policy import load_policy
 from pods.policy.scoring import UpdateContext
 from pods.seeding import derive
@@ -24,7 +24,6 @@ from pods.tasks.load import load
 from pods.tasks.rewards import grade_rollout
 from pods.training.data import fitting
 from pods.types import GenerationRequest, Group, Sampling, group_of
-from pods_lab.probe.moments import normaliser
 from pods_lab.probe.sketches import sketches, trained_parameters
 
 SHARE = 0.8  # of the free memory
@@ -54,18 +53,20 @@ def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> tuple[Ten
     with Progress(transient=True, disable=not sys.stdout.isatty()) as bar:
         ended = bar.add_task("generating", total=len(chosen) * options.rollouts)
         drawn = engine.generate(request, lambda index, text: bar.advance(ended))
-    groups, scales = list[Group](), list[NDArray[np.float64]]()
+    groups, scales = list[Group](), list[Tensor]()
     for index, rollouts in zip(chosen, drawn, strict=True):
         grades = [grade_rollout(config, task, problems[index], one) for one in rollouts]
         groups.append(group_of(rollouts, grades))
-        scales.append(normaliser(groups[-1].lengths, config.update.aggregation, tokens))
+        lengths, how = torch.tensor(groups[-1].lengths), config.update.aggregation
+        # a prompt's tokens stand for those of the update, since the estimator must be linear
+        per_token = token_weights(lengths, torch.zeros_like(lengths), how, tokens)
+        scales.append(len(rollouts) * per_token)
     flat = [*chain.from_iterable(drawn)]
     rows = torch.empty(len(flat), dimensions)
-    of_each = sketches(
-        context, shown(flat, "gradients"), dimensions, derive(options.seed, "sketch")
-    )
-    for row, sketch, scale in zip(rows, of_each, np.concatenate(scales), strict=True):
-        row.copy_(sketch * float(scale))
+    seed = derive(options.seed, "sketch")
+    of_each = sketches(context, shown(flat, "gradients"), dimensions, seed)
+    for row, sketch, scale in zip(rows, of_each, torch.cat(scales), strict=True):
+        torch.mul(sketch, scale, out=row)
     return rows, groups
 
 

@@ -46,7 +46,7 @@ def add_options(parser: ArgumentParser) -> None:
     add("--seed", default=0, help="of prompts, sampling and resampling (default: 0)")
 
 
-def run(options: Namespace) -> int:
+def run(options: Namespace) -> None:
     """Draw rollouts at a checkpoint, sketch their gradients, resample every estimator, and write.
 
     `ValueError`: an option is not allowed; run, checkpoint, weights, data or memory are missing.
@@ -83,7 +83,6 @@ def run(options: Namespace) -> int:
     path = write(table, law, about, stem, title)
     print(readable(table, law), title, f"per second: {about['seconds']}", sep="\n")
     print(f"figure: {path} (PDF, SVG, CSV, JSON beside it)")
-    return 0
 
 
 def _check(options: Namespace) -> None:
