@@ -11,8 +11,9 @@ from pods.analysis.figures import style
 from pods.analysis.figures.specs import FigureSpec
 from pods.analysis.numbers.statistics import mean_and_stderr
 from pods.analysis.numbers.tables import run_table
+from pods_lab.published.fetch import COMMIT
 from pods_lab.published.paper_figures import PaperFigure
-from pods_lab.published.reproduce import COMMIT, Reproduction, nearest
+from pods_lab.published.reproduce import Reproduction, nearest
 
 SEM_WIDTH = 1.96
 """Half width of the authors' bands, in standard errors."""
@@ -34,8 +35,8 @@ def drawing(figure: PaperFigure, made: Sequence[tuple[str, Reproduction]]) -> Fi
 
     return FigureSpec(
         figure.name,
-        f"{figure.title}: the paper's figure ({figure.source} at {COMMIT}) from the authors' logs. "
-        "Mean over runs ± 1.96 standard errors, at the nearest evaluation.",
+        f"{figure.title}: the paper's figure ({figure.source} at {COMMIT[:7]}) from the authors' "
+        "logs. Mean over runs ± 1.96 standard errors, at the nearest evaluation.",
         draw,
         tables,
         pd.concat([run_table(one.study).assign(logs=whose) for whose, one in made]),

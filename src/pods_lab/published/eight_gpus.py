@@ -72,8 +72,8 @@ def read_exports(folder: Path, family: str) -> Imported:
             rows = _evaluations(points, int(name["groups"]), cluster.per_evaluation)
         all_kept = name["n"] == name["m"]
         arm, rule = ("grpo_ga", "all") if all_kept else ("pods", "max_variance_aliased")
-        series = f"{cluster.prefix} {arm} {name['n']}→{name['m']}, groups={name['groups']}"
-        runs.append((describe(name, series, arm, rule, f"8 x NVIDIA {cluster.prefix}"), rows))
+        machine, groups = f"8 x NVIDIA {cluster.prefix}", f", groups={name['groups']}"
+        runs.append((describe(name, cluster.prefix, arm, groups, rule, machine), rows))
     return collect(
         runs,
         list(paths.values()),

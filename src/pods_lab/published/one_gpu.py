@@ -79,7 +79,10 @@ def read_logs(folder: Path, family: str) -> Imported:
         if len(rows) != CHECKPOINTS:
             missing.append(f"{match[0]}: {len(rows)} checkpoints, not {CHECKPOINTS}")
             rows = []
-        runs.append((_describe(match, of), [*first, *rows] if rows else []))
+        rule = "all" if match["n"] == match["m"] else RULES.get(match["task"], "max_variance")
+        beta = f", kl_beta={match['beta']}" if match["beta"] else ""
+        run = describe(match, of.prefix, ARMS.get(rule, rule), beta, rule, MACHINE)
+        runs.append((run, [*first, *rows] if rows else []))
     return collect(
         runs,
         [folder / name for name in (*(match[0] for match in matches), of.base)],
@@ -109,11 +112,3 @@ def _evaluations(path: Path, of: LogFamily) -> list[Row]:
         ]
     except (OSError, ValueError, AttributeError, KeyError) as error:
         raise ValueError(f"{path.name} has no evaluations on {of.dataset}: {error}") from error
-
-
-def _describe(name: re.Match[str], of: LogFamily) -> Row:
-    rule = "all" if name["n"] == name["m"] else RULES.get(name["task"], "max_variance")
-    arm = ARMS.get(rule, rule)
-    suffix = f", kl_beta={name['beta']}" if name["beta"] else ""
-    series = f"{of.prefix} {arm} {name['n']}→{name['m']}{suffix}"
-    return describe(name, series, arm, rule, MACHINE)

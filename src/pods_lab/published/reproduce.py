@@ -17,9 +17,8 @@ from pods.analysis.loading.study import MEASURED, Study
 from pods.analysis.numbers.outcomes import RunCurve, amount, run_curves
 from pods.analysis.numbers.statistics import Floats, mean_and_stderr
 from pods.analysis.numbers.tables import run_table
+from pods_lab.published.fetch import COMMIT
 from pods_lab.published.paper_figures import PaperFigure
-
-COMMIT = "187f43b"
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def published(figure: PaperFigure, study: Study) -> Reproduction:
     """Take a figure's arms from the authors' logs; only those at `COMMIT` are no ValueError."""
     made = _reproduction(figure, study, figure.metric, figure.seconds)
     if digest(made.study) != figure.digest:
-        where = f"the authors' repository at {COMMIT}"
+        where = f"the authors' repository at {COMMIT[:7]}"
         raise ValueError(f"{figure.name}: these logs are not those of {where}")
     return made
 

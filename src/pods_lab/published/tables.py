@@ -33,12 +33,14 @@ def collect(
     return Imported(pd.DataFrame(described), pd.DataFrame(evaluations), about)
 
 
-def describe(name: re.Match[str], series: str, arm: str, rule: str, machine: str) -> Row:
+def describe(
+    name: re.Match[str], prefix: str, arm: str, suffix: str, rule: str, machine: str
+) -> Row:
     """Describe a run as a row of `Imported.runs`, without `complete`.
 
     The name has n, m and seed, and on several GPUs groups and prompts.
     """
     parts = {"groups": 1, "prompts": 1, **name.groupdict()}
     numbers = {key: int(parts[key]) for key in ("n", "m", "groups", "prompts", "seed")}
-    run = name[0].removesuffix(".json")
+    run, series = name[0].removesuffix(".json"), f"{prefix} {arm} {name['n']}→{name['m']}{suffix}"
     return {"run": run, "series": series, "arm": arm, "rule": rule, **numbers, "machine": machine}

@@ -20,35 +20,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_runs_dir_option(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Draw figures of the PODS paper, print their numbers, and keep the logs as studies.
 
     `ValueError`: there is no such figure, or the logs are not those of the release.
     """
+    from pods_lab.published.fetch import URL, fetch
     from pods_lab.published.paper_figures import FIGURES
 
     if options.name is None:
         for figure in FIGURES.values():
             number = "" if figure.ratio is None else f"; {figure.ratio:.2f} times as fast"
             print(f"{figure.name:10} {figure.title}: {', '.join(figure.arms)}{number}")
-        return 0
+        return
     if options.name not in (*FIGURES, "all"):
         raise ValueError(f"figure={options.name}: must be one of {', '.join(FIGURES)}, or all")
-    folder = options.folder or _fetched()
-    for name in FIGURES if options.name == "all" else [options.name]:
-        _draw(name, folder, options)
-    return 0
-
-
-def _fetched() -> Path:
-    """Return the folder of the release, which is downloaded once."""
-    from pods_lab.published.fetch import URL, fetch
-
-    folder = pods_home() / "published"
-    if not folder.is_dir():
+    folder = options.folder or pods_home() / "published"
+    if options.folder is None and not folder.is_dir():
         print(f"downloading {URL} into {folder}")
         fetch(folder)
-    return folder
+    for name in FIGURES if options.name == "all" else [options.name]:
+        _draw(name, folder, options)
 
 
 def _draw(name: str, folder: Path, options: argparse.Namespace) -> None:
