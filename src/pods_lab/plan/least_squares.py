@@ -37,11 +37,8 @@ class Fit:
     """Number of rows used."""
     combinations: int
     """Number of distinct combinations of the terms."""
-
-    @property
-    def rank(self) -> int:
-        """Number of coefficients, or sums of them, that the rows identify."""
-        return round(float(np.trace(self.span)))
+    rank: int
+    """Number of coefficients, or sums of them, that the rows identify."""
 
     def at(self, point: Mapping[str, float]) -> tuple[float, float]:
         """Return value and standard error of a weighted sum of the coefficients.
@@ -73,7 +70,8 @@ def fit(table: pd.DataFrame, column: str, terms: Sequence[str]) -> Fit:
     scale[scale == 0] = 1.0
     inverse = np.linalg.pinv(x / scale, rcond=SINGULAR)
     solution, span = inverse @ y, inverse @ (x / scale)
-    spare = len(y) - round(float(np.trace(span)))
+    rank = round(float(np.trace(span)))
+    spare = len(y) - rank
     squares = float(np.sum((y - (x / scale) @ solution) ** 2))
     spread = float(np.sum((y - y.mean()) ** 2)) if len(y) else 0.0
     variance = squares / spare if spare else float("nan")
@@ -82,5 +80,5 @@ def fit(table: pd.DataFrame, column: str, terms: Sequence[str]) -> Fit:
         covariance=variance * inverse @ inverse.T, span=span,
         residual_sd=float(np.sqrt(variance)),
         r2=1 - squares / spread if spread > 0 else float("nan"),
-        rows=len(y), combinations=len(np.unique(x, axis=0)),
+        rows=len(y), combinations=len(np.unique(x, axis=0)), rank=rank,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from pods.analysis.numbers.curves import phase_columns
 from pods_lab.plan.least_squares import Fit, fit
 
 STEP = ("fixed", "generated", "kept")
@@ -73,11 +74,9 @@ def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) 
     table = table.assign(**{**nominal, **logged})
     last = evaluations.sort_values("step").groupby("run").last().reindex(table.index)
     table["seconds"] = (last.train_seconds / last.step.where(last.step > 0)).astype(float)
-    phases = [str(column) for column in steps if str(column).startswith("seconds/")]
-    if phases:
-        means = steps.groupby("run")[phases].mean().reindex(table.index)
+    if phases := phase_columns(steps):
         total = steps[phases].sum(axis=1).groupby(steps.run).mean().reindex(table.index)
-        table = table.assign(**{phase: means[phase] for phase in phases})
+        table = table.join(steps.groupby("run")[phases].mean())
         table["seconds"] = total.fillna(table.seconds)
     return table.reset_index()
 

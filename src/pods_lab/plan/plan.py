@@ -65,7 +65,8 @@ def _setting(name: str, model: CostModel, request: PlanRequest, study: Study | N
         return PlanReport([f"{name}: no run has a time per step"], {})
     sizes = runs[["n", "m"]].drop_duplicates().sort_values(["n", "m"])
     nm = list(dict.fromkeys(request.nm)) or [(int(n), int(m)) for n, m in sizes.to_numpy()]
-    seconds = request.seconds or _usual_budget(runs)
+    budgets = runs.reindex(columns=["budget_seconds"]).budget_seconds.mode()
+    seconds = request.seconds or float(next(iter(budgets), math.nan))  # NaN: they end by steps
     predicted, pairs = predictions(model, nm, seconds), break_even(model, study, nm)
     tables = {"fit": fit_table(model), "residuals": residuals(model)}
     tables |= {"predictions": predicted, "arms": pairs}
@@ -75,12 +76,6 @@ def _setting(name: str, model: CostModel, request: PlanRequest, study: Study | N
     for frame in tables.values():
         frame.insert(0, "setting", name)
     return PlanReport(lines, tables)
-
-
-def _usual_budget(runs: pd.DataFrame) -> float:
-    """Return the training clock of most runs; NaN: they end by steps."""
-    budgets = runs.reindex(columns=["budget_seconds"]).budget_seconds.dropna().mode()
-    return float(budgets.iloc[0]) if len(budgets) else math.nan
 
 
 def fit_table(model: CostModel) -> pd.DataFrame:

@@ -83,8 +83,8 @@ def authors_runs() -> pd.DataFrame:
     arm = np.where(rows["rule"] == "all", "grpo", "pods")
     label = [f"{a} {n}→{m}" for a, n, m in zip(arm, rows.n, rows.m, strict=True)]
     generate, seconds = rows.inference_seconds, rows.seconds_per_step
-    rows = rows.assign(
+    return rows.assign(
         run=label, series=label, arm=arm, prompts=1, seed=0, generated=rows.n, kept=rows.m,
         complete=True, seconds=seconds, budget_seconds=AUTHORS_SECONDS,
+        **{"seconds/generate": generate, "seconds/update": seconds - generate},
     )  # fmt: skip
-    return rows.assign(**{"seconds/generate": generate, "seconds/update": seconds - generate})

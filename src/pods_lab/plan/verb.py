@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--published", action="store_true", help=authors)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Print the plan of a study, and write its tables."""
     from pods.analysis.loading.load import load
     from pods.analysis.writing import figures_folder
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     request = PlanRequest(tuple(map(parse_nm, options.nm or ())), options.seconds)
     if options.published:
         print(*plan_authors(request).lines, sep="\n")
-        return 0
+        return
     folder, runs = find_study(options.study, options.runs_dir)
     study = load(folder, runs, options.allow)
     report, figures = plan(study, request), figures_folder(folder)
@@ -41,4 +41,3 @@ def run(options: argparse.Namespace) -> int:
         replace(figures / "plan.clock.json", json.dumps(prices, indent=1))
     print(*study.missing, *study.inconsistencies, *report.lines, sep="\n")
     print(f"tables: {figures}/plan.*")
-    return 0
