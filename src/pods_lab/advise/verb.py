@@ -74,11 +74,7 @@ def _menu(config: Config, words: Sequence[str]) -> "list[Pair]":
     """Return the pairs to weigh, GRPO with the config's m first; a ValueError names a bad word."""
     from pods_lab.plan.plan import parse_nm
 
-    m = config.nm.m
-    pairs = [parse_nm(word) for word in words]
-    for word, (n, kept) in zip(words, pairs, strict=True):
-        if not 2 <= kept <= n:
-            raise ConfigError("--nm", word, "must be N,M with 2 <= M <= N")
+    m, pairs = config.nm.m, [parse_nm(word) for word in words]
     halves = [m, m // 2] if m >= 4 else [m]
     grid = [(times * m, kept) for kept in halves for times in (1, 2, 4, 8)]
     asked = pairs or (config.nm.pairs() if config.nm.menu else grid)

@@ -18,7 +18,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import orjson
 import pandas as pd
 
 Row = dict[str, Any]
@@ -155,12 +154,9 @@ def checkpoints(content: Row) -> list[Row]:
 
 
 def _parse(content: bytes) -> Any:
-    """Parse JSON fast, or where it has NaN by Python, which writes that; None: it is damaged."""
-    try:
-        return orjson.loads(content)
-    except ValueError:
-        with suppress(ValueError):
-            return json.loads(content)
+    """Parse JSON, which may have NaN as Python writes it; None: it is damaged."""
+    with suppress(ValueError):
+        return json.loads(content)
     return None
 
 

@@ -48,13 +48,15 @@ def propose(logs: Sequence[Log], given: Mapping) -> tuple[Mapping, list[str]]:
     scores = [name for pattern in NAMES["score"] for name in sorted(columns)
               if re.fullmatch(pattern, name)]  # fmt: skip
     keys = [key for key in NAMES["method"] if all(log.config.get(key) for log in logs)]
+    seeds = [key for key in differing(logs) if key.split(".")[-1] == "seed"]
+    named = "name" if any(SEED.search(log.name) for log in logs) else None
     proposed: Mapping = {
         "score": next(iter(scores), None),
         "step": [name for name in NAMES["step"] if name in columns],
         "seconds": _most_common(NAMES["seconds"], columns),
         "tokens": _most_common(NAMES["tokens"], columns),
         "method": f"config:{keys[0]}" if keys else "name",
-        "seed": _seed_source(logs),
+        "seed": f"config:{min(seeds, key=len)}" if seeds else named,
         "test_set": next((f"column:{name}" for name in NAMES["test_set"] if name in columns), None),
         **{"questions": None, "repeats": 1, "baseline": None},
     }
@@ -73,13 +75,6 @@ def _most_common(names: Sequence[str], columns: Counter[str]) -> str | None:
     """Return the name that most logs have, the first of several; None if no log has any."""
     best = max(names, key=lambda name: columns[name.removeprefix(SUM)])
     return best if columns[best.removeprefix(SUM)] else None
-
-
-def _seed_source(logs: Sequence[Log]) -> str | None:
-    """Find the seed in a config key `seed` that varies, else in the runs' names."""
-    keys = [key for key in differing(logs) if key.split(".")[-1] == "seed"]
-    named = "name" if any(SEED.search(log.name) for log in logs) else None
-    return f"config:{min(keys, key=len)}" if keys else named
 
 
 def differing(logs: Sequence[Log]) -> list[str]:

@@ -37,7 +37,7 @@ def audit(*paths: str | Path, **mapping: Any) -> "Study":
     return study_of(logs, completed, left_out)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Read the logs, say what was taken, compare, and write page, tables and figures."""
     from pods_lab.audit.findings import write
     from pods_lab.audit.foreign import study_of
@@ -50,11 +50,10 @@ def run(options: argparse.Namespace) -> int:
     if options.init:
         write_map(mapping, MAP)
         print(*took, f"written: {MAP}", sep="\n")
-        return 0
+        return
     text, content = write(study_of(logs, mapping, left_out), options.target, {"took": took}, OUT)
     page = f"\npage: {OUT / 'report.html'} (tables and figures beside it)"
     print(json.dumps(content, indent=1) if options.json else "\n".join([*text, page]))
-    return 0
 
 
 def _read(
