@@ -188,9 +188,5 @@ def _with_interval(name: str, value: Floats, drawn: Sequence[Floats]) -> dict[st
 
 def _pays(gains: NDArray[np.bool_]) -> tuple[float, float]:
     """Return the success rates below and above which a pair gains; 0 and 1 where it never does."""
-    failing = np.flatnonzero(~gains)
-    if not len(failing):
-        return 1.0, 0.0
-    first, last = failing[0], failing[-1]
-    low = RATES[first - 1] if first else 0.0
-    return float(low), float(RATES[last + 1] if last + 1 < len(RATES) else 1.0)
+    rates, failing = np.array([0.0, *RATES, 1.0]), np.flatnonzero(~gains)
+    return (rates[failing[0]], rates[failing[-1] + 2]) if len(failing) else (1.0, 0.0)
