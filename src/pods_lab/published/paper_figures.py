@@ -8,10 +8,6 @@ figures: how many times sooner GRPO-PODS is at 99 % of GRPO's best accuracy.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from pods.analysis.numbers.statistics import Floats
-
 Arms = Mapping[str, tuple[str, int, int]]
 """Rule, n and m of each curve by its name in the paper; a baseline comes first."""
 
@@ -20,26 +16,20 @@ Arms = Mapping[str, tuple[str, int, int]]
 class PaperFigure:
     """One figure: accuracy against time, and seconds per step.
 
-    `family` is that of its logs, see `release.read_release`. `seconds` is the end of the time axis,
-    `interval` lies between the times at which the curves are drawn, `ratio` is the paper's speed-up
-    of the second arm over the first, and `digest` the start of the SHA-256 of what these logs say
-    at 187f43b (`reproduce.digest`).
+    `family` is that of its logs, see `release.read_release`. Curves are drawn at so many `times`
+    after 0, equally far apart. `ratio` is the paper's speed-up of the second arm over the first,
+    and `digest` the start of the SHA-256 of what these logs say at 187f43b (`reproduce.digest`).
     """
 
     name: str
     title: str
     family: str
     arms: Arms
-    seconds: float
-    interval: float
+    times: int
     source: str
     metric: str = "accuracy"
     ratio: float | None = None
     digest: str = ""
-
-    def grid(self) -> Floats:
-        """Return the (G,) times after 0 at which the curves are drawn."""
-        return np.arange(1.0, round(self.seconds / self.interval) + 1) * self.interval
 
 
 LARGE: Arms = {"GRPO": ("all", 16, 16), "GRPO-PODS": ("max_variance", 64, 16)}
@@ -54,21 +44,21 @@ BY_RULE: Arms = {label: (rule, 64, 16) for label, rule in RULES.items()}
 # fmt: off
 ALL = (
     PaperFigure("gsm8k", "GSM8K, Qwen2.5-3B-Instruct, one L40S", "gsm8k", LARGE,
-                21600.0, 1800.0, "plot.py, setting 3", ratio=2.0, digest="d42b2daf04183a77"),
+                12, "plot.py, setting 3", ratio=2.0, digest="d42b2daf04183a77"),
     PaperFigure("math", "MATH, Qwen2.5-3B-Instruct, one L40S", "math", SMALL,
-                21600.0, 1800.0, "plot.py, setting 4", ratio=2.0, digest="511a9fa617b1dbb9"),
+                12, "plot.py, setting 4", ratio=2.0, digest="511a9fa617b1dbb9"),
     PaperFigure("llama", "GSM8K, Llama-3.2-3B-Instruct, one L40S", "llama", LARGE,
-                5400.0, 600.0, "plot.py, setting 6", "both", 3.0, "c3cf79242397a6c2"),
+                9, "plot.py, setting 6", "both", 3.0, "c3cf79242397a6c2"),
     PaperFigure("n-scaling", "n at m = 16, GSM8K, one L40S", "gsm8k", BY_N,
-                21600.0, 1800.0, "plot.py, setting 1", digest="315a84da17ed76a6"),
+                12, "plot.py, setting 1", digest="315a84da17ed76a6"),
     PaperFigure("m-scaling", "m at n = 64, GSM8K, one L40S", "gsm8k", BY_M,
-                21600.0, 1800.0, "plot.py, setting 2", digest="21264f7bb2777837"),
+                12, "plot.py, setting 2", digest="21264f7bb2777837"),
     PaperFigure("rules", "Down-sampling rules at 64 → 16, GSM8K, one L40S", "gsm8k", BY_RULE,
-                21600.0, 1800.0, "plot.py, setting 5", digest="870bcab93c565d07"),
+                12, "plot.py, setting 5", digest="870bcab93c565d07"),
     PaperFigure("h100s", "GSM8K, Qwen2.5-3B-Instruct, 8 H100", "h100s", EIGHT,
-                1800.0, 120.0, "plot-h100s.py", ratio=1.71, digest="1f74323e406c9812"),
+                15, "plot-h100s.py", ratio=1.71, digest="1f74323e406c9812"),
     PaperFigure("a100s", "GSM8K, 7B model, 8 A100", "a100s", EIGHT,
-                1800.0, 120.0, "plot-a100s.py", ratio=1.75, digest="d241bf53310b774a"),
+                15, "plot-a100s.py", ratio=1.75, digest="d241bf53310b774a"),
 )
 # fmt: on
 FIGURES = {figure.name: figure for figure in ALL}

@@ -38,7 +38,7 @@ class Reproduction:
 
 def published(figure: PaperFigure, study: Study) -> Reproduction:
     """Take a figure's arms from the authors' logs; only those at `COMMIT` are no ValueError."""
-    made = _reproduction(figure, study, figure.metric, figure.seconds)
+    made = _reproduction(figure, study, figure.metric, study.until)
     if digest(made.study) != figure.digest:
         where = f"the authors' repository at {COMMIT[:7]}"
         raise ValueError(f"{figure.name}: these logs are not those of {where}")
@@ -75,7 +75,8 @@ def _reproduction(figure: PaperFigure, study: Study, metric: str, seconds: float
         series[label] = str(names[0])
     shown = apply_filter(study, StudyFilter(tuple(series.values()), metric, seconds))
     curves = {label: run_curves(shown, name) for label, name in series.items()}
-    return Reproduction(shown, series, curves, figure.grid() / figure.seconds * seconds)
+    grid = seconds / figure.times * np.arange(1, figure.times + 1)
+    return Reproduction(shown, series, curves, grid)
 
 
 def digest(study: Study) -> str:
