@@ -1,6 +1,6 @@
 """Make the site's pages of what git tracks: each README stays where it is, and stands once.
 
-    pip install -e '.[site]' && mkdocs build --strict -f .site/mkdocs.yml
+pip install -e '.[site]' && mkdocs build --strict -f .site/mkdocs.yml
 """
 
 import csv

@@ -47,6 +47,7 @@ def gains(p=0.5, prompts=2, fixed=0.02, generated=0.0003, kept=0.0007):
 # %% [markdown]
 # The sliders' first values are those of two prompts of `chainsum` on one CPU core, in seconds.
 
+
 # %%
 def draw(**settings):
     """Draw a curve per m."""
