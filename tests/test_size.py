@@ -11,27 +11,27 @@ from pods.cli.main import VERBS
 from pods.config.schema import Config
 
 LINES = {
-    "src/pods/analysis": 3246,
-    "src/pods/cli": 1085,
-    "src/pods/config": 1161,
+    "src/pods/analysis": 3186,
+    "src/pods/cli": 1067,
+    "src/pods/config": 1159,
     "src/pods/engines": 749,
     "src/pods/integrations": 222,
     "src/pods/launch": 1528,
     "src/pods/memory": 182,
-    "src/pods/method": 1148,
+    "src/pods/method": 1137,
     "src/pods/policy": 1898,
     "src/pods/runs": 1949,
     "src/pods/system": 609,
-    "src/pods/tasks": 1221,
-    "src/pods/training": 1769,
-    "src/pods": 16984,
-    "src/pods_lab": 3723,
+    "src/pods/tasks": 1207,
+    "src/pods/training": 1764,
+    "src/pods": 16912,
+    "src/pods_lab": 3611,
     "src/mathgrade": 2545,
-    "tests": 17925,
-    "experiments": 2641,
+    "tests": 17743,
+    "experiments": 2640,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5
-WORDS = 21_985
+WORDS = 21_449
 
 
 def lines(path: Path) -> int:
