@@ -58,7 +58,7 @@ def draw(**settings):
     plt.close(axes.figure)
 
 
-interact(
+sliders = interact(
     draw,
     p=(0.02, 0.98, 0.02),
     prompts=(1, 32),

@@ -107,7 +107,6 @@ def test_a_sketch_is_the_gradient_of_a_rollouts_log_prob(tuning):
     chosen = ((8, 9, 4), (7, 7, 3))
     rollouts = [Rollout((5, 6, 7), ids, np.zeros(3, np.float32), "", True) for ids in chosen]
     rows = sketches(UpdateContext(policy, config), rollouts, 10**9, 0)
-    assert len(rows) == 2
     for row, rollout in zip(rows, rollouts, strict=True):
         logprob = plain_logprobs(policy, rollout).sum()
         gradients = torch.autograd.grad(logprob, [*trained.values()])

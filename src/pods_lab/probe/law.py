@@ -25,8 +25,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from pods.analysis.numbers.statistics import Floats
 from pods.types import Group
-from pods_lab.probe.moments import INTERVAL, Floats, resampled, with_sums
+from pods_lab.probe.moments import INTERVAL, resampled, with_sums
 
 EDGES = np.arange(11) / 10  # of bins of the success rate
 LEAST = 5  # problems of a bin that is shown

@@ -75,7 +75,7 @@ def _reproduction(figure: PaperFigure, study: Study, metric: str, seconds: float
         series[label] = str(names[0])
     shown = apply_filter(study, StudyFilter(tuple(series.values()), metric, seconds))
     curves = {label: run_curves(shown, name) for label, name in series.items()}
-    grid = seconds / figure.times * np.arange(1, figure.times + 1)
+    grid = np.arange(1.0, figure.times + 1) * (seconds / figure.times)
     return Reproduction(shown, series, curves, grid)
 
 
