@@ -39,6 +39,7 @@ def test_the_same_runs_give_the_same_numbers_in_every_format(tmp_path, name):
     study = audit(tmp_path)
     others = {"trl": "24 .json", "trackio": "1 .lock", "wandb": "2 .log"}.get(name)
     assert [line.partition("logs: ")[2] for line in study.missing] == [others] * bool(others)
+    assert study.x == ("steps" if name == "chart" else "train_seconds")
     assert (study.note, study.inconsistencies) == ("", [])
     over = {one.x: compare(one, draws=100) for one in axes(study)}
     known = ["steps"] if name == "chart" else ["train_seconds", "steps", "tokens"]

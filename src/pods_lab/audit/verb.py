@@ -29,12 +29,13 @@ def audit(*paths: str | Path, **mapping: Any) -> "Study":
     """Read the logs below these paths as a study, which `pods.compare` takes.
 
     Keys of the mapping that are not given, such as `method="config:lr"`, are proposed, as by the
-    verb with `--init`. A ValueError says why no comparison could be made of the logs.
+    verb with `--init`. Its x are seconds if all runs have them, else steps or tokens. A ValueError
+    says why no comparison could be made of the logs.
     """
-    from pods_lab.audit.foreign import study_of
+    from pods_lab.audit.foreign import axes, study_of
 
     logs, left_out, completed, _ = _read([*map(Path, paths)], mapping, "given")
-    return study_of(logs, completed, left_out)
+    return next(axes(study_of(logs, completed, left_out)))
 
 
 def run(options: argparse.Namespace) -> None:
