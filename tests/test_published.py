@@ -51,7 +51,7 @@ def test_families_are_kept_apart_and_each_setting_has_its_rule_test_set_and_hour
              "Instruct-MATH-NF-512-8-8": ("math", "MATH grpo 8→8", "all"),
              "Instruct-Llama-512-64-16-0.04": ("llama", "Llama pods 64→16, kl_beta=0.04",
                                                "max_variance")}  # fmt: skip
-    with pytest.raises(ValueError, match="logs of math; it has gsm8k"):
+    with pytest.raises(ValueError, match="family=math: must be one of gsm8k"):
         read_release(release, "math")
     for setting, (family, _, _) in named.items():
         write_setting(release, setting, 60, [FAMILIES[family].dataset])

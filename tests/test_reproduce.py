@@ -83,9 +83,9 @@ def test_the_list_and_bad_input(release, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for words, part in (
         (("fig1", release), "figure=fig1: must be one of gsm8k, math, llama, n-scaling"),
-        (("gsm8k", tmp_path / "empty"), "must have the PODS authors' logs of gsm8k; it has none"),
-        (("gsm8k", tmp_path / "none"), "logs of gsm8k; it has none"),
-        (("math", release), "logs of math; it has gsm8k"),
+        (("gsm8k", tmp_path / "empty"), "contains no logs of the PODS authors"),
+        (("gsm8k", tmp_path / "none"), "no such folder"),
+        (("math", release), "family=math: must be one of gsm8k"),
         (("gsm8k", release), "are not those of the authors' repository at 187f43b"),
         (("rules", release), "must have one curve of rule=max_reward n=64 m=16 (Max-Reward)"),
     ):

@@ -25,13 +25,13 @@ LINES = {
     "src/pods/tasks": 1207,
     "src/pods/training": 1764,
     "src/pods": 16912,
-    "src/pods_lab": 3613,
+    "src/pods_lab": 3629,
     "src/mathgrade": 2545,
     "tests": 17743,
     "experiments": 2640,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5
-WORDS = 21_985
+WORDS = 21_984
 
 
 def lines(path: Path) -> int:

@@ -75,6 +75,9 @@ def _menu(config: Config, words: Sequence[str]) -> "list[Pair]":
     from pods_lab.plan.plan import parse_nm
 
     m, pairs = config.nm.m, [parse_nm(word) for word in words]
+    for word, (_, kept) in zip(words, pairs, strict=True):
+        if kept < 2:
+            raise ConfigError("--nm", word, "must be N,M with 2 <= M <= N")
     halves = [m, m // 2] if m >= 4 else [m]
     grid = [(times * m, kept) for kept in halves for times in (1, 2, 4, 8)]
     asked = pairs or (config.nm.pairs() if config.nm.menu else grid)

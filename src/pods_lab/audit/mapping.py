@@ -29,7 +29,14 @@ def read_map(path: Path) -> Mapping:
     except (OSError, yaml.YAMLError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"map={path}: must be a file of keys and values: {reason}") from error
+    check_keys(content, f"map={path}: ")
     return content
+
+
+def check_keys(given: Mapping, where: str = "") -> None:
+    """Raise a ValueError if a mapping, which `where` names, has a key that there is not."""
+    for key in given.keys() - NAMES["about"].keys():
+        raise ValueError(f"{where}{key}: must be one of {', '.join(NAMES['about'])}")
 
 
 def write_map(mapping: Mapping, path: Path) -> None:
@@ -42,8 +49,6 @@ def write_map(mapping: Mapping, path: Path) -> None:
 
 def propose(logs: Sequence[Log], given: Mapping) -> tuple[Mapping, list[str]]:
     """Complete what is given by what the logs have, or raise a ValueError; return how to say it."""
-    for key in given.keys() - NAMES["about"].keys():
-        raise ValueError(f"{key}: must be one of {', '.join(NAMES['about'])}")
     columns = Counter(column for log in logs for column in log.columns)
     scores = [name for pattern in NAMES["score"] for name in sorted(columns)
               if re.fullmatch(pattern, name)]  # fmt: skip

@@ -33,7 +33,9 @@ def audit(*paths: str | Path, **mapping: Any) -> "Study":
     says why no comparison could be made of the logs.
     """
     from pods_lab.audit.foreign import axes, study_of
+    from pods_lab.audit.mapping import check_keys
 
+    check_keys(mapping)
     logs, left_out, completed, _ = _read([*map(Path, paths)], mapping, "given")
     return next(axes(study_of(logs, completed, left_out)))
 

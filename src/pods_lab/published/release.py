@@ -11,13 +11,19 @@ def read_release(folder: Path, family: str) -> Imported:
     """Read one family of logs (gsm8k, math, llama, h100s or a100s) from a folder or its `results/`.
 
     Two families share no time axis, and some share no test set.
-    `ValueError`: it has no such family, or a file cannot be read.
+    `ValueError`: there is no such folder or family, or a file cannot be read.
     """
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder")
     results = folder if families(folder) else folder / "results"
     present = families(results)
+    if not present:
+        raise ValueError(
+            f"{folder}: contains no logs of the PODS authors (their files are named "
+            "Instruct-GSM8K-512-64-16-Run1.json, h100s-acc.csv)"
+        )
     if family not in present:
-        there = ", ".join(present) or "none (such as Instruct-GSM8K-512-64-16-Run1.json)"
-        raise ValueError(f"{folder}: must have the PODS authors' logs of {family}; it has {there}")
+        raise ValueError(f"family={family}: must be one of {', '.join(present)} in {results}")
     return (read_logs if family in FAMILIES else read_exports)(results, family)
 
 
