@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pods.analysis.compare.compare import DRAWS
 from pods.analysis.compare.speedup import Row, default_targets, measured_targets, speedups
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import mean_curve, run_curves, window
@@ -22,6 +21,7 @@ from pods_lab.plan.model import CostModel, predict
 LEAST_RUNS = 3  # complete runs per arm
 LEAST_RISE = 0.02  # in accuracy above the start; noise alone crosses lower targets
 MARGIN = 1.05  # a smaller speed-up is no verdict
+DRAWS = 10_000  # as in `pods compare`
 COLUMNS = (
     *("expensive", "cheaper", "seconds", "cheaper_seconds", "cost", "cost_stderr", "outside"),
     *("target", "steps_ratio", "speedup", "low", "high", "winner", "verdict"),

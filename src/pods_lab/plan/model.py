@@ -30,8 +30,6 @@ class CostModel:
 
     runs: pd.DataFrame
     """One row per run with a known time per step, as returned by `per_run`."""
-    steady: pd.DataFrame
-    """Those of them that enter the fits."""
     total: Fit
     """Seconds of a step by the terms of `STEP`."""
     phases: dict[str, Fit]
@@ -41,6 +39,11 @@ class CostModel:
     def prompts(self) -> int:
         """The most frequent number of prompts per step."""
         return int(self.runs.prompts.mode().iloc[0])
+
+    @property
+    def steady(self) -> pd.DataFrame:
+        """The runs that enter the fits."""
+        return steady(self.runs)
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def cost_model(table: pd.DataFrame) -> CostModel:
         for phase, terms in PHASES.items()
         if f"seconds/{phase}" in runs
     }
-    return CostModel(measured, runs, fit(runs, "seconds", STEP), phases)
+    return CostModel(measured, fit(runs, "seconds", STEP), phases)
 
 
 def coefficient(model: CostModel, term: str) -> tuple[float, float]:
@@ -147,8 +150,10 @@ def residuals(model: CostModel) -> pd.DataFrame:
     keys = ["n", "m", "prompts", "rule", "arm"]
     groups = model.runs.groupby(keys)
     table = groups[["generated", "kept", "seconds"]].mean().assign(runs=groups.size()).reset_index()
-    sizes = table[["generated", "kept"]].to_numpy(float).tolist()
-    table["fitted"] = [_predict(model, *size).seconds for size in sizes]
+    table["fitted"] = [
+        _predict(model, generated, kept).seconds
+        for generated, kept in zip(table.generated, table.kept, strict=True)
+    ]
     table["residual"] = table.seconds - table.fitted
     table["percent"] = 100 * table.residual / table.fitted
     return table[[*keys, "runs", "seconds", "fitted", "residual", "percent"]]

@@ -4,6 +4,7 @@ A study is split into settings: runs on one machine whose configs differ only in
 change the cost of a rollout.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pandas as pd
 from pods.analysis.loading.study import MEASURED, Study
 from pods.analysis.numbers.tables import at_the_end
 from pods.config.clock_model import ClockModel
-from pods_lab.plan.model import STEP, coefficient, cost_model, per_run
+from pods_lab.plan.model import STEP, coefficient, cost_model, per_run, why_not_identifiable
 
 AUTHORS = Path(__file__).with_name("authors_step_times.csv")
 AUTHORS_SECONDS = 6 * 3600.0  # training clock of their runs
@@ -62,11 +63,16 @@ def _cost_keys(series: str) -> str:
 def fitted_clock(study: Study) -> ClockModel:
     """Return the prices of a step in a study's runs.
 
-    `ValueError`: its runs are of several settings, or a price is negative or not identified.
+    `ValueError`: its runs are of several settings, or do not identify each price.
     """
-    [(name, runs)] = settings(study)
+    (name, runs), *others = settings(study)
+    if others:
+        names = " | ".join([name, *(other for other, _ in others)])
+        raise ValueError(f"must have runs of one setting, not of {names}")
     model = cost_model(runs)
     base, per_rollout, per_kept = (coefficient(model, term)[0] for term in STEP)
+    if math.isnan(base + per_rollout + per_kept):
+        raise ValueError(f"must identify the prices: {why_not_identifiable(model)}")
     source = f"fitted to {len(model.steady)} runs of {study.name} on {name}"
     prompts = model.prompts if model.steady.prompts.nunique() == 1 else None
     prices = {"base": base, "per_rollout": per_rollout, "per_kept": per_kept}
