@@ -1,6 +1,7 @@
 """Curves and tables against numbers worked out by hand, on run folders that the test writes."""
 
 import json
+import os
 from dataclasses import replace
 from itertools import combinations
 
@@ -274,8 +275,11 @@ def test_figures_and_tables_are_written_with_stable_bytes(tmp_path):
     for name in ("accuracy_vs_time", "training", "pass_at_k", "rules"):
         for suffix in (".png", ".pdf", ".svg", ".csv", ".runs.csv", ".json"):
             assert first[f"{name}{suffix}"], name
+    living, killed = (f"curves.csv.tmp{pid}" for pid in (os.getppid(), 2**22 + 1))  # no such pid
+    for name in (living, killed):
+        (study / "figures" / name).write_text("half")
     list(draw(study, folders))
-    assert files() == first
+    assert files() == first | {living: b"half"}
     about = json.loads(first["accuracy_vs_time.json"])
     assert {run["run"] for run in about["runs"]} == {folder.name for folder in folders}
     assert about["runs"][0]["versions"] == "torch 2.13.0" and about["missing"] == []

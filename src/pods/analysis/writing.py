@@ -1,6 +1,7 @@
 """How tables and their origin are written: one CSV, one JSON, each atomically."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,11 @@ def figures_folder(study: Path, choice: str = "") -> Path:
     """
     figures = study / "figures" / choice
     figures.mkdir(parents=True, exist_ok=True)
+    for left in figures.glob("*.tmp[0-9]*"):  # half written, see `replace`
+        try:
+            os.getpgid(int(left.suffix[4:]))
+        except ProcessLookupError:  # its writer was killed
+            left.unlink(missing_ok=True)
     return figures
 
 

@@ -41,7 +41,7 @@ def check_weight_sync(
     generator = torch.Generator(trained[0].device).manual_seed(process_group.rank)
     try:
         while change < MIN_CHANGE and size < 1:
-            size *= 2
+            size *= 1.25  # by no more: past some size a change of the weights explodes
             for parameter, before in zip(trained, start, strict=True):
                 # drawn where it is needed: of 8 processes each its part
                 local_shard(noise := torch.empty_like(parameter)).normal_(generator=generator)
