@@ -19,8 +19,9 @@
 # you rent by the notebook, `%pip install "pods-rl[train]"` first, or the wheel of this repository.
 #
 # Set `STUDY` (or the environment variable `PODS_STUDY`) to the folder of runs that are there:
-# `runs/quickstart` after `python src/run.py experiment=quickstart`, `runs/published-gsm8k` after
-# `pods reproduce gsm8k FOLDER`. Otherwise the next cell makes four runs of 20 s.
+# `../runs/quickstart` after `python src/run.py experiment=quickstart`, or
+# `../runs/published-gsm8k` after `pods reproduce gsm8k FOLDER`. Otherwise the next cell makes four
+# runs of 20 s.
 
 # %%
 # %matplotlib inline
@@ -33,7 +34,6 @@ import pandas as pd
 from IPython.display import display
 
 import pods
-from pods.analysis.compare.tables import format_comparison
 from pods.analysis.figures.specs import figure_specs
 from pods.analysis.numbers.tables import tables
 
@@ -66,7 +66,7 @@ display(figures["accuracy_vs_time"].draw())
 # %%
 if study.runs.series.nunique() > 1:
     comparison = pods.compare(study)
-    print(format_comparison(comparison))
+    print(comparison)
     display(comparison.contrasts)
 
 # %% [markdown]

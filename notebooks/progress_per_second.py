@@ -34,7 +34,7 @@ WHOLE = 1e6  # rollouts that p is known from
 SIZES = [2, 4, 8, 16, 32, 64, 128]
 
 
-def gains(p=0.5, prompts=2, fixed=0.02, generated=0.0003, kept=0.0007):
+def gains(p=0.5, prompts=2, fixed=0.03, generated=0.0003, kept=0.0005):
     """Return the expected progress per second of n (rows) and m (columns), over that of 16→16."""
     pairs = [(n, m) for n in SIZES for m in SIZES if m <= n]
     posteriors = np.array([[p * WHOLE, (1 - p) * WHOLE]])

@@ -111,7 +111,8 @@ def _accuracy_figure(
     study: Study, curve: pd.DataFrame, summary: pd.DataFrame, to_baseline: pd.DataFrame
 ) -> Figure:
     """Draw the curves, the differences to the baseline below, and the time per step beside."""
-    figure = Figure(figsize=(11, 6.2 if len(to_baseline) else 4.6), layout="constrained")
+    height = max(6.2 if len(to_baseline) else 4.6, 0.6 * len(summary))  # a name may have two lines
+    figure = Figure(figsize=(11, height), layout="constrained")
     heights = {"curves": 0.65} | ({"differences": 0.35} if len(to_baseline) else {})
     rows: Any = [[name, "time"] for name in heights]
     panels = figure.subplot_mosaic(rows, width_ratios=(1.7, 1), height_ratios=[*heights.values()])
