@@ -276,10 +276,11 @@ def test_figures_and_tables_are_written_with_stable_bytes(tmp_path):
         for suffix in (".png", ".pdf", ".svg", ".csv", ".runs.csv", ".json"):
             assert first[f"{name}{suffix}"], name
     living, killed = (f"curves.csv.tmp{pid}" for pid in (os.getppid(), 2**22 + 1))  # no such pid
-    for name in (living, killed):
-        (study / "figures" / name).write_text("half")
+    others = {name: b"half" for name in (living, "mine.tmp1.csv", "mine.tmp99999999999")}
+    for name in (*others, killed):
+        (study / "figures" / name).write_bytes(b"half")
     list(draw(study, folders))
-    assert files() == first | {living: b"half"}
+    assert files() == first | others
     about = json.loads(first["accuracy_vs_time.json"])
     assert {run["run"] for run in about["runs"]} == {folder.name for folder in folders}
     assert about["runs"][0]["versions"] == "torch 2.13.0" and about["missing"] == []

@@ -190,6 +190,18 @@ def test_a_run_with_damaged_files_says_so_and_ends_in_the_same_bytes(run, store,
     assert json.loads((store.folder / "status.json").read_text())["state"] == "done"
 
 
+def test_a_resumed_run_shows_the_step_that_it_resumes_from(store, monkeypatch):
+    (store.checkpoint(STEPS) / "clock.json").write_text("")
+    seen = list[int]()
+
+    def look(store, say):
+        seen.append(store.status()["step"])
+
+    monkeypatch.setattr("pods.training.trainer.check_rollouts", look)
+    execute(store.folder)
+    assert [*seen, store.status()["step"]] == [STEPS - 1, STEPS]
+
+
 def test_a_damaged_checkpoint_that_an_overlay_cannot_rename_is_copied(store, monkeypatch):
     path, overlay = store.checkpoint(STEPS), OSError(errno.EXDEV, "overlayfs")
     monkeypatch.setattr(os, "rename", Mock(side_effect=overlay))

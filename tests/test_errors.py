@@ -27,6 +27,7 @@ from pods.system.errors import is_machine_error
 
 def test_a_failing_disk_or_memory_is_a_machine_error():
     assert is_machine_error(MemoryError())
+    assert is_machine_error(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ENXIO", "ENODEV", "ESTALE",
                  "EREMOTEIO", "ETIMEDOUT", "EHOSTDOWN", "ENOLCK", "ENOMEM", "EMFILE"):  # fmt: skip
         number = getattr(errno, name)

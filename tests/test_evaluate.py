@@ -24,7 +24,7 @@ from pods.cli import evaluate
 from pods.cli.evaluate import evaluate_missing
 from pods.engines.base import EngineFailed
 from pods.launch import evaluation
-from pods.runs.attempts import environments, wall_seconds
+from pods.runs.attempts import environments, record_changes, wall_seconds
 from pods.runs.evaluations import complete_records, due, due_points, is_complete
 from pods.runs.files import read_lines, sha256
 from pods.runs.history import evaluation_points
@@ -214,6 +214,8 @@ def test_a_file_that_ends_early_is_incomplete_with_one_repeat_too(copied):
     path.write_bytes(b"".join([*rows[:8], *rows[16:24]]))  # both repeats of half of the questions
     assert len(complete_records(copied.config(), 2, path.read_bytes())) == 16
     assert not is_complete(copied, copied.config(), 2)
+    record_changes(copied, ["data: test problems: 16 -> 8"])  # as retry=changed allows
+    assert is_complete(copied, copied.config(), 2)
 
 
 @pytest.mark.parametrize(("damage", "words"), [

@@ -349,8 +349,10 @@ def test_everything_that_a_killed_process_left_is_found(tmp_path):
     run = store(tmp_path)
     left = ["status.json.tmp12", "rollouts/a.gz.tmp12", "checkpoints/b/MANIFEST.json.tmp12",
             "checkpoints/c.trash", "checkpoints/d.tmp", "evaluations/f.tmp",
-            "evaluations/g.tmp12"]  # fmt: skip
-    for name in [*left, "evaluations/step-000001.jsonl", "checkpoints/b/clock.json"]:
+            "evaluations/g.tmp12", "attempts/001/phases.json.tmp12",
+            "evaluation_attempts/001/environment.json.tmp12"]  # fmt: skip
+    written = ["evaluations/step-000001.jsonl", "checkpoints/b/clock.json", "queued.json.tmp12"]
+    for name in [*left, *written]:
         path = run.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("12345")

@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -44,6 +45,13 @@ def test_window_and_baseline_by_hand(loaded):
     assert {name.split()[0] for name in contrasts.series} == {"grpo", "pods"}
 
 
+def test_a_metric_that_one_run_lacks_is_no_choice(loaded):
+    rows = loaded.evaluations
+    some = replace(loaded, evaluations=rows.assign(format=rows.format.mask(rows.seed == 1)))
+    with pytest.raises(ValueError, match="metric=format: must be one of accuracy, both"):
+        apply_filter(some, StudyFilter(metric="format"))
+
+
 def test_a_choice_has_its_own_folder_and_name(study, capsys):
     def files():
         return {path.name: path.read_bytes() for path in (study / "s/figures").glob("*.csv")}
@@ -63,6 +71,10 @@ def test_a_choice_has_its_own_folder_and_name(study, capsys):
     assert "correct and in the format at 10 s" in shown("plot --tables s --metric both")
     assert "accuracy in percent from 0 steps to 2 steps" in shown("compare --study s --x steps")
     assert files() == before
+    made = [study / "s/figures" / f"compare.{name}" for name in ("ranking.csv", "tex")]
+    for words, there in (("--by mean --latex", True), ("", False)):
+        shown(f"compare --study s {words}")
+        assert [path.exists() for path in made] == [there, there]
     names = {StudyFilter((arm,)).folder for arm in ("a/b", "a b", "a-b", "x" * 200, "x" * 201)}
     assert len(names) == 5 and "/" not in "".join(names)
 

@@ -29,6 +29,8 @@ def figures_folder(study: Path, choice: str = "") -> Path:
             os.getpgid(int(left.suffix[4:]))
         except ProcessLookupError:  # its writer was killed
             left.unlink(missing_ok=True)
+        except (ValueError, OverflowError):  # it is none of ours
+            continue
     return figures
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from pods.config.schema import CheckpointConfig, Config
+from pods.runs.attempts import recorded_changes
 from pods.runs.files import Altered, read_lines, read_or_empty, replace, sha256
 from pods.runs.history import checkpoint_fault, is_log_altered
 from pods.runs.identity import edits
@@ -122,7 +123,8 @@ def is_changed(path: Path, content: bytes) -> bool:
 def read_evaluation(store: RunStore, config: Config, step: int) -> list[EvaluationRecord] | str:
     """Return all records of a step's evaluation, as noted, or why it is not complete.
 
-    The number of questions is that of data.json; without that file any number will do.
+    The number of questions is that of data.json. Without that file, or where the run recorded that
+    the number changed, any will do.
     """
     path = store.evaluation_path(step)
     content = read_or_empty(path)
@@ -133,7 +135,8 @@ def read_evaluation(store: RunStore, config: Config, step: int) -> list[Evaluati
         return f"{path.name} was changed after it was complete"
     data, repeats = store.data(), config.evaluation.repeats
     if data is not None and len(records) != data["test"]["problems"] * repeats:
-        return f"{path.name} has other questions than the run's data"
+        if not any(line.startswith("data: test problems") for line in recorded_changes(store)):
+            return f"{path.name} has other questions than the run's data"
     return records
 
 

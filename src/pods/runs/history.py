@@ -17,6 +17,7 @@ ABANDONED = (  # what lies in a folder before that folder
     *("*.tmp[0-9]*", "tensorboard.trash", "wandb.trash", "rollouts/*.tmp[0-9]*"),
     *("checkpoints/*/*.tmp[0-9]*", "checkpoints/*.trash", "checkpoints/*.tmp"),
     *("evaluations/*.tmp", "evaluations/*.tmp[0-9]*"),
+    *("attempts/*/*.tmp[0-9]*", "evaluation_attempts/*/*.tmp[0-9]*"),
 )
 
 
@@ -106,8 +107,12 @@ def evaluated_steps(store: RunStore) -> set[int]:
 
 
 def abandoned_paths(store: RunStore) -> list[Path]:
-    """Return what killed processes have left half written or half removed."""
-    return [path for pattern in ABANDONED for path in sorted(store.folder.glob(pattern))]
+    """Return what killed processes have left half written or half removed.
+
+    Another process may be writing queued.json, see `set_queued`.
+    """
+    found = [path for pattern in ABANDONED for path in sorted(store.folder.glob(pattern))]
+    return [path for path in found if not path.name.startswith("queued.json")]
 
 
 def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:

@@ -13,6 +13,7 @@ DONE, FAILED, BAD_INPUT, AGAIN = 0, 1, 2, 75
 """Success; a run failed; bad input; a temporary failure, after which the same command resumes."""
 RESUME = "run the same command again to resume from the newest checkpoint"
 FIX_AND_RESUME = "fix this, then run the same command again to resume"
+NO_MEMORY = "can't allocate memory"  # says torch on a CPU; on a GPU it is a class
 MACHINE_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),  # the disk is full
     *(errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV),  # the disk failed or was removed
@@ -59,7 +60,7 @@ def is_machine_error(error: BaseException, folder: Path | None = None) -> bool:
     A file that cannot be written is bad input, unless it is in the `folder` of a run that had
     already started.
     """
-    if isinstance(error, MemoryError) or gpu_failure(error):
+    if isinstance(error, MemoryError) or gpu_failure(error) or NO_MEMORY in str(error):
         return True
     number = errno_of(error)
     if number in (errno.EACCES, errno.EPERM) and isinstance(error, OSError):

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from pods.config.schema import Config
+from pods.system.errors import NO_MEMORY
 from pods.training.workers import Worker
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling
 
@@ -94,8 +95,8 @@ def _in_one_line(what: str, cure: str) -> Iterator[None]:
     """Turn running out of memory into one line that says what to change."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:  # torch's own: on a GPU a class, on a CPU a text
+    except (MemoryError, RuntimeError) as error:
         full = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not full and "can't allocate memory" not in str(error):
+        if not full and NO_MEMORY not in str(error):
             raise
         raise ValueError(f"not enough memory for {what}: {cure}") from error

@@ -106,6 +106,7 @@ class Trainer:
             step, self.metrics_bytes = clock["step"], clock["metrics_bytes"]
             self.loop.clock.train_seconds = clock["train_seconds"]
             roll_back(store, step, self.metrics_bytes)
+            store.set_status(step=step, train_seconds=clock["train_seconds"])
             evaluations.check_complete(store, self.config, step, ended=False)
             check_rollouts(store, self.progress.print)
             self.progress.print(f"resuming from step {step}")

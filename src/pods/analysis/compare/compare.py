@@ -142,7 +142,7 @@ def _tests(contrast: Contrast, span: Window) -> Iterator[Row]:
         arm = np.array([measure(curve, span) for curve in contrast.arm])
         baseline = np.array([measure(curve, span) for curve in contrast.baseline])
         exact = ExactTest(np.nan, np.nan, np.nan)
-        if min(len(arm), len(baseline)) > 1:
+        if min(len(arm), len(baseline)) > 1 and np.isfinite([*arm, *baseline]).all():
             exact = sign_flip(arm - baseline) if contrast.paired else permutation(arm, baseline)
         yield contrast.names | {
             "outcome": outcome,

@@ -50,6 +50,8 @@ def compare_study(
     found = compare(study, arms, targets, by=by)
     choice = [chosen.folder, *([f"per={per}"] if per else [])]
     figures = figures_folder(folder, ",".join(filter(None, choice)))
+    for name in ("ranking.csv", "tex"):  # of an earlier comparison, if this one makes none
+        (figures / f"compare.{name}").unlink(missing_ok=True)
     for name, table in tables_of(found).items():
         write_csv(figures / f"compare.{name}csv", table, study)
     if latex:

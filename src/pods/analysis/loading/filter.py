@@ -140,8 +140,8 @@ def only(study: Study, names: Sequence[str]) -> Study:
 
 def _measured(study: Study, metric: str) -> pd.DataFrame:
     rows = study.evaluations
-    present = [name for name in METRICS if name in rows and rows[name].notna().any()]
-    present += [name for name in passes(rows) if rows[name].notna().all()]
+    names = [*(name for name in METRICS if name in rows), *passes(rows)]
+    present = [name for name in names if rows[name].notna().all()]
     if metric not in present:
         answers = f"; a question has {rows.repeats.min():.0f} answers" * metric.startswith("pass@")
         raise ValueError(f"metric={metric}: must be one of {', '.join(present)}{answers}")
