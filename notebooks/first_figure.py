@@ -34,6 +34,7 @@ import pandas as pd
 from IPython.display import display
 
 import pods
+from pods.analysis.compare.tables import format_comparison
 from pods.analysis.figures.specs import figure_specs
 from pods.analysis.numbers.tables import tables
 
@@ -66,7 +67,7 @@ display(figures["accuracy_vs_time"].draw())
 # %%
 if study.runs.series.nunique() > 1:
     comparison = pods.compare(study)
-    print(comparison)
+    print(format_comparison(comparison))
     display(comparison.contrasts)
 
 # %% [markdown]

@@ -376,7 +376,7 @@ def test_the_interval_at_a_grid_point_is_that_of_scipy(paired):
 def test_the_output_fits_screen_and_files():
     others = {GRPO: noisy(1, 0.6, 0.02), "grpo_ga 64→64": noisy(2, 0.7, 0.3)}
     found = compare(study({PODS: noisy(0, 0.8, 0.02)} | others), draws=200)
-    lines = str(found).splitlines()
+    lines = format_comparison(found).splitlines()
     assert lines[:4] == verdicts(found) and max(map(len, lines[5:])) <= 120
     data = json.loads(json.dumps(findings(found), allow_nan=False))
     assert data["settings"]["primary_outcome"] == "mean_accuracy"

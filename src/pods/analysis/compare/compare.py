@@ -57,12 +57,6 @@ class Comparison:
         """What the window and the way to a target are measured in: seconds, or the chosen x."""
         return self.study.x.removeprefix("train_")
 
-    def __str__(self) -> str:
-        """Say what it found, as `pods compare` does."""
-        from pods.analysis.compare.tables import format_comparison  # which imports this module
-
-        return format_comparison(self)
-
 
 def compare(
     study: Study,
