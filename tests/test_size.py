@@ -25,7 +25,7 @@ LINES = {
     "src/pods/tasks": 1207,
     "src/pods/training": 1764,
     "src/pods": 16912,
-    "src/pods_lab": 3642,
+    "src/pods_lab": 3484,
     "src/mathgrade": 2545,
     "tests": 17743,
     "experiments": 2640,

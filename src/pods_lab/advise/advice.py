@@ -8,7 +8,7 @@ Shapes: K = pairs (n, m) of the menu, R = pairs of the pilot, N = steps of each,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, starmap
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,12 @@ from pods.runs.store import RunStore
 from pods_lab.plan.model import cost_model, predict
 
 BOOTSTRAP = 1000
-RATES = np.arange(1, 1000) / 1000
-"""Common success rates at which pairs are compared."""
+RATES = np.arange(1, 1000) / 1000  # common success rates at which pairs are compared
 CERTAIN = 1e6  # rollouts from which such a rate is taken to be known
 LATER = 0.95  # success rate towards the end of a course
-UNKNOWN = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.0, 0.15, 0.3, 0.6), (0.0, 0.25, 1.0)
-"""Noise, shared and ratio, all of them alike, of a pilot that does not show them."""
+NOISE, SHARED, RATIO = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.0, 0.15, 0.3, 0.6), (0.0, 0.25, 1.0)
+UNKNOWN = [MEASURED, *starmap(GradientScales, product(NOISE, SHARED, RATIO))]
+"""Scales, all of them alike, of a pilot that does not show them; the likeliest first."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,10 @@ class Advice:
     seconds (of a step) and gain (progress per second over that of the first pair), each with the
     `_low` and `_high` of its 95 % interval, and pays_below and pays_above: it gains at common
     success rates below the one or above the other."""
-    success: float
-    """Mean success rate of the pilot's prompts."""
-    scales: Mapping[str, Sequence[float]]
-    """Scales of the pilot's gradients with their intervals; empty where unknown."""
-    best: int
-    """Row that gains most at the pilot's success rates."""
-    later: int
-    """Row that gains most at the common success rate `LATER`."""
+    success: float  # mean success rate of the pilot's prompts
+    scales: Mapping[str, Sequence[float]]  # of its gradients, with intervals; empty where unknown
+    best: int  # row that gains most at the pilot's success rates
+    later: int  # row that gains most at the common success rate `LATER`
 
     @property
     def advised(self) -> int:
@@ -77,11 +73,7 @@ class Advice:
 
 
 def check_formula(config: Config) -> None:
-    """Check that the expected progress of a config is known.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Raise a ConfigError unless the expected progress of a config is known."""
     correct = {"correct", "format"}.issuperset(name for name, _ in reward_terms(config.task))
     how = config.advantage
     for key, value, holds, allowed in (
@@ -134,7 +126,8 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
     where nothing was, `UNKNOWN`.
     """
     weights, rng = cost_weights([*pilot.seconds], menu), np.random.default_rng(seed)
-    measured, rates, scales = np.array([*pilot.seconds.values()]), pilot.posteriors, _scales(pilot)
+    measured, rates = np.array([*pilot.seconds.values()]), pilot.posteriors
+    scales = [GradientScales(*each) for each in pilot.scales.tolist()] or UNKNOWN
 
     def costs(rounds: Floats) -> Floats:
         found = weights @ np.median(rounds, axis=1)
@@ -164,13 +157,6 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
     success, later = float((rates[:, 0] / rates.sum(1)).mean()), np.searchsorted(RATES, LATER)
     best = (int(np.nanargmax(gains)) for gains in (table.gain, at_rate[later]))
     return Advice(rows, success, with_interval(pilot.scales), *best)
-
-
-def _scales(pilot: Pilot) -> list[GradientScales]:
-    """Return what the scales may be, the likeliest first."""
-    if not len(pilot.scales):
-        return [MEASURED, *(GradientScales(*each) for each in product(*UNKNOWN))]
-    return [GradientScales(*each) for each in pilot.scales.tolist()]
 
 
 def _basis(pair: Pair, pilot: Sequence[Pair]) -> str:

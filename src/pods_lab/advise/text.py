@@ -31,12 +31,11 @@ def advice_lines(advice: Advice) -> list[str]:
     first, *others = advice.rows
     base = _name(first)
     header = ("n→m", "seconds a step", f"gain over GRPO {base}", "pays where success is", "time")
-    cells = [(base, _interval(first, "seconds", ".3g"), "1", "", first["time"])]
-    cells += [
-        (_name(row), _interval(row, "seconds", ".3g"), _interval(row, "gain", ".2f"), _where(row),
-         row["time"])
-        for row in others
-    ]  # fmt: skip
+    cells = []
+    for row in advice.rows:
+        seconds, gain = _interval(row, "seconds", ".3g"), _interval(row, "gain", ".2f")
+        cells.append([_name(row), seconds, gain, _where(row), row["time"]])
+    cells[0][2:4] = "1", ""
     lines = [aligned(header, cells), "", f"{advice.success:.0%} of the pilot's rollouts are right."]
     lines += [_scales(advice), _verdict(advice)]
     larger = [row for row in others if row["m"] == first["m"]]

@@ -32,8 +32,7 @@ def add_options(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Run the pilot unless it is there, and print and write what it says.
 
-    Raises:
-        ConfigError: an option or a key is not allowed.
+    `ConfigError`: an option or a key is not allowed.
     """
     from pods.analysis.writing import figures_folder
     from pods.config.checks import validate

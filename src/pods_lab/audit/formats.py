@@ -27,18 +27,14 @@ ABOUT = ("method", "arm", "algorithm", "algo", "seed")  # columns that say of wh
 
 @dataclass
 class Log:
-    """What one file says of one run.
+    """What one file says of one run."""
 
-    `name` is the run's own or else its path without the ending, `rows` are in the order of the log,
-    `config` has nested keys joined by dots, and `faults` says what could not be read.
-    """
-
-    name: str
+    name: str  # the run's own, or else its path without the ending
     path: Path
-    rows: list[Row]
-    config: Row = field(default_factory=dict)
+    rows: list[Row]  # in the order of the log
+    config: Row = field(default_factory=dict)  # nested keys are joined by dots
     machine: str = ""
-    faults: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)  # what could not be read
 
     @cached_property
     def columns(self) -> set[str]:
@@ -61,8 +57,7 @@ def wandb_run(path: Path) -> Iterator[Log]:
         elif record.HasField("environment"):
             log.machine = record.environment.gpu_type or log.machine
         elif record.HasField("history"):
-            step = {"_step": record.history.step.num}
-            log.rows.append(step | _items(record.history.item))
+            log.rows.append({"_step": record.history.step.num} | _items(record.history.item))
     yield log
 
 
@@ -145,9 +140,7 @@ def checkpoints(content: Row) -> list[Row]:
     """
     rows = []
     for name, block in content.items():
-        lists = {
-            k: value if isinstance(value, list) else [value] for k, value in flat(block).items()
-        }
+        lists = {k: v if isinstance(v, list) else [v] for k, v in flat(block).items()}
         known = {k: fmean(of) for k, of in lists.items() if of and {*map(type, of)} <= {int, float}}
         rows.append({"step": int(name.rpartition("-")[2]), **known})
     return sorted(rows, key=lambda row: row["step"])

@@ -16,9 +16,7 @@ from pods_lab.audit.formats import Log
 
 NAMES = yaml.safe_load(Path(__file__).with_name("columns.yaml").read_text())
 SUM = "sum:"  # before the name of a column with the amount of each step, such as its seconds
-SEED = re.compile(
-    r"(?:^|(?<=[-_/. ]))(?:seed|rep|run|s)[-_= ]?(\d{1,5})(?=$|[-_/. ])", re.IGNORECASE
-)
+SEED = re.compile(r"(?i)(?:^|(?<=[-_/. ]))(?:seed|rep|run|s)[-_= ]?(\d{1,5})(?=$|[-_/. ])")
 Mapping = dict[str, Any]
 
 

@@ -30,31 +30,23 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Arm:
-    """The cost of one arm's steps.
+    """The cost of one arm's steps."""
 
-    `name` is that of its series, or n→m without runs. `seconds` per step are a mean over runs, with
-    its `stderr` (NaN with fewer than two), or as predicted without runs, and `outside` says that
-    this lies outside the measured range. `phases` has mean seconds, `runs` the measured runs.
-    """
-
-    name: str
-    seconds: float
-    stderr: float
-    phases: dict[str, float]
-    runs: frozenset[str] = frozenset()
-    outside: bool = False
+    name: str  # of its series, or n→m without runs
+    seconds: float  # per step, a mean over runs, or as predicted without runs
+    stderr: float  # of that mean, NaN with fewer than two runs
+    phases: dict[str, float]  # mean seconds of each
+    runs: frozenset[str] = frozenset()  # that were measured
+    outside: bool = False  # the prediction lies outside the measured range
 
 
 def break_even(
     model: CostModel, study: Study | None, nm: Sequence[tuple[int, int]]
 ) -> pd.DataFrame:
-    """Pair each (n, m) with m→m (fewer rollouts) and n→n (all of them trained on).
+    """Pair each (n, m) with m→m (fewer rollouts) and n→n (all of them trained on), where m < n.
 
-    Args:
-        model: the fits of one setting.
-        study: has the accuracies of its runs; None: there are none.
-        nm: sizes, of which those with m < n are paired. Sizes without steady runs are predicted,
-            and left out where the fit does not identify them.
+    Sizes without steady runs are predicted, and left out where the fit does not identify them.
+    The study has the accuracies of the runs, if there are any.
 
     Returns:
         One row per pair and accuracy that both arms reach, or one row per pair without any:

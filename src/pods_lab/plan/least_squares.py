@@ -19,37 +19,23 @@ UNIDENTIFIED = 1e-6  # share of a weighted sum of coefficients that may lie outs
 class Fit:
     """A least-squares fit, in terms divided by `scale` so that it is well conditioned."""
 
-    terms: tuple[str, ...]
-    """(K,) column names; `fixed` stands for the constant 1."""
-    scale: Floats
-    """(K,) largest absolute value of each term."""
-    solution: Floats
-    """(K,) coefficients of least norm, correct wherever `span` identifies them."""
-    covariance: Floats
-    """(K, K) covariance of the solution; NaN without residual degrees of freedom."""
-    span: Floats
-    """(K, K) projector onto the span of the rows."""
-    residual_sd: float
-    """Residual standard deviation; NaN without residual degrees of freedom."""
-    r2: float
-    """Explained share of the variance; NaN where the column does not vary."""
-    rows: int
-    """Number of rows used."""
-    combinations: int
-    """Number of distinct combinations of the terms."""
-    rank: int
-    """Number of coefficients, or sums of them, that the rows identify."""
+    terms: tuple[str, ...]  # (K,) column names; `fixed` stands for the constant 1
+    scale: Floats  # (K,) largest absolute value of each term
+    solution: Floats  # (K,) coefficients of least norm, correct wherever `span` identifies them
+    covariance: Floats  # (K, K) of the solution; NaN without residual degrees of freedom
+    span: Floats  # (K, K) projector onto the span of the rows
+    residual_sd: float  # standard deviation; NaN without residual degrees of freedom
+    r2: float  # explained share of the variance; NaN where the column does not vary
+    rows: int  # number of rows used
+    combinations: int  # number of distinct combinations of the terms
+    rank: int  # number of coefficients, or sums of them, that the rows identify
 
     def at(self, point: Mapping[str, float]) -> tuple[float, float]:
-        """Return value and standard error of a weighted sum of the coefficients.
+        """Return value and standard error of a sum of the coefficients, weighted by `point`.
 
-        Args:
-            point: weight of each term, 0 where absent: {"m": 1} asks for a coefficient,
-                {"fixed": 1, "n": 64, "m": 16} for the predicted mean at that point.
-
-        Returns:
-            Two NaN where the rows do not identify the sum; a NaN error without residual degrees of
-            freedom.
+        Absent terms weigh 0: {"m": 1} asks for a coefficient, {"fixed": 1, "n": 64, "m": 16} for
+        the predicted mean there. Both are NaN where the rows do not identify the sum, the error
+        also without residual degrees of freedom.
         """
         weights = np.array([point.get(term, 0.0) for term in self.terms]) / self.scale
         outside = np.linalg.norm(weights - self.span @ weights)

@@ -28,38 +28,26 @@ ROLLOUTS = {"generated": "generated_rollouts", "kept": "trained_rollouts"}
 class CostModel:
     """The fits of one setting's runs."""
 
-    runs: pd.DataFrame
-    """One row per run with a known time per step, as returned by `per_run`."""
-    total: Fit
-    """Seconds of a step by the terms of `STEP`."""
-    phases: dict[str, Fit]
-    """Seconds of each phase by its own terms, which need fewer (n, m) than the total."""
+    runs: pd.DataFrame  # one row per run with a known time per step, as returned by `per_run`
+    steady: pd.DataFrame  # those that enter the fits
+    total: Fit  # seconds of a step by the terms of `STEP`
+    phases: dict[str, Fit]  # seconds of each by its own terms, which need fewer (n, m)
 
     @property
     def prompts(self) -> int:
         """The most frequent number of prompts per step."""
         return int(self.runs.prompts.mode().iloc[0])
 
-    @property
-    def steady(self) -> pd.DataFrame:
-        """The runs that enter the fits."""
-        return steady(self.runs)
-
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of one step at some (n, m).
+    """The predicted cost of one step at some (n, m)."""
 
-    `seconds` are NaN where the runs do not identify them, and `stderr`, for one new run, where it
-    is unknown. `phases` has the seconds of each, from its own fit. `source` is `total`, or `phases`
-    where only their sum is identified. `outside`: some number of rollouts was not measured.
-    """
-
-    seconds: float
-    stderr: float
-    phases: dict[str, float]
-    source: str
-    outside: bool
+    seconds: float  # NaN where the runs do not identify them
+    stderr: float  # for one new run; NaN where unknown
+    phases: dict[str, float]  # seconds of each, from its own fit
+    source: str  # `total`, or `phases` where only their sum is identified
+    outside: bool  # some number of rollouts was not measured
 
 
 def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -84,30 +72,22 @@ def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) 
     return table.reset_index()
 
 
-def steady(table: pd.DataFrame) -> pd.DataFrame:
-    """Leave out runs that resample prompts or skip groups, unless all runs do.
-
-    Resampling repeats a fixed cost, and its slightly varying numbers of rollouts would be mistaken
-    for a slope.
-    """
-    nominal = np.isclose(table.generated, table.prompts * table.n)
-    nominal &= np.isclose(table.kept, table.prompts * table.m)
-    return table[nominal] if nominal.any() else table
-
-
 def cost_model(table: pd.DataFrame) -> CostModel:
-    """Fit the seconds per step; `table` has the rows of `per_run`.
+    """Fit the seconds per step of rows of `per_run` that differ in rule, n, m, prompts, seed only.
 
-    Its runs differ only in rule, n, m, prompts and seed.
+    Runs that resample prompts or skip groups are left out, unless all do: resampling repeats a
+    fixed cost, and its slightly varying numbers of rollouts would be mistaken for a slope.
     """
-    measured = table.dropna(subset="seconds")
-    runs = steady(measured)
+    runs = table.dropna(subset="seconds")
+    nominal = np.isclose(runs.generated, runs.prompts * runs.n)
+    nominal &= np.isclose(runs.kept, runs.prompts * runs.m)
+    steady = runs[nominal] if nominal.any() else runs
     phases = {
-        phase: fit(runs, f"seconds/{phase}", terms)
+        phase: fit(steady, f"seconds/{phase}", terms)
         for phase, terms in PHASES.items()
-        if f"seconds/{phase}" in runs
+        if f"seconds/{phase}" in steady
     }
-    return CostModel(measured, fit(runs, "seconds", STEP), phases)
+    return CostModel(runs, steady, fit(steady, "seconds", STEP), phases)
 
 
 def coefficient(model: CostModel, term: str) -> tuple[float, float]:
@@ -122,14 +102,10 @@ def coefficient(model: CostModel, term: str) -> tuple[float, float]:
     return value, stderr
 
 
-def predict(model: CostModel, n: int, m: int, prompts: int | None = None) -> Prediction:
+def predict(model: CostModel, n: float, m: float, prompts: int | None = None) -> Prediction:
     """Predict the cost of a step of (n, m), by default with the most frequent number of prompts."""
     size = prompts or model.prompts
-    return _predict(model, float(size * n), float(size * m))
-
-
-def _predict(model: CostModel, generated: float, kept: float) -> Prediction:
-    point = {"fixed": 1.0, "generated": generated, "kept": kept}
+    point = {"fixed": 1.0, "generated": float(size * n), "kept": float(size * m)}
     phases = {phase: line.at(point)[0] for phase, line in model.phases.items()}
     (seconds, stderr), source = model.total.at(point), "total"
     if np.isnan(seconds) and phases:
@@ -150,10 +126,8 @@ def residuals(model: CostModel) -> pd.DataFrame:
     keys = ["n", "m", "prompts", "rule", "arm"]
     groups = model.runs.groupby(keys)
     table = groups[["generated", "kept", "seconds"]].mean().assign(runs=groups.size()).reset_index()
-    table["fitted"] = [
-        _predict(model, generated, kept).seconds
-        for generated, kept in zip(table.generated, table.kept, strict=True)
-    ]
+    sizes = zip(table.generated, table.kept, strict=True)
+    table["fitted"] = [predict(model, *size, prompts=1).seconds for size in sizes]
     table["residual"] = table.seconds - table.fitted
     table["percent"] = 100 * table.residual / table.fitted
     return table[[*keys, "runs", "seconds", "fitted", "residual", "percent"]]

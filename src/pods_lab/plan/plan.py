@@ -119,10 +119,7 @@ def predictions(
 
 
 def parse_nm(word: str) -> tuple[int, int]:
-    """Read `N,M`.
-
-    Raises:
-        ConfigError: the word is not two numbers of which the second is the smaller.
+    """Read `N,M`; a ConfigError says that the word is not two numbers, the second the smaller.
 
     >>> parse_nm("64,16")
     (64, 16)

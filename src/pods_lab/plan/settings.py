@@ -27,19 +27,13 @@ SAME_ROLLOUT_COST = (
 
 
 def settings(study: Study) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the name and the runs (rows of `per_run`) of each setting of a study."""
-    table = per_run(study.runs, study.steps, at_the_end(study).reset_index())
-    for name, runs in table.groupby(_settings(table, study), sort=False):
-        yield str(name), runs
+    """Yield the name and the runs (rows of `per_run`) of each setting of a study.
 
-
-def _settings(table: pd.DataFrame, study: Study) -> "pd.Series[str]":
-    """Name each run's setting: its machine, and the keys of its series that change the cost.
-
-    A modelled clock stands beside the machine. Where tokens were not counted, as in imported logs,
-    a rule that makes completions longer would be taken for a cost of n: rules other than
-    max_variance are settings of their own.
+    The name has the machine, a modelled clock, and the keys of the series that change the cost.
+    Where tokens were not counted, as in imported logs, a rule that makes completions longer would
+    be taken for a cost of n: rules other than max_variance are settings of their own.
     """
+    table = per_run(study.runs, study.steps, at_the_end(study).reset_index())
     machine = table.machine if "machine" in table else pd.Series("", table.index)
     if study.clock != MEASURED:
         machine = machine + f", time {study.clock}"
@@ -47,7 +41,9 @@ def _settings(table: pd.DataFrame, study: Study) -> "pd.Series[str]":
     if not study.seeded:
         same = table.rule.isin(["all", "max_variance", "max_variance_aliased"])
         others = others.where(same, "rule=" + table.rule)
-    return machine.where(others == "", machine + ", " + others)
+    names = machine.where(others == "", machine + ", " + others)
+    for name, runs in table.groupby(names, sort=False):
+        yield str(name), runs
 
 
 def _cost_keys(series: str) -> str:

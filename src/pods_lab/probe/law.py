@@ -38,17 +38,11 @@ def constants(
 ) -> pd.DataFrame:
     """Return the columns constant, value, low, high, problems: 95 % by bootstrap over problems.
 
-    Pairs of one problem are left out, also in the bootstrap. Where noise leaves a mean |d_x|² that
-    is not positive, what is divided by it is infinite.
-
-    Args:
-        products: (P N, P N) inner products of the rollouts' gradients.
-        groups: (P,) of N >= 6 rollouts each.
-        resamples: of the problems.
-        seed: of the bootstrap.
+    They follow from the (P N, P N) inner products of the gradients of (P,) groups of N >= 6
+    rollouts. Pairs of one problem are left out, also in the bootstrap. Where noise leaves a mean
+    |d_x|² that is not positive, what is divided by it is infinite.
     """
-    found, equal = _Found(products, groups), np.full((1, len(groups)), 1 / len(groups))
-    shares, rows = np.concatenate([equal, resampled(len(groups), resamples, seed)]), []
+    found, shares, rows = _Found(products, groups), resampled(len(groups), resamples, seed), []
     for name, values, count in _statistics(found, shares):
         ends = pd.Series(values[1:]).quantile(INTERVAL, "nearest")  # NaN where all are
         rows.append((name, values[0], *ends, count))

@@ -33,11 +33,9 @@ OUTCOMES = ("cosine", "progress", "scale", "bias", "variance", "per_second", "re
 class Estimator:
     """One way to turn a group of n rollouts into a gradient."""
 
-    name: str
-    """Of the rule with its advantage: the panel of the figure."""
+    name: str  # of the rule with its advantage: the panel of the figure
     rule: Rule
-    advantages: Callable[[Floats, NDArray[np.intp]], Floats]
-    """`advantages(rewards, kept)`, (m,)."""
+    advantages: Callable[[Floats, NDArray[np.intp]], Floats]  # of (rewards, kept), (m,)
     n: int
     m: int
 
@@ -55,16 +53,12 @@ def draw(one: Estimator, pool: Group, count: int, rng: np.random.Generator) -> F
 
 @dataclass(frozen=True)
 class Moments:
-    """Inner products over pairs of prompts; only those of different prompts mean anything.
+    """Inner products over pairs of prompts; only those of different prompts mean anything."""
 
-    They are (P, P) of the gradients of the expected reward, (E, P, P) of each estimator's mean with
-    those and with itself, and (E, P) its mean square.
-    """
-
-    reference: Floats
-    along: Floats
-    means: Floats
-    squares: Floats
+    reference: Floats  # (P, P) of the gradients of the expected reward
+    along: Floats  # (E, P, P) of each estimator's mean with those
+    means: Floats  # (E, P, P) of each estimator's mean with itself
+    squares: Floats  # (E, P) mean square of each estimator
 
 
 def moments(
@@ -74,18 +68,12 @@ def moments(
     count: int,
     seed: int,
 ) -> Moments:
-    """Resample every estimator.
+    """Resample every estimator (n <= N), with `count` groups drawn of each of the (P,) pools.
 
     The gradient of the expected reward of a prompt is the covariance of reward and gradient, here
     sum (r_i - mean r) v_i / (N - 1): REINFORCE (Williams 1992) with the mean of the other rollouts
-    as the baseline of each (RLOO, arXiv:2402.14740), which is unbiased.
-
-    Args:
-        products: (P N, P N) inner products of the rollouts' normalised gradients v.
-        pools: (P,) the rollouts of each prompt, N of them.
-        estimators: (E,) with n <= N.
-        count: groups drawn of each prompt.
-        seed: of the draws.
+    as the baseline of each (RLOO, arXiv:2402.14740), which is unbiased. The (P N, P N) `products`
+    are inner products of the rollouts' normalised gradients v.
     """
     prompts, size = len(pools), len(pools[0].rewards)
     kernel = np.asarray(products).reshape(prompts, size, prompts, size)
@@ -125,36 +113,25 @@ def summarise(
     `progress` = cosine |g|, the reward gained along g by a step of root mean square length 1, as
     a norm-adapting optimizer makes it; `scale` mean·g / |g|² and `bias`, the sine of the angle of
     mean and g: 1 and 0 where the estimator is unbiased; `variance` / |mean|²; `per_second`,
-    progress over seconds; `relative`, per_second over the baseline's.
-
-    Args:
-        found: from `moments` of these (E,) estimators.
-        seconds: (E,) of a step; NaN where unknown.
-        baseline: index of the estimator that others are compared with.
-        prompts_per_step: B.
-        resamples: of the prompts.
-        seed: of the bootstrap.
+    progress over seconds, of which (E,) are given, NaN where unknown; `relative`, per_second over
+    that of the estimator with the index `baseline`.
     """
-    prompts = len(found.reference)
-    shares = resampled(prompts, resamples, seed)
-    arguments = np.asarray(seconds), baseline, prompts_per_step
-    value = outcomes(found, np.full((1, prompts), 1 / prompts), *arguments)
-    spread = outcomes(found, shares, *arguments)
     about = [(one.name, one.n, one.m) for one in estimators]
     table = pd.DataFrame(about, columns=["rule", "n", "m"]).assign(seconds=np.asarray(seconds))
-    for name in OUTCOMES:
-        table[name] = value[name][0]
-        ends = pd.DataFrame(spread[name]).quantile(INTERVAL)  # NaN where all are
+    shares = resampled(len(found.reference), resamples, seed)
+    values = outcomes(found, shares, table.seconds.to_numpy(), baseline, prompts_per_step)
+    for name, of_shares in values.items():
+        table[name] = of_shares[0]
+        ends = pd.DataFrame(of_shares[1:]).quantile(INTERVAL)  # NaN where all are
         table[f"{name}_low"], table[f"{name}_high"] = ends.to_numpy()
     return table
 
 
 def resampled(prompts: int, resamples: int, seed: int) -> Floats:
-    """Draw the shares of the prompts in each resample of a bootstrap over them, (S, P)."""
-    rng = np.random.default_rng(seed)
-    counts = rng.multinomial(prompts, np.full(prompts, 1 / prompts), resamples)
-    shares: Floats = counts[counts.max(1) < prompts] / prompts  # one prompt alone has no pair
-    return shares
+    """Return shares of the prompts, (1 + S, P): equal ones, and those of bootstrap resamples."""
+    rng, equal = np.random.default_rng(seed), np.full((1, prompts), 1 / prompts)
+    counts = rng.multinomial(prompts, equal[0], resamples)
+    return np.concatenate([equal, counts[counts.max(1) < prompts] / prompts])  # one has no pair
 
 
 def outcomes(

@@ -40,11 +40,8 @@ def sketches(
 ) -> Iterator[Tensor]:
     """Yield the sketch of the gradient of each rollout's summed log-prob, (D,) float32.
 
-    Args:
-        context: of the run; nothing in it moves.
-        rollouts: drawn from the policy; each takes one pass.
-        dimensions: D; as many as weights, or more, keep the gradients as they are.
-        seed: of the projection.
+    Each rollout takes one pass, and nothing in the context moves. As many dimensions as weights, or
+    more, keep the gradients as they are.
     """
     parameters = trained_parameters(context)
     project = projection(sum(one.numel() for one in parameters), dimensions, seed)

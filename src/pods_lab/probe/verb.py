@@ -17,8 +17,7 @@ from pods.system.machine import cores, set_threads
 if TYPE_CHECKING:
     from pods_lab.probe.moments import Estimator
 
-FOLDER = "probed"
-"""Folder in the study's, beside the runs: what is in it belongs to no run."""
+FOLDER = "probed"  # in the study's, beside the runs: what is in it belongs to no run
 PANELS = (  # rule, advantage.baseline, advantage.scale
     ("max_variance", "selected", "std"),
     ("max_variance", "full", "std"),
@@ -51,7 +50,10 @@ def run(options: Namespace) -> None:
 
     `ValueError`: an option is not allowed; run, checkpoint, weights, data or memory are missing.
     """
-    _check(options)
+    for name, least in LEAST.items():
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise ConfigError(f"--{name}", value, f"must be at least {least}")
     store = find_run(options.run, options.runs_dir)
     config, checkpoint = store.config(), find_checkpoint(store, options.step)
     set_threads(cores())
@@ -83,13 +85,6 @@ def run(options: Namespace) -> None:
     path = write(table, law, about, stem, title)
     print(readable(table, law), title, f"per second: {about['seconds']}", sep="\n")
     print(f"figure: {path} (PDF, SVG, CSV, JSON beside it)")
-
-
-def _check(options: Namespace) -> None:
-    for name, least in LEAST.items():
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise ConfigError(f"--{name}", value, f"must be at least {least}")
 
 
 def _estimators(config: Config, most: int) -> "list[Estimator]":

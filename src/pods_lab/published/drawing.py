@@ -15,8 +15,7 @@ from pods_lab.published.fetch import COMMIT
 from pods_lab.published.paper_figures import PaperFigure
 from pods_lab.published.reproduce import Reproduction, nearest
 
-SEM_WIDTH = 1.96
-"""Half width of the authors' bands, in standard errors."""
+SEM_WIDTH = 1.96  # half width of the authors' bands, in standard errors
 
 
 def drawing(figure: PaperFigure, made: Sequence[tuple[str, Reproduction]]) -> FigureSpec:

@@ -17,11 +17,10 @@ from pods.analysis.loading.imports import Imported
 from pods_lab.audit.formats import table
 from pods_lab.published.tables import Row, collect, describe
 
-METRICS = {
+METRICS = {  # for each of our columns the suffix of the file's name, and W&B's metric
     "accuracy": ("acc", "eval/rewards/accuracy_reward/mean"),
     "length": ("length", "eval/completions/mean_length"),
 }
-"""For each of our columns the suffix of the file's name, and W&B's metric."""
 QUESTIONS = 1319
 UNTIL = 1800.0  # end of the authors' time axis
 RUN = re.compile(
@@ -33,22 +32,14 @@ TIMES = ["train_seconds", "wandb_step"]
 
 @dataclass(frozen=True)
 class Cluster:
-    """Eight GPUs, and how the runs on them were evaluated.
+    """Eight GPUs, and how the runs on them were evaluated."""
 
-    `prefix` names the GPU and begins the names of its series, `per_evaluation` are the W&B steps
-    that an evaluation takes (4 per batch of the test set, and 1), and `answers` those in a reported
-    mean: the test set, padded to whole batches.
-    """
-
-    prefix: str
-    per_evaluation: int
-    answers: int
+    prefix: str  # the GPU, with which the names of its series begin
+    per_evaluation: int  # W&B steps that one takes: 4 per batch of the test set, and 1
+    answers: int  # in a reported mean: the test set, padded to whole batches
 
 
-CLUSTERS = {
-    "h100s": Cluster("H100", 5, 2048),
-    "a100s": Cluster("A100", 45, 1408),
-}
+CLUSTERS = {"h100s": Cluster("H100", 5, 2048), "a100s": Cluster("A100", 45, 1408)}
 
 
 def read_exports(folder: Path, family: str) -> Imported:
@@ -104,12 +95,11 @@ def _read_export(path: Path, key: str) -> dict[str, pd.DataFrame]:
 
 def _evaluations(points: pd.DataFrame, groups: int, per_evaluation: int) -> list[Row]:
     steps = optimizer_steps(points.wandb_step.astype(int).tolist(), groups, per_evaluation)
-    unknown = {"format": math.nan, "both": math.nan}
-    same = {"repeats": 1, "questions": QUESTIONS, "shared": False}
     rows = zip(steps, points.to_numpy(float).tolist(), strict=True)
     return [
-        {"step": step, "train_seconds": seconds, "accuracy": accuracy, **unknown, "length": length}
-        | same
+        {"step": step, "train_seconds": seconds, "accuracy": accuracy, "format": math.nan}
+        | {"both": math.nan, "length": length, "repeats": 1, "questions": QUESTIONS}
+        | {"shared": False}
         for step, (seconds, _, accuracy, length) in rows
     ]
 

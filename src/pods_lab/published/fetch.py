@@ -24,13 +24,8 @@ def fetch(folder: Path, url: str = URL, commit: str = COMMIT) -> None:
     """Put `results/` and `LICENSE` of the authors' repository into a folder.
 
     Beside them go the system messages of their runs, for `task.system`: `prompts/instruct.txt` (one
-    GPU) and `prompts/open_r1.txt` (eight GPUs).
-
-    Args:
-        folder: replaced once everything is there.
-        url: the git repository.
-        commit: 40 hexadecimal digits; git checks the files against it.
-
+    GPU) and `prompts/open_r1.txt` (eight GPUs). The folder is replaced once everything is there.
+    A commit has 40 hexadecimal digits, and git checks the files against it.
     `ValueError`: there is no network, git, such commit, or system message; nothing is left behind.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -61,12 +56,11 @@ def _write_prompts(folder: Path, code: str, recipe: str) -> None:
         for node in ast.parse(code).body
         if isinstance(node, ast.Assign)
     }
-    texts = {
-        "instruct.txt": constants.get("SYSTEM_PROMPT_INSTRUCT"),
-        "open_r1.txt": yaml.safe_load(recipe).get("system_prompt"),
-    }
     folder.mkdir()
-    for (name, text), source in zip(texts.items(), (CODE, RECIPE), strict=True):
+    for name, text, source in (
+        ("instruct.txt", constants.get("SYSTEM_PROMPT_INSTRUCT"), CODE),
+        ("open_r1.txt", yaml.safe_load(recipe).get("system_prompt"), RECIPE),
+    ):
         if not isinstance(text, str):
             raise ValueError(f"{URL}: {source} has no system message")
         (folder / name).write_bytes(text.encode())

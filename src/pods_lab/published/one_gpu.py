@@ -26,21 +26,15 @@ MEASURES = {"accuracy": "ans_acc", "lenient": "ans_acc",  # by their grader
 
 @dataclass(frozen=True)
 class LogFamily:
-    """Logs that can share a figure.
+    """Logs that can share a figure."""
 
-    `prefix` is the first word of the names of its series, `dataset` the test set that the authors
-    plot, `base` the file with the base model's evaluation, `minutes` lie between checkpoints,
-    `until` is the end of the time axis of their figures in seconds, and `remark` is added to the
-    note on the measured accuracy.
-    """
-
-    prefix: str
-    dataset: str
+    prefix: str  # first word of the names of its series
+    dataset: str  # test set that the authors plot
     questions: int
-    base: str
-    minutes: int
-    until: float
-    remark: str = ""
+    base: str  # file with the base model's evaluation
+    minutes: int  # between checkpoints
+    until: float  # end of the time axis of their figures, in seconds
+    remark: str = ""  # on the measured accuracy, added to the note
 
 
 FAMILIES = {

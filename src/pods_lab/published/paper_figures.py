@@ -14,22 +14,17 @@ Arms = Mapping[str, tuple[str, int, int]]
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """One figure: accuracy against time, and seconds per step.
-
-    `family` is that of its logs, see `release.read_release`. Curves are drawn at so many `times`
-    after 0, equally far apart. `ratio` is the paper's speed-up of the second arm over the first,
-    and `digest` the start of the SHA-256 of what these logs say at 187f43b (`reproduce.digest`).
-    """
+    """One figure: accuracy against time, and seconds per step."""
 
     name: str
     title: str
-    family: str
+    family: str  # of its logs, see `release.read_release`
     arms: Arms
-    times: int
+    times: int  # after 0, equally far apart, at which curves are drawn
     source: str
     metric: str = "accuracy"
-    ratio: float | None = None
-    digest: str = ""
+    ratio: float | None = None  # the paper's speed-up of the second arm over the first
+    digest: str = ""  # start of the SHA-256 of what these logs say at 187f43b (`reproduce.digest`)
 
 
 LARGE: Arms = {"GRPO": ("all", 16, 16), "GRPO-PODS": ("max_variance", 64, 16)}

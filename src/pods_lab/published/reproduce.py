@@ -23,17 +23,12 @@ from pods_lab.published.paper_figures import PaperFigure
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One figure, from one set of runs.
+    """One figure, from one set of runs."""
 
-    `study` has the runs of the figure's arms, in its metric and window. By an arm's name in the
-    paper `series` has that of its curve in the study, and `curves` its complete runs. `grid` are
-    the (G,) times after 0 at which the curves are drawn.
-    """
-
-    study: Study
-    series: dict[str, str]
-    curves: dict[str, list[RunCurve]]
-    grid: Floats
+    study: Study  # the runs of the figure's arms, in its metric and window
+    series: dict[str, str]  # by an arm's name in the paper that of its curve in the study
+    curves: dict[str, list[RunCurve]]  # likewise its complete runs
+    grid: Floats  # (G,) times after 0 at which the curves are drawn
 
 
 def published(figure: PaperFigure, study: Study) -> Reproduction:
@@ -108,14 +103,9 @@ def authors_rule(
     a grid time belongs to no run.
     """
     means = [nearest(runs, grid).mean(0) for runs in (arm, baseline)]
-    target = PEAK_SHARE * means[1].max()
-    times = [grid[curve >= target][0] if (curve >= target).any() else np.inf for curve in means]
-    return {
-        "target": float(target),
-        "seconds": float(times[0]),
-        "baseline_seconds": float(times[1]),
-        "ratio": float(times[1] / times[0]),
-    }
+    target = float(PEAK_SHARE * means[1].max())
+    ours, theirs = (float(next(iter(grid[curve >= target]), np.inf)) for curve in means)
+    return {"target": target, "seconds": ours, "baseline_seconds": theirs, "ratio": theirs / ours}
 
 
 def speed_up(made: Reproduction) -> dict[str, float]:
