@@ -10,7 +10,7 @@ from pods.method.grpo import advantages
 from pods.method.noise_scale import LEAST, estimates, gradient_row, with_interval
 from pods.method.progress import GradientScales, balanced, beta_binomial, expected_progress
 from pods.method.rules import max_variance
-from pods.training.step import SelectedGroup, gradient_rows
+from pods.training.loop import SelectedGroup, gradient_rows
 from pods.types import Group
 from pods_lab.advise.law import at_random, half, moments_of
 

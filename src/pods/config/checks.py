@@ -28,8 +28,7 @@ VLLM_MAX_RANK = 512
 def validate(values: Mapping[str, Any]) -> Config:
     """Make a config that a run can start from.
 
-    Raises:
-        ConfigError: the first key that is not allowed, or that is at odds with another one.
+    `ConfigError`: the first key that is not allowed, or that is at odds with another one.
     """
     config = parse(values)
     alike = config.nm.m == config.nm.n and not (config.nm.menu or config.nm.allocation)
@@ -125,13 +124,12 @@ def _budget(config: Config) -> Iterator[Refusal]:
 
 
 def _selection(config: Config) -> Iterator[Refusal]:
-    name, settings = config.group_filter.name, config.group_filter
+    settings = config.group_filter
     pool, prompts = config.task.train_size, config.prompts_per_step
-    if name != "none" and config.nm.n < 2:
+    if (name := settings.name) != "none" and config.nm.n < 2:
         yield "nm.n", f"must be at least 2 where group_filter={name}: one rollout has no variance"
-    batch_key = (
-        "group_filter.batch" if settings.resamples and settings.batch else "prompts_per_step"
-    )
+    has_own = settings.resamples and settings.batch
+    batch_key = "group_filter.batch" if has_own else "prompts_per_step"
     batch: int = attrgetter(batch_key)(config)
     if pool is not None and batch > pool and config.prompts.selector not in ("uniform", "greso"):
         yield batch_key, f"must be at most the problems to choose from, task.train_size={pool}"

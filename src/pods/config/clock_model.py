@@ -56,8 +56,7 @@ L40S = ClockModel("l40s", FIT, base=4.4, per_rollout=0.058, per_kept=0.123, prom
 def read_clock_model(name: str) -> ClockModel:
     """Return the prices of `l40s`, or those in this file.
 
-    Raises:
-        ValueError: there are none; the message begins with `must`, as what follows a key.
+    `ValueError`: there are none; the message begins with `must`, as what follows a key.
     """
     if name == L40S.name:
         return L40S

@@ -27,8 +27,7 @@ _register("last", lambda name: f"{name}".rpartition("/")[2])
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """Compose `conf/`, and what the user of `run.py` has added, into plain, nested values.
 
-    Raises:
-        ValueError: an override is malformed or names nothing; one line, key=value first.
+    `ValueError`: an override is malformed or names nothing; one line, key=value first.
     """
     try:
         within = GlobalHydra.instance().is_initialized()

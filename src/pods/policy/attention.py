@@ -86,18 +86,10 @@ def _by_sequence(
         take_rows(states[0].transpose(0, 1).flatten(1), row.keys).unflatten(1, states.shape[1::2])
         for states in (key, value)
     )
-    output = varlen_attn(
-        query[0].transpose(0, 1),
-        keys,
-        values,
-        row.query_ends,
-        row.key_ends,
-        row.most_queries,
-        row.most_keys,
-        scale=scaling,
-        window_size=(-1, 0),  # causal
-        **_grouping(varlen_attn),
-    )
+    lengths = row.query_ends, row.key_ends, row.most_queries, row.most_keys
+    causal: dict[str, Any] = {"window_size": (-1, 0), **_grouping(varlen_attn)}
+    queries = query[0].transpose(0, 1)
+    output = varlen_attn(queries, keys, values, *lengths, scale=scaling, **causal)
     assert isinstance(output, Tensor)
     return output[None]
 

@@ -13,12 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.fsdp import (
-    FSDPModule,
-    MixedPrecisionPolicy,
-    fully_shard,
-    register_fsdp_forward_method,
-)
+from torch.distributed import fsdp
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
@@ -35,15 +30,15 @@ def shard(model: PreTrainedModel, process_group: ProcessGroup, config: Config) -
     settings: dict[str, Any] = {"mesh": process_group.mesh or mesh_of_one(config.hardware.device)}
     if config.computed_in() != config.model.dtype:
         computed = getattr(torch, config.computed_in())
-        settings["mp_policy"] = MixedPrecisionPolicy(computed, reduce_dtype=model.dtype)
+        settings["mp_policy"] = fsdp.MixedPrecisionPolicy(computed, reduce_dtype=model.dtype)
     for layer in model.get_decoder().layers:
-        fully_shard(layer, **settings)
-    fully_shard(model, **settings)  # embedding, last norm and output layer
+        fsdp.fully_shard(layer, **settings)
+    fsdp.fully_shard(model, **settings)  # embedding, last norm and output layer
     for module in _sharded_modules(model):  # gradients are sums: losses have a common denominator
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
     setattr(model, METHOD, MethodType(token_logprobs, model))
-    register_fsdp_forward_method(model, METHOD)  # gathers what the method reads
+    fsdp.register_fsdp_forward_method(model, METHOD)  # gathers what the method reads
 
 
 def forward_logprobs(model: PreTrainedModel, batch: MicroBatch, **settings: Any) -> TokenScores:
@@ -56,13 +51,13 @@ def forward_logprobs(model: PreTrainedModel, batch: MicroBatch, **settings: Any)
     return scores
 
 
-def _sharded_modules(model: torch.nn.Module) -> list[FSDPModule]:
-    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+def _sharded_modules(model: torch.nn.Module) -> list[fsdp.FSDPModule]:
+    return [module for module in model.modules() if isinstance(module, fsdp.FSDPModule)]
 
 
 def is_sharded(model: object) -> bool:
     """Return whether the model's weights are sharded."""
-    return isinstance(model, FSDPModule)
+    return isinstance(model, fsdp.FSDPModule)
 
 
 def weights_version(model: torch.nn.Module) -> int:

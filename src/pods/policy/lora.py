@@ -34,7 +34,6 @@ def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:
     with torch.random.fork_rng(devices=[]):  # adapters are drawn on the CPU
         torch.manual_seed(derive(config.seed, "adapters"))
         adapted = get_peft_model(model, settings)
-    assert isinstance(adapted, PeftModel)
     for layer in adapted.modules():
         if isinstance(layer, LoraLinear):
             layer.forward = MethodType(_forward, layer)

@@ -235,6 +235,5 @@ def _check_supported(model: PreTrainedModel, config: Config) -> None:
     scales = ("logits_scaling", "logit_scale", "final_logit_softcapping")
     if any(getattr(settings, scale, None) not in (None, 1) for scale in scales):
         raise ValueError(f"{name}: its logits are scaled or capped, which log-probs would ignore")
-    head = model.get_output_embeddings()
-    if getattr(head, "bias", None) is not None:
+    if getattr(model.get_output_embeddings(), "bias", None) is not None:
         raise ValueError(f"{name}: its output layer has a bias, which log-probs would ignore")

@@ -79,9 +79,8 @@ def update(
         sizes: (G,) rollouts of each group, which lie side by side.
         step: from 1; it decides the learning rate.
 
-    Raises:
-        FloatingPointError: a loss or a gradient is NaN or infinite; nothing has moved.
-        Cancelled: `context.check` has raised on the main process; nothing has moved.
+    Nothing has moved after a `FloatingPointError`: a loss or a gradient is NaN or infinite, or
+    `Cancelled`: `context.check` has raised on the main process.
     """
     settings = context.config.update
     [parameters] = optimizer.param_groups

@@ -49,19 +49,6 @@ NOTED = ".sha256"
 DECODER = msgspec.json.Decoder(EvaluationRecord)
 
 
-def decode_records(content: bytes) -> list[EvaluationRecord]:
-    """Return the records of one evaluation.
-
-    A `ValueError` names a line that is no record, or where `lenient` is null unlike in the first.
-    """
-    records = decode_lines(content, DECODER.decode)
-    for number, record in enumerate(records, 1):
-        if (record.lenient is None) != (records[0].lenient is None):
-            first = records[0].lenient
-            raise ValueError(f"line {number}: lenient={record.lenient}, but {first} in line 1")
-    return records
-
-
 def asked(
     config: Config, step: int, questions: Sequence[str], test_set: str = ""
 ) -> list[tuple[int, str, int]]:
@@ -77,13 +64,18 @@ def complete_records(config: Config, step: int, content: bytes) -> list[Evaluati
     """Return the records of an evaluation's file, or why the file is not complete.
 
     A complete file has every question R times, in order, each with the seed of its run, step,
-    repeat and index, and nothing else. How many questions there must be is not known here.
+    repeat and index, and nothing else; `lenient` is null in all records or in none. How many
+    questions there must be is not known here.
     """
     lines, _, cut_off = content.rpartition(b"\n")
     try:
-        records = decode_records(lines)
+        records = decode_lines(lines, DECODER.decode)
     except ValueError as error:
         return str(error)
+    for number, record in enumerate(records, 1):
+        if (record.lenient is None) != (records[0].lenient is None):
+            first = records[0].lenient
+            return f"line {number}: lenient={record.lenient}, but {first} in line 1"
     exact = content.count(b"\n") == content.count(b"}\n") == len(records) and not cut_off
     questions = [record.question for record in records[: len(records) // config.evaluation.repeats]]
     answers = [(record.repeat, record.question, record.seed) for record in records]
@@ -128,8 +120,7 @@ def read_evaluation(store: RunStore, config: Config, step: int) -> list[Evaluati
     """
     path = store.evaluation_path(step)
     content = read_or_empty(path)
-    records = complete_records(config, step, content)
-    if isinstance(records, str):
+    if isinstance(records := complete_records(config, step, content), str):
         return f"{path.name} {records}"
     if is_changed(path, content):
         return f"{path.name} was changed after it was complete"
@@ -190,8 +181,7 @@ def check_complete(store: RunStore, config: Config, last: int, ended: bool = Tru
         raise Altered(f"{store.metrics_path} does not have each of the {last} steps exactly once")
     for step in due_points(config, lines, ended):
         folder = store.checkpoint(step)
-        fault = checkpoint_fault(store, folder, max_bytes=REREAD_BYTES)
-        if fault is not None:
+        if fault := checkpoint_fault(store, folder, max_bytes=REREAD_BYTES):
             raise Altered(f"{folder}: {fault}", recoverable=step == last)
         if ended and not is_complete(store, config, step):
             raise Altered(f"{store.evaluation_path(step)} is not complete")

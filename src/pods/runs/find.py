@@ -83,8 +83,7 @@ def find_checkpoint(store: RunStore, step: str) -> Path:
         steps = ", ".join(folders) or "none"
         raise ConfigError("--step", step, f"must be last or a step with a checkpoint: {steps}")
     for folder in reversed(folders.values()) if step == "last" else [folders[step]]:
-        fault = checkpoint_fault(store, folder)
-        if fault is None:
+        if (fault := checkpoint_fault(store, folder)) is None:
             return folder
         if step != "last":
             raise ConfigError("--step", step, f"that checkpoint is damaged: {fault}")

@@ -29,16 +29,14 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
     going on after some step, that is `Damaged`.
     """
     checkpoint.recover(store.checkpoints)
-    faults, altered = dict[Path, str](), False
+    faults, altered, first = dict[Path, str](), False, store.checkpoint(0)
     for folder in sorted(store.checkpoints.glob(STEP), reverse=True):
         fault = checkpoint_fault(store, folder)
         if fault is None and is_log_altered(store, folder):
             fault, altered = f"{store.metrics_path.name} is not what was written", True
         if fault:
             faults[folder] = fault
-        elif needs in checkpoint.manifest_files(folder) and not (
-            altered and folder == store.checkpoint(0)
-        ):
+        elif needs in checkpoint.manifest_files(folder) and not (altered and folder == first):
             return folder, faults
     if altered:
         cure = f"restore it, or remove {store.checkpoints} and the run starts again"
@@ -68,8 +66,7 @@ def is_log_altered(store: RunStore, folder: Path) -> bool:
 
 def mark_damaged(store: RunStore, path: Path) -> None:
     """Rename a checkpoint or a file of rollouts, so that nothing reads it."""
-    renamed = path.with_name(f"{path.name}{DAMAGED_SUFFIX}")
-    if renamed.exists():
+    if (renamed := path.with_name(f"{path.name}{DAMAGED_SUFFIX}")).exists():
         store.remove(renamed)
     shutil.move(path, renamed)  # which copies where an overlay cannot rename
 

@@ -36,8 +36,7 @@ def identity(config: Config) -> dict[str, Any]:
     Data, weights and a system message in files count by their bytes, those of a hub by their name.
     """
     content: dict[str, Any] = identity_keys(config)
-    files = config.task.files().values()
-    if any(files):
+    if any(files := config.task.files().values()):
         content["data"] = [file and digest(file) for file in files]  # train, test
     if config.task.system is not None:
         content["system message"] = digest(Path(config.task.system))

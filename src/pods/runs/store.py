@@ -59,8 +59,7 @@ class RunStore:
 
         The run's folder itself, or one above it, may be a link, such as to a larger disk.
         """
-        link = first_link(self.folder, path.parent)
-        if link is not None:
+        if (link := first_link(self.folder, path.parent)) is not None:
             raise ValueError(f"{link} is a link: nothing beyond it is removed")
         remove(path)
 

@@ -80,8 +80,7 @@ def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) ->
     grader = MathGrader(_workers(), check)
 
     def prefetch(completion: str, gold: str) -> None:
-        answer = answers.closed_answer(completion, config.answer_format)
-        if answer is not None:
+        if (answer := answers.closed_answer(completion, config.answer_format)) is not None:
             grader.prefetch(answer, gold)
 
     return Grader(_grade_function(config, grader.verdict), prefetch)
@@ -106,8 +105,7 @@ def punish_overlong(config: TaskConfig, grade: Grade, length: int, limit: int) -
     at 03150d4) times a half: nothing up to limit - buffer tokens, then linearly more up to
     `OVERLONG_PENALTY` at the limit, where buffer = `task.overlong_tokens`.
     """
-    buffer = config.overlong_tokens
-    if buffer is None:
+    if (buffer := config.overlong_tokens) is None:
         return grade
     overlong = -OVERLONG_PENALTY * max(0, length - (limit - buffer)) / buffer
     return replace(grade, parts=grade.parts._replace(overlong=overlong))
@@ -154,8 +152,7 @@ def own_reward(config: TaskConfig) -> Callable[[Grade, Problem, str], Grade] | N
 
     It raises ValueError where a function of one's own fails or returns no finite number.
     """
-    terms = reward_terms(config)
-    if not terms:
+    if not (terms := reward_terms(config)):
         return None
     functions = {name: import_function(name) for name, _ in terms if ":" in name}
     if "graded" in dict(terms):

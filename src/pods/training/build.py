@@ -74,15 +74,8 @@ def make_loop(
         clock.synchronise = torch.cuda.synchronize
     if price is not None:
         clock.model = read_clock_model(price)
-    return TrainingLoop(
-        config,
-        data.task,
-        data.prompts,
-        engine=workers,
-        rule=find_rule(config.sampler.rule),
-        update=lambda *step: workers.call_all(Worker.update, *step)[0],
-        clock=clock,
-    )
+    rule = find_rule(config.sampler.rule)
+    return TrainingLoop(config, data.task, data.prompts, workers, rule, workers.update, clock)
 
 
 def build_worker(

@@ -32,12 +32,9 @@ def evaluate(
 ) -> Iterator[list[tuple[EvaluationRecord, str]]]:
     """Answer every test question R times; yield the records and completions of chunk after chunk.
 
-    Args:
-        task: its test set holds exactly the questions.
-        prompts: token ids of each question.
-        step: of the checkpoint; part of each seed, as is the repeat.
-        done: number of records that exist already: whole chunks, or all.
-        test_set: name of a test set other than the run's own; part of its seeds.
+    The task's test set holds exactly the questions, whose token ids are `prompts`. `done` records
+    exist already: whole chunks, or all. Part of each seed are the checkpoint's step, the repeat and
+    `test_set`, the name of another test set than the run's own.
     """
     limit, top_k = config.sampling.max_completion_tokens, config.sampling.top_k
     sampling = Sampling(config.evaluation.temperature, limit, top_k)
@@ -47,9 +44,8 @@ def evaluate(
         chunk = requests[start : start + size]
         numbers = [(start + i) % len(task.test) for i in range(len(chunk))]
         problems = [task.test[number] for number in numbers]
-        request = GenerationRequest(
-            [prompts[number] for number in numbers], 1, sampling, [seed for _, _, seed in chunk]
-        )
+        texts, seeds = [prompts[number] for number in numbers], [seed for _, _, seed in chunk]
+        request = GenerationRequest(texts, 1, sampling, seeds)
         answers = engine.generate(request, grader.on_completion(problems))
         yield [
             (_record(grader, repeat, problem, rollout, seed), rollout.text)

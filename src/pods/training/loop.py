@@ -13,24 +13,15 @@ from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.method.adaptive import Adaptive
 from pods.method.keep import next_batch
+from pods.method.noise_scale import Row, gradient_row
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import Selector, allocate
 from pods.method.rules import Rule, RuleAcross
-from pods.policy.update import UpdateStats
+from pods.policy.update import SquaredNorm, UpdateStats
 from pods.seeding import derive
 from pods.tasks.rewards import grade_rollout
 from pods.training.clock import TrainClock
-from pods.training.step import (
-    Sample,
-    SelectedGroup,
-    Step,
-    amounts,
-    choose_trained,
-    describe_nonfinite,
-    gradient_rows,
-    outcome,
-    select,
-)
+from pods.training.step import Sample, SelectedGroup, Step, amounts, choose_trained, outcome, select
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling, Task, group_of
 
 
@@ -82,8 +73,7 @@ class TrainingLoop:
         config, clock = self.config, self.clock
         if adaptive is not None:
             with clock.phase("select"):
-                size = config.prompts_per_step * config.nm.groups
-                adaptive = adaptive.choose(config.nm, size)
+                adaptive = adaptive.choose(config.nm, config.prompts_per_step * config.nm.groups)
         n, m = config.nm.pairs()[0 if adaptive is None else adaptive.pair]
         queue = [*pending]
         while len(queue) <= config.engine.lag:
@@ -159,12 +149,9 @@ class TrainingLoop:
         if len(set(counts)) > 1:
             n, rows = 1, [(i, k) for i, count in enumerate(counts) for k in range(count)]
         with self.clock.phase("generate"):
-            request = GenerationRequest(
-                [self.prompts[problems[i]] for i, *_ in rows],
-                n,
-                sampling,
-                [derive(config.seed, "rollouts", number, first_group + i, *k) for i, *k in rows],
-            )
+            prompts = [self.prompts[problems[i]] for i, *_ in rows]
+            seeds = [derive(config.seed, "rollouts", number, first_group + i, *k) for i, *k in rows]
+            request = GenerationRequest(prompts, n, sampling, seeds)
             asked = [train[problems[i]] for i, *_ in rows]
             generated = self.engine.generate(request, self.task.train_grader.on_completion(asked))
         rollouts: list[list[Rollout]] = [[] for _ in counts]
@@ -195,3 +182,24 @@ class TrainingLoop:
             return self.update(rollouts, kept_advantages, sizes, number), None
         except FloatingPointError as error:
             return None, str(error)
+
+
+def describe_nonfinite(groups: Sequence[SelectedGroup]) -> str | None:
+    """Describe the reward or log-prob of a batch that is NaN or infinite, if there is one."""
+    if not all(np.isfinite(group.group.rewards).all() for group in groups):
+        return "a reward is NaN or infinite"
+    if not all(np.isfinite(r.logprobs).all() for group in groups for r in group.group.rollouts):
+        return "a log-prob of the engine is NaN or infinite"
+    return None
+
+
+def gradient_rows(groups: Sequence[SelectedGroup], norms: Sequence[SquaredNorm]) -> list[Row]:
+    """Return what the squared norms of a step's gradients are made of, see `gradient_row`."""
+    trained = [group for group in groups if group.trained]
+    right = np.concatenate([group.group.rewarded[group.kept] for group in trained])
+    per_group = [(group.group.rewarded.mean(), group.problem_index) for group in trained]
+    success, problems = np.repeat(per_group, [len(group.kept) for group in trained], axis=0).T
+    weights = np.concatenate([group.advantages for group in trained]) / len(right)
+    return [
+        gradient_row(weights[i], right[i], success[i], problems[i], square) for i, square in norms
+    ]

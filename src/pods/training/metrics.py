@@ -111,8 +111,7 @@ def _kept_metrics(all_groups: Sequence[SelectedGroup], made: Mapping[str, int]) 
     over those trained on. The other groups are `skipped_groups`: filtered, informative beyond a
     full batch, or left out by a rule across groups.
     """
-    groups = [group for group in all_groups if len(group.kept)]
-    if not groups:
+    if not (groups := [group for group in all_groups if len(group.kept)]):
         return {}
     kept_rewards = [group.group.rewards[group.kept] for group in groups]  # (m,) each
     kept_lengths = [group.group.lengths[group.kept] for group in groups]

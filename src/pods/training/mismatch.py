@@ -50,8 +50,7 @@ class MismatchMonitor:
             raise EngineMismatch(
                 f"step {step.number}, like the {GAP_LIMIT - 1} steps before it: {message}"
             )
-        kept = step.kept_projection  # rounding up can also enlarge the change
-        least = self.min_kept
+        kept, least = step.kept_projection, self.min_kept  # rounding up can enlarge the change, too
         if kept is not None and least > 0 and not least <= kept <= 2 - least:
             raise EngineMismatch(
                 f"step {step.number}: merging the policy into the engine's weights kept {kept:.2f} "

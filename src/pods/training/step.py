@@ -13,11 +13,11 @@ from pods.config.schema import Config
 from pods.method.adaptive import Adaptive
 from pods.method.grpo import advantages
 from pods.method.keep import informative, keep, own_advantages
-from pods.method.noise_scale import Row, gradient_row
+from pods.method.noise_scale import Row
 from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross, is_across_groups
-from pods.policy.update import SquaredNorm, UpdateStats
+from pods.policy.update import UpdateStats
 from pods.seeding import derive
 from pods.training.clock import StepSeconds
 from pods.types import Grade, Group, Problem
@@ -129,15 +129,6 @@ def with_kept(config: Config, group: SelectedGroup, kept: NDArray[np.intp]) -> S
     return replace(group, kept=kept, advantages=scaled)
 
 
-def describe_nonfinite(groups: Sequence[SelectedGroup]) -> str | None:
-    """Describe the reward or log-prob of a batch that is NaN or infinite, if there is one."""
-    if not all(np.isfinite(group.group.rewards).all() for group in groups):
-        return "a reward is NaN or infinite"
-    if not all(np.isfinite(r.logprobs).all() for group in groups for r in group.group.rollouts):
-        return "a log-prob of the engine is NaN or infinite"
-    return None
-
-
 def amounts(groups: Sequence[SelectedGroup]) -> dict[str, int]:
     """Count the rollouts and tokens of a step, by their names in metrics.jsonl."""
     trained = [group for group in groups if group.trained]
@@ -155,15 +146,3 @@ def outcome(groups: Sequence[SelectedGroup]) -> Outcome:
     right = int(sum(group.group.rewarded.sum() for group in groups))
     alike = bool(rewards.min() == rewards.max())
     return Outcome(groups[0].problem_index, right, len(rewards), alike)
-
-
-def gradient_rows(groups: Sequence[SelectedGroup], norms: Sequence[SquaredNorm]) -> list[Row]:
-    """Return what the squared norms of a step's gradients are made of, see `gradient_row`."""
-    trained = [group for group in groups if group.trained]
-    right = np.concatenate([group.group.rewarded[group.kept] for group in trained])
-    per_group = [(group.group.rewarded.mean(), group.problem_index) for group in trained]
-    success, problems = np.repeat(per_group, [len(group.kept) for group in trained], axis=0).T
-    weights = np.concatenate([group.advantages for group in trained]) / len(right)
-    return [
-        gradient_row(weights[i], right[i], success[i], problems[i], square) for i, square in norms
-    ]

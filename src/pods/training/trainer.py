@@ -124,8 +124,9 @@ class Trainer:
     def record(self, step: Step) -> None:
         """Write a committed step's line and, every so many steps or if it is skipped, its rollouts.
 
-        `EngineMismatch`: the engine does not generate from the policy. `Altered`: another process
-        has taken the run, or changed the log.
+        `FloatingPointError`: too many steps in a row were skipped. `EngineMismatch`: the engine
+        does not generate from the policy. `Altered`: another process has taken the run, or changed
+        the log.
         """
         line, skipped = metrics(step), step.nonfinite is not None
         self.lock.check_held()
@@ -138,23 +139,18 @@ class Trainer:
         self.progress.step(step.number, step.train_seconds, reward)
         if time.monotonic() - self.last_heartbeat >= HEARTBEAT_SECONDS:
             self.last_heartbeat = time.monotonic()
-            shown = ("step", "train_seconds", "reward")
-            self.store.set_status(**{name: line[name] for name in shown})
+            self.store.set_status(**{k: line[k] for k in ("step", "train_seconds", "reward")})
         if skipped:
-            self.skip(step)
+            self.skipped.add(step.number)
+            self.store.set_status(skipped_steps=len(self.skipped))
+            self.progress.print(f"step {step.number} is skipped: {step.nonfinite}")
+            if all(step.number - back in self.skipped for back in range(NONFINITE_LIMIT)):
+                raise FloatingPointError(
+                    f"{NONFINITE_LIMIT} consecutive steps were skipped: {step.nonfinite}; "
+                    f"{self.store.folder / 'rollouts'} holds the last one's"
+                )
         if (alarm := self.monitor.check(step)) is not None:
             self.progress.print(f"alarm: {alarm}")
-
-    def skip(self, step: Step) -> None:
-        """Count a step that was not applied; end the run if there are too many in a row."""
-        self.skipped.add(step.number)
-        self.store.set_status(skipped_steps=len(self.skipped))
-        self.progress.print(f"step {step.number} is skipped: {step.nonfinite}")
-        if all(step.number - back in self.skipped for back in range(NONFINITE_LIMIT)):
-            raise FloatingPointError(
-                f"{NONFINITE_LIMIT} consecutive steps were skipped: {step.nonfinite}; "
-                f"{self.store.folder / 'rollouts'} holds the last one's"
-            )
 
     def commit(self, step: int, evaluation: bool) -> None:
         """Commit a checkpoint of the state after `step`, as an evaluation point or only to resume.

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -59,10 +59,8 @@ class Worker:
         if share := self.process_group.share(len(groups) * n):
             own = slice(start := share.start // n, -(-share.stop // n))
             rows = range(share.start - start * n, share.stop - start * n)
-            part = replace(
-                request, prompts=request.prompts[own], seeds=request.seeds[own], rows=rows
-            )
-            groups[own] = self.engine.generate(part, on_completion)
+            of_own = request.prompts[own], n, request.sampling, request.seeds[own]
+            groups[own] = self.engine.generate(GenerationRequest(*of_own, rows), on_completion)
         return groups
 
     def sync(self) -> float | None:
@@ -126,6 +124,10 @@ class WorkerGroup:
     def sync(self) -> float | None:
         """Bring the policy's current weights into every engine; see `Engine.sync`."""
         return self.call_all(Worker.sync)[0]
+
+    def update(self, *step: Any) -> UpdateStats:
+        """Update the policy on every process; see `Worker.update`."""
+        return self.call_all(Worker.update, *step)[0]
 
     def call_all(
         self, method: Callable[Concatenate[Worker, P], T], *arguments: P.args, **local: P.kwargs

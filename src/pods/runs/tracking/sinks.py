@@ -55,10 +55,7 @@ def open_copy(config: Config, store: RunStore, mode: str) -> Copy:
 
 
 def _wandb(config: Config, store: RunStore, mode: str) -> Copy:
-    """Open W&B, online or in the run's folder `wandb`; its charts are over the training clock.
-
-    A run that the server has is resumed.
-    """
+    """Open W&B with charts over the training clock; online it resumes a run that the server has."""
     if mode == "online":
         check_key()
     else:
@@ -149,8 +146,7 @@ def _trackio(config: Config, store: RunStore) -> Copy:
 def check_key() -> None:
     """Check that there are credentials for W&B, without a prompt and without the network."""
     _prepare()
-    mode = os.environ.get("WANDB_MODE", "online")
-    if mode in ("offline", "dryrun", "disabled"):
+    if (mode := os.environ.get("WANDB_MODE")) in ("offline", "dryrun", "disabled"):
         raise ValueError(f"WANDB_MODE={mode}: must be unset to reach W&B's server")
     import wandb
 

@@ -87,8 +87,7 @@ def _sync_run(store: RunStore, mode: str) -> str:
     if not read_rows(config, store):
         return "skipped: it has no steps yet"
     with store.lock():
-        state = state_of(store, ours=True)
-        if state == "running":
+        if (state := state_of(store, ours=True)) == "running":
             return "skipped: it is running"
         try:
             return f"{open_copy(config, store, mode).finish(state)} rows sent"

@@ -12,8 +12,7 @@ CALCULATOR = re.compile(r"<<[^<>]*>>")
 def read_row(fields: Fields) -> tuple[str, str, str]:
     """Return question, worked solution and answer of a row; the answer must be one number."""
     question, solution = text_field(fields, "question"), text_field(fields, "answer")
-    marks = solution.count(MARK)
-    if marks != 1:
+    if (marks := solution.count(MARK)) != 1:
         raise ValueError(f"the answer must have one mark `{MARK}`, not {marks}")
     answer = solution.partition(MARK)[2].strip()
     if GOLD.fullmatch(answer) is None:

@@ -92,11 +92,18 @@ def last_box(solution: str) -> str:
     if not boxes:
         raise ValueError("the solution has no \\boxed{}")
     box, close = boxes[-1]
-    if box.lastgroup == "bare":
-        return _bare(solution, box.end())
-    if close is None:
-        raise ValueError("the solution's last \\boxed{ is not closed")
-    return solution[box.end() : close.start()]
+    if box.lastgroup == "boxed":
+        if close is None:
+            raise ValueError("the solution's last \\boxed{ is not closed")
+        return solution[box.end() : close.start()]
+    match = BARE.match(solution, box.end())
+    assert match is not None  # it may be empty
+    if solution.startswith(FORMULA_ENDS, match.end()):
+        return match[0]
+    answer = match[0].strip().rstrip(".,;:")
+    if len(answer.split()) > 1:
+        raise ValueError("the solution's last \\boxed has no braces, and its end is ambiguous")
+    return answer
 
 
 def unboxed(solution: str) -> str:
@@ -137,17 +144,6 @@ def checked_answer(answer: str) -> str:
     if min(depths) < 0 or depths[-1]:
         raise ValueError(f"the braces of the answer are not balanced: {plain[:40]!r}")
     return plain
-
-
-def _bare(solution: str, start: int) -> str:
-    match = BARE.match(solution, start)
-    assert match is not None  # it may be empty
-    if solution.startswith(FORMULA_ENDS, match.end()):
-        return match[0]
-    answer = match[0].strip().rstrip(".,;:")
-    if len(answer.split()) > 1:
-        raise ValueError("the solution's last \\boxed has no braces, and its end is ambiguous")
-    return answer
 
 
 WORDING = Wording("in LaTeX, simplified", "the answer", unboxed)
