@@ -192,12 +192,8 @@ def test_a_run_with_damaged_files_says_so_and_ends_in_the_same_bytes(run, store,
 
 def test_a_resumed_run_shows_the_step_that_it_resumes_from(store, monkeypatch):
     (store.checkpoint(STEPS) / "clock.json").write_text("")
-    seen = list[int]()
-
-    def look(store, say):
-        seen.append(store.status()["step"])
-
-    monkeypatch.setattr("pods.training.trainer.check_rollouts", look)
+    seen, look = [], "pods.training.trainer.check_rollouts"
+    monkeypatch.setattr(look, lambda store, say: seen.append(store.status()["step"]))
     execute(store.folder)
     assert [*seen, store.status()["step"]] == [STEPS - 1, STEPS]
 

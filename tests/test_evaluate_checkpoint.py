@@ -74,7 +74,7 @@ def test_every_file_has_records_of_its_own(store, capsys, tmp_path, monkeypatch)
 def test_bad_options_are_one_line(store, capsys):
     for words, message in (
         (["--repeats", "0"], "--repeats=0: must be at least 1"),
-        (["--greedy", "--repeats", "2"], "--repeats=2: must not stand beside --greedy"),
+        (["--greedy", "--repeats", "2"], "--repeats=2: must be at least 1, without --greedy"),
         (["--step", "5"], "--step=5: must be last or a step with a checkpoint: 0, 1"),
         (["--step", "last", "--on", "nowhere"], "--on=nowhere: must be a file, or one of gsm8k"),
         (["--step", "last", "--on", "amc23"], "--on=amc23: must be a file: this run was"),

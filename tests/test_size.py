@@ -11,23 +11,23 @@ from pods.cli.main import VERBS
 from pods.config.schema import Config
 
 LINES = {
-    "src/pods/analysis": 3186,
+    "src/pods/analysis": 3185,
     "src/pods/cli": 1067,
-    "src/pods/config": 1159,
+    "src/pods/config": 1145,
     "src/pods/engines": 749,
     "src/pods/integrations": 222,
-    "src/pods/launch": 1528,
+    "src/pods/launch": 1498,
     "src/pods/memory": 182,
     "src/pods/method": 1137,
-    "src/pods/policy": 1898,
-    "src/pods/runs": 1949,
-    "src/pods/system": 609,
-    "src/pods/tasks": 1207,
-    "src/pods/training": 1764,
-    "src/pods": 16912,
+    "src/pods/policy": 1882,
+    "src/pods/runs": 1936,
+    "src/pods/system": 608,
+    "src/pods/tasks": 1199,
+    "src/pods/training": 1738,
+    "src/pods": 16803,
     "src/pods_lab": 3484,
     "src/mathgrade": 2545,
-    "tests": 17743,
+    "tests": 17774,
     "experiments": 2640,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5

@@ -53,10 +53,8 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Evaluate what is missing, or one checkpoint of the run that is named instead of a study."""
-    if options.repeats is not None and options.repeats < 1:
-        raise ConfigError("--repeats", options.repeats, "must be at least 1")
-    if options.greedy and options.repeats:
-        raise ConfigError("--repeats", options.repeats, "must not stand beside --greedy")
+    if options.repeats is not None and (options.greedy or options.repeats < 1):
+        raise ConfigError("--repeats", options.repeats, "must be at least 1, without --greedy")
     if options.step or options.on or options.greedy or options.repeats:
         evaluate_checkpoint(options)
         return DONE

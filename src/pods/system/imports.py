@@ -14,8 +14,7 @@ T = TypeVar("T")
 def import_function(name: str) -> Any:
     """Import the function that `module:function` names, also from the working folder.
 
-    Raises:
-        ValueError: there is no such module or function, or it cannot be imported.
+    `ValueError`: there is no such module or function, or it cannot be imported.
     """
     module, _, function = name.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
@@ -37,8 +36,7 @@ def call_own(
 ) -> T:
     """Call a function of one's own, and return what `read` makes of its result.
 
-    Raises:
-        ValueError: either raised something; the one line names key, file and line.
+    `ValueError`: either raised something; the one line names key, file and line.
     """
     try:
         return read(function(*arguments))

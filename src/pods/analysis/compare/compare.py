@@ -43,14 +43,10 @@ class Comparison:
     the outcome."""
     speedups: pd.DataFrame
     """One row per (contrast, target), see `speedup.speedups`; its seconds are named as `unit`."""
-    left_out: list[str]
-    """Complete runs without a partner, each with the reason."""
-    given_targets: bool
-    """The targets were chosen by the user."""
-    draws: int
-    """Number of bootstrap resamples."""
-    ranking: Ranking | None
-    """The arms from the best, if there are more than four or a ranking was asked for."""
+    left_out: list[str]  # complete runs without a partner, each with the reason
+    given_targets: bool  # the targets were chosen by the user
+    draws: int  # number of bootstrap resamples
+    ranking: Ranking | None  # of more than four arms, or if it was asked for
 
     @property
     def unit(self) -> str:

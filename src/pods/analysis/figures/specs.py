@@ -29,10 +29,8 @@ class FigureSpec:
     name: str
     caption: str
     draw: Callable[[], Figure]
-    table: pd.DataFrame
-    """The data that are drawn."""
-    runs: pd.DataFrame
-    """The same data run by run."""
+    table: pd.DataFrame  # the data that are drawn
+    runs: pd.DataFrame  # the same data run by run
     detail: bool = False
     """The figure is drawn only on request, since it is not what the study is about."""
     differences: pd.DataFrame = field(default_factory=pd.DataFrame)

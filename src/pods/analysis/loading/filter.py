@@ -21,14 +21,12 @@ class StudyFilter:
 
     arms: Sequence[str] = ()
     """Labels of arms, rules, or names of curves, as in `resolve`; empty: all."""
-    metric: str = "accuracy"
-    """One of `METRICS`, or pass@k."""
+    metric: str = "accuracy"  # one of `METRICS`, or pass@k
     until: float | None = None
     """End of the window, in the unit of x; None: the study's own, which is in seconds."""
     baseline: str | None = None
     """The arm that the others are compared with; none: the GRPO arm."""
-    x: str = "train_seconds"
-    """What curves are drawn over: train_seconds or steps."""
+    x: str = "train_seconds"  # what curves are drawn over, or steps
 
     @property
     def folder(self) -> str:

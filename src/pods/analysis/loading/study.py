@@ -29,20 +29,16 @@ class Study:
     imported logs, no_answer, timeouts (grading took too long) and the columns `passes`."""
     steps: pd.DataFrame
     """One row per (run, step): series, seed, run and the numbers of metrics.jsonl."""
-    machines: list[str]
-    """Processors or GPUs that the runs ran on."""
-    budget: str
-    """The training budget per run, for a reader."""
-    missing: list[str]
-    """What is missing, duplicated or damaged, where that was allowed."""
+    machines: list[str]  # processors or GPUs that the runs ran on
+    budget: str  # the training budget per run, for a reader
+    missing: list[str]  # what is missing, duplicated or damaged, where that was allowed
     inconsistencies: list[str]
     """In what the runs differ although they should not, where that was allowed."""
     order: Sequence[str]
     """All curves of the study's folder in the order of their colours, "" for what is not loaded."""
     seeded: bool = True
     """Equal seeds mean equal prompts and draws, so that runs may be paired."""
-    note: str = ""
-    """What a reader of imported logs has to know."""
+    note: str = ""  # what a reader of imported logs has to know
     metric: str = "accuracy"
     """The measure that the column accuracy holds; see `pods.analysis.loading.filter`."""
     x: str = "train_seconds"
