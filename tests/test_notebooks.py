@@ -81,8 +81,8 @@ def test_cost_model_shows_what_a_step_costs_by_n_and_m(shown, capsys):
 def test_progress_per_second_divides_what_a_step_gains_by_what_it_costs(shown):
     *_, table = shown("progress_per_second")
     narrow, wide = expected_progress([(16, 16), (64, 16)], np.array([[5e5, 5e5]]), MEASURED, 2)
-    # 0.02 s + 2 prompts x (16 x 0.0003 s + 16 x 0.0007 s), and with 64 x 0.0003 s
-    assert table.loc[64, 16] == pytest.approx(wide / narrow * 0.052 / 0.0808)
+    # 0.03 s + 2 prompts x (16 x 0.0003 s + 16 x 0.0005 s), and with 64 x 0.0003 s
+    assert table.loc[64, 16] == pytest.approx(wide / narrow * 0.0556 / 0.0844)
     assert table.loc[16, 16] == 1.0 and table.loc[8].notna().sum() == 3
 
 
