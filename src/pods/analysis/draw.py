@@ -17,9 +17,9 @@ def write_tables(
 ) -> tuple[Study, Tables]:
     """Load a study, see `load` and `apply_filter`, and write its tables below FOLDER/figures."""
     study = apply_filter(load(folder, runs, allow), chosen)
-    made = tables(study)
+    made, figures = tables(study), figures_folder(folder, chosen.folder)
     for name in ("curves", "runs", "summary"):
-        write_csv(figures_folder(folder, chosen.folder) / f"{name}.csv", getattr(made, name), study)
+        write_csv(figures / f"{name}.csv", getattr(made, name), study)
     return study, made
 
 

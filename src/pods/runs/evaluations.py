@@ -124,11 +124,11 @@ def read_evaluation(store: RunStore, config: Config, step: int) -> list[Evaluati
         return f"{path.name} {records}"
     if is_changed(path, content):
         return f"{path.name} was changed after it was complete"
-    data, repeats = store.data(), config.evaluation.repeats
-    other = any(line.startswith("data: test problems") for line in recorded_changes(store))
-    if data and not other and len(records) != data["test"]["problems"] * repeats:
-        return f"{path.name} has other questions than the run's data"
-    return records
+    data = store.data()
+    if data is None or len(records) == data["test"]["problems"] * config.evaluation.repeats:
+        return records
+    recounted = any(line.startswith("data: test problems") for line in recorded_changes(store))
+    return records if recounted else f"{path.name} has other questions than the run's data"
 
 
 def is_complete(store: RunStore, config: Config, step: int) -> bool:
