@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pods.config.schema import Config
 from pods.launch import local_processes
@@ -33,13 +33,17 @@ from pods.system.signals import Preempted, Stop, stop_on_signals
 from pods.system.watchdog import watchdog
 from pods.training.clock import Meter
 
+if TYPE_CHECKING:
+    from pods.training.trainer import Trainer
+
 
 def execute(
     folder: Path, attempt: Path | None = None, now: Callable[[], float] = time.perf_counter
 ) -> int:
     """Execute a run's frozen config, and return the exit code; errors of the run are not raised.
 
-    `attempt` is the folder for what this process leaves; `now` gives the training clock's seconds.
+    The folder `attempt` is for what this process leaves, and `now` returns the training clock's
+    seconds.
     """
     store, processes = RunStore(folder), 1
     execution = _Execution(store, attempt, now)
@@ -99,16 +103,7 @@ class _Execution:
         started, code = False, DONE
         try:
             with self.meter.phase("start"), stop.while_loading():  # nothing is half-written yet
-                from pods.policy.process_group import SINGLE_PROCESS, join
-                from pods.training.build import build_trainer
-
-                self.tracker = Tracker(config, self.store)
-                alone = local_processes.rank() is None
-                group = SINGLE_PROCESS if alone else join(config.hardware.device)
-                mine = self.tracker, stop, self.now, self.meter, self.report
-                trainer = build_trainer(config, self.store, lock, *mine, group)
-                if facts := trainer.loop.engine.facts:  # what a library has chosen for the engine
-                    self.note(engine=facts)
+                trainer = self.build(config, lock, stop)
             with self.meter.phase("preflight"), stop.while_loading():
                 from pods.training.preflight import preflight
 
@@ -127,6 +122,18 @@ class _Execution:
         with suppress(OSError):
             self.report()
         return code
+
+    def build(self, config: Config, lock: RunLock, stop: Stop) -> "Trainer":
+        from pods.policy.process_group import SINGLE_PROCESS, join
+        from pods.training.build import build_trainer
+
+        self.tracker = Tracker(config, self.store)
+        group = SINGLE_PROCESS if local_processes.rank() is None else join(config.hardware.device)
+        mine = self.tracker, stop, self.now, self.meter, self.report
+        trainer = build_trainer(config, self.store, lock, *mine, group)
+        if facts := trainer.loop.engine.facts:  # what a library has chosen for the engine
+            self.note(engine=facts)
+        return trainer
 
     def report(self) -> None:
         """Write seconds and memory of each phase into the attempt's folder."""
@@ -163,7 +170,8 @@ class _Execution:
 def main(arguments: Sequence[str]) -> int:
     """Be the process of a job, or one of the processes of a run that uses several."""
     folder, attempt = Path(arguments[0]), Path(arguments[1]) if arguments[1:] else None
-    if rank := local_processes.rank():
+    rank = local_processes.rank()
+    if rank:
         return local_processes.obey(RunStore(folder), attempt)
     if attempt is not None:  # several processes may hang where SIGTERM is not heard
         end_with_parent(signal.SIGTERM if rank is None else signal.SIGKILL)

@@ -141,16 +141,20 @@ class Trainer:
             self.last_heartbeat = time.monotonic()
             self.store.set_status(**{k: line[k] for k in ("step", "train_seconds", "reward")})
         if skipped:
-            self.skipped.add(step.number)
-            self.store.set_status(skipped_steps=len(self.skipped))
-            self.progress.print(f"step {step.number} is skipped: {step.nonfinite}")
-            if all(step.number - back in self.skipped for back in range(NONFINITE_LIMIT)):
-                raise FloatingPointError(
-                    f"{NONFINITE_LIMIT} consecutive steps were skipped: {step.nonfinite}; "
-                    f"{self.store.folder / 'rollouts'} holds the last one's"
-                )
+            self.skip(step)
         if (alarm := self.monitor.check(step)) is not None:
             self.progress.print(f"alarm: {alarm}")
+
+    def skip(self, step: Step) -> None:
+        """Count a step that was not applied; end the run if there are too many in a row."""
+        self.skipped.add(step.number)
+        self.store.set_status(skipped_steps=len(self.skipped))
+        self.progress.print(f"step {step.number} is skipped: {step.nonfinite}")
+        if all(step.number - back in self.skipped for back in range(NONFINITE_LIMIT)):
+            raise FloatingPointError(
+                f"{NONFINITE_LIMIT} consecutive steps were skipped: {step.nonfinite}; "
+                f"{self.store.folder / 'rollouts'} holds the last one's"
+            )
 
     def commit(self, step: int, evaluation: bool) -> None:
         """Commit a checkpoint of the state after `step`, as an evaluation point or only to resume.

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -59,8 +59,10 @@ class Worker:
         if share := self.process_group.share(len(groups) * n):
             own = slice(start := share.start // n, -(-share.stop // n))
             rows = range(share.start - start * n, share.stop - start * n)
-            of_own = request.prompts[own], n, request.sampling, request.seeds[own]
-            groups[own] = self.engine.generate(GenerationRequest(*of_own, rows), on_completion)
+            part = replace(
+                request, prompts=request.prompts[own], seeds=request.seeds[own], rows=rows
+            )
+            groups[own] = self.engine.generate(part, on_completion)
         return groups
 
     def sync(self) -> float | None:
