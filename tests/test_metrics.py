@@ -87,7 +87,13 @@ def test_every_logged_column_is_in_the_table_of_columns():
         adaptive=Adaptive(posteriors={"1": (1, 1)}, scales=dict.fromkeys(SCALES, (1, 0, 2))),
     )
     logged = {
-        "metrics": [*LINE, *metrics(adaptive), "seconds/modelled", "reward/brevity"],
+        "metrics": [
+            *LINE,
+            *metrics(adaptive),
+            "seconds/modelled",
+            "seconds_beside",
+            "reward/brevity",
+        ],
         "evaluations": EvaluationRecord.__struct_fields__,
         "rollouts": row,
     }

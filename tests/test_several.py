@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -92,13 +93,15 @@ def test_each_process_gets_its_share_of_the_tokens(drawn, parts):
     assert sum(a != b for a, b in pairwise(order)) == len(set(order)) - 1
 
 
-def test_shares_are_all_of_it_in_order():
+@pytest.mark.parametrize("idle", [0, 1])
+def test_shares_are_all_of_it_in_order(idle):
     for size in (1, 2, 3, 8):
         process_group = ProcessGroup()
-        process_group.size = size
+        process_group.size, process_group.idle = size + idle, idle
         for count in range(20):
-            shares = [process_group.share(count) for process_group.rank in range(size)]
+            shares = [process_group.share(count) for process_group.rank in range(size + idle)]
             assert [i for share in shares for i in share] == list(range(count))
+            assert not idle or not shares.pop(0)
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
@@ -138,10 +141,36 @@ def begin(folder: Path, *words: str) -> subprocess.Popen:
     """Start a run on two processes, and wait until it has made a step of its own."""
     folder.mkdir(exist_ok=True)
     before, old = steps_made(folder), leader_of(folder)
-    process = start(folder, *RUN, "hardware.processes=2", *words)
+    process = start(folder, *RUN, *words)
     wait_for(lambda: process.poll() is not None or leader_of(folder) not in (None, old), 120)
     wait_for(lambda: process.poll() is not None or steps_made(folder) != before, 120)
     return process
+
+
+AHEAD = ("engine.lag=2", "prompts=mopps", "task.train_size=12", "group_filter=resample",
+         "group_filter.max_batches=3", "nm.n=4", "nm.m=2")  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "generators"), [
+    ((), 1),
+    pytest.param(("model.tuning=lora", "engine.lag=1"), 1, marks=pytest.mark.slow),
+    pytest.param(("hardware.processes=2",), 2, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_generating_beside_training_changes_no_byte(words, generators, tmp_path):
+    """Also where prompt selection learns, the group filter asks again, and rows are dealt."""
+    for name, count in (("queued", 0), ("beside", generators)):
+        code, said = run(tmp_path / name, *AHEAD, *words, f"hardware.generators={count}")
+        assert code == 0, said
+    queued, beside = (run_folder(tmp_path / name) for name in ("queued", "beside"))
+    (made, files), (expected, written) = science_of(beside), science_of(queued)
+    assert made == expected and files.keys() == written.keys()
+    differ = [name for name, content in files.items() if content != written[name]]
+    assert {Path(name).name for name in differ} <= {"adapter_config.json"}  # PEFT writes a set
+    lines, pending = read_lines(beside / "metrics.jsonl"), "checkpoints/step-000012/pending.msgpack"
+    assert (beside / pending).read_bytes() == (queued / pending).read_bytes()
+    assert all(line["seconds_beside"] > 0 for line in lines)
+    assert len({line["sampling_batches"] for line in lines}) > 1
+    assert not any("seconds_beside" in line for line in read_lines(queued / "metrics.jsonl"))
 
 
 @pytest.mark.slow
@@ -173,15 +202,18 @@ def processes_of(process: subprocess.Popen, folder: Path) -> dict[str, psutil.Pr
     """The processes of a run, by what they are."""
     job = psutil.Process(process.pid)
     ranks = {each.pid: each for each in job.children()}
-    leader, [follower] = ranks.pop(leader_of(folder)), ranks.values()
+    leader, [follower, *_] = ranks.pop(leader_of(folder)), ranks.values()
     return {"job": job, "leader": leader, "follower": follower}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [(), ("hardware.shard=true",)], ids=["whole", "sharded"])
+@pytest.mark.parametrize("words", [
+    ("hardware.processes=2",), ("hardware.processes=2", "hardware.shard=true"),
+    ("hardware.generators=2", *AHEAD),
+], ids=["whole", "sharded", "generators"])  # fmt: skip
 def test_a_process_that_dies_ends_the_run_which_goes_on(words, tmp_path):
     """Each process of the run in turn is killed at a random moment; the bytes are the same."""
-    assert run(tmp_path / "left alone", "hardware.processes=2", *words)[0] == 0
+    assert run(tmp_path / "left alone", *words)[0] == 0
     folder, chance, killed = tmp_path / "killed", random.Random(0), 0
     for victim in ("follower", "leader", "job"):
         process = begin(folder, *words)
@@ -194,8 +226,8 @@ def test_a_process_that_dies_ends_the_run_which_goes_on(words, tmp_path):
         store = RunStore(run_folder(folder))
         if process.returncode == 75:
             if victim in ("follower", "leader"):
-                rank = int(victim == "follower")
-                assert f"process {rank} of the run ended: killed by SIGKILL\n" in said
+                rank = "[12]" if victim == "follower" else "0"
+                assert re.search(f"process {rank} of the run ended: killed by SIGKILL\n", said)
             assert store.status()["state"] == "preempted", said
             assert "run the same command again to resume" in said
         else:
@@ -203,7 +235,7 @@ def test_a_process_that_dies_ends_the_run_which_goes_on(words, tmp_path):
         assert not store.is_held()
         killed += process.returncode != 0
     assert killed >= 2
-    code, said = run(folder, "hardware.processes=2", *words)
+    code, said = run(folder, *words)
     assert code == 0, said
     found, expected = (science_of(run_folder(tmp_path / name)) for name in ("killed", "left alone"))
     assert found == expected
@@ -235,7 +267,7 @@ def test_processes_that_torchrun_starts_by_hand_make_the_same_run(tmp_path, leav
 @pytest.mark.slow
 def test_a_run_opens_no_port_and_a_signal_stops_it_safely(tmp_path, leaves_nothing):
     for number in (signal.SIGINT, signal.SIGTERM):
-        process = begin(tmp_path, "budget.max_steps=1000")
+        process = begin(tmp_path, "hardware.processes=2", "budget.max_steps=1000")
         all_of_them = processes_of(process, tmp_path)
         sockets = [s for each in all_of_them.values() for s in each.net_connections("tcp")]
         places = {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN}

@@ -1,17 +1,22 @@
 """The loop with a fake engine and clock: budget, selection, filters, and where seeds go."""
 
 import dataclasses
+import threading
+from itertools import count
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from compose import composed
 from fake_loop import TASK, FakeEngine, grade, loop
 
+from pods.engines.base import EngineFailed
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import random
 from pods.policy.update import UpdateStats
 from pods.seeding import derive, evaluation_seeds
+from pods.training.clock import TrainClock
 from pods.training.evaluate import evaluate
 from pods.training.metrics import metrics, rollout_rows
 from pods.training.resume import read_pending, write_pending
@@ -157,6 +162,36 @@ def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again(la
         assert of == of_same and step.epoch == same.epoch
     assert [at for *_, at in updates] == [1, 2, 3, 4] and len(steps[-1].pending) == lag
     assert [step.selector.position for step in steps] == [2 * (k + lag) for k in (1, 2, 3, 4)]
+
+
+def test_sampling_beside_the_update_makes_the_same_steps_and_its_errors_are_raised():
+    words, begun = ("engine.lag=1", "budget.max_steps=4", "prompts=greso"), threading.Event()
+    expected = [*loop(*words)[0].steps(0, start(composed(*words).prompts))]
+    made, _ = loop(*words)
+    made.clock.beside = TrainClock(count().__next__)  # a second at each look
+    generate, update, asked = made.engine.generate, made.update, count()
+
+    def generate_beside(*request):
+        """All but the first sample are drawn while the update is at work."""
+        assert next(asked) == 0 or begun.wait(10)
+        return generate(*request)
+
+    def update_beside(*step):
+        begun.set()
+        return update(*step)
+
+    made.engine.generate = generate_beside
+    beside = dataclasses.replace(made, update=update_beside)
+    for step, same in zip(beside.steps(0, start(made.config.prompts)), expected, strict=True):
+        begun.clear()
+        assert [*rollout_rows(step, replayable=True)] == [*rollout_rows(same, replayable=True)]
+        assert step.selector == same.selector and step.pending[0].chosen == same.pending[0].chosen
+        assert (step.seconds.wall["reward"] > 0) == (step.number == 1)
+        assert metrics(step)["seconds_beside"] == 4  # select, generate, reward, select
+        assert "seconds_beside" not in metrics(same)
+    made.engine.generate = Mock(side_effect=EngineFailed("gone"))
+    with pytest.raises(EngineFailed, match="gone"):
+        beside.take_step(5, step.selector, None, step.pending)
 
 
 def test_a_run_goes_on_from_what_was_pending_as_if_nothing_had_been_read(tmp_path):

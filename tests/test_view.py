@@ -101,7 +101,7 @@ def test_pass_at_k_takes_the_place_of_accuracy(study):
     (["--arms", "pods,pods"], "arms=pods,pods: must be different ones"),
     (["--metric", "lenient"], "metric=lenient: must be one of accuracy, format, both, pass@1"),
     (["--metric", "pass@5"], "one of accuracy, format, both, pass@1, pass@2; a question has 2 ans"),
-    (["--x", "tokens"], "x=tokens: must be train_seconds or steps"),
+    (["--x", "tokens"], "x=tokens: must be train_seconds or device_seconds or steps"),
     (["--x", "steps", "--until", "0.5"], "be at or after the first evaluation, at 1 steps"),
     (["--until", "3"], "until=3: must be at or after the first evaluation, at 4 s"),
     (["--arms", "pods,random", "--baseline", "grpo"], "baseline=grpo: must be among the arms"),
@@ -124,6 +124,19 @@ def test_x_is_the_step_of_each_evaluation(loaded):
     assert middle["mean"] == pytest.approx(np.interp(middle.steps, (0, 1, 2), (2 / 8, 6 / 8, 1.0)))
     assert curve.steps.iloc[-1] == 2 and set(made.summary.end_steps) == {2}
     assert made.summary.seconds_per_step.tolist() == [6.0, 5.0]  # 12 and 10 s in two steps
+
+
+def test_device_seconds_are_those_of_all_processes(loaded):
+    """Run a is evaluated at 0, 4 and 12 s and has three processes, run b at 0 and 10 s has one."""
+    several = loaded.runs.assign(devices=loaded.runs.arm.map({"pods": 3, "grpo": 1}))
+    chosen = apply_filter(
+        replace(loaded, runs=several), StudyFilter(("pods", "grpo"), x="device_seconds")
+    )
+    at = chosen.evaluations.groupby("run").device_seconds.agg(list)
+    assert sorted(map(tuple, at)) == [(0, 10)] * 2 + [(0, 12, 36)] * 2
+    ends = chosen.steps.groupby("run").device_seconds.max()
+    assert sorted(ends) == [10, 10, 36, 36]
+    assert set(loaded.runs.devices) == {1} and tables(chosen).summary.end_device_seconds.min() == 10
 
 
 def test_arms_are_compared_and_drawn_over_steps(loaded, study, one_format, capsys):

@@ -85,10 +85,17 @@ class HardwareConfig:
     device: Literal["cpu", "cuda"] = key("device of the model")
     threads: int = key("CPU threads per process, set before torch is loaded", low=1)
     processes: int = operational("processes per run, each on its own GPU", low=1)
+    generators: int = operational(
+        "further processes, which generate for a later step (engine.lag) beside the update", low=0
+    )
     shard: bool = key(
         "shard all trained weights, gradients and moments over the processes (FSDP2); the "
         "transformers engine then uses a full copy in engine.dtype"
     )
+
+    def in_all(self) -> int:
+        """Return how many processes a run has."""
+        return self.processes + self.generators
 
 
 @dataclass
@@ -184,9 +191,10 @@ class Config:
     tracking: TrackingConfig
     launch: LaunchConfig
 
-    def on(self, processes: int) -> "Config":
-        """Return the same run on another number of processes."""
-        return replace(self, hardware=replace(self.hardware, processes=processes))
+    def on(self, processes: int, generators: int = 0) -> "Config":
+        """Return the same run on other numbers of processes."""
+        hardware = replace(self.hardware, processes=processes, generators=generators)
+        return replace(self, hardware=hardware)
 
     def arm_name(self) -> str:
         """Return the label of the arm, or the rule's name without its module."""

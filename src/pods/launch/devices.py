@@ -43,7 +43,7 @@ def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) ->
     where torch still finds a GPU.
     """
     on_gpus = [config.hardware for config in configs if config.hardware.device == "cuda"]
-    needed = max((hardware.processes for hardware in on_gpus), default=0)
+    needed = max((hardware.in_all() for hardware in on_gpus), default=0)
     if needed and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         raise ConfigError("hardware.device", "cuda", "CUDA_VISIBLE_DEVICES is empty")
     if needed == 0 or (needed == 1 and names is None):
@@ -74,8 +74,8 @@ def devices_needed(config: Config, pool: DevicePool) -> int:
     On a CPU, `launch.jobs` gives each of that many jobs an equal share, whatever its threads.
     """
     hardware = config.hardware
-    on_cpu = 1 if config.launch.jobs else hardware.threads * hardware.processes
-    return min(hardware.processes if hardware.device == "cuda" else on_cpu, len(pool.devices))
+    on_cpu = 1 if config.launch.jobs else hardware.threads * hardware.in_all()
+    return min(hardware.in_all() if hardware.device == "cuda" else on_cpu, len(pool.devices))
 
 
 def max_concurrent(pool: DevicePool, configs: Sequence[Config]) -> int:

@@ -40,7 +40,7 @@ def show(configs: Sequence[Config], words: Sequence[Sequence[str]]) -> Iterator[
         if seconds is not None:
             left.append(seconds)
             size += (needed := _checkpoint_bytes(config))
-            gpu_seconds += seconds * config.hardware.processes * (config.hardware.device == "cuda")
+            gpu_seconds += seconds * config.hardware.in_all() * (config.hardware.device == "cuda")
             costs = (f"≥ {duration(seconds)}", f"≥ {needed / MB:.1f} MB" if needed else "unknown")
         labels = (config.arm_name(), config.nm.label(), *map(str, of.values()))
         rows.append((*labels, str(config.seed), name, state, *costs))

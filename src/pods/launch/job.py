@@ -49,7 +49,7 @@ def execute(
     execution = _Execution(store, attempt, now)
     try:
         with suppress(ValueError):  # a damaged config, which the run reports
-            processes = store.config().hardware.processes
+            processes = store.config().hardware.in_all()
         if local_processes.rank() is None and processes > 1:
             return local_processes.run(store, execution.folder)
     except OSError as error:
@@ -92,7 +92,7 @@ class _Execution:
         config = local_processes.as_started(self.store.config())
         attempts.record_changes(self.store, check_unchanged(self.store, config))
         set_threads(config.hardware.threads)
-        clock, processes = config.budget.clock_text(), config.hardware.processes
+        clock, processes = config.budget.clock_text(), config.hardware.in_all()
         self.note(**attempts.environment(), processes=processes, clock=clock)
         files.replace(self.folder / "git.diff", attempts.git("diff", "HEAD"))
         mine = {"pid": os.getpid(), "host": socket.gethostname()}
@@ -108,8 +108,14 @@ class _Execution:
                 from pods.training.preflight import preflight
 
                 preflight(trainer.workers.worker, [*trainer.loop.prompts, *trainer.questions])
+                if facts := trainer.generators.facts:  # what a library has chosen for the engine
+                    self.note(engine=facts)
             started = True
-            with closing(trainer.progress), trainer.workers.release_on_exit():
+            with (
+                closing(trainer.progress),
+                trainer.workers.release_on_exit(),
+                trainer.generators.release_on_exit(),
+            ):
                 trainer.run()
             state, error = "done", None
         except Preempted:
@@ -128,12 +134,10 @@ class _Execution:
         from pods.training.build import build_trainer
 
         self.tracker = Tracker(config, self.store)
-        group = SINGLE_PROCESS if local_processes.rank() is None else join(config.hardware.device)
+        alone, hardware = local_processes.rank() is None, config.hardware
+        group = SINGLE_PROCESS if alone else join(hardware.device, hardware.generators)
         mine = self.tracker, stop, self.now, self.meter, self.report
-        trainer = build_trainer(config, self.store, lock, *mine, group)
-        if facts := trainer.loop.engine.facts:  # what a library has chosen for the engine
-            self.note(engine=facts)
-        return trainer
+        return build_trainer(config, self.store, lock, *mine, group)
 
     def report(self) -> None:
         """Write seconds and memory of each phase into the attempt's folder."""

@@ -36,7 +36,9 @@ def rank() -> int | None:
 
 def as_started(config: Config) -> Config:
     """Return the config for the number of processes that were started."""
-    return config if rank() is None else config.on(int(os.environ["WORLD_SIZE"]))
+    generators = config.hardware.generators
+    alone = rank() is None
+    return config if alone else config.on(int(os.environ["WORLD_SIZE"]) - generators, generators)
 
 
 def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
@@ -55,8 +57,8 @@ def run(store: RunStore, attempt: Path) -> int:
     temporary = TemporaryDirectory(prefix="pods-", ignore_cleanup_errors=True)
     with stop_on_signals() as stop, temporary as folder:
         try:
-            for rank in range(hardware.processes):
-                own = {**environment(Path(folder), hardware.processes, rank), **shared}
+            for rank in range(hardware.in_all()):
+                own = {**environment(Path(folder), hardware.in_all(), rank), **shared}
                 # in a session of its own, so that Ctrl-C reaches only this process
                 processes.append(Popen(command, stdin=DEVNULL, start_new_session=True, env=own))
             _watch(processes, stop)
@@ -127,7 +129,8 @@ def obey(store: RunStore, attempt: Path | None) -> int:
         from pods.training.preflight import preflight
         from pods.training.workers import Follower
 
-        follower = Follower(process_group := join(config.hardware.device))
+        process_group = join(config.hardware.device, config.hardware.generators)
+        follower = Follower(process_group)
         data = load_data(config, follower.heartbeat)
         worker = build_worker(config, data, follower.heartbeat, process_group)
         preflight(worker, [*data.prompts, *data.questions])

@@ -71,9 +71,9 @@ def parameters(config: Config, settings: Settings) -> Settings:
     minutes = given.get("timeout_min", minutes)
     chosen: Settings = {"timeout_min": minutes, "signal_delay_s": min(MAX_NOTICE, 6 * minutes)}
     if "cpus_per_gpu" not in given:
-        chosen["cpus_per_task"] = hardware.threads * hardware.processes
+        chosen["cpus_per_task"] = hardware.threads * hardware.in_all()
     if hardware.device == "cuda" and not {"gres", "gpus_per_task"} & set(given):
-        chosen["gpus_per_node"] = hardware.processes
+        chosen["gpus_per_node"] = hardware.in_all()
     if config.launch.jobs:
         chosen["array_parallelism"] = config.launch.jobs
     chosen |= given

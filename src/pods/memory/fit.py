@@ -59,7 +59,7 @@ def assess_fit(config: Config, lengths: Lengths | None = None, jobs: int | None 
         jobs: how many share this machine's memory; None: they run on another machine.
     """
     on_cpu = config.hardware.device == "cpu"
-    sharing = (jobs or 1) * config.hardware.processes if on_cpu else 1
+    sharing = (jobs or 1) * config.hardware.in_all() if on_cpu else 1
     memory = None if jobs is None else free_memory(config.hardware.device)
     free, total = (0, 0) if memory is None else (size // sharing for size in memory)
     parts = peak_parts(config, lengths)

@@ -2,11 +2,13 @@
 
 The main process (rank 0) alone decides what is done next, writes files and handles signals; the
 others carry out its commands (`training/workers.py`). What starts them passes rank and world
-size in the environment.
+size in the environment. Under `hardware.generators` there are two groups, those that train and
+those that generate, and the main process is in both.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -24,6 +26,7 @@ from pods.system.signals import PeerLost
 
 TIMEOUT = timedelta(days=30)  # a checkpoint may take long; whoever started them sees one die
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+POLL_SECONDS = 1e-4
 BUCKET_ELEMENTS = 2**24  # gradients that are summed in one message: 64 MB in float32
 
 
@@ -35,9 +38,22 @@ class ProcessGroup:
     """The processes of one run, seen from one of them; by default it is the only one."""
 
     rank, size = 0, 1
+    idle = 0  # number of first ranks that have no engine
     mesh: DeviceMesh | None = None
     control: dist.ProcessGroup  # gloo, for collectives on what is in the host's memory
+    device: dist.ProcessGroup | None = None  # for those on what is on the devices; None: all ranks
     store: Store  # keys and values, for messages that no process waits for
+    generators: "ProcessGroup | None" = None  # of a group that trains, the group that generates
+
+    @property
+    def generates(self) -> bool:
+        """Whether this process has an engine."""
+        return self.rank >= self.idle
+
+    @property
+    def trains(self) -> bool:
+        """Whether this process updates the policy."""
+        return not (self.idle and self.generates)
 
     @property
     def is_main(self) -> bool:
@@ -45,8 +61,19 @@ class ProcessGroup:
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """Return which of `count` items in order this process takes; shares are equal or nearly."""
-        return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+        """Return which of `count` rows in order this process draws; shares are equal or nearly."""
+        rank, size = self.rank - self.idle, self.size - self.idle
+        return range(0) if rank < 0 else range(count * rank // size, count * (rank + 1) // size)
+
+    @torch.no_grad()
+    def hand_over(self, parameters: Iterable[Tensor]) -> None:
+        """Give the main process's values to the processes that generate where it does not."""
+        for parameter in parameters if self.idle else ():
+            value = parameter.detach().clone()
+            with lost_connections():
+                dist.broadcast(value, 0, group=self.device)
+            if self.generates:
+                parameter.copy_(value)
 
     def all_sum(self, numbers: Sequence[float]) -> list[float]:
         """Sum each number over all processes, in float64."""
@@ -83,6 +110,18 @@ class ProcessGroup:
             dist.all_gather_object(parts, on_host, group=self.control)
         return {key: tensor for part in parts for key, tensor in part.items()}
 
+    def gather(self, result: Any, waiting: Callable[[], None]) -> list[Any]:
+        """Call `waiting()` until all ranks are done; return their results, on rank 0 alone."""
+        results = [None] * self.size if self.is_main else []
+        with lost_connections():
+            work = dist.barrier(group=self.control, async_op=True)
+            while not work.is_completed():
+                waiting()
+                time.sleep(POLL_SECONDS)
+            work.wait()
+            dist.gather_object(result, results or None, group=self.control)
+        return results
+
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Replace each gradient by its sum over all processes; a missing gradient counts as 0."""
         if self.size == 1:
@@ -95,7 +134,7 @@ class ProcessGroup:
             if parameter is parameters[-1] or sum(map(Tensor.numel, bucket)) >= BUCKET_ELEMENTS:
                 flat = torch.cat([gradient.flatten() for gradient in bucket])
                 with lost_connections():
-                    dist.all_reduce(flat)
+                    dist.all_reduce(flat, group=self.device)
                 sums = flat.split([*map(Tensor.numel, bucket)])
                 for gradient, total in zip(bucket, sums, strict=True):
                     gradient.copy_(total.view_as(gradient))
@@ -137,9 +176,11 @@ def lost_connections() -> Iterator[None]:
 SINGLE_PROCESS = ProcessGroup()
 
 
-def join(device: str) -> ProcessGroup:
-    """Join the processes that were started together with this one; on cuda each takes one GPU."""
-    process_group = ProcessGroup()
+def join(device: str, generators: int = 0) -> ProcessGroup:
+    """Join the processes that were started together with this one; on cuda each takes one GPU.
+
+    The last `generators` of them only generate. `ValueError`: none is left to train.
+    """
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     if (path := os.environ.get(RENDEZVOUS)) is None:  # torchrun's store: an open port
@@ -148,13 +189,30 @@ def join(device: str) -> ProcessGroup:
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         store = dist.FileStore(path, size)  # type: ignore[attr-defined]
         store.set_timeout(TIMEOUT)
-    process_group.rank, process_group.size = rank, size
     backend, torch_store = BACKENDS[device], PrefixStore("torch", store)
     dist.init_process_group(backend, store=torch_store, rank=rank, world_size=size, timeout=TIMEOUT)
-    process_group.control = dist.new_group(backend="gloo", timeout=TIMEOUT)
-    process_group.store = PrefixStore("pods", store)
-    process_group.mesh = init_device_mesh(device, (size,))
-    return process_group
+    if (trainers := size - generators) < 1:
+        raise ValueError(f"hardware.generators={generators}: must leave one of {size} processes")
+    training = _group([*range(trainers)], PrefixStore("pods", store))
+    if not generators:
+        training.mesh = init_device_mesh(device, (size,))
+        return training
+    training.idle = trainers
+    generating = _group([0, *range(trainers, size)], PrefixStore("generators", store))
+    generating.idle = 1
+    training.generators = generating
+    return training if rank < trainers else generating
+
+
+def _group(ranks: Sequence[int], store: Store) -> ProcessGroup:
+    """Make a group of these processes; all processes must call this, also those of another one."""
+    group, rank = ProcessGroup(), dist.get_rank()
+    group.control = dist.new_group(ranks, backend="gloo", timeout=TIMEOUT)
+    if len(ranks) < dist.get_world_size():
+        group.device = dist.new_group(ranks, timeout=TIMEOUT)
+    group.rank, group.size = ranks.index(rank) if rank in ranks else -1, len(ranks)
+    group.store = store
+    return group
 
 
 @cache

@@ -1,6 +1,7 @@
 """Build one run: the place that names engine and optimizer and connects all parts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -47,13 +48,17 @@ def build_trainer(
     """
     data = load_data(config, stop.check)
     check_data(store, data.facts, config.retry == "changed")
-    workers = WorkerGroup(build_worker(config, data, stop.check, process_group), stop)
+    worker = build_worker(config, data, stop.check, process_group)
+    workers = generators = WorkerGroup(worker, stop)
+    if process_group.generators is not None:
+        generators = WorkerGroup(replace(worker, process_group=process_group.generators), stop)
     return Trainer(
         config=config,
         store=store,
         lock=lock,
         workers=workers,
-        loop=make_loop(config, data, workers, now, meter),
+        generators=generators,
+        loop=make_loop(config, data, workers, generators, now, meter),
         selector=prompt_selection.start(config.prompts, config.nm.allocation),
         adaptive=None if config.nm.menu is None else Adaptive(),
         questions=data.questions,
@@ -65,7 +70,12 @@ def build_trainer(
 
 
 def make_loop(
-    config: Config, data: Data, workers: WorkerGroup, now: Callable[[], float], meter: Meter
+    config: Config,
+    data: Data,
+    workers: WorkerGroup,
+    generators: WorkerGroup,
+    now: Callable[[], float],
+    meter: Meter,
 ) -> TrainingLoop:
     """Make the training loop; on a GPU its clock waits for the card, whose memory is measured."""
     price, clock = config.budget.clock_model, TrainClock(now, meter=meter)
@@ -74,8 +84,10 @@ def make_loop(
         clock.synchronise = torch.cuda.synchronize
     if price is not None:
         clock.model = read_clock_model(price)
+    if generators is not workers:
+        clock.beside = TrainClock()
     rule = find_rule(config.sampler.rule)
-    return TrainingLoop(config, data.task, data.prompts, workers, rule, workers.update, clock)
+    return TrainingLoop(config, data.task, data.prompts, generators, rule, workers.update, clock)
 
 
 def build_worker(
@@ -87,12 +99,13 @@ def build_worker(
     """
     torch.set_num_threads(config.hardware.threads)
     policy = load(config, data.tokenizer, process_group)
-    if config.engine.name == "vllm":
+    peers = SINGLE_PROCESS if process_group.idle else process_group  # nothing is sharded
+    if process_group.generates and config.engine.name == "vllm":
         from pods.engines.vllm_engine import VllmEngine
 
-        engine: Engine = VllmEngine(policy, config, check, process_group)
-        check_weight_sync(policy, engine, data.prompts[0], process_group)
-    else:
+        engine: Engine = VllmEngine(policy, config, check, peers)
+        check_weight_sync(policy, engine, data.prompts[0], peers)
+    else:  # which costs nothing where other processes generate
         engine = TransformersEngine(policy, config.engine.max_rows, check)
     optimizer = make_optimizer(policy, config.update)
     return Worker(config, policy, optimizer, engine, process_group, check)

@@ -4,7 +4,9 @@ Shapes: n = rollouts per group, m = rollouts kept.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,26 +69,27 @@ class TrainingLoop:
     ) -> Step:  # fmt: skip
         """Sample n rollouts per group, keep m of each, update the policy, sync the engine.
 
-        Under `engine.lag` it samples for a later step, and trains on the oldest `pending` sample,
-        whose results prompt selection sees only now.
+        Under `engine.lag` it trains on the oldest `pending` sample, whose results prompt selection
+        sees only now, and samples for a later step.
         """
-        config, clock = self.config, self.clock
+        config, clock, queue = self.config, self.clock, [*pending]
         if adaptive is not None:
             with clock.phase("select"):
                 adaptive = adaptive.choose(config.nm, config.prompts_per_step * config.nm.groups)
         n, m = config.nm.pairs()[0 if adaptive is None else adaptive.pair]
-        queue = [*pending]
-        while len(queue) <= config.engine.lag:
+        while len(queue) < max(1, config.engine.lag):
             queue.append(self.collect(number + len(queue), selector, n, m))
             selector = queue[-1].selector
-        sample, *pending = queue
+        sample, *queue = queue
         with clock.phase("select"):
             outcomes = [*map(outcome, sample.prompts)]
             if sample.nonfinite is None:
                 selector = selector.observe(self.order, outcomes)
             groups = choose_trained(config, self.rule, number, sample, m)
-        with clock.phase("update"):
-            stats, fault = self.update_on(groups, number)
+        with self.sampling_ahead(number, selector, n, m) as newest:
+            with clock.phase("update"):
+                stats, fault = self.update_on(groups, number)
+            queue += newest()
         with clock.phase("sync"):
             kept_projection = self.engine.sync()
         seconds = clock.commit(amounts(groups))
@@ -95,10 +98,34 @@ class TrainingLoop:
             adaptive = adaptive.observe(outcomes, norms, sum(seconds.wall.values()))
         return Step(
             number=number, train_seconds=clock.train_seconds, seconds=seconds, groups=groups,
-            selector=selector, sample=sample, epoch=self.order.epoch(sample.selector.position - 1),
-            update=stats, norms=norms, kept_projection=kept_projection,
-            nonfinite=sample.nonfinite or fault, adaptive=adaptive, pending=pending,
+            sample=sample, selector=queue[-1].selector if queue else selector, pending=queue,
+            epoch=self.order.epoch(sample.selector.position - 1), adaptive=adaptive, update=stats,
+            norms=norms, kept_projection=kept_projection, nonfinite=sample.nonfinite or fault,
         )  # fmt: skip
+
+    @contextmanager
+    def sampling_ahead(
+        self, number: int, selector: Selector, n: int, m: int
+    ) -> Iterator[Callable[[], list[Sample]]]:
+        """Under `engine.lag`, collect the sample of a later step, before the block.
+
+        Where other processes generate, that is done beside the block, with the same results. Yield
+        a function that waits for the sample, and raises what collecting it has raised.
+        """
+        ahead = number + self.config.engine.lag
+        if self.clock.beside is None:
+            samples = [self.collect(ahead, selector, n, m)] if ahead > number else []
+            yield lambda: samples
+            return
+        beside = replace(self, clock=self.clock.beside)
+        with ThreadPoolExecutor(1) as thread:
+            sampled = thread.submit(beside.collect, ahead, selector, n, m)
+
+            def wait() -> list[Sample]:
+                with self.clock.phase("generate"):
+                    return [sampled.result()]
+
+            yield wait
 
     def collect(self, number: int, selector: Selector, n: int, m: int) -> Sample:
         """Generate, grade and select one batch, or as many as a resampling group filter needs.

@@ -26,6 +26,7 @@ def metrics(step: Step) -> dict[str, Any]:
         "train_seconds": step.train_seconds,
         **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.wall.items()},
         **{f"cpu_seconds/{phase}": seconds for phase, seconds in step.seconds.cpu.items()},
+        **({"seconds_beside": step.seconds.beside} if step.seconds.beside is not None else {}),
         "prompts": [group.problem.id for group in step.groups],
         **(_choice(step.adaptive) if step.adaptive is not None else {}),
         **_prompt_metrics(step, made),

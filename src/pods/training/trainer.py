@@ -44,7 +44,8 @@ class Trainer:
     config: Config
     store: RunStore
     lock: RunLock
-    workers: WorkerGroup
+    workers: WorkerGroup  # the processes that train
+    generators: WorkerGroup  # those that generate: the same ones unless `hardware.generators`
     loop: TrainingLoop
     questions: Sequence[Prompt]
     """Token ids of each question of the evaluation; the loop's task holds exactly these."""
@@ -115,7 +116,7 @@ class Trainer:
             for line in lines:
                 self.monitor.observe(line.get("logprob_gap_mean"))
         with self.loop.clock.meter.phase("sync"):
-            self.workers.sync()
+            self.generators.sync()
         prune_checkpoints(store, step)
         if step in evaluation_points(store):
             self.evaluate(step)
@@ -217,7 +218,7 @@ class Trainer:
         path.with_suffix(evaluations.NOTED).unlink(missing_ok=True)
         if content:  # replaced, since a hard link to it may be a backup
             replace(path, b"".join(line + b"\n" for line in content.split(b"\n")[:done]))
-        for chunk in evaluate(config, task, self.questions, self.workers, step, done):
+        for chunk in evaluate(config, task, self.questions, self.generators, step, done):
             self.lock.check_held()
             self.progress.redraw(f"evaluating step {step}")
             append(path, (msgspec.structs.asdict(record) for record, _ in chunk))
@@ -228,5 +229,5 @@ class Trainer:
     def evaluate_again(self, step: int) -> None:
         """Make the lost evaluation of an earlier step, with the weights of its checkpoint."""
         self.workers.call_all(Worker.load_policy, self.store.checkpoint(step))
-        self.workers.sync()
+        self.generators.sync()
         self.complete_evaluation(step)

@@ -17,14 +17,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from pods.config.schema import Config
 from pods.engines.base import Engine, EngineFailed
 from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
 from pods.policy.policy import Policy
-from pods.policy.process_group import Cancelled, ProcessGroup, lost_connections
+from pods.policy.process_group import POLL_SECONDS, Cancelled, ProcessGroup, lost_connections
 from pods.policy.scoring import UpdateContext
 from pods.policy.update import UpdateStats, update
 from pods.runs.store import OPTIMIZER
@@ -37,7 +36,6 @@ RECOVERABLE = (Preempted, Cancelled, FloatingPointError, EngineFailed)
 """Errors that end a command on one rank and leave all ranks able to carry out the next one."""
 DEATH_NOTICE_SECONDS = 3.0  # in which the launcher notices that a process has died
 HEARTBEAT_SECONDS = 0.5  # between heartbeats in the store that all ranks share
-POLL_SECONDS = 1e-4
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,13 @@ class Worker:
         return groups
 
     def sync(self) -> float | None:
-        """Bring the policy's current weights into the engine; see `Engine.sync`."""
+        """Bring the main process's current weights into the engine; see `Engine.sync`."""
+        self.process_group.hand_over(p for p in self.policy.model.parameters() if p.requires_grad)
         return self.engine.sync()
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what the engine has chosen; see `Engine.facts`."""
+        return self.engine.facts
 
     def update(
         self, rollouts: list[Rollout], advantages: NDArray[np.float64], sizes: list[int], step: int
@@ -109,8 +112,8 @@ class WorkerGroup:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What this process's engine has chosen; see `Engine.facts`."""
-        return self.worker.engine.facts
+        """What the engine has chosen; see `Engine.facts`."""
+        return self.call_all(Worker.facts)[-1]
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
@@ -125,7 +128,7 @@ class WorkerGroup:
 
     def sync(self) -> float | None:
         """Bring the policy's current weights into every engine; see `Engine.sync`."""
-        return self.call_all(Worker.sync)[0]
+        return self.call_all(Worker.sync)[-1]
 
     def update(self, *step: Any) -> UpdateStats:
         """Update the policy on every process; see `Worker.update`."""
@@ -154,7 +157,7 @@ class WorkerGroup:
             raise PeerLost("another process of the run has died") from broken
         if error is not None:
             self._cancel()
-        results = gather(group, (None, result), self._stop_waiting)
+        results = group.gather((None, result), self._stop_waiting)
         self.busy = False
         if error is not None:
             raise error
@@ -225,7 +228,7 @@ class Follower:
             error_text = None if error is None else f"{type(error).__name__}: {error}"
             if not isinstance(error, Cancelled | FloatingPointError | None):  # rank 0 reports these
                 traceback.print_exception(error)
-            gather(self.process_group, (error_text, result), lambda: None)
+            self.process_group.gather((error_text, result), lambda: None)
 
 
 def attempt(call: Callable[[], T]) -> tuple[BaseException | None, T | None]:
@@ -234,16 +237,3 @@ def attempt(call: Callable[[], T]) -> tuple[BaseException | None, T | None]:
         return None, call()
     except RECOVERABLE as error:
         return error, None
-
-
-def gather(group: ProcessGroup, result: Any, waiting: Callable[[], None]) -> list[Any]:
-    """Call `waiting()` until all ranks are done; return their results by rank, on rank 0 alone."""
-    results = [None] * group.size if group.is_main else []
-    with lost_connections():
-        work = dist.barrier(group=group.control, async_op=True)
-        while not work.is_completed():
-            waiting()
-            time.sleep(POLL_SECONDS)
-        work.wait()
-        dist.gather_object(result, results or None, group=group.control)
-    return results

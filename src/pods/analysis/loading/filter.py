@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.loading.study import Study, passes
+from pods.analysis.loading.study import KEY, Study, passes
 
 METRICS = ("accuracy", "lenient", "format", "both")
 """What can take the place of the accuracy, as each pass@k can; see `Study.evaluations`."""
@@ -26,7 +26,7 @@ class StudyFilter:
     """End of the window, in the unit of x; None: the study's own, which is in seconds."""
     baseline: str | None = None
     """The arm that the others are compared with; none: the GRPO arm."""
-    x: str = "train_seconds"  # what curves are drawn over, or steps
+    x: str = "train_seconds"  # what curves are drawn over: or device_seconds, or steps
 
     @property
     def folder(self) -> str:
@@ -63,11 +63,14 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     names, baseline = _arms(study, chosen)
     study = only(study, names)
     rows, steps = _measured(study, chosen.metric), study.steps
-    xs = ["train_seconds", *(["steps"] if rows.step.notna().all() else [])]
+    xs = ["train_seconds", *(["device_seconds"] if "devices" in study.runs else [])]
+    xs += ["steps"] if rows.step.notna().all() else []
     if chosen.x not in xs:
         raise ValueError(f"x={chosen.x}: must be {' or '.join(xs)}")
     if chosen.x == "steps":
         rows, steps = rows.assign(steps=rows.step), steps.assign(steps=steps.step)
+    elif chosen.x == "device_seconds":
+        rows, steps = (_by_device(study.runs, table) for table in (rows, steps))
     own = study.until if chosen.x == "train_seconds" else math.inf
     until, at = own if chosen.until is None else chosen.until, rows[chosen.x][rows[chosen.x] > 0]
     if len(at) and not (at <= until).any():
@@ -76,6 +79,12 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
         raise ValueError(f"until={until:g}: must be at or after {first}")
     shown = replace(study, evaluations=rows, steps=steps, metric=chosen.metric, x=chosen.x)
     return replace(shown, until=until, baseline=baseline)
+
+
+def _by_device(runs: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """Add the seconds of all processes of a run, each of which holds a GPU, or its cores."""
+    counts = table[KEY].merge(runs[[*KEY, "devices"]], how="left").devices.to_numpy()
+    return table.assign(device_seconds=table.train_seconds * counts)
 
 
 def resolve(study: Study, word: str) -> str:

@@ -146,7 +146,8 @@ def _about(run: Run, varied: Row) -> Row:
     attempt: Row = run.attempts[-1] if run.attempts else {}
     # CPU seconds of the training; where they were not recorded, or on a GPU, there is no share
     cpu = sum(v for line in run.lines for k, v in line.items() if k.startswith("cpu_seconds/"))
-    shared = cpu and seconds and config.hardware.device == "cpu"
+    hardware = config.hardware  # beside a generator the run waits
+    shared = cpu and seconds and hardware.device == "cpu" and not hardware.generators
     versions = {name: v for name, v in attempt.get("packages", {}).items() if v}
     return {
         "arm": config.arm_name(),
@@ -156,7 +157,8 @@ def _about(run: Run, varied: Row) -> Row:
         "state": run.state, "train_seconds": seconds,
         "budget_seconds": config.budget.train_seconds, "max_steps": config.budget.max_steps,
         "clock": config.budget.clock_text(), "wall_seconds": wall_seconds(run.store) or None,
-        "machine": checks.machine_of(attempt, config), "device": config.hardware.device,
+        "machine": checks.machine_of(attempt, config), "device": hardware.device,
+        "devices": attempt.get("processes") or hardware.in_all(),
         "cpu_share": cpu / seconds if shared else np.nan,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "commit": attempt.get("commit"), "changes": "; ".join(run.changes),
