@@ -116,6 +116,24 @@ def predict(model: CostModel, n: float, m: float, prompts: int | None = None) ->
     return Prediction(seconds, new_run, phases, source, outside)
 
 
+def on_devices(model: CostModel, n: float, m: float, devices: int) -> tuple[float, float]:
+    """Predict the seconds of a step of (n, m) on several devices, each like that of the runs.
+
+    Returns:
+        With every phase on all of them, and with sampling on some beside the update on the others
+        (`hardware.generators`), at the best split. NaN where not identified.
+    """
+
+    def seconds(term: str, share: int) -> float:
+        rollouts = {"generated": model.prompts * n / share, "kept": model.prompts * m / share}
+        lines = [line for line in model.phases.values() if line.terms[-1] == term]
+        return sum(line.at({"fixed": 1.0, **rollouts})[0] for line in lines)
+
+    sync, together = seconds("fixed", 1), seconds("generated", devices) + seconds("kept", devices)
+    splits = [(seconds("generated", k), seconds("kept", devices - k)) for k in range(1, devices)]
+    return sync + together, sync + min(map(max, splits), default=np.nan)
+
+
 def residuals(model: CostModel) -> pd.DataFrame:
     """Compare the fit with the measurements, one row per (n, m, prompts, rule, arm).
 

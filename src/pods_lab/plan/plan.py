@@ -11,9 +11,10 @@ from pods.analysis.loading.study import Study
 from pods.config.parse import ConfigError
 from pods_lab.plan import text
 from pods_lab.plan.breakeven import break_even
-from pods_lab.plan.model import STEP, CostModel, cost_model, predict, residuals
+from pods_lab.plan.model import STEP, CostModel, cost_model, on_devices, predict, residuals
 from pods_lab.plan.settings import AUTHORS, authors_runs, settings
 
+DEVICES = (2, 4, 8)
 AUTHORS_NM = ((16, 16), (64, 16), (64, 64))
 
 
@@ -103,8 +104,9 @@ def predictions(
     """Predict the cost of a step and of a run, one row per (n, m).
 
     Returns:
-        n, m, seconds, stderr, source, outside, seconds/PHASE, and steps and train_seconds of a run
-        under the budget, which is checked after each step. NaN: not identifiable.
+        n, m, seconds, stderr, source, outside, seconds/PHASE, steps and train_seconds of a run
+        under the budget, which is checked after each step, and together/D and apart/D by
+        `on_devices`. NaN: not identifiable.
     """
     rows = []
     for n, m in sizes:
@@ -114,16 +116,15 @@ def predictions(
         row: dict[str, object] = {"n": n, "m": m, "seconds": step.seconds, "stderr": step.stderr}
         row |= {"source": step.source, "outside": step.outside}
         row |= {f"seconds/{phase}": value for phase, value in step.phases.items()}
-        rows.append(row | {"steps": steps, "train_seconds": steps * step.seconds})
+        row |= {"steps": steps, "train_seconds": steps * step.seconds}
+        for count in DEVICES:
+            row[f"together/{count}"], row[f"apart/{count}"] = on_devices(model, n, m, count)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
 def parse_nm(word: str) -> tuple[int, int]:
-    """Read `N,M`; a ConfigError says that the word is not two numbers, the second the smaller.
-
-    >>> parse_nm("64,16")
-    (64, 16)
-    """
+    """Read `N,M`; a ConfigError says that the word is not two numbers, the second the smaller."""
     match = re.fullmatch(r"(\d+),(\d+)", word)
     if not match or not 1 <= int(match[2]) <= int(match[1]):
         raise ConfigError("--nm", word, "must be N,M with 1 <= M <= N, such as 64,16")

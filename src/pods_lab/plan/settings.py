@@ -1,8 +1,4 @@
-"""The runs that share a fit.
-
-A study is split into settings: runs on one machine whose configs differ only in what does not
-change the cost of a rollout.
-"""
+"""Settings: the runs of a study on one machine whose configs give a rollout the same cost."""
 
 import math
 import re
@@ -18,7 +14,6 @@ from pods.config.clock_model import ClockModel
 from pods_lab.plan.model import STEP, coefficient, cost_model, per_run, why_not_identifiable
 
 AUTHORS = Path(__file__).with_name("authors_step_times.csv")
-AUTHORS_SECONDS = 6 * 3600.0  # training clock of their runs
 SAME_ROLLOUT_COST = (
     *("prompts_per_step", "prompts.", "group_filter.", "seed", "update.lr"),
     *("advantage.", "sampler.", "nm."),
@@ -87,6 +82,6 @@ def authors_runs() -> pd.DataFrame:
     generate, seconds = rows.inference_seconds, rows.seconds_per_step
     return rows.assign(
         run=label, series=label, arm=arm, prompts=1, seed=0, generated=rows.n, kept=rows.m,
-        complete=True, seconds=seconds, budget_seconds=AUTHORS_SECONDS,
+        complete=True, seconds=seconds, budget_seconds=6 * 3600.0,
         **{"seconds/generate": generate, "seconds/update": seconds - generate},
     )  # fmt: skip

@@ -70,11 +70,14 @@ def _with_error(value: float, stderr: float) -> str:
 
 
 def prediction_table(rows: pd.DataFrame) -> str:
-    """Show the predicted steps and runs, and which of them extrapolate."""
+    """Show the predicted steps and runs, which of them extrapolate, and steps on more devices."""
     notes = rows.outside.map({True: OUTSIDE, False: ""})
     notes = notes.where(rows.source == "total", "sum of the phases")
     notes = notes.where(rows.seconds.notna(), "not identifiable")
-    return _table(rows.drop(columns=["source", "outside"]).assign(**{"": notes}))
+    several = rows.filter(regex="^(together|apart)/")
+    one = rows.drop(columns=["source", "outside", *several]).assign(**{"": notes})
+    title = "seconds of a step on D devices, every phase on all, or sampling apart (engine.lag):"
+    return f"{_table(one)}\n\n{title}\n{_table(rows[['n', 'm']].join(several))}"
 
 
 def arm_lines(pairs: pd.DataFrame) -> Iterator[str]:

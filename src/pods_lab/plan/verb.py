@@ -16,8 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--nm", action="append", metavar="N,M", help="sizes to predict (default: those measured)")
     add("--seconds", type=float, help="training clock per run (default: the study's budget)")
-    authors = "use the PODS authors' step times on one L40S instead of a study"
-    add("--published", action="store_true", help=authors)
+    add("--published", action="store_true", help="use the PODS authors' step times on one L40S")
 
 
 def run(options: argparse.Namespace) -> None:
