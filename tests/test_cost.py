@@ -176,10 +176,14 @@ def test_steps_on_several_devices_by_hand():
     """Of 2 prompts: 15 ms + 0.3 ms a rollout beside 5 ms + 0.5 ms a kept one, or both in turn."""
     model = model_of(GRID)
     model.phases["sync"] = fit(pd.DataFrame({"y": [0.002]}), "y", ("fixed",))
-    assert on_devices(model, 100, 20, 1)[0] == pytest.approx(0.102)
     together, apart = on_devices(model, 100, 20, 4)  # 3 of 4 sample: 15 + 20 ms, 5 + 20 ms
     assert (together, apart) == pytest.approx((0.002 + 0.015 + 0.015 + 0.005 + 0.005, 0.037))
-    assert np.isnan(on_devices(model, 100, 20, 1)[1])
+    model.phases["reward"] = fit(pd.DataFrame({"y": [0.007]}), "y", ("fixed",))  # by one process
+    assert on_devices(model, 100, 20, 4) == pytest.approx((0.042 + 0.007, 0.037 + 0.007))
+    model.phases["update"] = fit(pd.DataFrame({"y": [1.0], "kept": [40]}), "y", ("fixed", "kept"))
+    assert np.isnan(on_devices(model, 100, 20, 4)).all()  # the cost of a kept one is not known
+    model.phases.clear()
+    assert np.isnan(on_devices(model, 100, 20, 4)).all()
     # the authors' fit on two L40S: 4.51 + 0.0612 * 32 and 0.362 + 0.0638 * 8; or 4.51 + 0.0612 * 64
     table = plan_authors(PlanRequest(((64, 16),))).tables["predictions"]
     assert [*table["together/2"], *table["apart/2"]] == pytest.approx([7.34, 8.42], abs=0.01)

@@ -40,6 +40,8 @@ def test_a_job_asks_for_the_gpus_and_cores_of_its_processes():
 
     three = composed("hardware.threads=2", "hardware.processes=3", "nm.groups=2")
     assert resources(three) == {"num_cpus": 6, "num_gpus": 0}
+    apart = composed("engine.lag=1", "hardware.generators=2")
+    assert resources(apart) == {"num_cpus": 3, "num_gpus": 0}
     config = composed("hardware=h100x8", "engine=transformers", "nm.groups=4", "dry_run=true")
     assert resources(config) == {"num_cpus": 64, "num_gpus": 8}
 

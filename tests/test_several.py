@@ -291,6 +291,29 @@ def test_a_run_opens_no_port_and_a_signal_stops_it_safely(tmp_path, leaves_nothi
 
 
 @pytest.mark.slow
+def test_a_stop_while_the_sample_ahead_is_awaited_ends_the_step(tmp_path, monkeypatch):
+    """The update is applied by then, so that a checkpoint without the sample would fit no step."""
+    words = ("hardware.generators=1", *AHEAD)
+    assert run(tmp_path / "left alone", *words)[0] == 0
+    slow = "time.sleep(0.4 * (first.n == 4)); worker.check()"  # nearly all of a step is this wait
+    (tmp_path / "sitecustomize.py").write_text(OTHER.format(name="generate", change=slow))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    folder = tmp_path / "stopped"
+    for _ in range(3):
+        process = begin(folder, *words)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 75 and "stopped on request" in said, said
+        newest, _ = newest_checkpoint(RunStore(run_folder(folder)), OPTIMIZER)
+        assert RunStore(run_folder(folder)).clock(newest)["step"] == steps_made(folder)
+    code, said = run(folder, *words)
+    assert code == 0, said
+    found, expected = (science_of(run_folder(each)) for each in (folder, tmp_path / "left alone"))
+    assert found == expected
+
+
+@pytest.mark.slow
 def test_wrong_weights_are_one_line_whoever_finds_them(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+from contextlib import nullcontext
 from itertools import count
 from unittest.mock import Mock
 
@@ -16,6 +17,7 @@ from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import random
 from pods.policy.update import UpdateStats
 from pods.seeding import derive, evaluation_seeds
+from pods.system.signals import Preempted
 from pods.training.clock import TrainClock
 from pods.training.evaluate import evaluate
 from pods.training.metrics import metrics, rollout_rows
@@ -181,7 +183,7 @@ def test_sampling_beside_the_update_makes_the_same_steps_and_its_errors_are_rais
         return update(*step)
 
     made.engine.generate = generate_beside
-    beside = dataclasses.replace(made, update=update_beside)
+    beside = dataclasses.replace(made, update=update_beside, beside=nullcontext)
     for step, same in zip(beside.steps(0, start(made.config.prompts)), expected, strict=True):
         begun.clear()
         assert [*rollout_rows(step, replayable=True)] == [*rollout_rows(same, replayable=True)]
@@ -191,6 +193,9 @@ def test_sampling_beside_the_update_makes_the_same_steps_and_its_errors_are_rais
         assert "seconds_beside" not in metrics(same)
     made.engine.generate = Mock(side_effect=EngineFailed("gone"))
     with pytest.raises(EngineFailed, match="gone"):
+        beside.take_step(5, step.selector, None, step.pending)
+    made.engine.generate = Mock(side_effect=Preempted)  # after the update: no checkpoint fits
+    with pytest.raises(EngineFailed, match="stopped inside a step"):
         beside.take_step(5, step.selector, None, step.pending)
 
 

@@ -84,7 +84,7 @@ class HardwareConfig:
 
     device: Literal["cpu", "cuda"] = key("device of the model")
     threads: int = key("CPU threads per process, set before torch is loaded", low=1)
-    processes: int = operational("processes per run, each on its own GPU", low=1)
+    processes: int = operational("processes that train a run, each on its own GPU", low=1)
     generators: int = operational(
         "further processes, which generate for a later step (engine.lag) beside the update", low=0
     )

@@ -92,8 +92,9 @@ class _Execution:
         config = local_processes.as_started(self.store.config())
         attempts.record_changes(self.store, check_unchanged(self.store, config))
         set_threads(config.hardware.threads)
-        clock, processes = config.budget.clock_text(), config.hardware.in_all()
-        self.note(**attempts.environment(), processes=processes, clock=clock)
+        clock, hardware = config.budget.clock_text(), config.hardware
+        counts = {"processes": hardware.in_all(), "generators": hardware.generators}
+        self.note(**attempts.environment(), **counts, clock=clock)
         files.replace(self.folder / "git.diff", attempts.git("diff", "HEAD"))
         mine = {"pid": os.getpid(), "host": socket.gethostname()}
         self.store.set_status(state="running", error=None, exit_code=None, **mine)

@@ -30,7 +30,7 @@ def may_fork(configs: Sequence[Config]) -> bool:
     and torch reads the number of threads once, when it loads. A single job gains nothing.
     """
     pairs = [(config.hardware, config.engine.name) for config in configs]
-    kinds = {(of.device, of.processes, engine) for of, engine in pairs}
+    kinds = {(of.device, of.in_all(), engine) for of, engine in pairs}
     alike = kinds == {("cpu", 1, "transformers")} and len({of.threads for of, _ in pairs}) == 1
     return alike and len(configs) > 1 and sys.platform == "linux"
 

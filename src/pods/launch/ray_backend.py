@@ -54,8 +54,8 @@ def ray_backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
 def resources(config: Config) -> dict[str, int]:
     """Return the cores and GPUs of one job, by the names of Ray's options."""
     hardware = config.hardware
-    gpus = hardware.processes if hardware.device == "cuda" else 0
-    return {"num_cpus": hardware.threads * hardware.processes, "num_gpus": gpus}
+    gpus = hardware.in_all() if hardware.device == "cuda" else 0
+    return {"num_cpus": hardware.threads * hardware.in_all(), "num_gpus": gpus}
 
 
 def execute(folder: str, cwd: str) -> None:

@@ -81,7 +81,7 @@ def describe_largest(configs: Sequence[Config], at_once: int | None) -> Fit:
 
 
 def peak_parts(config: Config, lengths: Lengths | None = None) -> dict[str, int]:
-    """Return what is held throughout, with the larger of what generating and updating add.
+    """Return what the fuller process of a run holds, with what generating or updating adds.
 
     Empty for an unknown model.
     """
@@ -102,7 +102,10 @@ def peak_parts(config: Config, lengths: Lengths | None = None) -> dict[str, int]
         generate["prompts"] = rows * (prompt - shared) * encoded
     else:  # its weights, keys and values, libraries and own activations
         held["vLLM"] = BYTES[engine.dtype] * sizes.parameters + int((engine.kv_gb + 1) * GIB)
-    return held | max(generate, update, key=lambda added: sum(added.values()))
+    apart = config.hardware.generators > 0  # neither has what only the other one needs
+    trainer = {k: v for k, v in held.items() if not apart or k not in ("vLLM", "engine's copy")}
+    generator = {k: v for k, v in held.items() if not apart or k != "training"}
+    return max(trainer | update, generator | generate, key=lambda parts: sum(parts.values()))
 
 
 def _weights(config: Config, sizes: Sizes) -> dict[str, int]:

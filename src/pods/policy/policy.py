@@ -172,7 +172,8 @@ def load(
     _check_supported(model, config)
     model.eval()
     full = config.model.tuning == "full"
-    reference_model = copy.deepcopy(model) if full and config.update.kl_beta > 0 else None
+    referred = full and config.update.kl_beta > 0 and process_group.trains
+    reference_model = copy.deepcopy(model) if referred else None
     copied = copy_to_decode(model, config, process_group)
     for each in filter(None, (reference_model, model)):
         if config.uses_fsdp(process_group.size):

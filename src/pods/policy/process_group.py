@@ -41,7 +41,6 @@ class ProcessGroup:
     idle = 0  # number of first ranks that have no engine
     mesh: DeviceMesh | None = None
     control: dist.ProcessGroup  # gloo, for collectives on what is in the host's memory
-    device: dist.ProcessGroup | None = None  # for those on what is on the devices; None: all ranks
     store: Store  # keys and values, for messages that no process waits for
     generators: "ProcessGroup | None" = None  # of a group that trains, the group that generates
 
@@ -69,9 +68,9 @@ class ProcessGroup:
     def hand_over(self, parameters: Iterable[Tensor]) -> None:
         """Give the main process's values to the processes that generate where it does not."""
         for parameter in parameters if self.idle else ():
-            value = parameter.detach().clone()
+            value = parameter.detach().to("cpu", copy=True)
             with lost_connections():
-                dist.broadcast(value, 0, group=self.device)
+                dist.broadcast(value, group_src=0, group=self.control)
             if self.generates:
                 parameter.copy_(value)
 
@@ -97,7 +96,8 @@ class ProcessGroup:
             return value
         values = [value]
         with lost_connections():
-            dist.broadcast_object_list(values, 0, group=self.control, device=torch.device("cpu"))
+            on_host = torch.device("cpu")
+            dist.broadcast_object_list(values, group_src=0, group=self.control, device=on_host)
         return values[0]
 
     def all_gather(self, tensors: dict[int, Tensor]) -> dict[int, Tensor]:
@@ -119,7 +119,7 @@ class ProcessGroup:
                 waiting()
                 time.sleep(POLL_SECONDS)
             work.wait()
-            dist.gather_object(result, results or None, group=self.control)
+            dist.gather_object(result, results or None, group_dst=0, group=self.control)
         return results
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
@@ -134,7 +134,7 @@ class ProcessGroup:
             if parameter is parameters[-1] or sum(map(Tensor.numel, bucket)) >= BUCKET_ELEMENTS:
                 flat = torch.cat([gradient.flatten() for gradient in bucket])
                 with lost_connections():
-                    dist.all_reduce(flat, group=self.device)
+                    dist.all_reduce(flat)
                 sums = flat.split([*map(Tensor.numel, bucket)])
                 for gradient, total in zip(bucket, sums, strict=True):
                     gradient.copy_(total.view_as(gradient))
@@ -179,7 +179,8 @@ SINGLE_PROCESS = ProcessGroup()
 def join(device: str, generators: int = 0) -> ProcessGroup:
     """Join the processes that were started together with this one; on cuda each takes one GPU.
 
-    The last `generators` of them only generate. `ValueError`: none is left to train.
+    The last `generators` of them only generate. To torch they are a world of their own, since vLLM
+    makes groups of all the processes in its world. `ValueError`: none is left to train.
     """
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -189,29 +190,35 @@ def join(device: str, generators: int = 0) -> ProcessGroup:
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         store = dist.FileStore(path, size)  # type: ignore[attr-defined]
         store.set_timeout(TIMEOUT)
-    backend, torch_store = BACKENDS[device], PrefixStore("torch", store)
-    dist.init_process_group(backend, store=torch_store, rank=rank, world_size=size, timeout=TIMEOUT)
     if (trainers := size - generators) < 1:
         raise ValueError(f"hardware.generators={generators}: must leave one of {size} processes")
-    training = _group([*range(trainers)], PrefixStore("pods", store))
-    if not generators:
-        training.mesh = init_device_mesh(device, (size,))
-        return training
-    training.idle = trainers
-    generating = _group([0, *range(trainers, size)], PrefixStore("generators", store))
-    generating.idle = 1
-    training.generators = generating
-    return training if rank < trainers else generating
+    if rank >= trainers:
+        _init_world(device, PrefixStore("generators", store), rank - trainers, generators)
+        return _bridge(store, rank - trainers + 1, generators + 1)
+    _init_world(device, PrefixStore("torch", store), rank, trainers)
+    group = ProcessGroup()
+    group.rank, group.size, group.store = rank, trainers, PrefixStore("pods", store)
+    group.control = dist.new_group(backend="gloo", timeout=TIMEOUT)
+    group.mesh = init_device_mesh(device, (trainers,))
+    if generators:
+        group.idle = trainers
+        group.generators = None if rank else _bridge(store, 0, generators + 1)
+    return group
 
 
-def _group(ranks: Sequence[int], store: Store) -> ProcessGroup:
-    """Make a group of these processes; all processes must call this, also those of another one."""
-    group, rank = ProcessGroup(), dist.get_rank()
-    group.control = dist.new_group(ranks, backend="gloo", timeout=TIMEOUT)
-    if len(ranks) < dist.get_world_size():
-        group.device = dist.new_group(ranks, timeout=TIMEOUT)
-    group.rank, group.size = ranks.index(rank) if rank in ranks else -1, len(ranks)
-    group.store = store
+def _init_world(device: str, store: Store, rank: int, size: int) -> None:
+    backend = BACKENDS[device]
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+
+
+def _bridge(store: Store, rank: int, size: int) -> ProcessGroup:
+    """Make the group of the main process and of those that generate, across their two worlds."""
+    group = ProcessGroup()
+    group.rank, group.size, group.idle = rank, size, 1
+    group.store, own = PrefixStore("pods bridge", store), PrefixStore("torch bridge", store)
+    group.control = dist.ProcessGroup(own, rank, size)
+    gloo = dist.ProcessGroupGloo(own, rank, size, TIMEOUT)
+    group.control._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
     return group
 
 

@@ -81,6 +81,7 @@ class Environment(TypedDict, total=False):
     packages: dict[str, str | None]
     commit: str | None
     processes: int
+    generators: int  # of these processes
     clock: str
     engine: dict[str, Any]
 

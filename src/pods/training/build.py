@@ -85,9 +85,12 @@ def make_loop(
     if price is not None:
         clock.model = read_clock_model(price)
     if generators is not workers:
-        clock.beside = TrainClock()
+        clock.beside = TrainClock()  # `now` may tick for one thread alone
     rule = find_rule(config.sampler.rule)
-    return TrainingLoop(config, data.task, data.prompts, generators, rule, workers.update, clock)
+    beside = None if generators is workers else generators.beside
+    return TrainingLoop(
+        config, data.task, data.prompts, generators, rule, workers.update, clock, beside
+    )
 
 
 def build_worker(

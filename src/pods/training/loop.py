@@ -5,14 +5,14 @@ Shapes: n = rollouts per group, m = rollouts kept.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pods.config.schema import Config
-from pods.engines.base import Engine
+from pods.engines.base import Engine, EngineFailed
 from pods.method.adaptive import Adaptive
 from pods.method.keep import next_batch
 from pods.method.noise_scale import Row, gradient_row
@@ -21,6 +21,7 @@ from pods.method.prompt_selection import Selector, allocate
 from pods.method.rules import Rule, RuleAcross
 from pods.policy.update import SquaredNorm, UpdateStats
 from pods.seeding import derive
+from pods.system.signals import Preempted
 from pods.tasks.rewards import grade_rollout
 from pods.training.clock import TrainClock
 from pods.training.step import Sample, SelectedGroup, Step, amounts, choose_trained, outcome, select
@@ -34,12 +35,14 @@ class TrainingLoop:
     config: Config
     task: Task
     prompts: Sequence[Prompt]  # token ids of each problem of the train pool
-    engine: Engine  # in a run the worker group of all processes, which implements this protocol
+    engine: Engine  # in a run the worker group of those that generate, which has this protocol
     rule: Rule | RuleAcross
     update: Callable[[list[Rollout], NDArray[np.float64], list[int], int], UpdateStats]
     """`update(rollouts, advantages, sizes, step)` applies a step's optimizer updates to groups of
     these sizes."""
     clock: TrainClock
+    beside: Callable[[], AbstractContextManager[None]] | None = None
+    """A context in which other processes sample for this one; None: the same ones do both."""
 
     @property
     def order(self) -> PromptOrder:
@@ -113,17 +116,20 @@ class TrainingLoop:
         a function that waits for the sample, and raises what collecting it has raised.
         """
         ahead = number + self.config.engine.lag
-        if self.clock.beside is None:
+        if self.beside is None or self.clock.beside is None:
             samples = [self.collect(ahead, selector, n, m)] if ahead > number else []
             yield lambda: samples
             return
-        beside = replace(self, clock=self.clock.beside)
-        with ThreadPoolExecutor(1) as thread:
-            sampled = thread.submit(beside.collect, ahead, selector, n, m)
+        elsewhere = replace(self, clock=self.clock.beside)
+        with ThreadPoolExecutor(1) as thread, self.beside():
+            sampled = thread.submit(elsewhere.collect, ahead, selector, n, m)
 
             def wait() -> list[Sample]:
-                with self.clock.phase("generate"):
-                    return [sampled.result()]
+                try:
+                    with self.clock.phase("generate"):
+                        return [sampled.result()]
+                except Preempted as stopped:  # nothing can be saved: the update is applied already
+                    raise EngineFailed("the run was stopped inside a step") from stopped
 
             yield wait
 

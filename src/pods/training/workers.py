@@ -100,7 +100,7 @@ class Worker:
 
 @dataclass
 class WorkerGroup:
-    """All processes of a run as rank 0 sees them, or the single process of a run."""
+    """The processes of a run that train, or those that generate, as rank 0 sees them."""
 
     worker: Worker
     stop: Stop
@@ -109,6 +109,7 @@ class WorkerGroup:
     busy: bool = False  # True while the last command is being carried out
     looked: float = 0.0  # time at which rank 0 last looked for heartbeats of the others
     heartbeats: int = 0  # heartbeats of the others that it has seen
+    patient: bool = False  # True while a command is finished even if the run is asked to stop
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -181,13 +182,28 @@ class WorkerGroup:
 
     def _stop_waiting(self) -> None:
         """Cancel the command once asked to stop; pass the other ranks' heartbeats on."""
-        if self.stop.requested:
+        if self.stop.requested and not self.patient:
             self._cancel()
         if time.monotonic() - self.looked >= HEARTBEAT_SECONDS:
             self.looked, seen = time.monotonic(), self.heartbeats
             with lost_connections():
                 self.heartbeats = self.worker.process_group.store.add("heartbeats", 0)
             self.stop.heartbeats += self.heartbeats > seen
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Finish what another thread asks for in the block, unless the block raises.
+
+        Otherwise a stop could come between an update and the sample that belongs to its step.
+        """
+        self.patient = True
+        try:
+            yield
+        except BaseException:
+            self._cancel()
+            raise
+        finally:
+            self.patient = False
 
     @contextmanager
     def release_on_exit(self) -> Iterator[None]:

@@ -56,6 +56,8 @@ def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) 
     Without a log of steps, the seconds are those of the last evaluation divided by its step.
     """
     table = runs.set_index("run")
+    if "seconds_beside" in steps:  # phases that overlap add up to no step
+        steps = steps[steps.seconds_beside.isna()]
     nominal = {"generated": table.prompts * table.n, "kept": table.prompts * table.m}
     logged = {
         name: steps.groupby("run")[column].mean().reindex(table.index).fillna(nominal[name])
@@ -117,21 +119,24 @@ def predict(model: CostModel, n: float, m: float, prompts: int | None = None) ->
 
 
 def on_devices(model: CostModel, n: float, m: float, devices: int) -> tuple[float, float]:
-    """Predict the seconds of a step of (n, m) on several devices, each like that of the runs.
+    """Predict the seconds of a step of (n, m) on several devices like that of the runs.
 
-    Returns:
-        With every phase on all of them, and with sampling on some beside the update on the others
-        (`hardware.generators`), at the best split. NaN where not identified.
+    The first number is with every phase on all of them, the second with sampling on some beside
+    the update on the others (`hardware.generators`), at the best split. NaN: not identified.
     """
 
-    def seconds(term: str, share: int) -> float:
+    def seconds(*phases: str, share: int = 1) -> float:
         rollouts = {"generated": model.prompts * n / share, "kept": model.prompts * m / share}
-        lines = [line for line in model.phases.values() if line.terms[-1] == term]
+        lines = [model.phases[phase] for phase in phases if phase in model.phases]
         return sum(line.at({"fixed": 1.0, **rollouts})[0] for line in lines)
 
-    sync, together = seconds("fixed", 1), seconds("generated", devices) + seconds("kept", devices)
-    splits = [(seconds("generated", k), seconds("kept", devices - k)) for k in range(1, devices)]
-    return sync + together, sync + min(map(max, splits), default=np.nan)
+    if not {"generate", "update"} <= model.phases.keys():
+        return np.nan, np.nan
+    sync, alone = seconds("sync"), seconds("reward", "select")  # by the main process
+    sampling = np.array([alone + seconds("generate", share=k + 1) for k in range(devices)])
+    updating = np.array([seconds("update", share=k + 1) for k in range(devices)])
+    apart = np.maximum(sampling[:-1], updating[-2::-1]).min()
+    return sync + float(sampling[-1] + updating[-1]), sync + float(apart)
 
 
 def residuals(model: CostModel) -> pd.DataFrame:

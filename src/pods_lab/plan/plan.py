@@ -14,9 +14,6 @@ from pods_lab.plan.breakeven import break_even
 from pods_lab.plan.model import STEP, CostModel, cost_model, on_devices, predict, residuals
 from pods_lab.plan.settings import AUTHORS, authors_runs, settings
 
-DEVICES = (2, 4, 8)
-AUTHORS_NM = ((16, 16), (64, 16), (64, 64))
-
 
 @dataclass(frozen=True)
 class PlanRequest:
@@ -54,7 +51,7 @@ def plan(study: Study, request: PlanRequest) -> PlanReport:
 
 def plan_authors(request: PlanRequest) -> PlanReport:
     """Do the same with the PODS authors' step times on one L40S: GSM8K, max-variance and GRPO."""
-    request = replace(request, nm=request.nm or AUTHORS_NM)
+    request = replace(request, nm=request.nm or ((16, 16), (64, 16), (64, 64)))
     report = _setting("one L40S, the PODS authors' runs", cost_model(authors_runs()), request, None)
     notes = [line for line in AUTHORS.read_text().splitlines() if line.startswith("#")]
     return PlanReport([*report.lines, "", *notes], report.tables)
@@ -117,7 +114,7 @@ def predictions(
         row |= {"source": step.source, "outside": step.outside}
         row |= {f"seconds/{phase}": value for phase, value in step.phases.items()}
         row |= {"steps": steps, "train_seconds": steps * step.seconds}
-        for count in DEVICES:
+        for count in (2, 4, 8):
             row[f"together/{count}"], row[f"apart/{count}"] = on_devices(model, n, m, count)
         rows.append(row)
     return pd.DataFrame(rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.loading.study import KEY, Study, passes
+from pods.analysis.loading.study import KEY, MEASURED, Study, passes
 
 METRICS = ("accuracy", "lenient", "format", "both")
 """What can take the place of the accuracy, as each pass@k can; see `Study.evaluations`."""
@@ -63,7 +63,8 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     names, baseline = _arms(study, chosen)
     study = only(study, names)
     rows, steps = _measured(study, chosen.metric), study.steps
-    xs = ["train_seconds", *(["device_seconds"] if "devices" in study.runs else [])]
+    timed = "devices" in study.runs and study.clock == MEASURED
+    xs = ["train_seconds", *(["device_seconds"] if timed else [])]
     xs += ["steps"] if rows.step.notna().all() else []
     if chosen.x not in xs:
         raise ValueError(f"x={chosen.x}: must be {' or '.join(xs)}")
