@@ -46,7 +46,7 @@ def test_only_phases_of_committed_steps_are_training_time():
     for name in PHASES:
         with clock.phase(name):
             pass
-    assert clock.commit() == (dict.fromkeys(PHASES, 1.0), {})  # no CPU seconds under this clock
+    assert clock.commit() == (dict.fromkeys(PHASES, 1.0), {}, None)  # no CPU seconds under this clock
     assert clock.train_seconds == 18.0 and len(PHASES) == 5
 
 
@@ -59,7 +59,7 @@ def test_cpu_seconds_are_those_that_the_process_worked_and_not_those_that_it_wai
             end = time.process_time() + 0.01
             while time.process_time() < end:
                 pass
-    wall, cpu = clock.commit()
+    wall, cpu, _ = clock.commit()
     assert wall["generate"] >= 0.05 and cpu["generate"] < 0.02 <= cpu["update"]
     assert clock.commit().cpu == dict.fromkeys(PHASES, 0.0)
 

@@ -32,8 +32,7 @@ from pods.types import GenerationRequest, OnCompletion, Rollout
 
 P = ParamSpec("P")
 T = TypeVar("T")
-RECOVERABLE = (Preempted, Cancelled, FloatingPointError, EngineFailed)
-"""Errors that end a command on one rank and leave all ranks able to carry out the next one."""
+RECOVERABLE = (Preempted, Cancelled, FloatingPointError, EngineFailed)  # end one command only
 DEATH_NOTICE_SECONDS = 3.0  # in which the launcher notices that a process has died
 HEARTBEAT_SECONDS = 0.5  # between heartbeats in the store that all ranks share
 
@@ -57,9 +56,8 @@ class Worker:
         if share := self.process_group.share(len(groups) * n):
             own = slice(start := share.start // n, -(-share.stop // n))
             rows = range(share.start - start * n, share.stop - start * n)
-            part = replace(
-                request, prompts=request.prompts[own], seeds=request.seeds[own], rows=rows
-            )
+            prompts, seeds = request.prompts[own], request.seeds[own]
+            part = replace(request, prompts=prompts, seeds=seeds, rows=rows)
             groups[own] = self.engine.generate(part, on_completion)
         return groups
 
@@ -109,7 +107,7 @@ class WorkerGroup:
     busy: bool = False  # True while the last command is being carried out
     looked: float = 0.0  # time at which rank 0 last looked for heartbeats of the others
     heartbeats: int = 0  # heartbeats of the others that it has seen
-    patient: bool = False  # True while a command is finished even if the run is asked to stop
+    patient: bool = False  # True in `beside`: a step whose update is applied needs its sample
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -192,10 +190,7 @@ class WorkerGroup:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Finish what another thread asks for in the block, unless the block raises.
-
-        Otherwise a stop could come between an update and the sample that belongs to its step.
-        """
+        """Finish what another thread asks for even if asked to stop, unless the block raises."""
         self.patient = True
         try:
             yield
