@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +30,7 @@ from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint
 from pods.runs.store import OPTIMIZER, RunStore
+from pods.system.signals import Preempted, Stop
 from pods.types import Rollout
 
 OFF_POLICY = ("update.epochs=2", "update.minibatches=2", "update.kl_beta=0.1")
@@ -311,6 +313,35 @@ def test_a_stop_while_the_sample_ahead_is_awaited_ends_the_step(tmp_path, monkey
     assert code == 0, said
     found, expected = (science_of(run_folder(each)) for each in (folder, tmp_path / "left alone"))
     assert found == expected
+
+
+def test_another_thread_goes_on_where_the_main_one_is_stopped():
+    """It grades a sample beside an update, and cannot know what is half-changed."""
+    stop = Stop()
+    stop.requested = True
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(stop.check).result() is None and stop.heartbeats == 1
+    with pytest.raises(Preempted):
+        stop.check()
+
+
+@pytest.mark.slow
+def test_a_death_that_no_command_notices_ends_the_run_which_goes_on(tmp_path, monkeypatch):
+    """The generator waits for its next command while the leader is in a long update."""
+    text = OTHER.replace('"1"', '"0"').format(name="update", change="time.sleep(0.8)")
+    (tmp_path / "sitecustomize.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    words = ("hardware.generators=1", "engine.lag=1", "budget.max_steps=9")
+    for victim in ("follower", "leader"):
+        process = begin(tmp_path, *words)
+        all_of_them = processes_of(process, tmp_path)
+        time.sleep(0.5)
+        all_of_them[victim].kill()
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 75, said
+        assert RunStore(run_folder(tmp_path)).status()["state"] == "preempted", said
+    code, said = run(tmp_path, *words)
+    assert code == 0, said
 
 
 @pytest.mark.slow

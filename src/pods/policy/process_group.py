@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore, Store, _world
 from torch.distributed.rendezvous import rendezvous
 
 from pods.system.machine import LOOPBACK, RENDEZVOUS
@@ -219,6 +219,8 @@ def _bridge(store: Store, rank: int, size: int) -> ProcessGroup:
     group.control = dist.ProcessGroup(own, rank, size)
     gloo = dist.ProcessGroupGloo(own, rank, size, TIMEOUT)
     group.control._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+    _world.pg_map[group.control] = "gloo", own  # torch looks there to describe what goes wrong
+    _world.pg_group_ranks[group.control] = {dist.get_rank(): rank}
     return group
 
 

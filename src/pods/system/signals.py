@@ -6,6 +6,7 @@ exception that passes through a C++ library while it is being imported can abort
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -32,9 +33,12 @@ class Stop:
     heartbeats = 0  # count that grows while the main thread makes progress; the watchdog reads it
 
     def check(self) -> None:
-        """Count a heartbeat, and raise `Preempted` if asked to; nothing must be half-changed."""
+        """Count a heartbeat, and raise `Preempted` if asked to; nothing must be half-changed.
+
+        Another thread, which grades a sample beside an update, cannot know that, and goes on.
+        """
         self.heartbeats += 1
-        if self.requested:
+        if self.requested and threading.current_thread() is threading.main_thread():
             raise Preempted
 
     @contextmanager

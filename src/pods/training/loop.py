@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pods.config.schema import Config
-from pods.engines.base import Engine, EngineFailed
+from pods.engines.base import Engine
 from pods.method.adaptive import Adaptive
 from pods.method.keep import next_batch
 from pods.method.noise_scale import Row, gradient_row
@@ -21,7 +21,6 @@ from pods.method.prompt_selection import Selector, allocate
 from pods.method.rules import Rule, RuleAcross
 from pods.policy.update import SquaredNorm, UpdateStats
 from pods.seeding import derive
-from pods.system.signals import Preempted
 from pods.tasks.rewards import grade_rollout
 from pods.training.clock import TrainClock
 from pods.training.step import Sample, SelectedGroup, Step, amounts, choose_trained, outcome, select
@@ -125,11 +124,8 @@ class TrainingLoop:
             sampled = thread.submit(elsewhere.collect, ahead, selector, n, m)
 
             def wait() -> list[Sample]:
-                try:
-                    with self.clock.phase("generate"):
-                        return [sampled.result()]
-                except Preempted as stopped:  # nothing can be saved: the update is applied already
-                    raise EngineFailed("the run was stopped inside a step") from stopped
+                with self.clock.phase("generate"):
+                    return [sampled.result()]
 
             yield wait
 

@@ -1,8 +1,7 @@
 """The workers of a run: rank 0 calls a method of `Worker` on each process, also on itself.
 
-Rank 0 makes every decision alone (which prompts, what is kept, when to stop) and holds the
-`WorkerGroup`: to the training loop an engine, to the trainer a single worker. Each other rank is a
-`Follower`.
+Rank 0 makes every decision alone (which prompts, what is kept, when to stop) and holds one
+`WorkerGroup` or, under `hardware.generators`, two. Each other rank is a `Follower`.
 """
 
 import time
@@ -108,6 +107,7 @@ class WorkerGroup:
     looked: float = 0.0  # time at which rank 0 last looked for heartbeats of the others
     heartbeats: int = 0  # heartbeats of the others that it has seen
     patient: bool = False  # True in `beside`: a step whose update is applied needs its sample
+    abandoned: bool = False  # True once that block has raised
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -180,7 +180,7 @@ class WorkerGroup:
 
     def _stop_waiting(self) -> None:
         """Cancel the command once asked to stop; pass the other ranks' heartbeats on."""
-        if self.stop.requested and not self.patient:
+        if self.abandoned or (self.stop.requested and not self.patient):
             self._cancel()
         if time.monotonic() - self.looked >= HEARTBEAT_SECONDS:
             self.looked, seen = time.monotonic(), self.heartbeats
@@ -195,7 +195,7 @@ class WorkerGroup:
         try:
             yield
         except BaseException:
-            self._cancel()
+            self.abandoned = True
             raise
         finally:
             self.patient = False

@@ -55,9 +55,9 @@ def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) 
 
     Without a log of steps, the seconds are those of the last evaluation divided by its step.
     """
-    table = runs.set_index("run")
     if "seconds_beside" in steps:  # phases that overlap add up to no step
-        steps = steps[steps.seconds_beside.isna()]
+        runs = runs[~runs.run.isin(steps.run[steps.seconds_beside.notna()])]
+    table = runs.set_index("run")
     nominal = {"generated": table.prompts * table.n, "kept": table.prompts * table.m}
     logged = {
         name: steps.groupby("run")[column].mean().reindex(table.index).fillna(nominal[name])

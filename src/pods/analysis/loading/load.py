@@ -146,8 +146,8 @@ def _about(run: Run, varied: Row) -> Row:
     attempt: Row = run.attempts[-1] if run.attempts else {}
     # CPU seconds of the training; where they were not recorded, or on a GPU, there is no share
     cpu = sum(v for line in run.lines for k, v in line.items() if k.startswith("cpu_seconds/"))
-    hardware = config.hardware  # beside a generator the run waits
-    shared = cpu and seconds and hardware.device == "cpu" and not hardware.generators
+    hardware = config.hardware  # where others generate the run waits
+    shared = cpu and seconds and hardware.device == "cpu" and not attempt.get("generators")
     versions = {name: v for name, v in attempt.get("packages", {}).items() if v}
     return {
         "arm": config.arm_name(),
@@ -158,7 +158,7 @@ def _about(run: Run, varied: Row) -> Row:
         "budget_seconds": config.budget.train_seconds, "max_steps": config.budget.max_steps,
         "clock": config.budget.clock_text(), "wall_seconds": wall_seconds(run.store) or None,
         "machine": checks.machine_of(attempt, config), "device": hardware.device,
-        "devices": hardware.in_all(),
+        "devices": attempt.get("processes") or hardware.in_all(),
         "cpu_share": cpu / seconds if shared else np.nan,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "commit": attempt.get("commit"), "changes": "; ".join(run.changes),
