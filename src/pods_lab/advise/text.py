@@ -78,6 +78,7 @@ def _interval(row: Mapping[str, Any], name: str, form: str) -> str:
 
 
 def _where(row: Mapping[str, Any]) -> str:
+    """Say at which success rates a pair pays."""
     below, above = row["pays_below"], row["pays_above"]
     if below > above:
         return "at any success rate"

@@ -124,17 +124,12 @@ def on_devices(model: CostModel, n: float, m: float, devices: int) -> tuple[floa
     The first number is with every phase on all of them, the second with sampling on some beside
     the update on the others (`hardware.generators`), at the best split. NaN: not identified.
     """
-
-    def seconds(*phases: str, share: int = 1) -> float:
-        rollouts = {"generated": model.prompts * n / share, "kept": model.prompts * m / share}
-        lines = [model.phases[phase] for phase in phases if phase in model.phases]
-        return sum(line.at({"fixed": 1.0, **rollouts})[0] for line in lines)
-
     if not {"generate", "update"} <= model.phases.keys():
         return np.nan, np.nan
-    sync, alone = seconds("sync"), seconds("reward", "select")  # by the main process
-    sampling = np.array([alone + seconds("generate", share=k + 1) for k in range(devices)])
-    updating = np.array([seconds("update", share=k + 1) for k in range(devices)])
+    shares = [predict(model, n / k, m / k).phases for k in range(1, devices + 1)]
+    sync = shares[0].get("sync", 0.0)
+    alone = shares[0].get("reward", 0.0) + shares[0].get("select", 0.0)  # by the main process
+    sampling, updating = np.array([(alone + of["generate"], of["update"]) for of in shares]).T
     apart = np.maximum(sampling[:-1], updating[-2::-1]).min()
     return sync + float(sampling[-1] + updating[-1]), sync + float(apart)
 

@@ -101,9 +101,8 @@ def predictions(
     """Predict the cost of a step and of a run, one row per (n, m).
 
     Returns:
-        n, m, seconds, stderr, source, outside, seconds/PHASE, steps and train_seconds of a run
-        under the budget, which is checked after each step, and together/D and apart/D by
-        `on_devices`. NaN: not identifiable.
+        n, m, seconds, stderr, source, outside, seconds/PHASE, together/D, apart/D (`on_devices`),
+        steps, train_seconds of a run under the budget, checked after each step. NaN: not known.
     """
     rows = []
     for n, m in sizes:
@@ -121,7 +120,11 @@ def predictions(
 
 
 def parse_nm(word: str) -> tuple[int, int]:
-    """Read `N,M`; a ConfigError says that the word is not two numbers, the second the smaller."""
+    """Read `N,M`; a ConfigError says that the word is not two numbers, the second the smaller.
+
+    >>> parse_nm("64,16")
+    (64, 16)
+    """
     match = re.fullmatch(r"(\d+),(\d+)", word)
     if not match or not 1 <= int(match[2]) <= int(match[1]):
         raise ConfigError("--nm", word, "must be N,M with 1 <= M <= N, such as 64,16")

@@ -16,7 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--nm", action="append", metavar="N,M", help="sizes to predict (default: those measured)")
     add("--seconds", type=float, help="training clock per run (default: the study's budget)")
-    add("--published", action="store_true", help="use the PODS authors' step times on one L40S")
+    add("--published", action="store_true", help="the PODS authors' runs on one L40S, not a study")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -153,5 +153,6 @@ def _against(figure: PaperFigure, made: Reproduction, whose: str) -> list[str]:
 
 
 def _percent(values: Floats) -> str:
+    """Show the mean and standard error of one arm's runs."""
     mean, stderr = mean_and_stderr(100 * values[:, None])
     return f"{mean[0]:.2f} ± {stderr[0]:.2f}"
