@@ -38,7 +38,7 @@ class ProcessGroup:
     """The processes of one run, seen from one of them; by default it is the only one."""
 
     rank, size = 0, 1
-    idle = 0  # number of first ranks that have no engine
+    idle = 0  # number of first ranks that have no engine: of those that train, all or none
     mesh: DeviceMesh | None = None
     control: dist.ProcessGroup  # gloo, for collectives on what is in the host's memory
     store: Store  # keys and values, for messages that no process waits for
@@ -66,7 +66,7 @@ class ProcessGroup:
 
     @torch.no_grad()
     def hand_over(self, parameters: Iterable[Tensor]) -> None:
-        """Give the main process's values to the processes that generate where it does not."""
+        """Give the main process's values to the others, if they generate and it only trains."""
         for parameter in parameters if self.idle else ():
             value = parameter.detach().to("cpu", copy=True)
             with lost_connections():

@@ -80,8 +80,8 @@ class Environment(TypedDict, total=False):
     python: str
     packages: dict[str, str | None]
     commit: str | None
-    processes: int
-    generators: int  # of these processes
+    processes: int  # all of the run's
+    generators: int  # those of them that only generate
     clock: str
     engine: dict[str, Any]
 

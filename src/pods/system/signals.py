@@ -25,17 +25,17 @@ class PeerLost(RuntimeError):
 
 
 class Stop:
-    """The request to stop this process, and the heartbeats of its main thread."""
+    """The request to stop this process, and the heartbeats of its threads."""
 
     begun = False  # a run or a sweep has begun in this process, and may have ended since
     requested = False  # the process has been asked to stop
     loading = False  # nothing can be lost yet: a signal stops at once, or after the current import
-    heartbeats = 0  # count that grows while the main thread makes progress; the watchdog reads it
+    heartbeats = 0  # count that grows while the run makes progress; the watchdog reads it
 
     def check(self) -> None:
         """Count a heartbeat, and raise `Preempted` if asked to; nothing must be half-changed.
 
-        Another thread, which grades a sample beside an update, cannot know that, and goes on.
+        Only the main thread stops: the one that samples cannot know if an update is half done.
         """
         self.heartbeats += 1
         if self.requested and threading.current_thread() is threading.main_thread():

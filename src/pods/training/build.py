@@ -85,7 +85,7 @@ def make_loop(
     if price is not None:
         clock.model = read_clock_model(price)
     if generators is not workers:
-        clock.beside = TrainClock()  # `now` may tick for one thread alone
+        clock.beside = TrainClock()  # not by `now`, which one thread may read
     rule = find_rule(config.sampler.rule)
     beside = None if generators is workers else generators.beside
     return TrainingLoop(
@@ -108,7 +108,7 @@ def build_worker(
 
         engine: Engine = VllmEngine(policy, config, check, peers)
         check_weight_sync(policy, engine, data.prompts[0], peers)
-    else:  # which costs nothing where other processes generate
+    else:  # also where other processes generate: it holds no memory of its own
         engine = TransformersEngine(policy, config.engine.max_rows, check)
     optimizer = make_optimizer(policy, config.update)
     return Worker(config, policy, optimizer, engine, process_group, check)

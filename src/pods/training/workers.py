@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pods.config.schema import Config
 from pods.engines.base import Engine, EngineFailed
-from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
+from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer, trained_weights
 from pods.policy.policy import Policy
 from pods.policy.process_group import POLL_SECONDS, Cancelled, ProcessGroup, lost_connections
 from pods.policy.scoring import UpdateContext
@@ -62,7 +62,7 @@ class Worker:
 
     def sync(self) -> float | None:
         """Bring the main process's current weights into the engine; see `Engine.sync`."""
-        self.process_group.hand_over(p for p in self.policy.model.parameters() if p.requires_grad)
+        self.process_group.hand_over(trained_weights(self.optimizer))
         return self.engine.sync()
 
     def facts(self) -> Mapping[str, Any]:
@@ -111,7 +111,7 @@ class WorkerGroup:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the engine has chosen; see `Engine.facts`."""
+        """What the engine of the last rank has chosen; all ranks are asked."""
         return self.call_all(Worker.facts)[-1]
 
     def generate(
@@ -126,8 +126,8 @@ class WorkerGroup:
         return [[*chain.from_iterable(of_prompt)] for of_prompt in zip(*parts, strict=True)]
 
     def sync(self) -> float | None:
-        """Bring the policy's current weights into every engine; see `Engine.sync`."""
-        return self.call_all(Worker.sync)[-1]
+        """Bring the policy's current weights into each engine of the group; see `Engine.sync`."""
+        return self.call_all(Worker.sync)[-1]  # the last rank has an engine, rank 0 perhaps not
 
     def update(self, *step: Any) -> UpdateStats:
         """Update the policy on every process; see `Worker.update`."""

@@ -121,8 +121,8 @@ def predict(model: CostModel, n: float, m: float, prompts: int | None = None) ->
 def on_devices(model: CostModel, n: float, m: float, devices: int) -> tuple[float, float]:
     """Predict the seconds of a step of (n, m) on several devices like that of the runs.
 
-    The first number is with every phase on all of them, the second with sampling on some beside
-    the update on the others (`hardware.generators`), at the best split. NaN: not identified.
+    The first number is with rollouts and update dealt to all of them, the second with sampling on
+    some beside the update on the rest (`hardware.generators`), the best split. NaN: not identified.
     """
     if not {"generate", "update"} <= model.phases.keys():
         return np.nan, np.nan

@@ -76,7 +76,7 @@ def prediction_table(rows: pd.DataFrame) -> str:
     notes = notes.where(rows.seconds.notna(), "not identifiable")
     several = rows.filter(regex="^(together|apart)/")
     one = rows.drop(columns=["source", "outside", *several]).assign(**{"": notes})
-    title = "seconds of a step on D devices, every phase on all, or sampling apart (engine.lag):"
+    title = "seconds of a step on D devices, its rows dealt to all, or sampling apart (engine.lag):"
     return f"{_table(one)}\n\n{title}\n{_table(rows[['n', 'm']].join(several))}"
 
 

@@ -26,7 +26,7 @@ class StudyFilter:
     """End of the window, in the unit of x; None: the study's own, which is in seconds."""
     baseline: str | None = None
     """The arm that the others are compared with; none: the GRPO arm."""
-    x: str = "train_seconds"  # what curves are drawn over: or device_seconds, or steps
+    x: str = "train_seconds"  # what curves are drawn over; or device_seconds, steps
 
     @property
     def folder(self) -> str:
