@@ -92,8 +92,8 @@ def _lengths(step: Step) -> dict[str, list[int]]:
 
 def make_engine(policy: Endless, config: Config) -> Engine:
     """Build the engine that the config names; vLLM also ignores the model's own stop id."""
-    if config.engine.name == "transformers":
-        return TransformersEngine(policy, config.engine.max_rows, lambda: None)
+    if (settings := config.engine).name == "transformers":
+        return TransformersEngine(policy, settings.max_rows, lambda: None, settings.graphs)
     from pods.engines.vllm_engine import VllmEngine
 
     class EndlessVllm(VllmEngine):

@@ -162,18 +162,46 @@ def update_is_that_of_the_cpu(device: str) -> None:
 
 def generation_has_the_trainers_logprobs(device: str) -> None:
     """The same seeds, the same tokens; each with the log-prob that the trainer gives it."""
-    config = config_on(device)
+    for bound, words in ((1e-4, {}), (0.2, {"model.tuning": "lora", "model.dtype": "bfloat16"})):
+        config = config_on(device, **words)
+        policy = load(config)
+        engine = TransformersEngine(policy, 256, lambda: None)
+        sampling = Sampling(config.sampling.temperature, 24)
+        request = GenerationRequest(prompts_of(policy), 16, sampling, [1, 2])
+        first, again = (engine.generate(request) for _ in range(2))
+        flat = [rollout for group in first for rollout in group]
+        assert [r.completion_ids for r in flat] == [r.completion_ids for g in again for r in g]
+        scores = torch.cat(score_all(UpdateContext(policy, config), flat)).cpu()
+        drawn_at = torch.from_numpy(np.concatenate([rollout.logprobs for rollout in flat]))
+        below(float((scores - drawn_at).abs().max()), bound, "largest gap of a log-prob")
+
+
+def a_static_pass_decodes_as_a_growing_one(device: str) -> None:
+    """The same tokens, also after an update: a card replays a pass that it has captured."""
+    config = config_on(device, **{"model.tuning": "lora"})
     policy = load(config)
-    engine = TransformersEngine(policy, 256, lambda: None)
-    prompts = prompts_of(policy)
-    sampling = Sampling(config.sampling.temperature, 24)
-    request = GenerationRequest(prompts, 16, sampling, [1, 2])
-    first, again = (engine.generate(request) for _ in range(2))
-    flat = [rollout for group in first for rollout in group]
-    assert [r.completion_ids for r in flat] == [r.completion_ids for g in again for r in g]
-    scores = torch.cat(score_all(UpdateContext(policy, config), flat)).cpu()
-    drawn_at = torch.from_numpy(np.concatenate([rollout.logprobs for rollout in flat]))
-    below(float((scores - drawn_at).abs().max()), 1e-4, "largest gap of a log-prob")
+    trained = [weight for weight in policy.model.parameters() if weight.requires_grad]
+    growing, static = (TransformersEngine(policy, 256, lambda: None) for _ in range(2))
+    growing.static, static.static = False, True
+    request = GenerationRequest(prompts_of(policy), 16, Sampling(1.0, 24), [1, 2])
+    drawn = []
+    for _ in range(2):
+        both = [
+            [r for group in each.generate(request) for r in group] for each in (growing, static)
+        ]
+        drawn += [[rollout.completion_ids for rollout in rollouts] for rollouts in both]
+        assert drawn[-1] == drawn[-2]
+        logs = (np.concatenate([rollout.logprobs for rollout in rollouts]) for rollouts in both)
+        below(float(np.abs(np.subtract(*logs)).max()), 1e-4, "largest difference of a log-prob")
+        with torch.no_grad():
+            for weight in trained:
+                weight.add_(0.02 * torch.randn(weight.shape).to(weight.device))
+    assert drawn[0] != drawn[2], "the update changed nothing"
+    if device == "cuda":  # each graph leaves its memory to the next
+        reserved = torch.cuda.memory_reserved()
+        for _ in range(20):
+            static.generate(request)
+        below(torch.cuda.memory_reserved(), 1.05 * reserved, "bytes reserved after 20 more")
 
 
 def the_clock_waits_for_the_device(device: str) -> None:
@@ -296,7 +324,8 @@ def a_run_that_does_not_fit_is_refused_in_one_line(device: str) -> None:
 
 CHECKS = (
     chunked_is_plain, update_is_that_of_the_cpu, generation_has_the_trainers_logprobs,
-    the_clock_waits_for_the_device, adapters_are_those_of_peft, fsdp_of_one_process_is_none,
+    a_static_pass_decodes_as_a_growing_one, the_clock_waits_for_the_device,
+    adapters_are_those_of_peft, fsdp_of_one_process_is_none,
     what_is_saved_is_restored, a_run_that_does_not_fit_is_refused_in_one_line,
 )  # fmt: skip
 

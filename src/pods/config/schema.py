@@ -55,7 +55,7 @@ class ModelConfig:
 
 @dataclass
 class EngineConfig:
-    """The engine of rollouts; `sync`, `kv_gb` and `graphs` are for vLLM."""
+    """The engine of rollouts; `sync` and `kv_gb` are for vLLM."""
 
     name: Literal["transformers", "vllm"] = key("inference engine")
     max_rows: int = key(
@@ -68,7 +68,7 @@ class EngineConfig:
         "how weights reach vLLM: merged, or as an adapter (which needs model.tuning=lora)"
     )
     kv_gb: float = key("GiB for vLLM's keys and values", above=0)
-    graphs: Literal["full", "none"] = operational("vLLM's compiled layers and CUDA graphs")
+    graphs: Literal["full", "none"] = operational("CUDA graphs, and vLLM's compiled layers")
     min_kept: float = operational(
         "least share of the policy's change that a merge in engine.dtype must keep", low=0, high=1
     )

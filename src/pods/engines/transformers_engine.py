@@ -8,20 +8,22 @@ Shapes: R = sequences decoded together, P = distinct prompts among them, V = voc
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache
 
+from pods.engines.decoding import StaticPass, roomy_cache
 from pods.policy.policy import Policy
 from pods.types import GenerationRequest, OnCompletion, Prompt, Rollout, Sampling
 
 MIN_SHARED_TOKENS = 32  # a shared beginning is encoded separately if it is at least this long
-SHRINK_BELOW = 0.75  # finished sequences leave once less than this share of the batch is active
+SHRINK_BELOW = {False: 0.75, True: 0.25}  # share of active rows; True: where that costs a capture
+
+HOST_ROPES = ("dynamic", "longrope")  # read the positions on the host, which no graph can
 
 
 class TransformersEngine:
@@ -29,12 +31,20 @@ class TransformersEngine:
 
     facts: Mapping[str, Any] = {}
 
-    def __init__(self, policy: Policy, max_rows: int, check: Callable[[], None]) -> None:
-        """Decode at most `max_rows` sequences at a time; `check()` may raise between tokens."""
+    def __init__(
+        self, policy: Policy, max_rows: int, check: Callable[[], None], graphs: str = "full"
+    ) -> None:
+        """Decode at most `max_rows` sequences at a time; `check()` may raise between tokens.
+
+        On a CUDA device, unless `graphs` is "none", the pass for a token is captured and replayed.
+        """
         self.policy = policy
         self.max_rows = max_rows
         self.check = check
         self.model = policy.causal_lm if policy.mirror is None else policy.mirror.model
+        rope = (getattr(self.model.config, "rope_parameters", None) or {}).get("rope_type")
+        self.static = graphs != "none" and policy.device.type == "cuda" and rope not in HOST_ROPES
+        self.capture = (torch.cuda.MemPool(), torch.cuda.Stream()) if self.static else None
         self.stop_ids = torch.tensor(policy.stop_ids, device=policy.device)
         self.pad_id = int(policy.tokenizer.pad_token_id or 0)
 
@@ -63,12 +73,9 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def _decode(
-        self,
-        request: GenerationRequest,
-        prompt_indices: Sequence[int],
-        uniforms: Tensor,
+        self, request: GenerationRequest, prompt_indices: Sequence[int], uniforms: Tensor,
         on_completion: OnCompletion | None,
-    ) -> list[Rollout]:
+    ) -> list[Rollout]:  # fmt: skip
         """Decode R sequences of prompts of the request, with uniform numbers (R, limit)."""
         prompts = [request.prompts[index] for index in prompt_indices]
         logits, cache, attention = self._prefill(prompts, request.sampling.max_completion_tokens)
@@ -79,28 +86,30 @@ class TransformersEngine:
         lengths = torch.full((count,), limit, device=device)
         stopped = torch.zeros(count, dtype=torch.bool, device=device)
         rows = torch.arange(count, device=device)  # the sequences that are still in the batch
+        one_more, num_active = None, count
         for t in range(limit):
             self.check()
             token, logprob = sample(logits, request.sampling, uniforms[rows, t])
             ids[rows, t], logprobs[rows, t] = token, logprob
             stops = torch.isin(token, self.stop_ids) & ~stopped[rows]
-            lengths[rows[stops]] = t + 1
+            lengths[rows] = torch.where(stops, t + 1, lengths[rows])  # by mask it would wait, too
             stopped[rows] |= stops
             last, active = t + 1 == limit, ~stopped[rows]
-            if on_completion is not None and (last or bool(stops.any())):
+            before, num_active = num_active, int(active.sum())  # waits for a card, once a token
+            if on_completion is not None and (last or num_active < before):
                 ended = rows[stops | active] if last else rows[stops]
                 texts = self._texts(ids[ended, : t + 1].tolist())
                 for row, text in zip(ended.tolist(), texts, strict=True):
                     on_completion(prompt_indices[row], text)
-            num_active = int(active.sum())
             if num_active == 0 or last:
                 break
-            if num_active < SHRINK_BELOW * len(rows):
-                keep = active.nonzero()[:, 0]
+            if num_active < SHRINK_BELOW[self.static] * len(rows):
+                keep, one_more = active.nonzero()[:, 0], None
                 cache.batch_select_indices(keep)
                 rows, token, attention = rows[keep], token[keep], attention[keep]
             attention = torch.cat([attention, attention.new_ones(len(rows), 1)], dim=1)
-            logits = self._forward(token[:, None], attention, cache)
+            one_more = one_more or self._one_more(attention, cache)
+            logits = one_more(token, attention)
         return self._rollouts(prompts, ids, logprobs, lengths, stopped)
 
     def _prefill(self, prompts: Sequence[Prompt], limit: int) -> tuple[Tensor, Cache, Tensor]:
@@ -129,11 +138,20 @@ class TransformersEngine:
         cache.batch_select_indices(rows)
         return logits[rows], cache, attention[rows]
 
+    def _one_more(self, attention: Tensor, cache: Cache) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return the pass for one more token: of these (R,) tokens and their mask (R, L)."""
+        if self.static:
+            return StaticPass(self._logits, attention, cache, self.capture)
+        return lambda token, attention: self._forward(token[:, None], attention, cache)
+
     def _forward(self, ids: Tensor, attention: Tensor, cache: Cache) -> Tensor:
         positions = (attention.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        return self._logits(ids, attention, positions, cache)
+
+    def _logits(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Cache) -> Tensor:
         output = self.model(
             input_ids=ids,
-            attention_mask=attention,
+            attention_mask=mask,
             position_ids=positions,
             past_key_values=cache,
             use_cache=True,
@@ -146,17 +164,12 @@ class TransformersEngine:
         return tokenizer.batch_decode(completions, skip_special_tokens=True)  # type: ignore[no-any-return]
 
     def _rollouts(
-        self,
-        prompts: Sequence[Prompt],
-        ids: Tensor,
-        logprobs: Tensor,
-        lengths: Tensor,
-        stopped: Tensor,
+        self, prompts: Sequence[Prompt], ids: Tensor, logs: Tensor, lengths: Tensor, stopped: Tensor
     ) -> list[Rollout]:
         """Cut R rows of ids and log-probs to their lengths, and decode their text."""
         rows = zip(ids.tolist(), lengths.tolist(), strict=True)
         completions = [tuple(row[:length]) for row, length in rows]
-        cut = zip(logprobs.cpu().numpy(), completions, strict=True)
+        cut = zip(logs.cpu().numpy(), completions, strict=True)
         of_tokens = [row[: len(completion)] for row, completion in cut]
         texts, finished = self._texts(completions), stopped.tolist()
         return [*map(Rollout, prompts, completions, of_tokens, texts, finished)]
@@ -196,48 +209,3 @@ def shared_prefix(prompts: Sequence[Prompt]) -> int:
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     shared = min(same, min(map(len, prompts)) - 1)
     return shared if shared >= MIN_SHARED_TOKENS and len(prompts) > 1 else 0
-
-
-class RoomyLayer(DynamicLayer):
-    """One layer's keys and values, (R, heads, tokens, width), as views of a buffer with more room.
-
-    So they are not copied with each token, and leave no gaps in a card's memory.
-    """
-
-    def __init__(self, room: int) -> None:
-        """Make room for so many tokens in all."""
-        super().__init__()
-        self.room = room
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Append (R, heads, new, width) states; return all of them, as views."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
-            self.buffers: tuple[Tensor, Tensor] | None = None
-        start, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
-        if self.buffers is None:
-            self.buffers = _with_room(self.keys, self.room), _with_room(self.values, self.room)
-        for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
-            buffer[:, :, start:end] = states
-        self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep, repeat or reorder sequences."""
-        super().batch_select_indices(indices)
-        self.buffers = None
-
-
-def roomy_cache(room: int) -> Cache:
-    """Create an empty cache for any model whose layers attend to all earlier tokens."""
-    return Cache(layer_class_to_replicate=partial(RoomyLayer, room))  # type: ignore[arg-type]
-
-
-def _with_room(states: Tensor, room: int) -> Tensor:
-    rows, heads, used, width = states.shape
-    buffer = states.new_empty((rows, heads, room, width))
-    buffer[:, :, :used] = states
-    return buffer

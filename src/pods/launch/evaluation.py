@@ -9,7 +9,6 @@ training clock was measured.
 """
 
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -29,7 +28,7 @@ from pods.system.errors import AGAIN, DONE, FAILED
 from pods.system.machine import end_with_parent, set_threads
 from pods.system.signals import Preempted, Stop, stop_on_signals
 from pods.system.watchdog import watchdog
-from pods.training.clock import Meter
+from pods.training.clock import TrainClock
 
 if TYPE_CHECKING:
     from pods.training.trainer import Trainer
@@ -71,8 +70,7 @@ def _load(store: RunStore, lock: RunLock, stop: Stop) -> "Trainer":
     set_threads(config.hardware.threads)
     from pods.training.build import build_trainer
 
-    now, meter = time.perf_counter, Meter()
-    return build_trainer(config, store, lock, Tracker(), stop, now, meter, lambda: None)
+    return build_trainer(config, store, lock, Tracker(), stop, TrainClock(), lambda: None)
 
 
 def _evaluate(trainer: "Trainer", step: int) -> int:

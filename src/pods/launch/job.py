@@ -31,7 +31,7 @@ from pods.system.errors import AGAIN, DONE, as_text, print_error
 from pods.system.machine import end_process, end_with_parent, set_threads
 from pods.system.signals import Preempted, Stop, stop_on_signals
 from pods.system.watchdog import watchdog
-from pods.training.clock import Meter
+from pods.training.clock import TrainClock
 
 if TYPE_CHECKING:
     from pods.training.trainer import Trainer
@@ -46,7 +46,7 @@ def execute(
     seconds.
     """
     store, processes = RunStore(folder), 1
-    execution = _Execution(store, attempt, now)
+    execution = _Execution(store, attempt, TrainClock(now))
     try:
         with suppress(ValueError):  # a damaged config, which the run reports
             processes = store.config().hardware.in_all()
@@ -63,9 +63,8 @@ class _Execution:
 
     store: RunStore
     attempt: Path | None
-    now: Callable[[], float]
+    clock: TrainClock
     tracker: Tracker = field(default_factory=Tracker)
-    meter: Meter = field(default_factory=Meter)
     facts: dict[str, Any] = field(default_factory=dict)
 
     def run(self) -> int:
@@ -103,9 +102,9 @@ class _Execution:
     def work(self, config: Config, lock: RunLock, stop: Stop) -> int:
         started, code = False, DONE
         try:
-            with self.meter.phase("start"), stop.while_loading():  # nothing is half-written yet
+            with self.clock.meter.phase("start"), stop.while_loading():  # nothing is half-written
                 trainer = self.build(config, lock, stop)
-            with self.meter.phase("preflight"), stop.while_loading():
+            with self.clock.meter.phase("preflight"), stop.while_loading():
                 from pods.training.preflight import preflight
 
                 preflight(trainer.workers.worker, [*trainer.loop.prompts, *trainer.questions])
@@ -137,12 +136,12 @@ class _Execution:
         self.tracker = Tracker(config, self.store)
         alone, hardware = local_processes.rank() is None, config.hardware
         group = SINGLE_PROCESS if alone else join(hardware.device, hardware.generators)
-        mine = self.tracker, stop, self.now, self.meter, self.report
+        mine = self.tracker, stop, self.clock, self.report
         return build_trainer(config, self.store, lock, *mine, group)
 
     def report(self) -> None:
         """Write seconds and memory of each phase into the attempt's folder."""
-        files.replace(self.folder / "phases.json", self.meter.text())
+        files.replace(self.folder / "phases.json", self.clock.meter.text())
 
     def note(self, **facts: Any) -> None:
         """Write what this process runs on into the attempt's folder."""

@@ -20,7 +20,7 @@ from pods.runs.lock import RunLock
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system.signals import Stop
-from pods.training.clock import Meter, TrainClock
+from pods.training.clock import TrainClock
 from pods.training.data import Data, check_data, load_data
 from pods.training.loop import TrainingLoop
 from pods.training.mismatch import make_monitor
@@ -35,16 +35,15 @@ def build_trainer(
     lock: RunLock,
     tracker: Tracker,
     stop: Stop,
-    now: Callable[[], float],
-    meter: Meter,
+    clock: TrainClock,
     report: Callable[[], None],
     process_group: ProcessGroup = SINGLE_PROCESS,
 ) -> Trainer:
     """Load policy, task and engine, and connect them to a trainer.
 
-    The lock is held by this process. `now` is the source of the training clock's seconds, `report`
-    writes what the meter measured, and the other processes of the group call `build_worker`. A
-    `ValueError` says that weights or data are missing, malformed or others, or memory too small.
+    The lock is held by this process. `report` writes what the clock's meter measured, and the other
+    processes of the group call `build_worker`. A `ValueError` says that weights or data are
+    missing, malformed or others, or memory too small.
     """
     data = load_data(config, stop.check)
     check_data(store, data.facts, config.retry == "changed")
@@ -58,7 +57,7 @@ def build_trainer(
         lock=lock,
         workers=workers,
         generators=generators,
-        loop=make_loop(config, data, workers, generators, now, meter),
+        loop=make_loop(config, data, workers, generators, clock),
         selector=prompt_selection.start(config.prompts, config.nm.allocation),
         adaptive=None if config.nm.menu is None else Adaptive(),
         questions=data.questions,
@@ -70,17 +69,12 @@ def build_trainer(
 
 
 def make_loop(
-    config: Config,
-    data: Data,
-    workers: WorkerGroup,
-    generators: WorkerGroup,
-    now: Callable[[], float],
-    meter: Meter,
+    config: Config, data: Data, workers: WorkerGroup, generators: WorkerGroup, clock: TrainClock
 ) -> TrainingLoop:
     """Make the training loop; on a GPU its clock waits for the card, whose memory is measured."""
-    price, clock = config.budget.clock_model, TrainClock(now, meter=meter)
+    price = config.budget.clock_model
     if config.hardware.device == "cuda":
-        meter.measure(torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated)
+        clock.meter.measure(torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated)
         clock.synchronise = torch.cuda.synchronize
     if price is not None:
         clock.model = read_clock_model(price)
@@ -109,6 +103,6 @@ def build_worker(
         engine: Engine = VllmEngine(policy, config, check, peers)
         check_weight_sync(policy, engine, data.prompts[0], peers)
     else:  # also where other processes generate: it holds no memory of its own
-        engine = TransformersEngine(policy, config.engine.max_rows, check)
+        engine = TransformersEngine(policy, config.engine.max_rows, check, config.engine.graphs)
     optimizer = make_optimizer(policy, config.update)
     return Worker(config, policy, optimizer, engine, process_group, check)
