@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -12,9 +13,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # a test that would reach a hub fails at onc
 
 import pytest
 from hypothesis import settings
-from running import SHORT, start, start_forked
+from running import ONE_STEP, SHORT, run_here, start, start_forked
 
 from pods.cli.main import main
+from pods.runs.store import RunStore
 
 # a shell's background jobs ignore it, and so would the runs that tests start and stop
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -36,7 +38,7 @@ PROCESSES = ("test_sweep", "test_run", "test_fork_server", "test_slurm", "test_r
 FIRST = (*PROCESSES, "test_kill", "test_several", "test_failpoints", "test_presets")
 """Files that take longest: what is short comes last, so that workers end together."""
 
-BEYOND_THE_DESK = {"slow", "realdata", "vllm", "gpu"}
+BEYOND_THE_DESK = {"slow", "realdata", "vllm", "gpu", "fake_cuda"}
 
 
 @pytest.hookimpl(wrapper=True)  # before xdist reads the groups
@@ -74,31 +76,31 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    """A run of one step, which tests only read."""
+    return run_here(*ONE_STEP, f"runs_dir={tmp_path_factory.mktemp('runs')}")
+
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def finished(begin: Callable, *arguments: str) -> subprocess.CompletedProcess[str]:
+    process = begin(*arguments)
+    said = process.communicate(timeout=900)
+    return subprocess.CompletedProcess(arguments, process.returncode, *said)
 
 
 @pytest.fixture
 def run_py(tmp_path: Path) -> Run:
     """`python src/run.py ...` in a temporary folder, forked with its libraries imported."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        process = start_forked(tmp_path, *arguments, apart=True)
-        said = process.communicate()
-        return subprocess.CompletedProcess(arguments, process.wait(), *said)
-
-    return run
+    return partial(finished, partial(start_forked, tmp_path, apart=True))
 
 
 @pytest.fixture
 def run_fresh(tmp_path: Path) -> Run:
     """The same by a fresh Python, where a fork would hide something."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        process = start(tmp_path, *arguments, stderr=subprocess.PIPE)
-        said = process.communicate(timeout=900)
-        return subprocess.CompletedProcess(arguments, process.returncode, *said)
-
-    return run
+    return partial(finished, partial(start, tmp_path, stderr=subprocess.PIPE))
 
 
 @pytest.fixture

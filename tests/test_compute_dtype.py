@@ -4,6 +4,7 @@ bfloat16 keeps 8 bits, so that each of some ten roundings in a row is wrong by u
 number; in a gradient, which is a sum of many of them with both signs, some percent are left.
 """
 
+import contextlib
 import math
 from unittest.mock import Mock
 
@@ -15,13 +16,15 @@ from compose import composed
 from running import steps
 from safetensors.torch import load_file
 from several import watch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pods.config.schema import Config
 from pods.policy import update as updating
 from pods.policy.fsdp import full_tensor, is_sharded, weights_version
 from pods.policy.optimizer import make_optimizer, restore_optimizer, save_optimizer
 from pods.policy.policy import Policy, load
-from pods.policy.process_group import mesh_of_one
+from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup, mesh_of_one
 from pods.policy.scoring import UpdateContext
 from pods.runs.attempts import environment
 from pods.system.signals import Preempted
@@ -53,9 +56,9 @@ def batch() -> list[Rollout]:
     ]  # fmt: skip
 
 
-def start(words: tuple[str, ...]) -> tuple[Config, Policy, torch.optim.Optimizer]:
+def start(words: tuple[str, ...], **settings) -> tuple[Config, Policy, torch.optim.Optimizer]:
     config = composed(*words)
-    policy = load(config)
+    policy = load(config, **settings)
     return config, policy, make_optimizer(policy, config.update)
 
 
@@ -70,11 +73,11 @@ def test_a_step_on_shards_is_a_new_version_as_a_card_takes_it(how):
     assert is_sharded(policy.model) and weights_version(policy.model) > before
 
 
-def train(made, first: int, last: int, check=lambda: None) -> None:
+def train(made, first: int, last: int, check=lambda: None, group=SINGLE_PROCESS) -> None:
     config, policy, optimizer = made
     advantages = np.array([1.0, -0.5, 0.25, -1.0, 2.0, -1.5, 0.5, -0.25])
     for step in range(first, last + 1):
-        context = UpdateContext(policy, config, check=check)
+        context = UpdateContext(policy, config, group, check)
         updating.update(context, optimizer, batch(), advantages, [8], step)
 
 
@@ -150,6 +153,33 @@ def test_an_update_that_is_stopped_halfway_leaves_nothing_behind():
     for each in (made, expected):
         train(each, 1, 2)
     assert torch.equal(flat(made), flat(expected))
+
+
+@pytest.mark.parametrize(("rank", "rows"), [(0, 3), (7, 0)])  # of the embedding's 19
+def test_a_process_of_eight_whose_others_are_pretended(rank, rows, tmp_path):
+    """They send nothing, so that numbers mean nothing: an update, its stop, and a checkpoint."""
+    dist.init_process_group("fake", rank=rank, world_size=8, store=FakeStore())
+    group = ProcessGroup()
+    group.rank, group.size, group.control = rank, 8, dist.group.WORLD
+    group.mesh = init_device_mesh("cpu", (8,))
+    made = start((*CAST, "hardware.shard=true", "prompts_per_step=8"), process_group=group)
+    assert len(made[1].causal_lm.get_input_embeddings().weight.to_local()) == rows
+    with contextlib.suppress(FloatingPointError):
+        train(made, 1, 1, group=group)
+    config, policy, optimizer = made
+    config.update.micro_batch_tokens = 20  # a share has two completions, alone in their batches
+    context = UpdateContext(policy, config, group, Mock(side_effect=[None, Preempted]))
+    with pytest.raises(Preempted) if rank == 0 else contextlib.suppress(FloatingPointError):
+        updating.update(context, optimizer, batch() * 2, np.ones(16), [16], 2)
+    assert all(weight.grad is None for weight in policy.model.parameters())
+    before = [weight.to_local().clone() for weight in policy.model.parameters()]
+    policy.save(tmp_path, group.is_main)
+    save_optimizer(optimizer, tmp_path / "optimizer.safetensors", group.is_main)
+    if rank == 0:
+        policy.restore(tmp_path)
+        restore_optimizer(optimizer, tmp_path / "optimizer.safetensors")
+        after = [weight.to_local() for weight in policy.model.parameters()]
+        assert all(map(torch.equal, before, after))
 
 
 @pytest.mark.slow

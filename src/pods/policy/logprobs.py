@@ -48,9 +48,8 @@ def token_logprobs(
         entropy_gradient: let the gradient of the entropy flow to the model too.
     """
     head = model.get_output_embeddings().weight
-    ids, positions, previous, targets = (
-        each.to(head.device) for each in (batch.ids, batch.positions, batch.previous, batch.targets)
-    )
+    vectors = batch.ids, batch.positions, batch.previous, batch.targets
+    ids, positions, previous, targets = (v.to(head.device, non_blocking=True) for v in vectors)
     hidden = model.get_decoder()(
         input_ids=ids[None],
         position_ids=positions[None],

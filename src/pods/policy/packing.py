@@ -182,10 +182,10 @@ class Layout:
             queries += [len(prompt), *span.lengths]
             keys += [len(prompt), *(len(prompt) + length for length in span.lengths)]
         query_ends, key_ends = (
-            torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device=self.device)
+            torch.IntTensor([0, *accumulate(counts)]).to(self.device, non_blocking=True)
             for counts in (queries, keys)
         )
-        positions = torch.tensor(index, device=self.device)
+        positions = torch.tensor(index).to(self.device, non_blocking=True)
         return Sequences(query_ends, key_ends, max(queries), max(keys), positions)
 
 
@@ -210,4 +210,4 @@ def _pad(lengths: list[int], begin: int, prompt: int, device: torch.device) -> C
     padded = first[:, None] + torch.where(inside, column, 0)
     seen = torch.arange(prompt + max(lengths)) <= prompt + column[:, None]
     real = inside.flatten().nonzero()[:, 0]
-    return CompletionRows(padded.to(device), real.to(device), seen.to(device))
+    return CompletionRows(*(each.to(device, non_blocking=True) for each in (padded, real, seen)))

@@ -207,9 +207,10 @@ def _batch_loss(
     policy, settings = context.policy, context.config.update
     device, lengths = policy.device, torch.tensor(batch.lengths)
     sampled = np.concatenate([data.rollouts[i].logprobs for i in batch.indices])
-    engine = torch.from_numpy(sampled).to(device)  # before `score`, or the copies would wait for it
     of_rollout = data.advantages.float(), weights
-    of_token = [of[batch.indices].repeat_interleave(lengths).to(device) for of in of_rollout]
+    of_token = [of[batch.indices].repeat_interleave(lengths) for of in of_rollout]
+    vectors = torch.from_numpy(sampled), *of_token  # copied without a wait
+    engine, *of_token = (each.to(device, non_blocking=True) for each in vectors)
     logprobs, entropy = score(context, batch)
     old = logprobs.detach()
     if data.old_logprobs is not None:
