@@ -18,7 +18,7 @@ from pods_lab.plan import model as costing
 from pods_lab.plan.breakeven import Arm, weigh
 from pods_lab.plan.least_squares import fit
 from pods_lab.plan.model import coefficient, cost_model, on_devices, per_run, predict, residuals
-from pods_lab.plan.plan import PlanRequest, parse_nm, plan, plan_authors, predictions
+from pods_lab.plan.plan import parse_nm, plan, plan_authors, predictions
 from pods_lab.plan.settings import authors_runs
 from pods_lab.plan.text import arm_lines
 
@@ -50,7 +50,7 @@ def test_known_costs_are_recovered():
     model = cost_model(per_run(runs, steps, pd.DataFrame(columns=EMPTY)))
     assert coefficient(model, "kept")[0] == pytest.approx(EACH_KEPT)
     assert predict(model, 10, 10, prompts=7).seconds == pytest.approx(0.020 + 70 * 0.0008)
-    assert " x prompts n + " in plan(study_of(runs, steps), PlanRequest()).lines[1]
+    assert " x prompts n + " in plan(study_of(runs, steps)).lines[1]
 
 
 def test_a_run_is_the_mean_of_its_steps_and_without_them_of_its_last_evaluation():
@@ -61,22 +61,6 @@ def test_a_run_is_the_mean_of_its_steps_and_without_them_of_its_last_evaluation(
     assert table.seconds.tolist() == [1.75, 3.0]  # (1.5 + 2) / 2; 12 / 4
     assert table.generated.tolist() == [16, 16] and table.kept.tolist() == [8, 4]
     assert table["seconds/update"][0] == 0.5 and np.isnan(table["seconds/update"][1])
-
-
-def test_errors_are_those_of_the_textbook():
-    rng = np.random.default_rng(1)
-    table = pd.DataFrame({"n": rng.integers(1, 99, 12), "m": rng.integers(1, 99, 12)})
-    table["y"] = 3 + 2 * table.n - table.m + rng.normal(size=12)
-    plane = fit(table, "y", ("fixed", "n", "m"))
-    x = np.column_stack([np.ones(12), table.n, table.m])
-    beta = np.linalg.inv(x.T @ x) @ x.T @ table.y
-    squares = ((table.y - x @ beta) ** 2).sum()
-    variance, point = squares / (12 - 3), np.array([1, 50, 7])
-    stderr = math.sqrt(variance * point @ np.linalg.inv(x.T @ x) @ point)
-    estimate = plane.at({"fixed": 1, "n": 50, "m": 7})
-    assert estimate == pytest.approx((point @ beta, stderr), rel=1e-9)
-    assert plane.residual_sd == pytest.approx(math.sqrt(variance))
-    assert plane.r2 == pytest.approx(1 - squares / ((table.y - table.y.mean()) ** 2).sum())
 
 
 def test_a_prediction_has_the_error_of_one_more_run():
@@ -90,8 +74,10 @@ def test_a_prediction_has_the_error_of_one_more_run():
     beta, (squares,), *_ = np.linalg.lstsq(x, seconds.to_numpy())
     point, variance = np.array([1, 64, 16]), squares / (len(runs) - 3)
     error = math.sqrt(variance * (1 + point @ np.linalg.inv(x.T @ x) @ point))
-    guess = predict(cost_model(table), 32, 8)
+    model = cost_model(table)
+    guess = predict(model, 32, 8)
     assert (guess.seconds, guess.stderr) == pytest.approx((point @ beta, error), rel=1e-9)
+    assert model.total.r2 == pytest.approx(1 - squares / ((seconds - seconds.mean()) ** 2).sum())
 
 
 def test_residuals_by_hand():
@@ -109,11 +95,10 @@ def test_residuals_by_hand():
     ("all runs have m = 16, so the cost of m cannot be", [(16, 16), (64, 16)]),
     ("all runs have n = 64, so the cost of n", [(64, 4), (64, 16), (64, 64)]),
     ("all runs have n = m, so the cost of n cannot be", [(8, 8), (64, 64)]),
-    ("n and m rise together", [(16, 4), (64, 16), (32, 8)]),
-])  # fmt: skip
+    ("n and m rise together", [(16, 4), (64, 16), (32, 8)])])  # fmt: skip
 def test_a_cost_that_is_not_identifiable_is_named_and_gets_no_number(reason, sizes):
     runs = runs_of(sizes, seeds=(0, 1))
-    report = plan(study_of(runs, steps_of(runs)), PlanRequest())
+    report = plan(study_of(runs, steps_of(runs)))
     assert reason in report.lines[1] and "experiment=cost_grid" in report.lines[1]
     row = report.tables["fit"].set_index("what").loc["step"]
     assert np.isnan(row.kept if "m = 16" in reason else row.generated)
@@ -148,7 +133,7 @@ def test_an_arm_that_resamples_prompts_is_among_the_residuals_but_not_fitted():
     assert model.total.at({"generated": 1})[0] == pytest.approx(EACH_GENERATED)
     row = residuals(model).set_index("arm").loc["dapo"]
     assert row.residual == pytest.approx(0.015)
-    report = plan(study, PlanRequest())
+    report = plan(study)
     assert any(line.startswith("- dapo: prompts are resampled or skipped") for line in report.lines)
     assert "dapo 16→16" not in {*report.tables["arms"].expensive, *report.tables["arms"].cheaper}
 
@@ -156,7 +141,7 @@ def test_an_arm_that_resamples_prompts_is_among_the_residuals_but_not_fitted():
 def test_as_many_sizes_as_coefficients_leave_linearity_unchecked():
     for sizes, unchecked in (([(16, 16), (64, 16), (64, 64)], True), (GRID, False)):
         runs = runs_of(sizes, seeds=range(4))
-        lines = plan(study_of(runs, steps_of(runs, noise=0.001)), PlanRequest()).lines
+        lines = plan(study_of(runs, steps_of(runs, noise=0.001))).lines
         assert any("linearity is unchecked" in line for line in lines) == unchecked
 
 
@@ -185,7 +170,7 @@ def test_steps_on_several_devices_by_hand():
     model.phases.clear()
     assert np.isnan(on_devices(model, 100, 20, 4)).all()
     # the authors' fit on two L40S: 4.51 + 0.0612 * 32 and 0.362 + 0.0638 * 8; or 4.51 + 0.0612 * 64
-    table = plan_authors(PlanRequest(((64, 16),))).tables["predictions"]
+    table = plan_authors(((64, 16),)).tables["predictions"]
     assert [*table["together/2"], *table["apart/2"]] == pytest.approx([7.34, 8.42], abs=0.01)
 
 
@@ -307,9 +292,9 @@ def arms_study(pods_rate=0.003, seeds=range(4)):
 
 def test_the_text_names_the_arm_the_factor_and_the_phase():
     def said(**options):
-        return "\n".join(plan(arms_study(**options), PlanRequest()).lines)
+        return "\n".join(plan(arms_study(**options)).lines)
 
-    pairs = plan(arms_study(), PlanRequest()).tables["arms"]
+    pairs = plan(arms_study()).tables["arms"]
     arms = pairs.drop_duplicates(["expensive", "cheaper"])
     assert arms.expensive.tolist() == ["pods 64→16", "grpo_ga 64→64"]
     assert arms.cheaper.tolist() == ["grpo 16→16", "pods 64→16"]
@@ -331,7 +316,7 @@ def test_the_text_names_the_arm_the_factor_and_the_phase():
 def test_arms_without_runs_are_predicted_and_marked():
     runs = runs_of([(16, 16), (64, 16), (64, 4)], seeds=(0, 1))
     study = study_of(runs, steps_of(runs))
-    asked, report = (plan(study, PlanRequest(nm=nm)) for nm in (((64, 16),), ()))
+    asked, report = (plan(study, nm=nm) for nm in (((64, 16),), ()))
     text = "\n".join(asked.lines)
     [line] = [line for line in text.splitlines() if line.strip().startswith("64→64")]
     assert re.search(r"pods 64→16 .* 1\.65 .* outside the measured range; predicted, each", line)
@@ -346,15 +331,18 @@ def test_a_plan_of_two_machines_or_models_has_two_fits():
     runs = pd.concat([one, other], ignore_index=True)
     steps = steps_of(runs)
     steps.loc[steps.run.isin(other.run), "seconds/generate"] += 1
-    table = plan(study_of(runs, steps), PlanRequest()).tables["fit"]
+    table = plan(study_of(runs, steps)).tables["fit"]
     table = table[table.what == "step"]
     assert table.fixed.tolist() == pytest.approx([0.020, 1.020])
     assert table.setting.tolist() == ["A", "B"]
+    report = plan(study_of(runs, steps[steps.run.isin(other.run)]))  # A's steps were not logged
+    assert report.lines[:2] == ["A: no run has a time per step", ""]
+    assert {*report.tables["fit"].setting} == {"B"}
     runs = pd.concat([runs_of(GRID)] * 2, ignore_index=True)
     runs["run"] = [f"{i}" for i in range(len(runs))]
     for key, settings in (("update.lr", 1), ("model.name", 2)):  # what changes a rollout's cost
         runs["series"] = [f"pods, {key}={i < len(GRID)}" for i in range(len(runs))]
-        found = plan(study_of(runs, steps_of(runs)), PlanRequest()).tables["fit"]
+        found = plan(study_of(runs, steps_of(runs))).tables["fit"]
         assert found.setting.nunique() == settings
 
 
@@ -362,7 +350,7 @@ def test_a_request_is_checked():
     study = study_of(runs_of(GRID), steps_of(runs_of(GRID)))
     for seconds in (0.0, math.inf, math.nan):
         with pytest.raises(ConfigError, match=f"--seconds={seconds}: must be a number > 0"):
-            plan(study, PlanRequest(seconds=seconds))
+            plan(study, seconds=seconds)
     for word in ("64x16", "4,5", "4,0"):
         with pytest.raises(ConfigError, match=f"--nm={word}: must be N,M with 1 <= M <= N"):
             parse_nm(word)
@@ -371,7 +359,7 @@ def test_a_request_is_checked():
 def test_published_step_times():
     rows = authors_runs()
     assert (len(rows), int(rows.seconds.notna().sum())) == (11, 8)
-    report = plan_authors(PlanRequest())
+    report = plan_authors()
     step = report.tables["fit"].set_index("what").loc["step"]
     assert step.fixed == pytest.approx(4.41, abs=0.01)
     assert step.generated == pytest.approx(0.0584, abs=1e-4)

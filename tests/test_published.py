@@ -10,13 +10,14 @@ import pytest
 from releases import GRPO, PODS, steps_of, write_base, write_setting
 from running import contents
 
-from pods.analysis.loading.imports import read_import, write_import
+from pods.analysis.loading.imports import read_import
 from pods.runs.files import replace
 from pods_lab.published import fetch as module
 from pods_lab.published.eight_gpus import CLUSTERS, METRICS, optimizer_steps
 from pods_lab.published.fetch import CODE, COMMIT, RECIPE, fetch
 from pods_lab.published.one_gpu import FAMILIES
 from pods_lab.published.release import families, read_release
+from pods_lab.published.tables import write_import
 
 
 def test_a_release_by_hand(release):
@@ -28,8 +29,7 @@ def test_a_release_by_hand(release):
     assert runs.iloc[-1].to_dict() == {
         "run": f"{PODS}-Run10", "series": "GSM8K pods 64→16", "arm": "pods", "rule": "max_variance",
         "n": 64, "m": 16, "groups": 1, "prompts": 1, "seed": 10, "machine": "NVIDIA L40S",
-        "complete": True,
-    }  # fmt: skip
+        "complete": True}  # fmt: skip
     of_run = evaluations[evaluations.run == f"{PODS}-Run10"]
     assert of_run.train_seconds.tolist() == [1800.0 * k for k in range(13)]
     log = json.loads((release / f"{PODS}-Run10.json").read_text())

@@ -13,12 +13,12 @@ from releases import GRPO, PODS, steps_of
 from studies import pods, refused, write_run
 
 from pods.analysis.loading.filter import StudyFilter, apply_filter
-from pods.analysis.loading.imports import write_import
 from pods.analysis.loading.load import load
 from pods_lab.published import reproduce
 from pods_lab.published.drawing import drawing
 from pods_lab.published.paper_figures import FIGURES
 from pods_lab.published.release import read_release
+from pods_lab.published.tables import write_import
 
 GSM8K = FIGURES["gsm8k"]
 pytestmark = pytest.mark.usefixtures("one_format")
@@ -117,9 +117,11 @@ def test_the_authors_rule_by_hand():
     # the baseline's mean peaks at 0.7, at 6 s; 99 %: 0.693. It is there at 6 s, the arm at 2 s
     arm = [curve([(0, 0.1), (2, 0.70), (4, 0.6), (6, 0.8)])]
     baseline = [curve([(0, 0.1), (2, 0.60), (4, 0.685), (6, 0.7)], "grpo 16→16")]
-    row = reproduce.authors_rule(arm, baseline, np.array([2.0, 4.0, 6.0]))
+    grid, arms = np.array([2.0, 4.0, 6.0]), {"a": baseline, "b": arm}
+    row = reproduce.speed_up(reproduce.Reproduction(None, {}, arms, grid))
     assert row["ratio"] == 3.0 and row["target"] == pytest.approx(0.693)
     apart = [curve([(0, 0.1), (2, 0.70), (4.5, 0.6), (6, 0.8)])]
-    row = reproduce.authors_rule(apart, baseline, np.arange(0.5, 6.1, 0.5))
+    grid, arms = np.arange(0.5, 6.1, 0.5), {"a": baseline, "b": apart}
+    row = reproduce.speed_up(reproduce.Reproduction(None, {}, arms, grid))
     # the evaluation at 2 s is the nearest one to 1.5 s, that at 6 s to 5.5 s; 1 s is as far from 0
     assert (row["seconds"], row["baseline_seconds"]) == (1.5, 5.5)

@@ -16,6 +16,7 @@ from pods.analysis.compare.speedup import Row, default_targets, measured_targets
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import mean_curve, run_curves, window
 from pods.analysis.numbers.statistics import mean_and_stderr, resamples
+from pods.method.progress import Pair
 from pods_lab.plan.model import CostModel, predict
 
 LEAST_RUNS = 3  # complete runs per arm
@@ -40,9 +41,7 @@ class Arm:
     outside: bool = False  # the prediction lies outside the measured range
 
 
-def break_even(
-    model: CostModel, study: Study | None, nm: Sequence[tuple[int, int]]
-) -> pd.DataFrame:
+def break_even(model: CostModel, study: Study | None, nm: Sequence[Pair]) -> pd.DataFrame:
     """Pair each (n, m) with m→m (fewer rollouts) and n→n (all of them trained on), where m < n.
 
     Sizes without steady runs are predicted, and left out where the fit does not identify them.
@@ -120,7 +119,7 @@ def _targets(study: Study, expensive: Arm, cheaper: Arm) -> list[Row] | str:
     span = window((curve for arm in arms for curve in arm), study.until)
     paired = study.seeded and len({tuple(curve.seed for curve in arm) for arm in arms}) == 1
     draws = resamples([len(arm) for arm in arms[: 1 if paired else 2]], DRAWS, seed=0)
-    levels = measured_targets(arms, default_targets(arms, span), span)
+    levels = default_targets(arms, span)
     start = max(float(mean_curve(arm, np.array([span.start]))[0]) for arm in arms)
     targets = [
         {name: row[name] for name in ("target", "steps_ratio", "low", "high")}

@@ -50,10 +50,8 @@ def fit(table: pd.DataFrame, column: str, terms: Sequence[str]) -> Fit:
 
     A singular (S, K) design is no error: the pseudo-inverse shows what it leaves open.
     """
-    present = table.dropna(subset=[column, *(term for term in terms if term != "fixed")])
-    ones = np.ones(len(present))
-    x = np.stack([ones if t == "fixed" else present[t].to_numpy(float) for t in terms], axis=1)
-    y = present[column].to_numpy(float)
+    present = table.assign(fixed=1.0).dropna(subset=[column, *terms])
+    x, y = present[[*terms]].to_numpy(float), present[column].to_numpy(float)
     scale = np.abs(x).max(axis=0, initial=0.0)
     scale[scale == 0] = 1.0
     inverse = np.linalg.pinv(x / scale, rcond=SINGULAR)

@@ -58,13 +58,11 @@ def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) 
     if "seconds_beside" in steps:  # phases that overlap add up to no step
         runs = runs[~runs.run.isin(steps.run[steps.seconds_beside.notna()])]
     table = runs.set_index("run")
-    nominal = {"generated": table.prompts * table.n, "kept": table.prompts * table.m}
-    logged = {
-        name: steps.groupby("run")[column].mean().reindex(table.index).fillna(nominal[name])
-        for name, column in ROLLOUTS.items()
-        if column in steps
-    }
-    table = table.assign(**{**nominal, **logged})
+    table = table.assign(generated=table.prompts * table.n, kept=table.prompts * table.m)
+    for name, column in ROLLOUTS.items():
+        if column in steps:
+            logged = steps.groupby("run")[column].mean().reindex(table.index)
+            table[name] = logged.fillna(table[name])
     last = evaluations.sort_values("step").groupby("run").last().reindex(table.index)
     table["seconds"] = (last.train_seconds / last.step.where(last.step > 0)).astype(float)
     if phases := phase_columns(steps):

@@ -3,32 +3,17 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
 from pods.analysis.loading.study import Study
 from pods.config.parse import ConfigError
+from pods.method.progress import Pair
 from pods_lab.plan import text
 from pods_lab.plan.breakeven import break_even
 from pods_lab.plan.model import STEP, CostModel, cost_model, on_devices, predict, residuals
 from pods_lab.plan.settings import AUTHORS, authors_runs, settings
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """The options of `pods plan`: sizes (n, m) to predict, and the training clock per run.
-
-    Without them they are those of the runs, and that of most runs.
-    """
-
-    nm: tuple[tuple[int, int], ...] = ()
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        """Raise a ConfigError if a value is out of range."""
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise ConfigError("--seconds", self.seconds, "must be a number > 0")
 
 
 @dataclass(frozen=True)
@@ -39,36 +24,45 @@ class PlanReport:
     tables: dict[str, pd.DataFrame]
 
 
-def plan(study: Study, request: PlanRequest) -> PlanReport:
-    """Fit the costs of a study's runs, and predict."""
-    reports = [_setting(name, cost_model(runs), request, study) for name, runs in settings(study)]
-    names = dict.fromkeys(name for report in reports for name in report.tables)
+def plan(study: Study, nm: Sequence[Pair] = (), seconds: float | None = None) -> PlanReport:
+    """Fit the costs of a study's runs, and predict those of sizes (n, m) and of runs.
+
+    Without `nm` the sizes are those of the runs, without `seconds` the training clock is that of
+    most runs. `ConfigError`: the seconds are out of range.
+    """
+    reports = [_setting(name, runs, study, nm, seconds) for name, runs in settings(study)]
+    tables = [report.tables for report in reports if report.tables]
     return PlanReport(
         [line for report in reports for line in (*report.lines, "")][:-1],
-        {n: pd.concat([r.tables[n] for r in reports], ignore_index=True) for n in names},
+        {n: pd.concat([of[n] for of in tables], ignore_index=True) for n in next(iter(tables), ())},
     )
 
 
-def plan_authors(request: PlanRequest) -> PlanReport:
+def plan_authors(nm: Sequence[Pair] = (), seconds: float | None = None) -> PlanReport:
     """Do the same with the PODS authors' step times on one L40S: GSM8K, max-variance and GRPO."""
-    request = replace(request, nm=request.nm or ((16, 16), (64, 16), (64, 64)))
-    report = _setting("one L40S, the PODS authors' runs", cost_model(authors_runs()), request, None)
+    name, nm = "one L40S, the PODS authors' runs", nm or ((16, 16), (64, 16), (64, 64))
+    report = _setting(name, authors_runs(), None, nm, seconds)
     notes = [line for line in AUTHORS.read_text().splitlines() if line.startswith("#")]
     return PlanReport([*report.lines, "", *notes], report.tables)
 
 
-def _setting(name: str, model: CostModel, request: PlanRequest, study: Study | None) -> PlanReport:
+def _setting(
+    name: str, table: pd.DataFrame, study: Study | None, nm: Sequence[Pair], seconds: float | None
+) -> PlanReport:
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise ConfigError("--seconds", seconds, "must be a number > 0")
+    model = cost_model(table)
     runs = model.runs
     if runs.empty:
         return PlanReport([f"{name}: no run has a time per step"], {})
-    sizes = runs[["n", "m"]].drop_duplicates().sort_values(["n", "m"])
-    nm = list(dict.fromkeys(request.nm)) or [(int(n), int(m)) for n, m in sizes.to_numpy()]
+    measured = runs[["n", "m"]].drop_duplicates().sort_values(["n", "m"])
+    sizes = list(dict.fromkeys(nm)) or [(int(n), int(m)) for n, m in measured.to_numpy()]
     budgets = runs.reindex(columns=["budget_seconds"]).budget_seconds.mode()
-    seconds = request.seconds or float(next(iter(budgets), math.nan))  # NaN: they end by steps
-    predicted, pairs = predictions(model, nm, seconds), break_even(model, study, nm)
+    seconds = seconds or float(next(iter(budgets), math.nan))  # NaN: they end by steps
+    predicted, pairs = predictions(model, sizes, seconds), break_even(model, study, sizes)
     tables = {"fit": fit_table(model), "residuals": residuals(model)}
     tables |= {"predictions": predicted, "arms": pairs}
-    shown = pairs if request.nm else pairs[~pairs.outside.astype(bool)]
+    shown = pairs if nm else pairs[~pairs.outside.astype(bool)]
     lines = [*text.fit_lines(name, model, tables["fit"], tables["residuals"]), ""]
     lines += [text.prediction_table(predicted), "", *text.arm_lines(shown)]
     for frame in tables.values():
@@ -95,9 +89,7 @@ def fit_table(model: CostModel) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def predictions(
-    model: CostModel, sizes: Sequence[tuple[int, int]], budget_seconds: float
-) -> pd.DataFrame:
+def predictions(model: CostModel, sizes: Sequence[Pair], budget_seconds: float) -> pd.DataFrame:
     """Predict the cost of a step and of a run, one row per (n, m).
 
     Returns:
@@ -119,7 +111,7 @@ def predictions(
     return pd.DataFrame(rows)
 
 
-def parse_nm(word: str) -> tuple[int, int]:
+def parse_nm(word: str) -> Pair:
     """Read `N,M`; a ConfigError says that the word is not two numbers, the second the smaller.
 
     >>> parse_nm("64,16")

@@ -23,16 +23,16 @@ def run(options: argparse.Namespace) -> None:
     """Print the plan of a study, and write its tables."""
     from pods.analysis.loading.load import load
     from pods.analysis.writing import figures_folder
-    from pods_lab.plan.plan import PlanRequest, parse_nm, plan, plan_authors
+    from pods_lab.plan.plan import parse_nm, plan, plan_authors
     from pods_lab.plan.settings import fitted_clock
 
-    request = PlanRequest(tuple(map(parse_nm, options.nm or ())), options.seconds)
+    asked = tuple(map(parse_nm, options.nm or ())), options.seconds
     if options.published:
-        print(*plan_authors(request).lines, sep="\n")
+        print(*plan_authors(*asked).lines, sep="\n")
         return
     folder, runs = find_study(options.study, options.runs_dir)
     study = load(folder, runs, options.allow)
-    report, figures = plan(study, request), figures_folder(folder)
+    report, figures = plan(study, *asked), figures_folder(folder)
     for name, table in report.tables.items():
         replace(figures / f"plan.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
     with suppress(ValueError):  # several settings, or not identified: the lines say so

@@ -92,26 +92,19 @@ def nearest(curves: Sequence[RunCurve], grid: Floats) -> Floats:
     return np.stack([c.accuracy[np.abs(c.seconds - grid[:, None]).argmin(1)] for c in curves])
 
 
-def authors_rule(
-    arm: Sequence[RunCurve], baseline: Sequence[RunCurve], grid: Floats
-) -> dict[str, float]:
-    """Compute the speed-up as the PODS authors do (arXiv:2504.13818).
+def speed_up(made: Reproduction) -> dict[str, float]:
+    """Compute the second arm's speed-up over the first as the PODS authors do (arXiv:2504.13818).
 
     The time of an arm is the first one of the grid at which its mean over runs, each by its nearest
     evaluation, is at 99 % of the baseline's best or above; nothing is interpolated. Source: their
     scripts/plot.py:247-295 and scripts/plot-a100s.py:85-198 at 187f43b. There is no interval, since
     a grid time belongs to no run.
     """
-    means = [nearest(runs, grid).mean(0) for runs in (arm, baseline)]
+    baseline, arm = list(made.curves.values())[:2]
+    means = [nearest(runs, made.grid).mean(0) for runs in (arm, baseline)]
     target = float(PEAK_SHARE * means[1].max())
-    ours, theirs = (float(next(iter(grid[curve >= target]), np.inf)) for curve in means)
+    ours, theirs = (float(next(iter(made.grid[curve >= target]), np.inf)) for curve in means)
     return {"target": target, "seconds": ours, "baseline_seconds": theirs, "ratio": theirs / ours}
-
-
-def speed_up(made: Reproduction) -> dict[str, float]:
-    """Return the row of `authors_rule` of the second arm against the first one."""
-    theirs, ours = list(made.curves.values())[:2]
-    return authors_rule(ours, theirs, made.grid)
 
 
 def lines(figure: PaperFigure, made: Reproduction, whose: str) -> list[str]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from pods.analysis.loading.imports import Imported
+from pods.analysis.loading.imports import META, TABLES, Imported
 from pods.analysis.loading.study import KEY
-from pods.runs.files import sha256
+from pods.runs.files import replace, sha256, write_json
+from pods.runs.store import run_folders
 
 LICENCE = "Apache-2.0 (the authors'); a copy of the logs has to carry their LICENSE"
 Row = dict[str, Any]
@@ -31,6 +32,25 @@ def collect(
     }
     described = [{**run, "complete": bool(rows)} for run, rows in runs]
     return Imported(pd.DataFrame(described), pd.DataFrame(evaluations), about)
+
+
+def write_import(imported: Imported, study: Path, command: str = "") -> Path:
+    """Write the tables into STUDY/imported, `import.json` last, and return that folder.
+
+    Raises:
+        ValueError: no run is left, or the study has runs of its own.
+    """
+    if not len(imported.evaluations):
+        raise ValueError(f"{study}: no run is left to import")
+    if run_folders(study):
+        raise ValueError(f"{study} has runs of its own: import into another study")
+    folder = study / "imported"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in zip(TABLES, imported[:2], strict=True):
+        replace(folder / name, table.to_csv(index=False, lineterminator="\n"), durable=True)
+    tables = {name: sha256(folder / name) for name in TABLES}
+    write_json(folder / META, {"command": command, **imported.about, "tables": tables})
+    return folder
 
 
 def describe(

@@ -45,13 +45,13 @@ def run(options: argparse.Namespace) -> None:
 
 def _draw(name: str, folder: Path, options: argparse.Namespace) -> None:
     from pods.analysis.figures.specs import write
-    from pods.analysis.loading.imports import write_import
     from pods.analysis.loading.load import load
     from pods.analysis.writing import figures_folder
     from pods_lab.published import reproduce
     from pods_lab.published.drawing import drawing
     from pods_lab.published.paper_figures import FIGURES
     from pods_lab.published.release import read_release
+    from pods_lab.published.tables import write_import
 
     figure = FIGURES[name]
     logs = read_release(folder, figure.family)

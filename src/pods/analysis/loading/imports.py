@@ -1,6 +1,5 @@
 """Studies that consist of other people's accuracy records, in the tables that our runs give."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,8 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from pods.analysis.loading.study import KEY, Study
-from pods.runs.files import replace, sha256
-from pods.runs.store import run_folders
+from pods.runs.files import sha256
 
 TABLES = ("runs.csv", "evaluations.csv")
 META = "import.json"
@@ -51,29 +49,8 @@ class Imported(NamedTuple):
         )
 
 
-def write_import(imported: Imported, study: Path, command: str = "") -> Path:
-    """Write the tables into STUDY/imported, `import.json` last, and return that folder.
-
-    Raises:
-        ValueError: no run is left, or the study has runs of its own.
-    """
-    if not len(imported.evaluations):
-        raise ValueError(f"{study}: no run is left to import")
-    if run_folders(study):
-        raise ValueError(f"{study} has runs of its own: import into another study")
-    folder, hashes = study / "imported", {}
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, table in zip(TABLES, imported[:2], strict=True):
-        content = table.to_csv(index=False, lineterminator="\n").encode()
-        hashes[name] = hashlib.sha256(content).hexdigest()
-        replace(folder / name, content, durable=True)
-    about = {"command": command, **imported.about, "tables": hashes}
-    replace(folder / META, json.dumps(about, indent=1, ensure_ascii=False), durable=True)
-    return folder
-
-
 def read_import(study: Path) -> Imported:
-    """Read what `write_import` wrote; floats are read back exactly.
+    """Read what `pods_lab.published.tables.write_import` wrote; floats are read back exactly.
 
     Raises:
         ValueError: a file is missing or damaged; the message names it.
