@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.loading.rollouts import examples, groups, read_rollouts, rollout_steps
+from pods.analysis.loading.rollouts import examples, read_rollouts, rollout_steps
 from pods.runs.store import run_folders
 
 STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
@@ -37,7 +37,20 @@ RUN, rollout_steps(RUN)
 # One row per prompt of the step: the number of rollouts, the share of correct ones, and the effect
 # of selection on the spread of their rewards. Without spread there is no gradient.
 
+
 # %%
+def groups(rollouts: pd.DataFrame) -> pd.DataFrame:
+    """Make one row per problem: its rollouts, and the effect of selection (std has ddof 0)."""
+    of_problem = rollouts.groupby("problem", sort=False)
+    table = of_problem.agg(question=("question", "first"), n=("kept", "size"), m=("kept", "sum"))
+    kept = rollouts[rollouts.kept].groupby("problem", sort=False)
+    for prefix, some in (("", of_problem), ("kept_", kept)):
+        table[f"{prefix}correct"] = some.correct.mean()
+        table[f"{prefix}reward"] = some.reward.mean()
+        table[f"{prefix}reward_std"] = some.reward.std(ddof=0)
+    return table.reset_index()
+
+
 step = rollout_steps(RUN)[-1]
 rollouts = read_rollouts(RUN, step)
 groups(rollouts)

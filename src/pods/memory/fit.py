@@ -19,6 +19,7 @@ LOGITS = {"cpu": 2**24, "cuda": 2**27}  # of a chunk, as in `policy.logprobs`
 LIBRARIES = {"cpu": int(0.42 * GIB), "cuda": int(1.25 * GIB)}
 HEAP = 1.75  # resident bytes of glibc's heap per byte of activations: 1.45 to 1.75 were seen
 CURE = "to fit, lower update.micro_batch_tokens or engine.max_rows, or choose a smaller model"
+Lengths = tuple[int, int]  # tokens of a run's longest prompt, and of the beginning that all share
 
 
 class Sizes(NamedTuple):
@@ -33,13 +34,6 @@ class Sizes(NamedTuple):
     layer: int  # numbers in the weights of a layer
     parameters: int  # in all weights but adapters; a tied output layer counts once
     trained: int  # numbers that training changes: all, or those of the adapters
-
-
-class Lengths(NamedTuple):
-    """The lengths of a run's prompts, in tokens."""
-
-    longest: int
-    shared: int  # length of the beginning that all share, which the engine encodes once
 
 
 class Fit(NamedTuple):

@@ -7,7 +7,6 @@ Shapes: R = norms, r = rollouts of a sum, D = all steps and their resamples.
 """
 
 from collections.abc import Sequence
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +53,8 @@ def estimates(steps: Sequence[Sequence[Row]]) -> Floats:
     fewer than `LEAST` steps with norms of some of their rollouts, which one micro-batch a step does
     not give: the signal and the noise of whole groups vary too little to be told apart.
     """
+    from scipy.optimize import nnls  # a card's bare machine may lack it
+
     parts = ([row for row in rows if row[2] + row[3] > 0] for rows in steps)
     told = [rows for rows in parts if len(rows) > 1]
     if len(told) < LEAST:
@@ -64,8 +65,9 @@ def estimates(steps: Sequence[Sequence[Row]]) -> Floats:
     counts = np.repeat([np.ones(len(told)), *drawn], [len(of_step) for of_step in told], axis=1)
     scale = np.tile(features.sum(1), (len(counts), 1))
     for _ in range(REWEIGHTED):
-        found = _without_negative(features, square, counts / scale**2)
-        scale = found @ features.T + 1e-3 * features.sum(1) * found.sum(1)[:, None]
+        roots = np.sqrt(counts) / scale
+        found = np.stack([nnls(root[:, None] * features, root * square)[0] for root in roots])
+        scale = found @ features.T + 1e-3 * features.sum(1) * (found.sum(1)[:, None] + 1e-30)
     alone, together, right, wrong = found.T
     length, apart = (np.maximum(of, found.sum(1) / 1e6) for of in (alone + together, wrong))
     return np.stack([wrong / length, together / length, right / apart], axis=1)
@@ -77,25 +79,3 @@ def with_interval(estimated: Floats) -> dict[str, list[float]]:
         return {}
     ends = np.quantile(estimated[1:], (0.025, 0.975), axis=0)
     return dict(zip(SCALES, np.stack([estimated[0], *ends], 1).tolist(), strict=True))
-
-
-def _without_negative(features: Floats, values: Floats, weights: Floats) -> Floats:
-    """Return the weighted least squares of values (R,) without negative coefficients, (D, 4).
-
-    Weights are (D, R). Of all choices of features, that with the least error is the solution among
-    those whose coefficients are not negative.
-    """
-    matrix = np.einsum("dr,ri,rj->dij", weights, features, features, optimize=True)
-    target = (weights * values) @ features
-    best, least = np.zeros_like(target), np.zeros(len(target))
-    for chosen in (c for size in range(1, 5) for c in combinations(range(4), size)):
-        part = matrix[:, chosen][:, :, chosen]
-        ridge = 1e-12 * np.trace(part, axis1=1, axis2=2) + 1e-300  # a feature may be 0 in all rows
-        part = part + ridge[:, None, None] * np.eye(len(chosen))
-        found = np.linalg.solve(part, target[:, chosen, None])[..., 0]
-        error = -(found * target[:, chosen]).sum(1)  # less what is the same for all
-        better = (found >= 0).all(1) & (error < least)
-        best[better] = 0.0
-        best[np.ix_(better, chosen)] = found[better]
-        least = np.where(better, error, least)
-    return best

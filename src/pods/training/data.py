@@ -10,7 +10,7 @@ from transformers.utils import logging as transformers_logging
 
 from pods.config.schema import Config
 from pods.engines.transformers_engine import shared_prefix
-from pods.memory.fit import Fit, Lengths, assess_fit
+from pods.memory.fit import Fit, assess_fit
 from pods.policy.policy import load_tokenizer
 from pods.runs.attempts import record_changes
 from pods.runs.files import write_json
@@ -56,7 +56,7 @@ def load_data(config: Config, check: Callable[[], None]) -> Data:
         "left_out": list(task.dropped),
     }
     every = [*prompts, *questions]
-    fit = assess_fit(config, Lengths(max(map(len, every)), shared_prefix(every)))
+    fit = assess_fit(config, (max(map(len, every)), shared_prefix(every)))
     if not fit.fits:  # a run that only lacks free memory at the moment is not refused
         raise ValueError(f"not enough memory: {fit.text}")
     if not fit.roomy:

@@ -36,23 +36,6 @@ def _row(line: bytes) -> dict[str, Any]:
     return row
 
 
-def groups(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Make one row per problem of a step: its rollouts, and the effect of selection on them.
-
-    Returns:
-        problem, question, n, m, correct (share), reward, reward_std, kept_correct, kept_reward,
-        kept_reward_std; standard deviations are over rollouts (ddof 0).
-    """
-    of_problem = rollouts.groupby("problem", sort=False)
-    table = of_problem.agg(question=("question", "first"), n=("kept", "size"), m=("kept", "sum"))
-    kept = rollouts[rollouts.kept].groupby("problem", sort=False)
-    for prefix, some in (("", of_problem), ("kept_", kept)):
-        table[f"{prefix}correct"] = some.correct.mean()
-        table[f"{prefix}reward"] = some.reward.mean()
-        table[f"{prefix}reward_std"] = some.reward.std(ddof=0)
-    return table.reset_index()
-
-
 def examples(rollouts: pd.DataFrame, each: int = 2) -> pd.DataFrame:
     """Pick a few informative rollouts of the problem whose rewards differ most.
 
