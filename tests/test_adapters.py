@@ -4,8 +4,7 @@ import pytest
 import torch
 from compose import composed
 from peft.tuners.lora import Linear as LoraLinear
-from policies import disturb, trained
-from precision import to_double
+from policies import disturb, to_double, trained
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from pods.policy import lora
@@ -108,8 +107,7 @@ def test_a_layer_with_a_bias_keeps_it(tmp_path):
     tiny = load(composed())
     settings = AutoConfig.for_model(
         "qwen2", vocab_size=19, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
-        num_attention_heads=2, num_key_value_heads=1, pad_token_id=0,
-    )  # fmt: skip
+        num_attention_heads=2, num_key_value_heads=1, pad_token_id=0)  # fmt: skip
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(settings)

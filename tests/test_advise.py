@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from compose import composed
+from rows import table
 from safetensors.numpy import load_file
 from studies import refused, write_rollouts
 
@@ -204,16 +205,7 @@ def test_a_pilot_runs_once_and_its_advice_is_written(tmp_path, monkeypatch, caps
     assert not [*tmp_path.glob("advice/figures/*.png")]
 
 
-@pytest.mark.parametrize(("words", "line"), [
-    (["seed=1", "--steps", "0", "arm=pods"], "--steps=0: must be at least 2"),
-    (["--nm", "8,16"], "--nm=8,16: must be N,M with 1 <= M <= N"),
-    (["model=tiny,smollm2_135m"], "model=tiny,smollm2_135m: must be one value"),
-    (["sede=1"], "no such key; did you mean seed?"),
-    (["arm=grpo"], "sampler.rule=all: must keep some of n rollouts"),
-    (["task.reward=graded"], "task.reward=['graded']: must be null, or correct and format"),
-    (["advantage.baseline=full"], "advantage.baseline=full: must be selected"),
-    (["nm.m=1"], "nm.m=1: must be at least 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(("words", "line"), table("bad_advice"))
 def test_bad_input_is_one_line_before_anything_runs(words, line, tmp_path, capsys):
     assert line in refused(capsys, "advise", *words, f"runs_dir={tmp_path / 'runs'}")
     assert not (tmp_path / "runs").exists()

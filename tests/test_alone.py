@@ -34,8 +34,7 @@ FAULTS = {
     "its log is longer": ("log.open('a').write('{}\\n')", " were written"),
     "its lock is another": ("lock.unlink(); lock.touch()", ".lock was removed or replaced"),
     "its folder is removed": ("shutil.rmtree(folder)", "was removed "),
-    "its folder is moved": ("folder.rename('old')", "was removed "),
-}  # fmt: skip
+    "its folder is moved": ("folder.rename('old')", "was removed ")}  # fmt: skip
 
 
 @pytest.fixture

@@ -1,19 +1,140 @@
 """`pods audit`: runs of other trainers read from what their libraries write, and a verdict."""
 
+import csv
 import json
+import os
 import re
 import runpy
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from compose import ROOT
-from foreign_logs import RUN_BY_RUN, STEPS, records, write, write_lines
+from data_files import write_rows
 from scipy import stats
 
 from pods import audit, compare
 from pods.cli.main import main
 from pods_lab.audit.extras import _luck, decisions, seeds_needed
 from pods_lab.audit.foreign import axes
+
+STEPS = range(0, 101, 10)
+Rows = list[dict[str, float]]
+
+
+def records() -> Iterator[tuple[str, int, Rows]]:
+    """Six seeds of two methods; numbers are exact in single precision, which TensorBoard keeps."""
+    for seed in range(6):
+        for method, dt, more in (("grpo", 2.0, 0.0), ("pods", 1.5, 0.125)):
+            noise = np.random.default_rng([seed, len(more.hex())]).integers(-9, 10, len(STEPS))
+            yield method, seed, [
+                {"step": step, "eval_reward": 0.25 + (0.25 + more) * step / 128 + one / 1024,
+                 "step_time": dt if step else 0.0, "num_tokens": 64.0 * step}
+                for step, one in zip(STEPS, noise.tolist(), strict=True)]  # fmt: skip
+
+
+def trl(folder: Path, method: str, seed: int, rows: Rows) -> None:
+    """A run of transformers: each checkpoint has the log up to it, the last all of it."""
+    from transformers import TrainerState
+
+    for last in (len(rows) // 2, len(rows)):
+        state = TrainerState()
+        for row in rows[:last]:
+            train = {key: row[key] for key in ("step_time", "num_tokens", "step")}
+            state.log_history += [train, {"eval_reward": row["eval_reward"], "step": row["step"]}]
+        state.global_step = rows[last - 1]["step"]
+        at = folder / f"{method}-seed{seed}" / f"checkpoint-{state.global_step}"
+        at.mkdir(parents=True)
+        state.save_to_json(str(at / "trainer_state.json"))
+        (at / "config.json").write_text('{"model_type": "llama"}')
+
+
+def wandb(folder: Path) -> None:
+    """Offline runs, each in a folder of its own; the service ends when all is written."""
+    import wandb
+
+    settings = wandb.Settings(console="off", silent=True, disable_git=True, x_disable_stats=True)
+    at = {"project": "p", "mode": "offline", "dir": str(folder), "settings": settings}
+    for method, seed, rows in records():
+        config = {"trainer": {"seed": seed}, "method": method}
+        run = wandb.init(reinit="create_new", config=config, **at)
+        for row in rows:
+            run.log({key: value for key, value in row.items() if key != "step"}, step=row["step"])
+        run.finish()
+    wandb.teardown()
+
+
+def tensorboard(folder: Path, method: str, seed: int, rows: Rows) -> None:
+    from tensorboardX import SummaryWriter
+
+    at = folder / f"{method}-seed{seed}" / "runs" / "Nov25_10-00-00_a"
+    with SummaryWriter(str(at)) as writer:
+        for row in rows:
+            for key in ("eval_reward", "step_time", "num_tokens"):
+                writer.add_scalar(key, row[key], row["step"])
+
+
+TRACKIO_SCRIPT = """
+import json, sys, trackio
+for method, seed, rows in json.load(sys.stdin):
+    trackio.init(project="p", name=f"{method}-seed{seed}", config={"seed": seed})
+    for row in rows:
+        trackio.log({key: row[key] for key in row if key != "step"}, step=row["step"])
+    trackio.finish()
+"""
+
+
+def trackio(folder: Path) -> None:
+    """All runs in one database; Trackio takes its folder from the environment as it is imported."""
+    environment = os.environ | {"TRACKIO_DIR": str(folder), "HF_HUB_OFFLINE": "1"}
+    content, python = json.dumps(list(records())), [sys.executable, "-c", TRACKIO_SCRIPT]
+    subprocess.run(python, input=content.encode(), env=environment, check=True, capture_output=True)
+
+
+def verl(folder: Path, method: str, seed: int, rows: Rows) -> None:
+    """As verl's file logger writes: the step, and the metrics in `data`."""
+    lines = [{"step": row["step"], "data": {k: row[k] for k in row if k != "step"}} for row in rows]
+    write_rows(folder / f"{method}-seed{seed}" / "metrics.jsonl", lines)
+
+
+def console(folder: Path, method: str, seed: int, rows: Rows) -> None:
+    lines = [f"(TaskRunner pid=7) step:{row['step']} - eval_reward:{row['eval_reward']!r} - "
+             f"step_time:np.float64({row['step_time']}) - num_tokens:{row['num_tokens']}"
+             for row in rows]  # fmt: skip
+    (folder / f"{method}_s{seed}.log").write_text("\n".join(["loading", *lines, "done"]))
+
+
+def table(folder: Path) -> None:
+    rows = [{"run": f"{m} seed {seed}", **row} for m, seed, rows in records() for row in rows]
+    write_csv(folder / "export.csv", [[*rows[0]], *(row.values() for row in rows)])
+
+
+def chart(folder: Path) -> None:
+    """As W&B exports a chart."""
+    columns = {f"{method} - seed{seed}": rows for method, seed, rows in records()}
+    ends = ("", "__MIN", "__MAX")
+    header = ["Step", *(f"{run} - eval_reward{end}" for run in columns for end in ends)]
+    body = [[step, *(rows[i]["eval_reward"] for rows in columns.values() for _ in ends)]
+            for i, step in enumerate(STEPS)]  # fmt: skip
+    write_csv(folder / "chart.csv", [header, *body])
+
+
+def write_csv(path: Path, rows: Iterable[Iterable]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
+
+
+RUN_BY_RUN = {each.__name__: each for each in (trl, tensorboard, verl, console)}
+AT_ONCE = {each.__name__: each for each in (wandb, trackio, table, chart)}
+
+
+def write(name: str, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for run in [()] if name in AT_ONCE else records():
+        (AT_ONCE | RUN_BY_RUN)[name](folder, *run)
 
 
 def outcomes(seconds):
@@ -58,7 +179,7 @@ def test_the_same_runs_give_the_same_numbers_in_every_format(tmp_path, name):
 def edited(folder, edit):
     """JSON lines of all runs, of which the lines of grpo seed 0 are changed."""
     for method, seed, rows in records():
-        write_lines(folder / f"{method}-seed{seed}.jsonl", rows)
+        write_rows(folder / f"{method}-seed{seed}.jsonl", rows)
     path = folder / "grpo-seed0.jsonl"
     path.write_text("".join(edit(path.read_text().splitlines(keepends=True))))
     return path
@@ -80,8 +201,7 @@ EDITS = {
     "is cut off at step 50, before other runs of its method end": lambda lines: lines[:6],
     "has no score at a step": without_score,
     "1 times tokens run backwards, so they are not used (step 50)": sixth(r"3200.0", "1"),
-    RESUMED: lambda lines: [*lines[:3], *without_score(lines[3:6]), *lines[3:]],
-}  # fmt: skip
+    RESUMED: lambda lines: [*lines[:3], *without_score(lines[3:6]), *lines[3:]]}  # fmt: skip
 
 
 @pytest.mark.parametrize("line", EDITS)
@@ -127,7 +247,7 @@ def test_test_sets_are_told_apart_and_times_of_day_begin_with_the_run(tmp_path):
         for row in rows:
             row |= {"eval_set": "ab"[seed > 0], "wall_time": 2e9 + row["step"] * (seed or 1)}
         rows[4]["wall_time"] -= 1e3 * (seed == 5)  # that clock runs backwards
-        write_lines(tmp_path / f"{method}-seed{seed}.jsonl", rows)
+        write_rows(tmp_path / f"{method}-seed{seed}.jsonl", rows)
     found = audit(tmp_path, seconds="wall_time")
     assert found.inconsistencies == ["different test sets: b (10 runs), a (2 runs)"]
     back = "1 times seconds run backwards, so they are not used (step 40)"
@@ -196,7 +316,7 @@ def test_rows_without_a_run_are_told_apart_by_method_and_seed(tmp_path):
     assert (study.note, len(study.complete), study.seeded) == ("", 12, True)
     assert [row.runs for row in compare(study, draws=9).contrasts.itertuples()] == [6, 6]
     for name in ("identity.json", "metrics.jsonl"):
-        write_lines(tmp_path / "ours" / name, [{"step": 1, "accuracy": 0.5}])
+        write_rows(tmp_path / "ours" / name, [{"step": 1, "accuracy": 0.5}])
     assert audit(tmp_path).missing == ["1 files are no logs: 1 runs of pods (see pods compare)"]
 
 
@@ -224,7 +344,7 @@ def test_a_csv_row_with_too_many_cells_is_said_and_columns_of_one_name_are_refus
 def test_thousands_of_runs_are_a_few_lines(tmp_path):
     for run in range(2000):
         rows = [{"step": 1, "reward": run}] * (run > 99)
-        write_lines(tmp_path / f"m{run % 2}-seed{run // 2}.jsonl", rows)
+        write_rows(tmp_path / f"m{run % 2}-seed{run // 2}.jsonl", rows)
     study = audit(tmp_path)
     assert len(study.missing) == 100 and len(study.complete) == 1900
     assert "reward is no share" in study.note and len(next(axes(study)).missing) == 100

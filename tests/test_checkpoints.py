@@ -10,6 +10,7 @@ import yaml
 from compose import composed
 from data_files import write_rows
 from peft import PeftModel
+from policies import untrained
 from running import ONE_STEP, run_here
 from studies import pods, refused
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -56,11 +57,6 @@ def plain_logits(model) -> torch.Tensor:
         return model.eval()(IDS).logits
 
 
-def untrained():
-    source = weights_source(composed().model)
-    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
-
-
 def test_whole_weights_are_exported_with_card_and_config(full, runs_dir, tmp_path, capsys):
     before, out = files(full.folder), tmp_path / "deep" / "out"
     assert pods("export", full.folder, out, "--runs-dir", runs_dir) == 0
@@ -68,7 +64,7 @@ def test_whole_weights_are_exported_with_card_and_config(full, runs_dir, tmp_pat
     assert files(full.folder) == before
     logits = plain_logits(AutoModelForCausalLM.from_pretrained(out))
     assert torch.allclose(logits, policy_logits(full, 2), atol=1e-4)
-    assert not torch.allclose(logits, plain_logits(untrained()), atol=0.1)
+    assert not torch.allclose(logits, plain_logits(untrained(composed())), atol=0.1)
     tokenizer = AutoTokenizer.from_pretrained(out)
     assert tokenizer.apply_chat_template([{"role": "user", "content": "1+2?"}], tokenize=False)
     assert (out / "config.yaml").read_bytes() == full.config_path.read_bytes()
@@ -95,13 +91,13 @@ def test_merged_weights_are_those_of_the_policy_and_of_peft(lora, runs_dir, tmp_
     assert pods("export", "pods 8->4 seed 0", out, *words) == 0
     assert files(lora.folder) == before
     model = AutoModelForCausalLM.from_pretrained(out)
-    adapted = PeftModel.from_pretrained(untrained(), lora.checkpoint(1) / "policy")
+    adapted = PeftModel.from_pretrained(untrained(composed()), lora.checkpoint(1) / "policy")
     assert torch.allclose(plain_logits(model), policy_logits(lora, 1), atol=1e-4)
     merged = adapted.merge_and_unload()
     assert torch.allclose(plain_logits(model), plain_logits(merged), atol=1e-4)
-    assert not torch.allclose(plain_logits(model), plain_logits(untrained()), atol=0.01)
+    assert not torch.allclose(plain_logits(model), plain_logits(untrained(composed())), atol=0.01)
     names = {name for name, _ in model.named_parameters()}
-    assert names == {name for name, _ in untrained().named_parameters()}
+    assert names == {name for name, _ in untrained(composed()).named_parameters()}
     assert model.generation_config.eos_token_id == 1
     assert "are merged into them" in (out / "README.md").read_text()
     assert AutoTokenizer.from_pretrained(out).chat_template
@@ -111,7 +107,7 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     out = tmp_path / "out"
     values = yaml.safe_load(lora.config_path.read_text())
     assert pods("export", "low", out, "--runs-dir", runs_dir) == 0
-    adapted = PeftModel.from_pretrained(untrained(), out)
+    adapted = PeftModel.from_pretrained(untrained(composed()), out)
     assert torch.allclose(plain_logits(adapted), policy_logits(lora, 2), atol=1e-4)
     assert AutoTokenizer.from_pretrained(out).chat_template
     card = (out / "README.md").read_text()
@@ -170,8 +166,7 @@ def greedy(policy, question: str) -> str:
     tokenizer = policy.tokenizer
     ids = tokenizer.apply_chat_template(
         [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt",
-        return_dict=True,
-    )  # fmt: skip
+        return_dict=True)  # fmt: skip
     out = policy.model.generate(**ids, do_sample=False, max_new_tokens=32)
     return tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)
 

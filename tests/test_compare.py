@@ -29,9 +29,6 @@ def noisy(seed, centre, spread, size=8):
     return [[(0, 0.2), (5, level - 0.1), (10, level)] for level in levels]
 
 
-# Outcomes
-
-
 def test_outcomes_by_hand_in_the_window_that_all_records_cover():
     run = curve([(0, 0.2), (4, 0.6), (12, 1.0)])
     span = Window(0.0, 10.0)  # at 10 s: 0.6 + 0.4 * 6 / 8 = 0.9
@@ -68,8 +65,6 @@ def test_only_complete_runs_count_and_a_curve_is_in_the_order_of_time():
     made = study({PODS: ramps(0.5, 0.7)}, incomplete=[f"{PODS} 0"])
     assert [one.seed for one in run_curves(made, PODS)] == [1]
 
-
-# Speed-ups
 
 OURS = [curve(points, seed=k) for k, points in enumerate(ramps(0.8, 0.8, 0.4))]
 THEIRS = [curve(points, "grpo 16→16", k) for k, points in enumerate(ramps(0.5, 0.4, 0.2))]
@@ -154,12 +149,9 @@ def test_the_interval_resamples_whole_runs(paired, kind, target):
     assert low < rows[kind]["ratio"] < high
 
 
-# Arms
-
 NAMED = study({
     PODS: ramps(0.5), "pods 32→16": ramps(0.5), "grpo 16→16, update.lr=0.1": ramps(0.5),
-    "grpo_ga 64→64": ramps(0.5),
-})  # fmt: skip
+    "grpo_ga 64→64": ramps(0.5)})  # fmt: skip
 
 
 def test_an_arm_is_named_by_label_rule_or_curve():
@@ -176,8 +168,7 @@ def test_an_arm_is_named_by_label_rule_or_curve():
     (["grpo", "grpo 16→16"], None, "arms=grpo grpo 16→16: must be two or more different"),
     (["grpo"], None, "arms=grpo: must be two or more different ones of pods 64→16"),
     *(([], [0.5, target], "target=.*: must be an accuracy above 0 and at most 1")
-      for target in (0.0, 95.0, float("nan"))),
-])  # fmt: skip
+      for target in (0.0, 95.0, float("nan")))])  # fmt: skip
 def test_what_is_not_clear_is_refused_with_the_candidates(arms, targets, message):
     with pytest.raises(ValueError, match=message):
         compare(NAMED, arms, targets=targets)
@@ -202,9 +193,6 @@ def test_which_arms_are_compared():
         compare(lost, ["pods", "grpo"])
     with pytest.raises(ValueError, match=r"two arms with .* the study has: pods 64→16$"):
         compare(lost)
-
-
-# Contrasts
 
 
 def test_a_paired_contrast_is_that_of_scipy():
@@ -275,9 +263,6 @@ def test_a_contrast_does_not_depend_on_what_else_is_compared_but_for_holm():
     assert sorted(rows.p_holm) == pytest.approx(np.minimum(expected, 1))
     again = compare(made, ["pods", "grpo"])
     pd.testing.assert_frame_equal(alone.speedups, again.speedups)
-
-
-# Sentences and caveats
 
 
 def sentences(ours, theirs, arms=("pods", "grpo"), **others):
@@ -352,9 +337,6 @@ def test_caveats():
         assert ("the first at 10 s" in "".join(caveats(near))) is said
     found = compare(study({PODS: noisy(0, 0.80, 0.01), GRPO: noisy(1, 0.75, 0.01)}), draws=10)
     assert not list(caveats(found)) and "caveats" not in format_comparison(found)
-
-
-# Differences along the curves
 
 
 @pytest.mark.parametrize("paired", [True, False])

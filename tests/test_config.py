@@ -38,8 +38,7 @@ EXTRAS = {"launch=slurm": "submitit", "launch=ray": "ray"}  # beyond the desk, w
 
 @pytest.mark.parametrize(
     "choice", [pytest.param(choice, marks=pytest.mark.slow) if choice in EXTRAS else choice
-               for choice in sorted(GROUPS)],
-)  # fmt: skip
+               for choice in sorted(GROUPS)])  # fmt: skip
 def test_every_option_of_every_group_composes(choice):
     if choice in EXTRAS:
         needs.module(EXTRAS[choice])
@@ -132,12 +131,7 @@ def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
     assert composed(*overrides, "task.test_set=math500").task.evaluated_on() == "math500"
 
 
-@pytest.mark.parametrize(("overrides", "message"), [
-    (["task=math"], "task.name=math: math-verify is not installed: pip install"),
-    (["task=gsm8k", "task.test_set=amc23"], "task.test_set=amc23: math-verify is not"),
-    (["task=gsm8k", "task.test_set=math500"], "task.test_set=math500: math-verify is not"),
-    (["task=gsm8k", "task.grader=latex"], "task.grader=latex: math-verify is not"),
-])  # fmt: skip
+@pytest.mark.parametrize(("overrides", "message"), table("no_math_verify"))
 def test_math_verify_is_required_wherever_its_grader_is_needed(monkeypatch, overrides, message):
     monkeypatch.setattr("pods.config.inputs.find_spec", lambda name: name != "math_verify" or None)
     with pytest.raises(ConfigError, match=message):
@@ -148,8 +142,7 @@ def test_math_verify_is_required_wherever_its_grader_is_needed(monkeypatch, over
 @pytest.mark.parametrize(
     ("model", "answer_format"),
     [("qwen2_5_1_5b_math", "boxed"), ("qwen2_5_7b_math", "boxed"), ("llama3_2_3b", "tag"),
-     ("r1_distill_qwen_1_5b", "boxed"), ("qwen2_5_7b", "tag"), ("qwen2_5_3b", "tag")],
-)  # fmt: skip
+     ("r1_distill_qwen_1_5b", "boxed"), ("qwen2_5_7b", "tag"), ("qwen2_5_3b", "tag")])  # fmt: skip
 def test_a_model_is_asked_for_the_format_that_it_was_trained_on(model, answer_format):
     for order in ((f"model={model}", "task=math"), ("task=gsm8k", f"model={model}")):
         assert composed(*order).task.answer_format == answer_format

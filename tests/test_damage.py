@@ -28,8 +28,7 @@ FILES = (
     *(f"policy/{name}" for name in ("model.safetensors", "config.json", "generation_config.json",
                                     "tokenizer.json", "tokenizer_config.json",
                                     "chat_template.jinja")),
-    OPTIMIZER, "selection.json", "clock.json", checkpoint.MANIFEST,
-)  # fmt: skip
+    OPTIMIZER, "selection.json", "clock.json", checkpoint.MANIFEST)  # fmt: skip
 
 
 def execute(folder):
@@ -46,8 +45,7 @@ def run(tmp_path_factory):
         f"runs_dir={folder}", "tracking=none", "rollouts_every_steps=1", "prompts=greso",
         "arm=adaptive", "nm.menu=[n4_m4,n8_m4]", "nm.n=8", "nm.m=4", "task.train_size=2",
         "budget.train_seconds=null", f"budget.max_steps={STEPS}", "checkpoint.every_steps=1",
-        "evaluation=quick", "evaluation.questions=4",
-    ))  # fmt: skip
+        "evaluation=quick", "evaluation.questions=4"))  # fmt: skip
     execute(store.folder)
     return store
 
@@ -77,8 +75,7 @@ DAMAGES = {
                                                                   len(content))[:8]),
     "filled with zeros": lambda content: bytes(len(content)),
     "a byte added": lambda content: content + b"\0",
-    "a line break added": lambda content: content + b"\n",
-}  # fmt: skip
+    "a line break added": lambda content: content + b"\n"}  # fmt: skip
 REMOVALS = ("missing", "a folder")
 
 

@@ -153,9 +153,6 @@ def test_a_byte_order_mark_and_empty_lines_at_the_end_are_accepted(tmp_path, mon
     assert task.train[0].messages[-1]["content"] == "What is 1 thousand, train?"
 
 
-# ---- MATH
-
-
 BOXES = [*table("boxes"), (rf"\boxed{{{'9' * 500}}}", "9" * 500)]
 
 
@@ -253,9 +250,6 @@ def test_gsm8k_from_the_hub_is_checked_like_a_folder(monkeypatch):
     assert dropped == "openai/gsm8k test row 4: `answer` must be text, not NoneType"
 
 
-# ---- prompts
-
-
 def test_the_system_message_of_gsm8k_in_tags_has_not_changed(tmp_path):
     problem = load(config(write(tmp_path, TRAIN, TEST))).train[0]
     assert problem.messages[0]["content"] == (
@@ -312,10 +306,7 @@ def test_memory_is_planned_for_the_longest_question_too(monkeypatch):
     monkeypatch.setattr(data, "assess_fit", lambda config, of: planned.append(of) or fits)
     loaded = data.load_data(composed("task.train_size=1"), lambda: None)
     [prompt], [of] = loaded.prompts, planned
-    assert of.longest == max(map(len, loaded.questions)) > len(prompt)
-
-
-# ---- data that change under a run
+    assert of[0] == max(map(len, loaded.questions)) > len(prompt)
 
 
 def built(*words):
@@ -323,14 +314,14 @@ def built(*words):
     from pods.runs.tracking.tracker import Tracker
     from pods.system.signals import Stop
     from pods.training.build import build_trainer
-    from pods.training.clock import Meter
+    from pods.training.clock import TrainClock
 
     config = composed("tracking=none", "budget.train_seconds=null", "budget.max_steps=1",
                       "task.train_size=20", "sampling.max_prompt_tokens=8",
                       "evaluation.questions=10", *words)  # fmt: skip
     store, now = freeze(config), itertools.count().__next__
     with store.lock() as lock:
-        return build_trainer(config, store, lock, Tracker(), Stop(), now, Meter(), lambda: None)
+        return build_trainer(config, store, lock, Tracker(), Stop(), TrainClock(now), lambda: None)
 
 
 def test_a_run_records_its_data_and_every_arm_has_the_same(tmp_path, capsys):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pods.method import rules
-from pods.method.keep import find_rule, keep
+from pods.method.keep import keep
 from pods.method.rules import RULES, balanced, max_abs_advantage, max_variance, max_variance_aliased
 from pods.types import Group
 
@@ -155,19 +155,11 @@ def test_rules_refuse_what_they_cannot_do(name):
         max_variance_aliased(group([0.0, 1.0, 0.0, 1.0]), 3, RNG)
 
 
-def test_a_rule_of_ones_own_is_found_by_module_and_name():
-    assert find_rule("pods.method.rules:max_reward") is rules.max_reward
-    for name in ("nonsense", "no_such_module:rule", "os:no_such_function"):
-        with pytest.raises(ValueError, match=r"must be one of|cannot import"):
-            find_rule(name)
-
-
 @pytest.mark.parametrize(
     ("returned", "why"),
     [([0], ", not 1"), ([0, 0], ": 0 is repeated"), ([0, 3], ": 3 is out of range"),
      ([-1, 0], ": -1 is out of range"), ([0.0, 1.0], r", not \[0.0"), ([[0, 1]], r", not \[\[0"),
-     ([True, False], r", not \[True"), (None, ", not None")],
-)  # fmt: skip
+     ([True, False], r", not \[True"), (None, ", not None")])  # fmt: skip
 def test_what_a_rule_returns_is_checked(returned, why):
     message = f"rule <lambda>: must return 2 distinct indices of 0 to 2{why}.*downsample.py:"
     with pytest.raises(ValueError, match=message):

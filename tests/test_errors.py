@@ -95,13 +95,9 @@ def test_a_console_with_an_old_encoding_gets_question_marks(tmp_path):
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONPATH": str(ROOT / "src")}
     result = subprocess.run(
         [sys.executable, "-m", "pods.cli.main", "status", "default"],
-        cwd=tmp_path, env=environment, capture_output=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path, env=environment, capture_output=True, check=False)  # fmt: skip
     assert (result.returncode, result.stderr) == (0, b"")
     assert b"n?m" in result.stdout and b"64?16" in result.stdout
-
-
-# ---- disks that are full or fail
 
 
 @pytest.fixture
@@ -191,8 +187,7 @@ def test_a_failure_of_the_machine_can_be_resumed(error, code, line, tmp_path, ca
 @pytest.mark.parametrize(("drivers", "built_for", "line"), [
     ([], "13.0", "torch sees no GPU here; hardware=cpu runs anywhere"),
     ([("0", "550.54.15")], "13.0", "this torch is built for CUDA 13.0, for which the GPU's driver"),
-    ([("0", "580.65.06")], None, "this torch is built for CPUs alone; install one"),
-])  # fmt: skip
+    ([("0", "580.65.06")], None, "this torch is built for CPUs alone; install one")])  # fmt: skip
 def test_why_torch_sees_no_gpu(drivers, built_for, line, monkeypatch):
     monkeypatch.setattr(machine, "visible_gpus", {"driver_version": drivers}.__getitem__)
     assert machine.why_no_gpu(built_for).startswith(line)

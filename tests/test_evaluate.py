@@ -68,9 +68,6 @@ def evaluated(store, capfd, *steps):
     return evaluation.execute(store, steps), "".join(capfd.readouterr()).strip()
 
 
-# evaluation points
-
-
 def test_a_step_is_due_if_the_clock_passes_a_multiple_in_it_or_its_number_is_one():
     """Against counting: 0.75 s passes at tick 48, 96, ... of 1/64 s, also at a step's very end."""
     every = composed("checkpoint.every_steps=7", "checkpoint.every_train_seconds=0.75").checkpoint
@@ -94,9 +91,6 @@ def test_the_log_alone_gives_the_points_that_the_run_had(run):
     assert due_points(run.config(), [], True) == {0: 0.0}
     void = [{**line, "nonfinite": "the loss is NaN"} for line in lines]
     assert due_points(run.config(), void, True) == points
-
-
-# records
 
 
 def line(text, number, change):
@@ -141,9 +135,6 @@ def test_an_incomplete_or_damaged_evaluation_is_detected(run):
     every(((damage,) for damage in DAMAGES), check)
     repeated = text.replace(b"test-0001", b"test-0000")  # in every repeat
     assert isinstance(complete_records(run.config(), 2, repeated), str)
-
-
-# pods evaluate
 
 
 @pytest.mark.parametrize("first", range(0, len(DAMAGES), len(POINTS)))
@@ -222,8 +213,7 @@ def test_a_file_that_ends_early_is_incomplete_with_one_repeat_too(copied):
     (shutil.rmtree, "its checkpoint is missing"),
     (lambda folder: (folder / "policy" / "model.safetensors").write_bytes(b"x"),
      "policy/model.safetensors is damaged"),
-    (lambda folder: (folder / "MANIFEST.json").unlink(), "cannot be read"),
-])  # fmt: skip
+    (lambda folder: (folder / "MANIFEST.json").unlink(), "cannot be read")])  # fmt: skip
 def test_a_checkpoint_that_cannot_be_evaluated_is_named_and_left(run, copied, damage, words, capfd):
     for step in (2, 4):
         copied.evaluation_path(step).write_bytes(copied.evaluation_path(step).read_bytes()[:-200])

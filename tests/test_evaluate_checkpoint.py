@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 from data_files import write_rows
-from running import ONE_STEP, contents, run_here
+from running import contents
 from studies import refused
 
 from pods.cli.main import main
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return run_here(*ONE_STEP, f"runs_dir={tmp_path_factory.mktemp('runs')}")
 
 
 def evaluated(store, capsys, *words):

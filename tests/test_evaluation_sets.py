@@ -77,8 +77,7 @@ def test_repeats_have_seeds_of_their_own_and_the_sampling_of_the_evaluation(fold
     assert [record for record, _ in chunk] == [
         EvaluationRecord(repeat, "test-00000", correct=True, format=False, lenient=True,
                          verdict="right", length=2, finished=False, seed=seed)
-        for repeat, seed in enumerate(seeds)
-    ]  # fmt: skip
+        for repeat, seed in enumerate(seeds)]  # fmt: skip
 
 
 def test_the_first_questions_are_asked_and_at_most_all_of_them(tmp_path):
@@ -151,7 +150,10 @@ def test_rows_of_the_small_test_sets():
     every(table("test_sets"), check)
 
 
-def test_a_malformed_row_of_a_test_file_or_a_train_row_that_is_in_it_is_reported_or_dropped(folder):
+def test_a_missing_test_file_a_malformed_row_or_a_train_row_in_it_is_reported_or_dropped(folder):
+    gone = r"^task.test_path=gone.jsonl: cannot read gone.jsonl \(.*No such file.*\)$"
+    with pytest.raises(ValueError, match=gone):
+        load(config(folder, test_set="amc23", test_path="gone.jsonl"))
     other = lines(folder, SIX, {"question": "q", "answer": 27.5})
     why = "other.jsonl row 2: the answer must be an integer, not '27.5'"
     keys = {"test_set": "amc23", "test_path": other}
@@ -178,12 +180,6 @@ def test_amc_is_read_from_the_hub_and_graded_as_math(folder, monkeypatch):
     assert [len(task.train), len(task.test)] == [3, 1]
     [record] = records(task, r"<answer>\frac{12}{2}</answer>")
     assert record.correct and record.lenient is None
-
-
-def test_a_test_file_that_is_missing_or_too_short_is_an_error(folder):
-    message = r"^task.test_path=gone.jsonl: cannot read gone.jsonl \(.*No such file.*\)$"
-    with pytest.raises(ValueError, match=message):
-        load(config(folder, test_set="amc23", test_path="gone.jsonl"))
 
 
 def test_seeds_of_test_sets_differ_from_each_other():

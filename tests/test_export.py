@@ -5,29 +5,14 @@ import copy
 import pytest
 import torch
 from compose import composed
-from policies import disturb, make, trained
+from policies import disturbed, untrained
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
 
 from pods.policy import attention
 from pods.policy.export import copy_adapter, kept_projection, merged_weights, rounding_products
 from pods.policy.fsdp import weights_version
 from pods.policy.optimizer import make_optimizer
 from pods.policy.policy import load
-from pods.runs.paths import weights_source
-
-
-def disturbed(*overrides, size=0.02):
-    """A policy whose trained weights were moved."""
-    config, policy = make(*overrides)
-    disturb(trained(policy), size)
-    return config, policy
-
-
-def untrained(config, dtype, **settings):
-    source = weights_source(config.model)
-    return AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **settings)
-
 
 IDS = torch.arange(60)[None] % 19
 SHARDED = ("model.tuning=full", "hardware.shard=true", "engine.dtype=bfloat16")

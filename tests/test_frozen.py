@@ -19,8 +19,7 @@ from pods.runs.store import RunStore
 
 OTHER = {
     int: lambda v: v + 1, float: lambda v: v / 3 + 0.25, bool: lambda v: not v,
-    str: lambda v: v + "x", list: lambda v: v[:-1], type(None): lambda v: 7,
-}  # fmt: skip
+    str: lambda v: v + "x", list: lambda v: v[:-1], type(None): lambda v: 7}  # fmt: skip
 SCIENCE = [name for name, (_, key) in leaves().items() if not key.operational]
 PLACES = {"task.path", "task.test_path", "task.system", "model.path", "model.hub",
           "budget.clock_model"}  # fmt: skip
@@ -61,8 +60,7 @@ OPERATIONAL = {
     "dry_run": None, "watchdog_seconds": 999.0, "rollouts_every_steps": None,
     "hardware.processes": None, "hardware.generators": None, "engine.min_kept": 0.5,
     "engine.gap_bound": 0.5, "engine.graphs": "none", "tracking.mode": None, "launch.on": None,
-    "launch.jobs": 1,
-}  # fmt: skip
+    "launch.jobs": 1}  # fmt: skip
 """Another value for each operational key; None: it cannot differ in such a run, since it decides
 where its files are or which there are, or that nothing runs, or that several processes do."""
 
@@ -90,8 +88,7 @@ OTHER_FILES = [
     (b"seed: 3\n", b"seed: 3\n---\n"), (b"seed: 3\n", b"seed: 3\rarm: b\n"),
     (b"seed: 3\n", b"seed:\n  3\n"), (b"seed: 3\n", b"seed: 3\nretry:\n- none\n"),
     (b"arm: null\n", b"arm: |\n  a\n  b\n"), (b"arm: null\n", b"arm: \xff\n"),
-    (b"nm:\n", b"nm: null\nnms:\n"), (b"\n  m: 16\n", b"\n  m: sixteen\n"),
-]  # fmt: skip
+    (b"nm:\n", b"nm: null\nnms:\n"), (b"\n  m: 16\n", b"\n  m: sixteen\n")]  # fmt: skip
 
 
 def test_a_frozen_config_is_parsed_once_for_all_seeds_and_otherwise_read_as_a_whole(tmp_path):

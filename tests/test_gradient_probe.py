@@ -9,7 +9,6 @@ import pytest
 import torch
 from compose import composed
 from policies import disturb, plain_logprobs
-from running import ONE_STEP, run_here
 from studies import refused
 
 from pods.cli.main import main
@@ -20,11 +19,6 @@ from pods.policy.scoring import UpdateContext
 from pods.types import Group, Rollout
 from pods_lab.probe.moments import Estimator, Moments, moments, summarise
 from pods_lab.probe.sketches import projection, sketches
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return run_here(*ONE_STEP, f"runs_dir={tmp_path_factory.mktemp('runs')}")
 
 
 def estimator(rule, n, m, baseline, scale):

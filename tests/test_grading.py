@@ -9,12 +9,13 @@ import re
 import resource
 import time
 from fractions import Fraction
-from functools import cache
+from functools import partial
 from pathlib import Path
 
 import needs
 import pytest
 from compose import composed
+from data_files import config
 from rows import every, table
 
 from mathgrade import number
@@ -28,8 +29,7 @@ NUMBERS: dict[Fraction | None, list[str]] = {  # what a file cannot show well; i
     Fraction(18): [" 18 ", "#### 18", "### 18"], Fraction(1234): ["1\u202f234", "1\u00a0234"],
     None: ["", " ", "1\n8", "1\u200b8", "18\x00", "\u202e81", "18\u200b", "18\x1f", "\x0b18",
            "18\x85", "18" * 100, "9" * 65, "0." + "9" * 65, "18 " + "a" * 190 + "!",
-           "x " * 90 + "(18"],
-}  # fmt: skip
+           "x " * 90 + "(18"]}  # fmt: skip
 for line in (Path(__file__).parent / "tables/number_answers.tsv").read_text().splitlines()[1:]:
     value, text = line.split("\t")
     NUMBERS.setdefault(None if value == "none" else Fraction(value), []).append(text)
@@ -51,13 +51,7 @@ FORMATS = {
 }
 
 
-@cache
-def gsm8k():
-    return composed("task=gsm8k", "model=qwen2_5_0_5b").task
-
-
-def task(**changes):
-    return dataclasses.replace(gsm8k(), **changes)
+task = partial(config, None, format_reward="additive")
 
 
 def grade(completion: str, gold: str, **changes):
@@ -260,8 +254,7 @@ def test_no_settled_answer_is_graded_wrong_slow_large_or_executed(tmp_path, monk
     graders = {
         form: (math_grader(dataclasses.replace(math, answer_format=form)).grade,
                number_grader(task(answer_format=form)).grade)
-        for form in FORMATS
-    }  # fmt: skip
+        for form in FORMATS}  # fmt: skip
     for grade, _ in graders.values():  # start the workers
         grade("\\boxed{\\sqrt{8}}<answer>\\sqrt{8}</answer>", "2\\sqrt{2}")
     before, errors = peak(), []

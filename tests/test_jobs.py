@@ -43,8 +43,7 @@ def test_a_debug_run_replaces_the_one_before_unless_another_process_holds_it(tmp
 def test_a_sweeper_such_as_optunas_is_given_the_accuracies(tmp_path, monkeypatch):
     values = iter([0.25, 0.75])
     monkeypatch.setattr(sweep, "run", lambda configs, _: [
-        freeze(config).set_status(accuracy=next(values)) for config in configs
-    ])  # fmt: skip
+        freeze(config).set_status(accuracy=next(values)) for config in configs])  # fmt: skip
     launcher = SweepLauncher()
     launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": f"{tmp_path}/study"}}})
     monkeypatch.setattr(launcher, "_config", lambda words: composed(*words, f"runs_dir={tmp_path}"))

@@ -132,8 +132,7 @@ def drawn_norms(rng, steps=60, m=16, width=400):
         made.append([
             gradient_row(*(of[:size] for of in flat),
                          ((flat[0][:size] @ scores.reshape(2 * m, width)[:size]) ** 2).sum())
-            for size in (8, 16, 24, 32)
-        ])  # fmt: skip
+            for size in (8, 16, 24, 32)])  # fmt: skip
     return made
 
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 from compose import ROOT
 
-from pods.method.rules import max_variance
-from pods.types import Group
+from pods.method.progress import GradientScales, expected_progress
 
 LAW = runpy.run_path(str(ROOT / "experiments/law/formula.py"))
 ADAM = (100 - 1.25, 50.0, 2.0, 1.0)  # by hand: floor lr x noise / 4, rate lr / noise = 0.002
@@ -49,25 +48,13 @@ def test_the_floor_comes_out_of_two_arms_of_known_gains():
     assert found == pytest.approx(law, rel=1e-3) and abs(off).max() < 1e-4
 
 
-def test_progress_by_drawn_groups():
-    rng, found = np.random.default_rng(0), {}
-    point, ratio, noise = (0.7, 2.0, 0.15, 4.0), 0.15, 4.0
-    rates = rng.beta(1.4, 0.6, 8000)  # the same for both, so that their ratio is exact enough
-    for n in (8, 16):
-        sums = np.zeros(3)
-        for p in rates:
-            rewards = (rng.random(n) < p).astype(float)
-            group = Group(rewards, rewards > 0, np.ones(n, dtype=np.int64))
-            kept = rewards[max_variance(group, 8, rng)]
-            a = (kept - kept.mean()) / (kept.std() or 1)
-            s, within = a[kept > 0].sum() / 8, a**2 @ np.where(kept > 0, ratio, 1) / 64
-            sums += s, s * p * (1 - p), s**2 + noise * within
-        found[n] = sums[:2] / np.sqrt(sums[2])
-    gains = [
-        LAW["progress"]("pods 16→8", point, tilted) / LAW["progress"]("grpo 8→8", point, tilted)
-        for tilted in (False, True)
-    ]
-    assert found[16] / found[8] == pytest.approx(gains, rel=0.015)
+def test_progress_is_that_of_the_adaptive_arm():
+    point, posterior = (0.7, 2.0, 0.15, 4.0), np.array([[1.4, 0.6]])  # 2 x 0.7, 2 x 0.3
+    for tilted in (False, True):
+        wide, narrow = (LAW["progress"](f"pods {n}→8", point, tilted) for n in (16, 8))
+        scales = GradientScales(4.0, 0.0, 0.15, float(tilted))
+        theirs = expected_progress([(16, 8), (8, 8)], posterior, scales, 1)
+        assert wide / narrow == pytest.approx(theirs[0] / theirs[1])
 
 
 @pytest.mark.realdata

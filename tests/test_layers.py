@@ -21,7 +21,7 @@ HOMES = {
     "pandas": {"pods_lab", "analysis"}, "matplotlib": {"pods_lab", "analysis"},
     "rich": {"launch", "pods_lab", "training"},
     "wandb": {"pods_lab", "runs"}, "tensorboardX": {"pods_lab", "runs"},
-    "scipy": {"analysis", "pods_lab"},
+    "scipy": {"analysis", "method", "pods_lab"},
     **{name: {home} for home, names in {
         "analysis": ("jinja2",), "config": ("hydra", "omegaconf"), "engines": ("vllm",),
         "integrations": ("trl", "accelerate"), "launch": ("submitit", "ray"), "policy": ("peft",),

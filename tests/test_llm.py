@@ -16,8 +16,7 @@ from pods.runs.identity import identity
 SHAPES = {
     "token_embd": (20, 16), "output_norm": (16,), "blk.0.attn_norm": (16,), "blk.0.ffn_norm": (16,),
     **{f"blk.0.attn_{name}": (16, 16) for name in ("q", "k", "v", "output")},
-    "blk.0.ffn_gate": (32, 16), "blk.0.ffn_up": (32, 16), "blk.0.ffn_down": (16, 32),
-}  # fmt: skip
+    "blk.0.ffn_gate": (32, 16), "blk.0.ffn_up": (32, 16), "blk.0.ffn_down": (16, 32)}  # fmt: skip
 WORDS = [*"0123456789+-*=;?#", "12", "<s>", "</s>"]
 CHUNKS = {"chunks/part1": (0, 3000), "chunks/part2": (3000, 5000), "chunks/part10": (5000, None)}
 
@@ -63,8 +62,7 @@ def test_a_gguf_and_its_chunks_are_one_model_that_is_converted_once(write_gguf, 
     ("llama", {"x/1": (0, -1)}, "cut off, or chunks are missing"),
     ("llama", {"x/1": (0, 500)}, "cut off, or chunks are missing"),
     ("llama", CHUNKS | {"chunks/part3": (3000, 5000)}, "too many .bytes follow the last tensor"),
-    ("rwkv6", {"x/1": (0, None)}, "architecture rwkv6 is not supported"),
-])  # fmt: skip
+    ("rwkv6", {"x/1": (0, None)}, "architecture rwkv6 is not supported")])  # fmt: skip
 def test_what_is_not_a_whole_gguf_leaves_nothing(write_gguf, tmp_path, architecture, parts, why):
     write_gguf(architecture, **parts)
     config = composed(f"model.path={tmp_path / min(parts).partition('/')[0]}")

@@ -35,8 +35,7 @@ ANSWERS["refused"] += [
     (text, "18")
     for text in (r"\sqrt{2+" * 30 + "2" + "}" * 30, r"\frac{1}{1+" * 300 + "1" + "}" * 300,
                  "(" * 400 + "18" + ")" * 400, "(" * 3000 + "18" + ")" * 3000, "9" * 200_000,
-                 "1" + "+1" * 400, "\u202e81", "18\x00")
-]  # fmt: skip
+                 "1" + "+1" * 400, "\u202e81", "18\x00")]  # fmt: skip
 SLOW = (r"\sqrt{2+\sqrt{2+\sqrt{2+\sqrt{2}}}}", r"2\cos\frac{\pi}{32}")  # equal, but too much work
 DEEP = r"\sqrt{2+" * 60 + "2" + "}" * 60, r"\frac{1}{1+" * 300 + "1" + "}" * 300
 ROWS = r"\\".join("&".join(f"x_{{{i}{j}}}" for j in range(9)) for i in range(9))
@@ -45,8 +44,7 @@ BOMBS = [
     for bomb in ("(9)^{(9)^{9}}", r"((10)^{9})!", r"\binom{(10)^{9}}{5\cdot (10)^{8}}", *DEEP,
                  "(" * 3000 + "1" + ")" * 3000, "9" * 200_000, "1" + "+1" * 3000,
                  r"\sum_{k=1}^{1000000} \frac{1}{k}",
-                 rf"(\begin{{pmatrix}}{ROWS}\end{{pmatrix}})^{{-1}}")
-]  # fmt: skip
+                 rf"(\begin{{pmatrix}}{ROWS}\end{{pmatrix}})^{{-1}}")]  # fmt: skip
 
 ORDINARY: list[object] = ["same", r"\sqrt{8}", r"2\cdot \sqrt{2}"]
 PAYLOADS = [

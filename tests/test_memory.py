@@ -17,7 +17,7 @@ from pods.config.schema import LORA_TARGETS
 from pods.engines import transformers_engine
 from pods.engines.transformers_engine import TransformersEngine, roomy_cache, shared_prefix
 from pods.memory import fit
-from pods.memory.fit import GIB, Lengths, assess_fit, peak_parts, read_sizes
+from pods.memory.fit import GIB, assess_fit, peak_parts, read_sizes
 from pods.policy import logprobs
 from pods.policy.fsdp import weights_version
 from pods.policy.optimizer import make_optimizer, trained_weights
@@ -72,7 +72,7 @@ def peak(config):
 
 def test_the_parts_of_the_tiny_model_by_hand():
     config = composed("sampling.max_completion_tokens=32", "engine.max_rows=64")
-    parts = peak_parts(config, Lengths(longest=10, shared=0))
+    parts = peak_parts(config, (10, 0))
     assert parts["weights"] == 4 * 132_608
     assert parts["training"] == 3 * 4 * 132_608  # gradients and two moments
     # 64 rows of 10 + 32 tokens, 2 layers, keys and values, 2 heads of 32
@@ -87,7 +87,7 @@ def test_the_parts_of_the_tiny_model_by_hand():
 def test_an_update_keeps_what_torch_keeps(tuning):
     """Weights, gradients and moments match to the byte, activations to a tenth too many."""
     config = composed("sampling.max_completion_tokens=32", f"model.tuning={tuning}")
-    parts = peak_parts(config, Lengths(len(PROMPT), 0))
+    parts = peak_parts(config, (len(PROMPT), 0))
     policy, saved = load(config), dict[int, int]()
     optimizer = make_optimizer(policy, config.update)
     parameters = list(policy.model.parameters())
@@ -119,7 +119,7 @@ def test_an_update_keeps_what_torch_keeps(tuning):
 def test_decoding_holds_what_the_cache_holds(monkeypatch):
     """No row ends, so all rows grow to the full length."""
     config = composed("sampling.max_completion_tokens=32", "engine.max_rows=64")
-    parts = peak_parts(config, Lengths(len(PROMPT), 0))
+    parts = peak_parts(config, (len(PROMPT), 0))
     engine, caches = TransformersEngine(load(config), 64, lambda: None), []
     engine.stop_ids = torch.tensor([10_000])
 

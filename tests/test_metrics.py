@@ -1,12 +1,13 @@
 """A step's line in metrics.jsonl and the rows of its rollouts, whole, worked by hand."""
 
 import csv
+import json
 import math
 from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 from compose import ROOT
-from step_line import CPU_SECONDS, LINE, SECONDS, assert_equal
 
 from pods.method.adaptive import Adaptive
 from pods.method.noise_scale import SCALES
@@ -18,11 +19,57 @@ from pods.training.metrics import metrics, rollout_rows
 from pods.training.step import Sample, SelectedGroup, Step
 from pods.types import Grade, Group, Parts, Problem, Rollout
 
+SECONDS = {"generate": 2.0, "reward": 0.25, "select": 0.125, "update": 1.0, "sync": 0.5}
+CPU_SECONDS = {"generate": 1.5, "reward": 0.0625, "select": 0.125, "update": 1.75, "sync": 0.25}
+LINE = {
+    "step": 7, "nonfinite": None, "train_seconds": 12.5,
+    **{f"seconds/{phase}": seconds for phase, seconds in SECONDS.items()},
+    **{f"cpu_seconds/{phase}": seconds for phase, seconds in CPU_SECONDS.items()},
+    "prompts": ["a", "b", "c", "d", "e"], "epoch": 3, "sampling_batches": 2, "sampled_prompts": 5,
+    "passed_over_prompts": 9, "rollouts_saved": 16,  # 4 problems of 4 rollouts
+    "generated_rollouts": 20, "trained_rollouts": 6,  # two of a, c and e
+    "zero_variance_fraction": 0.4,  # b, d
+    "all_right_fraction": 0.2,  # b
+    "none_right_fraction": 0.6,  # c, d, e
+    "selector/p_easy": 0.375, "selector/p_hard": 0.625,
+    "reward": 0.4625,  # 3.5 + 4 + 1 + 0 + 0.75 of 20
+    "reward_std": (math.sqrt(0.453125) + 0.25 + 0.75 * math.sqrt(3) / 4) / 5,
+    "correct": 0.3,  # 2 + 4 of 20
+    "format": 0.4,  # 2 + 3 + 2 + 0 + 1
+    "format_reward": 0.125,  # 1 + 0 + 1 + 0 + 0.5 of 20
+    "tags_reward": 0.0375,  # 0.5 + 0.25 of 20
+    "no_answer": 0.2,  # 1 + 0 + 1 + 2
+    "timeouts": 2,
+    "length": 6.8,  # 20 + 8 + 16 + 64 + 28 of 20
+    "truncated": 0.35,  # 1 + 0 + 1 + 4 + 1
+    "generated_tokens": 136,
+    "kept_reward": 0.45,  # 1.75 + 2 + 0 + 0 + 0.75 of 10
+    "kept_reward_std": 0.25,  # 0.875 + 0 + 0 + 0 + 0.375 of 5
+    "kept_reward_variance": (0.875**2 + 0 + 0.375**2) / 3,  # of a, c, e
+    "zero_variance_kept": 3,  # b, c, d
+    "skipped_groups": 2,
+    "kept_length": 6.9,  # 11 + 4 + 6 + 32 + 16 of 10
+    "trained_tokens": 33,  # 11 + 6 + 16
+    "loss": 0.5, "grad_norm": 1.5, "clip_fraction": 0.25, "kl": 0.125, "logprob_gap": 0.0625,
+    "logprob_gap_mean": 0.03125, "importance_mean": 0.875, "importance_ess": 0.625,
+    "importance_cut": 0.75, "entropy": 0.375, "lr": 0.001, "norms": [], "kept_projection": 0.96875,
+    "rollouts_per_group": [4, 4, 4, 4, 4],
+    "kept": [[0, 2], [0, 1], [0, 2], [2, 3], [0, 3]]}  # fmt: skip
+
+
+def assert_equal(line, expected):
+    """Key by key, numbers as floats may round; and as it is read back from its file."""
+    assert line.keys() == expected.keys()
+    for key, value in expected.items():
+        exact = isinstance(value, list | str) or value is None
+        assert line[key] == (value if exact else pytest.approx(value, rel=1e-12)), key
+    assert json.loads(json.dumps(line, allow_nan=False)) == line
+
+
 STATS = UpdateStats(
     loss=0.5, grad_norm=1.5, clip_fraction=0.25, kl=0.125, logprob_gap=0.0625,
     logprob_gap_mean=0.03125, importance_mean=0.875, importance_ess=0.625, importance_cut=0.75,
-    entropy=0.375, lr=0.001,
-)  # fmt: skip
+    entropy=0.375, lr=0.001)  # fmt: skip
 UNIFORM = Uniform(8)
 
 
@@ -35,8 +82,7 @@ def selected(name, grades, lengths, unfinished, kept, trained=True):
     rollouts = [
         Rollout((1, 2), (3,) * length, np.full(length, -0.5, np.float32), f"{name}{i}",
                 i not in unfinished)
-        for i, length in enumerate(lengths)
-    ]  # fmt: skip
+        for i, length in enumerate(lengths)]  # fmt: skip
     columns = ([grade.reward for grade in made], [grade.correct for grade in made], lengths)
     group = Group(*map(np.array, columns), rollouts)
     return SelectedGroup(
@@ -70,8 +116,7 @@ def step(groups, stats, selector=UNIFORM, prompts=5, saved_prompts=4, kept=None,
     return Step(
         number=7, train_seconds=12.5, seconds=StepSeconds(SECONDS, CPU_SECONDS), groups=groups,
         selector=selector, epoch=3, sample=Sample([groups] * prompts, UNIFORM, chosen),
-        update=stats, kept_projection=kept, nonfinite=nonfinite,
-    )  # fmt: skip
+        update=stats, kept_projection=kept, nonfinite=nonfinite)  # fmt: skip
 
 
 def test_a_line_of_the_metrics_by_hand():
@@ -82,21 +127,11 @@ def test_a_line_of_the_metrics_by_hand():
 def test_every_logged_column_is_in_the_table_of_columns():
     own = Grade("right", True, Parts(1.0), {"brevity": 0.5})
     [row, *_] = rollout_rows(step([replace(GROUPS[0], grades=[own] * 4)], None), replayable=True)
-    adaptive = replace(
-        step(GROUPS, STATS),
-        adaptive=Adaptive(posteriors={"1": (1, 1)}, scales=dict.fromkeys(SCALES, (1, 0, 2))),
-    )
+    adaptive = Adaptive(posteriors={"1": (1, 1)}, scales=dict.fromkeys(SCALES, (1, 0, 2)))
+    line = metrics(replace(step(GROUPS, STATS), adaptive=adaptive))
     logged = {
-        "metrics": [
-            *LINE,
-            *metrics(adaptive),
-            "seconds/modelled",
-            "seconds_beside",
-            "reward/brevity",
-        ],
-        "evaluations": EvaluationRecord.__struct_fields__,
-        "rollouts": row,
-    }
+        "metrics": [*LINE, *line, "seconds/modelled", "seconds_beside", "reward/brevity"],
+        "evaluations": EvaluationRecord.__struct_fields__, "rollouts": row}  # fmt: skip
     general = {f"cpu_seconds/{phase}": "cpu_seconds/PHASE" for phase in CPU_SECONDS}
     general |= dict.fromkeys(("selector/p_easy", "selector/p_hard"), "selector/PARAMETER")
     general["reward/brevity"] = "reward/TERM"
@@ -135,16 +170,14 @@ def test_the_line_of_a_step_that_was_not_applied_has_no_numbers_that_json_lacks(
         "format": 0.5, "format_reward": None, "tags_reward": 0.0625, "no_answer": 0.0,
         "timeouts": 0, "length": 5.0, "truncated": 0.25,
         "generated_tokens": 20, "kept_projection": None,
-        "rollouts_per_group": [4], "kept": [[]],
-    })  # fmt: skip
+        "rollouts_per_group": [4], "kept": [[]]})  # fmt: skip
 
 
 ROW = {
     "problem": "a", "group": 0, "question": "a?", "completion": "a2", "reward": 0.0,
     "verdict": "none", "correct": False, "format": False, "reward/correct": 0.0,
     "reward/format": 0.0, "reward/tags": 0.0, "reward/overlong": 0.0, "length": 8,
-    "finished": False, "kept": True, "trained": True, "advantage": -0.5,
-}  # fmt: skip
+    "finished": False, "kept": True, "trained": True, "advantage": -0.5}  # fmt: skip
 
 
 def test_the_rows_of_rollouts_by_hand():
@@ -154,8 +187,7 @@ def test_the_rows_of_rollouts_by_hand():
     assert rows[3] == ROW | {
         "completion": "a3", "reward": 1.25, "verdict": "right", "correct": True,
         "reward/correct": 1.0, "reward/tags": 0.25, "length": 4, "finished": True, "kept": False,
-        "trained": False, "advantage": None,
-    }  # fmt: skip
+        "trained": False, "advantage": None}  # fmt: skip
     filtered = {"problem": "b", "group": 1, "kept": True, "trained": False, "advantage": 0.5}
     assert {key: rows[4][key] for key in filtered} == filtered
     assert [row["advantage"] for row in rows if row["kept"]] == [0.5, -0.5] * 5
@@ -169,6 +201,5 @@ def test_the_rows_for_a_replay_have_all_that_an_update_needs_even_if_it_is_not_f
     group.group.rollouts[2].logprobs[1] = -0.5
     assert rows[2] == ROW | {
         "advantage": "-inf", "prompt_ids": (1, 2), "completion_ids": (3,) * 8,
-        "logprobs": [-0.5, "nan", *[-0.5] * 6],
-    }  # fmt: skip
+        "logprobs": [-0.5, "nan", *[-0.5] * 6]}  # fmt: skip
     assert rows[0]["advantage"] == "inf" and rows[0]["logprobs"] == [-0.5] * 3

@@ -21,8 +21,7 @@ def step(number, gap, kept=None):
     return Step(
         number=number, train_seconds=0.0, seconds=StepSeconds({}, {}), groups=[], epoch=0,
         selector=Uniform(), sample=Sample([], Uniform()), kept_projection=kept,
-        update=None if gap is None else stats,
-    )  # fmt: skip
+        update=None if gap is None else stats)  # fmt: skip
 
 
 @pytest.mark.parametrize("unmeasured", [None, math.nan])

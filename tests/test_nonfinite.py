@@ -9,7 +9,7 @@ import pytest
 from compose import composed
 from running import SHORT, run_here
 from safetensors.numpy import load_file
-from step_line import LINE
+from test_metrics import LINE
 
 from pods.launch import job
 from pods.policy.optimizer import make_optimizer
@@ -94,8 +94,7 @@ def replayed(rollouts_path, checkpoint) -> str:
     rollouts = [
         Rollout(tuple(row["prompt_ids"]), tuple(row["completion_ids"]),
                 np.array(row["logprobs"], np.float32), row["completion"], row["finished"])
-        for row in rows
-    ]  # fmt: skip
+        for row in rows]  # fmt: skip
     advantages = np.array([float(row["advantage"]) for row in rows])
     assert not np.isfinite(advantages).all()
     optimizer = make_optimizer(policy, config.update)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from studies import A, B, write_rollouts, write_run
 
 from pods.method.progress import MEASURED, expected_progress
-from pods_lab.plan.plan import PlanRequest, plan_authors
+from pods_lab.plan.plan import plan_authors
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -74,7 +74,7 @@ def test_cost_model_shows_what_a_step_costs_by_n_and_m(shown, capsys):
     assert residuals.residual.tolist() == pytest.approx([0.0] * 3, abs=1e-9)
     at = predictions.set_index(["n", "m"]).seconds
     assert [at[16, 16], at[64, 16], at[32, 8]] == pytest.approx([5.0, 5.5, 5.0 + 32 * b])
-    of_l40s = plan_authors(PlanRequest()).tables["fit"].set_index("what").loc["step"]
+    of_l40s = plan_authors().tables["fit"].set_index("what").loc["step"]
     assert f"({of_l40s.fixed:.2f} ± " in capsys.readouterr().out.partition("one L40S")[2]
 
 
@@ -101,8 +101,7 @@ def test_rollout_explorer_shows_what_was_generated_and_kept(shown, capsys):
     shape = r"^--- kept=(\w+) reward=(\S+) advantage=(\S+)$"
     assert re.findall(shape, capsys.readouterr().out, re.M) == [
         ("True", "1.5", "0.7"), ("True", "0.0", "-0.7"),
-        ("False", "0.5", "nan"), ("False", "1.0", "nan"),
-    ]  # fmt: skip
+        ("False", "0.5", "nan"), ("False", "1.0", "nan")]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -19,8 +19,7 @@ def found(rewards, kept, *, baseline="selected", scale="std", eps=0.0):
     ("selected", [0.0, -1.0, 1.0], 1.0),
     ("full", [-1.0, -2.0, 0.0], np.sqrt((1 + 4 + 9 + 0) / 3)),  # mean 2
     ("leave_one_out", [1 - 2 / 2, 0 - 3 / 2, 2 - 1 / 2], 1.0),
-    ("none", [1.0, 0.0, 2.0], 1.0),
-])  # fmt: skip
+    ("none", [1.0, 0.0, 2.0], 1.0)])  # fmt: skip
 def test_every_baseline_with_and_without_the_std_or_mean(baseline, centred, std):
     rewards, kept = [1.0, 0.0, 5.0, 2.0], [0, 1, 3]
     by_mean = found(rewards, kept, baseline=baseline, scale="mean", eps=0.25)
@@ -46,8 +45,7 @@ def test_classes_are_weighed_by_their_share_of_the_group_over_that_of_the_kept()
 @pytest.mark.parametrize(("rule", "baseline", "scale", "factor", "order"), [
     ("all", "leave_one_out", "none", 1, 1), ("all", "selected", "none", 5 / 6, 1),
     ("all", "selected", "mean", 1, 5), ("random", "full", "mean", 1, 5),
-    ("max_variance", "full", "stratified", 5 / 6, 1),
-])  # fmt: skip
+    ("max_variance", "full", "stratified", 5 / 6, 1)])  # fmt: skip
 def test_the_expected_gradient_by_brute_force(rule, baseline, scale, factor, order, right):
     """Over all groups of n = 6 of three answers, two of them right: E[g] = w(p) grad p.
 
@@ -162,8 +160,7 @@ def test_importance_multiplies_the_surrogate_and_not_the_kl():
     found = policy_loss(
         logprobs, torch.zeros(2), torch.tensor([2.0, -2.0]), torch.full((2,), 0.5),
         clip_low=0.2, clip_high=0.2, kl_beta=0.04, importance=torch.tensor([3.0, 0.25]),
-        reference_logprobs=logprobs.detach() + np.log(2),
-    )  # fmt: skip
+        reference_logprobs=logprobs.detach() + np.log(2))  # fmt: skip
     found.total.backward()
     kl = 2 * 0.04 * 0.5 * (1 - np.log(2))
     assert found.total.item() == pytest.approx(-0.5 * (3 * 2 - 0.25 * 3) + kl)

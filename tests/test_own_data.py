@@ -157,8 +157,7 @@ def test_a_task_is_a_function(module):
     ("[correct*2,format,their_task:short*0.5]", "1+2=",
      {"correct": 2, "format": 0.2, "short": -2}, 0.2),
     ("[their_task:names_it,their_task:short*-1e-1]", "+2=3",
-     {"names_it": 1, "short": 0.4}, 1.4),
-])  # fmt: skip
+     {"names_it": 1, "short": 0.4}, 1.4)])  # fmt: skip
 def test_the_reward_is_the_weighted_sum_of_its_terms(module, reward, completion, terms, total):
     add = own_reward(validate(compose([f"task.reward={reward}"])).task)
     grade = Grade("right", True, Parts(1.0, 0.1, 0.1, overlong=-0.25))

@@ -5,8 +5,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from policies import plain_logits
-from precision import to_double
+from policies import plain_logits, to_double
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pods.policy import attention, logprobs, packing

@@ -10,7 +10,6 @@ import pytest
 import torch
 from compose import composed
 from policies import ADVANTAGES, flat, make, plain_logprobs, rollouts, run_update, sgd_step, trained
-from precision import to_double
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -36,11 +35,7 @@ def gradient(config, policy, order=(0, 1, 2, 3, 4, 5)):
 @pytest.mark.parametrize("tuning", ["full", "lora"])
 def test_gradient_does_not_depend_on_micro_batches_or_order(aggregation, tuning):
     words = (f"update.aggregation={aggregation}", "update.kl_beta=0.1", f"model.tuning={tuning}")
-    config, policy = make(*words)
-    to_double(policy.model)
-    if policy.reference_model is not None:
-        to_double(policy.reference_model)
-    policies.disturb(trained(policy))  # so that the KL term has a gradient
+    config, policy = policies.disturbed(*words, double=True)  # so the KL term has a gradient
     expected = gradient(config, policy)
     assert expected.abs().max() > 1e-3
     for tokens in (1, 20, 40):  # 1: each sequence alone, with a prompt of its own
@@ -100,9 +95,8 @@ def test_importance_weights_each_token_of_the_gradient(kind, epochs, monkeypatch
     monkeypatch.setattr("pods.policy.update.IMPORTANCE_CAP", 1.2)
     config, policy = make(
         f"update.importance={kind}", f"update.epochs={epochs}", "update.lr=0.002",
-        "update.clip_low=1", "update.clip_high=1e9",
-    )  # fmt: skip
-    to_double(policy.model)
+        "update.clip_low=1", "update.clip_high=1e9")  # fmt: skip
+    policies.to_double(policy.model)
     other = copy.deepcopy(policy)
     kept, shifts = mismatched(policy)
     mine, _ = sgd_step(config, policy, kept)
@@ -132,9 +126,8 @@ def test_gaps_and_weights_are_means_over_tokens_for_any_micro_batches(kind, monk
         for tokens in (8192, 20):
             config, policy = make(
                 f"update.importance={kind}", "update.lr=0.002",
-                f"update.micro_batch_tokens={tokens}", *off_policy,
-            )  # fmt: skip
-            to_double(policy.model)
+                f"update.micro_batch_tokens={tokens}", *off_policy)  # fmt: skip
+            policies.to_double(policy.model)
             kept, shifts = mismatched(policy)
             change, stats = sgd_step(config, policy, kept)
             changes.append(change)
@@ -255,8 +248,7 @@ def test_a_model_that_packing_would_get_wrong_is_refused(tmp_path):
     ):  # fmt: skip
         settings = AutoConfig.for_model(
             kind, vocab_size=19, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
-            num_attention_heads=2, num_key_value_heads=2, pad_token_id=0, **changes,
-        )  # fmt: skip
+            num_attention_heads=2, num_key_value_heads=2, pad_token_id=0, **changes)  # fmt: skip
         AutoModelForCausalLM.from_config(settings).save_pretrained(tmp_path / kind)
         source.tokenizer.save_pretrained(tmp_path / kind)
         with pytest.raises(ValueError, match=message):

@@ -25,12 +25,10 @@ BAD_JSON = {
     "not a number": b'{"state": "done", "train_seconds": NaN}', "no UTF-8": b'{"state": "\xff"}',
     "another type": b'{"state": "done", "step": "1"}', "no state": b'{"step": 1}',
     "a truth value": b'{"state": "done", "step": true}', "unknown": b'{"state": "dancing"}',
-    "heartbeat": b'{"state": "running", "heartbeat": "x"}',
-}  # fmt: skip
+    "heartbeat": b'{"state": "running", "heartbeat": "x"}'}  # fmt: skip
 BAD_YAML = {
     "no mapping": b"- 1", "a number for a key": b"1: 2", "nothing": b"", "not YAML": b"seed: [",
-    "a tag": b"!!python/object/apply:os.system ['true']", "no UTF-8": b"a: \xff",
-}  # fmt: skip
+    "a tag": b"!!python/object/apply:os.system ['true']", "no UTF-8": b"a: \xff"}  # fmt: skip
 
 
 def test_a_status_has_the_right_types_or_is_damaged(tmp_path):

@@ -1,6 +1,5 @@
 """Rules and prompt selectors as a user writes them."""
 
-import gzip
 import json
 import sys
 import textwrap
@@ -14,6 +13,7 @@ import pytest
 import torch
 from compose import ROOT, composed
 from fake_loop import loop
+from rows import table
 from running import ONE_STEP, run_here
 
 import run as entry_point
@@ -23,6 +23,7 @@ from pods.method.keep import keep, own_advantages, try_functions
 from pods.method.prompt_order import Outcome, PromptOrder
 from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import across_groups
+from pods.runs.files import read_lines
 from pods.runs.identity import identity
 from pods.types import Group
 
@@ -96,11 +97,10 @@ def run(rule, tmp_path, *overrides):
     steps = []
     for path in sorted((store.folder / "rollouts").glob("step-*.jsonl.gz")):
         groups = defaultdict(list)
-        for line in gzip.decompress(path.read_bytes()).splitlines():
-            row = json.loads(line)
+        for row in read_lines(path):
             groups[row["group"]].append(row)
         steps.append(list(groups.values()))
-    lines = [json.loads(line) for line in store.metrics_path.read_text().splitlines()]
+    lines = read_lines(store.metrics_path)
     assert len(steps) == len(lines) == 2
     return steps, lines
 
@@ -174,21 +174,8 @@ def test_what_a_rule_across_groups_must_not_return():
             keep(rule, groups, 2, np.random.default_rng(0))
 
 
-TRIED = {  # the words, and what is said of bad.py
-    "sampler.rule=bad:short": "rule short: TypeError: .* takes 2 positional .*bad.py:2",
-    "sampler.rule=bad:fails": "rule fails: IndexError: list index out of range .*bad.py:6",
-    "sampler.rule=bad:wrong": "rule wrong: must return 16 .* 0 to 63: 0 is repeated .*bad.py:8",
-    "advantage.function=bad:short": "=bad:short: TypeError: only integer .*bad.py:3",
-    "advantage.function=bad:wrong": "=bad:wrong: must return 16 finite numbers, not .*bad.py:8",
-    "prompts.selector=bad:wrong": "bad:wrong: must return 2 different candidates, .*bad.py:8",
-    "nm.allocation=bad:fails": "nm.allocation=bad:fails: AttributeError: 'list' .*bad.py:6",
-    "task.reward=bad:short": "task.reward=bad:short: problem toy: TypeError.*bad.py:3",
-    "task.reward=bad:silent": "must return a finite number, not None .*bad.py:11",
-}
-
-
 def test_functions_are_tried_before_anything_loads(tmp_path):
-    for words, message in TRIED.items():
+    for words, message in table("bad_functions"):
         config = composed(words, f"runs_dir={tmp_path / 'runs'}")
         for start_run in (entry_point._train, lambda config: sweep.run([config], None)):
             with pytest.raises(ValueError, match=message) as error:
@@ -241,7 +228,7 @@ def test_a_run_uses_it_and_its_identity_holds_the_sources_of_all(tmp_path):
     words = (*SHORT, "prompts.selector=their_selectors:hard", "sampler.rule=their_rules:surprising",
              "advantage.function=their_rules:by_place")  # fmt: skip
     store = run_here(*words, f"runs_dir={tmp_path}")
-    lines = [json.loads(line) for line in store.metrics_path.read_text().splitlines()]
+    lines = read_lines(store.metrics_path)
     assert [line["passed_over_prompts"] for line in lines] == [9, 9]
     before = store.identity()
     sources = {"their_selectors": "selector source", "their_rules": "rule source, function source"}

@@ -114,8 +114,7 @@ def test_closing_the_terminal_stops_a_run(tmp_path, words, jobs):
     run = [str(ROOT / "src" / "run.py"), *words, *SHORT, "budget.max_steps=100000"]
     process = subprocess.Popen(
         [sys.executable, "-c", take_terminal, *run],
-        cwd=tmp_path, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-    )  # fmt: skip
+        cwd=tmp_path, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)  # fmt: skip
     os.close(slave)
     logs = "*/*/*/seed*/metrics.jsonl"
     wait_for(lambda: busy(tmp_path) == jobs)
@@ -158,8 +157,7 @@ EARLY = "stopped before the run began; the same command starts it"
 MOMENTS = [
     ("hydra", (), EARLY), ("my_rules", ("-m", "seed=0,1", "sampler.rule=my_rules:rule"), EARLY),
     pytest.param("matplotlib", ("-m", "seed=0", *SHORT), "stopped; the same command continues",
-                 marks=pytest.mark.slow),
-]  # fmt: skip
+                 marks=pytest.mark.slow)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("module", "words", "said"), MOMENTS)

@@ -88,8 +88,7 @@ def test_an_attempts_seconds_are_summed_and_its_memory_is_the_highest(monkeypatc
     assert done == ["reset", "work", "peak"] + 2 * ["reset", "peak"]
     assert json.loads(found.text()) == {  # at 8 s: 7 s in all
         "generate": {"seconds": 2.0, "peak_bytes": 5}, "update": {"seconds": 1.0, "peak_bytes": 9},
-        "other": {"seconds": 4.0},
-    }  # fmt: skip
+        "other": {"seconds": 4.0}}  # fmt: skip
 
 
 def test_the_peak_of_the_host_is_in_bytes():

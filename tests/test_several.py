@@ -50,8 +50,7 @@ def difference(one: dict, other: dict) -> float:
 
 @pytest.mark.parametrize(
     "way", [way if "rows" in way else pytest.param(way, marks=pytest.mark.slow)
-            for way in WAYS],
-)  # fmt: skip
+            for way in WAYS])  # fmt: skip
 def test_processes_together_are_one_process(way, tmp_path):
     processes, words, bound = WAYS[way]
     alone, expected = steps(tmp_path / "alone", 1, *words)
@@ -75,10 +74,8 @@ def test_processes_together_are_one_process(way, tmp_path):
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), min_size=1, max_size=40),
-    st.integers(1, 9),
-)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), min_size=1, max_size=40),
+       st.integers(1, 9))  # fmt: skip
 def test_each_process_gets_its_share_of_the_tokens(drawn, parts):
     rollouts = [
         Rollout((7,) * (10 + prompt), (1,) * length, np.zeros(length), "", True)
@@ -159,8 +156,7 @@ KILLS = int(os.environ.get("PODS_KILLS", "3"))  # of each process of a run with 
 @pytest.mark.parametrize(("words", "generators"), [
     ((), 1),
     pytest.param(("model.tuning=lora", "engine.lag=1"), 1, marks=pytest.mark.slow),
-    pytest.param(("hardware.processes=2",), 2, marks=pytest.mark.slow),
-])  # fmt: skip
+    pytest.param(("hardware.processes=2",), 2, marks=pytest.mark.slow)])  # fmt: skip
 def test_generating_beside_training_changes_no_byte(words, generators, tmp_path):
     """Also where prompt selection learns, the group filter asks again, and rows are dealt."""
     for name, count in (("queued", 0), ("beside", generators)):

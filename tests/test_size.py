@@ -11,23 +11,23 @@ from pods.cli.main import VERBS
 from pods.config.schema import Config
 
 LINES = {
-    "src/pods/analysis": 3199,
+    "src/pods/analysis": 3159,
     "src/pods/cli": 1067,
     "src/pods/config": 1155,
-    "src/pods/engines": 749,
+    "src/pods/engines": 829,
     "src/pods/integrations": 222,
-    "src/pods/launch": 1529,
-    "src/pods/memory": 186,
-    "src/pods/method": 1137,
+    "src/pods/launch": 1526,
+    "src/pods/memory": 180,
+    "src/pods/method": 1117,
     "src/pods/policy": 1950,
     "src/pods/runs": 1937,
     "src/pods/system": 612,
     "src/pods/tasks": 1199,
-    "src/pods/training": 1798,
+    "src/pods/training": 1792,
     "src/pods": 16995,
     "src/pods_lab": 3500,
     "src/mathgrade": 2545,
-    "tests": 17966,
+    "tests": 17965,
     "experiments": 2640,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 96, 12, 5

@@ -126,23 +126,16 @@ def test_a_run_that_needs_a_gpu_is_refused_if_none_is_visible(machine, monkeypat
     ((), 8), (("hardware.threads=3",), 2), (("hardware.processes=2",), 4),
     (("hardware.threads=2", "hardware.processes=3", "nm.groups=2"), 1),
     (("hardware.threads=99",), 1),
-    (("hardware.threads=99", "launch.jobs=3"), 3), (("launch.jobs=20",), 20),
-])  # fmt: skip
+    (("hardware.threads=99", "launch.jobs=3"), 3), (("launch.jobs=20",), 20)])  # fmt: skip
 def test_cores_go_to_threads_times_processes_unless_jobs_are_counted(words, at_once, monkeypatch):
     monkeypatch.setattr(devices, "cores", lambda: 8)
     config = composed(*words)
     assert max_concurrent(device_pool([config]), [config] * 50) == at_once
 
 
-@given(
-    st.integers(1, 6).flatmap(
-        lambda many: st.tuples(
-            st.just(many),
-            st.lists(st.tuples(st.integers(1, many), st.integers(1, 4)), max_size=12),
-            st.none() | st.integers(1, 4),
-        )
-    )
-)
+@given(st.integers(1, 6).flatmap(lambda many: st.tuples(
+    st.just(many), st.lists(st.tuples(st.integers(1, many), st.integers(1, 4)), max_size=12),
+    st.none() | st.integers(1, 4))))  # fmt: skip
 def test_a_device_is_idle_only_if_the_next_job_does_not_fit(case):
     """Check the rule at every tick, for any machine and any jobs (devices, ticks)."""
     many, jobs, at_once = case

@@ -152,12 +152,9 @@ def test_a_sweep_is_an_array_whose_script_has_the_derived_parameters(run_py, tmp
     settings = (
         "array=0-3%2", "cpus-per-task=1", "job-name=mine", "mem=8GB", "nodes=1",
         "ntasks-per-node=1", "open-mode=append", f"output={logs}", "partition=long", "requeue",
-        "signal=USR2@186", "time=31", "wckey=submitit",
-    )  # fmt: skip
+        "signal=USR2@186", "time=31", "wckey=submitit")  # fmt: skip
     assert [line for line in lines if not line.startswith(("export", "srun"))] == [
-        "#!/bin/bash",
-        *(f"#SBATCH --{setting}" for setting in settings),
-    ]
+        "#!/bin/bash", *(f"#SBATCH --{setting}" for setting in settings)]  # fmt: skip
     [srun] = [line for line in lines if line.startswith("srun")]
     assert "--cpus-per-task=1" in srun and "-m submitit.core._submit" in srun
     begun = [line.split()[0] for line in (cluster / "steps").read_text().splitlines()]

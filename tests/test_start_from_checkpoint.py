@@ -4,6 +4,7 @@ import pytest
 import torch
 from compose import composed
 from peft import PeftModel
+from policies import untrained
 from running import ONE_STEP, run_here
 from transformers import AutoModelForCausalLM
 
@@ -11,7 +12,6 @@ from pods.cli.main import main
 from pods.config.parse import ConfigError
 from pods.policy.policy import load
 from pods.runs.identity import identity
-from pods.runs.paths import weights_source
 
 RUN = (*ONE_STEP, "update.lr=0.01")
 
@@ -24,8 +24,8 @@ def adapter(tmp_path_factory):
 
 
 def test_an_adapter_is_merged_into_the_models_own_weights(adapter):
-    base = AutoModelForCausalLM.from_pretrained(weights_source(composed().model))
-    expected = PeftModel.from_pretrained(base, adapter).merge_and_unload().state_dict()
+    adapted = PeftModel.from_pretrained(untrained(composed()), adapter)
+    expected = adapted.merge_and_unload().state_dict()
     start = load(composed()).causal_lm.state_dict()
     changed = 0
     for tuning in ("full", "lora"):

@@ -51,8 +51,7 @@ def test_t_tests_are_those_of_scipy(sizes):
     t_test(np.zeros(5)),
     t_test(np.array([0.0, 1e-17, -1e-17])),
     t_test(np.array([0.75, 0.75]), np.array([0.5, 0.5, 0.5])),
-    t_test(np.array([0.1 + 0.2, 0.3]), np.array([0.3, 0.3])),
-])  # fmt: skip
+    t_test(np.array([0.1 + 0.2, 0.3]), np.array([0.3, 0.3]))])  # fmt: skip
 def test_differences_without_spread_settle_nothing(test):
     assert test.estimate == pytest.approx(0.25) or abs(test.estimate) < 1e-16
     assert test.stderr < 1e-15

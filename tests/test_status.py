@@ -154,15 +154,11 @@ def test_a_running_run_shows_its_last_reward_and_others_their_cluster_job(study,
     rows = rows_of("default", capsys)
     assert {row["state"]: (row["reward"], row["queued"]) for row in rows} == {
         **dict.fromkeys(("preempted", "failed", "lost"), (None, "Slurm job 7_1")),
-        "running": (0.25, None), "done": (None, None),
-    }  # fmt: skip
+        "running": (0.25, None), "done": (None, None)}  # fmt: skip
     main(["status", "default"])
     said = capsys.readouterr().out
     assert said.count("submitted as Slurm job 7_1") == 3
     assert said.splitlines()[-1].split()[-2:] == ["0.500", "0.250"]
-
-
-# links: nothing outside the study is ever touched
 
 
 @pytest.fixture
@@ -217,11 +213,8 @@ def test_a_run_removes_nothing_beyond_a_link_when_it_resumes(places):
     inside, other = places
     before = contents(other.folder)
     link(inside.checkpoints, other.checkpoints)
-    for act in (
-        lambda: roll_back(inside, -1, 0),
-        lambda: inside.remove(inside.checkpoint(0)),
-        lambda: inside.remove(inside.checkpoint(0) / OPTIMIZER),
-    ):
+    for act in (lambda: roll_back(inside, -1, 0), lambda: inside.remove(inside.checkpoint(0)),
+                lambda: inside.remove(inside.checkpoint(0) / OPTIMIZER)):  # fmt: skip
         with pytest.raises(ValueError, match="checkpoints is a link: nothing beyond it is removed"):
             act()
     assert contents(other.folder) == before

@@ -51,8 +51,7 @@ def test_jobs_that_end_badly_disturb_no_others_and_run_again(run_py, tmp_path, f
     figures = tmp_path / "runs" / "default" / "figures"
     assert {p.name for p in figures.iterdir()} == {
         *(f"accuracy_vs_time.{end}" for end in ("png", "pdf", "svg", "csv", "runs.csv", "json")),
-        "curves.csv", "runs.csv", "summary.csv",
-    }  # fmt: skip
+        "curves.csv", "runs.csv", "summary.csv"}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -93,8 +92,7 @@ def test_jobs_run_seed_by_seed_what_was_frozen(run_py, tmp_path, monkeypatch):
     assert [len(read_lines(path)) for path in logs] == [2] * 4
     ended = [line for line in result.stdout.splitlines() if line.startswith("[")]
     assert [("seed 0" in line, "32->4" in line) for line in ended] == [
-        (True, False), (True, True), (False, False), (False, True),
-    ]  # fmt: skip
+        (True, False), (True, True), (False, False), (False, True)]  # fmt: skip
     assert len({json.loads(log.with_name("status.json").read_text())["pid"] for log in logs}) == 4
 
 
@@ -214,8 +212,7 @@ def test_a_dry_run_lists_jobs_and_what_is_missing(run_py, tmp_path, monkeypatch)
     assert result.returncode == 0, result.stderr
     missing = [line for line in result.stdout.splitlines() if line.startswith("missing: ")]
     assert [line.split("=")[0] for line in missing] == [
-        "missing: task.path", "missing: model.path", "missing: hardware.device",
-    ]  # fmt: skip
+        "missing: task.path", "missing: model.path", "missing: hardware.device"]  # fmt: skip
     assert set(tmp_path.rglob("*")) == before
     assert run_py("-m", "seed=0,1", *SHORT, "dry_run=true", "runs_dir=other").returncode == 0
     assert run_py("-m", "seed=0,1", *SHORT, "nm.m=99", "runs_dir=other").returncode == 2

@@ -30,8 +30,7 @@ def test_written_solutions_are_right():
     ("7+8=6;6-4=1;#1", "right", True),  # only the answer is graded
     ("#1", "right", False), ("7+8=5;5-4=1;#1#", "none", False), ("", "none", False),
     ("7+8=5;5-4=1;1", "none", False), ("#1\n", "none", False),
-    ("7+8=5;" * 100_000, "none", False),
-])  # fmt: skip
+    ("7+8=5;" * 100_000, "none", False)])  # fmt: skip
 def test_only_a_right_digit_at_the_end_is_rewarded(completion, verdict, form):
     grade = chainsum.grade(completion, "1")
     assert grade == Grade(verdict, form, Parts(float(verdict == "right")))

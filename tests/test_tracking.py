@@ -59,8 +59,7 @@ def line_of(step: int, attempt: int = 1) -> dict:
     return {
         "step": step, "nonfinite": None, "train_seconds": 3.0 * step + attempt / 7,
         "prompts": ["a"], "seconds/generate": 2.0 + attempt / 7, "reward": step / 9,
-        "zero_variance_fraction": 0.5, "kept": [[0, 2]], "logprob_gap": 1e-6 * step,
-    }  # fmt: skip
+        "zero_variance_fraction": 0.5, "kept": [[0, 2]], "logprob_gap": 1e-6 * step}  # fmt: skip
 
 
 def start(runs_dir: Path, *overrides: str) -> RunStore:
@@ -128,8 +127,7 @@ def test_rows_by_hand():
     row = training_row(line_of(3))
     assert row.position == 6 and set(row.values) == {
         "step", "train_seconds", "time/generate_seconds", "rollouts/reward",
-        "rollouts/zero_variance_fraction", "train/logprob_gap",
-    }  # fmt: skip
+        "rollouts/zero_variance_fraction", "train/logprob_gap"}  # fmt: skip
     answers = [(True, True, 3, "right"), (False, True, 6, "timeout"), (False, False, 9, "none")]
 
     def values(*lenient):
@@ -143,8 +141,7 @@ def test_rows_by_hand():
 
     means = {
         "step": 4, "train_seconds": 2.5, "eval/accuracy": 1 / 3, "eval/format": 2 / 3,
-        "eval/length": 6.0, "eval/timeouts": 1 / 3,
-    }  # fmt: skip
+        "eval/length": 6.0, "eval/timeouts": 1 / 3}  # fmt: skip
     assert values(None, None, None) == means
     assert values(True, True, False) == {**means, "eval/lenient": 2 / 3}
     assert values(None)["eval/timeouts"] == 0  # always there
@@ -173,12 +170,10 @@ def test_offline_sync_gives_one_run_with_each_row_once(tmp_path):
     assert [row["eval/timeouts"] for row in evaluated] == [7 / 8, 6 / 8, 4 / 8, 2 / 8, 0]
     assert [(row["step"], row["eval/accuracy"], row["train_seconds"]) for row in evaluated] == [
         (0, 1 / 8, 0.0), (2, 2 / 8, 6 + 1 / 7), (4, 4 / 8, 12 + 1 / 7), (6, 6 / 8, 18 + 2 / 7),
-        (8, 1.0, 24 + 3 / 7),
-    ]  # fmt: skip
+        (8, 1.0, 24 + 3 / 7)]  # fmt: skip
     run = found.run
     assert (run.run_id, run.run_group, run.job_type, run.host, list(run.tags)) == (
-        f"s-{store.folder.name}", "s", "train", "a-host", ["pods", "chainsum", "tiny"]
-    )  # fmt: skip
+        f"s-{store.folder.name}", "s", "train", "a-host", ["pods", "chainsum", "tiny"])  # fmt: skip
     assert run.display_name == "pods 64→16 s0"
     assert found.config["nm"]["n"] == 64 and found.config["series"] == "pods 64→16"
     assert found.config["environment"]["cpu"] == "Another"
@@ -248,8 +243,7 @@ def points(store: RunStore) -> dict[tuple[str, int], tuple[float, float]]:
     [log] = tensorboard(path)
     found = {
         (name, row["step"]): (row[name], row["wall_time"])
-        for row in log.rows for name in row.keys() - {"step", "wall_time"}
-    }  # fmt: skip
+        for row in log.rows for name in row.keys() - {"step", "wall_time"}}  # fmt: skip
     assert len(found) == len(log.rows)
     return found
 
@@ -311,8 +305,7 @@ class Server(http.server.ThreadingHTTPServer):
             "sweepName": None, "tags": [], "notes": None, "wandbConfig": '{"t": 1}',
             "project": {"id": "p", "name": "pods", "entity": {"id": "e", "name": "me"}},
             "summaryMetrics": "{}", "logLineCount": 0, "eventsLineCount": 0, "eventsTail": "[]",
-            "historyLineCount": len(lines), "historyTail": json.dumps(lines[-1:]),
-        }  # fmt: skip
+            "historyLineCount": len(lines), "historyTail": json.dumps(lines[-1:])}  # fmt: skip
 
     def stream(self, name: str, content: dict) -> None:
         history = content.get("files", {}).get("wandb-history.jsonl", {})

@@ -76,14 +76,6 @@ def test_a_completion_that_is_almost_too_long_loses_reward():
     assert [grade.parts.overlong for grade in group.grades] == [0, 0, -0.25, -0.5]
 
 
-@pytest.mark.parametrize(("group_filter", "skipped", "trained"), [("skip", 2, 3), ("none", 0, 5)])
-def test_groups_without_variance_are_counted_and_can_be_skipped(group_filter, skipped, trained):
-    made, updates = loop(f"group_filter={group_filter}", "prompts_per_step=5")
-    line = metrics(one(made, 1))
-    assert (line["zero_variance_fraction"], line["skipped_groups"]) == (0.4, skipped)
-    assert line["zero_variance_kept"] == 2 and len(updates[0][0]) == trained * 2
-
-
 def test_the_line_of_a_whole_step_by_hand(in_order):
     """Five problems, three a step: the second step takes 3, 4 and, of the second epoch, 0."""
     made, _ = loop("prompts_per_step=3", seconds=TICKS)

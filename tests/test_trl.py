@@ -13,6 +13,7 @@ import pytest
 import torch
 from compose import ROOT, composed
 from policies import disturb, flat, sgd_step
+from rows import table
 from running import BY_HAND, wait_for
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -81,8 +82,7 @@ def config(folder, **options):
         "per_device_train_batch_size": 2 * N, "num_generations": N, "max_completion_length": 32,
         "gradient_checkpointing": False, "report_to": "none", "save_strategy": "no",
         "logging_steps": 1, "max_grad_norm": 0.0, "learning_rate": 1e-3, "disable_tqdm": True,
-        "loss_type": "grpo", "shuffle_dataset": False, **options,
-    })  # fmt: skip
+        "loss_type": "grpo", "shuffle_dataset": False, **options})  # fmt: skip
 
 
 def given(prompts, trainer):
@@ -93,8 +93,7 @@ def given(prompts, trainer):
     return {
         "prompt_ids": [tokenizer.encode(p, add_special_tokens=False) for p in prompts],
         "completion_ids": [tokenizer.encode(t, add_special_tokens=False) for t in texts],
-        "logprobs": [[0.0] * len(t) for t in texts], "index": index,
-    }  # fmt: skip
+        "logprobs": [[0.0] * len(t) for t in texts], "index": index}  # fmt: skip
 
 
 def rewards(prompts, index, **_):
@@ -118,8 +117,7 @@ def theirs(folder, keep, reward_funcs=rewards, rule="max_variance", **options):
     trainer = pods_trainer(
         model_away_from_its_start(), reward_funcs, config(folder, **options), dataset(),
         keep=keep, rule=rule, rollout_func=given, callbacks=[callback],
-        processing_class=AutoTokenizer.from_pretrained(TINY),
-    )  # fmt: skip
+        processing_class=AutoTokenizer.from_pretrained(TINY))  # fmt: skip
     trainer.train()
     return callback
 
@@ -237,14 +235,7 @@ def test_dropped_rollouts_have_no_log_probs_and_adapters_train(tmp_path, monkeyp
     assert rows == [8, 8, 4, 4]  # old, reference, two updates: of 16 generated rollouts
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({"keep": 4, "rule": "max_varianc"}, "rule=max_varianc: must be one of max_variance, "),
-    ({"keep": 4, "rule": "all"}, "rule=all: rule all keeps every rollout: m=4 must be n=8"),
-    ({"keep": 9}, "keep=9: must be from 2 to num_generations=8"),
-    ({"keep": 3, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
-     "keep=3: must make per_device_train_batch_size . keep / num_generations = 1.5 whole"),
-    ({"keep": 4, "per_device_train_batch_size": 12}, "generation_batch_size .12. must be"),
-])  # fmt: skip
+@pytest.mark.parametrize(("options", "words"), table("bad_trl"))
 def test_bad_input_is_one_line_before_a_model_is_loaded(options, words, tmp_path):
     size = {k: options.pop(k) for k in [*options] if k not in ("keep", "rule")}
     with pytest.raises(ValueError, match=words) as caught:

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,6 @@ import policies
 import pytest
 import torch
 from policies import ADVANTAGES, flat, make, plain_logprobs, rollouts, run_update, sgd_step, trained
-from precision import to_double
 from transformers import get_scheduler
 
 from pods.method.grpo import advantages
@@ -17,15 +17,7 @@ from pods.policy import update
 from pods.policy.optimizer import learning_rate, make_optimizer
 
 LENGTHS = [len(completion) for _, completion in policies.TEXTS]  # each character is a token
-
-
-def disturbed(*overrides):
-    """A policy in float64 away from its start, as in the middle of a run."""
-    config, policy = make(*overrides)
-    for model in filter(None, (policy.model, policy.reference_model)):
-        to_double(model)
-    policies.disturb(policy.model.parameters())
-    return config, policy
+disturbed = partial(policies.disturbed, double=True)  # as in the middle of a run
 
 
 def plain_update(policy, optimizer, kept, minibatches, *, beta, low, high, clip, temperature):
@@ -79,8 +71,7 @@ def test_two_steps_of_training_equal_plain_torch():
         "update.epochs=2", "update.minibatches=2", "update.clip_low=0.1", "update.clip_high=0.3",
         "update.kl_beta=0.5", "update.lr=0.008", "update.warmup_steps=4", "update.grad_clip=0.1",
         "update.betas=[0.5,0.6]", "update.weight_decay=0.3", "sampling.temperature=0.7",
-        "update.micro_batch_tokens=20",
-    )  # fmt: skip
+        "update.micro_batch_tokens=20")  # fmt: skip
     kept, other = rollouts(policy), copy.deepcopy(policy)
     before = flat(policy.model.parameters())
     mine = make_optimizer(policy, config.update)
@@ -90,8 +81,7 @@ def test_two_steps_of_training_equal_plain_torch():
         theirs.param_groups[0]["lr"] = lr
         updates, old = plain_update(
             other, theirs, kept, 2 * [(0, 1, 2), (3, 4, 5)],
-            beta=0.5, low=0.1, high=0.3, clip=0.1, temperature=0.7,
-        )  # fmt: skip
+            beta=0.5, low=0.1, high=0.3, clip=0.1, temperature=0.7)  # fmt: skip
         loss, norm, clipped, kl = np.mean(updates, axis=0)
         assert norm > 0.2 and clipped > 0.1 and kl > 1e-3  # clip and penalty have work to do
         assert asdict(stats) == pytest.approx({
@@ -129,14 +119,12 @@ def rloo(sums, lengths):
 @pytest.mark.parametrize(
     ("objective", "overrides"),
     [(reinforce_ada, ("nm.n=8", "nm.m=6", "update.aggregation=token_mean")),
-     (dr_grpo, ("nm.m=6",)), (rloo, ("nm.m=6",))],
-)  # fmt: skip
+     (dr_grpo, ("nm.m=6",)), (rloo, ("nm.m=6",))])  # fmt: skip
 def test_the_gradient_of_an_update_is_that_of_the_arms_published_objective(objective, overrides):
     """From rewards to the change of the weights, beside plain autograd in float64."""
     config, policy = disturbed(
         f"arm={objective.__name__}", *overrides, "update.micro_batch_tokens=20", "update.lr=1",
-        "sampling.max_completion_tokens=32",
-    )  # fmt: skip
+        "sampling.max_completion_tokens=32")  # fmt: skip
     kept = rollouts(policy)
     sums = [plain_logprobs(policy, rollout).sum() for rollout in kept]
     ascent = torch.autograd.grad(objective(sums, LENGTHS), trained(policy))
@@ -166,8 +154,7 @@ def test_the_entropy_of_an_update_and_the_gradient_of_its_bonus():
     """Beside torch.distributions and autograd in float64, averaged like the surrogate."""
     config, policy = disturbed(
         "update.entropy_beta=0.3", "update.lr=1", "sampling.temperature=0.7",
-        "update.micro_batch_tokens=20",
-    )  # fmt: skip
+        "update.micro_batch_tokens=20")  # fmt: skip
     logits = [policies.plain_logits(policy.causal_lm, r, 0.7) for r in rollouts(policy)]
     entropies = [torch.distributions.Categorical(logits=each).entropy() for each in logits]
     bonus = 0.3 * sum(entropy.mean() for entropy in entropies) / len(entropies)
@@ -196,8 +183,7 @@ def test_untempered_logprobs_are_those_at_temperature_1():
 def test_a_warm_up_from_zero_is_that_of_transformers(schedule):
     config, _ = make(
         "update.lr=0.5", "update.warmup_steps=3", "update.warmup_from_zero=true",
-        f"update.schedule={schedule}", "update.schedule_steps=9",
-    )  # fmt: skip
+        f"update.schedule={schedule}", "update.schedule_steps=9")  # fmt: skip
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
     name = "constant_with_warmup" if schedule == "constant" else schedule
     theirs = get_scheduler(name, optimizer, num_warmup_steps=3, num_training_steps=9)

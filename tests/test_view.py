@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from rows import table
 from studies import A, B, refused, write_run
 
 from pods.analysis.compare.compare import compare
@@ -95,18 +96,7 @@ def test_pass_at_k_takes_the_place_of_accuracy(study):
         assert found.to_numpy().tolist() == [[0.5, 0.5, 1], [0.9, 1, 1], [0.9, 1, 1]]
 
 
-@pytest.mark.parametrize(("typed", "line"), [
-    (["--arms", "pods,nothing"], "arm 'nothing' is unknown in study s: must be one of "),
-    (["--arms", "s"], "arm 's' is unknown in study s; did you mean pods compare --study s?"),
-    (["--arms", "pods,pods"], "arms=pods,pods: must be different ones"),
-    (["--metric", "lenient"], "metric=lenient: must be one of accuracy, format, both, pass@1"),
-    (["--metric", "pass@5"], "one of accuracy, format, both, pass@1, pass@2; a question has 2 ans"),
-    (["--x", "tokens"], "x=tokens: must be train_seconds or device_seconds or steps"),
-    (["--x", "steps", "--until", "0.5"], "be at or after the first evaluation, at 1 steps"),
-    (["--until", "3"], "until=3: must be at or after the first evaluation, at 4 s"),
-    (["--arms", "pods,random", "--baseline", "grpo"], "baseline=grpo: must be among the arms"),
-    (None, "must be given once"),
-])  # fmt: skip
+@pytest.mark.parametrize(("typed", "line"), table("bad_choice"))
 def test_bad_choice_gives_one_line(study, capsys, typed, line):
     twice = ["compare", "pods", "grpo", "--study", "s", "--arms", "pods"]
     words = twice if typed is None else ["plot", "--tables", "s", *typed]

@@ -39,8 +39,7 @@ print("ended", flush=True)
 def watched(action: str, limit: float = 0.5) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", CODE, action, str(limit)], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
     assert process.stdout is not None and process.stdout.readline() == "watched\n"
     return process
 

@@ -38,6 +38,7 @@ def problem(number: int, solution: str | None = None) -> bytes:
 
 def write_rows(path: Path, rows: Iterable[dict]) -> Path:
     """Write a file of JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 

@@ -44,7 +44,7 @@ def start(folder):
     from pods.runs.tracking.tracker import Tracker
     from pods.system.signals import Stop
     from pods.training.build import build_trainer
-    from pods.training.clock import Meter
+    from pods.training.clock import TrainClock
 
     config = composed(
         f"runs_dir={folder}", "tracking=none", "nm.n=8", "nm.m=4",
@@ -53,7 +53,7 @@ def start(folder):
     store = freeze(config)
     now = itertools.count().__next__
     lock = HELD.enter_context(store.lock())
-    run = build_trainer(config, store, lock, Tracker(), Stop(), now, Meter(), lambda: None)
+    run = build_trainer(config, store, lock, Tracker(), Stop(), TrainClock(now), lambda: None)
     run.prune_checkpoints = lambda step: None
     return run
 

@@ -11,8 +11,7 @@ from compose import ROOT
 ON_VLLM = (  # the imports of a run on vLLM, and those of vLLM when it starts
     "pods.training.build", "pods.training.preflight", "pods.engines.vllm_engine",
     "vllm.v1.engine.core",
-    "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama",
-)  # fmt: skip
+    "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama")  # fmt: skip
 
 
 def run(folder: Path, words: tuple[str, ...], environment: dict[str, str]) -> None:

@@ -53,15 +53,13 @@ KINDS = {
                  "prompts=mopps", "task.train_size=12", "engine.lag=2"),
     "seconds": ("model.tuning=lora", "group_filter=skip", "budget.train_seconds=2.5",
                 "nm.menu=[n4_m4,n8_m4]", "checkpoint.every_steps=null",
-                "checkpoint.every_train_seconds=1"),
-}  # fmt: skip
+                "checkpoint.every_train_seconds=1")}  # fmt: skip
 ON_VLLM = {
     "merged": ("engine=vllm", *KINDS["full"]),
     "adapters": ("engine=vllm", *KINDS["adapters"]),
     "swapped": ("engine=vllm", "model.tuning=lora", "engine.sync=adapter", "engine.gap_bound=1e-3",
                 "budget.train_seconds=null", "budget.max_steps=5", "checkpoint.every_steps=2",
-                "nm.n=4", "nm.m=2"),
-}  # fmt: skip
+                "nm.n=4", "nm.m=2")}  # fmt: skip
 STRATA = ("generate", "update", "checkpoint", "evaluation", "aggregation")
 STOPPED = ("start", "generate", "update", "checkpoint", "evaluation")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
@@ -71,8 +69,7 @@ FEW_STOPS = [
 ]
 LASTS = {  # about how long a phase lasts, in seconds
     "start": 0.5, "generate": 0.03, "update": 0.05, "checkpoint": 0.03, "evaluation": 0.2,
-    "aggregation": 0.8,
-}  # fmt: skip
+    "aggregation": 0.8}  # fmt: skip
 TICK = 0.0625  # exact in binary, so that a phase lasts as long whenever it comes
 
 
@@ -236,8 +233,7 @@ def ask_to_stop(folder: Path, all_stops: int) -> dict:
             "phase": phase, "signal": number.name, "reached": reached, "exit code": code,
             "seconds": time.monotonic() - sent, "state": store.status()["state"],
             "steps": len(read_lines(store.metrics_path)),
-            "checkpoint": store.clock(newest)["step"] if newest else 0,
-        })  # fmt: skip
+            "checkpoint": store.clock(newest)["step"] if newest else 0})  # fmt: skip
     finish(store)
     assert start_aggregation(store).end() == 0
     return {"stops": rows, "differences": differences(bytes_of(store), expected)}

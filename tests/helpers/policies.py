@@ -6,10 +6,14 @@ from functools import partial
 import numpy as np
 import torch
 from compose import composed
+from torch.nn.functional import rms_norm
+from transformers import AutoModelForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from pods.policy import update
 from pods.policy.policy import load
 from pods.policy.scoring import UpdateContext
+from pods.runs.paths import weights_source
 from pods.types import Rollout
 
 TEXTS = [
@@ -26,6 +30,31 @@ ADVANTAGES = np.array([1.0, -0.5, 2.0, -1.5, 0.75, -2.0])
 def make(*overrides):
     config = composed(*overrides)
     return config, load(config)
+
+
+def untrained(config, dtype=torch.float32, **settings):
+    """The model that a run starts from, as transformers loads it."""
+    source = weights_source(config.model)
+    return AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **settings)
+
+
+def disturbed(*overrides, size=0.02, double=False):
+    """A policy whose trained weights were moved, in float64 if asked."""
+    config, policy = make(*overrides)
+    for model in filter(None, (policy.model, policy.reference_model)) if double else ():
+        to_double(model)
+    disturb(trained(policy), size)
+    return config, policy
+
+
+def to_double(model):
+    """Make a Llama compute all in float64, in place: its norms would go through float32."""
+    model.double()
+    for layer in model.modules():
+        if isinstance(layer, LlamaRMSNorm):
+            weight, eps = layer.weight, layer.variance_epsilon
+            layer.forward = partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps)
+    return model
 
 
 def rollouts(policy):

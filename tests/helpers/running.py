@@ -69,8 +69,7 @@ RUN_PY = str(ROOT / "src" / "run.py")
 # all modules that `run.py` may import, until the figure is drawn
 IMPORTED = (
     fork_server.TRACKER, "hydra", "pods.launch.sweep", "pods.launch.dry_run",
-    "pods.analysis.figures.style", *fork_server.PRELOADED,
-)  # fmt: skip
+    "pods.analysis.figures.style", *fork_server.PRELOADED)  # fmt: skip
 
 
 @functools.cache
@@ -159,8 +158,7 @@ def wait_for(condition, seconds: float = 180.0) -> None:
 def killing(*arguments: object) -> dict:
     result = subprocess.run(
         [sys.executable, Path(__file__).with_name("killing.py"), *map(str, arguments)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True, text=True, check=False)  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     return json.loads(result.stdout.splitlines()[-1])
 

@@ -9,7 +9,6 @@ and OUT/again the same after a restore from there.
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -26,7 +25,7 @@ from pods.runs.tracking.tracker import Tracker
 from pods.system.machine import end_process
 from pods.system.signals import Stop
 from pods.training.build import build_trainer, build_worker
-from pods.training.clock import Meter
+from pods.training.clock import TrainClock
 from pods.training.data import load_data
 from pods.training.workers import Follower, Worker
 
@@ -56,7 +55,7 @@ def main(out: Path, *words: str) -> None:
         return
     store = freeze(config)
     with store.lock() as lock:
-        made = build_trainer(config, store, lock, Tracker(), Stop(), time.perf_counter, Meter(),
+        made = build_trainer(config, store, lock, Tracker(), Stop(), TrainClock(),
                      lambda: None, process_group)  # fmt: skip
     watch(gradients)
     with made.workers.release_on_exit():

@@ -35,5 +35,4 @@ def study_of(runs, steps, evaluations=None) -> Study:
     return Study(
         name="a study", runs=runs, evaluations=empty if evaluations is None else evaluations,
         steps=steps, machines=["A CPU"], budget="30 s", missing=[], inconsistencies=[],
-        order=[*runs.series.unique()],
-    )  # fmt: skip
+        order=[*runs.series.unique()])  # fmt: skip

@@ -83,8 +83,7 @@ def write_evaluation(
         {"repeat": r, "question": f"q{q}", "correct": verdict == "right", "format": True,
          "lenient": None if lenient is None else k < right + lenient, "verdict": verdict,
          "length": 5, "finished": True, "seed": derive(seed, "evaluation", step, r, q)}
-        for k, ((r, q), verdict) in enumerate(zip(asked, verdicts, strict=False))
-    ])  # fmt: skip
+        for k, ((r, q), verdict) in enumerate(zip(asked, verdicts, strict=False))])  # fmt: skip
 
 
 def write_rollouts(store: RunStore, step: int) -> None:
@@ -93,8 +92,7 @@ def write_rollouts(store: RunStore, step: int) -> None:
         {"problem": f"p{p}", "question": f"{p}+1=", "completion": f"<b>{p + i}</b>",
          "reward": 0.5 * i, "correct": i == 3, "format": True, "length": 3 + i, "finished": True,
          "kept": i in (0, 3), "advantage": {0: -0.7, 3: 0.7}.get(i)}
-        for p in range(2) for i in range(4)
-    ])  # fmt: skip
+        for p in range(2) for i in range(4)])  # fmt: skip
 
 
 def pods(*arguments: object) -> int:
