@@ -22,7 +22,6 @@ from pods.types import GenerationRequest, OnCompletion, Prompt, Rollout, Samplin
 
 MIN_SHARED_TOKENS = 32  # a shared beginning is encoded separately if it is at least this long
 SHRINK_BELOW = {False: 0.75, True: 0.25}  # share of active rows; True: where that costs a capture
-
 HOST_ROPES = ("dynamic", "longrope")  # read the positions on the host, which no graph can
 
 
