@@ -20,6 +20,7 @@ from compose import ROOT
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.autograd import Function
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
@@ -105,9 +106,11 @@ def fake_cuda() -> Iterator[FakeCuda]:
         return output
 
     def made(data: Any, *, device: Any = None, **settings: Any) -> Tensor:
+        modes = _get_current_function_mode_stack()  # one is `with torch.device(...)`
+        places = [device, *(m.device for m in reversed(modes) if hasattr(m, "device")), "cpu"]
         with unset_fake_temporarily():
-            result = tensor(data, **settings)
-        return result if device is None else result.to(device)
+            result = tensor(data, device="cpu", **settings)
+        return result.to(next(place for place in places if place is not None))
 
     with (
         FakeCuda() as mode,
