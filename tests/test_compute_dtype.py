@@ -162,11 +162,11 @@ def test_a_process_of_eight_whose_others_are_pretended(rank, rows, tmp_path):
     group = ProcessGroup()
     group.rank, group.size, group.control = rank, 8, dist.group.WORLD
     group.mesh = init_device_mesh("cpu", (8,))
-    made = start((*CAST, "hardware.shard=true", "prompts_per_step=8"), process_group=group)
-    assert len(made[1].causal_lm.get_input_embeddings().weight.to_local()) == rows
+    words = (*CAST, "hardware.shard=true", "prompts_per_step=8")
+    config, policy, optimizer = made = start(words, process_group=group)
+    assert len(policy.causal_lm.get_input_embeddings().weight.to_local()) == rows
     with contextlib.suppress(FloatingPointError):
         train(made, 1, 1, group=group)
-    config, policy, optimizer = made
     config.update.micro_batch_tokens = 20  # a share has two completions, alone in their batches
     context = UpdateContext(policy, config, group, Mock(side_effect=[None, Preempted]))
     with pytest.raises(Preempted) if rank == 0 else contextlib.suppress(FloatingPointError):
@@ -178,8 +178,7 @@ def test_a_process_of_eight_whose_others_are_pretended(rank, rows, tmp_path):
     if rank == 0:
         policy.restore(tmp_path)
         restore_optimizer(optimizer, tmp_path / "optimizer.safetensors")
-        after = [weight.to_local() for weight in policy.model.parameters()]
-        assert all(map(torch.equal, before, after))
+        assert all(map(torch.equal, before, (w.to_local() for w in policy.model.parameters())))
 
 
 @pytest.mark.slow

@@ -62,10 +62,9 @@ class FakeCuda(FakeTensorMode):
         if not any(each is True for each in settings):
             self.waits[place()] += 1
         [dtype, *_] = [*(s for s in settings if isinstance(s, torch.dtype)), tensor.dtype]
-        if device == "cuda":
-            return self._made(tensor.shape, dtype)
         with unset_fake_temporarily():
-            return torch.ones(tensor.shape, dtype=dtype)
+            read = torch.ones(tensor.shape, dtype=dtype)
+        return self._made(tensor.shape, dtype) if device == "cuda" else read
 
     def _made(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         settings = {"dtype": dtype, "device": torch.device("cuda")}
@@ -189,6 +188,6 @@ def _gradients(node: Any, got: dict[int, Tensor]) -> list[Tensor | None]:
 def _fitting(expected: Any, gradient: Tensor, name: str) -> Tensor:
     """Sum a gradient to the shape that is expected; device and dtype must agree."""
     gradient = gradient.sum_to_size(tuple(expected.shape))
-    found = gradient.device.type, gradient.dtype
-    assert found == (expected.device.type, expected.dtype), f"{name}: {found}"
+    found, due = ((each.device.type, each.dtype) for each in (gradient, expected))
+    assert found == due, f"{name}: {found}, not {due}"
     return gradient

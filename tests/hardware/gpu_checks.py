@@ -325,8 +325,8 @@ def a_run_that_does_not_fit_is_refused_in_one_line(device: str) -> None:
 CHECKS = (
     chunked_is_plain, update_is_that_of_the_cpu, generation_has_the_trainers_logprobs,
     a_static_pass_decodes_as_a_growing_one, the_clock_waits_for_the_device,
-    adapters_are_those_of_peft, fsdp_of_one_process_is_none,
-    what_is_saved_is_restored, a_run_that_does_not_fit_is_refused_in_one_line,
+    adapters_are_those_of_peft, fsdp_of_one_process_is_none, what_is_saved_is_restored,
+    a_run_that_does_not_fit_is_refused_in_one_line,
 )  # fmt: skip
 
 

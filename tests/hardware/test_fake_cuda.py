@@ -44,10 +44,9 @@ def test_an_update(changes, waits, kernel, monkeypatch):
         policy, config = policy_and_config(**changes, prompts_per_step=2)
         kept = random_rollouts(PROMPTS[0], [30, 4, 17, 1], policy.vocabulary)
         kept += random_rollouts(PROMPTS[1], [3, 4], policy.vocabulary)
-        optimizer = make_optimizer(policy, config.update)
+        optimizer, signs = make_optimizer(policy, config.update), np.tile([1.0, -1.0], 3)
         card.waits.clear()
-        context = UpdateContext(policy, config)
-        update.update(context, optimizer, kept, np.resize([1.0, -1.0], 6), [4, 2], 1)
+        update.update(UpdateContext(policy, config), optimizer, kept, signs, [4, 2], 1)
     assert card.waits == dict(zip(WAITING, waits, strict=True))
 
 
