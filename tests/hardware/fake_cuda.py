@@ -50,7 +50,7 @@ class FakeCuda(FakeTensorMode):
         if fake and packet is READS:
             with unset_fake_temporarily():
                 return torch.ones((), dtype=args[0].dtype).item()
-        if fake and packet is FINDS:  # not the first
+        if fake and packet is FINDS:  # all are true but one, so that decoding sees a sequence end
             return self._made((max(1, args[0].numel() - 1), args[0].dim()), torch.long)
         if fake or device == "cuda" or func is torch.ops.prim.device.default:
             return super().dispatch(func, types, args, kwargs)

@@ -57,7 +57,7 @@ def roomy_cache(room: int) -> Cache:
 
 def _with_room(states: Tensor, room: int) -> Tensor:
     rows, heads, used, width = states.shape
-    buffer = states.new_zeros((rows, heads, room, width))
+    buffer = states.new_zeros((rows, heads, room, width))  # not NaN, which no mask would hide
     buffer[:, :, :used] = states
     return buffer
 

@@ -21,7 +21,7 @@ from pods.policy.policy import Policy
 from pods.types import GenerationRequest, OnCompletion, Prompt, Rollout, Sampling
 
 MIN_SHARED_TOKENS = 32  # a shared beginning is encoded separately if it is at least this long
-SHRINK_BELOW = {False: 0.75, True: 0.25}  # share of active rows; True: where that costs a capture
+SHRINK_BELOW = {False: 0.75, True: 0.25}  # share of active rows; True: of a static pass, made anew
 HOST_ROPES = ("dynamic", "longrope")  # read the positions on the host, which no graph can
 
 
@@ -91,7 +91,7 @@ class TransformersEngine:
             token, logprob = sample(logits, request.sampling, uniforms[rows, t])
             ids[rows, t], logprobs[rows, t] = token, logprob
             stops = torch.isin(token, self.stop_ids) & ~stopped[rows]
-            lengths[rows] = torch.where(stops, t + 1, lengths[rows])  # by mask it would wait, too
+            lengths[rows] = torch.where(stops, t + 1, lengths[rows])  # a mask would wait
             stopped[rows] |= stops
             last, active = t + 1 == limit, ~stopped[rows]
             before, num_active = num_active, int(active.sum())  # waits for a card, once a token
