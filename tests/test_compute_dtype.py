@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from several import watch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pods.config.schema import Config
 from pods.policy import update as updating
@@ -79,6 +80,19 @@ def train(made, first: int, last: int, check=lambda: None, group=SINGLE_PROCESS)
     for step in range(first, last + 1):
         context = UpdateContext(policy, config, group, check)
         updating.update(context, optimizer, batch(), advantages, [8], step)
+
+
+def test_sharded_gradients_are_clipped_all_at_once():
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            names.append(function.overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    names: list[str] = []
+    made = start(CAST)
+    with Seen():
+        train(made, 1, 1)
+    assert names.count("_foreach_norm") == 1
 
 
 def flat(made) -> torch.Tensor:

@@ -156,7 +156,8 @@ def _one_update(
     if not is_sharded(policy.model):
         process_group.sum_gradients(trained)
     total, clipped, kl = process_group.all_sum(sums.tolist())
-    found = torch.nn.utils.clip_grad_norm_(trained, settings.grad_clip)
+    # by itself torch would take sharded gradients one by one
+    found = torch.nn.utils.clip_grad_norm_(trained, settings.grad_clip, foreach=True)
     norm = float(full_tensor(found))
     for name, value in (("loss", total), ("gradient's norm", norm)):
         if not math.isfinite(value):
