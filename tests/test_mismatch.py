@@ -12,8 +12,8 @@ from pods.training.mismatch import EngineMismatch, MismatchMonitor, make_monitor
 from pods.training.step import Sample, Step
 
 
-def monitor(min_kept=0.9):
-    return MismatchMonitor(bound=0.01, min_kept=min_kept)
+def monitor(least_kept=0.9):
+    return MismatchMonitor(0.01, least_kept)
 
 
 def step(number, gap, kept=None):
@@ -40,7 +40,7 @@ def test_a_merge_that_loses_or_enlarges_the_change_is_the_end(kept):
         monitor().check(step(1, 0.0, kept))
     monitor().check(step(1, 0.0, 0.9))
     monitor().check(step(1, 0.0, 1.1))
-    monitor(min_kept=0.0).check(step(1, 0.0, kept))
+    monitor(least_kept=0.0).check(step(1, 0.0, kept))
 
 
 def test_a_resumed_run_remembers_its_alarms():
@@ -59,3 +59,12 @@ def test_the_bound_is_that_of_the_coarser_dtype_and_of_engines_with_weights_of_t
     assert bound("engine=vllm", "model.tuning=lora", "model.dtype=bfloat16") == 0.05
     assert bound("engine=vllm", "engine.gap_bound=0.3", "engine.lag=1") == 0.3
     assert bound("engine=transformers") == bound("engine=vllm", "engine.lag=1") == math.inf
+
+
+def test_a_merge_of_all_weights_or_of_a_corrected_sample_may_lose_its_change():
+    def least(*words):
+        return make_monitor(composed("dry_run=true", "engine=vllm", *words)).least_kept
+
+    assert least("model.tuning=lora") == 0.9
+    assert least("model.tuning=full") == 0
+    assert least("model.tuning=lora", "update.importance=token_mask") == 0

@@ -144,6 +144,9 @@ class UpdateConfig:
     activation_checkpointing: bool = key(
         "recompute each layer in the backward pass: far less memory, about a third more time"
     )
+    compiled: bool = key(
+        "compile the passes between the products of the update, of models built like Llama"
+    )
     importance: Literal["off", "token_truncate", "token_mask", "sequence_mask"] = key(
         "per-token weight for the difference between engine and trainer: the ratio of their "
         "probabilities truncated at 3, or 0 where the token's or the sequence's exceeds 3"

@@ -69,9 +69,6 @@ class EngineConfig:
     )
     kv_gb: float = key("GiB for vLLM's keys and values", above=0)
     graphs: Literal["full", "none"] = operational("CUDA graphs, and vLLM's compiled layers")
-    min_kept: float = operational(
-        "least share of the policy's change that a merge in engine.dtype must keep", low=0, high=1
-    )
     gap_bound: float | None = operational(
         "mean |engine - trainer log-prob| that alarms; null: 1e-4 in float32, else 0.05", above=0
     )

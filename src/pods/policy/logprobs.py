@@ -6,6 +6,8 @@ Shapes: N = tokens of a micro-batch, C = completion tokens among them, H = width
 V = vocabulary.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pods.policy.attention import take_rows
+from pods.policy.compiled import compiled
 from pods.policy.packing import Layout, MicroBatch
 
 FLOAT32 = torch.float32
@@ -37,6 +40,7 @@ def token_logprobs(
     temperature: float,
     vocabulary: int,
     entropy_gradient: bool = False,
+    fused: bool = False,
 ) -> TokenScores:
     """Score completion tokens under softmax(logits / temperature).
 
@@ -46,6 +50,7 @@ def token_logprobs(
         temperature: > 0; that of the sampling for the distribution sampled from.
         vocabulary: ids from here on are padding of the output layer and have probability 0.
         entropy_gradient: let the gradient of the entropy flow to the model too.
+        fused: pass over the logits by compiled code.
     """
     head = model.get_output_embeddings().weight
     vectors = batch.ids, batch.positions, batch.previous, batch.targets
@@ -58,7 +63,10 @@ def token_logprobs(
         layout=Layout(batch.spans, head.device),
     ).last_hidden_state[0]
     states = take_rows(hidden, previous)
-    scores = _Scores.apply(states, head, targets, temperature, vocabulary, entropy_gradient)  # type: ignore[no-untyped-call]
+    scored = partial(
+        compiled(_scored) if fused else _scored, temperature=temperature, vocabulary=vocabulary
+    )
+    scores = _Scores.apply(states, head, targets, scored, vocabulary, entropy_gradient)  # type: ignore[no-untyped-call]
     return TokenScores(*scores)
 
 
@@ -79,26 +87,24 @@ class _Scores(torch.autograd.Function):
         states: Tensor,
         head: Tensor,
         targets: Tensor,
-        temperature: float,
+        scored: Callable[..., tuple[Tensor, ...]],
         vocabulary: int,
         entropy_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        """Return the log-probs (C,) and entropies (C,) of states (C, H)."""
+        """Return the log-probs (C,) and entropies (C,) of states (C, H) by some `_scored`."""
         weight = head[: scored_rows(head, vocabulary)]
         frozen = ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]
+        ctx.slopes = 1 + entropy_gradient
         scores, entropies, factors = [], [], []
         for chunk, target in _chunks(weight, states, targets):
-            logs, p = _log_softmax(chunk, weight, temperature, vocabulary)
-            scores.append(logs.gather(1, target[:, None])[:, 0])
-            entropies.append(-torch.linalg.vecdot(p, logs))
-            if frozen:
-                entropy = entropies[-1] if entropy_gradient else None
-                slopes = _slopes(logs, p, target, temperature, entropy)
-                factors.append([slope.to(weight.dtype) @ weight for slope in slopes])
+            logits = _product(chunk, weight.T)
+            score, entropy, *slopes = scored(logits, target, slopes=ctx.slopes if frozen else 0)
+            scores.append(score)
+            entropies.append(entropy)
+            factors.append([slope.to(weight.dtype) @ weight for slope in slopes])
         saved = map(torch.cat, zip(*factors, strict=True)) if frozen else [states]
         ctx.save_for_backward(head, targets, *saved)
-        ctx.frozen, ctx.temperature, ctx.vocabulary = frozen, temperature, vocabulary
-        ctx.entropy_gradient = entropy_gradient
+        ctx.frozen, ctx.scored, ctx.vocabulary = frozen, scored, vocabulary
         entropy = torch.cat(entropies)
         if not entropy_gradient:
             ctx.mark_non_differentiable(entropy)
@@ -107,7 +113,7 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         head, targets, saved, *others = ctx.saved_tensors
-        gradients = gradients if ctx.entropy_gradient else gradients[:1]
+        gradients = gradients[: ctx.slopes]
         if ctx.frozen:
             factors = zip(gradients, (saved, *others), strict=True)
             in_states = sum(g[:, None] * factor for g, factor in factors)
@@ -115,9 +121,8 @@ class _Scores(torch.autograd.Function):
         weight = head[: scored_rows(head, ctx.vocabulary)]
         in_head, parts = torch.zeros_like(head, dtype=torch.promote_types(head.dtype, FLOAT32)), []
         for chunk, target, *g in _chunks(weight, saved, targets, *gradients):
-            logs, p = _log_softmax(chunk, weight, ctx.temperature, ctx.vocabulary)
-            entropy = -torch.linalg.vecdot(p, logs) if ctx.entropy_gradient else None
-            slope, *others = _slopes(logs, p, target, ctx.temperature, entropy)
+            logits = _product(chunk, weight.T)
+            _, _, slope, *others = ctx.scored(logits, target, slopes=ctx.slopes)
             slope.mul_(g[0][:, None])
             for other in others:
                 slope += other.mul_(g[1][:, None])
@@ -143,17 +148,26 @@ def _chunks(weight: Tensor, *tensors: Tensor) -> Any:
     return zip(*(tensor.split(size) for tensor in tensors), strict=True)
 
 
-def _log_softmax(
-    states: Tensor, weight: Tensor, temperature: float, vocabulary: int
-) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and probabilities (C, V); both are 0 for ids that only pad."""
-    logs = _product(states, weight.T)
-    logs = logs.to(torch.promote_types(logs.dtype, FLOAT32)).div_(temperature)
+def _scored(
+    logits: Tensor, targets: Tensor, *, temperature: float, vocabulary: int, slopes: int
+) -> tuple[Tensor, ...]:
+    """Return log-probs (C,), entropies H (C,), and 0 to 2 gradients of them in the logits (C, V).
+
+    That of the log-prob is (1 at the target - p) / T, and of the entropy -p (log p + H) / T. Both
+    are 0 for ids that only pad.
+    """
+    logs = logits.to(torch.promote_types(logits.dtype, FLOAT32)).div_(temperature)
     logs[:, vocabulary:] = -torch.inf
     logs -= logs.logsumexp(1, keepdim=True)
     p = logs.exp()
     logs[:, vocabulary:] = 0  # 0 times infinity is not a number
-    return logs, p
+    scores, entropies = logs.gather(1, targets[:, None])[:, 0], -torch.linalg.vecdot(p, logs)
+    if not slopes:
+        return scores, entropies
+    others = [(logs + entropies[:, None]).mul_(p).div_(-temperature)] if slopes > 1 else []
+    slope = p.neg_()
+    slope.scatter_add_(1, targets[:, None], torch.ones_like(slope[:, :1]))
+    return scores, entropies, slope.div_(temperature), *others
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -161,18 +175,3 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     if a.is_cuda and a.dtype in (torch.bfloat16, torch.float16):
         return torch.mm(a, b, out_dtype=FLOAT32)
     return a @ b
-
-
-def _slopes(
-    logs: Tensor, p: Tensor, targets: Tensor, temperature: float, entropy: Tensor | None
-) -> list[Tensor]:
-    """Return gradients in the logits: of the log-prob (1 at the target - p) / T, in p's memory.
-
-    If the entropy H (C,) is given, also its own: -p (log p + H) / T.
-    """
-    others = []
-    if entropy is not None:
-        others = [(logs + entropy[:, None]).mul_(p).div_(-temperature)]
-    slope = p.neg_()
-    slope.scatter_add_(1, targets[:, None], torch.ones_like(slope[:, :1]))
-    return [slope.div_(temperature), *others]

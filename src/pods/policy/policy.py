@@ -24,6 +24,7 @@ from transformers.utils import logging
 
 from pods.config.schema import Config
 from pods.policy import attention
+from pods.policy.compiled import fuse_layers
 from pods.policy.export import WeightMirror, copy_to_decode
 from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like
 from pods.policy.gguf import ready_weights
@@ -176,6 +177,8 @@ def load(
     reference_model = copy.deepcopy(model) if referred else None
     copied = copy_to_decode(model, config, process_group)
     for each in filter(None, (reference_model, model)):
+        if config.update.compiled:
+            fuse_layers(each)
         if config.uses_fsdp(process_group.size):
             shard(each, process_group, config)  # goes to the device layer by layer
         else:

@@ -6,6 +6,7 @@ Shapes: C = completion tokens of a micro-batch, end to end; T = completion token
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -16,7 +17,7 @@ from pods.policy.logprobs import TokenScores
 from pods.policy.packing import MicroBatch, pack, plan_micro_batches, split_among_processes
 from pods.policy.policy import Policy
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
-from pods.types import Rollout
+from pods.types import Prompt, Rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ def score(
             temperature=context.config.sampling.temperature if sampled else 1.0,
             vocabulary=policy.vocabulary,
             entropy_gradient=update.entropy_beta > 0 and model is None,
+            fused=update.compiled,
         )
 
 
@@ -63,6 +65,19 @@ def score_all(context: UpdateContext, rollouts: Sequence[Rollout]) -> list[Tenso
                     scores |= zip(batch.indices, pieces, strict=True)
     scores = context.process_group.all_gather(scores)
     return [scores[i].to(context.policy.device) for i in range(len(rollouts))]
+
+
+def warm_up(context: UpdateContext, prompt: Prompt) -> None:
+    """Compile what `update.compiled` compiles, on no sample of the run, and leave no gradient."""
+    rollout, policy = Rollout(prompt, prompt, np.zeros(0), "", True), context.policy
+    batch = pack([rollout] * 2, [[0, 1]])
+    score(context, batch).logprobs.sum().backward()  # type: ignore[no-untyped-call]
+    policy.model.zero_grad()
+    with torch.no_grad():  # where other code is compiled
+        score(context, batch)
+        if context.config.update.kl_beta > 0:
+            with policy.reference() as model:
+                score(context, batch, model)
 
 
 def micro_batches_of_rank(

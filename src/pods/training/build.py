@@ -16,6 +16,7 @@ from pods.method.keep import find_rule
 from pods.policy.optimizer import make_optimizer
 from pods.policy.policy import load
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
+from pods.policy.scoring import UpdateContext, warm_up
 from pods.runs.lock import RunLock
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
@@ -105,4 +106,6 @@ def build_worker(
     else:  # also where other processes generate: it holds no memory of its own
         engine = TransformersEngine(policy, config.engine.max_rows, check, config.engine.graphs)
     optimizer = make_optimizer(policy, config.update)
+    if config.update.compiled and process_group.trains:
+        warm_up(UpdateContext(policy, config, process_group), data.prompts[0])
     return Worker(config, policy, optimizer, engine, process_group, check)

@@ -13,6 +13,7 @@ from pods.training.step import Step
 
 FLOAT32_BOUND = 1e-4  # measured: 4e-7 on tiny, 9e-6 on SmolLM2
 COARSE_BOUND = 0.05  # in bfloat16 0.01 is usual, and 0.2 was reported of a stale engine
+LEAST_KEPT = 0.9  # share of the change of adapters that a merge must keep
 GAP_LIMIT = 3  # consecutive steps above the bound after which a run fails
 
 
@@ -25,7 +26,7 @@ class MismatchMonitor:
     """Watches the log-prob gap between engine and trainer, and the kept projection of merges."""
 
     bound: float  # mean gap that raises an alarm
-    min_kept: float  # share of the policy's change that a merge must keep; 0: any
+    least_kept: float  # share of the policy's change that a merge must keep; 0: any
     consecutive: int = 0  # consecutive alarms up to the last step that had a gap
 
     def observe(self, gap: float | None) -> bool:
@@ -50,12 +51,12 @@ class MismatchMonitor:
             raise EngineMismatch(
                 f"step {step.number}, like the {GAP_LIMIT - 1} steps before it: {message}"
             )
-        kept, least = step.kept_projection, self.min_kept  # rounding up can enlarge the change, too
+        kept, least = step.kept_projection, self.least_kept  # rounding up can enlarge the change, too
         if kept is not None and least > 0 and not least <= kept <= 2 - least:
             raise EngineMismatch(
                 f"step {step.number}: merging the policy into the engine's weights kept {kept:.2f} "
-                "of its update; use engine.sync=adapter or engine.dtype=float32, or "
-                "engine.min_kept=0 to disable this check"
+                "of its update; use engine.sync=adapter or engine.dtype=float32, or, for a "
+                "sample of other weights, update.importance=token_truncate"
             )
         return f"step {step.number}: {message}" if alarm else None
 
@@ -65,7 +66,8 @@ def make_monitor(config: Config) -> MismatchMonitor:
 
     An engine that shares the trainer's weights cannot have other ones. Where weights are sharded
     over processes, the engine decodes from a copy in a dtype of its own. Under `engine.lag` it has
-    older ones, and what the trainer has learned since is in the gap.
+    older ones, and what the trainer has learned since is in the gap. Where all weights are trained,
+    every trainer loses most of a step by decoding in 16 bits: that is recorded only.
     """
     engine = config.engine
     float32 = engine.dtype == config.model.dtype == config.computed_in() == "float32"
@@ -73,4 +75,5 @@ def make_monitor(config: Config) -> MismatchMonitor:
     lagging = engine.lag > 0 and engine.gap_bound is None
     if lagging or (engine.name != "vllm" and not config.sharded()):
         bound = math.inf
-    return MismatchMonitor(bound, engine.min_kept)
+    only_recorded = config.model.tuning == "full" or config.update.importance != "off"
+    return MismatchMonitor(bound, 0.0 if only_recorded else LEAST_KEPT)

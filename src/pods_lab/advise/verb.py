@@ -102,7 +102,6 @@ def _pilot(values: dict[str, Any], m: int, steps: int) -> Config:
     values |= {"arm": None, "rollouts_every_steps": 1, "retry": again}
     values["nm"] |= {"n": 4 * m, "m": 4 * m, "menu": menu, "allocation": None}
     values["update"] |= {"lr": STANDS_STILL}
-    values["engine"] |= {"min_kept": 0.0}  # of a change that is nothing, nothing is kept
     values["budget"] |= {"train_seconds": None, "max_steps": len(menu) * steps}
     values["checkpoint"] |= {"every_steps": None, "every_train_seconds": None}
     values["evaluation"] |= {"repeats": 1, "questions": 1}
@@ -110,6 +109,8 @@ def _pilot(values: dict[str, Any], m: int, steps: int) -> Config:
     values["launch"] |= {"on": "local", "jobs": 1}
     pilot = validate(values)
     pilot.nm.menu = menu * steps  # each entry is tried once, and none chosen
+    if pilot.scores_what_is_sampled():  # else a merge that rounds this away would end the run
+        pilot.update.importance = "token_truncate"
     return pilot
 
 

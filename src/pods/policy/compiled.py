@@ -1,0 +1,45 @@
+"""Fuse the passes over whole arrays between the products of an update (`update.compiled`).
+
+Torch's compiler makes one kernel of several such passes, of any number of tokens. Products,
+attention and adapters stay as they are, and so does decoding, whose arrays are small.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@cache
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function as compiled at its first call, once in a process."""
+    return torch.compile(function, dynamic=True)
+
+
+def fuse_layers(model: nn.Module) -> None:
+    """Compile the norms and the gated activations of a Llama or one built alike, in place."""
+    for module in model.modules():
+        if hasattr(module, "variance_epsilon"):  # an RMSNorm
+            module.forward = MethodType(_normed, module)
+        elif hasattr(module, "gate_proj") and hasattr(module, "act_fn"):
+            module.forward = MethodType(_gated, module)
+
+
+def _normed(norm: nn.Module, states: Tensor) -> Tensor:
+    return _unless_decoding(type(norm).forward)(norm, states)  # type: ignore[no-any-return]
+
+
+def _gated(mlp: Any, states: Tensor) -> Tensor:
+    gate, up = mlp.gate_proj(states), mlp.up_proj(states)
+    return mlp.down_proj(_unless_decoding(_activated)(mlp.act_fn, gate, up))  # type: ignore[no-any-return]
+
+
+def _activated(activation: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor) -> Tensor:
+    return activation(gate) * up
+
+
+def _unless_decoding(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function if torch.is_inference_mode_enabled() else compiled(function)
