@@ -35,7 +35,6 @@ class GradingWorker:
     """One process, started when it is first asked, and again after it has died."""
 
     def __init__(self) -> None:
-        """Create the worker without a process."""
         self.process: subprocess.Popen[bytes] | None = None
         self.questions = 0
 
@@ -95,7 +94,6 @@ class WorkerPool:
     """Threads with one worker each; nothing starts before the first goal."""
 
     def __init__(self, workers: int) -> None:
-        """Create a pool of so many workers without processes."""
         self.workers = workers
         self.goals: queue.SimpleQueue[tuple[Goal, Future[str]] | None] = queue.SimpleQueue()
         self.threads: list[threading.Thread] = []

@@ -134,7 +134,6 @@ class Group:
     rollouts: Sequence[Rollout] = ()  # (n,) the rollouts themselves, for a rule that looks at more
 
     def __post_init__(self) -> None:
-        """Make the arrays read-only too."""
         for array in (self.rewards, self.rewarded, self.lengths):
             array.setflags(write=False)  # a rule that sorts in place must not change the rewards
 

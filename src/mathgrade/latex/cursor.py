@@ -13,7 +13,6 @@ class Cursor:
     """A position in a list of tokens."""
 
     def __init__(self, tokens: list[str]) -> None:
-        """Start at the first token."""
         self.tokens = tokens
         self.position = 0
         self.depth = 0

@@ -26,7 +26,6 @@ class Printer:
     """Prints trees; a variable becomes the same letter in all of them."""
 
     def __init__(self, variables: Iterable[str]) -> None:
-        """Assign a letter to each variable."""
         self.letters = dict(zip(sorted(variables), LETTERS, strict=False))
 
     def __call__(self, tree: Tree) -> str:

@@ -61,7 +61,6 @@ class Rejected(ValueError):
     """An answer that cannot be compared; `verdict` is `refused`, or `wrong` if it is malformed."""
 
     def __init__(self, verdict: str) -> None:
-        """Create the exception with its verdict."""
         super().__init__(verdict)
         self.verdict = verdict
 

@@ -20,7 +20,6 @@ class LiveTable(Live):
     """A table of the running jobs, which rich draws only on a terminal, below the lines."""
 
     def __init__(self, jobs: int) -> None:
-        """Prepare a table for a number of jobs that have to end."""
         self.jobs, self.ended, self.began = jobs, 0, time.monotonic()
         console = Console(force_terminal=sys.stdout.isatty(), highlight=False, soft_wrap=True)
         super().__init__(console=console, transient=True, auto_refresh=False,

@@ -26,7 +26,6 @@ class SweepFailed(Exception):
     """Some jobs are not done; the message lists them."""
 
     def __init__(self, message: str, code: int) -> None:
-        """Keep the exit code of the whole sweep."""
         super().__init__(message)
         self.code = code
 

@@ -38,7 +38,6 @@ class EvaluationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int  # seed that the answer was sampled with
 
     def __post_init__(self) -> None:
-        """Check that the verdict is known, and agrees with `correct`."""
         if self.verdict not in VERDICTS:
             raise ValueError(f"verdict={self.verdict}: must be one of {', '.join(VERDICTS)}")
         if self.correct != (self.verdict == "right"):

@@ -23,7 +23,6 @@ class Altered(RuntimeError):
     """
 
     def __init__(self, change: str, recoverable: bool = True) -> None:
-        """Say what was changed."""
         super().__init__(change)
         self.recoverable = recoverable
 

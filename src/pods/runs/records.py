@@ -22,7 +22,6 @@ class Damaged(ValueError):
     """A file is not what was written; the message names it."""
 
     def __init__(self, path: Path, reason: object) -> None:
-        """Say what is wrong, in one line."""
         super().__init__(f"{path} is damaged: {' '.join(str(reason).split())}")
 
 

@@ -23,7 +23,6 @@ class LossyStream:
     """A text stream that drops what it cannot write."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Write to `stream` as long as that works."""
         self._stream = stream
 
     def write(self, text: str) -> int:
@@ -38,7 +37,6 @@ class LossyStream:
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
-        """Delegate everything else to the stream."""
         return getattr(self._stream, name)
 
 

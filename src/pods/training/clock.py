@@ -82,7 +82,6 @@ class TrainClock:
     speed; None: its seconds are measured."""
 
     def __post_init__(self) -> None:
-        """Start the first step."""
         self._start_step()
 
     @contextmanager

@@ -14,7 +14,6 @@ class Progress:
     """Shows step, training time against the budget, reward and last accuracy."""
 
     def __init__(self, budget: BudgetConfig) -> None:
-        """Remember the budget, of which the lines tell how much is used."""
         self.steps = f"/{budget.max_steps}" if budget.max_steps else ""
         self.seconds = f"/{budget.train_seconds:g}" if budget.train_seconds else ""
         self.accuracy = "-"

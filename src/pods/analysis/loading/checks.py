@@ -40,7 +40,6 @@ class Fault:
     """Nothing of the run can be used, because its clock or its identity is in doubt."""
 
     def __str__(self) -> str:
-        """Format the fault as one line."""
         return f"{self.label}: {self.message}"
 
 
