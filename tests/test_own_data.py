@@ -64,9 +64,9 @@ def task(*overrides):
 
 
 def test_answers_are_numbers_texts_or_worked_solutions(tmp_path):
-    file = write_rows(tmp_path / "mine.jsonl", ROWS)
-    loaded = load(task(f"task.path={file}"))
-    assert (len(loaded.train), len(loaded.test), loaded.name) == (4, 1, "mine")
+    mine = task(f"task.path={write_rows(tmp_path / 'mine.jsonl', ROWS)}")
+    loaded = load(mine)
+    assert (len(loaded.train), len(loaded.test), mine.label()) == (4, 1, "mine")
     golds = {problem.question: problem.gold for problem in (*loaded.train, *loaded.test)}
     assert list(golds[row["problem"]] for row in ROWS) == ["5", "1.5", "1,200", "Lima", "The Nile."]
     assert "math" not in loaded.test[0].messages[0]["content"]
@@ -143,7 +143,7 @@ def test_a_task_is_a_function(module):
     assert [(p.question, p.gold) for p in loaded.train] == [("A?", "a"), ("B?", "b")]
     assert [(p.question, p.gold) for p in loaded.test] == [("C?", "3")]
     graded = loaded.test_grader.grade("<think>x</think><answer>3 of them</answer>", "3")
-    assert (graded.verdict, loaded.name) == ("right", "riddles")
+    assert (graded.verdict, mine.task.label()) == ("right", "riddles")
     assert len(identity(mine)["make source"]) == 64
     repeats = "train list row 2: repeats the question of test row 1"
     for name, why in (("broken", "must return a train and"), ("leaks", repeats)):

@@ -97,7 +97,6 @@ class Grader:
 class Task:
     """A train pool, a disjoint test set, and the graders of both."""
 
-    name: str
     train: tuple[Problem, ...]
     test: tuple[Problem, ...]
     train_grader: Grader

@@ -18,7 +18,7 @@ def grade(text, gold):
     return Grade("right" if text == "1" else "wrong", True, Parts(float(text)))
 
 
-TASK = Task("fake", PROBLEMS, PROBLEMS, Grader(grade), Grader(grade))
+TASK = Task(PROBLEMS, PROBLEMS, Grader(grade), Grader(grade))
 
 
 class FakeEngine:

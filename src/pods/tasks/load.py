@@ -38,7 +38,7 @@ def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
     splits.print_malformed("test", test)
     problems = make_problems(config, train, test)
     graders, dropped = _graders(config, check), train.malformed + test.malformed
-    return Task(config.label(), *problems, *graders, dropped, own_reward(config))
+    return Task(*problems, *graders, dropped, own_reward(config))
 
 
 def check_data(configs: Iterable[TaskConfig]) -> None:
@@ -84,7 +84,7 @@ def load_questions(config: TaskConfig, file: Path) -> Task:
     splits.print_malformed("test", split)
     splits.check_usable(split)
     problems, grader = ask(file.stem, load_opening(config), split.rows), own_grader(config)
-    return Task(file.stem, (), problems, grader, grader)
+    return Task((), problems, grader, grader)
 
 
 def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Grader]:

@@ -111,4 +111,4 @@ def load(train_size: int, test_size: int, few_shot: int = 0) -> Task:
 
     asked = tuple(ask(i, question, "train") for i, question in enumerate(train))
     tested = tuple(ask(i, question, "test") for i, question in enumerate(test))
-    return Task("chainsum", asked, tested, Grader(grade), Grader(grade))
+    return Task(asked, tested, Grader(grade), Grader(grade))
