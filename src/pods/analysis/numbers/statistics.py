@@ -11,6 +11,7 @@ Shapes: S = runs of an arm, or pairs; G = grid points; K = tests; D = resamples.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -156,21 +157,13 @@ def permutation(arm: Floats, baseline: Floats, seed: int = 0) -> ExactTest:
     least = abs(pooled[: len(few)].sum()) - ROUNDING * np.abs(pooled).sum()
     count = round(special.binom(len(pooled), len(few)))
     if count <= MOST_ARRANGEMENTS:
-        extreme = np.abs(_subset_sums(pooled, len(few))) >= least
+        sums = np.fromiter(map(sum, combinations(pooled.tolist(), len(few))), float)
+        extreme = np.abs(sums) >= least
         mirrored = len(few) == len(many)  # each difference occurs with both signs
         return ExactTest(float(extreme.mean()), (2 if mirrored else 1) / count, 0)
     rng = np.random.default_rng(seed)
     shuffled = rng.permuted(np.tile(pooled, (RANDOM_ARRANGEMENTS, 1)), axis=1)
     return _randomized(np.abs(shuffled[:, : len(few)].sum(1)) >= least)
-
-
-def _subset_sums(values: Floats, size: int) -> Floats:
-    """Sum every subset of this size, by letting one value after the other join or not."""
-    sums = [np.zeros(1)] + [np.zeros(0)] * size  # by how many have joined
-    for value in values:
-        for joined in range(size, 0, -1):
-            sums[joined] = np.concatenate([sums[joined], sums[joined - 1] + value])
-    return sums[size]
 
 
 def _randomized(extreme: NDArray[np.bool_]) -> ExactTest:
