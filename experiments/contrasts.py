@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pods.analysis.numbers.statistics import holm, sign_flip, t_test
+from pods.analysis.compare.compare import with_holm
+from pods.analysis.numbers.statistics import sign_flip, t_test
 
 OUTCOMES = ("mean_accuracy", "final_accuracy", "pass@2", "pass@5")
 
@@ -28,14 +29,6 @@ def contrast(differences: np.ndarray) -> dict[str, float]:
         "higher": int((differences > 0).sum()), "p": test.p if differences.any() else 1.0,
         "exact_p": sign_flip(differences).p,
     }  # fmt: skip
-
-
-def with_holm(table: pd.DataFrame) -> pd.DataFrame:
-    """Add the p adjusted by Holm's method among the rows of one outcome."""
-    for p in ("p", "exact_p"):
-        family = table.groupby("outcome")[p]
-        table[f"{p}_holm"] = family.transform(lambda values: holm(values.to_numpy(float)))
-    return table
 
 
 def contrasts(runs: pd.DataFrame, arm: str, others: list[str]) -> pd.DataFrame:

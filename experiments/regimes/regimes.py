@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from experiments.contrasts import contrast, with_holm
+from experiments.contrasts import contrast
 from experiments.curves import axes, curves_of, report
 
+from pods.analysis.compare.compare import with_holm
 from pods.analysis.numbers.outcomes import RunCurve, final_accuracy, mean_accuracy, window
 
 HERE = Path(__file__).parent

@@ -84,7 +84,7 @@ def compare(
         study=study,
         window=span,
         arms=_arm_table(study, curves, span),
-        contrasts=_test_table(contrasts, span),
+        contrasts=with_holm(pd.DataFrame([row for of in contrasts for row in _tests(of, span)])),
         speedups=_speedup_table(study, contrasts, curves, targets, span, draws),
         left_out=list(dict.fromkeys(line for each in contrasts for line in each.left_out)),
         given_targets=targets is not None,
@@ -116,9 +116,8 @@ def _speedup_table(
     return pd.DataFrame(rows).rename(columns={"seconds": x, "baseline_seconds": f"baseline_{x}"})
 
 
-def _test_table(contrasts: Sequence[Contrast], span: Window) -> pd.DataFrame:
-    """Test each contrast, and add Holm's p over the contrasts of each outcome."""
-    tests = pd.DataFrame([row for each in contrasts for row in _tests(each, span)])
+def with_holm(tests: pd.DataFrame) -> pd.DataFrame:
+    """Add to a table of tests Holm's p_holm and exact_p_holm, over the contrasts of an outcome."""
     for column in ("p", "exact_p"):
         family = tests.groupby("outcome")[column]
         tests[f"{column}_holm"] = family.transform(lambda p: holm(p.to_numpy(float)))
