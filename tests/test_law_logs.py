@@ -11,8 +11,6 @@ import pytest
 import torch
 from compose import ROOT
 
-from pods.method.progress import GradientScales, expected_progress
-
 LAW = runpy.run_path(str(ROOT / "experiments/law/formula.py"))
 ADAM = (100 - 1.25, 50.0, 2.0, 1.0)  # by hand: floor lr x noise / 4, rate lr / noise = 0.002
 
@@ -46,15 +44,6 @@ def test_the_floor_comes_out_of_two_arms_of_known_gains():
     seen = [(steps, LAW["curve"](steps, gain, law)) for gain in (1.0, 1.3)]
     found, off = LAW["fit"](seen, (1.0, 1.3))
     assert found == pytest.approx(law, rel=1e-3) and abs(off).max() < 1e-4
-
-
-def test_progress_is_that_of_the_adaptive_arm():
-    point, posterior = (0.7, 2.0, 0.15, 4.0), np.array([[1.4, 0.6]])  # 2 x 0.7, 2 x 0.3
-    for tilted in (False, True):
-        wide, narrow = (LAW["progress"](f"pods {n}→8", point, tilted) for n in (16, 8))
-        scales = GradientScales(4.0, 0.0, 0.15, float(tilted))
-        theirs = expected_progress([(16, 8), (8, 8)], posterior, scales, 1)
-        assert wide / narrow == pytest.approx(theirs[0] / theirs[1])
 
 
 @pytest.mark.realdata

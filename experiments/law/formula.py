@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
-from scipy.stats import betabinom
 
 from pods.analysis.numbers.outcomes import RunCurve, run_curves
 from pods.analysis.numbers.statistics import Floats
+from pods.method.progress import GradientScales, balanced, expected_progress
+from pods_lab.advise.law import moments_of
 from pods_lab.published.release import read_release
 
 HERE = Path(__file__).parent
@@ -35,6 +36,8 @@ BASE, FITTED = "grpo 16→16", "pods 256→16"
 AFTER = 150  # steps: the fast rise from the base model is over, and one rate is left
 LAST = 4  # evaluations at the end whose mean is an arm's level
 DRAWS = 1000
+HIGHEST = moments_of(lambda n, m, right: np.eye(m + 1)[min(right, m)], "selected", "std")
+"""The moments of max-reward, which keeps right rollouts as long as there are any."""
 STEPS, LEVEL = "times fewer steps to {} %", "points at the end"
 KEYS, ENDS = ["part", "arm", "over", "quantity"], ["expected", "low", "high"]
 Point = tuple[float, float, float, float]
@@ -45,21 +48,16 @@ Curves = dict[str, list[RunCurve]]
 def progress(arm: str, point: Point, tilted: bool) -> float:
     """Return the progress of a step of one prompt under Adam, up to a factor that all arms share.
 
-    E[s kappa] / sqrt(E[s^2] + NOISE E[noise]): kappa is p (1 - p) if `tilted`, and else the same
-    for all prompts, as the adaptive arm and `pods advise` had it when these logs were first read.
+    Kappa is p (1 - p) if `tilted`, and else the same for all prompts, as the adaptive arm and
+    `pods advise` had it when these logs were first read.
     """
     n, m = map(int, arm.rpartition(" ")[2].split("→"))
     n = m if arm.startswith("random") else n
-    right = np.arange(n + 1)
-    share = np.clip(m // 2, m - (n - right), np.minimum(right, m)) / m
-    share = np.minimum(right, m) / m if arm.startswith("max_reward") else share
     success, concentration, ratio, noise = point
-    alpha, beta = concentration * success, concentration * (1 - success)
-    chances = betabinom.pmf(right, n, alpha, beta)
-    weighed = betabinom.pmf(right, n, alpha + 1, beta + 1) if tilted else chances
-    variance = share * (1 - share)
-    within = (variance > 0) * ((1 - share) * ratio + share) / m
-    return float(weighed @ np.sqrt(variance) / np.sqrt(chances @ (variance + noise * within)))
+    posteriors = concentration * np.array([[success, 1 - success]])
+    scales = GradientScales(noise, 0.0, ratio, own=float(tilted))
+    moments = HIGHEST if arm.startswith("max_reward") else balanced
+    return float(expected_progress([(n, m)], posteriors, scales, 1, moments)[0])
 
 
 def gains(logs: str, point: Point, tilted: bool) -> dict[str, float]:
