@@ -8,6 +8,7 @@
 
     python experiments/minimal/train.py                              PODS, 64 -> 16
     python experiments/minimal/train.py --n 16 --m 16 --rule all     GRPO
+    python experiments/minimal/train.py --rule random                16 of 64 at random
 
 Xu, Savani, Fang & Kolter, "Not All Rollouts are Useful", arXiv:2504.13818, Algorithm 1. Left out,
 and in the harness: several updates per step (so the ratio below is 1, and only its gradient
