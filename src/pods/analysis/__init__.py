@@ -18,8 +18,7 @@ def load(folder: str | Path, allow: bool = False) -> "Study":
 
     With `allow`, what is missing is left out, and what is inconsistent accepted.
 
-    Raises:
-        ValueError: there are no runs, or something is missing or inconsistent and not allowed.
+    `ValueError`: there are no runs, or something is missing or inconsistent and not allowed.
     """
     from pods.analysis.loading import load as loading  # pandas takes long to import
     from pods.runs.store import run_folders

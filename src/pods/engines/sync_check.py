@@ -29,8 +29,7 @@ def check_weight_sync(
     All processes of a run call this at once. They score the main process's tokens and use the
     largest numbers of all processes, so that they take the same path.
 
-    Raises:
-        ValueError: the engine's log-probs are not those of the disturbed policy.
+    `ValueError`: the engine's log-probs are not those of the disturbed policy.
     """
     trained = [p for p in policy.model.parameters() if p.requires_grad]
     start = [parameter.detach().clone() for parameter in trained]

@@ -95,9 +95,8 @@ class VllmEngine:
         The prefix cache starts empty, so that earlier calls do not change how requests are batched
         and no key or value of older weights remains.
 
-        Raises:
-            EngineFailed: vLLM broke down.
-            RuntimeError: the policy has changed since the last sync.
+        `EngineFailed`: vLLM broke down.
+        `RuntimeError`: the policy has changed since the last sync.
         """
         if weights_version(self.policy.model) != self.synced_version:
             raise RuntimeError("the policy has changed since vLLM was last synced with it")

@@ -24,8 +24,7 @@ CPU_BLOCK = 32  # tokens; only full blocks of prompts are shared, and vLLM's CPU
 def start_vllm(config: Config) -> LLMEngine:
     """Start vLLM on the untrained weights.
 
-    Raises:
-        ValueError: vLLM cannot run this model, or has no room for it.
+    `ValueError`: vLLM cannot run this model, or has no room for it.
     """
     # not at import time: Hydra undoes the filters that its plugins' imports set
     warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")

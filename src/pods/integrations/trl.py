@@ -68,8 +68,7 @@ class PODSTrainer(GRPOTrainer):
             keep: m, the rollouts of each group that are trained on.
             rule: the name of a rule, `module:function`, or the function.
 
-        Raises:
-            ValueError: an argument is not allowed; no model has been loaded.
+        `ValueError`: an argument is not allowed; no model has been loaded.
         """
         self.keep, self.rule = keep, _checked_rule(rule, args.num_generations, keep)
         _check_options(args, train_dataset, keep, options)

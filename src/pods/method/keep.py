@@ -26,8 +26,7 @@ MARGIN = 1.25  # prompts sampled per prompt that seems needed, as in GRESO's scr
 def find_rule(name: str) -> Rule | RuleAcross:
     """Return the rule called `name`, or the function `module:function` from outside the package.
 
-    Raises:
-        ValueError: no such rule, module or function.
+    `ValueError`: no such rule, module or function.
     """
     if ":" not in name and name not in RULES:
         raise ValueError(f"must be one of {', '.join(RULES)}, or module:function")
@@ -39,9 +38,8 @@ def keep(
 ) -> list[Indices]:
     """Apply a rule to a single group, or one across groups to all of them; check its result.
 
-    Raises:
-        ValueError: the rule failed, or did not return m distinct indices of the group's rollouts;
-            across groups distinct ones of each of the G groups, at most G m in all.
+    `ValueError`: the rule failed, or did not return m distinct indices of the group's rollouts;
+    across groups distinct ones of each of the G groups, at most G m in all.
     """
     most, across = m * len(groups), is_across_groups(rule)
     if across:
@@ -83,8 +81,7 @@ def _distinct(
 def own_advantages(name: str, group: Group, kept: Indices) -> NDArray[np.float64]:
     """Ask the function `name`, of (group, kept), for the advantages of the kept rollouts, (m,).
 
-    Raises:
-        ValueError: it failed, or did not return m finite numbers.
+    `ValueError`: it failed, or did not return m finite numbers.
     """
 
     def read(returned: Any) -> NDArray[np.float64]:
@@ -131,8 +128,7 @@ def try_functions(configs: Iterable[Config]) -> None:
 
     Rollouts of that step have one token and no text, and every second one is right.
 
-    Raises:
-        ValueError: a function failed, or returned what a step cannot use.
+    `ValueError`: a function failed, or returned what a step cannot use.
     """
     sizes = {f"{c.sampler}{c.prompts}{c.nm}{c.prompts_per_step}{c.advantage}": c for c in configs}
     for config in sizes.values():

@@ -41,8 +41,7 @@ class Uniform:
     def choose(self, order: PromptOrder, prompts: int) -> tuple[ChosenPrompts, "Uniform"]:
         """Take the next problems, or let the function take some of the next `CANDIDATES * prompts`.
 
-        Raises:
-            ValueError: the function returned something else.
+        `ValueError`: the function returned something else.
         """
         if self.function is None:
             end = self.position + prompts
@@ -216,8 +215,7 @@ def allocate(
     Of (seen, n, m, step) it returns at least 2 of each group, at most n on average; seen has
     (rollouts, right) of each group's prompt so far in the run.
 
-    Raises:
-        ValueError: it failed, or returned no such numbers.
+    `ValueError`: it failed, or returned no such numbers.
     """
     if name is None:
         return [n] * len(problems)

@@ -32,8 +32,7 @@ def max_variance(group: Group | Rewards, m: int, rng: Generator | None = None) -
     rollout ranks lower; among tied splits the one with the fewest high rewards wins. `rng` is
     unused: every rule has the same signature.
 
-    Raises:
-        ValueError: m is not in 1..n, or a reward is NaN or infinite.
+    `ValueError`: m is not in 1..n, or a reward is NaN or infinite.
 
     >>> max_variance(np.array([0.0, 1.0, 0.4, 1.1, 0.1]), 3)  # two low rewards vary more
     array([0, 3, 4])
@@ -59,8 +58,7 @@ def max_variance_aliased(group: Group | Rewards, m: int, rng: Generator | None =
     their highs from what is left. So of binary rewards with enough of both it keeps one correct
     rollout and m - 1 wrong ones. In float32, as there: rounding decides between tied splits.
 
-    Raises:
-        ValueError: n/2 < m < n, where that code keeps some rollouts twice; or as `max_variance`.
+    `ValueError`: n/2 < m < n, where that code keeps some rollouts twice; or as `max_variance`.
 
     >>> rewards = np.array([1.0, 0.0] * 4)
     >>> rewards[max_variance_aliased(rewards, 4)]

@@ -37,8 +37,7 @@ def collect(
 def write_import(imported: Imported, study: Path, command: str = "") -> Path:
     """Write the tables into STUDY/imported, `import.json` last, and return that folder.
 
-    Raises:
-        ValueError: no run is left, or the study has runs of its own.
+    `ValueError`: no run is left, or the study has runs of its own.
     """
     if not len(imported.evaluations):
         raise ValueError(f"{study}: no run is left to import")

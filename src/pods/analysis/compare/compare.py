@@ -70,8 +70,7 @@ def compare(
         targets: accuracies to time; default: those of `default_targets` that are measured.
         by: rank the arms, by `mean` or `final` accuracy; default: by mean, if more than four.
 
-    Raises:
-        ValueError: see `choose_arms`; or a target is no accuracy.
+    `ValueError`: see `choose_arms`; or a target is no accuracy.
     """
     curves = choose_arms(study, arms)
     span = outcomes.window((curve for runs in curves.values() for curve in runs), study.until)

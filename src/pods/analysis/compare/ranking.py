@@ -51,8 +51,7 @@ def rank_arms(
 ) -> Ranking:
     """Rank arms by what their runs reach in the window of all of them.
 
-    Raises:
-        ValueError: there is no such criterion.
+    `ValueError`: there is no such criterion.
     """
     if by not in CRITERIA:
         raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
@@ -82,8 +81,7 @@ def rank_arms(
 def best_of_each(study: Study, column: str, by: str) -> Study:
     """Keep the best series of each value of a column of `Study.runs`, such as of each arm.
 
-    Raises:
-        ValueError: there is no such column, or no such criterion.
+    `ValueError`: there is no such column, or no such criterion.
     """
     columns = ("arm", "rule", "n", "m", *study.varied)
     if column not in columns:

@@ -123,8 +123,7 @@ def inconsistencies(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
 def one_clock(runs: Sequence[Run]) -> ClockModel | None:
     """Return the prices that advanced the training clock of all runs; None: it was measured.
 
-    Raises:
-        ValueError: the runs have different clocks, whose seconds cannot be compared.
+    `ValueError`: the runs have different clocks, whose seconds cannot be compared.
     """
     models = [_clock_of(run) for run in runs]
     clocks = Counter("measured" if m is None else f"{m.name}, {m.formula()}" for m in models)

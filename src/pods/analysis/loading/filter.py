@@ -54,9 +54,8 @@ class StudyFilter:
 def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     """Return the study with only the chosen arms, the metric as its accuracy, x and the window.
 
-    Raises:
-        ValueError: the study has no such arm, metric or x, or no evaluation after 0 in the window;
-            an arm is named twice; the baseline is not among the arms.
+    `ValueError`: the study has no such arm, metric or x, or no evaluation after 0 in the window;
+    an arm is named twice; the baseline is not among the arms.
     """
     if chosen == StudyFilter():
         return study  # in its own order, so that default tables keep their bytes
@@ -91,8 +90,7 @@ def _by_device(runs: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 def resolve(study: Study, word: str) -> str:
     """Find the curve meant by an arm's label, a rule, or a curve's name (-> may stand for →).
 
-    Raises:
-        ValueError: no curve fits, or several do; the message lists the candidates.
+    `ValueError`: no curve fits, or several do; the message lists the candidates.
     """
     name = word.replace("->", "→").strip()
     runs, series = study.runs, list(dict.fromkeys(study.runs.series))

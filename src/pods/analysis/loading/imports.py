@@ -52,8 +52,7 @@ class Imported(NamedTuple):
 def read_import(study: Path) -> Imported:
     """Read what `pods_lab.published.tables.write_import` wrote; floats are read back exactly.
 
-    Raises:
-        ValueError: a file is missing or damaged; the message names it.
+    `ValueError`: a file is missing or damaged; the message names it.
     """
     folder = study / "imported"
     try:

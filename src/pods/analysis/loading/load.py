@@ -31,9 +31,8 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
         allow: leave out what is missing or damaged, accept runs of several machines or versions,
             and report both.
 
-    Raises:
-        ValueError: something is missing, or budgets, machines, versions or data differ, and that is
-            not allowed; the message names each. Nothing is left, or imported logs are damaged.
+    `ValueError`: something is missing, or budgets, machines, versions or data differ, and that is
+    not allowed; the message names each. Nothing is left, or imported logs are damaged.
     """
     if not folders:
         return read_import(folder).study(folder.name)

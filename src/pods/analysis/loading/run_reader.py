@@ -55,8 +55,7 @@ class Run:
 def open_run(folder: Path) -> Run:
     """Read a run folder; an evaluation that cannot be read is kept as the reason why.
 
-    Raises:
-        ValueError: config, identity, status, data or log cannot be read.
+    `ValueError`: config, identity, status, data or log cannot be read.
     """
     store = RunStore(folder)
     try:

@@ -51,9 +51,8 @@ def choose_arms(study: Study, words: Sequence[str]) -> dict[str, list[RunCurve]]
 
     A single named arm is compared with the default baseline.
 
-    Raises:
-        ValueError: an arm is unknown, ambiguous, named twice or without a complete run, or there
-            are fewer than two arms.
+    `ValueError`: an arm is unknown, ambiguous, named twice or without a complete run, or there
+    are fewer than two arms.
     """
     names = [resolve(study, word) for word in words]
     if len(names) == 1 and (default := default_baseline(study)) is not None:

@@ -93,8 +93,7 @@ def all_curves(study: Study, series: str, metric: str = "accuracy") -> list[RunC
 def window(curves: Iterable[RunCurve], until: float = math.inf) -> Window:
     """Span from the latest first evaluation (normally 0) to the earliest last one, or to `until`.
 
-    Raises:
-        ValueError: a run, or the window, ends before a run's first evaluation.
+    `ValueError`: a run, or the window, ends before a run's first evaluation.
     """
     ends = [(curve.seconds[0], curve.seconds[-1]) for curve in curves]
     start, end = max(first for first, _ in ends), min(until, *(last for _, last in ends))
