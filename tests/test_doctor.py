@@ -7,6 +7,7 @@ import pytest
 from compose import ROOT
 
 from pods.cli.main import main
+from pods.training import mismatch
 
 
 @pytest.fixture
@@ -77,8 +78,9 @@ def test_weights_that_do_not_load_are_a_one_line_error(doctor, tmp_path):
 
 
 @pytest.mark.vllm
-def test_an_engine_that_differs_from_the_trainer_fails(doctor):
-    code, lines, _ = doctor("engine=vllm", "engine.gap_bound=1e-12")
+def test_an_engine_that_differs_from_the_trainer_fails(doctor, monkeypatch):
+    monkeypatch.setattr(mismatch, "FLOAT32_BOUND", 1e-12)
+    code, lines, _ = doctor("engine=vllm")
     assert (code, value(lines, "engine")) == (1, "vllm, merged, float32")
     assert lines[-1].startswith("failed: the engine's log-probs differ ")
-    assert lines[-1].endswith("more than engine.gap_bound=1e-12")
+    assert lines[-1].endswith("past 1e-12")

@@ -46,7 +46,7 @@ def test_a_mirror_merges_the_adapters_and_shares_what_has_none(two_targets):
     for _ in range(2):
         with torch.no_grad():
             expected = policy.causal_lm(ids).logits
-            assert mirror.refresh() is None  # nothing is rounded
+            mirror.refresh()
             assert torch.allclose(mirror.model(ids).logits, expected, atol=1e-5)
             for parameter in policy.model.parameters():
                 if parameter.requires_grad:
@@ -79,28 +79,12 @@ def test_a_mirror_is_the_model_as_it_loads_in_the_engines_dtype():
     mirror = policy.mirror
     with torch.no_grad():
         assert torch.equal(mirror.model(IDS).logits, loaded(IDS).logits)
-        assert mirror.refresh() == 1.0
+        mirror.refresh()
         policy.model.get_input_embeddings().weight.mul_(2)  # tied: the output layer's too
         assert torch.equal(mirror.model(IDS).logits, loaded(IDS).logits)
-        assert mirror.refresh() == pytest.approx(1.0, abs=0.01)  # a large change
+        mirror.refresh()
         loaded.get_input_embeddings().weight.mul_(2)
         assert torch.equal(mirror.model(IDS).logits, loaded(IDS).logits)
-
-
-def test_a_mirrors_kept_projection_equals_that_of_all_weights_in_one_row():
-    policy = load(composed(*SHARDED))
-    noise = torch.Generator().manual_seed(0)
-    mirror, starts, ends = policy.mirror, [], []
-    with torch.no_grad():
-        for before, weight in zip(mirror.rounding.start, policy.model.parameters(), strict=True):
-            starts.append(weight.copy_(before.copy_(weight.bfloat16())).flatten().double())
-            weight.add_(1e-4 * torch.randn(weight.shape, generator=noise))
-            ends.append(weight.flatten().double())
-    start, end = torch.cat(starts), torch.cat(ends)  # the start is in bfloat16, as most models are
-    kept, change = end.bfloat16().double() - start, end - start
-    expected = (kept @ change / (change @ change)).item()
-    assert 0 < expected < 0.9  # most weights are coarser than that
-    assert mirror.refresh() == pytest.approx(expected, rel=1e-4)
 
 
 def test_linear_layers_beside_a_target_are_yielded_unchanged(two_targets):

@@ -59,7 +59,7 @@ OPERATIONAL = {
     "study": "other", "arm": "pods", "reproduction": None, "runs_dir": None, "retry": "changed",
     "dry_run": None, "watchdog_seconds": 999.0, "rollouts_every_steps": None,
     "hardware.processes": None, "hardware.generators": None,
-    "engine.gap_bound": 0.5, "engine.graphs": "none", "tracking.mode": None, "launch.on": None,
+    "engine.graphs": "none", "tracking.mode": None, "launch.on": None,
     "launch.jobs": 1}  # fmt: skip
 """Another value for each operational key; None: it cannot differ in such a run, since it decides
 where its files are or which there are, or that nothing runs, or that several processes do."""

@@ -13,7 +13,6 @@ from vllm_checks import Running, it_can_be_stopped_between_tokens
 
 from pods.engines.transformers_engine import TransformersEngine
 from pods.policy.policy import load
-from pods.policy.process_group import SINGLE_PROCESS
 from pods.types import GenerationRequest, Sampling
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm engines")]
@@ -28,7 +27,7 @@ def started(*overrides, check=lambda: None):
 
     config = composed("engine=vllm", *overrides)
     policy = load(config)
-    engine = VllmEngine(policy, config, check, SINGLE_PROCESS)
+    engine = VllmEngine(policy, config, check)
     running = Running(policy, engine, config, prompts(policy), time.monotonic() + 3600)
     ALIVE.append(running)
     return running

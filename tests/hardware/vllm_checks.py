@@ -26,7 +26,7 @@ from pods.policy.scoring import UpdateContext, score_all
 from pods.system.signals import Preempted
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling
 
-GAP = {"float32": 1e-4, "bfloat16": 0.05}  # mean of a token, as `engine.gap_bound` has it
+GAP = {"float32": 1e-4, "bfloat16": 0.05}  # mean of a token, as the monitor has it
 NEAR = {"float32": 1e-3, "bfloat16": 0.3}  # of the best token's log-prob: rounding decides
 DRAWS, BUCKETS = 512, 8
 SWAPS = 100

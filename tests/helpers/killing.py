@@ -57,9 +57,9 @@ KINDS = {
 ON_VLLM = {
     "merged": ("engine=vllm", *KINDS["full"]),
     "adapters": ("engine=vllm", *KINDS["adapters"]),
-    "swapped": ("engine=vllm", "model.tuning=lora", "engine.sync=adapter", "engine.gap_bound=1e-3",
-                "budget.train_seconds=null", "budget.max_steps=5", "checkpoint.every_steps=2",
-                "nm.n=4", "nm.m=2")}  # fmt: skip
+    "swapped": ("engine=vllm", "model.tuning=lora", "engine.sync=adapter",
+                "update.importance=token_truncate", "budget.train_seconds=null",
+                "budget.max_steps=5", "checkpoint.every_steps=2", "nm.n=4", "nm.m=2")}  # fmt: skip
 STRATA = ("generate", "update", "checkpoint", "evaluation", "aggregation")
 STOPPED = ("start", "generate", "update", "checkpoint", "evaluation")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)

@@ -80,8 +80,8 @@ def _update(worker: Worker, config: Config, rollouts: list[Rollout], speed: floa
     mean, bound = stats.logprob_gap_mean, make_monitor(once).bound
     if config.scores_what_is_sampled() and not mean <= bound:  # so that NaN fails, too
         raise EngineMismatch(
-            f"the engine's log-probs differ from the trainer's by {mean:.2g} on average, more than "
-            f"engine.gap_bound={bound:g}"
+            f"the engine's log-probs differ from the trainer's by {mean:.2g} on average, past "
+            f"{bound:g}"
         )
     yield "gap", f"engine and trainer: mean |Δlogp| {mean:.1e}, max {stats.logprob_gap:.1e}"
     prompts = {rollout.prompt_ids for rollout in rollouts}  # each is encoded once

@@ -69,9 +69,6 @@ class EngineConfig:
     )
     kv_gb: float = key("GiB for vLLM's keys and values", above=0)
     graphs: Literal["full", "none"] = operational("CUDA graphs, and vLLM's compiled layers")
-    gap_bound: float | None = operational(
-        "mean |engine - trainer log-prob| that alarms; null: 1e-4 in float32, else 0.05", above=0
-    )
     lag: int = key("draw a step's rollouts from weights of so many updates before", low=0)
 
 

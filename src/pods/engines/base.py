@@ -31,7 +31,7 @@ class Engine(Protocol):
     def sync(self) -> float | None:
         """Bring the policy's current weights into the engine; do nothing if it has them.
 
-        Return the kept projection (`policy/export.py`) of the weights' change since the start of
-        training; None where nothing is rounded to the engine's dtype.
+        Return the kept projection (`policy/export.py`) of the adapters' change since the start of
+        training, where they are merged; else None.
         """
         ...

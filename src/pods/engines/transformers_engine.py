@@ -47,9 +47,10 @@ class TransformersEngine:
         self.stop_ids = torch.tensor(policy.stop_ids, device=policy.device)
         self.pad_id = int(policy.tokenizer.pad_token_id or 0)
 
-    def sync(self) -> float | None:
+    def sync(self) -> None:
         """Refresh the policy's mirror, if it has one; otherwise the weights are shared."""
-        return None if self.policy.mirror is None else self.policy.mirror.refresh()
+        if self.policy.mirror is not None:
+            self.policy.mirror.refresh()
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None

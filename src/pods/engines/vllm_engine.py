@@ -19,10 +19,8 @@ from pods.config.schema import Config
 from pods.engines.base import EngineFailed
 from pods.engines.vllm_setup import check_padding, facts, start_vllm
 from pods.engines.vllm_sync import hand_over_adapter, merge
-from pods.policy.export import Rounding
 from pods.policy.fsdp import weights_version
 from pods.policy.policy import Policy
-from pods.policy.process_group import ProcessGroup
 from pods.seeding import derive
 from pods.types import GenerationRequest, OnCompletion, Rollout, Sampling
 
@@ -49,9 +47,7 @@ class PartialCompletion:
 class VllmEngine:
     """Samples from a copy of the policy's weights, and refuses to if the copy is out of date."""
 
-    def __init__(
-        self, policy: Policy, config: Config, check: Callable[[], None], process_group: ProcessGroup
-    ) -> None:
+    def __init__(self, policy: Policy, config: Config, check: Callable[[], None]) -> None:
         """Start the engine on the untrained weights; `check()` may raise between tokens."""
         self.policy, self.check = policy, check
         self.dtype = getattr(torch, config.engine.dtype)
@@ -63,8 +59,6 @@ class VllmEngine:
         self.calls = 0
         padding = range(policy.vocabulary, policy.causal_lm.config.vocab_size)
         check_padding(len(padding), config)
-        rounds = config.model.tuning == "full" and config.engine.dtype != config.model.dtype
-        self.rounding = Rounding(policy.causal_lm, self.dtype, process_group) if rounds else None
         self.vllm = start_vllm(config)
         self.facts = facts(self.vllm)
         self.bias = dict.fromkeys(padding, -100.0) or None  # ids that the tokenizer does not know
@@ -81,7 +75,7 @@ class VllmEngine:
             if self.sync_by == "adapter":
                 self.adapter = hand_over_adapter(*parts, self.adapter)
             else:
-                self.survived_rounding = merge(*parts, self.rounding)
+                self.survived_rounding = merge(*parts)
         except Exception as error:
             raise EngineFailed(f"vLLM did not take new weights: {error!r}") from error
         self.synced_version = version

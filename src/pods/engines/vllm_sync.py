@@ -7,21 +7,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from peft import PeftModel
 from torch import Tensor
 from vllm import LLMEngine
 from vllm.lora.lora_model import LoRAModel
 from vllm.lora.peft_helper import PEFTHelper
 from vllm.lora.request import LoRARequest
 
-from pods.policy.export import Rounding, copy_adapter, kept_projection, merged_weights
+from pods.policy.export import copy_adapter, kept_projection, merged_weights
 from pods.policy.policy import Policy
 
 
-def merge(vllm: LLMEngine, policy: Policy, dtype: torch.dtype, rounding: Rounding | None) -> float:
-    """Stream the trained weights to vLLM, merged out of place; return their kept projection.
+def merge(vllm: LLMEngine, policy: Policy, dtype: torch.dtype) -> float | None:
+    """Stream the trained weights to vLLM, merged out of place.
 
-    `rounding` measures it where all weights are trained and rounded. If the policy is sharded, all
-    processes must call this at once.
+    If the policy is sharded, all processes must call this at once. Return the kept projection of
+    adapters; of all weights None.
     """
     products = torch.zeros(2, dtype=torch.float64, device=policy.device)
 
@@ -33,7 +34,7 @@ def merge(vllm: LLMEngine, policy: Policy, dtype: torch.dtype, rounding: Roundin
     with torch.no_grad():
         vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": stream()})
         vllm.apply_model(_repack_tied_head)
-    return rounding.kept_projection() if rounding else kept_projection(products.tolist())
+    return kept_projection(products.tolist()) if isinstance(policy.model, PeftModel) else None
 
 
 def _repack_tied_head(model: Any) -> None:

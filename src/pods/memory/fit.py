@@ -116,8 +116,6 @@ def _weights(config: Config, sizes: Sizes) -> dict[str, int]:
     if gathered:  # two layers and the embeddings are whole
         edges = parameters - (sizes.layers - 1) * sizes.layer
         held["gathered"] = BYTES[config.computed_in()] * (sizes.layer + 2 * edges) + size * edges
-    if full and config.decoded_in() != model.dtype:  # to say how much of a change rounding loses
-        held["untrained weights"] = size * parameters // processes
     if config.engine.name == "transformers":
         whole = BYTES[config.decoded_in()] * parameters
         packed = whole * (config.hardware.device == "cpu")  # once more, as products read them

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from pods.config.schema import Config
-from pods.policy.fsdp import full_tensor, local_shard, weights_version
+from pods.policy.fsdp import full_tensor, weights_version
 from pods.policy.lora import ADAPTER, lora_targets
 from pods.policy.process_group import ProcessGroup
 
@@ -41,24 +41,6 @@ def rounding_products(before: Tensor, change: Tensor, rounded: Tensor) -> Tensor
     survived = (rounded.float() - before.to(rounded.dtype).float()).flatten()
     change = change.float().flatten()
     return torch.stack([survived @ change, change @ change]).double()
-
-
-class Rounding:
-    """Measures the kept projection of a change of all weights."""
-
-    def __init__(self, model: nn.Module, dtype: torch.dtype, process_group: ProcessGroup) -> None:
-        """Copy this process's part of each weight of the untrained model."""
-        self.model, self.dtype, self.process_group = model, dtype, process_group
-        self.start = [local_shard(weight).detach().clone() for weight in model.parameters()]
-
-    @torch.no_grad()
-    def kept_projection(self) -> float:
-        """Return that of the present weights; if they are sharded, all processes call at once."""
-        products = torch.zeros(2, dtype=torch.float64)
-        for before, weight in zip(self.start, self.model.parameters(), strict=True):
-            now = local_shard(weight.detach())
-            products += rounding_products(before, now - before, now.to(self.dtype)).cpu()
-        return kept_projection(self.process_group.all_sum(products.tolist()))
 
 
 def copy_to_decode(
@@ -93,23 +75,15 @@ def copy_to_decode(
 class WeightMirror:
     """A second model, which an engine decodes from; `refresh` gives it the policy's weights."""
 
-    def __init__(
-        self, model: PreTrainedModel, source: PreTrainedModel, process_group: ProcessGroup
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, source: PreTrainedModel) -> None:
         """Mirror the policy's untrained model by what `copy_to_decode` made of it."""
         self.model: PreTrainedModel = model.to(source.device)  # type: ignore[arg-type]
         self.source = source
         self.version = -1
-        self.survived_rounding: float | None = None
-        rounds = model.dtype != source.dtype
-        self.rounding = Rounding(source, model.dtype, process_group) if rounds else None
 
     @torch.no_grad()
-    def refresh(self) -> float | None:
-        """Copy the policy's weights, on all processes at once, if they changed.
-
-        Return `kept_projection` where any is rounded.
-        """
+    def refresh(self) -> None:
+        """Copy the policy's weights, on all processes at once, if they changed."""
         if self.version != (version := weights_version(self.source)):
             for name, weight in self.model.named_parameters():
                 path, _, kind = name.rpartition(".")
@@ -124,9 +98,6 @@ class WeightMirror:
             if self.model.device.type == "cpu" and torch.backends.mkldnn.is_available():
                 _pack(self.model)
             self.version = version
-            if self.rounding is not None:
-                self.survived_rounding = self.rounding.kept_projection()
-        return self.survived_rounding
 
 
 def _pack(model: nn.Module) -> None:

@@ -184,7 +184,7 @@ def load(
         else:
             each.to(config.hardware.device)
     trained = model if full else with_adapters(model, config)
-    mirror = None if copied is None else WeightMirror(copied, model, process_group)
+    mirror = None if copied is None else WeightMirror(copied, model)
     if config.update.activation_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     return Policy(trained, tokenizer, reference_model, mirror)

@@ -69,7 +69,7 @@ def score_all(context: UpdateContext, rollouts: Sequence[Rollout]) -> list[Tenso
 
 def warm_up(context: UpdateContext, prompt: Prompt) -> None:
     """Compile what `update.compiled` compiles, on no sample of the run, and leave no gradient."""
-    rollout, policy = Rollout(prompt, prompt, np.zeros(0), "", True), context.policy
+    rollout, policy = Rollout(prompt, prompt, np.zeros(0, np.float32), "", True), context.policy
     batch = pack([rollout] * 2, [[0, 1]])
     score(context, batch).logprobs.sum().backward()  # type: ignore[no-untyped-call]
     policy.model.zero_grad()

@@ -101,7 +101,7 @@ def build_worker(
     if process_group.generates and config.engine.name == "vllm":
         from pods.engines.vllm_engine import VllmEngine
 
-        engine: Engine = VllmEngine(policy, config, check, peers)
+        engine: Engine = VllmEngine(policy, config, check)
         check_weight_sync(policy, engine, data.prompts[0], peers)
     else:  # also where other processes generate: it holds no memory of its own
         engine = TransformersEngine(policy, config.engine.max_rows, check, config.engine.graphs)
