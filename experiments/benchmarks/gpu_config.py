@@ -1,23 +1,15 @@
-"""The configs and weights of gpu.py, so that the GPU machine needs neither Hydra nor a hub.
+"""The configs of gpu.py, whose weights are random and have one of the shapes."""
 
-Configs are resolved in advance: after a change of conf/, `python gpu_config.py` rewrites gpu.yaml.
-Weights are random and have one of the shapes.
-"""
-
+import json
 from argparse import Namespace
-from collections.abc import Mapping
-from functools import reduce
-from operator import getitem
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from pods.config.checks import validate
+from pods.config.compose import compose
 from pods.config.schema import Config
 from pods.system.machine import cores
 
-FILE = Path(__file__).with_name("gpu.yaml")
 OVERRIDES = {
     "shape": [
         "task=chainsum", "model=qwen2_5_3b", "hardware=h200", "arm=pods",
@@ -33,11 +25,6 @@ SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "qwen2", "hidden_size": 2048, "num_hidden_layers": 36,
         "num_attention_heads": 16, "num_key_value_heads": 2, "intermediate_size": 11_008,
         "vocab_size": 151_936, "tie_word_embeddings": True,
-    },
-    "smollm2-135m": {
-        "model_type": "llama", "hidden_size": 576, "num_hidden_layers": 30,
-        "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 1536,
-        "vocab_size": 49_152, "tie_word_embeddings": True,
     },
     "toy": {
         "model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2,
@@ -66,31 +53,11 @@ def shape_config(options: Namespace, changes: Mapping[str, Any]) -> Config:
     """Return the config of random weights of the shape of gpu.py's command line, with changes."""
     model = {"model.hub": None, "model.path": None, "model.name": options.shape}
     device = ON_CPU if options.device == "cpu" else {"hardware.device": "cuda"}
-    changes = {**model, **device, **(TOY if options.toy else {}), **changes, **options.set}
-    return read("shape", changes)
+    changes = {**model, **device, **(TOY if options.toy else {}), **changes}
+    return read("shape", changes, options.set)
 
 
-def read(name: str, changes: Mapping[str, Any]) -> Config:
-    """Return a config of gpu.yaml with changes, by dotted key, such as `{"nm.n": 16}`.
-
-    Raises:
-        ConfigError: a value is not allowed, or data or weights are missing.
-    """
-    values = yaml.safe_load(FILE.read_text())[name]
-    for key, value in changes.items():
-        *sections, last = key.split(".")
-        reduce(getitem, sections, values)[last] = value
-    return validate(values)
-
-
-def main() -> None:
-    """Compose the configs and write gpu.yaml."""
-    from pods.config.compose import compose
-
-    head = "# Written by gpu_config.py, from the overrides there; read on machines without Hydra.\n"
-    composed = {name: compose(overrides) for name, overrides in OVERRIDES.items()}
-    FILE.write_text(head + yaml.safe_dump(composed, sort_keys=False, width=100))
-
-
-if __name__ == "__main__":
-    main()
+def read(name: str, changes: Mapping[str, Any], words: Sequence[str] = ()) -> Config:
+    """Return one of the configs with changes, such as `{"nm.n": 16}` or `nm.n=16`."""
+    changed = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+    return validate(compose([*OVERRIDES[name], *changed, *words]))

@@ -1,26 +1,23 @@
-"""What a card does with the products and the attention of a shape: rates, and kernels by name."""
+"""What a card does with the products of a shape: rates, and kernels by name."""
 
 import statistics
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import torch
 from gpu_config import SHAPES
-from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 
 from pods.policy.policy import set_cuda_math
 
 ROUNDS = 5
 TOKENS = 8192  # of a product: a full micro-batch
-ATTENTION = ((16, 512, 130), (64, 512, 130), (16, 128, 130))  # completions, their tokens, prompt
 
 
 def probe(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
-    """Measure products by dtype, copies and attention; name the kernels."""
+    """Measure products by dtype, and copies; name the kernels."""
     set_cuda_math()
     device, sizes = options.device, SHAPES[options.shape]
     tokens = 64 if options.toy else TOKENS
@@ -31,12 +28,6 @@ def probe(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
     results["bytes_per_second"] = bandwidth(device)
     results["kernels"] = {"gemm bfloat16": kernels(product(sizes, "bfloat16", device, tokens))}
     yield results
-    for rows, length, prompt in [(4, 8, 5)] if options.toy else ATTENTION:
-        work = attention(sizes, device, rows, length, prompt)
-        case = f"attention {rows} x {length} after {prompt}"
-        results.setdefault("attention_seconds", {})[case] = seconds_of(work, device)
-        results["kernels"][case] = kernels(work)
-        yield results
 
 
 def versions(device: str) -> dict[str, Any]:
@@ -104,27 +95,3 @@ def bandwidth(device: str) -> float:
     """Return the bytes that the device's memory moves per second in a copy."""
     numbers = torch.zeros((2**30 if device == "cuda" else 2**24) // 4, device=device)
     return 2 * 4 * numbers.numel() / seconds_of(numbers.clone, device)
-
-
-def attention(
-    sizes: Mapping[str, Any], device: str, rows: int, length: int, prompt: int
-) -> Callable[[], object]:
-    """Return attention of completions to their prompt and themselves, forward and backward.
-
-    As in the update: the query heads of a key head are query positions, and a mask says what each
-    sees.
-    """
-    heads, key_heads = sizes["num_attention_heads"], sizes["num_key_value_heads"]
-    width, dtype = sizes["hidden_size"] // heads, torch.bfloat16
-    new = partial(torch.randn, device=device, dtype=dtype, requires_grad=True)
-    query = new(rows, key_heads, heads // key_heads * length, width)
-    key, value = (new(rows, key_heads, prompt + length, width) for _ in range(2))
-    column = torch.arange(length, device=device)[:, None]
-    seen = torch.arange(prompt + length, device=device) <= prompt + column
-    mask = seen.repeat(heads // key_heads, 1)
-
-    def both_ways() -> None:
-        output = scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        output.sum().backward()  # type: ignore[no-untyped-call]
-
-    return both_ways

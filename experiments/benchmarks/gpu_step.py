@@ -32,7 +32,6 @@ from pods.types import Prompt, Rollout
 
 Results = Iterator[dict[str, Any]]
 ROUNDS = 10  # at most: the deadline cuts them
-EAGER_TOKENS = 128  # of a completion with the transformers engine, whose tokens take long
 PROMPT = 130  # tokens of a question of GSM8K with its instruction
 SIZES = ((16, 16), (64, 16))  # n, m of the steps
 
@@ -105,8 +104,6 @@ def step(options: Namespace, deadline: float) -> Results:
         for measured in update_alone(policy, config, prompts[0], [longest] * rows):
             results["update"][f"{rows} x {longest}"] = measured
             yield results
-    eager = min(longest, EAGER_TOKENS)
-    config = replace(config, sampling=replace(config.sampling, max_completion_tokens=eager))
     engine = make_engine(policy, config)
     yield from whole_steps(policy, config, engine, prompts, sizes, results, deadline)
 

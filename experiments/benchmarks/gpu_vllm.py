@@ -5,7 +5,9 @@ from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import median
+from tempfile import mkdtemp
 from typing import Any
 
 import torch
@@ -31,7 +33,7 @@ def vllm(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
     changes = {"engine.name": "vllm", "engine.sync": "adapter"}
     config = shape_config(options, changes)
     torch.set_num_threads(config.hardware.threads)
-    policy, config = random_policy(config, options.scratch / "weights")
+    policy, config = random_policy(config, Path(mkdtemp()))
     prompts = random_prompts(policy, 100, 40 if options.toy else PROMPT)
     start = time.perf_counter()
     engine = make_engine(policy, config)

@@ -22,7 +22,7 @@ WAITING, ONCE = ("update._gradients", "update._one_update", "update._stats"), (1
 
 
 def policy_and_config(**changes):
-    options = Namespace(device="cuda", toy=True, shape="toy", set={})
+    options = Namespace(device="cuda", toy=True, shape="toy", set=[])
     policy, config = random_policy(shape_config(options, changes))
     if config.update.activation_checkpointing:
         policy.causal_lm.gradient_checkpointing_enable({"use_reentrant": False})

@@ -11,11 +11,10 @@ import gpu_checks  # knows where the benchmarks are
 import gpu_update_checks
 import pytest
 import torch
-import yaml
 from compose import ROOT
 from policies import trained
 
-from pods.config.compose import compose
+from pods.config.clock_model import read_clock_model
 from pods.tasks.load import load as load_task
 
 import gpu  # isort: skip
@@ -23,8 +22,7 @@ import gpu_config  # isort: skip
 from gpu_step import random_policy, random_prompts  # isort: skip
 from step import make_engine, make_loop, steps  # isort: skip
 
-ABSENT = ["hydra", "omegaconf", "antlr4", "datasets", "pandas", "scipy", "sklearn", "wandb",
-          "orjson", "matplotlib", "rich", "gguf", "pytest", "vllm"]  # fmt: skip
+ABSENT = ["datasets", "pandas", "scipy", "sklearn", "wandb", "matplotlib", "gguf", "pytest", "vllm"]
 
 
 @pytest.mark.parametrize(("device", "check"), [
@@ -36,13 +34,6 @@ def test_on_the_device(check, device):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch sees no GPU here")
     check(device)
-
-
-@pytest.mark.parametrize("name", gpu_config.OVERRIDES)
-def test_the_resolved_config_is_what_its_words_give(name):
-    values = yaml.safe_load(gpu_config.FILE.read_text())[name]
-    command = "python experiments/benchmarks/gpu_config.py"
-    assert values == compose(gpu_config.OVERRIDES[name]), command
 
 
 PARTS = """
@@ -71,11 +62,10 @@ for name, part in (("probe", breaks), ("step", hangs), ("vllm", lacks)):
 def test_a_part_that_fails_hangs_or_lacks_something_costs_no_other(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(PARTS)  # so that no part needs torch
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT / 'src'}")
-    command = [sys.executable, str(ROOT / "experiments" / "benchmarks" / "gpu.py"), "--toy",
-               "--device", "cpu", "--out", str(tmp_path / "out"), "--only"]  # fmt: skip
-    ended = subprocess.run([*command, "probe", "step", "vllm", "--limit", "step=5"], check=False)
+    monkeypatch.setitem(gpu.SECONDS, "step", 5)
+    toy = ["--toy", "--device", "cpu", "--out", str(tmp_path / "out"), "--only"]
+    assert gpu.main([*toy, "probe", "step", "vllm"]) == 1
     parts = json.loads((tmp_path / "out" / "results.json").read_text())["parts"]
-    assert ended.returncode == 1
     statuses = {name: part["status"] for name, part in parts.items()}
     assert statuses == {"probe": "failed", "step": "timeout", "vllm": "skipped"}
     assert parts["probe"]["result"] == {"before": 2}
@@ -83,6 +73,23 @@ def test_a_part_that_fails_hangs_or_lacks_something_costs_no_other(tmp_path, mon
     assert parts["step"]["result"] == {"before": 1}  # what it had measured is kept
     assert parts["vllm"]["error"] == "there is no vLLM"
     assert sorted(os.listdir(tmp_path / "out")) == ["logs", "results.json"]
+
+
+def test_a_card_has_the_prices_of_one_more_rollout_and_of_training_on_one(tmp_path):
+    """By hand: (4 - 1) / 48 to draw, (2.9 - 0.5) / 48 to train on; left of 2.3 is 0.5."""
+    steps = {"16 to 16": {"seconds": 2.3, "generate": 1.0, "completion_tokens": [512]},
+             "64 to 16": {"seconds": 5.3, "generate": 4.0}}  # fmt: skip
+    step = {"steps": {}, "update": {"16 x 512": {"seconds": 0.5}, "64 x 512": {"seconds": 2.9}}}
+    for name, part in (("step", step), ("vllm", {"steps": steps})):  # of two calls
+        (tmp_path / name).mkdir()
+        found = {"machine": {"gpus": ["H100"]}, "shape": "qwen2.5-3b",
+                 "parts": {name: {"status": "done", "result": part}}}  # fmt: skip
+        (tmp_path / name / "results.json").write_text(json.dumps(found))
+    assert gpu.main(["--out", str(tmp_path), "--card", str(tmp_path / "card.json")]) == 0
+    found = read_clock_model(str(tmp_path / "card.json"))
+    assert (found.per_rollout, found.per_kept) == pytest.approx((0.0625, 0.05))
+    assert found.base == pytest.approx(0.5)
+    assert "one H100, qwen2.5-3b, completions of 512 tokens with vLLM" in found.source
 
 
 def toy_config(**changes):
@@ -113,7 +120,7 @@ def test_random_weights_have_the_shape_that_was_asked_for():
 
 
 @pytest.mark.slow
-def test_the_whole_script_at_toy_size_with_torch_transformers_and_peft_alone(tmp_path):
+def test_the_whole_script_at_toy_size_without_what_a_bare_machine_lacks(tmp_path):
     refuse = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT}))\n"
     (tmp_path / "sitecustomize.py").write_text(refuse)
     out = tmp_path / "out"
