@@ -20,7 +20,6 @@ from pods.method import prompt_selection as selection
 from pods.method.keep import find_rule
 from pods.policy.optimizer import make_optimizer
 from pods.policy.policy import Policy
-from pods.policy.process_group import SINGLE_PROCESS
 from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
 from pods.training.clock import TrainClock
@@ -102,4 +101,4 @@ def make_engine(policy: Endless, config: Config) -> Engine:
             params.ignore_eos = True
             return params
 
-    return EndlessVllm(policy, config, lambda: None, SINGLE_PROCESS)
+    return EndlessVllm(policy, config, lambda: None)
