@@ -14,7 +14,7 @@ OVERRIDES = {
     "shape": [
         "task=chainsum", "model=qwen2_5_3b", "hardware=h200", "arm=pods",
         "nm=n64_m16", "prompts_per_step=1", "tracking=none", "engine.kv_gb=8", "engine.max_rows=64",
-        "update.micro_batch_tokens=8192", "sampling.max_prompt_tokens=160",
+        "update.micro_batch_tokens=8704", "sampling.max_prompt_tokens=160",
         "sampling.max_completion_tokens=512", "evaluation.repeats=1", "evaluation.questions=1",
     ],  # random weights, so that the task decides nothing
     "chainsum": ["task=chainsum", "model=tiny", "arm=pods", "nm=n64_m16", "tracking=none",

@@ -126,7 +126,8 @@ def update_alone(policy: Policy, config: Config, prompt: Prompt, lengths: Sequen
         "tokens_per_second": sum(lengths) / seconds, "peak_bytes": _peak(config),
     }  # fmt: skip
     yield measured
-    yield {**measured, "kernels": kernels(work, 30)}
+    if len(rollouts) <= SIZES[0][1]:  # of one micro-batch: more kernels take long to count
+        yield {**measured, "kernels": kernels(work, 30)}
 
 
 def update_floor(config: Config, rows: int, tokens: int) -> float:
