@@ -3,10 +3,11 @@
 Usage: python experiments/contrasts.py FOLDER[,FOLDER...] ARM OTHER [OTHER ...]
        python experiments/contrasts.py experiments/quickstart "pods 64→16" "random 64→16"
 
-Runs of several folders are compared together, each pair within its folder. Writes
-contrasts.ARM.csv, of several folders contrasts.ARM.together.csv, into the first: t intervals, p of
-the t test and of the exact sign-flip test, and both after Holm over the contrasts of one outcome.
-`pods compare` prints the same for a study.
+ARM may be a loss, "ARM - ARM", compared with other losses. Runs of several folders are compared
+together, each pair within its folder. Writes contrasts.ARM.csv (contrasts.ARM.losses.csv, of
+several folders contrasts.ARM.together.csv) into the first: t intervals, p of the t test and of the
+exact sign-flip test, and both after Holm over the contrasts of one outcome. `pods compare` prints
+the same for a study.
 """
 
 import sys
@@ -31,6 +32,12 @@ def contrast(differences: np.ndarray) -> dict[str, float]:
     }  # fmt: skip
 
 
+def values(by_seed: pd.DataFrame, name: str) -> pd.Series:
+    """Return the values of an arm by seed, or the loss from one to another."""
+    first, _, second = name.partition(" - ")
+    return by_seed[first] - by_seed[second] if second else by_seed[first]
+
+
 def contrasts(runs: pd.DataFrame, arm: str, others: list[str]) -> pd.DataFrame:
     """Return a row per outcome and arm: its mean, and how far the first arm is ahead of it."""
     rows = []
@@ -38,8 +45,9 @@ def contrasts(runs: pd.DataFrame, arm: str, others: list[str]) -> pd.DataFrame:
         by_seed = runs.pivot(index=["folder", "seed"], columns="series", values=outcome)
         for other in [arm, *others]:
             row = {"outcome": outcome, "arm": arm, "series": other}
-            row |= {"value": by_seed[other].mean(), "value_stderr": by_seed[other].sem()}
-            ahead = (by_seed[arm] - by_seed[other]).dropna().to_numpy(float)
+            of_other = values(by_seed, other)
+            row |= {"value": of_other.mean(), "value_stderr": of_other.sem()}
+            ahead = (values(by_seed, arm) - of_other).dropna().to_numpy(float)
             rows.append(row | (contrast(ahead) if other != arm else {}))
     return with_holm(pd.DataFrame(rows))
 
@@ -49,7 +57,7 @@ if __name__ == "__main__":
     folders = [Path(name) for name in names.split(",")]
     tables = [pd.read_csv(folder / "runs.csv").assign(folder=str(folder)) for folder in folders]
     made = contrasts(pd.concat(tables), arm, others)
-    together = ".together" if len(folders) > 1 else ""
-    path = folders[0] / f"contrasts.{arm.split()[0]}{together}.csv"
+    kind = ".together" if len(folders) > 1 else ".losses" if " - " in arm else ""
+    path = folders[0] / f"contrasts.{arm.split()[0]}{kind}.csv"
     made.to_csv(path, index=False, float_format="%.6g")
     print(made.to_string(index=False), f"\n\n{path}")

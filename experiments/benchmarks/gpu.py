@@ -19,21 +19,21 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gpu_config import SHAPES, Skipped
+from gpu_config import Skipped
 
 from pods.runs.attempts import environment
 from pods.runs.files import write_json
 from pods.system.machine import end_with_parent, set_threads
 
-SECONDS = {"probe": 60, "checks": 100, "step": 200, "vllm": 300}
-"""The time limit of each part, in order of worth."""
+SECONDS = {"probe": 60, "checks": 100, "step": 200, "vllm": 300}  # limits, in order of worth
 MARGIN = 5  # seconds between the end of measuring and being killed
 LOG_CHARACTERS = 4000  # last characters of a failed part's output
 RESULTS = "results.json"
@@ -46,7 +46,6 @@ def arguments(command_line: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
-    parser.add_argument("--shape", choices=SHAPES, help="of the random weights (qwen2.5-3b)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--toy", action="store_true", help="small sizes, to test the script")
     parser.add_argument("--only", nargs="+", choices=SECONDS, default=list(SECONDS), metavar="PART",
@@ -56,7 +55,7 @@ def arguments(command_line: list[str]) -> argparse.Namespace:
     parser.add_argument("--card", type=Path, metavar="FILE", help="write prices, measure nothing")
     parser.add_argument("--part", choices=SECONDS, help=argparse.SUPPRESS)
     options = parser.parse_args(command_line)
-    options.shape = options.shape or ("toy" if options.toy else "qwen2.5-3b")
+    options.shape = "toy" if options.toy else "qwen2.5-3b"
     return options
 
 
@@ -65,19 +64,6 @@ def record(out: Path, part: str, **facts: Any) -> None:
     results = json.loads((out / RESULTS).read_text())
     results["parts"].setdefault(part, {}).update(facts)
     write_json(out / RESULTS, results)
-
-
-def parts() -> dict[str, Callable[[argparse.Namespace, float], Iterator[dict[str, Any]]]]:
-    """Return the parts: each yields its results so far, and the complete ones last.
-
-    A part gets the command line and a deadline of `time.monotonic()`, after which it starts
-    nothing new. It raises `Skipped` where the machine lacks what it needs.
-    """
-    from gpu_probe import probe
-    from gpu_step import step
-    from gpu_vllm import vllm
-
-    return {"probe": probe, "checks": checks, "step": step, "vllm": vllm}
 
 
 def checks(options: argparse.Namespace, deadline: float) -> Iterator[dict[str, Any]]:
@@ -90,15 +76,19 @@ def checks(options: argparse.Namespace, deadline: float) -> Iterator[dict[str, A
 
 
 def child(options: argparse.Namespace) -> int:
-    """Run one part in this process."""
+    """Run one part in this process: a function that yields its results so far, and all last.
+
+    It gets a deadline of `time.monotonic()`, after which it starts nothing new, and raises
+    `Skipped` where the machine lacks what it needs.
+    """
     end_with_parent(signal.SIGKILL)
     if options.toy:
         set_threads(1)  # two that wait for each other on a busy machine take longer
-    part, start = options.part, time.monotonic()
-    error = None
+    part, start, error = options.part, time.monotonic(), None
     record(options.out, part, status="running")
     try:
-        for result in parts()[part](options, start + SECONDS[part] - MARGIN):
+        work = checks if part == "checks" else getattr(import_module(f"gpu_{part}"), part)
+        for result in work(options, start + SECONDS[part] - MARGIN):
             seconds = round(time.monotonic() - start, 1)
             record(options.out, part, seconds=seconds, result=result)
         status = "done"
@@ -155,12 +145,11 @@ def write_card(folder: Path, card: Path) -> None:
     per_rollout = max(many["generate"] - few["generate"], 0) / (more - n)
     per_kept = (updates[more] - updates[m]) / (more - m)
     machine, shape = results[0]["machine"], results[0]["shape"]
-    names = {"vllm": "vLLM", "step": "the transformers engine"}
     write_json(card, {
         "base": max(few["seconds"] - n * per_rollout - m * per_kept, 0.0),
         "per_rollout": per_rollout, "per_kept": per_kept,
-        "source": f"gpu.py, one {(machine.get('gpus') or [machine['cpu']])[0]}, {shape}, "
-                  f"completions of {few['completion_tokens'][0]} tokens with {names[engine]}",
+        "source": f"gpu.py, one {(machine.get('gpus') or [machine['cpu']])[0]}, {shape}, part {engine}, "
+                  f"completions of {few['completion_tokens'][0]} tokens",
     })  # fmt: skip
 
 

@@ -21,25 +21,14 @@ def probe(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
     set_cuda_math()
     device, sizes = options.device, SHAPES[options.shape]
     tokens = 64 if options.toy else TOKENS
-    results: dict[str, Any] = {"versions": versions(device)}
+    card = torch.cuda.get_device_properties(0) if device == "cuda" else device
+    results: dict[str, Any] = {"card": str(card), "cuda": torch.version.cuda}
     for name in ("bfloat16", "tf32", "float32"):
         results.setdefault("gemm_tflops", {})[name] = gemm_tflops(sizes, name, device, tokens)
         yield results
     results["bytes_per_second"] = bandwidth(device)
     results["kernels"] = {"gemm bfloat16": kernels(product(sizes, "bfloat16", device, tokens))}
     yield results
-
-
-def versions(device: str) -> dict[str, Any]:
-    """Return what environment.json has not: CUDA's side of torch, and the card's numbers."""
-    if device == "cpu":
-        return {"torch": torch.__version__, "threads": torch.get_num_threads()}
-    card = torch.cuda.get_device_properties(0)
-    return {
-        "torch": torch.__version__, "cuda": torch.version.cuda, "card": card.name,
-        "cudnn": torch.backends.cudnn.version(), "capability": f"{card.major}.{card.minor}",
-        "bytes": card.total_memory, "processors": card.multi_processor_count,
-    }  # fmt: skip
 
 
 def seconds_of(work: Callable[[], object], device: str, rounds: int = ROUNDS) -> float:

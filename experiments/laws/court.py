@@ -3,8 +3,7 @@
     python -m experiments.laws.court     reads accuracy_vs_time.runs.csv and compare.csv
 
 Writes claims.csv, how much less of what a paper counts an arm needs for 80 % of the way that its
-baseline goes, with 95 % over resampled seeds; budgets.csv, the accuracy of each n = m after some
-rollouts, which follow from modelled seconds and steps where all are trained on; and laws.png.
+baseline goes, with 95 % over resampled seeds; and laws.png.
 """
 
 from collections.abc import Iterator
@@ -15,13 +14,13 @@ import pandas as pd
 from experiments.curves import axes, report
 
 from pods.analysis.compare.speedup import speedups
-from pods.analysis.numbers.outcomes import RunCurve, accuracy_at, window
+from pods.analysis.numbers.outcomes import RunCurve, window
 from pods.analysis.numbers.statistics import resamples
 from pods.config.clock_model import read_clock_model
 
 HERE = Path(__file__).parent
 PRICES = read_clock_model(str(HERE.parent / "regimes" / "cpu.json"))
-GRPO, SHARE, DRAWS, BUDGETS = "grpo 16→16", 0.8, 2000, (1500, 3000, 6000, 9000)
+GRPO, SHARE, DRAWS = "grpo 16→16", 0.8, 2000
 CLAIMS = [  # law, arm, against, what is saved, and how many times less the paper says
     ("2-GRPO", "two 2→2", GRPO, "rollouts", "8"),
     ("2-GRPO at its rate", "two_fast 2→2", GRPO, "rollouts", "8"),
@@ -56,19 +55,9 @@ def claims(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
                **{key: timed[key] for key in ("ratio", "low", "high", "bound")}}  # fmt: skip
 
 
-def by_budget(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Yield the accuracy of each n = m after a number of rollouts, as IsoCompute compares them."""
-    for n in (8, 16, 32, 64):
-        of = curves(rows, f"grpo {n}→{n}", "rollouts")
-        for rollouts in BUDGETS:
-            at = pd.Series([accuracy_at(curve, np.array([rollouts]))[0] for curve in of])
-            yield {"n": n, "rollouts": rollouts, "value": at.mean(), "value_stderr": at.sem()}
-
-
 if __name__ == "__main__":
     table = pd.read_csv(HERE / "accuracy_vs_time.runs.csv")
     report(pd.DataFrame(claims(table)), HERE / "claims.csv")
-    report(pd.DataFrame(by_budget(table)), HERE / "budgets.csv")
     gains = pd.read_csv(HERE / "compare.csv").query("outcome == 'mean_accuracy'")
     errors = 100 * np.array([gains.estimate - gains.low, gains.high - gains.estimate])
     with axes(HERE / "laws.png", 6.5, 4) as axis:

@@ -89,7 +89,7 @@ def test_a_card_has_the_prices_of_one_more_rollout_and_of_training_on_one(tmp_pa
     found = read_clock_model(str(tmp_path / "card.json"))
     assert (found.per_rollout, found.per_kept) == pytest.approx((0.0625, 0.05))
     assert found.base == pytest.approx(0.5)
-    assert "one H100, qwen2.5-3b, completions of 512 tokens with vLLM" in found.source
+    assert "one H100, qwen2.5-3b, part vllm, completions of 512 tokens" in found.source
 
 
 def toy_config(**changes):
