@@ -144,12 +144,13 @@ def write_card(folder: Path, card: Path) -> None:
     (n, m), (more, _) = (map(int, size.split(" to ")) for size in found[engine]["steps"])
     per_rollout = max(many["generate"] - few["generate"], 0) / (more - n)
     per_kept = (updates[more] - updates[m]) / (more - m)
-    machine, shape = results[0]["machine"], results[0]["shape"]
+    machine = results[0]["machine"]
+    name = (machine["gpus"] or [machine["cpu"]])[0]
     write_json(card, {
         "base": max(few["seconds"] - n * per_rollout - m * per_kept, 0.0),
         "per_rollout": per_rollout, "per_kept": per_kept,
-        "source": f"gpu.py, one {(machine.get('gpus') or [machine['cpu']])[0]}, {shape}, part {engine}, "
-                  f"completions of {few['completion_tokens'][0]} tokens",
+        "source": f"gpu.py, one {name}, {results[0]['shape']}, part {engine}, completions "
+                  f"of {few['completion_tokens'][0]} tokens",
     })  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from peft import PeftModel
 from torch import Tensor
 from vllm import LLMEngine
 from vllm.lora.lora_model import LoRAModel
@@ -34,7 +33,8 @@ def merge(vllm: LLMEngine, policy: Policy, dtype: torch.dtype) -> float | None:
     with torch.no_grad():
         vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": stream()})
         vllm.apply_model(_repack_tied_head)
-    return kept_projection(products.tolist()) if isinstance(policy.model, PeftModel) else None
+    adapted = policy.model is not policy.causal_lm
+    return kept_projection(products.tolist()) if adapted else None
 
 
 def _repack_tied_head(model: Any) -> None:
