@@ -98,36 +98,28 @@ def test_two_steps_of_training_equal_plain_torch():
 GENERATED = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.25]  # the first six are kept
 
 
-def reinforce_ada(sums, lengths):
-    """The reward less the mean of all that were generated, averaged over the tokens of the step."""
-    mean = sum(GENERATED) / 8
-    return sum((GENERATED[i] - mean) * total for i, total in enumerate(sums)) / sum(lengths)
-
-
-def dr_grpo(sums, lengths):
-    """The reward less the mean; a completion's tokens are summed and divided by the most tokens."""
-    mean = sum(GENERATED[:6]) / 6
-    return sum((GENERATED[i] - mean) * total / 32 for i, total in enumerate(sums)) / 6
-
-
-def rloo(sums, lengths):
-    """The reward less the others' mean, times the log-prob of the completion; over 32, too."""
-    others = [(sum(GENERATED[:6]) - GENERATED[i]) / 5 for i in range(6)]
-    return sum((GENERATED[i] - others[i]) * total for i, total in enumerate(sums)) / 6 / 32
-
-
-@pytest.mark.parametrize(
-    ("objective", "overrides"),
-    [(reinforce_ada, ("nm.n=8", "nm.m=6", "update.aggregation=token_mean")),
-     (dr_grpo, ("nm.m=6",)), (rloo, ("nm.m=6",))])  # fmt: skip
-def test_the_gradient_of_an_update_is_that_of_the_arms_published_objective(objective, overrides):
-    """From rewards to the change of the weights, beside plain autograd in float64."""
+@pytest.mark.parametrize(("arm", "overrides", "baselines", "divisor"), [
+    # the mean of all that were generated, averaged over the tokens of the step
+    ("reinforce_ada", ("nm.n=8", "nm.m=6", "update.aggregation=token_mean"),
+     [sum(GENERATED) / 8] * 6, sum(LENGTHS)),
+    # the mean; a completion's tokens are summed and divided by the most tokens
+    ("dr_grpo", ("nm.m=6",), [sum(GENERATED[:6]) / 6] * 6, 6 * 32),
+    # the others' mean; over 32, too
+    ("rloo", ("nm.m=6",), [(sum(GENERATED[:6]) - own) / 5 for own in GENERATED[:6]],
+     6 * 32)])  # fmt: skip
+def test_the_gradient_of_an_update_is_that_of_the_arms_published_objective(
+    arm, overrides, baselines, divisor
+):
+    """The reward less a baseline, times the log-prob of the completion; from rewards to weights."""
     config, policy = disturbed(
-        f"arm={objective.__name__}", *overrides, "update.micro_batch_tokens=20", "update.lr=1",
+        f"arm={arm}", *overrides, "update.micro_batch_tokens=20", "update.lr=1",
         "sampling.max_completion_tokens=32")  # fmt: skip
     kept = rollouts(policy)
-    sums = [plain_logprobs(policy, rollout).sum() for rollout in kept]
-    ascent = torch.autograd.grad(objective(sums, LENGTHS), trained(policy))
+    objective = sum(
+        (reward - baseline) * plain_logprobs(policy, rollout).sum() / divisor
+        for reward, baseline, rollout in zip(GENERATED, baselines, kept, strict=False)
+    )
+    ascent = torch.autograd.grad(objective, trained(policy))
     rewards = np.array(GENERATED[: config.nm.n])
     settings = {key: getattr(config.advantage, key) for key in ("baseline", "scale", "eps")}
     scaled = advantages(rewards, np.arange(6), **settings)
