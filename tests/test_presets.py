@@ -1,16 +1,15 @@
 """Every preset has valid jobs, arms that train, and a folder that documents it."""
 
 import csv
-import itertools
 import re
-from collections.abc import Iterator
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 
 import pytest
 import yaml
-from compose import ROOT, composed
+from compose import PARSER, ROOT, composed
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from running import SHORT, run_here
 
 from pods.analysis.loading.series_names import series_names
@@ -24,18 +23,13 @@ PRESETS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml")
 PUBLISHED = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/published.csv"))
 
 
-def jobs(preset: str) -> Iterator[tuple[str, ...]]:
-    """Yield the overrides of each job of a preset's sweep."""
+def jobs(preset: str) -> list[tuple[str, ...]]:
+    """Return the overrides of each job of a preset's sweep, as Hydra's own sweeper has them."""
     text = (ROOT / f"conf/experiment/{preset}.yaml").read_text()
     params = yaml.safe_load(text)["hydra"]["sweeper"]["params"]
-    for values in itertools.product(*(swept(str(value)) for value in params.values())):
-        yield tuple(f"{key}={value}" for key, value in zip(params, values, strict=True))
-
-
-def swept(values: str) -> list[str]:
-    """Expand `range(3)` to 0, 1, 2, and anything else at its commas."""
-    ends = re.fullmatch(r"range\(([\d,]+)\)", values)
-    return [str(i) for i in range(*map(int, ends[1].split(",")))] if ends else values.split(",")
+    swept = PARSER.parse_overrides([f"{key}={values}" for key, values in params.items()])
+    [all_jobs] = BasicSweeper.split_arguments(swept, max_batch_size=None)
+    return list(map(tuple, all_jobs))
 
 
 def table(path: Path) -> list[list[str]]:
@@ -137,7 +131,7 @@ def test_where_a_folder_states_the_number_of_runs_of_its_command_it_is_right():
         found = re.findall(rf"^python src/run.py experiment={preset}\b.* # (\d+) runs", text, re.M)
         stated |= dict.fromkeys([preset] * len(found), int(found[0]) if found else 0)
     assert len(stated) >= 5
-    assert stated == {preset: len(list(jobs(preset))) for preset in stated}
+    assert stated == {preset: len(jobs(preset)) for preset in stated}
 
 
 def test_the_runs_that_ablations_share_are_the_same_runs():
