@@ -19,7 +19,7 @@ import pytest
 from compose import composed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running import BY_HAND, run_folder, science_of, start, steps, wait_for
+from running import BY_HAND, run_folder, science_of, start, steps, steps_made, wait_for
 from safetensors.torch import load_file
 
 from pods.launch import local_processes
@@ -130,10 +130,6 @@ def leader_of(folder: Path) -> int | None:
     for path in folder.glob("runs/*/*/*/seed*/status.json"):
         return json.loads(path.read_text()).get("pid")
     return None
-
-
-def steps_made(folder: Path) -> int:
-    return sum(len(read_lines(path)) for path in folder.glob("runs/*/*/*/seed*/metrics.jsonl"))
 
 
 def begin(folder: Path, *words: str) -> subprocess.Popen:

@@ -10,13 +10,12 @@ import needs
 import pytest
 import stand_in_slurm
 from compose import composed
-from running import SHORT, science_of, start, wait_for
+from running import SHORT, run_folder, science_of, start, steps_made, wait_for
 
 from hydra_plugins.pods_launchers.launcher import SlurmConf
 from pods.cli.main import main
 from pods.launch import subprocesses
 from pods.launch.subprocesses import record_end, start_on_cluster
-from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
 from pods.runs.store import RunStore
 
@@ -44,23 +43,11 @@ def cluster(tmp_path, monkeypatch):
     return folder
 
 
-def folder_of(tmp_path, seed=0):
-    [folder] = (tmp_path / "runs").glob(f"*/*/*/seed{seed}-*")
-    return folder
-
-
-def steps_of(folder):
-    path = folder / "metrics.jsonl"
-    return len(read_lines(path)) if path.exists() else 0
-
-
 def begin(tmp_path, steps, *words):
-    """Start a sweep; return its process and the folder of seed 0 once that has so many steps."""
+    """Start a sweep of one run; return its process and folder once it has made so many steps."""
     process = start(tmp_path, "-m", "launch=slurm", *SHORT, *words)
-    wait_for(lambda: list((tmp_path / "runs").glob("*/*/*/seed0-*/metrics.jsonl")))
-    folder = folder_of(tmp_path)
-    wait_for(lambda: steps_of(folder) >= steps)
-    return process, folder
+    wait_for(lambda: steps_made(tmp_path) >= steps)
+    return process, run_folder(tmp_path)
 
 
 @pytest.mark.parametrize(("words", "settings", "minutes", "notice"), [
@@ -205,7 +192,7 @@ def test_slurm_keeps_a_stopped_sweep(submitting, run_py, tmp_path, cluster, caps
     assert again.returncode == 0 and "2 of 2 jobs done" in again.stdout, again.stdout
     assert "submitted" not in again.stdout and (submitting or "1 already running" in again.stdout)
     assert len(list(cluster.glob("script.*"))) == 1
-    assert [len(list((folder_of(tmp_path, s) / "attempts").iterdir())) for s in (0, 1)] == [1, 1]
+    assert [len(list((run_folder(tmp_path, s) / "attempts").iterdir())) for s in (0, 1)] == [1, 1]
 
 
 @pytest.mark.slow

@@ -30,9 +30,15 @@ ONE_STEP = ("budget.train_seconds=null", "budget.max_steps=1", "nm.n=4", "nm.m=2
             "evaluation.questions=8", "evaluation.repeats=2")  # fmt: skip
 
 
-def run_folder(tmp_path: Path) -> Path:
-    [folder] = (tmp_path / "runs").glob("*/*/*/seed*")
+def run_folder(workdir: Path, seed: int | str = "*") -> Path:
+    """Return the folder of the only run in a working folder, or of the only one of a seed."""
+    [folder] = (workdir / "runs").glob(f"*/*/*/seed{seed}-*")
     return folder
+
+
+def steps_made(workdir: Path) -> int:
+    """Count the steps that the runs in a working folder have logged."""
+    return sum(len(read_lines(path)) for path in workdir.glob("runs/*/*/*/seed*/metrics.jsonl"))
 
 
 def busy(workdir: Path) -> int:
