@@ -92,11 +92,7 @@ def test_balanced_keeps_as_many_right_as_wrong_where_it_can(right, wrong, data):
     assert kept == min(possible, key=lambda k: (abs(k - (m - k)), k))  # the odd one is wrong
 
 
-def test_the_odd_one_of_balanced_is_wrong_and_every_right_one_is_drawn_alike():
-    for m, right in ((1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3)):
-        for seed in range(20):
-            kept = balanced(group([1.0, 0.0] * 3), m, np.random.default_rng(seed))
-            assert sum(i % 2 == 0 for i in kept) == right
+def test_every_right_one_is_drawn_alike_by_balanced():
     rng, counts = np.random.default_rng(0), np.zeros(6)
     for _ in range(3000):
         counts[balanced(group([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]), 2, rng)] += 1

@@ -73,11 +73,7 @@ def peak(config):
 def test_the_parts_of_the_tiny_model_by_hand():
     config = composed("sampling.max_completion_tokens=32", "engine.max_rows=64")
     parts = peak_parts(config, (10, 0))
-    assert parts["weights"] == 4 * 132_608
-    assert parts["training"] == 3 * 4 * 132_608  # gradients and two moments
-    # 64 rows of 10 + 32 tokens, 2 layers, keys and values, 2 heads of 32
-    assert parts["keys and values"] == 64 * 42 * 2 * 2 * 2 * 32 * 4
-    assert parts["logits"] == 64 * 19 * 24
+    assert parts["logits"] == 64 * 19 * 24  # the others: the next two tests
     # updating adds less: a step keeps 16 x 2 rollouts of 32 tokens, over 19 ids
     assert fit._update(config, read_sizes(config.model), 10)["logits"] == 3 * 4 * 32 * 32 * 19
     assert fit.LOGITS == logprobs.CHUNK_ELEMENTS
