@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from compose import composed
+from policies import disturb, trained
 
 from pods.engines import transformers_engine
 from pods.engines.transformers_engine import TransformersEngine, sample
@@ -104,10 +105,7 @@ def test_with_adapters_logprobs_are_the_trainers_before_and_after_an_update(dtyp
         for rollout, expected in zip(group, scores, strict=True):
             assert rollout.logprobs == pytest.approx(expected.numpy(), abs=bound)
         completions.append([rollout.completion_ids for rollout in group])
-        with torch.no_grad():
-            for parameter in policy.model.parameters():
-                if parameter.requires_grad:
-                    parameter.add_(0.05)
+        disturb(trained(policy), 0.05)
     assert completions[0] != completions[1]
 
 

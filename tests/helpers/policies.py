@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from compose import composed
 from torch.nn.functional import rms_norm
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from pods.policy import update
@@ -36,6 +36,19 @@ def untrained(config, dtype=torch.float32, **settings):
     """The model that a run starts from, as transformers loads it."""
     source = weights_source(config.model)
     return AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **settings)
+
+
+def save_other(folder, architecture, **settings):
+    """Save a small random model of another architecture, with the tiny model's tokenizer."""
+    config = AutoConfig.for_model(
+        architecture, vocab_size=19, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
+        num_attention_heads=2, pad_token_id=0, **settings)  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config)
+    disturb(model.parameters(), 0.1)  # biases begin at 0
+    model.save_pretrained(folder)
+    load(composed()).tokenizer.save_pretrained(folder)
 
 
 def disturbed(*overrides, size=0.02, double=False):
