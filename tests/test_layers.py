@@ -28,7 +28,8 @@ HOMES = {
         "runs": ("wandb_workspaces",), "tasks": ("datasets",),
     }.items() for name in names},
 }  # fmt: skip
-FILES = sorted([*(SRC / "pods").rglob("*.py"), *(SRC / "pods_lab").rglob("*.py")])
+PACKAGES = ("pods", "pods_lab", "mathgrade")
+FILES = sorted(path for name in PACKAGES for path in (SRC / name).rglob("*.py"))
 
 
 def imports(path: Path) -> set[str]:
@@ -58,6 +59,13 @@ def test_heavy_libraries_stay_in_their_packages():
     trainer = {name for name in imports(SRC / "pods/integrations/trl.py") if name[:5] == "pods."}
     light = ("pods.method.", "pods.seeding.", "pods.types.")  # a script of TRL's needs no config
     assert trainer and all(name.startswith(light) for name in trainer)
+
+
+def test_the_grader_imports_symbolic_algebra_alone():
+    allowed = {"mathgrade", "sympy", "mpmath", "latex2sympy2_extended", "math_verify",
+               *sys.stdlib_module_names}  # fmt: skip
+    for path in (SRC / "mathgrade").rglob("*.py"):
+        assert {name.partition(".")[0] for name in imports(path)} <= allowed, path
 
 
 BANNED_IMPORTS = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "random"}
