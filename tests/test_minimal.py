@@ -1,7 +1,7 @@
 """The page of code in experiments/minimal does what the harness does."""
 
-import importlib.util
 import itertools
+import runpy
 
 import pytest
 from compose import ROOT
@@ -10,20 +10,13 @@ from running import ONE_STEP, run_here
 from pods.method import rules
 from pods.runs.files import read_lines
 
-
-@pytest.fixture(scope="module")
-def page():
-    path = ROOT / "experiments" / "minimal" / "train.py"
-    spec = importlib.util.spec_from_file_location("minimal", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+PAGE = runpy.run_path(str(ROOT / "experiments/minimal/train.py"))
 
 
-def test_its_steps_have_the_rewards_and_losses_of_a_run_of_the_harness(page, tmp_path, monkeypatch):
+def test_its_steps_have_the_rewards_and_losses_of_a_run_of_the_harness(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = run_here(*ONE_STEP, "budget.max_steps=3", "nm.n=8", "nm.m=4")
-    trainer = page.Trainer(n=8, m=4, rule=rules.max_variance)
+    trainer = PAGE["Trainer"](n=8, m=4, rule=rules.max_variance)
     seconds, rewards, losses = zip(*itertools.islice(trainer.steps(), 3), strict=True)
     lines = read_lines(store.metrics_path)
     assert list(rewards) == [line["reward"] for line in lines]
