@@ -12,6 +12,7 @@ import yaml
 from compose import compose_once, composed
 from data_files import write_rows
 from rows import every
+from running import contents
 from studies import BASE, A, B, write_run
 
 from pods.analysis.draw import draw, summary_lines
@@ -263,28 +264,24 @@ def test_a_column_that_no_run_or_series_has_is_left_out(tmp_path):
 def test_figures_and_tables_are_written_with_stable_bytes(tmp_path):
     folders = [write_run(tmp_path, A, f"seed={s}", f"arm={arm}").folder
                for s in (0, 1) for arm in ("pods", "random", "grpo", "grpo_ga")]  # fmt: skip
-    study = tmp_path / "default"
-
-    def files():
-        return {path.name: path.read_bytes() for path in (study / "figures").iterdir()}
-
+    study, place = tmp_path / "default", tmp_path / "default" / "figures"
     text = list(draw(study, folders, drawn="all"))
     assert "pods 64→16" in text[0] and "accuracy_vs_time.png" in text[1]
     assert text[2] == "also: training, pass_at_k, rules"
-    first = files()
+    first = contents(place)
     for name in ("accuracy_vs_time", "training", "pass_at_k", "rules"):
         for suffix in (".png", ".pdf", ".svg", ".csv", ".runs.csv", ".json"):
             assert first[f"{name}{suffix}"], name
     living, killed = (f"curves.csv.tmp{pid}" for pid in (os.getppid(), 2**22 + 1))  # no such pid
     others = {name: b"half" for name in (living, "mine.tmp1.csv", "mine.tmp99999999999")}
     for name in (*others, killed):
-        (study / "figures" / name).write_bytes(b"half")
+        (place / name).write_bytes(b"half")
     list(draw(study, folders))
-    assert files() == first | others
+    assert contents(place) == first | others
     about = json.loads(first["accuracy_vs_time.json"])
     assert {run["run"] for run in about["runs"]} == {folder.name for folder in folders}
     assert about["runs"][0]["versions"] == "torch 2.13.0" and about["missing"] == []
-    drawn = pd.read_csv(study / "figures" / "rules.csv")
+    drawn = pd.read_csv(place / "rules.csv")
     assert drawn.rule.tolist() == ["max_variance", "random"]
     assert drawn.mean_accuracy_mean.tolist() == [0.75] * 2  # (4 * 0.5 + 8 * 0.875) / 12
 
