@@ -194,18 +194,6 @@ def test_sampled_answers_follow_the_temperature(full, runs_dir, capsys):
     assert said[0] == said[1] and len({*said}) == 2  # evaluations have 0.5
 
 
-def test_what_cannot_be_asked_is_one_line(full, runs_dir, capsys):
-    for arguments, message in (
-        (["whole", "hello"], "lacks characters"),
-        (["whole", "1+1", "-n", 0], "n=0: must be at least 1"),
-        (["whole", "1+1", "--temperature", -1], "temperature=-1.0: must be at least 0"),
-        (["whole", "1+" * 50 + "1"], "must have at most 96 tokens"),
-        (["nobody", "1+1"], "run=nobody: must be a run's folder or name"),
-        (["whole", "1+1", "--step", 7], "--step=7: must be last or a step with a checkpoint"),
-    ):
-        assert message in refused(capsys, "generate", *arguments, "--runs-dir", runs_dir)
-
-
 @pytest.mark.parametrize("shots", [0, 1])
 def test_a_typed_question_stands_behind_the_messages_of_training(shots, tmp_path):
     rows = [{"question": f"What is {i} and 1?", "answer": f"Add.\n#### {i + 1}"} for i in range(6)]

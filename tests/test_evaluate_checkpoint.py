@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from data_files import write_rows
 from running import contents
-from studies import refused
 
 from pods.cli.main import main
 
@@ -64,14 +63,3 @@ def test_every_file_has_records_of_its_own(store, capsys, tmp_path, monkeypatch)
     assert main(["evaluate", f"y/{store.folder.name}", "--greedy"]) == 0
     [written] = (tmp_path / "x" / "evaluated").glob("*.jsonl")
     assert str(written) in capsys.readouterr().out
-
-
-def test_bad_options_are_one_line(store, capsys):
-    for words, message in (
-        (["--repeats", "0"], "--repeats=0: must be at least 1"),
-        (["--greedy", "--repeats", "2"], "--repeats=2: must be at least 1, without --greedy"),
-        (["--step", "5"], "--step=5: must be last or a step with a checkpoint: 0, 1"),
-        (["--step", "last", "--on", "nowhere"], "--on=nowhere: must be a file, or one of gsm8k"),
-        (["--step", "last", "--on", "amc23"], "--on=amc23: must be a file: this run was"),
-    ):
-        assert message in refused(capsys, "evaluate", store.folder, *words)

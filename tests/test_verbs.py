@@ -64,6 +64,29 @@ def test_a_study_may_be_named_by_its_folder(runs_dir, capsys):
     assert "study=nothing: no runs in" in refused(capsys, "plot", "nothing", "--runs-dir", runs_dir)
 
 
+NO_STEP = "--step=5: must be last or a step with a checkpoint: 0, 1"
+BAD_OPTIONS = {  # of the verbs that take a checkpoint of a run
+    "evaluate RUN --repeats 0": "--repeats=0: must be at least 1",
+    "evaluate RUN --greedy --repeats 2": "--repeats=2: must be at least 1, without --greedy",
+    "evaluate RUN --step last --on nowhere": "--on=nowhere: must be a file, or one of gsm8k",
+    "evaluate RUN --step last --on amc23": "--on=amc23: must be a file: this run was",
+    "generate RUN hello": "lacks characters", "generate RUN 1+1 -n 0": "n=0: must be at least 1",
+    "generate RUN 1+1 --temperature -1": "temperature=-1.0: must be at least 0",
+    f"generate RUN {'1+' * 50}1": "must have at most 96 tokens",
+    "probe RUN --prompts 1": "--prompts=1: must be at least 2",
+    "probe RUN --sketch 0": "--sketch=0: must be at least 1",
+    "probe RUN --rollouts 1000000": "must be less, or fewer --rollouts or --prompts",
+    "evaluate RUN --step 5": NO_STEP, "generate RUN 1+1 --step 5": NO_STEP,
+    "probe RUN --step 5": NO_STEP, "generate nobody 1+1": "run=nobody: must be a run's folder or",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", BAD_OPTIONS)
+def test_bad_options_are_one_line(command, store, capsys):
+    words = [str(store.folder) if word == "RUN" else word for word in command.split()]
+    assert BAD_OPTIONS[command] in refused(capsys, *words)
+
+
 def test_another_python_is_told_what_it_lacks(tmp_path):
     program = [sys.executable, "-S", str(ROOT / "src/run.py")]
     result = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
