@@ -221,29 +221,20 @@ def test_slow_grading_begins_with_each_completion_and_nothing_is_lost():
     made, _ = loop()
     begun, asked = [], []
 
-    class Telling(FakeEngine):
-        def generate(self, request, on_completion=None):
-            groups = super().generate(request)
-            for place, group in enumerate(groups):
-                for rollout in group:
-                    on_completion(place, rollout.text)
-            return groups
-
     def noted(text, gold):
         asked.append((text, gold))
         return grade(text, gold)
 
     grader = Grader(noted, lambda *pair: begun.append(pair))
     task = dataclasses.replace(TASK, train_grader=grader, test_grader=grader)
-    telling = Telling()
-    one(dataclasses.replace(made, task=task, engine=telling), 1)
+    one(dataclasses.replace(made, task=task), 1)
     assert begun == asked and len(begun) == 8
-    [(prompts, *_)] = telling.calls
+    [(prompts, *_)] = made.engine.calls
     assert [gold for _, gold in asked] == [str(i) for (i,) in prompts for _ in range(4)]
     begun.clear(), asked.clear()
     config = composed("evaluation.repeats=2", "engine.max_rows=3")
     prompts = [(i,) for i in range(5)]
-    records = [r for rows in evaluate(config, task, prompts, Telling(), 1, 0) for r, _ in rows]
+    records = [r for rows in evaluate(config, task, prompts, FakeEngine(), 1, 0) for r, _ in rows]
     assert begun == asked and len(records) == 10
     assert [gold for _, gold in asked] == [str(i) for (i,) in prompts] * 2
     assert records[0].lenient is None and records[0].verdict in ("right", "wrong")

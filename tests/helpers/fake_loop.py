@@ -22,14 +22,21 @@ TASK = Task(PROBLEMS, PROBLEMS, Grader(grade), Grader(grade))
 
 
 class FakeEngine:
-    """Completions 0 and 1 in turn for even prompts, always 0 for odd ones; notes its calls."""
+    """Completions 0 and 1 in turn for even prompts, always 0 for odd ones.
+
+    It notes its calls, and tells each completion where it is asked to.
+    """
 
     def __init__(self):
         self.calls = []
 
     def generate(self, request, on_completion=None):
         self.calls.append((list(request.prompts), request.n, request.sampling, list(request.seeds)))
-        return [[self.rollout(prompt, i) for i in range(request.n)] for prompt in request.prompts]
+        groups = [[self.rollout(prompt, i) for i in range(request.n)] for prompt in request.prompts]
+        for place, group in enumerate(groups if on_completion else ()):
+            for rollout in group:
+                on_completion(place, rollout.text)
+        return groups
 
     @staticmethod
     def rollout(prompt, i):
