@@ -10,8 +10,6 @@ from running import ONE_STEP, run_here
 
 from pods.analysis.loading.series_names import series_names
 from pods.cli.main import main
-from pods.config.checks import validate
-from pods.config.compose import compose
 from pods.launch.sweep import check_data
 from pods.runs.identity import identity
 from pods.tasks.load import load
@@ -60,7 +58,7 @@ def module(tmp_path, monkeypatch):
 
 
 def task(*overrides):
-    return validate(compose([*KEYS, *overrides])).task
+    return composed(*KEYS, *overrides).task
 
 
 def test_answers_are_numbers_texts_or_worked_solutions(tmp_path):
@@ -137,8 +135,7 @@ def test_the_embedded_model_learns_chains_of_ones_own(tmp_path, capsys):
 
 
 def test_a_task_is_a_function(module):
-    mine = validate(compose(["task=own", "task.make=their_task:riddles", "model=smollm2_135m",
-                             "task.few_shot=0"]))  # fmt: skip
+    mine = composed("task=own", "task.make=their_task:riddles", *KEYS[1:])
     loaded = load(mine.task)
     assert [(p.question, p.gold) for p in loaded.train] == [("A?", "a"), ("B?", "b")]
     assert [(p.question, p.gold) for p in loaded.test] == [("C?", "3")]
@@ -147,9 +144,9 @@ def test_a_task_is_a_function(module):
     assert len(identity(mine)["make source"]) == 64
     repeats = "train list row 2: repeats the question of test row 1"
     for name, why in (("broken", "must return a train and"), ("leaks", repeats)):
-        wrong = ["task=own", f"task.make=their_task:{name}", "model=smollm2_135m"]
+        wrong = composed("task=own", f"task.make=their_task:{name}", KEYS[1]).task
         with pytest.raises(ValueError, match=f"task.make=their_task:{name}: {why}"):
-            check_data([validate(compose(wrong)).task])
+            check_data([wrong])
 
 
 @pytest.mark.parametrize(("reward", "completion", "terms", "total"), [
@@ -159,7 +156,7 @@ def test_a_task_is_a_function(module):
     ("[their_task:names_it,their_task:short*-1e-1]", "+2=3",
      {"names_it": 1, "short": 0.4}, 1.4)])  # fmt: skip
 def test_the_reward_is_the_weighted_sum_of_its_terms(module, reward, completion, terms, total):
-    add = own_reward(validate(compose([f"task.reward={reward}"])).task)
+    add = own_reward(composed(f"task.reward={reward}").task)
     grade = Grade("right", True, Parts(1.0, 0.1, 0.1, overlong=-0.25))
     graded = add(grade, Problem("p", ({"role": "user", "content": "1+2?"},), "3"), completion)
     assert dict(graded.terms) == pytest.approx(terms)
@@ -169,7 +166,7 @@ def test_the_reward_is_the_weighted_sum_of_its_terms(module, reward, completion,
 def test_a_reward_that_fails_is_named(module):
     for name, why in (("fails", "problem p: KeyError: 'x'"),
                       ("huge", "problem p: must return a finite number, not inf")):  # fmt: skip
-        add = own_reward(validate(compose([f"task.reward=their_task:{name}"])).task)
+        add = own_reward(composed(f"task.reward=their_task:{name}").task)
         with pytest.raises(ValueError, match=rf"task.reward=their_task:{name}: {why}"):
             add(Grade("right", True, Parts(1.0)), Problem("p", (), "3"), "")
 
