@@ -138,12 +138,10 @@ def write_card(folder: Path, card: Path) -> None:
              if part["status"] == "done"}  # fmt: skip
     engine = "vllm" if "vllm" in found else "step"
     few, many = found[engine]["steps"].values()
-    updates = {
-        int(size.split()[0]): each["seconds"] for size, each in found["step"]["update"].items()
-    }
+    alone = [each["seconds"] for each in found["step"]["update"].values()]  # of m, of n rollouts
     (n, m), (more, _) = (map(int, size.split(" to ")) for size in found[engine]["steps"])
     per_rollout = max(many["generate"] - few["generate"], 0) / (more - n)
-    per_kept = (updates[more] - updates[m]) / (more - m)
+    per_kept = max(alone[1] - alone[0], 0) / (more - m)
     machine = results[0]["machine"]
     name = (machine["gpus"] or [machine["cpu"]])[0]
     write_json(card, {

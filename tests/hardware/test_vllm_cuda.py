@@ -19,16 +19,9 @@ int cuTensorMapEncodeTiled() { return 999; }
 CARD = {"is_available": True, "device_count": 1, "current_device": 0, "get_device_name": "H100",
         "get_device_capability": (9, 0),
         "get_device_properties": SimpleNamespace(total_memory=80 << 30)}  # fmt: skip
-NAMES = ("model_type", "architectures", "hidden_size", "num_hidden_layers", "num_attention_heads",
-         "num_key_value_heads", "intermediate_size", "max_position_embeddings")  # fmt: skip
-QWEN, LLAMA = ("qwen2", ["Qwen2ForCausalLM"]), ("llama", ["LlamaForCausalLM"])
-MODELS = {  # of each model's config.json, as published
-    "qwen2_5_3b": (*QWEN, 2048, 36, 16, 2, 11008, 32768),
-    "qwen2_5_7b": (*QWEN, 3584, 28, 28, 4, 18944, 32768),
-    "qwen2_5_1_5b_math": (*QWEN, 1536, 28, 12, 2, 8960, 4096),
-    "r1_distill_qwen_1_5b": (*QWEN, 1536, 28, 12, 2, 8960, 131072),
-    "llama3_2_3b": (*LLAMA, 3072, 28, 24, 8, 8192, 131072),
-}
+MODEL = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 2048,
+         "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 2,
+         "intermediate_size": 11008, "max_position_embeddings": 32768}  # fmt: skip
 PRESETS = [path.stem for path in sorted((ROOT / "conf/experiment").glob("*.yaml"))
            if "override /engine: vllm" in path.read_text()]  # fmt: skip
 
@@ -47,10 +40,9 @@ def card(tmp_path_factory):
     command = ["gcc", "-shared", "-x", "c", "-", f"-Wl,-soname,{library.name}", "-o", str(library)]
     subprocess.run(command, input=DRIVER, text=True, check=True)
     ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
-    for name, values in MODELS.items():
-        (home / "models" / name).mkdir(parents=True)
-        text = json.dumps(dict(zip(NAMES, values, strict=True)))
-        (home / "models" / name / "config.json").write_text(text)
+    for model in (ROOT / "conf" / "model").glob("*.yaml"):
+        (home / "models" / model.stem).mkdir(parents=True)
+        (home / "models" / model.stem / "config.json").write_text(json.dumps(MODEL))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PODS_HOME", str(home))
         for name, value in CARD.items():
