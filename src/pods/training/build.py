@@ -107,5 +107,9 @@ def build_worker(
         engine = TransformersEngine(policy, config.engine.max_rows, check, config.engine.graphs)
     optimizer = make_optimizer(policy, config.update)
     if config.update.compiled and process_group.trains:
-        warm_up(UpdateContext(policy, config, process_group), data.prompts[0])
+        try:
+            warm_up(UpdateContext(policy, config, process_group), data.prompts[0])
+        except torch._dynamo.exc.TorchDynamoException as error:
+            why = str(error).strip().splitlines()[0]
+            raise ValueError(f"update.compiled=true: torch cannot compile here: {why}") from error
     return Worker(config, policy, optimizer, engine, process_group, check)
