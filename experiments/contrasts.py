@@ -3,7 +3,7 @@
 Usage: python experiments/contrasts.py FOLDER[,FOLDER...] ARM OTHER [OTHER ...]
        python experiments/contrasts.py experiments/quickstart "pods 64→16" "random 64→16"
 
-ARM may be a loss, "ARM - ARM", compared with other losses. Runs of several folders are compared
+ARM may be a difference, "ARM - ARM", compared with others. Runs of several folders are compared
 together, each pair within its folder. Writes contrasts.ARM.csv (contrasts.ARM.losses.csv, of
 several folders contrasts.ARM.together.csv) into the first: t intervals, p of the t test and of the
 exact sign-flip test, and both after Holm over the contrasts of one outcome. `pods compare` prints
@@ -33,7 +33,7 @@ def contrast(differences: np.ndarray) -> dict[str, float]:
 
 
 def values(by_seed: pd.DataFrame, name: str) -> pd.Series:
-    """Return the values of an arm by seed, or the loss from one to another."""
+    """Return the values of an arm by seed, or the difference of two."""
     first, _, second = name.partition(" - ")
     return by_seed[first] - by_seed[second] if second else by_seed[first]
 
@@ -57,7 +57,7 @@ if __name__ == "__main__":
     folders = [Path(name) for name in names.split(",")]
     tables = [pd.read_csv(folder / "runs.csv").assign(folder=str(folder)) for folder in folders]
     made = contrasts(pd.concat(tables), arm, others)
-    kind = ".together" if len(folders) > 1 else ".losses" if " - " in arm else ""
+    kind = ".losses" * (" - " in arm) + ".together" * (len(folders) > 1)
     path = folders[0] / f"contrasts.{arm.split()[0]}{kind}.csv"
     made.to_csv(path, index=False, float_format="%.6g")
     print(made.to_string(index=False), f"\n\n{path}")

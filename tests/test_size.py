@@ -13,22 +13,22 @@ from pods.config.schema import Config
 LINES = {
     "src/pods/analysis": 3138,
     "src/pods/cli": 1067,
-    "src/pods/config": 1152,
+    "src/pods/config": 1155,
     "src/pods/engines": 821,
     "src/pods/integrations": 221,
     "src/pods/launch": 1524,
     "src/pods/memory": 178,
     "src/pods/method": 1109,
-    "src/pods/policy": 1984,
+    "src/pods/policy": 1989,
     "src/pods/runs": 1934,
     "src/pods/system": 610,
     "src/pods/tasks": 1199,
-    "src/pods/training": 1798,
-    "src/pods": 16983,
+    "src/pods/training": 1799,
+    "src/pods": 16992,
     "src/pods_lab": 3500,
     "src/mathgrade": 2540,
-    "tests": 18061,
-    "experiments": 2639,
+    "tests": 18075,
+    "experiments": 2640,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5
 WORDS = 22_118

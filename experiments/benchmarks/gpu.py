@@ -3,11 +3,11 @@
     PYTHONPATH=src python experiments/benchmarks/gpu.py --out FOLDER
     PYTHONPATH=src python experiments/benchmarks/gpu.py --device cpu --toy --out FOLDER
 
-It needs torch, transformers, peft and Hydra, but no network and no weights: they are random and
-have the shape of a known model. vLLM is used where it is installed, else its part is skipped with a
-sentence. results.json is written after each measurement, and README.md describes the parts.
-The exit code is 1 if a part failed. Each part has a process and a time limit of its own, so that
-one that hangs in a driver costs no other. `--card FILE` writes the prices of a step, for
+It needs torch, transformers, peft, Hydra, msgspec and rich, but no network and no weights: they are
+random and have the shape of a known model. vLLM is used where it is installed, else its part is
+skipped with a sentence. results.json is written after each measurement, and README.md describes the
+parts. The exit code is 1 if a part failed. Each part has a process and a time limit of its own, so
+that one that hangs in a driver costs no other. `--card FILE` writes the prices of a step, for
 `budget.clock_model`, of all results in the folder and below, and measures nothing.
 """
 
@@ -137,16 +137,17 @@ def write_card(folder: Path, card: Path) -> None:
     found = {name: part["result"] for each in results for name, part in each["parts"].items()
              if part["status"] == "done"}  # fmt: skip
     engine = "vllm" if "vllm" in found else "step"
+    if "step" not in found or len(found[engine]["steps"]) < 2:
+        raise SystemExit(f"{folder}: has not both sizes of a step")
     few, many = found[engine]["steps"].values()
     alone = [each["seconds"] for each in found["step"]["update"].values()]  # of m, of n rollouts
     (n, m), (more, _) = (map(int, size.split(" to ")) for size in found[engine]["steps"])
     per_rollout = max(many["generate"] - few["generate"], 0) / (more - n)
     per_kept = max(alone[1] - alone[0], 0) / (more - m)
-    machine = results[0]["machine"]
-    name = (machine["gpus"] or [machine["cpu"]])[0]
+    name = (results[0]["machine"]["gpus"] or [results[0]["machine"]["cpu"]])[0]
     write_json(card, {
         "base": max(few["seconds"] - n * per_rollout - m * per_kept, 0.0),
-        "per_rollout": per_rollout, "per_kept": per_kept,
+        "per_rollout": per_rollout, "per_kept": per_kept, "prompts": 1,
         "source": f"gpu.py, one {name}, {results[0]['shape']}, part {engine}, completions "
                   f"of {few['completion_tokens'][0]} tokens",
     })  # fmt: skip

@@ -32,7 +32,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vocab_size": 336, "tie_word_embeddings": True,
     },
 }  # fmt: skip
-"""By the name that --shape takes, the keys of a model's config.json that decide its sizes."""
+"""By `model.name`, the keys of a model's config.json that decide its sizes."""
 TOY: dict[str, Any] = {
     "budget.train_seconds": 1.0, "evaluation.questions": 4, "nm.n": 16, "nm.m": 4,
     "sampling.max_completion_tokens": 16, "update.micro_batch_tokens": 256, "hardware.threads": 1,

@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.policy import attention
+from pods.policy.compiled import fuse_layers
 from pods.policy.lora import with_adapters
 from pods.policy.optimizer import make_optimizer
 from pods.policy.policy import Policy, set_cuda_math
@@ -61,6 +62,8 @@ def random_policy(config: Config, folder: Path | None = None) -> tuple[Endless, 
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         config = replace(config, model=replace(config.model, path=str(folder)))
+    if config.update.compiled:
+        fuse_layers(model)
     policy = Policy(with_adapters(model.eval(), config), tokenizer, None)
     return endless(policy), config
 
@@ -95,9 +98,8 @@ def step(options: Namespace, deadline: float) -> Results:
     torch.set_num_threads(config.hardware.threads)
     start = perf_counter()
     policy, config = random_policy(config)
-    prompt_tokens = 12 if options.toy else PROMPT
     results: dict[str, Any] = {"weights_seconds": perf_counter() - start, "update": {}, "steps": {}}
-    prompts = random_prompts(policy, 100, prompt_tokens)
+    prompts = random_prompts(policy, 100, 12 if options.toy else PROMPT)
     longest = config.sampling.max_completion_tokens
     sizes = ((4, 4), (16, 4)) if options.toy else SIZES
     for rows in sorted({m for _, m in sizes} | {n for n, _ in sizes}):
@@ -118,8 +120,7 @@ def update_alone(policy: Policy, config: Config, prompt: Prompt, lengths: Sequen
         update(UpdateContext(policy, config), optimizer, rollouts, advantages, [len(rollouts)], 1)
 
     _reset_peak(config)
-    device = config.hardware.device
-    seconds = seconds_of(work, device, rounds=3)
+    seconds = seconds_of(work, config.hardware.device, rounds=3)
     floor = update_floor(config, len(lengths), max(lengths))
     measured = {
         "seconds": seconds, "floor_seconds": floor, "times_the_floor": seconds / floor,

@@ -30,8 +30,7 @@ def vllm(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
     from gpu_checks import run_all
     from vllm_checks import CHECKS, Running
 
-    changes = {"engine.name": "vllm", "engine.sync": "adapter"}
-    config = shape_config(options, changes)
+    config = shape_config(options, {"engine.name": "vllm", "engine.sync": "adapter"})
     torch.set_num_threads(config.hardware.threads)
     policy, config = random_policy(config, Path(mkdtemp()))
     prompts = random_prompts(policy, 100, 40 if options.toy else PROMPT)
@@ -49,8 +48,8 @@ def vllm(options: Namespace, deadline: float) -> Iterator[dict[str, Any]]:
             yield results
     except AssertionError as error:  # rates and steps are still informative
         failed = error
-    n, tokens = config.nm.n, config.sampling.max_completion_tokens
-    results["tokens_per_second"] = rates(engine, prompts[:1], n, tokens)
+    longest = config.sampling.max_completion_tokens
+    results["tokens_per_second"] = rates(engine, prompts[:1], config.nm.n, longest)
     yield results
     sizes = ((4, 4), (16, 4)) if options.toy else SIZES
     yield from whole_steps(policy, config, engine, prompts, sizes, results, deadline)

@@ -22,7 +22,8 @@ import gpu_config  # isort: skip
 from gpu_step import random_policy, random_prompts  # isort: skip
 from step import make_engine, make_loop, steps  # isort: skip
 
-ABSENT = ["datasets", "pandas", "scipy", "sklearn", "wandb", "matplotlib", "gguf", "pytest", "vllm"]
+ABSENT = ["datasets", "pandas", "scipy", "sklearn", "wandb", "matplotlib", "orjson", "gguf",
+          "pytest", "vllm"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("device", "check"), [

@@ -1,4 +1,7 @@
-"""vLLM's CUDA build, without a card: it takes each preset, and its kernels compile for Hopper."""
+"""vLLM's CUDA build, without a card: it takes each preset, and its kernels compile for Hopper.
+
+CI has no such build, which experiments/benchmarks/pack.py packs.
+"""
 
 import ctypes
 import json

@@ -67,7 +67,7 @@ def _update(worker: Worker, config: Config, rollouts: list[Rollout], speed: floa
     """Take one optimizer update with advantages of alternating sign, and compare log-probs in it.
 
     `speed` is that of the generation, in tokens per second. `EngineMismatch` is raised at the mean
-    gap at which a run would raise an alarm.
+    gap past which a run would fail.
     """
     if config.sharded() and config.hardware.processes > 1:
         yield "update", f"not tried: it needs the memory of {config.hardware.processes} processes"
@@ -77,11 +77,11 @@ def _update(worker: Worker, config: Config, rollouts: list[Rollout], speed: floa
     advantages = np.where(np.arange(len(rollouts)) % 2, 1.0, -1.0)
     trial, size = replace(worker, config=once), [len(rollouts)]
     stats, seconds = _timed(lambda: trial.update(rollouts, advantages, size, 1))
-    mean, bound = stats.logprob_gap_mean, make_monitor(once).bound
-    if config.scores_what_is_sampled() and not mean <= bound:  # so that NaN fails, too
+    mean, monitor = stats.logprob_gap_mean, make_monitor(once)
+    if monitor.fails and not mean <= monitor.bound:  # so that NaN fails, too
         raise EngineMismatch(
             f"the engine's log-probs differ from the trainer's by {mean:.2g} on average, past "
-            f"{bound:g}"
+            f"{monitor.bound:g}"
         )
     yield "gap", f"engine and trainer: mean |Δlogp| {mean:.1e}, max {stats.logprob_gap:.1e}"
     prompts = {rollout.prompt_ids for rollout in rollouts}  # each is encoded once

@@ -164,6 +164,8 @@ def _vllm(config: Config) -> Iterator[Refusal]:
     if model.adapter() is not None:
         how = "`pods export RUN OUT --merge` writes them"
         yield "model.path", f"must have whole weights where engine=vllm: {how}"
+    if config.update.compiled and config.hardware.device == "cpu":
+        yield "update.compiled", "must be false where engine=vllm on a CPU, which compiles nothing"
     if engine.sync != "merged" and model.tuning != "lora":
         yield "engine.sync", "must be merged where model.tuning=full"
     if engine.sync != "merged" and model.lora.r > VLLM_MAX_RANK:

@@ -145,7 +145,8 @@ class UpdateConfig:
         "recompute each layer in the backward pass: far less memory, about a third more time"
     )
     compiled: bool = key(
-        "compile the passes between the products of the update, of models built like Llama"
+        "fuse the elementwise passes of the update by torch.compile, in models built like Llama; "
+        "needs a C++ compiler, or Triton on a GPU, and starts later"
     )
     importance: Literal["off", "token_truncate", "token_mask", "sequence_mask"] = key(
         "per-token weight for the difference between engine and trainer: the ratio of their "

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+FUSED = "pods_fused"  # an attribute of a model that `fuse_layers` has seen
+GATED = ("act_fn", "gate_proj", "up_proj", "down_proj")
+
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -21,15 +24,16 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def fuse_layers(model: nn.Module) -> None:
     """Compile the norms and the gated activations of a Llama or one built alike, in place."""
+    setattr(model, FUSED, True)  # for what `logprobs` does with its logits
     for module in model.modules():
-        if hasattr(module, "variance_epsilon"):  # an RMSNorm
+        if hasattr(module, "variance_epsilon"):  # of an RMSNorm
             module.forward = MethodType(_normed, module)
-        elif hasattr(module, "gate_proj") and hasattr(module, "act_fn"):
+        elif all(hasattr(module, name) for name in GATED):
             module.forward = MethodType(_gated, module)
 
 
-def _normed(norm: nn.Module, states: Tensor) -> Tensor:
-    return _unless_decoding(type(norm).forward)(norm, states)  # type: ignore[no-any-return]
+def _normed(norm: nn.Module, *states: Tensor) -> Tensor:
+    return _unless_decoding(type(norm).forward)(norm, *states)  # type: ignore[no-any-return]
 
 
 def _gated(mlp: Any, states: Tensor) -> Tensor:

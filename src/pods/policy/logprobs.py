@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pods.policy.attention import take_rows
-from pods.policy.compiled import compiled
+from pods.policy.compiled import FUSED, compiled
 from pods.policy.packing import Layout, MicroBatch
 
 FLOAT32 = torch.float32
@@ -40,7 +40,6 @@ def token_logprobs(
     temperature: float,
     vocabulary: int,
     entropy_gradient: bool = False,
-    fused: bool = False,
 ) -> TokenScores:
     """Score completion tokens under softmax(logits / temperature).
 
@@ -50,7 +49,6 @@ def token_logprobs(
         temperature: > 0; that of the sampling for the distribution sampled from.
         vocabulary: ids from here on are padding of the output layer and have probability 0.
         entropy_gradient: let the gradient of the entropy flow to the model too.
-        fused: pass over the logits by compiled code.
     """
     head = model.get_output_embeddings().weight
     vectors = batch.ids, batch.positions, batch.previous, batch.targets
@@ -63,9 +61,8 @@ def token_logprobs(
         layout=Layout(batch.spans, head.device),
     ).last_hidden_state[0]
     states = take_rows(hidden, previous)
-    scored = partial(
-        compiled(_scored) if fused else _scored, temperature=temperature, vocabulary=vocabulary
-    )
+    function = compiled(_scored) if hasattr(model, FUSED) else _scored
+    scored = partial(function, temperature=temperature, vocabulary=vocabulary)
     scores = _Scores.apply(states, head, targets, scored, vocabulary, entropy_gradient)  # type: ignore[no-untyped-call]
     return TokenScores(*scores)
 
@@ -97,8 +94,8 @@ class _Scores(torch.autograd.Function):
         ctx.slopes = 1 + entropy_gradient
         scores, entropies, factors = [], [], []
         for chunk, target in _chunks(weight, states, targets):
-            logits = _product(chunk, weight.T)
-            score, entropy, *slopes = scored(logits, target, slopes=ctx.slopes if frozen else 0)
+            logits, count = _product(chunk, weight.T), ctx.slopes if frozen else 0
+            score, entropy, *slopes = scored(logits, target, slopes=count)
             scores.append(score)
             entropies.append(entropy)
             factors.append([slope.to(weight.dtype) @ weight for slope in slopes])
@@ -145,7 +142,8 @@ def scored_rows(head: Tensor, vocabulary: int) -> int:
 
 def _chunks(weight: Tensor, *tensors: Tensor) -> Any:
     size = max(1, CHUNK_ELEMENTS[weight.device.type] // len(weight))
-    return zip(*(tensor.split(size) for tensor in tensors), strict=True)
+    parts = (tensor.split(size) for tensor in tensors)  # cloned, since code is compiled by offset
+    return (map(torch.clone, of) for of in zip(*parts, strict=True))
 
 
 def _scored(
@@ -156,6 +154,7 @@ def _scored(
     That of the log-prob is (1 at the target - p) / T, and of the entropy -p (log p + H) / T. Both
     are 0 for ids that only pad.
     """
+    logits = logits.clone() if torch.compiler.is_compiling() else logits  # a pass less to compile
     logs = logits.to(torch.promote_types(logits.dtype, FLOAT32)).div_(temperature)
     logs[:, vocabulary:] = -torch.inf
     logs -= logs.logsumexp(1, keepdim=True)

@@ -208,7 +208,7 @@ def load_policy(
         model=replace(config.model, compute_dtype=None),
         engine=replace(config.engine, name="transformers"),
         hardware=replace(hardware, shard=False),
-        update=replace(config.update, kl_beta=0.0, activation_checkpointing=False),
+        update=replace(config.update, kl_beta=0.0, activation_checkpointing=False, compiled=False),
     )
     policy = load(config)
     policy.restore(folder / "policy")

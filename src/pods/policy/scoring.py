@@ -45,7 +45,6 @@ def score(
             temperature=context.config.sampling.temperature if sampled else 1.0,
             vocabulary=policy.vocabulary,
             entropy_gradient=update.entropy_beta > 0 and model is None,
-            fused=update.compiled,
         )
 
 
@@ -69,15 +68,18 @@ def score_all(context: UpdateContext, rollouts: Sequence[Rollout]) -> list[Tenso
 
 def warm_up(context: UpdateContext, prompt: Prompt) -> None:
     """Compile what `update.compiled` compiles, on no sample of the run, and leave no gradient."""
-    rollout, policy = Rollout(prompt, prompt, np.zeros(0, np.float32), "", True), context.policy
-    batch = pack([rollout] * 2, [[0, 1]])
-    score(context, batch).logprobs.sum().backward()  # type: ignore[no-untyped-call]
+    policy, update = context.policy, context.config.update
+    for ids, count in ((prompt, 2), ((0,), 1)):  # of one token it is other code
+        rollout = Rollout(prompt, ids, np.zeros(0, np.float32), "", True)
+        batch = pack([rollout] * count, [[*range(count)]])
+        score(context, batch).logprobs.sum().backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():  # and here, too
+            if update.epochs * update.minibatches > 1:
+                score(context, batch)
+            if update.kl_beta > 0:
+                with policy.reference() as model:
+                    score(context, batch, model)
     policy.model.zero_grad()
-    with torch.no_grad():  # where other code is compiled
-        score(context, batch)
-        if context.config.update.kl_beta > 0:
-            with policy.reference() as model:
-                score(context, batch, model)
 
 
 def micro_batches_of_rank(

@@ -97,6 +97,12 @@ def build_worker(
     """
     torch.set_num_threads(config.hardware.threads)
     policy = load(config, data.tokenizer, process_group)
+    if config.update.compiled and process_group.trains:
+        try:
+            warm_up(UpdateContext(policy, config, process_group), data.prompts[0])
+        except torch._dynamo.exc.TorchDynamoException as error:
+            why = str(error).strip().splitlines()[0]
+            raise ValueError(f"update.compiled=true: torch cannot compile here: {why}") from error
     peers = SINGLE_PROCESS if process_group.idle else process_group  # nothing is sharded
     if process_group.generates and config.engine.name == "vllm":
         from pods.engines.vllm_engine import VllmEngine
@@ -106,10 +112,4 @@ def build_worker(
     else:  # also where other processes generate: it holds no memory of its own
         engine = TransformersEngine(policy, config.engine.max_rows, check, config.engine.graphs)
     optimizer = make_optimizer(policy, config.update)
-    if config.update.compiled and process_group.trains:
-        try:
-            warm_up(UpdateContext(policy, config, process_group), data.prompts[0])
-        except torch._dynamo.exc.TorchDynamoException as error:
-            why = str(error).strip().splitlines()[0]
-            raise ValueError(f"update.compiled=true: torch cannot compile here: {why}") from error
     return Worker(config, policy, optimizer, engine, process_group, check)

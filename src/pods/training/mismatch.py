@@ -14,7 +14,7 @@ from pods.training.step import Step
 FLOAT32_BOUND = 1e-4  # measured: 4e-7 on tiny, 9e-6 on SmolLM2
 COARSE_BOUND = 0.05  # in bfloat16 0.01 is usual, and 0.2 was reported of a stale engine
 LEAST_KEPT = 0.9  # share of the change of adapters that a merge must keep
-CORRECTED = "a run with update.importance=token_truncate goes on, with alarms"
+CORRECTED = "a run that corrects for it, with update.importance, goes on with alarms"
 GAP_LIMIT = 3  # consecutive steps above the bound after which a run fails
 
 
@@ -74,4 +74,5 @@ def make_monitor(config: Config) -> MismatchMonitor:
     bound = FLOAT32_BOUND if float32 else COARSE_BOUND
     if engine.lag > 0 or (engine.name != "vllm" and not config.sharded()):
         bound = math.inf
-    return MismatchMonitor(bound, fails=config.update.importance == "off")
+    fails = config.update.importance == "off" and config.scores_what_is_sampled()
+    return MismatchMonitor(bound, fails)

@@ -109,8 +109,8 @@ def _pilot(values: dict[str, Any], m: int, steps: int) -> Config:
     values["launch"] |= {"on": "local", "jobs": 1}
     pilot = validate(values)
     pilot.nm.menu = menu * steps  # each entry is tried once, and none chosen
-    if pilot.scores_what_is_sampled():  # else a merge that rounds this away would end the run
-        pilot.update.importance = "token_truncate"
+    if pilot.engine.name == "vllm" and pilot.scores_what_is_sampled():
+        pilot.update.importance = "token_truncate"  # else a merge that rounds all away is the end
     return pilot
 
 
