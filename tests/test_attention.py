@@ -7,6 +7,7 @@ import gpu_update_checks as rows
 import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -19,9 +20,17 @@ TAKES = inspect.signature(varlen_attn).parameters
 LAYER = SimpleNamespace(num_key_value_groups=3, is_causal=True, training=False)
 
 
+def as_on_a_card(*states, **settings):
+    """Return what torch's function does, as the kernels of a card that take a mask lay it out."""
+    output = scaled_dot_product_attention(*states, **settings)
+    return output.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+@pytest.mark.parametrize("layout", [scaled_dot_product_attention, as_on_a_card])
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("tokens", [1, 4])
-def test_grouped_attention_equals_repeated_keys(masked, tokens):
+def test_grouped_attention_equals_repeated_keys(masked, tokens, layout, monkeypatch):
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", layout)
     torch.manual_seed(0)
     query = torch.randn(3, 6, tokens, 8, dtype=torch.float64)
     key, value = torch.randn(2, 3, 2, 5, 8, dtype=torch.float64)

@@ -110,7 +110,7 @@ def run(part: str, options: argparse.Namespace, command_line: list[str], scratch
             stdout=console, stderr=console, start_new_session=True,
             env={**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
                  "PYTHONUNBUFFERED": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-                 "TMPDIR": scratch},
+                 "VLLM_USE_FLASHINFER_SAMPLER": "0", "TMPDIR": scratch},
         )  # fmt: skip
         status = "failed"
         try:

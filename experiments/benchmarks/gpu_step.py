@@ -32,7 +32,7 @@ from pods.training.clock import PHASES, host_peak
 from pods.types import Prompt, Rollout
 
 Results = Iterator[dict[str, Any]]
-ROUNDS = 10  # at most: the deadline cuts them
+ROUNDS = 5  # at most: the deadline cuts them
 PROMPT = 130  # tokens of a question of GSM8K with its instruction
 SIZES = ((16, 16), (64, 16))  # n, m of the steps
 

@@ -157,7 +157,7 @@ def update_is_that_of_the_cpu(device: str) -> None:
     for place in (device, "cpu"):
         config = config_on(place, **{"model.tuning": "lora"})
         gradients.append(gradient(load(config), config, rollouts))
-    below(apart(*gradients), FLOAT32, "gradient")
+    below(apart(*gradients), 5 * FLOAT32, "gradient")  # 2e-5 on an H200
 
 
 def generation_has_the_trainers_logprobs(device: str) -> None:

@@ -59,7 +59,7 @@ def attend(
             module, query, key, value, attention_mask, scaling=scaling, **settings
         )
         return output, None
-    return _grouped(query, key, value, attention_mask, scaling).view(rows, 1, heads, width), None
+    return _grouped(query, key, value, attention_mask, scaling).reshape(rows, 1, heads, width), None
 
 
 def _grouped(
@@ -72,7 +72,7 @@ def _grouped(
         mask = mask.repeat(heads // key_heads, 1)  # (Q, L), the same for all rows
     queries = query.reshape(rows, key_heads, heads // key_heads * tokens, width)
     output = scaled_dot_product_attention(queries, key, value, attn_mask=mask, scale=scaling)
-    return output.view(rows, heads, tokens, width)
+    return output.reshape(rows, heads, tokens, width)
 
 
 def _by_sequence(
