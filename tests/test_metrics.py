@@ -128,7 +128,8 @@ def test_every_logged_column_is_in_the_table_of_columns():
     own = Grade("right", True, Parts(1.0), {"brevity": 0.5})
     [row, *_] = rollout_rows(step([replace(GROUPS[0], grades=[own] * 4)], None), replayable=True)
     adaptive = Adaptive(posteriors={"1": (1, 1)}, scales=dict.fromkeys(SCALES, (1, 0, 2)))
-    line = metrics(replace(step(GROUPS, STATS), adaptive=adaptive))
+    made = step(GROUPS, STATS)
+    line = metrics(replace(made, adaptive=adaptive, sample=replace(made.sample, gap=0.125)))
     logged = {
         "metrics": [*LINE, *line, "seconds/modelled", "seconds_beside", "reward/brevity"],
         "evaluations": EvaluationRecord.__struct_fields__, "rollouts": row}  # fmt: skip

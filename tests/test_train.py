@@ -146,13 +146,14 @@ def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again(la
     generate = engine.generate
     engine.sync = lambda: events.append("sync")
     engine.generate = lambda *words: events.append("generate") or generate(*words)
-    noted = dataclasses.replace(made, update=lambda *a: events.append("update") or update(*a))
+    noted = dataclasses.replace(made, update=lambda *a: events.append("update") or update(*a),
+                                gap=lambda rollouts: float(len(rollouts)))  # fmt: skip
     steps = list(noted.steps(0, Uniform()))
     assert events == ["generate"] * lag + ["generate", "update", "sync"] * 4
     plain = loop("budget.max_steps=4")[0].steps(0, Uniform())  # the same batches, older weights
     for step, same in zip(steps, plain, strict=True):
         of, of_same = ([(g.problem_index, *g.kept) for g in s.groups] for s in (step, same))
-        assert of == of_same and step.epoch == same.epoch
+        assert of == of_same and step.epoch == same.epoch and step.sample.gap == 4
     assert [at for *_, at in updates] == [1, 2, 3, 4] and len(steps[-1].pending) == lag
     assert [step.selector.position for step in steps] == [2 * (k + lag) for k in (1, 2, 3, 4)]
 

@@ -93,13 +93,19 @@ def test_an_engine_that_breaks_or_hangs_ends_the_process_and_the_same_command_re
     assert science_of(run_folder(tmp_path)) == uninterrupted
 
 
-def test_an_engine_that_goes_stale_raises_an_alarm_and_soon_ends_the_run(run, tmp_path):
-    result = run(tmp_path, *STEPS, "budget.max_steps=20", "update.lr=1e-3", FAULT="stale")
+@pytest.mark.parametrize(("lag", "column"), [(0, "logprob_gap_mean"), (1, "engine_gap")])
+def test_an_engine_that_goes_stale_raises_an_alarm_and_soon_ends_the_run(
+    run, tmp_path, lag, column
+):
+    words = ("budget.max_steps=20", "update.lr=1e-3", f"engine.lag={lag}", "update.importance=off")
+    result = run(tmp_path, *STEPS, *words, FAULT="stale")
     assert result.returncode == 1, result.stdout + result.stderr
-    assert "alarm: step 2: the log-probs of engine and trainer differ by" in result.stdout
-    assert "step 4, like the 2 steps before it: the log-probs of" in status(tmp_path)["error"]
-    right, *stale = (line["logprob_gap_mean"] for line in metrics(tmp_path))
-    assert len(stale) == 3 and right < 1e-5 and stale[0] > 1e-4
+    assert f"alarm: step {2 + lag}: the log-probs of engine and trainer differ by" in result.stdout
+    failed = f"step {4 + lag}, like the 2 steps before it: the log-probs of"
+    assert failed in status(tmp_path)["error"]
+    gaps = [line[column] for line in metrics(tmp_path)]
+    right, stale = gaps[: 1 + lag], gaps[1 + lag :]
+    assert len(stale) == 3 and max(right) < 1e-5 and stale[0] > 1e-4
 
 
 def test_vllm_in_a_process_of_its_own_draws_from_the_weights_that_the_lag_says(tmp_path):
@@ -111,6 +117,8 @@ def test_vllm_in_a_process_of_its_own_draws_from_the_weights_that_the_lag_says(t
         assert result.returncode == 0, result.stdout + result.stderr
     queued, apart = (run_folder(tmp_path / name) for name in "01")
     assert science_of(apart) == science_of(queued)
+    gaps = [line["engine_gap"] for line in read_lines(apart / "metrics.jsonl")]
+    assert 0 < max(gaps) < 1e-5  # however much the trainer has learned since
     recorded = (apart / "attempts" / "001" / "environment.json").read_text()
     assert json.loads(recorded)["engine"]["model_runner"] == "v1"
 

@@ -26,6 +26,8 @@ from pods.training.clock import TrainClock
 from pods.training.step import Sample, SelectedGroup, Step, amounts, choose_trained, outcome, select
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling, Task, group_of
 
+GAP_ROLLOUTS = 4  # of a sample, evenly spaced: several processes may each have drawn a part
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingLoop:
@@ -42,6 +44,8 @@ class TrainingLoop:
     clock: TrainClock
     beside: Callable[[], AbstractContextManager[None]] | None = None
     """A context in which other processes sample for this one; None: the same ones do both."""
+    gap: Callable[[list[Rollout]], float] | None = None
+    """Of rollouts that were just drawn, see `Sample.gap`; None: it is not asked for."""
 
     @property
     def order(self) -> PromptOrder:
@@ -144,8 +148,18 @@ class TrainingLoop:
             have, latest = sum(informative), informative[before:]
             enough = have >= wanted or len(sample.chosen) == group_filter.max_batches
             if not group_filter.resamples or enough or sample.nonfinite is not None:
-                return sample
+                return self.with_gap(sample)
             size = next_batch(group_filter, wanted, have, len(latest), sum(latest))
+
+    def with_gap(self, sample: Sample) -> Sample:
+        """Return a sample that knows its gap, measured on some of its rollouts."""
+        if self.gap is None or sample.nonfinite is not None:
+            return sample
+        drawn = [
+            each for groups in sample.prompts for group in groups for each in group.group.rollouts
+        ]
+        with self.clock.phase("generate"):
+            return replace(sample, gap=self.gap(drawn[:: -(-len(drawn) // GAP_ROLLOUTS)]))
 
     def add_batch(self, sample: Sample, number: int, size: int, n: int, m: int) -> Sample:
         """Choose `size` prompts; generate, grade and select for each of their groups."""

@@ -33,6 +33,7 @@ def metrics(step: Step) -> dict[str, Any]:
         **_rollout_metrics(step.groups, made),
         **_kept_metrics(step.groups, made),
         **(asdict(step.update) | {"norms": step.norms} if step.update is not None else {}),
+        **({"engine_gap": step.sample.gap} if step.sample.gap is not None else {}),
         "kept_projection": step.kept_projection,
         "rollouts_per_group": [len(group.grades) for group in step.groups],
         "kept": [group.kept.tolist() for group in step.groups],

@@ -50,6 +50,9 @@ class Sample:
     """The prompts of each batch: more than one batch only where the group filter resamples."""
     nonfinite: str | None = None
     """The value that was NaN or infinite: the last batch keeps nothing, and no update is made."""
+    gap: float | None = None
+    """Under `engine.lag`, how far some log-probs of an engine that has its own weights are from
+    those of the policy that it had them from (`Worker.gap`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ class Trainer:
             lines = read_lines(store.metrics_path)
             self.skipped = {line["step"] for line in lines if line["nonfinite"]}
             for line in lines:
-                self.monitor.observe(line.get("logprob_gap_mean"))
+                self.monitor.observe(line)
         with self.loop.clock.meter.phase("sync"):
             self.generators.sync()
         prune_checkpoints(store, step)
@@ -143,7 +143,7 @@ class Trainer:
             self.store.set_status(**{k: line[k] for k in ("step", "train_seconds", "reward")})
         if skipped:
             self.skip(step)
-        if (alarm := self.monitor.check(step)) is not None:
+        if (alarm := self.monitor.check(line)) is not None:
             self.progress.print(f"alarm: {alarm}")
 
     def skip(self, step: Step) -> None:

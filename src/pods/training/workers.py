@@ -23,7 +23,7 @@ from pods.engines.base import Engine, EngineFailed
 from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer, trained_weights
 from pods.policy.policy import Policy
 from pods.policy.process_group import POLL_SECONDS, Cancelled, ProcessGroup, lost_connections
-from pods.policy.scoring import UpdateContext
+from pods.policy.scoring import UpdateContext, score_all
 from pods.policy.update import UpdateStats, update
 from pods.runs.store import OPTIMIZER
 from pods.system.signals import PeerLost, Preempted, Stop
@@ -59,6 +59,14 @@ class Worker:
             part = replace(request, prompts=prompts, seeds=seeds, rows=rows)
             groups[own] = self.engine.generate(part, on_completion)
         return groups
+
+    def gap(self, rollouts: list[Rollout]) -> float:
+        """Return the mean distance of the engine's log-probs from those of its process's policy."""
+        if not self.process_group.generates:
+            return 0.0
+        scores = torch.cat(score_all(UpdateContext(self.policy, self.config), rollouts))
+        drawn = np.concatenate([rollout.logprobs for rollout in rollouts])
+        return float(np.abs(scores.cpu().numpy() - drawn).mean())
 
     def sync(self) -> float | None:
         """Bring the main process's current weights into the engine; see `Engine.sync`."""
@@ -124,6 +132,10 @@ class WorkerGroup:
                 for rollout in rollouts:
                     on_completion(index, rollout.text)
         return [[*chain.from_iterable(of_prompt)] for of_prompt in zip(*parts, strict=True)]
+
+    def gap(self, rollouts: list[Rollout]) -> float:
+        """Return the largest of what each process that generates measures; see `Worker.gap`."""
+        return float(np.max(self.call_all(Worker.gap, rollouts)))
 
     def sync(self) -> float | None:
         """Bring the policy's current weights into each engine of the group; see `Engine.sync`."""

@@ -18,6 +18,7 @@ PREFIXES = ("train", "rollouts", "time", "eval")
 TRAIN = (
     *("loss", "lr", "grad_norm", "clip_fraction", "kl", "entropy", "kept_projection"),
     *("logprob_gap", "logprob_gap_mean", "importance_mean", "importance_ess", "importance_cut"),
+    "engine_gap",
     *("trained_rollouts", "trained_tokens"),
 )
 """Numbers of metrics.jsonl about the update; those about rollouts and prompts are the others."""
