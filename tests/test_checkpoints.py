@@ -1,4 +1,4 @@
-"""What a user does with a checkpoint outside of its run: take it away, and ask it."""
+"""What a user does with a checkpoint outside of its run: export, ask, evaluate, start from it."""
 
 import json
 import shutil
@@ -11,12 +11,14 @@ from compose import composed
 from data_files import write_rows
 from peft import PeftModel
 from policies import untrained
-from running import ONE_STEP, run_here
+from running import ONE_STEP, contents, run_here
 from studies import pods, refused
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pods.config.parse import ConfigError
 from pods.policy.policy import load as load_weights
 from pods.policy.policy import load_policy
+from pods.runs.identity import identity
 from pods.runs.paths import weights_source
 from pods.runs.store import RunStore
 from pods.tasks.load import load, load_opening
@@ -209,3 +211,108 @@ def test_a_typed_question_stands_behind_the_messages_of_training(shots, tmp_path
             load_opening(config)
     else:
         assert load_opening(config) == problem.messages[:-1]
+
+
+def evaluated(store, capsys, *words):
+    """Evaluate, and return what was printed, the records and the summary."""
+    assert pods("evaluate", store.folder, *words) == 0
+    said = capsys.readouterr().out
+    [path] = [line.split()[1] for line in said.splitlines() if line.startswith("records: ")]
+    assert str(store.folder) not in path
+    records = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return said, records, json.loads(Path(path).with_suffix(".json").read_text())
+
+
+def test_a_sampled_evaluation_repeats_that_of_the_run(store, capsys):
+    before = contents(store.folder)
+    said, records, about = evaluated(store, capsys, "--step", "last")
+    lines = store.evaluation_path(1).read_text().splitlines()
+    answers = [dict(list(record.items())[:-3]) for record in records]  # but asked, gold, completion
+    assert answers == [json.loads(line) for line in lines] and len(records) == 16
+    right = sum(record["correct"] for record in records)
+    assert about["accuracy"] == pytest.approx(right / 16)
+    assert (about["questions"], about["repeats"]) == (8, 2)
+    assert said.startswith(f"accuracy {right / 16:.3f} ± ")
+    assert contents(store.folder) == before
+
+
+def test_greedy_answers_to_a_file_are_kept_and_graded(store, capsys, tmp_path):
+    rows = [{"question": "7+8-4", "answer": 1}, {"question": "2+3+4?", "answer": "8"}]
+    file = write_rows(tmp_path / "chains.jsonl", rows)
+    _, records, about = evaluated(store, capsys, "--step", 0, "--on", file, "--greedy")
+    assert [record["asked"] for record in records] == ["7+8-4?", "2+3+4?"]
+    assert [record["completion"] for record in records] == ["7+8=5;5-4=1;#1", "2+3=5;5+4=9;#9"]
+    assert [record["verdict"] for record in records] == ["right", "wrong"]
+    assert (about["accuracy"], about["temperature"], about["test_set"]) == (0.5, 0.0, "chains")
+    # the shares are 1 and 0, their standard deviation is 0.5 ** 0.5
+    assert about["stderr"] == pytest.approx(0.5)
+
+
+def test_every_file_has_records_of_its_own(store, capsys, tmp_path, monkeypatch):
+    """Run and files are named from within a folder, and the two files have one long name."""
+    monkeypatch.chdir(store.folder.parent)
+    said = set()
+    for folder, answer in (("a", "1"), ("b", "2")):
+        file = tmp_path / folder / f"{'long' * 60}.jsonl"
+        file.parent.mkdir()
+        file.write_text(json.dumps({"question": "7+8-4", "answer": answer}) + "\n")
+        assert pods("evaluate", store.folder.name, "--on", file, "--greedy") == 0
+        said.add(Path(capsys.readouterr().out.split("records: ")[1].split()[0]))
+    assert len(said) == 2 and {path.parents[1] for path in said} == {store.folder.parents[2]}
+    shutil.copytree(store.folder, tmp_path / "x" / "y" / store.folder.name)
+    monkeypatch.chdir(tmp_path / "x")
+    assert pods("evaluate", f"y/{store.folder.name}", "--greedy") == 0
+    [written] = (tmp_path / "x" / "evaluated").glob("*.jsonl")
+    assert str(written) in capsys.readouterr().out
+
+
+def test_an_adapter_is_merged_into_the_models_own_weights(lora):
+    adapter = lora.checkpoint(2) / "policy"
+    adapted = PeftModel.from_pretrained(untrained(composed()), adapter)
+    expected = adapted.merge_and_unload().state_dict()
+    start = load_weights(composed()).causal_lm.state_dict()
+    changed = 0
+    for tuning in ("full", "lora"):
+        policy = load_weights(composed(f"model.path={adapter}", f"model.tuning={tuning}"))
+        weights = {
+            name.replace(".base_layer", "").removeprefix("base_model.model."): weight
+            for name, weight in policy.model.state_dict().items()
+            if "lora_" not in name
+        }
+        assert set(weights) == set(expected)
+        for name, weight in weights.items():
+            assert torch.allclose(weight, expected[name], atol=1e-6)
+            changed += not torch.equal(weight, start[name])
+    assert changed == 2 * 14  # seven targets in two layers
+    assert all(
+        p.requires_grad for p in load_weights(composed(f"model.path={adapter}")).model.parameters()
+    )
+
+
+def test_a_run_goes_from_an_adapter_and_is_exported_whole(lora, tmp_path, capsys):
+    words = (*SMALL, f"model.path={lora.checkpoint(2) / 'policy'}", "model.tuning=lora")
+    store = run_here(*words, f"runs_dir={tmp_path}")
+    assert store.status()["state"] == "done" and len(store.identity()["adapter"]) == 2
+    assert identity(composed(*SMALL))["weights"] == store.identity()["weights"]
+    capsys.readouterr()
+    refusal = refused(capsys, "export", store.folder, tmp_path / "out")
+    assert "--merge=false: must be given" in refusal
+    assert pods("export", store.folder, tmp_path / "out", "--merge") == 0
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
+    policy = load_weights(composed(*words))
+    policy.restore(store.checkpoint(2) / "policy")
+    for name, weight in policy.model.merge_and_unload().state_dict().items():
+        assert torch.allclose(weight, exported[name], atol=1e-6)
+
+
+def test_whole_weights_of_a_checkpoint_are_a_start_and_others_are_refused(full, lora, tmp_path):
+    folder, adapter = (run.checkpoint(2) / "policy" for run in (full, lora))
+    before = load_weights(composed()).causal_lm.state_dict()
+    after = load_weights(composed(f"model.path={folder}")).causal_lm.state_dict()
+    assert any(not torch.equal(weight, after[name]) for name, weight in before.items())
+    config = (adapter / "adapter_config.json").read_text()
+    (tmp_path / "adapter_config.json").write_text(config)  # without its weights
+    with pytest.raises(ValueError, match=r"^model.path=.*: cannot be merged into this model: "):
+        load_weights(composed(f"model.path={tmp_path}"))
+    with pytest.raises(ConfigError, match="must have whole weights where engine=vllm"):
+        composed(f"model.path={adapter}", "engine=vllm", "dry_run=true")

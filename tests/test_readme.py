@@ -1,10 +1,12 @@
-"""The READMEs say what is there: packages, files, links, numbers; the first one is short."""
+"""READMEs say what is there: packages, files, links, numbers; and examples in docstrings hold."""
 
+import doctest
 import importlib.util
 import math
 import re
 from collections import defaultdict
 from functools import cache
+from importlib import import_module
 
 import pandas as pd
 import pytest
@@ -105,3 +107,14 @@ def values(file):
     numbers = pd.read_csv(file, comment="#").select_dtypes("number").to_numpy().ravel()
     scaled = {abs(n) * scale for n in numbers if math.isfinite(n) for scale in (1, 100, 1000)}
     return {f"{number:.{digits}f}" for number in scaled for digits in (1, 2, 3, 4)}
+
+
+MODULES = [".".join(path.relative_to(ROOT).with_suffix("").parts).removeprefix("src.")
+           for folder in ("src", "experiments") for path in sorted((ROOT / folder).rglob("*.py"))
+           if ">>>" in path.read_text()]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_module_hold(name, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    assert (found := doctest.testmod(import_module(name))).attempted and not found.failed
