@@ -4,21 +4,14 @@ import pytest
 import torch
 from compose import composed
 from peft.tuners.lora import Linear as LoraLinear
-from policies import disturb, save_other, to_double, trained
+from policies import disturbed, save_other, trained
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from pods.policy import lora
 from pods.policy.policy import load
 
 IDS = torch.arange(1, 13).view(2, 6)
-
-
-def disturbed(dtype, *overrides):
-    """A policy whose adapters are away from their start."""
-    words = ("model.tuning=lora", f"model.dtype={dtype}", "model.lora.alpha=24", *overrides)
-    policy = load(composed(*words))
-    disturb(trained(policy), 0.05)
-    return policy
+LORA = ("model.tuning=lora", "model.lora.alpha=24")
 
 
 def logits_and_gradients(policy):
@@ -51,9 +44,9 @@ def assert_pefts_gradients(policy, gradients, bound):
     ("dtype", "bound"), [("float64", 1e-12), ("float32", 1e-5), ("bfloat16", 0.05)]
 )
 def test_forward_and_gradient_equal_pefts(dtype, bound):
-    policy = disturbed("float32" if dtype == "float64" else dtype)
-    if dtype == "float64":
-        to_double(policy.model)
+    double = dtype == "float64"
+    words = (*LORA, f"model.dtype={'float32' if double else dtype}")
+    _, policy = disturbed(*words, size=0.05, double=double)
     logits, gradients = logits_and_gradients(policy)
     assert len(lora_layers(policy)) == 14
     expected = assert_pefts_gradients(policy, gradients, bound)
@@ -63,7 +56,7 @@ def test_forward_and_gradient_equal_pefts(dtype, bound):
 
 def test_adapters_are_cast_once_after_each_change_and_never_stale(monkeypatch):
     """All passes make the three casts of 14 layers once; an optimizer's step makes them again."""
-    policy = disturbed("bfloat16")
+    _, policy = disturbed(*LORA, "model.dtype=bfloat16", size=0.05)
     cast, made = lora._cast, set()
 
     def spy(layer, dtype):
@@ -87,7 +80,7 @@ def test_adapters_are_cast_once_after_each_change_and_never_stale(monkeypatch):
 
 
 def test_a_disabled_adapter_adds_nothing():
-    policy = disturbed("float32")
+    _, policy = disturbed(*LORA, size=0.05)
     with torch.no_grad():
         with policy.reference() as model:
             logits = model(IDS).logits
@@ -99,7 +92,7 @@ def test_a_disabled_adapter_adds_nothing():
 def test_a_layer_with_a_bias_keeps_it(tmp_path):
     """Qwen's queries, keys and values have one: in the update, and in the mirror that decodes."""
     save_other(tmp_path, "qwen2", num_key_value_heads=1)
-    policy = disturbed("float32", f"model.path={tmp_path}")
+    _, policy = disturbed(*LORA, f"model.path={tmp_path}", size=0.05)
     policy.mirror.refresh()
     logits, gradients = logits_and_gradients(policy)
     with torch.no_grad():

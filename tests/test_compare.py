@@ -240,10 +240,7 @@ def test_pairs_are_of_shared_seeds_and_the_rest_is_counted():
     ]
     assert found.arms[["runs", "left_out"]].to_numpy().tolist() == [[3, 1], [4, 0]]
     assert f"Left out: {found.left_out[0]}" in list(caveats(found))
-
-
-def test_one_shared_seed_makes_no_pairs():
-    seeds = {PODS: [0, 1, 2], GRPO: [2, 3, 4]}
+    seeds = {PODS: [0, 1, 2], GRPO: [2, 3, 4]}  # one shared seed makes no pairs
     arms = {name: noisy(k, 0.8, 0.1, 3) for k, name in enumerate(seeds)}
     found = compare(study(arms, seeds=seeds))
     assert set(found.contrasts.design) == {"unpaired"} and not found.left_out

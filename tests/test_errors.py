@@ -25,7 +25,7 @@ from pods.system import machine
 from pods.system.errors import is_machine_error
 
 
-def test_a_failing_disk_or_memory_is_a_machine_error():
+def test_a_failing_disk_or_memory_is_a_machine_error(tmp_path):
     assert is_machine_error(MemoryError())
     assert is_machine_error(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ENXIO", "ENODEV", "ESTALE",
@@ -33,9 +33,7 @@ def test_a_failing_disk_or_memory_is_a_machine_error():
         number = getattr(errno, name)
         assert is_machine_error(OSError(number, os.strerror(number))), name
         assert is_machine_error(RuntimeError(f"Error while serializing: (os error {number})"))
-
-
-def test_a_file_without_permission_is_a_machine_error_in_a_run_and_bad_input_before(tmp_path):
+    # without permission it is one in a run, and bad input before
     inside = PermissionError(errno.EPERM, "no", str(tmp_path / "metrics.jsonl"))
     assert is_machine_error(inside, tmp_path) and not is_machine_error(inside)
     assert not is_machine_error(PermissionError(errno.EACCES, "no", "/data"), tmp_path)

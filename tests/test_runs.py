@@ -190,7 +190,9 @@ def disk(monkeypatch):
     return operations
 
 
-def test_a_commit_is_on_the_disk_before_it_is_visible_and_the_old_one_goes_last(tmp_path, disk):
+def test_a_commit_or_removal_is_on_the_disk_before_it_is_visible_and_the_old_goes_last(
+    tmp_path, disk
+):
     folder = tmp_path / "step-000001"
     parent = ("synced", tmp_path.stat().st_ino)
 
@@ -209,13 +211,7 @@ def test_a_commit_is_on_the_disk_before_it_is_visible_and_the_old_one_goes_last(
     assert moves() == [
         manifest, ("moved", "step-000001.old", []), ("moved", "step-000001", []), parent,
     ]  # fmt: skip
-
-
-def test_a_file_is_removed_after_the_disk_has_a_manifest_without_it(tmp_path, disk):
-    folder = tmp_path / "step-000001"
-    checkpoint.commit(folder, write("content"))
-    disk.clear()
-    checkpoint.remove_file(folder, "a")
+    checkpoint.remove_file(folder, "a")  # which the disk's manifest has no more by then
     (new, _), *then = disk
     assert new == "synced"  # the temporary manifest
     assert then == [
@@ -223,17 +219,15 @@ def test_a_file_is_removed_after_the_disk_has_a_manifest_without_it(tmp_path, di
     ]  # fmt: skip
 
 
-def test_the_log_is_on_the_disk_before_a_clock_that_describes_it(tmp_path, disk):
+def test_log_config_state_and_changes_survive_a_power_cut_and_heartbeats_do_not_wait(
+    tmp_path, disk
+):
     run = store(tmp_path)
     append(run.metrics_path, [{"step": 1}])
     disk.clear()
-    run.write_clock(tmp_path, 1, 0.5, True)
+    run.write_clock(tmp_path, 1, 0.5, True)  # which describes the log
     assert disk == [("synced", run.metrics_path.stat().st_ino)]
     assert run.clock(tmp_path)["metrics_bytes"] == len('{"step": 1}\n')
-
-
-def test_config_state_and_changes_survive_a_power_cut_and_heartbeats_do_not_wait(tmp_path, disk):
-    run = store(tmp_path)
     for write_file in (
         lambda: write_json(run.data_path, {"train": {}}), lambda: run.set_status(state="done"),
         lambda: record_changes(run, ["torch"]), lambda: set_queued(run, "job 1"),
