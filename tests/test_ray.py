@@ -7,7 +7,7 @@ import signal
 import needs
 import pytest
 from compose import composed
-from running import SHORT, start, wait_for
+from running import SHORT, run_folder, science_of, start, wait_for
 
 from pods.runs.files import read_lines
 from pods.runs.store import RunStore
@@ -104,3 +104,38 @@ def test_a_job_that_dies_is_retried_and_one_that_fails_is_not(run_py, tmp_path, 
     assert "2 of 3 jobs done" in result.stdout
     assert "RuntimeError: a rule of mine is broken" in result.stderr
     assert [len(list((f / "attempts").iterdir())) for f in folders(tmp_path)] == [1, 2, 1]
+
+
+@pytest.fixture
+def machines():
+    """A cluster of three machines of a core each, which soon notices that one is gone."""
+    from ray.cluster_utils import Cluster
+
+    noticing = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300,
+                "health_check_timeout_ms": 300, "health_check_failure_threshold": 2}  # fmt: skip
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": noticing}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    yield cluster, [cluster.add_node(num_cpus=1) for _ in range(2)]
+    cluster.shutdown()
+
+
+@pytest.mark.slow
+def test_a_run_on_two_machines_outlives_one_and_ends_in_the_bytes_of_one_process(
+    machines, run_py, tmp_path
+):
+    cluster, others = machines
+    words = (*SHORT, "engine.lag=1", "budget.max_steps=60", "budget.train_seconds=null")
+    (there := tmp_path / "there").mkdir()
+    process = start(there, "-m", "launch=ray", "hardware.generators=1", *words,
+                    f"hydra.launcher.ray.init.address={cluster.address}")  # fmt: skip
+    wait_for(lambda: [*there.rglob("checkpoints/*2")], 120)
+    for machine in others:  # of three, two were in use
+        cluster.remove_node(machine, allow_graceful=False)
+    cluster.add_node(num_cpus=1)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    assert run_py(*words).returncode == 0
+    folder, alone = run_folder(there), run_folder(tmp_path)
+    assert science_of(folder) == science_of(alone)
+    attempts = sorted((folder / "attempts").iterdir())
+    assert len(attempts) >= 2 and all((each / "console.1.log").exists() for each in attempts)

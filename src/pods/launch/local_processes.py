@@ -1,8 +1,9 @@
-"""The processes of a run that uses several on this machine: start and watch them, or be one.
+"""The processes of a run that uses several: start and watch them, or be one.
 
-Each executes `pods.launch.job`, rank 0 the run and the others its commands. To spread a run over
-several machines, start `pods.launch.job RUN_FOLDER` by torch's `torchrun` on each of them instead;
-the run's folder must be on a disk that they share.
+Each executes `pods.launch.job`, rank 0 the run and the others its commands. They are on this
+machine, or where Ray places them. Without Ray, to spread a run over several machines, start
+`pods.launch.job RUN_FOLDER` by torch's `torchrun` on each of them instead; the run's folder must be
+on a disk that they share.
 """
 
 import os
@@ -51,13 +52,18 @@ def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
 
 def run(store: RunStore, attempt: Path) -> int:
     """Start a run's processes, wait until they have ended, and return the exit code."""
-    hardware, processes = store.config().hardware, list[Popen[bytes]]()
+    config, processes = store.config(), list[Popen[bytes]]()
+    hardware = config.hardware
     shared = {"PYTHONPATH": machine.python_path(), "OMP_NUM_THREADS": str(hardware.threads)}
     command = [sys.executable, "-P", "-m", "pods.launch.job", str(store.folder), str(attempt)]
     temporary = TemporaryDirectory(prefix="pods-", ignore_cleanup_errors=True)
     with stop_on_signals() as stop, temporary as folder:
         try:
-            for rank in range(hardware.in_all()):
+            if machine.RAY in os.environ:
+                from pods.launch.ray_processes import start_processes
+
+                processes += start_processes(config, command, attempt.absolute())
+            for rank in range(len(processes), hardware.in_all()):
                 own = {**environment(Path(folder), hardware.in_all(), rank), **shared}
                 # in a session of its own, so that Ctrl-C reaches only this process
                 processes.append(Popen(command, stdin=DEVNULL, start_new_session=True, env=own))

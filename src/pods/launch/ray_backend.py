@@ -1,6 +1,7 @@
 """Execute the jobs of a sweep as Ray tasks, on a disk that the machines share.
 
-Ray assigns cores and GPUs, and retries a task whose machine died or whose run can be resumed.
+Ray assigns cores and GPUs, to each process of a run on whatever machine has them, and retries a
+task whose machine died or whose run can be resumed.
 """
 
 import os
@@ -14,18 +15,19 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reads this once; se
 
 import ray
 from ray.exceptions import RayError
+from ray.util import get_placement_group, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.launch.backend import REFRESH_SECONDS, Backend, Job
 from pods.launch.live_table import LiveTable
+from pods.launch.ray_processes import QUIET
 from pods.launch.subprocesses import record_end, start_on_cluster, status_line, wait_for_end
 from pods.runs.status import state_of
 from pods.system.errors import DONE, FAILED
-from pods.system.machine import python_path
+from pods.system.machine import RAY, python_path
 from pods.system.signals import stop_on_signals
-
-QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
 
 
 def ray_backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
@@ -60,9 +62,27 @@ def resources(config: Config) -> dict[str, int]:
 
 def execute(folder: str, cwd: str) -> None:
     """Execute a frozen run within a Ray task, which Ray retries after a BlockingIOError."""
+    os.environ[RAY] = ray.get_runtime_context().gcs_address
     running = start_on_cluster(folder, cwd)
     if running is not None and wait_for_end(running) not in (DONE, FAILED):
         raise BlockingIOError(f"{folder}: the same task resumes it")
+
+
+def _place(job: Job) -> str:
+    return str(job.store.folder.absolute())
+
+
+def _options(job: Job) -> dict[str, Any]:
+    """Return the options of a job's task, which only watches the processes of a run of several.
+
+    Those have the bundles of a placement group, on one machine or more, named by the run's folder.
+    """
+    needs, count = resources(job.config), job.config.hardware.in_all()
+    if count == 1:
+        return needs
+    bundle = {"CPU": needs["num_cpus"] / count, "GPU": needs["num_gpus"] / count}
+    group = placement_group([bundle] * count, name=_place(job))
+    return {"num_cpus": 0, "scheduling_strategy": PlacementGroupSchedulingStrategy(group, 0)}
 
 
 def _run_jobs(jobs: Sequence[Job], at_once: int) -> bool:
@@ -75,8 +95,8 @@ def _run_jobs(jobs: Sequence[Job], at_once: int) -> bool:
         while tasks or (waiting and not stop.requested):
             while waiting and len(tasks) < at_once and not stop.requested:
                 job = waiting.pop(0)
-                options = remote.options(name=job.name, **resources(job.config))
-                task = options.remote(str(job.store.folder.absolute()), str(Path.cwd()))
+                options = remote.options(name=job.name, **_options(job))
+                task = options.remote(_place(job), str(Path.cwd()))
                 tasks[task] = job, time.monotonic()
             if stop.requested and not cancelled:
                 cancelled = True
@@ -84,6 +104,8 @@ def _run_jobs(jobs: Sequence[Job], at_once: int) -> bool:
                     ray.cancel(task)  # raises KeyboardInterrupt in the task, which stops the run
             for task in ray.wait(list(tasks), timeout=REFRESH_SECONDS)[0]:
                 job, started = tasks.pop(task)
+                if job.config.hardware.in_all() > 1:
+                    remove_placement_group(get_placement_group(_place(job)))
                 try:
                     ray.get(task)
                 except RayError as error:

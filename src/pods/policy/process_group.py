@@ -184,11 +184,11 @@ def join(device: str, generators: int = 0) -> ProcessGroup:
     """
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    if (path := os.environ.get(RENDEZVOUS)) is None:  # torchrun's store: an open port
-        store, rank, size = next(rendezvous("env://"))
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if "://" in (place := os.environ.get(RENDEZVOUS, "env://")):  # an open port, or torchrun's
+        store, rank, size = next(rendezvous(place, rank, size))
     else:  # a file that only this user can open; it grows by some 20 bytes with each heartbeat
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        store = dist.FileStore(path, size)  # type: ignore[attr-defined]
+        store = dist.FileStore(place, size)  # type: ignore[attr-defined]
         store.set_timeout(TIMEOUT)
     if (trainers := size - generators) < 1:
         raise ValueError(f"hardware.generators={generators}: must leave one of {size} processes")

@@ -20,7 +20,9 @@ BUSY_SHARE = 0.5  # of the cores: with a longer queue, measured times differ fro
 CGROUPS = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 RENDEZVOUS = "PODS_RENDEZVOUS"
-"""Environment variable with the file at which a run's processes on one machine meet."""
+"""Environment variable with what a run's processes meet at: a file of one machine, or a URL."""
+RAY = "PODS_RAY"
+"""Environment variable with the address of the Ray cluster that places a run's processes."""
 _INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 LOOPBACK = {"GLOO_SOCKET_IFNAME": _INTERFACE, "NCCL_SOCKET_IFNAME": f"={_INTERFACE}"}
 """Environment variables with which torch's messages stay on this machine."""

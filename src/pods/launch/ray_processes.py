@@ -1,0 +1,106 @@
+"""The processes of one run on the machines of a Ray cluster, each started by an actor.
+
+The driver has made a placement group for the run (`ray_backend.py`). Actors end with the process
+that asked for them, and what they have started ends with them.
+"""
+
+import os
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT, Popen
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from pods.config.schema import Config
+from pods.system import machine
+
+NAMESPACE = "pods"
+QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error",
+         "namespace": NAMESPACE}  # fmt: skip
+
+
+class Host:
+    """An actor, which has one process of the run on its machine."""
+
+    process: "Popen[bytes]"
+
+    def free_port(self) -> str:
+        """Return an address of this machine at which the processes can meet."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return f"tcp://{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+
+    def start(self, command: Sequence[str], own: Mapping[str, str], cwd: str, console: str) -> None:
+        """Start the process, whose environment is that of the actor and some of its own."""
+        with Path(console).open("wb") as output:
+            self.process = Popen(
+                command, stdin=DEVNULL, stdout=output, stderr=STDOUT, cwd=cwd,
+                env={**os.environ, **own}, start_new_session=True,
+            )  # fmt: skip
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the process."""
+        return getattr(self.process, method)(*arguments)
+
+
+@dataclass
+class RemoteProcess:
+    """A process on a machine of the cluster, with the methods of `Popen` that are needed."""
+
+    host: Any
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """See `Popen.poll`; of a machine that is gone, every process was killed."""
+        if self.returncode is None:
+            self.returncode = self._call("poll")
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """See `Popen.wait`."""
+        code: int = self._call("wait", timeout)
+        self.returncode = code
+        return code
+
+    def terminate(self) -> None:
+        """See `Popen.terminate`."""
+        self._call("terminate")
+
+    def kill(self) -> None:
+        """See `Popen.kill`."""
+        self._call("kill")
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        try:
+            return ray.get(self.host.call.remote(method, *arguments))
+        except RayActorError:
+            return -signal.SIGKILL
+
+
+def start_processes(config: Config, command: Sequence[str], attempt: Path) -> list[Any]:
+    """Start a run's processes where Ray has room for them; their output is in the attempt.
+
+    Each is a `RemoteProcess`.
+    """
+    ray.init(os.environ[machine.RAY], **QUIET)
+    hardware, group = config.hardware, ray.util.get_placement_group(str(attempt.parent.parent))
+    needs = {"num_cpus": hardware.threads, "num_gpus": int(hardware.device == "cuda")}
+    places = (PlacementGroupSchedulingStrategy(group, i) for i in range(hardware.in_all()))
+    actor = ray.remote(**needs)(Host)
+    hosts = [actor.options(scheduling_strategy=place).remote() for place in places]
+    shared = {
+        machine.RENDEZVOUS: ray.get(hosts[0].free_port.remote()), "WORLD_SIZE": str(len(hosts)),
+        "LOCAL_RANK": "0", "PYTHONPATH": machine.python_path(),
+    }  # fmt: skip
+    started = []
+    for rank, host in enumerate(hosts):
+        console, own = attempt / f"console.{rank}.log", {**shared, "RANK": str(rank)}
+        started.append(host.start.remote(command, own, str(Path.cwd()), str(console)))
+    ray.get(started)
+    return [*map(RemoteProcess, hosts)]
