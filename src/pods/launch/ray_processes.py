@@ -21,8 +21,7 @@ from pods.config.schema import Config
 from pods.system import machine
 
 NAMESPACE = "pods"
-QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error",
-         "namespace": NAMESPACE}  # fmt: skip
+QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
 
 
 class Host:
@@ -84,23 +83,24 @@ class RemoteProcess:
 
 
 def start_processes(config: Config, command: Sequence[str], attempt: Path) -> list[Any]:
-    """Start a run's processes where Ray has room for them; their output is in the attempt.
+    """Start a run's processes, `RemoteProcess` each, whose output is in the attempt's folder.
 
-    Each is a `RemoteProcess`.
+    `ConnectionError`: the cluster, or a machine of it, is gone.
     """
-    ray.init(os.environ[machine.RAY], **QUIET)
+    stop = signal.getsignal(signal.SIGTERM)
+    ray.init(os.environ[machine.RAY], namespace=NAMESPACE, **QUIET)
+    signal.signal(signal.SIGTERM, stop)  # Ray's own would end this process at once
     hardware, group = config.hardware, ray.util.get_placement_group(str(attempt.parent.parent))
     needs = {"num_cpus": hardware.threads, "num_gpus": int(hardware.device == "cuda")}
     places = (PlacementGroupSchedulingStrategy(group, i) for i in range(hardware.in_all()))
     actor = ray.remote(**needs)(Host)
     hosts = [actor.options(scheduling_strategy=place).remote() for place in places]
-    shared = {
-        machine.RENDEZVOUS: ray.get(hosts[0].free_port.remote()), "WORLD_SIZE": str(len(hosts)),
-        "LOCAL_RANK": "0", "PYTHONPATH": machine.python_path(),
-    }  # fmt: skip
-    started = []
-    for rank, host in enumerate(hosts):
-        console, own = attempt / f"console.{rank}.log", {**shared, "RANK": str(rank)}
-        started.append(host.start.remote(command, own, str(Path.cwd()), str(console)))
-    ray.get(started)
+    shared = {"WORLD_SIZE": str(len(hosts)), "LOCAL_RANK": "0", "PYTHONPATH": machine.python_path()}
+    try:
+        shared[machine.RENDEZVOUS] = ray.get(hosts[0].free_port.remote())
+        for rank, host in enumerate(hosts):
+            console, own = str(attempt / f"console.{rank}.log"), {**shared, "RANK": str(rank)}
+            ray.get(host.start.remote(command, own, str(Path.cwd()), console))
+    except RayActorError as error:
+        raise ConnectionError("a machine of the cluster is gone") from error
     return [*map(RemoteProcess, hosts)]
