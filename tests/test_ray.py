@@ -7,7 +7,7 @@ import signal
 import needs
 import pytest
 from compose import composed
-from running import SHORT, run_folder, science_of, start, wait_for
+from running import SHORT, run_folder, science_of, start, steps_made, wait_for
 
 from pods.runs.files import read_lines
 from pods.runs.store import RunStore
@@ -120,15 +120,22 @@ def machines():
 
 
 @pytest.mark.slow
-def test_a_run_on_two_machines_outlives_one_and_ends_in_the_bytes_of_one_process(
+def test_a_run_on_two_machines_is_stopped_and_outlives_one_and_ends_in_the_bytes_of_one_process(
     machines, run_py, tmp_path
 ):
     cluster, others = machines
     words = (*SHORT, "engine.lag=1", "budget.max_steps=60", "budget.train_seconds=null")
     (there := tmp_path / "there").mkdir()
-    process = start(there, "-m", "launch=ray", "hardware.generators=1", *words,
-                    f"hydra.launcher.ray.init.address={cluster.address}")  # fmt: skip
+    spread = ("-m", "launch=ray", "hardware.generators=1", *words,
+              f"hydra.launcher.ray.init.address={cluster.address}")  # fmt: skip
+    process = start(there, *spread)
     wait_for(lambda: [*there.rglob("checkpoints/*2")], 120)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 75, output
+    assert RunStore(run_folder(there)).status()["state"] == "preempted"  # it has committed
+    process, before = start(there, *spread), steps_made(there)
+    wait_for(lambda: steps_made(there) > before + 2, 120)
     for machine in others:  # of three, two were in use
         cluster.remove_node(machine, allow_graceful=False)
     cluster.add_node(num_cpus=1)
@@ -138,4 +145,4 @@ def test_a_run_on_two_machines_outlives_one_and_ends_in_the_bytes_of_one_process
     folder, alone = run_folder(there), run_folder(tmp_path)
     assert science_of(folder) == science_of(alone)
     attempts = sorted((folder / "attempts").iterdir())
-    assert len(attempts) >= 2 and all((each / "console.1.log").exists() for each in attempts)
+    assert len(attempts) >= 3 and all((each / "console.1.log").exists() for each in attempts)

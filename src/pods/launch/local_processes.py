@@ -73,7 +73,7 @@ def run(store: RunStore, attempt: Path) -> int:
     if (failure := attempt / FAILURE).is_file() and store.status()["state"] != "done":
         store.set_status(state="failed", error=failure.read_text())
         return FAILED
-    if (code := processes[0].returncode) in (DONE, FAILED, AGAIN):
+    if (code := processes[0].wait()) in (DONE, FAILED, AGAIN):
         return code
     print(RESUME, file=sys.stderr)
     if store.status()["state"] == "running":

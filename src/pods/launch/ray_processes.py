@@ -7,8 +7,7 @@ that asked for them, and what they have started ends with them.
 import os
 import signal
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 from typing import Any
@@ -48,38 +47,20 @@ class Host:
         return getattr(self.process, method)(*arguments)
 
 
-@dataclass
 class RemoteProcess:
-    """A process on a machine of the cluster, with the methods of `Popen` that are needed."""
+    """A process on a machine of the cluster, with the methods of its `Popen` there."""
 
-    host: Any
-    returncode: int | None = None
+    def __init__(self, host: Any) -> None:
+        self.host = host
 
-    def poll(self) -> int | None:
-        """See `Popen.poll`; of a machine that is gone, every process was killed."""
-        if self.returncode is None:
-            self.returncode = self._call("poll")
-        return self.returncode
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            try:
+                return ray.get(self.host.call.remote(method, *arguments))
+            except RayActorError:  # its machine is gone, and so it was killed
+                return -signal.SIGKILL
 
-    def wait(self, timeout: float | None = None) -> int:
-        """See `Popen.wait`."""
-        code: int = self._call("wait", timeout)
-        self.returncode = code
-        return code
-
-    def terminate(self) -> None:
-        """See `Popen.terminate`."""
-        self._call("terminate")
-
-    def kill(self) -> None:
-        """See `Popen.kill`."""
-        self._call("kill")
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        try:
-            return ray.get(self.host.call.remote(method, *arguments))
-        except RayActorError:
-            return -signal.SIGKILL
+        return call
 
 
 def start_processes(config: Config, command: Sequence[str], attempt: Path) -> list[Any]:
