@@ -21,7 +21,8 @@ from pods.analysis.figures import style
 from pods.analysis.loading.load import load
 from pods.analysis.loading.run_reader import pass_at_k
 from pods.analysis.loading.series_names import ARM_KEYS, LABEL_KEYS, _implied, series_names, varied
-from pods.analysis.numbers.curves import EVALUATED, RunCurve, _average, _step_means, curves, on_grid
+from pods.analysis.numbers.curves import EVALUATED, _average, _step_means, curves
+from pods.analysis.numbers.outcomes import RunCurve, on_grid
 from pods.analysis.numbers.tables import readable, slow_runs, tables
 from pods.config.schema import CONF
 from pods.runs.freeze import freeze

@@ -84,8 +84,7 @@ def _peak(arms: Sides, span: Window, draws: tuple[Indices, Indices]) -> Row:
     grid = grid[:: -(-len(grid) // MOST_KNOTS)]
     target = PEAK_SHARE * outcomes.mean_curve(baseline, grid).max()
     weights = (draws[1][..., None] == np.arange(len(baseline))).mean(1)  # (D, S)
-    curves = np.stack([outcomes.accuracy_at(curve, grid) for curve in baseline])
-    targets = PEAK_SHARE * (weights @ curves).max(1)
+    targets = PEAK_SHARE * (weights @ outcomes.on_grid(baseline, grid)).max(1)
     rows = np.arange(len(targets))[:, None]
     medians = [
         np.median(crossings(runs, targets, span)[0][rows, drawn], -1)

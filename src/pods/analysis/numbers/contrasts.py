@@ -12,8 +12,8 @@ import pandas as pd
 
 from pods.analysis.loading.filter import default_baseline, resolve
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers.curves import on_grid, time_grid
-from pods.analysis.numbers.outcomes import RunCurve, run_curves
+from pods.analysis.numbers.curves import time_grid
+from pods.analysis.numbers.outcomes import RunCurve, on_grid, run_curves
 from pods.analysis.numbers.statistics import Floats, Indices, TTest, resamples, t_test
 
 

@@ -3,13 +3,13 @@
 Shapes: S = runs (seeds) of a series, P = evaluations of a run, G = grid points.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
 from pods.analysis.loading.study import Study, passes
-from pods.analysis.numbers.outcomes import RunCurve, all_curves
+from pods.analysis.numbers.outcomes import all_curves, on_grid
 from pods.analysis.numbers.statistics import Floats, mean_and_stderr, t_half_width
 
 GRID_POINTS = 61
@@ -19,12 +19,6 @@ STEP_METRICS = (
 )
 """Metrics of training, averaged over the steps that ended since the previous grid point."""
 EVALUATED = ("accuracy", "lenient", "format", "both", "length")
-
-
-def on_grid(runs: Sequence[RunCurve], grid: Floats) -> Floats:
-    """Interpolate the runs' values linearly at (G,) times, (S, G); NaN outside a run's record."""
-    ends = {"left": np.nan, "right": np.nan}
-    return np.stack([np.interp(grid, run.seconds, run.accuracy, **ends) for run in runs])
 
 
 def time_grid(study: Study) -> Floats:

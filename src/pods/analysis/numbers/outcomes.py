@@ -113,17 +113,18 @@ def mean_accuracy(curve: RunCurve, span: Window) -> float:
         return final_accuracy(curve, span)
     inner = curve.seconds[(curve.seconds > span.start) & (curve.seconds < span.end)]
     grid = np.array([span.start, *inner, span.end])
-    return float(np.trapezoid(accuracy_at(curve, grid), grid) / (span.end - span.start))
+    return float(np.trapezoid(on_grid([curve], grid)[0], grid) / (span.end - span.start))
 
 
 def final_accuracy(curve: RunCurve, span: Window) -> float:
     """Interpolate the accuracy at the end of the window."""
-    return float(accuracy_at(curve, np.array([span.end]))[0])
+    return float(on_grid([curve], np.array([span.end]))[0, 0])
 
 
-def accuracy_at(curve: RunCurve, seconds: Floats) -> Floats:
-    """Interpolate (G,) accuracies at times within the record."""
-    return np.interp(seconds, curve.seconds, curve.accuracy)
+def on_grid(runs: Sequence[RunCurve], grid: Floats) -> Floats:
+    """Interpolate the runs' values linearly at (G,) times, (S, G); NaN outside a run's record."""
+    ends = {"left": np.nan, "right": np.nan}
+    return np.stack([np.interp(grid, run.seconds, run.accuracy, **ends) for run in runs])
 
 
 def crossings(curves: Sequence[RunCurve], targets: Floats, span: Window) -> tuple[Floats, Floats]:
@@ -155,7 +156,7 @@ def _crossing(curve: RunCurve, targets: Floats, end: float) -> tuple[Floats, Flo
 
 def mean_curve(curves: Sequence[RunCurve], grid: Floats) -> Floats:
     """Average the accuracy of the runs at (G,) times."""
-    mean: Floats = np.stack([accuracy_at(curve, grid) for curve in curves]).mean(0)
+    mean: Floats = on_grid(curves, grid).mean(0)
     return mean
 
 
