@@ -206,7 +206,6 @@ def test_a_fit_machine_takes_a_smoke_step(doctor, tmp_path):
     assert float(value(lines, "speed").split()[0].replace(",", "")) > 10
     assert float(value(lines, "gap").split("max ")[1]) < 1e-4
     assert value(lines, "update").startswith("gradient norm ")
-    assert re.match(r"about \d+ s, \d+ rollouts in \d+ s, update on \d+ in", value(lines, "step"))
     assert "torch 2." in "".join(lines)
     assert list(tmp_path.iterdir()) == []
 

@@ -16,7 +16,6 @@ from pods.policy.process_group import SINGLE_PROCESS
 from pods.runs.files import size
 from pods.runs.paths import weights_source
 from pods.seeding import derive
-from pods.system.text import duration
 from pods.training.build import build_worker
 from pods.training.data import load_data
 from pods.training.mismatch import EngineMismatch, make_monitor
@@ -60,14 +59,13 @@ def smoke_step(config: Config) -> Lines:
     rollouts = [rollout for group in groups for rollout in group]
     speed = sum(len(rollout.completion_ids) for rollout in rollouts) / seconds
     yield "speed", f"{speed:,.0f} tokens/s, {len(rollouts)} rollouts of up to {tokens} tokens"
-    yield from _update(worker, config, rollouts, speed)
+    yield from _update(worker, config, rollouts)
 
 
-def _update(worker: Worker, config: Config, rollouts: list[Rollout], speed: float) -> Lines:
+def _update(worker: Worker, config: Config, rollouts: list[Rollout]) -> Lines:
     """Take one optimizer update with advantages of alternating sign, and compare log-probs in it.
 
-    `speed` is that of the generation, in tokens per second. `EngineMismatch` is raised at the mean
-    gap past which a run would fail.
+    `EngineMismatch` is raised at the mean gap past which a run would fail.
     """
     if config.sharded() and config.hardware.processes > 1:
         yield "update", f"not tried: it needs the memory of {config.hardware.processes} processes"
@@ -87,21 +85,6 @@ def _update(worker: Worker, config: Config, rollouts: list[Rollout], speed: floa
     prompts = {rollout.prompt_ids for rollout in rollouts}  # each is encoded once
     tokens = sum(map(len, [*prompts, *(rollout.completion_ids for rollout in rollouts)]))
     yield "update", f"gradient norm {stats.grad_norm:.2g}: {seconds:.1f} s for {tokens} tokens"
-    prompt = sum(map(len, prompts)) / len(prompts)
-    yield "step", _seconds_per_step(config, prompt, speed, tokens / seconds)
-
-
-def _seconds_per_step(config: Config, prompt: float, decoding: float, updating: float) -> str:
-    """Say how long a step takes with prompts of a mean length, at speeds in tokens per second."""
-    longest, nm = config.sampling.max_completion_tokens, config.nm
-    groups = config.prompts_per_step * nm.groups
-    generate = groups * nm.n * longest / decoding
-    update = config.update.epochs * groups * (prompt + nm.m * longest) / updating
-    return (
-        f"about {duration(generate + update)}, {groups * nm.n} rollouts in {duration(generate)}, "
-        f"update on {groups * nm.m} in {duration(update)}, if each has {longest} tokens; larger "
-        "batches are faster"
-    )
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
