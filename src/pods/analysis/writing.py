@@ -1,7 +1,6 @@
 """How tables and their origin are written: one CSV, one JSON, each atomically."""
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,13 +23,6 @@ def figures_folder(study: Path, choice: str = "") -> Path:
     """
     figures = study / "figures" / choice
     figures.mkdir(parents=True, exist_ok=True)
-    for left in figures.glob("*.tmp[0-9]*"):  # half written, see `replace`
-        try:
-            os.getpgid(int(left.suffix[4:]))
-        except ProcessLookupError:  # its writer was killed
-            left.unlink(missing_ok=True)
-        except (ValueError, OverflowError):  # it is none of ours
-            continue
     return figures
 
 
