@@ -104,13 +104,11 @@ def test_the_verb_writes_the_ranking(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("pods 64→16, update.lr=0.0001 has the highest final")
     table = pd.read_csv(figures / "until=10" / "compare.ranking.csv").set_index("update.lr")
     assert table.value.to_list() == [1.0, 0.75, 0.5, 0.25] and [*table.index[:2]] == [1e-4, 1e-3]
-    assert main([*verb, "--per", "arm", "--latex"]) == 0
+    assert main([*verb, "--per", "arm"]) == 0
     table = pd.read_csv(figures / "per=arm/compare.ranking.csv").set_index(["arm", "n", "m"])
     assert [*table["update.lr"].items()] == [(("pods", 64, 16), 1e-4), (("grpo", 16, 16), 1e-3)]
     assert table.value.to_list() == [0.625, 0.375]
     printed = capsys.readouterr().out
     assert "rank     series update.lr runs value" in printed and "best of its arm" in printed
-    latex = (figures / "per=arm/compare.tex").read_text()
-    assert r"1 & pods 64$\to$16 & 0.0001 & 2 & 62.50 &" in latex and r"95 \% t interval" in latex
     said = "per=lr: must be one of arm, rule, n, m, update.lr"
     assert said in refused(capsys, *verb, "--per", "lr")

@@ -7,7 +7,7 @@ from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title, tables
-from pods.analysis.writing import figures_folder, write_csv, write_latex
+from pods.analysis.writing import figures_folder, write_csv
 
 EVERYTHING = StudyFilter()
 
@@ -42,18 +42,14 @@ def draw(
     runs: Sequence[Path],
     chosen: StudyFilter = EVERYTHING,
     allow: bool = False,
-    latex: bool = False,
     drawn: str = "main",
 ) -> Iterator[str]:
     """Write the tables and the figures that the study supports; yield lines for the user.
 
-    With `latex` the summary is written as LaTeX too. `drawn` is `main`, `none` or `all`: also the
-    other metrics and the effect of selection.
+    `drawn` is `main`, `none` or `all`: also the other metrics and the effect of selection.
     """
     study, made = write_tables(folder, runs, chosen, allow)
-    target, title = figures_folder(folder, chosen.folder), summary_title(made.summary, study)
-    if latex:
-        write_latex(target / "summary.tex", {title: readable(made.summary, study)})
+    target = figures_folder(folder, chosen.folder)
     yield from summary_lines(study, made)
     if drawn == "none":
         yield f"tables: {target}"

@@ -1,8 +1,6 @@
 """How tables and their origin are written: one CSV, one JSON, each atomically."""
 
 import json
-import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +34,6 @@ def write_csv(path: Path, table: pd.DataFrame, study: Study) -> None:
     if study.clock != MEASURED and len(table):
         table = table.assign(clock=study.clock)
     replace(path, table.to_csv(index=False, float_format="%.6g"))
-
-
-def write_latex(path: Path, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Write tables of text by their titles, for a document that loads the package booktabs."""
-    parts = [
-        table.to_latex(index=False, escape=True, caption=re.sub(r"([%&#_])", r"\\\1", title))
-        for title, table in tables.items()
-    ]
-    replace(path, "\n".join(parts).replace("→", r"$\to$").replace("±", r"$\pm$"))
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

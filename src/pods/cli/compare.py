@@ -28,7 +28,7 @@ def run(options: Namespace) -> None:
     chosen = filter_of(options)
     if options.arms and (chosen.arms or chosen.baseline):
         raise ConfigError("arms", " ".join(options.arms), "must be given once, as words or options")
-    asked = {name: getattr(options, name) for name in ("arms", "targets", "by", "per", "latex")}
+    asked = {name: getattr(options, name) for name in ("arms", "targets", "by", "per")}
     study = find_study(options.study, options.runs_dir)
     for line in compare_study(*study, chosen, options.allow, **asked):
         print(line)

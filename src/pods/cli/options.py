@@ -48,7 +48,6 @@ def add_filter_options(parser: ArgumentParser) -> None:
     add("--metric", default="accuracy", help="accuracy, lenient (authors'), format, both, pass@K")
     add("--x", default="train_seconds", help="train_seconds, device_seconds or steps")
     add("--until", type=float, metavar="END", help="end of the window, in units of x")
-    add("--latex", action="store_true", help="also write the printed tables as LaTeX")
     add("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
 
 

@@ -21,5 +21,5 @@ def run(options: Namespace) -> None:
 
     chosen, study = filter_of(options), find_study(options.study, options.runs_dir)
     drawn = "none" if options.tables else "all" if options.all else "main"
-    for line in draw(*study, chosen, options.allow, options.latex, drawn):
+    for line in draw(*study, chosen, options.allow, drawn):
         print(line)

@@ -16,7 +16,7 @@ from pods.analysis.loading.load import load
 from pods.analysis.loading.study import MEASURED, by_key
 from pods.analysis.numbers.outcomes import OUTCOMES, amount, measure, title_of
 from pods.analysis.numbers.statistics import ALPHA
-from pods.analysis.writing import figures_folder, provenance, write_csv, write_json, write_latex
+from pods.analysis.writing import figures_folder, provenance, write_csv, write_json
 
 MEANS = [outcome + end for outcome in OUTCOMES for end in ("", "_stderr")]
 TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
@@ -37,12 +37,11 @@ def compare_study(
     targets: Sequence[float] | None = None,
     by: str | None = None,
     per: str | None = None,
-    latex: bool = False,
 ) -> Iterator[str]:
     """Compare the arms of a study, write the tables below FOLDER/figures, and yield the text.
 
     What is chosen and allowed is explained at `load` and `apply_filter`, `per` at `best_of_each`,
-    and the rest at `compare`. With `latex` the printed tables are written as LaTeX too.
+    and the rest at `compare`.
     """
     study = apply_filter(load(folder, runs, allow), chosen)
     if per is not None:
@@ -50,12 +49,9 @@ def compare_study(
     found = compare(study, arms, targets, by=by)
     choice = [chosen.folder, *([f"per={per}"] if per else [])]
     figures = figures_folder(folder, ",".join(filter(None, choice)))
-    for name in ("ranking.csv", "tex"):  # of an earlier comparison, if this one makes none
-        (figures / f"compare.{name}").unlink(missing_ok=True)
+    (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
     for name, table in tables_of(found).items():
         write_csv(figures / f"compare.{name}csv", table, study)
-    if latex:
-        write_latex(figures / "compare.tex", printed_tables(found))
     write_json(figures / "compare.json", findings(found))
     yield format_comparison(found)
     yield f"\ntables: {figures}/compare.*"
@@ -101,13 +97,7 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def format_tables(comparison: Comparison) -> str:
-    """Return the tables for a screen."""
-    shown = printed_tables(comparison)
-    return "\n\n".join(f"{title}\n{table.to_string(index=False)}" for title, table in shown.items())
-
-
-def printed_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
-    """Return text by title: some columns of the CSV files, accuracies in percent."""
+    """Return the tables for a screen: some columns of the CSV files, accuracies in percent."""
     study, span, ranking = comparison.study, comparison.window, comparison.ranking
     clock = " of training clock" if study.x == "train_seconds" else ""
     clock += "" if study.clock == MEASURED or not clock else f" {study.clock}"
@@ -132,7 +122,8 @@ def printed_tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
             "(never: half of the arm's runs miss it;\ninf: half of the baseline's do); bound: what "
             "is certain of the ratio; the last target: 99 % of the baseline's peak"
         ] = _speedups(comparison)
-    return {title: by_key(table.map(_text), study) for title, table in tables.items()}
+    shown = {title: by_key(table.map(_text), study) for title, table in tables.items()}
+    return "\n\n".join(f"{title}\n{table.to_string(index=False)}" for title, table in shown.items())
 
 
 def _percent(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
