@@ -17,8 +17,6 @@ def add_options(parser: ArgumentParser) -> None:
     target = "accuracy whose time to reach is compared (may be repeated)"
     add("--target", dest="targets", type=float, action="append", metavar="X", help=target)
     add("--by", choices=("mean", "final"), help="rank the arms first, by mean or final accuracy")
-    per = "compare the best of each value of a column: arm, rule, n, m or a key that varies"
-    add("--per", metavar="COLUMN", help=per)
 
 
 def run(options: Namespace) -> None:
@@ -28,7 +26,7 @@ def run(options: Namespace) -> None:
     chosen = filter_of(options)
     if options.arms and (chosen.arms or chosen.baseline):
         raise ConfigError("arms", " ".join(options.arms), "must be given once, as words or options")
-    asked = {name: getattr(options, name) for name in ("arms", "targets", "by", "per")}
+    asked = {name: getattr(options, name) for name in ("arms", "targets", "by")}
     study = find_study(options.study, options.runs_dir)
     for line in compare_study(*study, chosen, options.allow, **asked):
         print(line)

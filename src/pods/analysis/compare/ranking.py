@@ -9,15 +9,13 @@ Shapes: S = runs of an arm, or pairs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from pods.analysis.loading.filter import only
-from pods.analysis.loading.study import Study, with_columns
 from pods.analysis.numbers import outcomes
-from pods.analysis.numbers.contrasts import choose_arms, contrast_of
+from pods.analysis.numbers.contrasts import contrast_of
 from pods.analysis.numbers.outcomes import RunCurve, Window
 from pods.analysis.numbers.statistics import ALPHA, holm, t_test
 
@@ -76,20 +74,3 @@ def rank_arms(
     found = [table["rank"] == 1, table.p_holm.isna(), table.p_holm <= ALPHA]
     table["against_best"] = np.select(found, [BEST, UNTESTED, WORSE], NOISE)
     return Ranking(CRITERIA[by], table)
-
-
-def best_of_each(study: Study, column: str, by: str) -> Study:
-    """Keep the best series of each value of a column of `Study.runs`, such as of each arm.
-
-    `ValueError`: there is no such column, or no such criterion.
-    """
-    columns = ("arm", "rule", "n", "m", *study.varied)
-    if column not in columns:
-        raise ValueError(f"per={column}: must be one of {', '.join(columns)}")
-    arms = choose_arms(study, ())
-    span = outcomes.window((curve for runs in arms.values() for curve in runs), study.until)
-    table = rank_arms(arms, by, span, study.seeded).table
-    best = with_columns(table, study, [column]).drop_duplicates(column).series
-    names = [name for name in study.runs.series.unique() if name in {*best, study.baseline}]
-    chosen = f"each is the best of its {column}, of {len(table)} in all, by luck in part"
-    return replace(only(study, names), note="; ".join(filter(None, [study.note, chosen])))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.compare.compare import SEED, Comparison, compare
-from pods.analysis.compare.ranking import BEST, best_of_each
+from pods.analysis.compare.ranking import BEST
 from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
@@ -36,19 +36,14 @@ def compare_study(
     arms: Sequence[str] = (),
     targets: Sequence[float] | None = None,
     by: str | None = None,
-    per: str | None = None,
 ) -> Iterator[str]:
     """Compare the arms of a study, write the tables below FOLDER/figures, and yield the text.
 
-    What is chosen and allowed is explained at `load` and `apply_filter`, `per` at `best_of_each`,
-    and the rest at `compare`.
+    What is chosen and allowed is explained at `load` and `apply_filter`, the rest at `compare`.
     """
     study = apply_filter(load(folder, runs, allow), chosen)
-    if per is not None:
-        study, by = best_of_each(study, per, by or "mean"), by or "mean"
     found = compare(study, arms, targets, by=by)
-    choice = [chosen.folder, *([f"per={per}"] if per else [])]
-    figures = figures_folder(folder, ",".join(filter(None, choice)))
+    figures = figures_folder(folder, chosen.folder)
     (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
     for name, table in tables_of(found).items():
         write_csv(figures / f"compare.{name}csv", table, study)
