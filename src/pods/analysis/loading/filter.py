@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -60,7 +61,11 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     if chosen == StudyFilter():
         return study  # in its own order, so that default tables keep their bytes
     names, baseline = _arms(study, chosen)
-    study = only(study, names)
+    by_name = partial(pd.Series.map, arg={name: place for place, name in enumerate(names)})
+    for table in ("runs", "evaluations", "steps"):
+        rows = getattr(study, table)
+        rows = rows[rows.series.isin(names)].sort_values("series", key=by_name, kind="stable")
+        study = replace(study, **{table: rows})
     rows, steps = _measured(study, chosen.metric), study.steps
     timed = "devices" in study.runs and study.clock == MEASURED
     xs = ["train_seconds", *(["device_seconds"] if timed else [])]
@@ -130,18 +135,6 @@ def _arms(study: Study, chosen: StudyFilter) -> tuple[list[str], str | None]:
     if baseline is not None and baseline not in names:
         raise ValueError(f"baseline={chosen.baseline}: must be among the arms {' | '.join(names)}")
     return names, baseline
-
-
-def only(study: Study, names: Sequence[str]) -> Study:
-    """Leave out all other curves, and sort the rows of each table by these."""
-    order = {name: index for index, name in enumerate(names)}
-
-    def some(table: pd.DataFrame) -> pd.DataFrame:
-        table = table[table.series.isin(names)]
-        return table.iloc[table.series.map(order).argsort(kind="stable")]  # row labels may repeat
-
-    tables = {name: some(getattr(study, name)) for name in ("runs", "evaluations", "steps")}
-    return replace(study, **tables)  # type: ignore[arg-type]
 
 
 def _measured(study: Study, metric: str) -> pd.DataFrame:
