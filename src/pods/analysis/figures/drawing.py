@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 
 from pods.analysis.figures import style
 from pods.analysis.loading.study import Study
@@ -112,24 +111,11 @@ def scaling_family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | No
     return None if best is None else best[-1]
 
 
-def outcome_figure(
-    family: pd.DataFrame, labels: dict[str, str], by: str, line: str | None, title: str
-) -> Figure:
-    """Draw outcomes of finished runs, a row each, against n, m or the rule, one panel each.
+def outcome_by(axes: Axes, table: pd.DataFrame, by: str, outcome: str, line: str | None) -> None:
+    """Draw one outcome of finished runs, a row each, against n, m or the rule.
 
-    `labels` has the title of each outcome. Each value of the column `line` makes a line.
+    A run is a dot, and each value of the column `line` makes a line of means ± stderr.
     """
-    figure, axes = style.panels(len(labels), 11, 4)
-    for panel, (outcome, label) in zip(axes, labels.items(), strict=True):
-        _outcome_by(panel, family, by, outcome, line)
-        panel.set_ylabel(label)
-    style.legend_below(figure, axes[0], title=None)
-    figure.suptitle(title)
-    return figure
-
-
-def _outcome_by(axes: Axes, table: pd.DataFrame, by: str, outcome: str, line: str | None) -> None:
-    """Draw one outcome: a dot per run, mean ± stderr."""
     values = sorted(table[by].unique())
     lines = (
         [("", table)] if line is None else [(f"{line} = {v}, ", t) for v, t in table.groupby(line)]

@@ -167,6 +167,14 @@ def _outcomes(
     keys = [by] if line is None else [line, by]
     table = family.groupby(keys)[list(labels)].agg(["mean", "sem", "count"]).reset_index()
     table.columns = pd.Index(["_".join(filter(None, parts)) for parts in table.columns])
-    heading = f"{_title(study)}\n{what}."
-    draw = partial(drawing.outcome_figure, family, labels, by, line, heading)
+
+    def draw() -> Figure:
+        figure, panels = style.panels(len(labels), 11, 4)
+        for axes, (outcome, label) in zip(panels, labels.items(), strict=True):
+            drawing.outcome_by(axes, family, by, outcome, line)
+            axes.set_ylabel(label)
+        style.legend_below(figure, panels[0], title=None)
+        figure.suptitle(f"{_title(study)}\n{what}.")
+        return figure
+
     return FigureSpec(name, f"{what}.", draw, table, family)
