@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from textwrap import shorten
 from typing import TypeVar
 
@@ -13,8 +12,6 @@ import torch
 
 from pods.config.schema import Config
 from pods.policy.process_group import SINGLE_PROCESS
-from pods.runs.files import size
-from pods.runs.paths import weights_source
 from pods.seeding import derive
 from pods.training.build import build_worker
 from pods.training.data import load_data
@@ -44,9 +41,7 @@ def smoke_step(config: Config) -> Lines:
         yield "memory", data.memory.text
     worker, seconds = _timed(lambda: build_worker(config, data, lambda: None, SINGLE_PROCESS))
     parameters = sum(parameter.numel() for parameter in worker.policy.model.parameters())
-    source = Path(weights_source(config.model))
-    of = f"{parameters:,} parameters" + f", {size(source) / 1e9:.2f} GB on disk" * source.is_dir()
-    yield "loaded", f"policy with {of}, and engine: {seconds:.1f} s"
+    yield "loaded", f"policy with {parameters:,} parameters, and engine: {seconds:.1f} s"
     prompts, seeds = data.questions[:QUESTIONS], [derive(1, "trial", k) for k in range(QUESTIONS)]
     greedy = GenerationRequest(prompts[:1], 1, Sampling(0.0, ANSWER_TOKENS), [0])
     [[answer]] = worker.engine.generate(greedy)
