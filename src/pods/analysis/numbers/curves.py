@@ -10,7 +10,7 @@ import pandas as pd
 
 from pods.analysis.loading.study import Study, passes
 from pods.analysis.numbers.outcomes import all_curves, on_grid
-from pods.analysis.numbers.statistics import Floats, mean_and_stderr, t_half_width
+from pods.analysis.numbers.statistics import Floats, mean_and_stderr
 
 GRID_POINTS = 61
 STEP_METRICS = (
@@ -39,10 +39,14 @@ def curves(study: Study) -> pd.DataFrame:
 
     Returns:
         One row per (metric, series, grid point): metric, series, train_seconds (or the chosen x),
-        mean, stderr, t_low and t_high (95 % t interval), runs (their number).
+        mean, stderr, runs (their number).
     """
     grid = time_grid(study)
-    parts = [_average(grid, study.x, *part) for part in _values(study, grid)]
+    parts = []
+    for metric, series, values in _values(study, grid):
+        mean, stderr = mean_and_stderr(values)
+        table = {"metric": metric, "series": series, study.x: grid, "mean": mean, "stderr": stderr}
+        parts.append(pd.DataFrame({**table, "runs": (~np.isnan(values)).sum(0)}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -68,16 +72,6 @@ def _step_means(steps: pd.DataFrame, metric: str, grid: Floats, x: str) -> Float
     index = np.searchsorted(grid, steps[x].to_numpy())
     means = steps[metric].groupby([steps.run.to_numpy(), index]).mean().unstack()
     return means.reindex(columns=range(len(grid))).bfill(axis=1).to_numpy(float)
-
-
-def _average(grid: Floats, x: str, metric: str, series: str, values: Floats) -> pd.DataFrame:
-    mean, stderr = mean_and_stderr(values)
-    count = (~np.isnan(values)).sum(0)
-    half = t_half_width(stderr, count)
-    return pd.DataFrame({
-        "metric": metric, "series": series, x: grid, "mean": mean, "stderr": stderr,
-        "t_low": mean - half, "t_high": mean + half, "runs": count,
-    })  # fmt: skip
 
 
 def phase_columns(table: pd.DataFrame) -> list[str]:

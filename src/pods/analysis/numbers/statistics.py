@@ -57,11 +57,6 @@ def mean_and_stderr(values: Floats) -> tuple[Floats, Floats]:
     return runs.mean().to_numpy(float), runs.sem().to_numpy(float)
 
 
-def t_half_width(stderr: Floats, count: NDArray[np.integer]) -> Floats:
-    """Compute the (G,) half widths of t intervals of means over `count` runs; NaN below 2 runs."""
-    return np.asarray(special.stdtrit(count - 1.0, 1 - ALPHA / 2) * stderr)
-
-
 def spread(name: str, values: Floats) -> dict[str, float]:
     """Summarize (S,) values as columns of one name: mean, standard error and t interval."""
     test = t_test(values) if len(values) else TTest(np.nan)
