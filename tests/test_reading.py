@@ -13,7 +13,7 @@ from rows import every
 
 from pods.cli.main import main
 from pods.runs import records
-from pods.runs.attempts import new_attempt, recorded_changes, wall_seconds
+from pods.runs.attempts import environments, new_attempt, recorded_changes
 from pods.runs.freeze import freeze
 from pods.runs.records import Damaged, Data, Status, parse_yaml, read, read_json
 from pods.runs.store import RunStore
@@ -148,9 +148,8 @@ def test_a_file_that_is_too_large_or_badly_packed_is_named(study, capsys, tmp_pa
 
 def test_damaged_files_of_an_attempt_are_skipped(study):
     store = study[0]
-    for content in ('{"start": {"seconds": 2.0, "peak_bytes": 7}}', '{"start": {"seconds": 1}}',
-                    '{"start": 5, "update": {"seconds": 1e400}}', "[1]"):  # fmt: skip
-        (new_attempt(store) / "phases.json").write_text(content)
-    assert wall_seconds(store) == 3.0
+    for content in ('{"cpu": "A"}', '{"cpu": 5}', "[1]", "", '{"cpu": "B"}'):
+        (new_attempt(store) / "environment.json").write_text(content)
+    assert environments(store)[-2:] == [{"cpu": "A"}, {"cpu": "B"}]
     (store.folder / "changes.json").write_text(json.dumps(["torch: 1 -> 2"]))
     assert recorded_changes(store) == ["torch: 1 -> 2"]

@@ -20,7 +20,7 @@ from pods.runs.files import replace
 from pods.system.text import command
 
 RUN_COLUMNS = (
-    *("series", "seed", "run", "complete", "steps", "train_seconds", "wall_seconds"),
+    *("series", "seed", "run", "complete", "steps", "train_seconds"),
     *("machine", "versions"),
 )
 

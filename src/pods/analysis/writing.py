@@ -10,7 +10,7 @@ from pods.analysis.loading.study import MEASURED, Study, with_columns
 from pods.runs.files import replace
 from pods.system.text import command
 
-PASSING = ("folder", "wall_seconds", "cpu_share")
+PASSING = ("folder", "cpu_share")
 """Columns of runs that say where and when they ran, and are left out of a figure's record."""
 
 

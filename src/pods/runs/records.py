@@ -85,13 +85,6 @@ class Environment(TypedDict, total=False):
     engine: dict[str, Any]
 
 
-class Phase(TypedDict):
-    """What an attempt spent on one phase; phases.json has one of each name."""
-
-    seconds: float
-    peak_bytes: NotRequired[int]
-
-
 class ManifestFile(TypedDict):
     """Size and SHA-256 of one file of a checkpoint, in its MANIFEST.json."""
 

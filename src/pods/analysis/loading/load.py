@@ -13,7 +13,6 @@ from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
 from pods.analysis.loading.series_names import place, series_names, settings, varied
 from pods.analysis.loading.study import KEY, Study, timed_by
-from pods.runs.attempts import wall_seconds
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import clocks
 from pods.runs.store import RunStore, run_folders
@@ -155,7 +154,7 @@ def _about(run: Run, varied: Row) -> Row:
         "prompts": config.prompts_per_step * config.nm.groups,  # groups of n rollouts per step
         "state": run.state, "train_seconds": seconds,
         "budget_seconds": config.budget.train_seconds, "max_steps": config.budget.max_steps,
-        "clock": config.budget.clock_text(), "wall_seconds": wall_seconds(run.store) or None,
+        "clock": config.budget.clock_text(),
         "machine": checks.machine_of(attempt, config), "device": hardware.device,
         "devices": attempt.get("processes") or hardware.in_all(),
         "cpu_share": cpu / seconds if shared else np.nan,
