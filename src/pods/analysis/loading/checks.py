@@ -120,8 +120,8 @@ def inconsistencies(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
     return lines + [f"{name}: changed during the run: {', '.join(of)}" for name, of in changed]
 
 
-def one_clock(runs: Sequence[Run]) -> ClockModel | None:
-    """Return the prices that advanced the training clock of all runs; None: it was measured.
+def clock_note(runs: Sequence[Run]) -> str:
+    """Say by which prices the training clock of all runs was advanced; "": it was measured.
 
     `ValueError`: the runs have different clocks, whose seconds cannot be compared.
     """
@@ -130,7 +130,10 @@ def one_clock(runs: Sequence[Run]) -> ClockModel | None:
     if len(clocks) > 1:
         sides = " | ".join(f"{clock} ({count} runs)" for clock, count in clocks.items())
         raise ValueError(f"budget.clock_model: must be one for all runs compared, not {sides}")
-    return models[0] if models else None
+    if not models or (model := models[0]) is None:
+        return ""
+    clock, formula = f"modelled by {model.name}", f"a step takes {model.formula()} ({model.source})"
+    return f"training time is {clock}, not measured: {formula}"
 
 
 def _clock_of(run: Run) -> ClockModel | None:

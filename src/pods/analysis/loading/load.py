@@ -12,7 +12,7 @@ from pods.analysis.loading import checks
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
 from pods.analysis.loading.series_names import place, series_names, settings, varied
-from pods.analysis.loading.study import KEY, Study, timed_by
+from pods.analysis.loading.study import KEY, Study
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import clocks
 from pods.runs.store import RunStore, run_folders
@@ -46,7 +46,7 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
     missing = [*unreadable, *map(_never_began, pending)]
     missing += [] if unreadable else _missing_seeds(runs, series, pending)  # it may be those
     missing += [*duplicates.values(), *(str(fault) for of_run in found for fault in of_run)]
-    clock, inconsistent = checks.one_clock(runs), checks.inconsistencies(runs, labels)
+    note, inconsistent = checks.clock_note(runs), checks.inconsistencies(runs, labels)
     if not allow:
         _refuse(missing, () if unreadable or pending else _odd_one(runs, series), inconsistent)
     of_runs = zip(runs, series, found, values, strict=True)
@@ -55,9 +55,9 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
         "budget": ", ".join(dict.fromkeys(checks.budget_text(run.config) for run in runs)),
         "order": _order(folder, dict(zip(series, runs, strict=True))),
         "varied": [*values[0]] if values else [],
+        "note": note,
     }
-    study = _study(folder.name, rows, missing=missing, inconsistencies=inconsistent, **known)
-    return study if clock is None else timed_by(study, clock)
+    return _study(folder.name, rows, missing=missing, inconsistencies=inconsistent, **known)
 
 
 def _opened(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -176,5 +176,6 @@ def _study(name: str, runs: Sequence[Rows], **known: Any) -> Study:
         evaluations=pd.DataFrame(evaluations).dropna(axis=1, how="all"),
         steps=pd.DataFrame(steps) if steps else pd.DataFrame(columns=[*KEY, "step"]),
         machines=sorted(set(about.machine)),
+        clock=about.clock.iloc[0],
         **known,
     )

@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
-
-from pods.config.clock_model import ClockModel
 
 MEASURED = "measured"
 KEY = ["series", "seed", "run"]  # the first columns of each table
@@ -38,7 +36,7 @@ class Study:
     """All curves of the study's folder in the order of their colours, "" for what is not loaded."""
     seeded: bool = True
     """Equal seeds mean equal prompts and draws, so that runs may be paired."""
-    note: str = ""  # what a reader of imported logs has to know
+    note: str = ""  # what a reader of imported logs, or of a modelled time, has to know
     metric: str = "accuracy"
     """The measure that the column accuracy holds; see `pods.analysis.loading.filter`."""
     x: str = "train_seconds"
@@ -56,13 +54,6 @@ class Study:
     def complete(self) -> set[str]:
         """The names of the runs with nothing missing."""
         return set(self.runs.run[self.runs.complete])
-
-
-def timed_by(study: Study, model: ClockModel) -> Study:
-    """Label a study as timed by a model, wherever its clock or note is shown."""
-    clock = f"modelled by {model.name}"
-    formula = f"a step takes {model.formula()} ({model.source})"
-    return replace(study, clock=clock, note=f"training time is {clock}, not measured: {formula}")
 
 
 def passes(table: pd.DataFrame) -> list[str]:
