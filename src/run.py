@@ -40,7 +40,6 @@ try:
     import hydra
 except ModuleNotFoundError:
     sys.exit(f"error: {sys.executable} lacks this project: activate its environment, or install it")
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -73,7 +72,7 @@ def train(composed: DictConfig) -> None:
 
 def _train(config: Config) -> None:
     if config.dry_run:
-        print("\n".join(dry_run.show([config], [HydraConfig.get().overrides.task])))
+        print("\n".join(dry_run.show([config])))
         return
     if config.launch.on != "local":
         fail(f"launch={config.launch.on}: only for sweeps; -m makes this run one", BAD_INPUT)

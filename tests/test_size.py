@@ -11,23 +11,23 @@ from pods.cli.main import VERBS
 from pods.config.schema import Config
 
 LINES = {
-    "src/pods/analysis": 3138,
-    "src/pods/cli": 1067,
+    "src/pods/analysis": 3046,
+    "src/pods/cli": 1038,
     "src/pods/config": 1155,
     "src/pods/engines": 821,
     "src/pods/integrations": 221,
-    "src/pods/launch": 1524,
+    "src/pods/launch": 1621,
     "src/pods/memory": 178,
     "src/pods/method": 1109,
     "src/pods/policy": 1989,
-    "src/pods/runs": 1934,
-    "src/pods/system": 610,
+    "src/pods/runs": 1918,
+    "src/pods/system": 612,
     "src/pods/tasks": 1199,
-    "src/pods/training": 1799,
-    "src/pods": 16992,
+    "src/pods/training": 1836,
+    "src/pods": 16991,
     "src/pods_lab": 3500,
     "src/mathgrade": 2540,
-    "tests": 18001,
+    "tests": 17983,
     "experiments": 2640,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5

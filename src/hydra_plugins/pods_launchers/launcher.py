@@ -125,7 +125,7 @@ class SweepLauncher(Launcher):
         """Execute all jobs, or show them, and return what a sweeper such as Optuna's maximises."""
         configs = [self._config(overrides) for overrides in job_overrides]
         if any(config.dry_run for config in configs):
-            print("\n".join(dry_run.show(configs, job_overrides)))
+            print("\n".join(dry_run.show(configs)))
             self._remove_overrides()
             return [0.0] * len(configs)
         sweep.run(configs, _backend(configs, self.settings))

@@ -8,12 +8,11 @@ import math
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from pods.analysis.loading.series_names import varied
 from pods.config.inputs import missing_inputs
-from pods.config.parse import ConfigError, parse
-from pods.config.schema import CONF, Config
+from pods.config.parse import ConfigError
+from pods.config.schema import Config
 from pods.launch.backend import has_work_left
 from pods.launch.devices import check_gpus, device_pool, max_concurrent
 from pods.memory.fit import describe_largest, read_sizes
@@ -26,8 +25,8 @@ from pods.system.text import duration, table
 MB = 1e6
 
 
-def show(configs: Sequence[Config], words: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines to print; each config was composed of its `words`."""
+def show(configs: Sequence[Config]) -> Iterator[str]:
+    """Yield the lines to print."""
     local = configs[0].launch.on == "local"
     at_once = configs[0].launch.jobs or len(configs)
     if local:
@@ -52,25 +51,8 @@ def show(configs: Sequence[Config], words: Sequence[Sequence[str]]) -> Iterator[
     totals.append(f"{disk} {free / MB:,.0f} MB free")
     yield f"{len(left)} of {len(rows)} jobs to run, {at_once} at a time: {', '.join(totals)}"
     yield f"memory: {describe_largest(configs, min(at_once, len(rows)) if local else None).text}"
-    yield from _departures(configs, words)
     yield from missing(configs, gpus() if local else None)
     yield "dry run: no job was started"
-
-
-def _departures(configs: Sequence[Config], words: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a line with what all runs have that no group sets which was chosen, such as the arm."""
-    from pods.config.compose import compose  # with Hydra
-
-    presets, common = dict[str, dict[str, Any]](), list[set[str]]()
-    for config, typed in zip(configs, words, strict=True):
-        groups = " ".join(word for word in typed if (CONF / word.partition("=")[0]).is_dir())
-        if groups not in presets:
-            presets[groups] = identity_keys(parse(compose(groups.split())))
-        keys = identity_keys(config).items()
-        common.append({f"{k}={v}" for k, v in keys if v != presets[groups][k] and k != "seed"})
-    if found := sorted(set.intersection(*common)):
-        names = groups if len(presets) == 1 else "the presets"
-        yield f"differs from {names or 'the defaults'} in: {', '.join(found)}"
 
 
 def missing(configs: Sequence[Config], names: Sequence[str] | None) -> Iterator[str]:

@@ -51,7 +51,7 @@ def run(options: Namespace) -> int:
     config = _pilot(values, typed.nm.m, options.steps)
     check_formula(config)
     if config.dry_run:
-        print(*dry_run.show([config], [options.overrides]), sep="\n")
+        print(*dry_run.show([config]), sep="\n")
         return DONE
     try:
         sweep.run([config], local_backend([config]), figure=False)
