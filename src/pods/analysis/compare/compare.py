@@ -14,18 +14,39 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from pods.analysis.compare.ranking import Ranking, rank_arms
 from pods.analysis.compare.speedup import Row, default_targets, measured_targets, speedups
 from pods.analysis.loading.filter import default_baseline
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers import outcomes
+from pods.analysis.numbers import outcomes, statistics
 from pods.analysis.numbers.contrasts import Contrast, choose_arms, choose_pairs, contrast_of
 from pods.analysis.numbers.outcomes import OUTCOMES, RunCurve, Window
-from pods.analysis.numbers.statistics import ExactTest, holm, permutation, sign_flip, spread
 
 DRAWS = 10_000
 SEED = 0  # of the resampling, whose draws for a contrast do not depend on other contrasts
 MANY = 4  # more arms than this are ranked
+BEST, WORSE, NOISE, UNTESTED = "best", "worse", "within noise", "not tested"
+CRITERIA = {"mean": "mean_accuracy", "final": "final_accuracy"}
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Arms from the best to the worst."""
+
+    outcome: str
+    """What the arms are ranked by: a function of `pods.analysis.numbers.outcomes`."""
+    table: pd.DataFrame
+    """One row per arm: rank; series; runs; value and stderr (mean over runs); design of the
+    test against the best; estimate (mean of arm - best), low and high (95 % t interval); p; p_holm;
+    against_best."""
+
+    @property
+    def best(self) -> str:
+        """The name of the best arm."""
+        return str(self.table.series.iloc[0])
+
+    def found(self, what: str) -> list[str]:
+        """Return the arms, from the best, of which the test against the best found this."""
+        return [str(name) for name in self.table.series[self.table.against_best == what]]
 
 
 @dataclass(frozen=True)
@@ -92,6 +113,42 @@ def compare(
     )
 
 
+def rank_arms(
+    arms: Mapping[str, Sequence[RunCurve]], by: str, span: Window, seeded: bool
+) -> Ranking:
+    """Rank arms by what their runs reach in the window of all of them.
+
+    Each other arm is tested against the one that came out best, as contrasts are. It is `worse`
+    only where the adjusted p is at most 0.05; what is left is `within noise`, so that the search
+    for the best (n, m) ends with a set and not with the luckiest of many.
+
+    `ValueError`: there is no such criterion.
+    """
+    if by not in CRITERIA:
+        raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
+    measure = getattr(outcomes, CRITERIA[by])
+    values = {name: np.array([measure(run, span) for run in runs]) for name, runs in arms.items()}
+    best, *others = sorted(arms, key=lambda name: -values[name].mean())  # stable
+    rows = []
+    for place, name in enumerate([best, *others], 1):
+        own = statistics.t_test(values[name])
+        row = {"rank": place, "series": name, "runs": len(values[name])}
+        row |= {"value": own.estimate, "stderr": own.stderr}
+        if place > 1:
+            contrast = contrast_of(list(arms[name]), list(arms[best]), seeded)
+            sides = (contrast.arm, contrast.baseline)
+            one, other = (np.array([measure(run, span) for run in side]) for side in sides)
+            test = contrast.test(one, other)
+            row |= {"design": contrast.design}
+            row |= {key: getattr(test, key) for key in ("estimate", "low", "high", "p")}
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    table["p_holm"] = statistics.holm(table.p.to_numpy(float))
+    found = [table["rank"] == 1, table.p_holm.isna(), table.p_holm <= statistics.ALPHA]
+    table["against_best"] = np.select(found, [BEST, UNTESTED, WORSE], NOISE)
+    return Ranking(CRITERIA[by], table)
+
+
 def _speedup_table(
     study: Study,
     contrasts: Sequence[Contrast],
@@ -119,7 +176,7 @@ def with_holm(tests: pd.DataFrame) -> pd.DataFrame:
     """Add to a table of tests Holm's p_holm and exact_p_holm, over the contrasts of an outcome."""
     for column in ("p", "exact_p"):
         family = tests.groupby("outcome")[column]
-        tests[f"{column}_holm"] = family.transform(lambda p: holm(p.to_numpy(float)))
+        tests[f"{column}_holm"] = family.transform(lambda p: statistics.holm(p.to_numpy(float)))
     return tests
 
 
@@ -129,9 +186,13 @@ def _tests(contrast: Contrast, span: Window) -> Iterator[Row]:
         measure = getattr(outcomes, outcome)
         arm = np.array([measure(curve, span) for curve in contrast.arm])
         baseline = np.array([measure(curve, span) for curve in contrast.baseline])
-        exact = ExactTest(np.nan, np.nan, np.nan)
+        exact = statistics.ExactTest(np.nan, np.nan, np.nan)
         if min(len(arm), len(baseline)) > 1 and np.isfinite([*arm, *baseline]).all():
-            exact = sign_flip(arm - baseline) if contrast.paired else permutation(arm, baseline)
+            exact = (
+                statistics.sign_flip(arm - baseline)
+                if contrast.paired
+                else statistics.permutation(arm, baseline)
+            )
         yield contrast.names | {
             "outcome": outcome,
             "design": contrast.design,
@@ -154,6 +215,6 @@ def _arm_table(study: Study, arms: Mapping[str, list[RunCurve]], span: Window) -
         row: Row = {"series": series, "runs": len(curves), "left_out": total - len(curves)}
         for name in OUTCOMES:
             measure = getattr(outcomes, name)
-            row |= spread(name, np.array([measure(curve, span) for curve in curves]))
+            row |= statistics.spread(name, np.array([measure(curve, span) for curve in curves]))
         rows.append(row)
     return pd.DataFrame(rows)

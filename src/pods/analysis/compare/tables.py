@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pods.analysis.compare.compare import SEED, Comparison, compare
-from pods.analysis.compare.ranking import BEST
+from pods.analysis.compare.compare import BEST, SEED, Comparison, compare
 from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pods.analysis.compare.compare import Comparison
-from pods.analysis.compare.ranking import NOISE, UNTESTED, WORSE
+from pods.analysis.compare.compare import NOISE, UNTESTED, WORSE, Comparison
 from pods.analysis.numbers.outcomes import amount, run_curves, title_of
 from pods.analysis.numbers.statistics import ALPHA
 from pods.analysis.numbers.tables import slow_runs
