@@ -4,7 +4,9 @@ import math
 
 import pytest
 from compose import composed
+from running import SHORT, run_folder
 
+from pods.runs.files import read_lines
 from pods.training.mismatch import EngineMismatch, MismatchMonitor, make_monitor
 
 
@@ -55,3 +57,19 @@ def test_the_bound_is_that_of_the_coarser_dtype_and_of_engines_with_weights_of_t
     assert bound("engine=transformers") == bound("engine=transformers", "engine.lag=1") == math.inf
     assert make_monitor(composed("dry_run=true")).fails
     assert not make_monitor(composed("dry_run=true", "update.importance=token_mask")).fails
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_a_lagging_engine_is_compared_with_the_weights_that_it_drew_from(
+    run_py, tmp_path, compared
+):
+    other = ("update.logprob_temperature=one", "sampling.temperature=0.7", "update.importance=off")
+    result = run_py("hardware.shard=true", "model.tuning=full", "engine.lag=1", "update.lr=1e-2",
+                    "engine.dtype=bfloat16", *SHORT, *(() if compared else other))  # fmt: skip
+    assert result.returncode == 0 and "alarm" not in result.stdout, result.stdout + result.stderr
+    lines = read_lines(run_folder(tmp_path) / "metrics.jsonl")
+    gaps = [line.get("engine_gap") for line in lines]
+    if compared:  # rounding alone, however much the trainer has learned since
+        assert min(gaps) > 0 and max(gaps) < 0.02 < lines[-1]["logprob_gap_mean"]
+    else:
+        assert gaps == [None] * 4

@@ -76,7 +76,9 @@ def test_every_decimal_of_a_readme_is_that_of_a_csv_file(readme):
     """Of a table, of a text that repeats one, or of a line of experiments/decimals.txt."""
     text, listed = readme.read_text(), listing()[str(readme.relative_to(ROOT))]
     assert tables.filled(readme) == text, "run python experiments/tables.py"
-    shown = {n for block in tables.BLOCK.finditer(text) for n in DECIMAL.findall(block[3])}
+    written = [block[3] for block in tables.BLOCK.finditer(text)]
+    assert all(rows.splitlines()[1].startswith("|---") for rows in written)  # under the header
+    shown = {n for rows in written for n in DECIMAL.findall(rows)}
     said = decimals(text)
     assert [number for number in said if number not in shown | listed.keys()] == []
     assert [number for number in listed if number not in said] == []

@@ -11,23 +11,23 @@ from pods.cli.main import VERBS
 from pods.config.schema import Config
 
 LINES = {
-    "src/pods/analysis": 3046,
-    "src/pods/cli": 1038,
+    "src/pods/analysis": 3029,
+    "src/pods/cli": 1033,
     "src/pods/config": 1155,
     "src/pods/engines": 821,
     "src/pods/integrations": 221,
     "src/pods/launch": 1621,
     "src/pods/memory": 178,
     "src/pods/method": 1109,
-    "src/pods/policy": 1989,
+    "src/pods/policy": 1990,
     "src/pods/runs": 1918,
     "src/pods/system": 612,
     "src/pods/tasks": 1199,
-    "src/pods/training": 1836,
+    "src/pods/training": 1838,
     "src/pods": 16991,
     "src/pods_lab": 3500,
     "src/mathgrade": 2540,
-    "tests": 17983,
+    "tests": 18003,
     "experiments": 2640,
 }
 KEYS, VERBS_OF_PODS, VERBS_OF_THE_LAB = 95, 12, 5

@@ -29,7 +29,7 @@ from pods.runs.tracking.tracker import Tracker
 from pods.system.console import lossy_console
 from pods.system.errors import AGAIN, DONE, as_text, print_error
 from pods.system.machine import end_process, end_with_parent, set_threads
-from pods.system.signals import Preempted, Stop, stop_on_signals
+from pods.system.signals import PeerLost, Preempted, Stop, stop_on_signals
 from pods.system.watchdog import watchdog
 from pods.training.clock import TrainClock
 
@@ -52,7 +52,7 @@ def execute(
             processes = store.config().hardware.in_all()
         if local_processes.rank() is None and processes > 1:
             return local_processes.run(store, execution.folder)
-    except OSError as error:
+    except (OSError, PeerLost) as error:
         return execution.not_started(error)
     return execution.run()
 

@@ -52,8 +52,7 @@ def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
 
 def run(store: RunStore, attempt: Path) -> int:
     """Start a run's processes, wait until they have ended, and return the exit code."""
-    config, processes = store.config(), list[Popen[bytes]]()
-    hardware = config.hardware
+    hardware, processes = store.config().hardware, list[Popen[bytes]]()
     shared = {"PYTHONPATH": machine.python_path(), "OMP_NUM_THREADS": str(hardware.threads)}
     command = [sys.executable, "-P", "-m", "pods.launch.job", str(store.folder), str(attempt)]
     temporary = TemporaryDirectory(prefix="pods-", ignore_cleanup_errors=True)
@@ -62,18 +61,20 @@ def run(store: RunStore, attempt: Path) -> int:
             if machine.RAY in os.environ:
                 from pods.launch.ray_processes import start_processes
 
-                processes += start_processes(config, command, attempt.absolute())
-            for rank in range(len(processes), hardware.in_all()):
-                own = {**environment(Path(folder), hardware.in_all(), rank), **shared}
-                # in a session of its own, so that Ctrl-C reaches only this process
-                processes.append(Popen(command, stdin=DEVNULL, start_new_session=True, env=own))
+                processes += start_processes(store, command, attempt.absolute(), stop)
+            else:
+                for rank in range(hardware.in_all()):
+                    own = {**environment(Path(folder), hardware.in_all(), rank), **shared}
+                    # in a session of its own, so that Ctrl-C reaches only this process
+                    started = Popen(command, stdin=DEVNULL, start_new_session=True, env=own)
+                    processes.append(started)
             _watch(processes, stop)
         finally:
             _end(processes)
     if (failure := attempt / FAILURE).is_file() and store.status()["state"] != "done":
         store.set_status(state="failed", error=failure.read_text())
         return FAILED
-    if (code := processes[0].wait()) in (DONE, FAILED, AGAIN):
+    if (code := processes[0].wait() if processes else AGAIN) in (DONE, FAILED, AGAIN):
         return code
     print(RESUME, file=sys.stderr)
     if store.status()["state"] == "running":

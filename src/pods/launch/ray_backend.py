@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reads this once; send no usage report
 
 import ray
 from ray.exceptions import RayError
-from ray.util import get_placement_group, placement_group, remove_placement_group
+from ray.util import placement_group, remove_placement_group
+from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pods.config.parse import ConfigError
@@ -60,58 +62,61 @@ def resources(config: Config) -> dict[str, int]:
     return {"num_cpus": hardware.threads * hardware.in_all(), "num_gpus": gpus}
 
 
-def execute(folder: str, cwd: str) -> None:
-    """Execute a frozen run within a Ray task, which Ray retries after a BlockingIOError."""
-    os.environ[RAY] = ray.get_runtime_context().gcs_address
+def execute(folder: str, cwd: str, group: str) -> None:
+    """Execute a frozen run within a Ray task, which Ray retries after a BlockingIOError.
+
+    `group` is the name of the placement group for its processes, if there are several.
+    """
+    os.environ[RAY] = f"{ray.get_runtime_context().gcs_address} {group}"
     running = start_on_cluster(folder, cwd)
     if running is not None and wait_for_end(running) not in (DONE, FAILED):
         raise BlockingIOError(f"{folder}: the same task resumes it")
 
 
-def _place(job: Job) -> str:
-    return str(job.store.folder.absolute())
+def _submit(job: Job) -> tuple[ray.ObjectRef, PlacementGroup | None]:
+    """Submit a job; one of several processes gets a placement group, which its task watches.
 
-
-def _options(job: Job) -> dict[str, Any]:
-    """Return the options of a job's task, which only watches the processes of a run of several.
-
-    Those have the bundles of a placement group, on one machine or more, named by the run's folder.
+    The group is on one machine, if the cluster has one so large.
     """
-    needs, count = resources(job.config), job.config.hardware.in_all()
-    if count == 1:
-        return needs
-    bundle = {"CPU": needs["num_cpus"] / count, "GPU": needs["num_gpus"] / count}
-    group = placement_group([bundle] * count, name=_place(job))
-    return {"num_cpus": 0, "scheduling_strategy": PlacementGroupSchedulingStrategy(group, 0)}
+    config, group, name = job.config, None, uuid4().hex
+    needs, count = resources(config), config.hardware.in_all()
+    if count > 1:
+        bundle = {"CPU": needs["num_cpus"] / count, "GPU": needs["num_gpus"] / count}
+        sizes = [node["Resources"] for node in ray.nodes()]
+        whole = any(all(of.get(k, 0) >= count * v for k, v in bundle.items()) for of in sizes)
+        group = placement_group([bundle] * count, "STRICT_PACK" if whole else "PACK", name)
+        needs = {"num_cpus": 0}
+    place = "DEFAULT" if group is None else PlacementGroupSchedulingStrategy(group, 0)
+    task = ray.remote(max_retries=3, retry_exceptions=[BlockingIOError], name=job.name,
+                      scheduling_strategy=place, **needs)(execute)  # fmt: skip
+    return task.remote(str(job.store.folder.absolute()), str(Path.cwd()), name), group
 
 
 def _run_jobs(jobs: Sequence[Job], at_once: int) -> bool:
     """Submit the jobs that no other process runs, `at_once` at a time, until all have ended."""
     waiting = [job for job in jobs if state_of(job.store) != "running"]
-    tasks: dict[ray.ObjectRef, tuple[Job, float]] = {}
-    remote = ray.remote(max_retries=3, retry_exceptions=[BlockingIOError])(execute)
+    tasks: dict[ray.ObjectRef, tuple[Job, float, PlacementGroup | None]] = {}
     cancelled = False
     with stop_on_signals() as stop, LiveTable(len(waiting)) as live_table:
         while tasks or (waiting and not stop.requested):
             while waiting and len(tasks) < at_once and not stop.requested:
                 job = waiting.pop(0)
-                options = remote.options(name=job.name, **_options(job))
-                task = options.remote(_place(job), str(Path.cwd()))
-                tasks[task] = job, time.monotonic()
+                task, group = _submit(job)
+                tasks[task] = job, time.monotonic(), group
             if stop.requested and not cancelled:
                 cancelled = True
                 for task in tasks:
                     ray.cancel(task)  # raises KeyboardInterrupt in the task, which stops the run
             for task in ray.wait(list(tasks), timeout=REFRESH_SECONDS)[0]:
-                job, started = tasks.pop(task)
-                if job.config.hardware.in_all() > 1:
-                    remove_placement_group(get_placement_group(_place(job)))
+                job, started, group = tasks.pop(task)
+                if group is not None:
+                    remove_placement_group(group)
                 try:
                     ray.get(task)
                 except RayError as error:
                     if not cancelled:  # the run may not have recorded its end
                         record_end(job.store, " ".join(str(error).splitlines()[-1:]) or "cancelled")
                 live_table.end(status_line(job, time.monotonic() - started))
-            live_table.show([job.store for job, _ in tasks.values()])
+            live_table.show([job.store for job, *_ in tasks.values()])
     ray.shutdown()
     return stop.requested

@@ -13,11 +13,13 @@ from subprocess import DEVNULL, STDOUT, Popen
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from pods.config.schema import Config
+from pods.launch.backend import REFRESH_SECONDS
+from pods.runs.store import RunStore
 from pods.system import machine
+from pods.system.signals import PeerLost, Stop
 
 NAMESPACE = "pods"
 QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
@@ -63,25 +65,35 @@ class RemoteProcess:
         return call
 
 
-def start_processes(config: Config, command: Sequence[str], attempt: Path) -> list[Any]:
+def start_processes(
+    store: RunStore, command: Sequence[str], attempt: Path, stop: Stop
+) -> list[Any]:
     """Start a run's processes, `RemoteProcess` each, whose output is in the attempt's folder.
 
-    `ConnectionError`: the cluster, or a machine of it, is gone.
+    None of them starts before there is room for all, or at all if the run is asked to stop.
+    `PeerLost`: a machine is gone, or the sweep that has made the placement group.
     """
-    stop = signal.getsignal(signal.SIGTERM)
-    ray.init(os.environ[machine.RAY], namespace=NAMESPACE, **QUIET)
-    signal.signal(signal.SIGTERM, stop)  # Ray's own would end this process at once
-    hardware, group = config.hardware, ray.util.get_placement_group(str(attempt.parent.parent))
+    address, name = os.environ[machine.RAY].split()
+    handler = signal.getsignal(signal.SIGTERM)
+    ray.init(address, namespace=NAMESPACE, **QUIET)
+    signal.signal(signal.SIGTERM, handler)  # Ray's own would end this process at once
+    hardware, actor = store.config().hardware, ray.remote(Host)
     needs = {"num_cpus": hardware.threads, "num_gpus": int(hardware.device == "cuda")}
-    places = (PlacementGroupSchedulingStrategy(group, i) for i in range(hardware.in_all()))
-    actor = ray.remote(**needs)(Host)
-    hosts = [actor.options(scheduling_strategy=place).remote() for place in places]
-    shared = {"WORLD_SIZE": str(len(hosts)), "LOCAL_RANK": "0", "PYTHONPATH": machine.python_path()}
+    shared = {"WORLD_SIZE": str(hardware.in_all()), "PYTHONPATH": machine.python_path(),
+              "LOCAL_RANK": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}  # fmt: skip
     try:
-        shared[machine.RENDEZVOUS] = ray.get(hosts[0].free_port.remote())
+        group = ray.util.get_placement_group(name)
+        places = (PlacementGroupSchedulingStrategy(group, i) for i in range(hardware.in_all()))
+        hosts = [actor.options(scheduling_strategy=place, **needs).remote() for place in places]
+        ports = [host.free_port.remote() for host in hosts]
+        while ray.wait(ports, num_returns=len(ports), timeout=REFRESH_SECONDS)[1]:
+            store.set_status()  # a heartbeat
+            if stop.requested:
+                return []
+        shared[machine.RENDEZVOUS] = ray.get(ports)[0]
         for rank, host in enumerate(hosts):
             console, own = str(attempt / f"console.{rank}.log"), {**shared, "RANK": str(rank)}
             ray.get(host.start.remote(command, own, str(Path.cwd()), console))
-    except RayActorError as error:
-        raise ConnectionError("a machine of the cluster is gone") from error
+    except (RayError, ValueError) as error:
+        raise PeerLost("a machine of the cluster, or the sweep, is gone") from error
     return [*map(RemoteProcess, hosts)]

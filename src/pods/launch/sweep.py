@@ -95,7 +95,8 @@ def _explain(job: Job) -> str:
     """Return why a job is not done, with the last five lines of its newest console."""
     error = job.store.status().get("error")
     lines = [f"{state_of(job.store)}: {job.name}: {error or 'not finished'}"]
-    consoles = sorted((job.store.folder / "attempts").glob("*/console.log"))
+    attempts = job.store.folder / "attempts"  # on Ray each process has a console
+    consoles = sorted(attempts.glob("*/console.0.log")) or sorted(attempts.glob("*/console.log"))
     if error and consoles:
         with suppress(OSError):  # another user's
             last = consoles[-1].read_text(errors="replace").splitlines()[-5:]

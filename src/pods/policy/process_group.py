@@ -186,7 +186,8 @@ def join(device: str, generators: int = 0) -> ProcessGroup:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if "://" in (place := os.environ.get(RENDEZVOUS, "env://")):  # an open port, or torchrun's
-        store, rank, size = next(rendezvous(place, rank, size))
+        with lost_connections():
+            store, rank, size = next(rendezvous(place, rank, size, timeout=TIMEOUT))
     else:  # a file that only this user can open; it grows by some 20 bytes with each heartbeat
         store = dist.FileStore(place, size)  # type: ignore[attr-defined]
         store.set_timeout(TIMEOUT)

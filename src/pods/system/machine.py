@@ -22,7 +22,7 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 RENDEZVOUS = "PODS_RENDEZVOUS"
 """Environment variable with what a run's processes meet at: a file of one machine, or a URL."""
 RAY = "PODS_RAY"
-"""Environment variable with the address of the Ray cluster that places a run's processes."""
+"""Environment variable with the address of a Ray cluster and a placement group's name there."""
 _INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 LOOPBACK = {"GLOO_SOCKET_IFNAME": _INTERFACE, "NCCL_SOCKET_IFNAME": f"={_INTERFACE}"}
 """Environment variables with which torch's messages stay on this machine."""

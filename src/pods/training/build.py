@@ -83,7 +83,8 @@ def make_loop(
         clock.beside = TrainClock()  # not by `now`, which one thread may read
     rule = find_rule(config.sampler.rule)
     beside = None if generators is workers else generators.beside
-    gap = generators.gap if config.engine.lag > 0 and has_own_weights(config) else None
+    watched = has_own_weights(config) and config.scores_what_is_sampled()
+    gap = generators.gap if config.engine.lag > 0 and watched else None
     return TrainingLoop(
         config, data.task, data.prompts, generators, rule, workers.update, clock, beside, gap
     )

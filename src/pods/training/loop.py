@@ -26,7 +26,7 @@ from pods.training.clock import TrainClock
 from pods.training.step import Sample, SelectedGroup, Step, amounts, choose_trained, outcome, select
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling, Task, group_of
 
-GAP_ROLLOUTS = 4  # of a sample, evenly spaced: several processes may each have drawn a part
+GAP_ROLLOUTS = 4  # of a sample, or one of each process that generates if those are more
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +155,12 @@ class TrainingLoop:
         """Return a sample that knows its gap, measured on some of its rollouts."""
         if self.gap is None or sample.nonfinite is not None:
             return sample
-        drawn = [
-            each for groups in sample.prompts for group in groups for each in group.group.rollouts
-        ]
+        hardware, groups = self.config.hardware, [g for of in sample.prompts for g in of]
+        drawn = [rollout for group in groups for rollout in group.group.rollouts]
+        count = max(GAP_ROLLOUTS, hardware.generators or hardware.processes)
+        some = [drawn[(2 * i + 1) * len(drawn) // (2 * count)] for i in range(count)]
         with self.clock.phase("generate"):
-            return replace(sample, gap=self.gap(drawn[:: -(-len(drawn) // GAP_ROLLOUTS)]))
+            return replace(sample, gap=self.gap(some))
 
     def add_batch(self, sample: Sample, number: int, size: int, n: int, m: int) -> Sample:
         """Choose `size` prompts; generate, grade and select for each of their groups."""
