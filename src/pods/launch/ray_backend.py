@@ -63,10 +63,7 @@ def resources(config: Config) -> dict[str, int]:
 
 
 def execute(folder: str, cwd: str, group: str) -> None:
-    """Execute a frozen run within a Ray task, which Ray retries after a BlockingIOError.
-
-    `group` is the name of the placement group for its processes, if there are several.
-    """
+    """Execute a frozen run within a Ray task, which Ray retries after a BlockingIOError."""
     os.environ[RAY] = f"{ray.get_runtime_context().gcs_address} {group}"
     running = start_on_cluster(folder, cwd)
     if running is not None and wait_for_end(running) not in (DONE, FAILED):

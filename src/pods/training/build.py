@@ -24,7 +24,7 @@ from pods.system.signals import Stop
 from pods.training.clock import TrainClock
 from pods.training.data import Data, check_data, load_data
 from pods.training.loop import TrainingLoop
-from pods.training.mismatch import has_own_weights, make_monitor
+from pods.training.mismatch import engine_gap, has_own_weights, make_monitor
 from pods.training.progress import Progress
 from pods.training.trainer import Trainer
 from pods.training.workers import Worker, WorkerGroup
@@ -83,8 +83,8 @@ def make_loop(
         clock.beside = TrainClock()  # not by `now`, which one thread may read
     rule = find_rule(config.sampler.rule)
     beside = None if generators is workers else generators.beside
-    watched = has_own_weights(config) and config.scores_what_is_sampled()
-    gap = generators.gap if config.engine.lag > 0 and watched else None
+    watched = config.engine.lag > 0 and has_own_weights(config) and config.scores_what_is_sampled()
+    gap = (lambda some: generators.call_all(engine_gap, some)) if watched else None
     return TrainingLoop(
         config, data.task, data.prompts, generators, rule, workers.update, clock, beside, gap
     )

@@ -44,8 +44,8 @@ class TrainingLoop:
     clock: TrainClock
     beside: Callable[[], AbstractContextManager[None]] | None = None
     """A context in which other processes sample for this one; None: the same ones do both."""
-    gap: Callable[[list[Rollout]], float] | None = None
-    """Of rollouts that were just drawn, see `Sample.gap`; None: it is not asked for."""
+    gap: Callable[[list[Rollout]], list[float]] | None = None
+    """Of rollouts that were just drawn, by each process; None: `Sample.gap` is not asked for."""
 
     @property
     def order(self) -> PromptOrder:
@@ -155,12 +155,12 @@ class TrainingLoop:
         """Return a sample that knows its gap, measured on some of its rollouts."""
         if self.gap is None or sample.nonfinite is not None:
             return sample
-        hardware, groups = self.config.hardware, [g for of in sample.prompts for g in of]
-        drawn = [rollout for group in groups for rollout in group.group.rollouts]
-        count = max(GAP_ROLLOUTS, hardware.generators or hardware.processes)
+        drawn = [each for of in sample.prompts for group in of for each in group.group.rollouts]
+        engines = self.config.hardware.generators or self.config.hardware.processes
+        count = max(GAP_ROLLOUTS, engines)
         some = [drawn[(2 * i + 1) * len(drawn) // (2 * count)] for i in range(count)]
         with self.clock.phase("generate"):
-            return replace(sample, gap=self.gap(some))
+            return replace(sample, gap=max(self.gap(some)))
 
     def add_batch(self, sample: Sample, number: int, size: int, n: int, m: int) -> Sample:
         """Choose `size` prompts; generate, grade and select for each of their groups."""

@@ -3,7 +3,7 @@
 Every kept token has two log-probs: the engine's, from when it drew the token, and the trainer's,
 before it learned from it. With equal weights they differ by rounding alone. One large gap may be an
 unlucky batch, but a gap that stays is a fault. Under `engine.lag` the trainer has learned since, so
-that some rollouts are scored at once, by the weights that drew them (`Worker.gap`).
+that some rollouts are scored at once, by the weights that drew them.
 """
 
 import math
@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+
 from pods.config.schema import Config
+from pods.policy.scoring import UpdateContext, score_all
+from pods.training.workers import Worker
+from pods.types import Rollout
 
 FLOAT32_BOUND = 1e-4  # measured: 4e-7 on tiny, 9e-6 on SmolLM2
 COARSE_BOUND = 0.05  # in bfloat16 0.01 is usual, and 0.2 was reported of a stale engine
@@ -82,3 +88,12 @@ def make_monitor(config: Config) -> MismatchMonitor:
 def has_own_weights(config: Config) -> bool:
     """Return whether the engine's weights are not the trainer's own."""
     return config.engine.name == "vllm" or config.sharded()
+
+
+def engine_gap(worker: Worker, rollouts: list[Rollout]) -> float:
+    """Return the mean distance of engines' log-probs from those of the policy of this process."""
+    if not worker.process_group.generates:  # its policy may have learned since
+        return 0.0
+    scores = torch.cat(score_all(UpdateContext(worker.policy, worker.config), rollouts))
+    drawn = np.concatenate([rollout.logprobs for rollout in rollouts])
+    return float(np.abs(scores.cpu().numpy() - drawn).mean())

@@ -52,7 +52,7 @@ class Sample:
     """The value that was NaN or infinite: the last batch keeps nothing, and no update is made."""
     gap: float | None = None
     """Under `engine.lag`, how far some log-probs of an engine that has its own weights are from
-    those of the policy that it had them from (`Worker.gap`)."""
+    those of the policy that it had them from (`engine_gap`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

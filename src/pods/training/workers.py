@@ -23,7 +23,7 @@ from pods.engines.base import Engine, EngineFailed
 from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer, trained_weights
 from pods.policy.policy import Policy
 from pods.policy.process_group import POLL_SECONDS, Cancelled, ProcessGroup, lost_connections
-from pods.policy.scoring import UpdateContext, score_all
+from pods.policy.scoring import UpdateContext
 from pods.policy.update import UpdateStats, update
 from pods.runs.store import OPTIMIZER
 from pods.system.signals import PeerLost, Preempted, Stop
@@ -59,14 +59,6 @@ class Worker:
             part = replace(request, prompts=prompts, seeds=seeds, rows=rows)
             groups[own] = self.engine.generate(part, on_completion)
         return groups
-
-    def gap(self, rollouts: list[Rollout]) -> float:
-        """Return the mean distance of the engine's log-probs from those of its process's policy."""
-        if not self.process_group.generates:
-            return 0.0
-        scores = torch.cat(score_all(UpdateContext(self.policy, self.config), rollouts))
-        drawn = np.concatenate([rollout.logprobs for rollout in rollouts])
-        return float(np.abs(scores.cpu().numpy() - drawn).mean())
 
     def sync(self) -> float | None:
         """Bring the main process's current weights into the engine; see `Engine.sync`."""
@@ -133,10 +125,6 @@ class WorkerGroup:
                     on_completion(index, rollout.text)
         return [[*chain.from_iterable(of_prompt)] for of_prompt in zip(*parts, strict=True)]
 
-    def gap(self, rollouts: list[Rollout]) -> float:
-        """Return the largest of what each process that generates measures; see `Worker.gap`."""
-        return float(np.max(self.call_all(Worker.gap, rollouts)))
-
     def sync(self) -> float | None:
         """Bring the policy's current weights into each engine of the group; see `Engine.sync`."""
         return self.call_all(Worker.sync)[-1]  # the last rank has an engine, rank 0 perhaps not
@@ -148,7 +136,7 @@ class WorkerGroup:
     def call_all(
         self, method: Callable[Concatenate[Worker, P], T], *arguments: P.args, **local: P.kwargs
     ) -> list[T]:
-        """Call one method of `Worker` on every process and gather the results by rank.
+        """Call a function of the worker on every process and gather the results by rank.
 
         Keyword arguments stay on this process. `Preempted`: the run was asked to stop, and all
         processes have stopped working. `EngineFailed`, `PeerLost`: another one broke down, or died.
@@ -156,7 +144,7 @@ class WorkerGroup:
         worker, group = self.worker, self.worker.process_group
         if group.size == 1:
             return [method(worker, *arguments, **local)]
-        self._send((method.__name__, arguments))
+        self._send((method, arguments))
         try:
             error, result = attempt(partial(method, worker, *arguments, **local))
         except RuntimeError as broken:  # torch raises many kinds where another process has died
@@ -246,8 +234,8 @@ class Follower:
         """Carry out the commands of rank 0 until it has no more; `PeerLost`: it has died."""
         while (command := self.process_group.broadcast(None)) is not None:
             self.received += 1
-            name, arguments = command
-            error, result = attempt(partial(getattr(worker, name), *arguments))
+            method, arguments = command
+            error, result = attempt(partial(method, worker, *arguments))
             error_text = None if error is None else f"{type(error).__name__}: {error}"
             if not isinstance(error, Cancelled | FloatingPointError | None):  # rank 0 reports these
                 traceback.print_exception(error)
