@@ -69,22 +69,27 @@ def read(folder: Path, line: str, keys: list[str]) -> pd.DataFrame:
     return lines.rename(columns={c: f"{prefix}_{n}" if prefix else n for c, n in names.items()})
 
 
-def field(row: dict[str, Any], found: re.Match[str]) -> str:
-    """Write one field, or nothing if it has no number."""
+def field(row: dict[str, Any], found: re.Match[str]) -> str | None:
+    """Write one field, or return None if its number is missing."""
     expression, form = found.groups()
     name, _, prefix = expression.partition(" ")
     if name in FORMS and name not in row:
         write, ends = FORMS[name]
         numbers = [row[(prefix + end).lstrip("_")] for end in ends]
-        return "" if math.isnan(numbers[0]) else write(*numbers)
+        return None if math.isnan(numbers[0]) else write(*numbers)
+
     value = eval(expression, {"__builtins__": {}}, row)
-    return "" if isinstance(value, float) and math.isnan(value) else format(value, form or "")
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return format(value, form or "")
 
 
 def cell(row: dict[str, Any], template: str) -> str:
     """Fill one cell of a row; one whose number is missing is empty."""
     fields = [field(row, found) for found in FIELD.finditer(template)]
-    return "" if "" in fields else FIELD.sub(lambda _: fields.pop(0), template)
+    if None in fields:
+        return ""
+    return FIELD.sub(lambda _: str(fields.pop(0)), template)
 
 
 def rows(folder: Path, keys: list[str], comment: str) -> list[str]:
