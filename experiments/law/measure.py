@@ -46,9 +46,16 @@ def measured(run: Run) -> Row:
 
 
 def steps_to(target: float, curves: np.ndarray, steps: np.ndarray) -> float:
-    """Return the steps in which the mean of curves (seeds, points) first has the target, or inf."""
+    """Return the steps in which the mean of curves (seeds, points) first has the target, or inf.
+
+    NaN: unknown, since a point of a curve is.
+    """
     mean = np.maximum.accumulate(curves.mean(0))
-    return max(float(np.interp(target, mean, steps)), 1e-9) if mean[-1] >= target else np.inf
+    if np.isnan(mean).any() or np.isnan(target):
+        return np.nan
+    if mean[-1] < target:
+        return np.inf
+    return max(float(np.interp(target, mean, steps)), 1e-9)
 
 
 def ratio(grpo: np.ndarray, arm: np.ndarray, steps: np.ndarray) -> float:
