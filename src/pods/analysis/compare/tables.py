@@ -15,7 +15,7 @@ from pods.analysis.loading.load import load
 from pods.analysis.loading.study import MEASURED, Study, by_key
 from pods.analysis.numbers.outcomes import OUTCOMES, amount, measure, title_of
 from pods.analysis.numbers.statistics import ALPHA
-from pods.analysis.writing import figures_folder, provenance, write_csv, write_json
+from pods.analysis.writing import folder_for, provenance, write_csv, write_json
 
 MEANS = [outcome + end for outcome in OUTCOMES for end in ("", "_stderr")]
 TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
@@ -47,11 +47,13 @@ def compare_study(
 ) -> Iterator[str]:
     """Compare the arms of a study, write the tables below FOLDER/figures, and yield the text.
 
+    Named `arms` are a part of the study, whose tables have a folder of their own.
+
     What is chosen and allowed is explained at `load` and `apply_filter`, the rest at `compare`.
     """
     study = apply_filter(load(folder, runs, allow), chosen)
     found = compare(study, arms, targets, by=by)
-    figures = figures_folder(folder, chosen.folder)
+    figures = folder_for(folder, runs, chosen, compared=arms)
     (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
     for name, table in tables_of(found).items():
         write_csv(figures / f"compare.{name}csv", table, study)
