@@ -99,18 +99,18 @@ def _peak(arms: Sides, span: Window, draws: tuple[Indices, Indices]) -> Row:
     _, baseline = arms
     _, baseline_draws = draws
     grid = outcomes.knots(baseline, span)
-    every = -(-len(grid) // MOST_KNOTS)  # rounded up
-    grid = grid[::every]
+    stride = -(-len(grid) // MOST_KNOTS)  # rounded up
+    grid = grid[::stride]
     target = PEAK_SHARE * outcomes.mean_curve(baseline, grid).max()
 
     counts = baseline_draws[..., None] == np.arange(len(baseline))  # (D, S, S)
     weights = counts.mean(1)  # (D, S)
     targets = PEAK_SHARE * (weights @ outcomes.on_grid(baseline, grid)).max(1)  # (D,)
-    each = np.arange(len(targets))[:, None]  # resample d is timed to target d
+    resample = np.arange(len(targets))[:, None]  # each resample is timed to its own target
     medians = []
     for runs, drawn in zip(arms, draws, strict=True):
         seconds, _ = crossings(runs, targets, span)
-        medians.append(np.median(seconds[each, drawn], -1))
+        medians.append(np.median(seconds[resample, drawn], -1))
     return _row("peak", float(target), arms, span, _ratio(medians[0], medians[1]))
 
 
