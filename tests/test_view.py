@@ -20,6 +20,7 @@ from studies import BASE, A, B, refused, write_run
 from pods.analysis.compare.compare import compare
 from pods.analysis.compare.tables import compare_study
 from pods.analysis.draw import draw
+from pods.analysis.figures import style
 from pods.analysis.figures.specs import accuracy, difference, step_cost
 from pods.analysis.figures.style import COLOURS, look_of, marker_and_colour, x_axis
 from pods.analysis.loading.filter import StudyFilter, apply_filter
@@ -164,8 +165,8 @@ def test_markers_stand_where_runs_were_evaluated_and_an_arm_keeps_its_colour(loa
     grpo, pods = (marks[colours[name]] for name in ("grpo 16→16", "pods 64→16"))
     assert grpo.get_xdata().tolist() == [0.0, 10.0]
     assert grpo.get_ydata().tolist() == pytest.approx([0.0, 50.0])
-    assert pods.get_xdata().tolist() == [0.0, 4.0, 12.0]
-    assert pods.get_ydata()[:2] == pytest.approx([25.0, 75.0])
+    assert pods.get_xdata().tolist() == [0.0, 4.0]
+    assert pods.get_ydata().tolist() == pytest.approx([25.0, 75.0])
     shown = apply_filter(loaded, StudyFilter(("random", "pods")))
     expected = {colours[name] for name in ("random 64→16", "pods 64→16")}
     assert set(curves_of(accuracy(shown, tables(shown)))) == expected
@@ -252,9 +253,24 @@ def test_differences_and_the_cost_of_a_step_are_figures_of_their_own(loaded):
     ends = [line.get_ydata()[-1] for line in figure.axes[0].lines if len(line.get_xdata()) == 61]
     assert ends == pytest.approx([43.75, 43.75])
     (axes,) = step_cost(loaded, tables(loaded)).draw().axes
-    assert axes.get_xlabel() == "time per step (s)"
-    said = {text.get_text() for text in axes.texts}
-    assert said == {" 5 s", " 6 s\n 1.20 times"}
+    assert axes.get_xlabel() == "time per step (s); ×: relative to grpo 16→16"
+    assert {text.get_text() for text in axes.texts} == {" 5.00 s", " 6.00 s\n 1.20×"}
+
+
+def test_a_legend_covers_no_curve(loaded, monkeypatch):
+    """It stands below a panel that has too little room for it."""
+    for height, below in ((style.HEIGHT, False), (1.6, True)):
+        monkeypatch.setattr(style, "HEIGHT", height)
+        with style.screen():
+            figure = accuracy(loaded, tables(loaded)).draw()
+            figure.draw_without_rendering()
+        assert bool(figure.legends) == below
+        legends = figure.legends or [figure.axes[0].get_legend()]
+        box = legends[0].get_window_extent()
+        curves = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
+        assert curves
+        for line in curves:
+            assert not box.count_contains(line.get_transform().transform(line.get_xydata()))
 
 
 def swept(folder, *words_of_each):

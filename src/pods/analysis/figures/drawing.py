@@ -3,6 +3,7 @@
 Shapes: K = markers of a curve.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def against_time(axes: Axes, curve: pd.DataFrame, study: Study, scale: float = 1
         runs = all_curves(study, str(series), metric) if metric in study.evaluations else []
         if len(runs) > 1:
             lines = [np.stack([run.seconds / unit, scale * run.accuracy], -1) for run in runs]
-            thin = {"alpha": 0.35, "linewidth": 0.6, "linestyle": dash, "color": look["color"]}
+            thin = {"alpha": 0.3, "linewidth": 0.6, "linestyle": dash, "color": look["color"]}
             axes.add_collection(LineCollection(lines, **thin))
 
         mean, stderr = scale * points["mean"], scale * points.stderr
@@ -89,7 +90,10 @@ def _banded_line(
     axes.fill_between(x, *band, color=look["color"], alpha=0.25, linewidth=0)
     axes.plot(x, y, **{**look, "marker": ""})
     heights = np.interp(marks, x, y, left=np.nan, right=np.nan)
-    axes.plot(marks, heights, **{**look, "linestyle": ""})
+    inside = np.isfinite(heights)
+    if inside.any():
+        dots = look | {"linestyle": "", "clip_on": False, "zorder": 3}  # whole at an axis' ends
+        axes.plot(marks[inside], heights[inside], **dots)
     axes.plot([], [], **look, label=label)
 
 
@@ -108,18 +112,20 @@ def step_cost(axes: Axes, summary: pd.DataFrame, baseline: str | None) -> None:
         left = summary.seconds_per_step
         axes.barh(names, left, color="#b0b0b0", label="all phases")
 
+    decimals = max(0, 2 - math.floor(math.log10(summary.seconds_per_step.max())))
     of_baseline = summary.seconds_per_step[summary.series == baseline]
     for name, series, end, seconds in zip(
         names, summary.series, left, summary.seconds_per_step, strict=True
     ):
-        text = f" {seconds:.3g} s"
+        text = f" {seconds:.{decimals}f} s"
         if len(of_baseline) and series != baseline:
-            text += f"\n {seconds / of_baseline.iloc[0]:.2f} times"
+            text += f"\n {seconds / of_baseline.iloc[0]:.2f}×"
         axes.text(end, name, text, va="center", fontsize="small")
 
     axes.invert_yaxis()
     axes.margins(x=0.2)  # for the text
-    axes.set_xlabel("time per step (s)")
+    relative = f"; ×: relative to {style.legend_name(str(baseline))}" if len(of_baseline) else ""
+    axes.set_xlabel(f"time per step (s){relative}")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5)
     axes.grid(visible=False, axis="y")
 

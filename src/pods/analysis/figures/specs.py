@@ -109,7 +109,7 @@ def difference(study: Study, table: pd.DataFrame) -> FigureSpec:
     paired = "paired over seeds" if (table.design == "paired").all() else "not all paired"
     return FigureSpec(
         "difference",
-        f"{style.accuracy_label(study)} of each arm minus that of {baseline}, {paired}, with the "
+        f"Each arm's {style.accuracy_label(study)} minus that of {baseline}, {paired}, with the "
         f"95 % t interval, which holds for one time. {_budget(study)}.",
         draw,
         table,
@@ -181,7 +181,7 @@ def _metrics(study: Study, name: str, what: str, curve: pd.DataFrame) -> FigureS
     metrics = list(curve.metric.unique())
 
     def draw() -> Figure:
-        figure, panels = style.panels(len(metrics), 3.8 * len(metrics), 4)
+        figure, panels = style.grid(len(metrics))
         titles = []
         for axes, metric in zip(panels, metrics, strict=True):
             of_metric = curve[curve.metric == metric]
@@ -206,10 +206,11 @@ def _outcomes(
     if line is not None:
         values = sorted(family[line].unique())
         what += f" at {line} = {values[0]}" if len(values) == 1 else f", a line per {line}"
+    what += f", until {end_text(family, study.x)}"
     label, (scale, unit) = style.accuracy_label(study), style.percent(study)
     labels = {
-        "final_accuracy": f"{label} at {end_text(family, study.x)}{unit}",
-        "mean_accuracy": f"mean {label} until then{unit}",
+        "final_accuracy": f"final {label}{unit}",
+        "mean_accuracy": f"mean {label}{unit}",
         "seconds_per_step": "time per step (s)",
     }
     keys = [by] if line is None else [line, by]
@@ -218,7 +219,7 @@ def _outcomes(
 
     def draw() -> Figure:
         shown = family.assign(**{outcome: scale * family[outcome] for outcome in OUTCOMES})
-        figure, panels = style.panels(len(labels), 3.8 * len(labels), 4)
+        figure, panels = style.grid(len(labels))
         for axes, (outcome, text) in zip(panels, labels.items(), strict=True):
             drawing.outcome_by(axes, study, shown, by, outcome, line)
             axes.set_ylabel(text)

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 
 from pods.analysis.loading.filter import METRICS
 from pods.analysis.loading.series_names import SEPARATOR
@@ -21,16 +22,18 @@ from pods.runs.files import replace
 
 COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
-    *("#000000", "#F0E442", "#882255", "#999933", "#332288", "#999999"),
+    *("#000000", "#882255", "#999933", "#332288", "#999999", "#F0E442"),
 )
-"""The first eight are those of Okabe and Ito, which the colour-blind can tell apart."""
+"""The first seven and the last, pale on white, are those of Okabe and Ito, which the colour-blind
+can tell apart."""
 MARKERS = "osD^vP*<>Xp"  # one fewer than colours, so that pairs repeat only after 132 series
 WIDTH, HEIGHT = 6.4, 4.2  # inches of a figure with one panel
+SEVERAL_WIDTH, SEVERAL_HEIGHT = 4.4, 3.3  # inches of each of several panels, two in a row
 LONGEST_NAME = 28  # characters of a curve's name on one line
 LONGEST_LINE = 34  # characters of a line below it
 LEGEND_COLUMN = 3.2  # inches that fit the longest line
 LEGEND_LINE = 0.2  # inches that a line of a legend is high
-LINES_INSIDE = 6  # of a legend that leaves the curves of a panel their place
+LINES_INSIDE = 8  # of a legend that leaves the curves of a panel their place
 PHASE_COLOURS = {  # grey, since a colour belongs to an arm
     "generate": "#d0d0d0",
     "reward": "#404040",
@@ -118,15 +121,25 @@ def legend_texts(study: Study, table: pd.DataFrame, band: str) -> tuple[str, dic
 
 
 def legend_inside(figure: Figure, axes: Axes, title: str) -> None:
-    """Draw the legend of a single panel: in it where there is most room, or below if it is long."""
+    """Draw the legend of a single panel: in it if it has room there, else below."""
     handles, labels = axes.get_legend_handles_labels()
+    box = {"frameon": True, "framealpha": 0.8, "edgecolor": "none", "alignment": "left"}
     lines = sum(label.count("\n") + 1 for label in labels)
-    if lines > LINES_INSIDE:
-        figure.set_figheight(HEIGHT + LEGEND_LINE * (lines + 1) / _columns(figure))
-        legend_below(figure, axes, title)
-    else:
-        box = {"frameon": True, "framealpha": 0.8, "edgecolor": "none"}
-        axes.legend(handles, labels, title=title, loc="best", **box)
+    if lines <= LINES_INSIDE:
+        legend = axes.legend(handles, labels, title=title, loc="best", **box)
+        figure.draw_without_rendering()  # which places it
+        if not _covers(legend, axes):
+            return
+        legend.remove()
+    figure.set_figheight(HEIGHT + LEGEND_LINE * (lines + 1) / _columns(figure))
+    legend_below(figure, axes, title)
+
+
+def _covers(legend: Legend, axes: Axes) -> bool:
+    """Say whether a legend that has been placed hides a part of a curve."""
+    box = legend.get_window_extent()
+    curves = [line.get_transform().transform(line.get_xydata()) for line in axes.lines]
+    return any(box.count_contains(curve) for curve in curves if len(curve))
 
 
 def legend_below(figure: Figure, axes: Axes, title: str | None) -> None:
@@ -178,6 +191,18 @@ def panel() -> tuple[Figure, Axes]:
     """Make a figure with one panel."""
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     return figure, figure.subplots()
+
+
+def grid(count: int) -> tuple[Figure, list[Axes]]:
+    """Make a figure with `count` panels, two in a row."""
+    columns = min(count, 2)
+    rows = -(-count // columns)
+    size = SEVERAL_WIDTH * columns, SEVERAL_HEIGHT * rows + 0.8  # a title and a legend
+    figure = Figure(figsize=size, layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for empty in axes[count:]:
+        empty.remove()
+    return figure, axes[:count]
 
 
 def panels(
