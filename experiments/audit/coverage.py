@@ -15,7 +15,7 @@ from pods.analysis.compare.compare import compare
 from pods_lab.audit.extras import decisions
 from pods_lab.audit.foreign import study_of
 from pods_lab.audit.formats import Log
-from pods_lab.audit.mapping import propose
+from pods_lab.audit.mapping import check, propose
 
 STUDIES = 500
 STEPS = np.arange(0, 101, 10)
@@ -49,8 +49,9 @@ def simulate(case: str, studies: int) -> dict[str, float | str]:
     covered, contrasts, settled = 0, 0, 0
     for index in range(studies):
         drawn = logs(np.random.default_rng([len(case), index]), seeds, methods, lift, paired)
-        mapping, _ = propose(drawn, {} if paired else {"method": "path:^(m.)"})
-        found = compare(study_of(drawn, mapping, []), draws=2)
+        given = {} if paired else {"method": "path:^(m.)"}
+        mapping = check(drawn, propose(drawn, given))
+        found = compare(study_of(drawn, mapping).study, draws=2)
         tests = found.contrasts[found.contrasts.outcome == "mean_accuracy"]
         truth = np.where(tests.series == "m0", lift, 0) - np.where(tests.baseline == "m0", lift, 0)
         covered += int(((tests.low <= truth) & (truth <= tests.high)).sum())
