@@ -194,12 +194,13 @@ def sixth(pattern, new):
 
 
 RESUMED = "resumed runs, whose later records count: grpo-seed0 (from step 50 back to 30)"
+CUT_OFF = "is cut off before other runs of its method end (50 of 100 steps, 100 of 200 s)"
 BACK = "tokens that run backwards, so they are not used: grpo-seed0 (step 50)"
 EDITS = {
     "1 lines are cut off or no JSON objects, and left out": lambda lines: [*lines, lines[0][:20]],
     "1 scores are not finite (step 50)": sixth(r'("eval_reward": )[^,]+', r"\1NaN"),
     "1 scores have no step": lambda lines: [*lines, '{"eval_reward": 0.5}\n'],
-    "is cut off before other runs of its method end (50 of 100 steps, 100 of 200 s)": lambda lines: lines[:6],
+    CUT_OFF: lambda lines: lines[:6],
     "has no score at a step": without_score,
     BACK: sixth(r"3200.0", "1"),
     RESUMED: lambda lines: [*lines[:6], *lines[3:]]}  # fmt: skip
@@ -239,7 +240,8 @@ def test_the_same_run_twice_a_second_run_of_a_seed_and_runs_without_seed(tmp_pat
     found = audit(tmp_path, method="path:(grpo|pods)")
     assert found.missing == [
         "grpo-seed9: is the same run as grpo-seed0: all 22 numbers are equal",
-        "grpo-seed1: has method and seed of again/grpo-seed1, which is as long (100 and 100 steps)",
+        "grpo-seed1: has method and seed of again/grpo-seed1, which is as long "
+        "(100 and 100 steps)",
     ] and len(found.complete) == 12  # fmt: skip
     path.rename(tmp_path / "grpo-x.jsonl")
     unpaired = audit(tmp_path, method="path:(grpo|pods)")
@@ -289,7 +291,8 @@ def test_the_verb_writes_a_page_and_a_mapping_and_refuses_bad_input(tmp_path, mo
     assert "Over seconds: Settled (paired t test, 6 pairs" in page and page.count("<figure>") == 3
     assert [*json.loads(audit("logs", "--json")[1])["over"]] == ["seconds", "steps", "tokens"]
     assert "logs is the only method" in audit("logs", "--by", "path:(logs)")[1]
-    bad = {"colour: red": "colour: must be one of score", "score: it": "score=it: no log has this column; there are",
+    bad = {"colour: red": "colour: must be one of score",
+           "score: it": "score=it: no log has this column; there are",
            "baseline: ppo": "baseline=ppo: must be one of grpo | pods"}  # fmt: skip
     for number, line in enumerate(bad):
         (tmp_path / f"{number}.yaml").write_text(line)

@@ -71,7 +71,7 @@ def study_of(
         said.append(
             "each method has one run: `--by path:REGEX` with a group can read the method from names"
         )
-    reasons = unusable(runs, logs, records)
+    reasons = unusable(runs, logs, records, mapping.score or "")
     missing += [f"{run}: {reason}" for run, reason in reasons.items()]
     runs["complete"] = ~runs.run.isin(reasons)
     _check_methods(list(runs.series[runs.complete].unique()), mapping, missing)

@@ -18,6 +18,7 @@ from pods_lab.audit import values
 from pods_lab.audit.formats import Log
 from pods_lab.audit.records import Floats, Records
 
+LARGEST = float(np.finfo(np.float32).max)
 CUT = 0.9  # of what the median run of its method has: a shorter run was cut off
 EVIDENCE = 6  # rare numbers that two runs share: chance gives equal scores to fewer in a row
 RARE = 0.25  # of the runs at most have a number that is evidence
@@ -47,13 +48,16 @@ class _End(NamedTuple):
     seconds: float
 
 
-def unusable(runs: pd.DataFrame, logs: Sequence[Log], records: Sequence[Records]) -> dict[str, str]:
+def unusable(
+    runs: pd.DataFrame, logs: Sequence[Log], records: Sequence[Records], score: str
+) -> dict[str, str]:
     """Say of each run that is left out why.
 
     Args:
         runs: run, series and seed of each run.
         logs: of the same runs, in the same order.
         records: likewise, with their training seconds.
+        score: the column that is compared.
     """
     scored = {one.run: np.isfinite(one.scores) for one in records}
     reasons = {one.run: one.unusable for one in records if one.unusable}
@@ -61,7 +65,7 @@ def unusable(runs: pd.DataFrame, logs: Sequence[Log], records: Sequence[Records]
         if not scored[one.run].any():
             reasons.setdefault(one.run, "has no score at a step")
     left = [(log, one) for log, one in zip(logs, records, strict=True) if one.run not in reasons]
-    reasons |= dict(_same(left))
+    reasons |= dict(_same(left, score))
     ends = []
     labels = zip(runs.series.astype(str), runs.seed.astype(int), strict=True)
     for (method, seed), one in zip(labels, records, strict=True):
@@ -112,7 +116,7 @@ def _second(ends: Sequence[_End]) -> Iterator[tuple[str, str]]:
             yield end.run, f"has method and seed of {other.run}, which is {longer} ({steps})"
 
 
-def _same(left: Sequence[tuple[Log, Records]]) -> Iterator[tuple[str, str]]:
+def _same(left: Sequence[tuple[Log, Records]], score: str) -> Iterator[tuple[str, str]]:
     """Yield runs all of whose recorded numbers are those of an earlier run.
 
     Two runs of equal scores may be independent: with 30 questions, three evaluations are equal by
@@ -127,7 +131,7 @@ def _same(left: Sequence[tuple[Log, Records]]) -> Iterator[tuple[str, str]]:
     groups = [group for group in alike.values() if len(group) > 1]
     if not groups:
         return
-    numbers = {log.name: _numbers(log, records) for log, records in left}
+    numbers = {log.name: _numbers(log, records, score) for log, records in left}
     owners = Counter(number for found in numbers.values() for number in found.items())
     most = max(2.0, RARE * len(left))
     for group in groups:
@@ -142,31 +146,28 @@ def _same(left: Sequence[tuple[Log, Records]]) -> Iterator[tuple[str, str]]:
                 kept.append(log.name)
 
 
-def _numbers(log: Log, records: Records) -> Numbers:
+def _numbers(log: Log, records: Records, score: str) -> Numbers:
     """Return the numbers of a run by column and step, in TensorBoard's precision.
 
-    Columns that are a line in the step, such as the step itself, say nothing of a run. The score
-    has the same name in all runs.
+    Columns but the score that are a line in the step, such as the step itself, say nothing of a
+    run.
     """
     by_column: dict[str, dict[float, float]] = {}
-    at = -1.0
-    scored = np.isfinite(records.scores)
-    own = zip(records.steps[scored], records.scores[scored], strict=True)
-    by_column["\0score"] = {float(step): float(np.float32(score)) for step, score in own}
     steps = {*records.steps.tolist()}
     step_columns = [name for name in log.columns if "step" in name.lower()]
+    at = -1.0
     for row in log.rows:
         known = [values.step(row[name]) for name in step_columns if name in row]
         at = next((step for step in known if step in steps), at)
         for column, cell in row.items():
             number = values.number(cell)
-            if math.isfinite(number) and abs(number) < np.finfo(np.float32).max:
+            if abs(number) < LARGEST:  # which is false of NaN
                 by_column.setdefault(column, {})[at] = float(np.float32(number))
-    found: Numbers = {}
-    for column, numbers in by_column.items():
-        if column == "\0score" or not _is_line(numbers):
-            found |= {(column, step): number for step, number in numbers.items()}
-    return found
+    numbers: Numbers = {}
+    for column, found in by_column.items():
+        if column == score or not _is_line(found):
+            numbers |= {(column, step): number for step, number in found.items()}
+    return numbers
 
 
 def _is_line(numbers: dict[float, float]) -> bool:
