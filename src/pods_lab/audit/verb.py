@@ -66,8 +66,14 @@ def _read(
     from pods_lab.audit.mapping import NAMES, differing, propose
     from pods_lab.audit.readers import read
 
-    logs, left_out, formats = read(paths, [*NAMES["step"], *given.get("step", ())])
+    named = [str(given.get(key)).partition(":") for key in ("method", "seed")]
+    about = [name for kind, _, name in named if kind == "column"]
+    found = read(paths, [*NAMES["step"], *given.get("step", ())], about)
+    logs = found.logs
     mapping, said = propose(logs, given)
-    runs = ", ".join(f"{count} runs from {title}" for title, count in formats.items())
-    differ = f"the configs differ in: {', '.join(differing(logs)[:9]) or 'nothing'}"
-    return logs, left_out, mapping, [f"read: {runs}; mapping: {source}", *said, differ]
+    runs = ", ".join(f"{count} runs from {title}" for title, count in found.formats.items())
+    differ = "no configs are beside the logs"
+    if any(log.config for log in logs):
+        differ = f"the configs differ in: {', '.join(differing(logs)[:9]) or 'nothing'}"
+    took = [f"read: {runs}; mapping: {source}", *found.notes, *said, differ]
+    return logs, found.left_out, mapping, took
