@@ -9,7 +9,6 @@ import numpy as np
 from pods_lab.audit.foreign import Audited, study_of
 from pods_lab.audit.formats import Log, Row
 from pods_lab.audit.mapping import check, propose, typed
-from pods_lab.audit.split import split
 
 LIFT = {"grpo": 0.0, "pods": 0.1}  # of the accuracy of each method, at all steps
 
@@ -43,8 +42,7 @@ def study(seeds: int = 6, **columns: Any) -> list[Log]:
 def audited(logs: Sequence[Log], **keys: Any) -> Audited:
     """What an audit makes of logs and the given keys of a mapping."""
     given = typed(keys)
-    parts = split(logs, given)
-    return study_of(parts, check(parts, propose(parts, given)), [], given)
+    return study_of(logs, check(logs, propose(logs, given)), [], given)
 
 
 def ends(found: Audited, column: str = "seconds") -> dict[str, Any]:

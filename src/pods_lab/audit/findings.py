@@ -59,8 +59,6 @@ def write(
         name = X[one.x]
         below = folder / f"over_{name}" if parts else folder
         _write_tables(one, made, found, below)
-        if parts:
-            _mark(below, about, study)
         parts.append((one, made, found, specs.accuracy(_thin(one), made)))
         if found:
             lines = [line for line in [ranking_verdict(found), *decisions(found)] if line]

@@ -39,7 +39,6 @@ def study_of(
     mapping: Mapping,
     left_out: Sequence[str] = (),
     given: Collection[str] = (),
-    notes: Sequence[str] = (),
 ) -> Audited:
     """Read runs as the mapping says.
 
@@ -48,7 +47,6 @@ def study_of(
         mapping: complete, as `mapping.check` returns it.
         left_out: what the readers left out, a line each.
         given: keys of the mapping that the user chose, which must be readable.
-        notes: what else a reader of the study has to know.
 
     A ValueError says that no run is left, that a chosen column cannot be read, or that there is
     no such baseline.
@@ -58,7 +56,7 @@ def study_of(
     missing += [f"{run}: has no method" for run in nameless]
     noted: Notes = {}
     records = [read_records(log, mapping, noted) for log in logs]
-    said = [*notes, *_unreadable(logs, records, mapping, given)]
+    said = _unreadable(logs, records, mapping, given)
     set_clocks(records, mapping.seconds, noted)
     for one in records:
         set_tokens(one, mapping.tokens, noted)

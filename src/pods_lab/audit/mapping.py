@@ -21,6 +21,7 @@ from pods_lab.audit.values import number
 
 NAMES = yaml.safe_load(Path(__file__).with_name("columns.yaml").read_text())
 MEAN = "mean"  # of several records of a step
+COLUMN = "column:"  # before the name of a column that names run, method or seed
 SUM = "sum:"  # before the name of a column with the amount of each step, such as its seconds
 LARGEST_MAP = 2**20  # bytes: a mapping has fifteen lines
 SHOWN_COLUMNS = 20
@@ -170,6 +171,8 @@ def check(logs: Sequence[Log], mapping: Mapping) -> Mapping:
         name = (getattr(mapping, key) or "").removeprefix(SUM)
         if name and name not in columns:
             raise ValueError(f"{key}={name}: no log has this column; there are {shown}")
+    if mapping.run is not None and mapping.run.removeprefix(COLUMN) not in columns:
+        raise ValueError(f"run={mapping.run}: no log has this column; there are {shown}")
     _check_several(logs, mapping.several)
     return msgspec.structs.replace(mapping, unit=_unit(logs, mapping))
 
@@ -218,6 +221,18 @@ def said_of(logs: Sequence[Log], mapping: Mapping, given: Given) -> list[str]:
         lines.append(f"{key}: {shown} ({'given' if key in given else 'proposed'})")
     other = [name for name in scores_among(count_columns(logs)) if name != mapping.score]
     return [*lines, f"other scores: {', '.join(other[:6])}"] if other else lines
+
+
+def columns_of_runs(given: Given) -> list[str]:
+    """Return the columns that the user says name the run, method or seed of a row.
+
+    A ValueError says that `run` is none.
+    """
+    run = given.get("run")
+    if run is not None and not run.startswith(COLUMN):
+        raise ValueError(f"run={run}: must be column:NAME")
+    sources = [given.get(key) or "" for key in ("run", "method", "seed")]
+    return [source.removeprefix(COLUMN) for source in sources if source.startswith(COLUMN)]
 
 
 def count_columns(logs: Sequence[Log]) -> Counter[str]:

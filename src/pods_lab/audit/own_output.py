@@ -1,4 +1,7 @@
-"""Tell what pods wrote from logs, so that no audit reads its own output, or that of a study."""
+"""Tell what pods wrote from logs, so that no audit reads its own output, or that of a study.
+
+Folders that an audit or a study wrote are passed over by `walk.py`; here are single files of them.
+"""
 
 import json
 from collections.abc import Collection
@@ -6,20 +9,13 @@ from pathlib import Path
 
 MARK = "audit.json"  # in each folder that an audit writes
 MARK_KEYS = {"took", "left_out", "over"}  # of that file
-BESIDE_MARK = "curves.csv"
-TABLE_COLUMNS = {"series", "arm", "n", "m"}  # of all tables of a study, see `writing.write_csv`
 LARGEST_MARK = 2**28  # bytes
-
-
-def is_own_output(folder: Path, names: Collection[str]) -> bool:
-    """Whether an audit wrote a folder, whatever it is called now; `names` are its files."""
-    return MARK in names and BESIDE_MARK in names and is_mark(folder / MARK)
+STUDY_COLUMNS = {"series", "arm", "n", "m"}  # of all tables of a study, see `writing.write_csv`
+RUN_COLUMNS = {"method", "seed", "axes", "first_step", "last_step", "left_out"}  # of an audit
 
 
 def is_mark(path: Path) -> bool:
     """Whether a file is the record of an audit."""
-    if path.name != MARK:
-        return False
     try:
         if not path.is_file() or path.stat().st_size > LARGEST_MARK:
             return False
@@ -30,5 +26,5 @@ def is_mark(path: Path) -> bool:
 
 
 def is_own_table(columns: Collection[str]) -> bool:
-    """Whether a table with these columns is one that pods wrote of a study."""
-    return {*columns} >= TABLE_COLUMNS
+    """Whether a table with these columns is one that pods wrote of a study or an audit."""
+    return {*columns} >= STUDY_COLUMNS or {*columns} >= RUN_COLUMNS

@@ -3,30 +3,17 @@
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pods.analysis.loading.study import Study
-    from pods_lab.audit.formats import Log
     from pods_lab.audit.mapping import Given
+    from pods_lab.audit.readers import Reading
 
 MAP = Path("pods-audit.yaml")
 OUT = Path("pods-audit")
 SHOWN_KEYS = 9  # config keys in which runs differ
-
-
-@dataclass(frozen=True)
-class Input:
-    """What was read below the paths of an audit."""
-
-    logs: "list[Log]"
-    left_out: list[str]
-    """What is no part of the study although it looks like a log, a line each."""
-    notes: list[str]
-    formats: dict[str, int]
-    """Number of runs by the title of their format."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +41,7 @@ def audit(*paths: str | Path, **mapping: Any) -> "Study":
     given = typed(mapping)
     read = _read([*map(Path, paths)], given)
     complete = check(read.logs, propose(read.logs, given))
-    return next(axes(study_of(read.logs, complete, read.left_out, given, read.notes).study))
+    return next(axes(study_of(read.logs, complete, read.left_out, given).study))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -84,20 +71,25 @@ def run(options: argparse.Namespace) -> None:
         return
     mapping = check(read.logs, mapping)
     source = str(path or "proposed (--init writes it down)")
-    took = [_said_of_files(read, source), *said_of(read.logs, mapping, given), _differing(read)]
-    audited = study_of(read.logs, mapping, read.left_out, given, read.notes)
+    took = [
+        _said_of_files(read, source),
+        *read.notes,
+        *said_of(read.logs, mapping, given),
+        _differing(read),
+    ]
+    audited = study_of(read.logs, mapping, read.left_out, given)
     text, content = write(audited, mapping, options.target, {"took": took}, options.out)
     page = f"\npage: {options.out / 'report.html'} (tables and figures beside it)"
     print(json.dumps(content, indent=1) if options.json else "\n".join([*text, page]))
 
 
-def _said_of_files(read: Input, source: str) -> str:
+def _said_of_files(read: "Reading", source: str) -> str:
     """Say how many runs were read from which formats."""
     runs = [f"{count} runs from {title}" for title, count in read.formats.items()]
     return f"read: {', '.join(runs)}; mapping: {source}"
 
 
-def _differing(read: Input) -> str:
+def _differing(read: "Reading") -> str:
     """Say in which config keys the runs differ."""
     from pods_lab.audit.mapping import differing
 
@@ -107,20 +99,20 @@ def _differing(read: Input) -> str:
     return f"the configs differ in: {', '.join(keys) or 'nothing'}"
 
 
-def _read(paths: Sequence[Path], given: "Given", any_steps: bool = False) -> Input:
+def _read(paths: Sequence[Path], given: "Given", any_steps: bool = False) -> "Reading":
     """Read all runs below the paths; with `any_steps` also those without a known step column.
 
     A ValueError says that there is none.
     """
-    from pods_lab.audit.mapping import NAMES
+    from pods_lab.audit.mapping import NAMES, columns_of_runs
     from pods_lab.audit.own_output import is_own_table
     from pods_lab.audit.readers import read
-    from pods_lab.audit.split import split
 
-    logs, left_out, formats = read(paths, [*NAMES["step"], *given.get("step", ())])
-    tables = [log for log in logs if is_own_table(log.columns)]
-    left_out += [f"{log.path}: is a table that pods wrote, and no log" for log in tables]
-    logs = [log for log in logs if not is_own_table(log.columns)]
-    if not logs:
-        raise ValueError("\n".join(["there is no log", *left_out]))
-    return Input(split(logs, given), left_out, [], dict(formats))
+    steps = None if any_steps else [*NAMES["step"], *given.get("step", ())]
+    found = read(paths, steps, columns_of_runs(given))
+    ours = [log for log in found.logs if is_own_table(log.columns)]
+    found.left_out += [f"{log.path}: is a table that pods wrote, and no log" for log in ours]
+    found.logs = [log for log in found.logs if not is_own_table(log.columns)]
+    if not found.logs:
+        raise ValueError("\n".join(["there is no log", *found.left_out]))
+    return found
