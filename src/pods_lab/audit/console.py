@@ -9,6 +9,7 @@ from pods_lab.audit.values import number
 
 VERL = re.compile(r"\bstep:(\d{1,18}) - (.*)")
 PRIME_RL = re.compile(r"\bStep (\d{1,18}) \| (.*)")  # Step 3 | Time: 2.5s | Reward: 0.25
+VALUE = re.compile(r"np\.|tensor\(|-?\d|nan|-?inf|True|False")  # how one begins
 NUMBER = re.compile(r"(?:np\.\w+\(|tensor\()?(-?(?:\d[\d,]*(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf))")
 
 
@@ -33,7 +34,8 @@ def _whole_names(text: str) -> Iterator[str]:
     """
     before = ""
     for part in text.split(" - "):
-        if ":" in part:
+        _name, _colon, value = part.rpartition(":")
+        if VALUE.match(value):
             yield before + part
             before = ""
         else:

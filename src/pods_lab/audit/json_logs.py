@@ -27,9 +27,10 @@ def json_lines(path: Path) -> Iterator[Log]:
             yield from _of_json(whole, path)
             return
     found = [_parse(line) for line in lines]
-    if len(found) == 1 and _frame(found[0]):
-        found = _frame(found[0])
-    yield _log(found, path)
+    if len(found) == 1 and _holds_rows(found[0]):
+        yield from _of_json(found[0], path)
+    else:
+        yield _log(found, path)
 
 
 def json_file(path: Path) -> Iterator[Log]:
@@ -65,6 +66,13 @@ def _of_json(whole: Any, path: Path) -> Iterator[Log]:
             log.name = key
             log.key = f"{path}\0{key}"
         yield log
+
+
+def _holds_rows(value: Any) -> bool:
+    """Return whether an object is a frame, or has nothing but lists and objects: it is no row."""
+    if not isinstance(value, dict):
+        return False
+    return bool(_frame(value)) or all(isinstance(inner, dict | list) for inner in value.values())
 
 
 def _is_rows(value: Any) -> bool:

@@ -100,7 +100,9 @@ class _Reader:
 
     def take(self, path: Path) -> None:
         """Read a file, or say why it cannot be read."""
-        kind = next((kind for kind in FORMATS if re.fullmatch(kind.pattern, path.name)), None)
+        kind = next(
+            (kind for kind in FORMATS if re.fullmatch(kind.pattern, path.name, re.DOTALL)), None
+        )
         if kind is None:
             self.others[path.suffix or path.name] += 1
             return
