@@ -46,14 +46,13 @@ def mean(value: float, stderr: float) -> str:
     return f"{100 * value:.2f} ± {100 * stderr:.2f}"
 
 
-def tested(*values: float) -> str:
-    """Write p values: those of the t test and of the exact test, or one of them."""
-    return ", ".join("< 0.0001" if p < 0.0001 else f"{p:.2g}" for p in values)
+def tested(p: float) -> str:
+    """Write a p value."""
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
 
 
 FORMS = {
-    "tested": (tested, ["_p_holm", "_exact_p_holm"]),
-    "pvalue": (tested, [""]),
+    "tested": (tested, ["_p_holm"]),
     "points": (points, ["_estimate", "_low", "_high"]),
     "times": (times, ["_ratio", "_low", "_high", "_bound"]),
     "mean": (mean, ["", "_stderr"]),

@@ -44,17 +44,25 @@ def measured(run: Run) -> Row:
 
 
 def steps_to(target: float, curves: np.ndarray, steps: np.ndarray) -> float:
-    """Return the steps in which the mean of curves (seeds, points) first has the target, or inf."""
+    """Return the steps in which the mean of curves (seeds, points) first has the target, or inf.
+
+    NaN: unknown, since a point of a curve is.
+    """
     mean = np.maximum.accumulate(curves.mean(0))
-    return max(float(np.interp(target, mean, steps)), 1e-9) if mean[-1] >= target else np.inf
+    if np.isnan(mean).any() or np.isnan(target):
+        return np.nan
+    if mean[-1] < target:
+        return np.inf
+    return max(float(np.interp(target, mean, steps)), 1e-9)
 
 
 def ratio(grpo: Sequence[np.ndarray], arm: Sequence[np.ndarray], steps: np.ndarray) -> float:
     """Return GRPO's steps over the arm's, each at the best of its rates; one rate: half the way."""
     share = HALFWAY if len(grpo) == 1 else MOST
     means = [np.maximum.accumulate(curves.mean(0)) for curves in grpo]
-    target = max(mean[0] + share * (mean[-1] - mean[0]) for mean in means)
-    base, other = (min(steps_to(target, curves, steps) for curves in of) for of in (grpo, arm))
+    target = np.max([mean[0] + share * (mean[-1] - mean[0]) for mean in means])
+    base = float(np.min([steps_to(target, curves, steps) for curves in grpo]))
+    other = float(np.min([steps_to(target, curves, steps) for curves in arm]))
     return base / other
 
 

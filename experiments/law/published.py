@@ -20,7 +20,7 @@ from scipy.stats import linregress
 
 from pods.analysis.compare.speedup import speedups
 from pods.analysis.numbers.outcomes import Window
-from pods.analysis.numbers.statistics import resamples, t_test
+from pods.analysis.numbers.statistics import resamples, welch_test
 
 RESAMPLES = 10_000
 TIMED = ["ratio", "low", "high", "reached", "runs", "baseline_reached", "baseline_runs"]
@@ -43,7 +43,7 @@ def measured(folder: Path) -> Iterator[law.Row]:
             for target, timed in zip(law.TARGETS[logs], rows, strict=False):
                 numbers = {key: timed[key] for key in TIMED}
                 yield law.row(logs, arm, law.STEPS.format(target), **numbers)
-            test = t_test(level, levels[0])
+            test = welch_test(level, levels[0])
             yield law.row(logs, arm, law.LEVEL, ratio=test.estimate, low=test.low, high=test.high)
 
 

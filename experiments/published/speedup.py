@@ -28,7 +28,7 @@ COMPARISONS = (  # logs, baseline, arms, metric
     ("h100s", "grpo_ga", ("pods 128->32",), "accuracy"),
     ("a100s", "grpo_ga", ("pods 128->32",), "accuracy"),
 )
-NUMBERS = ["estimate", "low", "high", "p", "p_holm", "exact_p_holm"]
+NUMBERS = ["estimate", "low", "high", "p", "p_holm"]
 SPEED = ["ratio", "low", "high", "bound", "steps_ratio"]
 
 

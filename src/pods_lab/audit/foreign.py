@@ -90,6 +90,7 @@ def study_of(
     study = replace(
         Imported(runs, points, about).study("audit"),
         metric=mapping.score or "",
+        share=mapping.unit != "score",
         seeded=seeded,
         baseline=mapping.baseline,
         inconsistencies=list(_inconsistent(runs)),

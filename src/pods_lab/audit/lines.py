@@ -128,8 +128,8 @@ def _is_no_number(cell: Any) -> bool:
 def _step_names(log: Log, names: Sequence[str]) -> list[str]:
     """Return the columns that have the step of this log, the preferred one first.
 
-    Another column than the first is taken of rows that lack it, if both are equal in each row that
-    has both. W&B's own `_step` counts calls and often is not.
+    Another column than the first is taken of rows that lack it, unless a row has both and they
+    differ: W&B's own `_step` counts calls, and often is another number.
     """
     found = [find_column(name, log.columns) for name in names]
     present = [name for name in found if name is not None]
@@ -140,7 +140,7 @@ def _step_names(log: Log, names: Sequence[str]) -> list[str]:
     for other in present[1:]:
         both = [(row[first], row[other]) for row in log.rows
                 if row.get(first) is not None and row.get(other) is not None]  # fmt: skip
-        if both and all(values.step(one) == values.step(two) for one, two in both):
+        if all(values.step(one) == values.step(two) for one, two in both):
             equal.append(other)
     return equal
 

@@ -48,9 +48,11 @@ def differences(axes: Axes, table: pd.DataFrame, study: Study) -> None:
     for series, points in table.groupby("series", sort=False):
         look, times = style.look_of(study, str(series)), points[study.x] / unit
         marks = marker_positions(study, "accuracy", str(series)) / unit
-        band, name = (100 * points.low, 100 * points.high), style.legend_name(str(series))
-        _banded_line(axes, times, 100 * points.estimate, band, marks, look, name)
-    axes.set_ylabel(f"points above {style.legend_name(table.baseline.iloc[0])}\n(95 % t interval)")
+        band = (study.scale * points.low, study.scale * points.high)
+        name = style.legend_name(str(series))
+        _banded_line(axes, times, study.scale * points.estimate, band, marks, look, name)
+    what = "points" if study.share else "score"
+    axes.set_ylabel(f"{what} above {style.legend_name(table.baseline.iloc[0])}\n(95 % t interval)")
 
 
 def marker_positions(study: Study, metric: str, series: str) -> Floats:
