@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from data_files import write_rows
 
+from pods import audit
 from pods_lab.audit import values
 from pods_lab.audit.console import console
 from pods_lab.audit.formats import Log, by_run
@@ -441,7 +442,8 @@ def test_equal_names_of_runs_in_two_tables_are_two_runs(tmp_path):
 
 
 LINES = {
-    "EasyR1": ("experiment_log.jsonl", {"step": 10, "val": {"accuracy_reward": 0.5}}),
+    "EasyR1": ("experiment_log.jsonl", {"step": 10, "val": {"accuracy_reward": 0.5},
+                                        "perf": {"time_per_step": 30.0}}),
     "LlamaFactory": ("trainer_log.jsonl", {"current_steps": 10, "total_steps": 99, "reward": 0.5,
                                            "elapsed_time": "0:05:00"}),
     "ms-swift": ("v0-2026061{}-211241/logging.jsonl", {"global_step/max_steps": "10/99",
@@ -450,12 +452,14 @@ LINES = {
 
 
 @pytest.mark.parametrize(("name", "line"), LINES.values(), ids=LINES.keys())
-def test_logs_of_more_trainers_have_known_columns_and_names_of_their_folders(tmp_path, name, line):
-    for seed in (0, 1):
-        write_rows(tmp_path / f"grpo-seed{seed}" / name.format(seed), [line])
-    found = read(tmp_path)
-    assert [log.name for log in found.logs] == ["grpo-seed0", "grpo-seed1"]
-    [row] = found.logs[0].rows
-    [step] = [values.step(row[key]) for key in NAMES["step"] if key in row]
-    seconds = [values.seconds(row[key]) for key in NAMES["seconds"] if key in row]
-    assert step == 10 and seconds in ([], [300.0])
+def test_logs_of_more_trainers_are_audited_as_they_are(tmp_path, name, line):
+    """The last line of ms-swift has another step column, and no score."""
+    for run in ("grpo-seed0", "grpo-seed1", "pods-seed0"):
+        summary = {"global_step": 99, "best_metric": None, "log_history": []}
+        lines = [line, summary] if "max_steps" in str(line) else [line]
+        write_rows(tmp_path / run / name.format(run[-1]), lines)
+    study = audit(tmp_path)
+    points = study.evaluations
+    assert [*points.run] == ["grpo-seed0", "grpo-seed1", "pods-seed0"] and study.missing == []
+    assert {*points.step} == {10} and {*points.accuracy} == {0.5}
+    assert {*points.train_seconds} == {300.0} and [*points.seed] == [0, 1, 0]
