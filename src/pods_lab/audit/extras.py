@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import special
 
 from pods.analysis.compare.compare import Comparison
-from pods.analysis.compare.text import verdicts
+from pods.analysis.compare.text import shown_difference, verdicts
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import all_curves
 from pods.analysis.numbers.statistics import ALPHA, Floats, is_settled
@@ -97,16 +97,20 @@ def remarks(study: Study, best: pd.DataFrame) -> Iterator[str]:
     """Say how much is noise of the test set, and of best checkpoints of up to four methods."""
     last = study.evaluations.groupby("run", observed=True).last()
     questions, repeats, p = last.questions.iloc[0], last.repeats.iloc[0], last.accuracy.mean()
-    if questions > 0 and 0 <= p <= 1:
+    if questions > 0 and study.share:
         these, new = (100 * (p * (1 - p) / n) ** 0.5 for n in (questions * repeats, questions))
         yield (
             f"The test set has {questions:,.0f} questions, answered {repeats} times: at "
             f"{100 * p:.1f} % a score has a binomial standard error of {these:.1f} points, as a "
             f"statement about new questions of up to {new:.1f}, which no number of seeds lowers."
         )
-    for series, _, count, *numbers in best.head(4).itertuples(index=False):
-        above, noise, added = (f"{100 * number:.2f} points" for number in numbers)
-        yield (
-            f"{series}: the best of {count:.0f} checkpoints is on average {above} above the last, "
-            f"and {added} above its neighbours, which is luck (noise of a score: {noise})."
-        )
+    row: Any
+    for row in best.head(4).itertuples():
+        above = shown_difference(row.above, study)
+        noise = shown_difference(row.noise, study)
+        said = f"{row.series}: the best of {row.checkpoints:.0f} checkpoints is on average {above} "
+        said += "above the last"
+        if row.by_noise > 0:
+            luck = shown_difference(row.by_noise, study)
+            said += f", and {luck} above its neighbours, which is luck"
+        yield f"{said} (noise of a score: {noise})."

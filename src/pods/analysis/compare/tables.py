@@ -25,7 +25,7 @@ RANKS = ["rank", "series", "runs", *LEVELS, "against_best"]
 RATIOS = ["ratio", "low", "high", "steps_ratio"]
 SHOWN_TARGETS = 3
 CONTRASTS_TITLE = (
-    "differences in points: estimate, 95 % t interval, p of the t test (paired over seeds, or "
+    "differences in {unit}: estimate, 95 % t interval, p of the t test (paired over seeds, or "
     "Welch's)"
 )
 SPEEDUPS_TITLE = (
@@ -103,18 +103,20 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def format_tables(comparison: Comparison) -> str:
-    """Return the tables for a screen: some columns of the CSV files, accuracies in percent."""
-    arms = _percent(comparison.arms[["series", "runs", *MEANS]], MEANS)
-    contrasts = _percent(comparison.contrasts[TESTS], ["estimate", "low", "high"])
+    """Return the tables for a screen: some columns of the CSV files, shares in percent."""
+    study = comparison.study
+    arms = _scaled(comparison.arms[["series", "runs", *MEANS]], MEANS, study)
+    contrasts = _scaled(comparison.contrasts[TESTS], ["estimate", "low", "high"], study)
 
     parts = []
     if comparison.ranking is not None:
-        parts.append(_ranking(comparison.ranking, comparison.study))
-    parts.append(_titled(_arms_title(comparison), arms, comparison.study))
-    parts.append(_titled(CONTRASTS_TITLE, contrasts, comparison.study))
+        parts.append(_ranking(comparison.ranking, study))
+    parts.append(_titled(_arms_title(comparison), arms, study))
+    unit = "points" if study.share else "units of the score"
+    parts.append(_titled(CONTRASTS_TITLE.format(unit=unit), contrasts, study))
     if len(comparison.speedups):
         title = SPEEDUPS_TITLE.format(unit=comparison.unit)
-        parts.append(_titled(title, _speedups(comparison), comparison.study))
+        parts.append(_titled(title, _speedups(comparison), study))
     return "\n\n".join(parts)
 
 
@@ -126,10 +128,11 @@ def _titled(title: str, table: pd.DataFrame, study: Study) -> str:
 
 def _ranking(ranking: Ranking, study: Study) -> str:
     """Write the arms from the best to the worst."""
-    ranks = _percent(ranking.table[RANKS], LEVELS).replace({"against_best": {BEST: ""}})
+    ranks = _scaled(ranking.table[RANKS], LEVELS, study).replace({"against_best": {BEST: ""}})
+    unit = "%" if study.share else "in units of the score"
     title = (
-        f"arms by {title_of(ranking.outcome, study)}, %, and their difference to the best with its "
-        "95 % t interval;\nnot settled: p after Holm's correction is not below 0.05"
+        f"arms by {title_of(ranking.outcome, study)}, {unit}, and their difference to the best "
+        "with its 95 % t interval;\nnot settled: p after Holm's correction is not below 0.05"
     )
     return _titled(title, ranks, study)
 
@@ -144,18 +147,19 @@ def _arms_title(comparison: Comparison) -> str:
         clock = " of training clock"
         if study.clock != MEASURED:
             clock += f" {study.clock}"
+    shown = f"{measure(study)} in percent" if study.share else measure(study)
     return (
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
-        f"{measure(study)} in percent from {start} to {end}{clock}: mean over runs, stderr"
+        f"{shown} from {start} to {end}{clock}: mean over runs, stderr"
     )
 
 
-def _percent(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Return a table with some of its columns in percent."""
-    percent = table.copy()
+def _scaled(table: pd.DataFrame, names: Sequence[str], study: Study) -> pd.DataFrame:
+    """Return a table with some of its columns as they are shown, shares in percent."""
+    scaled = table.copy()
     for name in names:
-        percent[name] = 100 * table[name]
-    return percent
+        scaled[name] = study.scale * table[name]
+    return scaled
 
 
 def _text(value: Any) -> str:

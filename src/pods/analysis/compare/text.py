@@ -28,7 +28,9 @@ def ranking_verdict(comparison: Comparison) -> str:
     best = ranking.table.iloc[0]
     runs = "1 run" if best.runs == 1 else f"{best.runs} runs"
     title = title_of(ranking.outcome, comparison.study)
-    sentences = [f"{ranking.best} has the highest {title}, {100 * best.value:.2f} % over {runs}."]
+    value = shown_score(best.value, comparison.study)
+    unit = " %" if comparison.study.share else ""
+    sentences = [f"{ranking.best} has the highest {title}, {value}{unit} over {runs}."]
     if ranking.table.p.isna().all():
         sentences.append(
             f"Nothing is settled: that takes {LEAST_RUNS} runs of each arm, which differ."
@@ -67,8 +69,8 @@ def _verdict(row: Record, family: int, study: Study) -> str:
             "a run has a value that is no number."
         )
 
-    points = f"{100 * abs(row.estimate):.2f} points"
-    certainty = _certainty(row, family)
+    points = shown_difference(abs(row.estimate), study)
+    certainty = _certainty(row, family, study)
     if is_settled(row.p_holm):
         side = "behind" if row.estimate < 0 else "ahead of"
         return f"{title}: {row.series} is {points} {side} {row.baseline} ({certainty})."
@@ -76,12 +78,23 @@ def _verdict(row: Record, family: int, study: Study) -> str:
     return f"{title}: {row.series} is {points} {side} {row.baseline}, not settled ({certainty})."
 
 
-def _certainty(row: Record, family: int) -> str:
+def shown_score(value: float, study: Study) -> str:
+    """Show a score without its unit: a share in percent, any other as it is."""
+    return f"{study.scale * value:.2f}" if study.share else f"{value:.4g}"
+
+
+def shown_difference(value: float, study: Study) -> str:
+    """Show a difference of scores with its unit."""
+    unit = "points" if study.share else "units of the score"
+    return f"{shown_score(value, study)} {unit}"
+
+
+def _certainty(row: Record, family: int, study: Study) -> str:
     """Give interval and p of a contrast, and what they rest on, or say why there are none."""
     paired = row.design == "paired"
     runs = f"{row.runs} pairs" if paired else f"{row.runs} and {row.baseline_runs} runs"
     fewest = min(row.runs, row.baseline_runs)
-    interval = "" if np.isnan(row.low) else f"95 % interval {_interval(row)}"
+    interval = "" if np.isnan(row.low) else f"95 % interval {_interval(row, study)}"
     if fewest < LEAST_RUNS:
         nothing = f"with {runs} nothing can be settled"
         return f"{interval}; {nothing}" if interval else nothing
@@ -100,12 +113,12 @@ def _certainty(row: Record, family: int) -> str:
     return f"{interval}, {p}"
 
 
-def _interval(row: Record) -> str:
+def _interval(row: Record, study: Study) -> str:
     """Give the ends of the interval, without signs where both have that of the difference."""
     low, high = row.low, row.high
     if low * high >= 0:
         low, high = sorted([abs(low), abs(high)])
-    return f"{100 * low:.2f} to {100 * high:.2f}"
+    return f"{shown_score(low, study)} to {shown_score(high, study)}"
 
 
 def _probability(p: float) -> str:

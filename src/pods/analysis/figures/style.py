@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
-from pods.analysis.loading.filter import METRICS
 from pods.analysis.loading.series_names import SEPARATOR
 from pods.analysis.loading.study import MEASURED, Study
 from pods.analysis.numbers.outcomes import MEASURES, measure
@@ -156,10 +155,9 @@ def _columns(figure: Figure) -> int:
 def percent(study: Study) -> tuple[float, str]:
     """Return by what the study's accuracies are multiplied in figures, and the unit: 100 and %.
 
-    A score of another trainer's logs, which need not be a share, is drawn as it is.
+    A score of another trainer's logs that is no share is drawn as it is.
     """
-    share = study.metric in METRICS or study.metric.startswith("pass@")
-    return (100.0, " (%)") if share and study.evaluations.accuracy.max() <= 1 else (1.0, "")
+    return study.scale, " (%)" if study.share else ""
 
 
 def accuracy_label(study: Study) -> str:
