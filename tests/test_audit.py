@@ -287,7 +287,7 @@ def test_the_verb_writes_a_page_and_a_mapping_and_refuses_bad_input(tmp_path, mo
     assert {p.name for p in folder.iterdir()} > tables | others
     assert {p.name for p in (folder / "over_steps").iterdir()} > tables
     page = (folder / "report.html").read_text()
-    assert "Over seconds: Settled (paired t test, 6 pairs" in page and page.count("<figure>") == 3
+    assert "Over seconds: Settled (paired t test, 6 pairs" in page and page.count("<figure>") == 5
     assert [*json.loads(audit("logs", "--json")[1])["over"]] == ["seconds", "steps", "tokens"]
     assert "logs is the only method" in audit("logs", "--by", "path:(logs)")[1]
     bad = {"colour: red": "colour: must be one of score",
