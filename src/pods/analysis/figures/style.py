@@ -144,8 +144,8 @@ def _covers(legend: Legend, axes: Axes) -> bool:
 def legend_below(figure: Figure, axes: Axes, title: str | None) -> None:
     """Draw one legend for all panels, where it covers no curve."""
     handles, labels = axes.get_legend_handles_labels()
-    place = "outside lower center"
-    figure.legend(handles, labels, loc=place, ncols=_columns(figure), title=title)
+    about = {"ncols": _columns(figure), "title": title}
+    figure.legend(handles, labels, loc="outside lower center", **about)
 
 
 def _columns(figure: Figure) -> int:
