@@ -1,4 +1,4 @@
-"""`pods audit`: the unit of a score is told from its name and values, and never is a hundredfold."""
+"""`pods audit`: the unit of a score comes from its name and values: never a hundredfold."""
 
 import numpy as np
 import pytest

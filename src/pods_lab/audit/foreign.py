@@ -1,5 +1,6 @@
 """Make a `Study` of other trainers' logs, and say what was left out of it and why."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,8 @@ from pods_lab.audit.clocks import set_clocks, set_tokens
 from pods_lab.audit.formats import Log
 from pods_lab.audit.labels import labels
 from pods_lab.audit.left_out import called, some, unusable
-from pods_lab.audit.mapping import Mapping
+from pods_lab.audit.lines import READERS
+from pods_lab.audit.mapping import SUM, Mapping
 from pods_lab.audit.records import Notes, Records, read_records
 
 X = {"train_seconds": "seconds", "steps": "steps", "tokens": "tokens"}  # the fairest first
@@ -147,8 +149,10 @@ def _unreadable(
         source = getattr(mapping, key)
         if source is None or any(np.isfinite(getattr(one, key)).any() for one in records):
             continue
-        column = source.rpartition(":")[2] if source.startswith("sum:") else source
+        column = source.removeprefix(SUM)
         cells = [row[column] for log in logs for row in log.rows if row.get(column) is not None]
+        if any(math.isfinite(READERS[key](cell)) for cell in cells):
+            continue  # it can be read, and is not used for a reason that is said elsewhere
         what = "a time, such as 30.5 or 00:05:00" if key == "seconds" else "a number"
         example = f": {str(cells[0])[:40]!r} is none" if cells else ""
         line = f"{key}={source}: no value is {what}{example}, so nothing is compared over {key}"

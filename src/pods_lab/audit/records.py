@@ -106,20 +106,20 @@ def _attempts(found: Sequence[Line]) -> list[int]:
     times_of_day = min(known, default=0.0) > SINCE_1970
     attempts = []
     attempt = 0
-    last_time = -math.inf
+    latest = -math.inf
     highest = -math.inf
     seen: set[Any] = set()
     for record in found:
         key = (record.step, record.columns, record.teller)
         time = record.numbers["seconds"]
-        together = times_of_day and time < last_time
+        together = times_of_day and time <= latest
         if key in seen and record.step < highest and not together:
             attempt += 1
             seen.clear()
             highest = -math.inf
         seen.add(key)
         highest = max(highest, record.step)
-        last_time = last_time if math.isnan(time) else time
+        latest = latest if math.isnan(time) else max(latest, time)
         attempts.append(attempt)
     return attempts
 
