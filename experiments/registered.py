@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-
 from experiments.contrasts import contrast
+
 from pods.analysis.compare.compare import with_holm
 
 

@@ -17,7 +17,6 @@ from data_files import write_rows
 from scipy import stats
 
 from pods import audit, compare
-from pods.cli.main import main
 from pods_lab.audit.extras import _luck, decisions, seeds_needed
 from pods_lab.audit.foreign import axes
 
@@ -261,50 +260,6 @@ def test_test_sets_are_told_apart_and_times_of_day_begin_with_the_run(tmp_path):
     ends = found.evaluations.groupby(["seed"]).train_seconds.max()
     assert ends.tolist()[:5] == [100, 100, 200, 300, 400] and np.isnan(ends[5])
     assert [one.x for one in axes(found)] == ["steps", "tokens", "train_seconds"]  # not of all runs
-
-
-def test_the_verb_writes_a_page_and_a_mapping_and_refuses_bad_input(tmp_path, monkeypatch, capsys):
-    def audit(*words):
-        return main(["audit", *words]), *capsys.readouterr()
-
-    monkeypatch.chdir(tmp_path)
-    write("verl", tmp_path / "logs")
-    code, out, _ = audit("logs", "--init")
-    lines = (tmp_path / "pods-audit.yaml").read_text().splitlines()
-    assert (code, lines.index("# columns of the logs:")) == (0, 13) and lines[0].startswith(
-        'score: "eval_reward"  # column'
-    )
-    lines[10:12] = ["questions: 30", "repeats: 32"]
-    (tmp_path / "pods-audit.yaml").write_text("\n".join(lines))
-    code, out, err = audit("logs", "--target", "0.4")
-    assert (code, err) == (0, "")
-    said = ("mapping: pods-audit.yaml", "questions: 30 (given)", " 40 % ", "of up to 9.1",
-            "binomial standard error of 1.6 points", "grpo: the best of 11")  # fmt: skip
-    assert [text for text in said if text not in out] == []
-    folder = tmp_path / "pods-audit"
-    tables = {"compare.csv", "compare.arms.csv", "compare.speedup.csv", "runs.csv", "curves.csv"}
-    others = {"report.html", "left_out.csv", "audit.json"}
-    assert {p.name for p in folder.iterdir()} > tables | others
-    assert {p.name for p in (folder / "over_steps").iterdir()} > tables
-    page = (folder / "report.html").read_text()
-    assert "Over seconds: Settled (paired t test, 6 pairs" in page and page.count("<figure>") == 5
-    assert [*json.loads(audit("logs", "--json")[1])["over"]] == ["seconds", "steps", "tokens"]
-    assert "logs is the only method" in audit("logs", "--by", "path:(logs)")[1]
-    bad = {"colour: red": "colour: must be one of score",
-           "score: it": "score=it: no log has this column; there are",
-           "baseline: ppo": "baseline=ppo: must be one of grpo | pods"}  # fmt: skip
-    for number, line in enumerate(bad):
-        (tmp_path / f"{number}.yaml").write_text(line)
-    for words, why in (
-        *((["logs", "--map", f"{number}.yaml"], why) for number, why in enumerate(bad.values())),
-        (["nothing"], "nothing: no such file or folder"),
-        (["logs", "--init"], "pods-audit.yaml: exists already"),
-        (["logs", "--by", "seed"], "method=seed: must be name, config:KEY"),
-        (["logs", "--by", "path:("], "method=path:(: is no regular expression"),
-        (["logs", "--map", "logs"], "map=logs: must be a file of keys and values"),
-    ):
-        code, out, err = audit(*words)
-        assert (code, out) == (2, "") and why in err and err.count("\n") == 1
 
 
 def test_damaged_files_are_named_and_what_is_no_log_is_counted(tmp_path):

@@ -112,7 +112,8 @@ def test_no_terminal_obeys_a_name(runs):
         write_rows(runs / f"{name}.jsonl", [row])
         write_rows(runs / name / "broken.csv", [])
     found = read(runs)
-    texts = [log.name for log in found.logs] + found.left_out + found.notes
+    texts = [text for log in found.logs for text in (log.name, str(log.path))]
+    texts += found.left_out + found.notes
     texts += [text for log in found.logs for text in (*log.columns, *log.config.values())]
     texts += [str(cell) for log in found.logs for row in log.rows for cell in row.values()]
     assert [text for text in texts if not text.isprintable()] == []

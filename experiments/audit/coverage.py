@@ -22,6 +22,7 @@ from pods_lab.audit.formats import Log
 from pods_lab.audit.mapping import check, propose
 
 STUDIES = 500
+COARSE_STUDIES = 200
 STEPS = np.arange(0, 101, 10)
 COARSE_STEPS = np.array([0, 50, 100])
 COARSE = {30: 0.22, 6: 0.5}  # numbers of questions, and the chance that an answer is right
@@ -106,6 +107,8 @@ def simulate(case: str, studies: int) -> dict[str, float | str]:
 
 
 if __name__ == "__main__":
-    table = pd.DataFrame([simulate(case, STUDIES) for case in [*CASES, *COARSE_CASES]])
+    rows = [simulate(case, STUDIES) for case in CASES]
+    rows += [simulate(case, COARSE_STUDIES) for case in COARSE_CASES]
+    table = pd.DataFrame(rows)
     table.to_csv(Path(__file__).with_suffix(".csv"), index=False, float_format="%.4g")
     print(table.to_string(index=False))

@@ -17,6 +17,7 @@ from pods.system.console import printable
 Row = dict[str, Any]
 
 LIMIT_UNPACKED = 2**28  # bytes of a packed file, once unpacked: a small one can hold terabytes
+MOST_LINES = 10**7  # of a file of text: each takes a hundred times its bytes in memory
 LONGEST = 300  # characters of a stranger's text in a message
 
 RUN_COLUMNS = ("run", "run_name", "run_id")
@@ -56,16 +57,16 @@ class Log:
         return set().union(*self.rows)
 
 
-def one_line(text: object) -> str:
+def one_line(text: object, longest: int = LONGEST) -> str:
     r"""Return a stranger's text as one line that no terminal obeys.
 
     >>> one_line("a\x1b[31m\n b")
     'a\\x1b[31m b'
     """
     line = printable(" ".join(str(text).split()))
-    if len(line) <= LONGEST:
+    if len(line) <= longest:
         return line
-    half = LONGEST // 2
+    half = longest // 2
     return f"{line[:half]} ... {line[-half:]}"
 
 
@@ -83,13 +84,19 @@ def check_file(path: Path) -> None:
 def content(path: Path) -> bytes:
     """Return the text in a file in UTF-8, unpacked and without a byte order mark.
 
+    Of zeros at its end, as a power cut leaves them, one remains, which no reader takes for a line.
+
     Raises:
-        ValueError: it is packed and damaged, or more than `LIMIT_UNPACKED` once unpacked.
+        ValueError: it is packed and damaged, has more than `LIMIT_UNPACKED` bytes once unpacked, or
+            more than `MOST_LINES` lines.
     """
     data = unpacked(path)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         data = data.decode("utf-16", errors="replace").encode()
-    return data.removeprefix(b"\xef\xbb\xbf")
+    if data.count(b"\n") > MOST_LINES:
+        raise ValueError(f"has more than {MOST_LINES:,} lines")
+    whole = data.rstrip(b"\0")
+    return data[: len(whole) + 1].removeprefix(b"\xef\xbb\xbf")
 
 
 def unpacked(path: Path) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 MARK = "audit.json"  # in each folder that an audit writes
 MARK_KEYS = {"took", "left_out", "over"}  # of that file
 LARGEST_MARK = 2**28  # bytes
-STUDY_COLUMNS = {"series", "arm", "n", "m"}  # of all tables of a study, see `writing.write_csv`
+STUDY_COLUMNS = {"series", "arm"}  # of all tables of a study, see `writing.write_csv`
 RUN_COLUMNS = {"method", "seed", "axes", "first_step", "last_step", "left_out"}  # of an audit
 
 

@@ -26,6 +26,7 @@ from pods_lab.audit.walk import is_below, walk
 FINAL = "tables of final scores"
 FINAL_STEP = "step"  # a column that their rows are given
 SHOWN = 5  # files without a step column, and runs that a note names
+LONGEST_PATH = 4096  # letters that Linux takes
 TIMESTAMP = re.compile(r"v\d+-\d{8}-\d{6}|\d{8}[-_]\d{6}")  # a folder that a trainer made
 
 
@@ -226,7 +227,8 @@ def _printable(log: Log) -> Log:
             if isinstance(cell, str) and not cell.isprintable():
                 row[name] = one_line(cell)
     config = {one_line(key): _printable_value(value) for key, value in log.config.items()}
-    return replace(log, config=config, machine=one_line(log.machine))
+    path = Path(one_line(log.path, LONGEST_PATH))
+    return replace(log, path=path, config=config, machine=one_line(log.machine))
 
 
 def _printable_value(value: object) -> object:

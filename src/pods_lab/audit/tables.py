@@ -16,6 +16,7 @@ from pods_lab.audit.formats import Log, Row, content
 from pods_lab.audit.values import DECIMAL_COMMA, THOUSANDS, number
 
 MARKS = ",;\t|"  # what lies between cells; of two that make as many columns the first counts
+LONGEST_HEADER = 10**7  # characters
 TRIED = 100  # lines that tell whether blanks lie between cells
 EXCEL = re.compile(r"sep=(.)\s*")  # first line of a file, which Excel obeys and does not show
 DECIMAL_POINT = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?", re.IGNORECASE)
@@ -27,7 +28,8 @@ def table(path: Path) -> Iterator[Log]:
     """Read a CSV file.
 
     Raises:
-        ValueError: two columns have one name, or columns are means of several runs.
+        ValueError: two columns have one name, columns are means of several runs, or the header is
+            longer than that of any table.
     """
     mark, lines = _layout(io.StringIO(_text(path), newline="").readlines())
     names, rows, faults = _rows(_cells(lines, mark))
@@ -69,6 +71,8 @@ def _layout(lines: list[str]) -> tuple[str, list[str]]:
     lines = lines[start:]
     if not lines:
         return ",", []
+    if len(lines[0]) > LONGEST_HEADER:
+        raise ValueError(f"its header has more than {LONGEST_HEADER:,} characters")
     mark = chosen[1] if chosen else _mark(lines)
     first = next(_cells(lines[:1], mark), [])
     if comment and not any(math.isnan(number(cell)) for cell in first):
