@@ -2,9 +2,10 @@
 
 Usage: python experiments/registered.py FOLDER
 
-Reads FOLDER/predictions.csv (outcome, arm, over, expected, low, high; in points) and FOLDER/runs.csv,
-pairs runs by seed, and writes FOLDER/registered.csv: what was expected of each contrast beside what
-came out. Holm's correction counts the contrasts of an outcome that are registered.
+Reads FOLDER/predictions.csv (outcome, arm, over, expected, low, high, in points) and
+FOLDER/runs.csv, pairs runs by seed, and writes FOLDER/registered.csv: what was expected of each
+contrast and what came out. Holm's correction counts the contrasts of an outcome that are
+registered.
 """
 
 import sys

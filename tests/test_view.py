@@ -240,7 +240,9 @@ def test_the_axes_say_what_is_drawn_over_what(loaded):
     by_step = apply_filter(loaded, StudyFilter(x="steps", metric="pass@2"))
     axes = accuracy(by_step, tables(by_step)).draw().axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("training steps", "pass@2 (%)")
-    reward = replace(loaded, metric="eval_reward")  # of another trainer: it need be no share
+    reward = replace(
+        loaded, metric="eval_reward", share=False
+    )  # of another trainer: it need be no share
     axes = accuracy(reward, tables(reward)).draw().axes[0]
     assert axes.get_ylabel() == "eval_reward" and axes.get_ylim()[1] < 2
 

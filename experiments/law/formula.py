@@ -84,7 +84,12 @@ def expected_at_fixed_n() -> Iterator[Row]:
         ratios.append({arm: gain[arm] / gain[PODS] for arm in AT_FIXED_N})
     for arm in AT_FIXED_N:
         low, median, high = np.quantile([ratio[arm] for ratio in ratios], (0, 0.5, 1))
-        yield {"arm": f"GSM8K {arm}", "expected": median, "expected_low": low, "expected_high": high}
+        yield {
+            "arm": f"GSM8K {arm}",
+            "expected": median,
+            "expected_low": low,
+            "expected_high": high,
+        }
 
 
 def row(logs: str, arm: str, quantity: str, formula: str, values: list[float]) -> Row:

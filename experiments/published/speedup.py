@@ -53,9 +53,7 @@ FAMILIES = (
 def compare_family(folder: Path, family: Family) -> pd.DataFrame:
     """Return a row per arm, the baseline first."""
     study = read_release(folder, family.logs).study(family.logs)
-    chosen = StudyFilter(
-        (family.baseline, *family.arms), family.metric, baseline=family.baseline
-    )
+    chosen = StudyFilter((family.baseline, *family.arms), family.metric, baseline=family.baseline)
     comparison = compare(apply_filter(study, chosen))
     contrasts = comparison.contrasts.query("outcome == 'mean_accuracy'").set_index("series")
     speedups = comparison.speedups.query("kind == 'peak'").set_index("series")
