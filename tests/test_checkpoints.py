@@ -314,5 +314,5 @@ def test_whole_weights_of_a_checkpoint_are_a_start_and_others_are_refused(full, 
     (tmp_path / "adapter_config.json").write_text(config)  # without its weights
     with pytest.raises(ValueError, match=r"^model.path=.*: cannot be merged into this model: "):
         load_weights(composed(f"model.path={tmp_path}"))
-    with pytest.raises(ConfigError, match="must have whole weights where engine=vllm"):
+    with pytest.raises(ConfigError, match="must have whole weights: engine=vllm"):
         composed(f"model.path={adapter}", "engine=vllm", "dry_run=true")

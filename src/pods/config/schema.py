@@ -29,6 +29,20 @@ class LoraConfig:
     alpha: int = key("LoRA scale: the weights change by alpha / r * B A", low=1)
 
 
+@dataclass
+class SizesConfig:
+    """The sizes of the model, by which memory is forecast before its weights are here."""
+
+    parameters: int = operational("numbers in all weights; 0: unknown, as all sizes of hub", low=0)
+    layers: int = operational("layers, each with attention and a gated part", low=0)
+    hidden: int = operational("width of a layer's input", low=0)
+    intermediate: int = operational("width of the gated part", low=0)
+    heads: int = operational("heads of queries", low=0)
+    kv_heads: int = operational("heads of keys, and of values", low=0)
+    head_size: int = operational("width of a head", low=0)
+    vocabulary: int = operational("rows of the embedding", low=0)
+
+
 @dataclass(kw_only=True)
 class ModelConfig:
     """The policy."""
@@ -42,6 +56,7 @@ class ModelConfig:
     dtype: Literal["float32", "bfloat16"] = key("dtype of the policy's weights, frozen or trained")
     tuning: Literal["lora", "full"] = key("train LoRA adapters or all weights")
     lora: LoraConfig
+    sizes: SizesConfig
     compute_dtype: Literal["float32", "bfloat16"] | None = key(
         "dtype that the update of all weights (model.tuning=full) computes in; null: model.dtype"
     )

@@ -9,8 +9,11 @@ from pathlib import Path
 
 from pods.system.console import printable
 
-DONE, FAILED, BAD_INPUT, AGAIN = 0, 1, 2, 75
-"""Success; a run failed; bad input; a temporary failure, after which the same command resumes."""
+DONE = 0
+FAILED = 1  # a run failed
+BAD_INPUT = 2
+AGAIN = 75  # a temporary failure: the same command resumes (EX_TEMPFAIL of sysexits.h)
+INTERRUPTED = 130  # Ctrl-C while no run was going on (128 + SIGINT, as shells have it)
 RESUME = "run the same command again to resume from the newest checkpoint"
 FIX_AND_RESUME = "fix this, then run the same command again to resume"
 NO_MEMORY = "can't allocate memory"  # says torch on a CPU; on a GPU it is a class
