@@ -17,7 +17,7 @@ from rows import table
 
 from pods.config import compose
 from pods.config.checks import PATHS, validate
-from pods.config.parse import USUAL, ConfigError, allowed, leaves, unknown_key
+from pods.config.parse import OTHER_NAMES, ConfigError, allowed, leaves, unknown_key
 from pods.config.schema import Config
 from pods.method.rules import RULES
 from pods.runs import identity
@@ -114,7 +114,7 @@ def test_what_hydra_itself_composes_is_checked_too():
     for override, message in table("bad_override"):
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
             validate(compose.compose([override]))
-    for name, key in USUAL.items():
+    for name, key in OTHER_NAMES.items():
         assert key in leaves() and unknown_key(name) == f"no such key; did you mean {key}?"
     values = dataclasses.asdict(composed())
     del values["nm"]["n"]

@@ -63,9 +63,12 @@ class ModelConfig:
 
     def adapter(self) -> Path | None:
         """Return `path` if it holds an adapter: it is merged into the weights that it was for."""
-        folder = Path(self.path or "")
-        adapter, whole = (folder / name for name in ("adapter_config.json", "config.json"))
-        return folder if self.path and adapter.is_file() and not whole.is_file() else None
+        if self.path is None:
+            return None
+        folder = Path(self.path)
+        whole = (folder / "config.json").is_file()
+        holds_one = (folder / "adapter_config.json").is_file() and not whole
+        return folder if holds_one else None
 
 
 @dataclass
@@ -222,8 +225,8 @@ class Config:
     def scores_what_is_sampled(self) -> bool:
         """Return whether the trainer's log-probs are of the distribution that the engine samples.
 
-        They are not where only the engine divides the logits by the temperature, and vLLM's own
-        are those of the `sampling.top_k` tokens that it draws from.
+        They are not if only the engine divides the logits by the temperature, or if vLLM samples
+        from the `sampling.top_k` likeliest tokens alone, whose log-probs are then its own.
         """
         truncated = self.sampling.top_k is not None and self.engine.name == "vllm"
         same = self.update.logprob_temperature == "sampling" or self.sampling.temperature == 1
@@ -231,8 +234,10 @@ class Config:
 
     def sharded(self) -> bool:
         """Tell whether the run shards its weights, on any number of processes."""
+        if self.model.tuning != "full":
+            return False
         cast = self.computed_in() != self.model.dtype  # which FSDP2 does
-        return (self.hardware.shard or cast) and self.model.tuning == "full"
+        return self.hardware.shard or cast
 
     def computed_in(self) -> str:
         """Return the dtype that the update computes in."""
