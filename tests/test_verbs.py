@@ -114,7 +114,7 @@ def test_an_installed_package_adds_a_verb(tmp_path, monkeypatch, capsys):
     assert verbs()["status"] == "pods.cli.status"  # no package replaces a verb of ours
     with pytest.raises(SystemExit):
         main(["--help"])
-    listed = re.findall(r"^    (\w+) ", capsys.readouterr().out, re.M)
+    listed = re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.M)
     assert listed == ["run", *verbs()]
     assert {"clean", "count", "plan", "advise", "probe", "audit", "reproduce"} <= {*listed}
 
@@ -229,10 +229,10 @@ def value(lines, label):
 
 
 def test_a_fit_machine_is_told_how_to_try_a_step(doctor, tmp_path):
-    code, lines, errors = doctor("engine=transformers", "study='a b'")
+    code, lines, errors = doctor("engine=transformers", "task.reward=[correct]")
     assert (code, errors) == (0, "")
     command = lines[-1].removeprefix("nothing is missing; to try two steps: ")
-    typed = "engine=transformers 'study='\"'\"'a b'\"'\"'' debug=default runs_dir=$(mktemp -d)"
+    typed = "engine=transformers 'task.reward=[correct]' debug=default runs_dir=$(mktemp -d)"
     assert command == f"python src/run.py {typed}"
     assert value(lines, "memory").startswith("at most 0.")
     assert "torch 2." in "".join(lines)
