@@ -73,17 +73,22 @@ def _refusals(config: Config) -> Iterator[Refusal]:
 def _complete(config: Config) -> None:
     """Set the keys that follow from others, and the home in paths."""
     for key in PATHS:
-        path = attrgetter(key)(config)
-        if path is not None and path.startswith("~"):
-            group, _, name = key.rpartition(".")
-            section = attrgetter(group)(config) if group else config
-            setattr(section, name, os.path.expanduser(path))
+        _expand_home(config, key)
 
     one_size = not config.nm.menu and not config.nm.allocation
     if config.nm.m == config.nm.n and one_size and config.sampler.rule in RULE_NAMES:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
     if config.task.name == "chainsum":
         config.task.answer_format = "chain"  # whatever the model was trained on
+
+
+def _expand_home(config: Config, key: str) -> None:
+    path = attrgetter(key)(config)
+    if path is None:
+        return
+    group, _, name = key.rpartition(".")
+    section = attrgetter(group)(config) if group else config
+    setattr(section, name, os.path.expanduser(path))
 
 
 def own_functions(config: Config) -> Iterator[tuple[str, str]]:
@@ -192,36 +197,47 @@ def _selection(config: Config) -> Iterator[Refusal]:
     if name != "none" and config.nm.n < 2:
         yield "nm.n", f"must be at least 2 where group_filter={name}: one rollout has no variance"
 
-    batch_key = "prompts_per_step"
-    if settings.resamples and settings.batch:
-        batch_key = "group_filter.batch"
-    batch: int = attrgetter(batch_key)(config)
-    pool = config.task.train_size
-    needs_distinct = config.prompts.selector not in ("uniform", "greso")
-    if pool is not None and batch > pool and needs_distinct:
-        yield batch_key, f"must be at most the problems to choose from, task.train_size={pool}"
+    key = _batch_key(config)
+    batch: int = attrgetter(key)(config)
     if settings.resamples and batch * settings.max_batches < prompts:
         needed = f"prompts_per_step={prompts} prompts, in batches of {batch}"
         yield "group_filter.max_batches", f"must give at least {needed}"
 
+    pool = config.task.train_size
+    if pool is None or config.prompts.selector in ("uniform", "greso"):  # which begin anew
+        return
+    if batch > pool:
+        yield key, f"must be at most the problems to choose from, task.train_size={pool}"
+
+
+def _batch_key(config: Config) -> str:
+    """Return the key that says how many prompts are chosen at once."""
+    settings = config.group_filter
+    has_batch = settings.resamples and settings.batch is not None
+    return "group_filter.batch" if has_batch else "prompts_per_step"
+
 
 def _update(config: Config) -> Iterator[Refusal]:
     update = config.update
-    model = config.model
     if len(update.betas) != 2 or not all(0 <= beta < 1 for beta in update.betas):
         yield "update.betas", "must be two numbers in [0, 1)"
     warmup = update.warmup_steps
     if update.schedule != "constant" and (update.schedule_steps or 0) <= warmup:
         where = f"where update.schedule={update.schedule}"
         yield "update.schedule_steps", f"must be more than update.warmup_steps={warmup} {where}"
+    yield from _dtypes(config)
+    if update.importance != "off" and not config.scores_what_is_sampled():
+        why = "engine and trainer use different temperatures or top_k"
+        yield "update.importance", f"must be off: {why}, so their log-probs cannot be compared"
+
+
+def _dtypes(config: Config) -> Iterator[Refusal]:
+    model = config.model
     if model.tuning == "full" and model.dtype != "float32":
         yield "model.dtype", "must be float32 where model.tuning=full, or updates vanish"
     if model.tuning == "lora" and config.computed_in() != model.dtype:
         where = "where model.tuning=lora, as model.dtype is"
         yield "model.compute_dtype", f"must be null or {model.dtype} {where}"
-    if update.importance != "off" and not config.scores_what_is_sampled():
-        why = "engine and trainer use different temperatures or top_k"
-        yield "update.importance", f"must be off: {why}, so their log-probs cannot be compared"
 
 
 def _vllm(config: Config) -> Iterator[Refusal]:
@@ -234,10 +250,16 @@ def _vllm(config: Config) -> Iterator[Refusal]:
         yield "model.path", f"must have whole weights: engine=vllm cannot load an adapter; {how}"
     if config.update.compiled and config.hardware.device == "cpu":
         yield "update.compiled", "must be false where engine=vllm on a CPU, which compiles nothing"
-    if engine.sync != "merged" and model.tuning != "lora":
-        yield "engine.sync", "must be merged where model.tuning=full"
-    if engine.sync != "merged" and model.lora.r > VLLM_MAX_RANK:
-        yield "model.lora.r", f"must be at most {VLLM_MAX_RANK} where engine.sync={engine.sync}"
+    if engine.sync != "merged":
+        yield from _adapters_in_vllm(config)
     for key in ("sampling.temperature", "evaluation.temperature"):
         if 0 < attrgetter(key)(config) < VLLM_MIN_TEMPERATURE:
             yield key, f"must be 0 or at least {VLLM_MIN_TEMPERATURE} (vLLM)"
+
+
+def _adapters_in_vllm(config: Config) -> Iterator[Refusal]:
+    if config.model.tuning != "lora":
+        yield "engine.sync", "must be merged where model.tuning=full"
+    if config.model.lora.r > VLLM_MAX_RANK:
+        where = f"where engine.sync={config.engine.sync}"
+        yield "model.lora.r", f"must be at most {VLLM_MAX_RANK} {where}"

@@ -1,7 +1,7 @@
 """What a config needs that this machine may lack: data, weights and optional packages."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -32,20 +32,26 @@ def missing_inputs(config: Config) -> Iterator[ConfigError]:
 
 
 def _missing_data(task: TaskConfig) -> Iterator[ConfigError]:
-    files = {split: file for split, file in task.files().items() if file is not None}
-    if task.test_path is not None and not files.pop("test").is_file():
+    if task.test_path is not None and not Path(task.test_path).is_file():
         yield ConfigError("task.test_path", task.test_path, "must be a file of JSON lines")
-
     if task.system is not None and not _is_system_message(Path(task.system)):
         allowed = "with some text and no {question} (`pods reproduce gsm8k` writes two)"
         yield ConfigError("task.system", task.system, f"must be a text file in UTF-8 {allowed}")
 
-    if not all(file.is_file() for file in files.values()):
-        names = " and ".join(dict.fromkeys(file.name for file in files.values()))
-        allowed = f"must be a folder with {names}"
-        if task.name == "jsonl" and not Path(task.path or "").is_dir():
-            allowed = "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
-        yield ConfigError("task.path", task.path, allowed)
+    files = task.files()
+    if task.test_path is not None:
+        del files["test"]
+    needed = [file for file in files.values() if file is not None]
+    if not all(file.is_file() for file in needed):
+        yield ConfigError("task.path", task.path, _wanted(task, needed))
+
+
+def _wanted(task: TaskConfig, files: Sequence[Path]) -> str:
+    """Say what task.path must be."""
+    if task.name == "jsonl" and not Path(task.path or "").is_dir():
+        return "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
+    names = dict.fromkeys(file.name for file in files)
+    return f"must be a folder with {' and '.join(names)}"
 
 
 def missing_packages(config: Config) -> Iterator[ConfigError]:

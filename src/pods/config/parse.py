@@ -188,8 +188,14 @@ def _fits(value: Any, kind: Any, key: Key) -> bool:
     if get_origin(kind) is list:
         [item] = get_args(kind)
         return isinstance(value, list) and all(_fits(entry, item, key) for entry in value)
-    if type(value) is not kind or printable(str(value)) != str(value):  # control characters
+    if type(value) is not kind:
         return False
     if kind is str:
-        return key.form is None or re.fullmatch(key.form.pattern, value) is not None
+        return _has_form(value, key)
     return math.isfinite(value) and key.low <= value <= key.high and value > key.above
+
+
+def _has_form(text: str, key: Key) -> bool:
+    if printable(text) != text:  # control characters
+        return False
+    return key.form is None or re.fullmatch(key.form.pattern, text) is not None

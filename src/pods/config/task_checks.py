@@ -30,12 +30,17 @@ def task_refusals(config: Config) -> Iterator[Refusal]:
     else:
         yield from _dataset(config)
     yield from _own(task)
+    yield from _reward(task)
+    yield from _questions(config)
 
-    name = task.evaluated_on()
+
+def _questions(config: Config) -> Iterator[Refusal]:
+    if config.task.files()["test"] is not None:  # of a size that is not known yet
+        return
+    name = config.task.evaluated_on()
     size = CHAINSUM_TEST_SIZE if name == "chainsum" else ON_THE_HUB.get(name)
-    from_file = task.files()["test"] is not None
-    asked = config.evaluation.questions or 0
-    if size is not None and not from_file and asked > size:
+    asked = config.evaluation.questions
+    if size is not None and asked is not None and asked > size:
         yield "evaluation.questions", f"must be at most {size}, which is all of {name}"
 
 
@@ -88,7 +93,7 @@ def _formats(task: TaskConfig) -> Iterator[Refusal]:
 
 
 def _own(task: TaskConfig) -> Iterator[Refusal]:
-    """Check data and rewards of the user."""
+    """Check where the user's problems come from."""
     if task.name == "jsonl" and task.path is None:
         yield "task.path", "must be set where task=jsonl"
     if task.name == "own" and task.path is not None:
@@ -96,6 +101,8 @@ def _own(task: TaskConfig) -> Iterator[Refusal]:
     if (task.name == "own") != (task.make is not None):
         yield "task.make", f"must be {'null' if task.make else 'set'} where task={task.name}"
 
+
+def _reward(task: TaskConfig) -> Iterator[Refusal]:
     if task.reward is None:
         return
     names = [name for name, _ in reward_terms(task)]
@@ -107,5 +114,9 @@ def _own(task: TaskConfig) -> Iterator[Refusal]:
 
 def reward_terms(task: TaskConfig) -> list[tuple[str, float]]:
     """Return name and weight of the terms of `task.reward`: correct, or my_rewards:short*0.2."""
-    matches = (re.fullmatch(REWARD_TERM, text) for text in task.reward or ())
-    return [(match[1], float(match[2] or 1)) for match in matches if match]
+    terms = []
+    for text in task.reward or []:
+        match = re.fullmatch(REWARD_TERM, text)
+        if match:
+            terms.append((match[1], float(match[2] or 1)))
+    return terms

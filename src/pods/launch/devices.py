@@ -43,9 +43,7 @@ def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) ->
     Without their `names` it looks for them, but not for runs on one GPU: nvidia-smi may be missing
     where torch still finds a GPU.
     """
-    on_gpus = [config.hardware for config in configs if config.hardware.device == "cuda"]
-    needed = max((hardware.in_all() for hardware in on_gpus), default=0)
-
+    needed = max(_gpus_needed(config) for config in configs)
     if needed and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         raise ConfigError("hardware.device", "cuda", "CUDA_VISIBLE_DEVICES is empty")
     if needed == 0 or (needed == 1 and names is None):
@@ -59,6 +57,10 @@ def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) ->
         count = "1 GPU" if len(names) == 1 else f"{len(names)} GPUs"
         why = f"needs one GPU per process; this machine has {count}"
         raise ConfigError("hardware.processes", needed, why)
+
+
+def _gpus_needed(config: Config) -> int:
+    return config.hardware.in_all() if config.hardware.device == "cuda" else 0
 
 
 def device_pool(configs: Sequence[Config]) -> DevicePool:

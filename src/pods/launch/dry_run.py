@@ -162,13 +162,17 @@ def _totals(jobs: Sequence[PlannedJob], repeated: int, at_once: int) -> str:
     gpu_seconds = sum(job.seconds * job.config.hardware.in_all() for job in on_gpus)
     if gpu_seconds:
         totals.append(f"{gpu_seconds / 3600:.1f} GPU-hours")
-
-    size = sum(job.bytes for job in left)
-    free = shutil.disk_usage(existing_parent(jobs[0].config.runs_dir)).free
-    needed = "disk unknown," if left and not size else f"{size / MB:.1f} MB of"
-    totals.append(f"{needed} {free / MB:,.0f} MB free")
+    totals.append(_disk(left, jobs[0].config.runs_dir))
 
     counted = f"{len(left)} of {len(jobs)} jobs to run"
     if repeated:
         counted += f", {repeated} repeated"
     return f"{counted}, {at_once} at a time: {', '.join(totals)}"
+
+
+def _disk(jobs: Sequence[PlannedJob], runs_dir: str) -> str:
+    """Compare what these jobs write at least with what is free."""
+    size = sum(job.bytes for job in jobs)
+    free = shutil.disk_usage(existing_parent(runs_dir)).free
+    needed = "disk unknown," if jobs and not size else f"{size / MB:.1f} MB of"
+    return f"{needed} {free / MB:,.0f} MB free"

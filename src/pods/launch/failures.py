@@ -35,8 +35,8 @@ def classify(error: BaseException, started: bool, store: RunStore) -> tuple[str,
 
     if errors.is_machine_error(error, store.folder):
         text = errors.gpu_failure(error) or text
-        said = errors.as_text(error) if isinstance(error, OSError) else text
-        errors.print_error(said, errors.FIX_AND_RESUME)
+        line = errors.as_text(error) if isinstance(error, OSError) else text
+        errors.print_error(line, errors.FIX_AND_RESUME)
         return "preempted", errors.AGAIN, text
 
     if isinstance(error, Damaged) or (not started and isinstance(error, BAD_INPUT)):

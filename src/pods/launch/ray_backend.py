@@ -152,9 +152,7 @@ def _run_jobs(jobs: Sequence[Job], at_once: int) -> bool:
             ended, _ = ray.wait(list(tasks), timeout=REFRESH_SECONDS)
             for task in ended:
                 submitted = tasks.pop(task)
-                error = _end(task, submitted)
-                if error is not None and not cancelled:  # the run may not have recorded its end
-                    record_end(submitted.job.store, error)
+                _end(task, submitted, cancelled)
                 seconds = time.monotonic() - submitted.started
                 live_table.end(status_line(submitted.job, seconds))
             live_table.show([submitted.job.store for submitted in tasks.values()])
@@ -162,13 +160,13 @@ def _run_jobs(jobs: Sequence[Job], at_once: int) -> bool:
     return stop.requested
 
 
-def _end(task: ray.ObjectRef, submitted: _Submitted) -> str | None:
-    """Free what a task had reserved, and return its error in one line, if it has failed."""
+def _end(task: ray.ObjectRef, submitted: _Submitted, cancelled: bool) -> None:
+    """Free what a task had reserved, and record its end if the run may not have done so."""
     if submitted.group is not None:
         remove_placement_group(submitted.group)
     try:
         ray.get(task)
     except RayError as error:
         lines = str(error).splitlines() or ["cancelled"]
-        return lines[-1]
-    return None
+        if not cancelled:
+            record_end(submitted.job.store, lines[-1])

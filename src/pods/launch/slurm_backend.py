@@ -74,9 +74,7 @@ def parameters(config: Config, settings: Settings) -> Settings:
     training clock, which counts neither evaluations nor checkpoints, or a day if the budget is no
     time that the job takes.
     """
-    given = {
-        key: value for key, value in settings.items() if value is not None and key not in EXECUTOR
-    }
+    given = _of_jobs(settings)
     minutes = given.get("timeout_min", _minutes(config.budget))
     chosen: Settings = {"timeout_min": minutes, "signal_delay_s": min(MAX_NOTICE, 6 * minutes)}
 
@@ -92,6 +90,15 @@ def parameters(config: Config, settings: Settings) -> Settings:
     if "cpus_per_task" in chosen:  # srun does not take it from sbatch
         chosen["srun_args"] = [f"--cpus-per-task={chosen['cpus_per_task']}"]
     return {key if key in COMMON else f"slurm_{key}": value for key, value in chosen.items()}
+
+
+def _of_jobs(settings: Settings) -> Settings:
+    """Return the settings of `hydra.launcher` that are set and belong to a job."""
+    given = {}
+    for key, value in settings.items():
+        if value is not None and key not in EXECUTOR:
+            given[key] = value
+    return given
 
 
 def _minutes(budget: BudgetConfig) -> int:
