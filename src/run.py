@@ -9,7 +9,6 @@ of them to the launcher that `conf/launch/` names (`hydra_plugins/pods_launchers
 """
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,6 +28,7 @@ from pods.config.compose import one_line, plain
 from pods.config.schema import CONF, Config
 from pods.launch import backend, dry_run, job
 from pods.launch.devices import check_gpus
+from pods.launch.figures import draw_figures
 from pods.launch.sweep import SweepFailed
 from pods.method.keep import try_functions
 from pods.runs.store import RunStore
@@ -71,10 +71,8 @@ def _train(config: Config) -> None:
     code = job.execute(store.folder)
     if code != DONE:
         end_process(code)
-    command = ["pods", "plot", config.study]
-    if config.runs_dir != "runs":
-        command += ["--runs-dir", config.runs_dir]
-    print(f"run folder: {store.folder}\nfigure:     {shlex.join(command)}")
+    print(f"run folder: {store.folder}")
+    draw_figures([store.folder])
 
 
 def _say_how_it_ended(store: RunStore) -> None:

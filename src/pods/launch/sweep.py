@@ -11,6 +11,7 @@ from pathlib import Path
 from pods.analysis.loading.series_names import varied
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job, has_work_left, prepare
+from pods.launch.figures import draw_figures
 from pods.method.keep import try_functions
 from pods.runs.identity import identity_keys
 from pods.runs.status import state_of
@@ -50,7 +51,7 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
     if states["done"] < len(jobs):
         raise _failure(jobs, states, stopped)
     if figure:
-        _draw(jobs)
+        draw_figures([job.store.folder for job in jobs])
 
 
 def _freeze(configs: Sequence[Config]) -> list[Job]:
@@ -79,19 +80,6 @@ def _announce(jobs: Sequence[Job], backend: Backend) -> None:
     first = jobs[0].config
     if first.launch.on == "local" and states["done"] < len(jobs):
         warn_if_busy(first.hardware.device, own_jobs=states["running"])
-
-
-def _draw(jobs: Sequence[Job]) -> None:
-    """Draw the study's figure of these jobs, or print why there is none."""
-    from pods.analysis.draw import draw
-
-    config = jobs[0].config
-    study = Path(config.runs_dir) / config.study
-    try:
-        for line in draw(study, [job.store.folder for job in jobs]):
-            print(line)
-    except ValueError as error:
-        print(f"no figure: {printable(str(error))}")
 
 
 def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepFailed:

@@ -14,27 +14,26 @@ from pods.analysis.compare.compare import Comparison
 from pods.analysis.compare.text import verdicts
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import all_curves
-from pods.analysis.numbers.statistics import ALPHA, Floats
+from pods.analysis.numbers.statistics import ALPHA, Floats, is_settled
 
 POWER, MOST_SEEDS = 0.8, 1000
-LEAST = 6, 4  # pairs, or runs of each: with fewer the exact test can settle nothing
+LEAST = 6, 4  # pairs, or runs of each
 
 
 def decisions(comparison: Comparison) -> Iterator[str]:
     """Say of each contrast and outcome whether it is settled, by which test, and what it takes."""
-    family = comparison.contrasts.groupby("outcome").exact_p.transform("count")
+    family = comparison.contrasts.groupby("outcome").p.transform("count")
     said = zip(comparison.contrasts.itertuples(), family, verdicts(comparison), strict=True)
     row: Any
     for row, tests, verdict in said:
         paired = row.design == "paired"
         runs = f"{row.runs} pairs" if paired else f"{row.runs} and {row.baseline_runs} runs"
         test = f"{'paired' if paired else 'Welch'} t test, {runs}"
-        few, fewest = row.exact_smallest * tests > ALPHA, min(row.runs, row.baseline_runs)
-        if np.isnan(row.p):
+        fewest = min(row.runs, row.baseline_runs)
+        if np.isnan(row.p) or np.isnan(row.low):
             yield f"Not settled ({runs}). {verdict}"
-        elif row.p_holm <= ALPHA and (few or row.exact_p_holm <= ALPHA):
-            by = "By the t test alone" if few else "Settled"
-            yield f"{by} ({test}; the exact test {'needs more' if few else 'agrees'}). {verdict}"
+        elif is_settled(row.p_holm):
+            yield f"Settled ({test}). {verdict}"
         else:
             seeds = seeds_needed(row.estimate, row.stderr * fewest**0.5, tests, paired)
             more = f"About {max(seeds - fewest, 1)}" if seeds <= MOST_SEEDS else "More than 1,000"
