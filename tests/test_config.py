@@ -3,6 +3,7 @@
 import ast
 import csv
 import dataclasses
+import json
 import re
 import shutil
 from operator import attrgetter
@@ -15,8 +16,8 @@ from compose import ROOT, compose_once, composed
 from rows import table
 
 from pods.config import compose
-from pods.config.checks import validate
-from pods.config.parse import USUAL, ConfigError, allowed, leaves, unknown_key
+from pods.config.checks import PATHS, validate
+from pods.config.parse import OTHER_NAMES, ConfigError, allowed, leaves, unknown_key
 from pods.config.schema import Config
 from pods.method.rules import RULES
 from pods.runs import identity
@@ -113,7 +114,7 @@ def test_what_hydra_itself_composes_is_checked_too():
     for override, message in table("bad_override"):
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
             validate(compose.compose([override]))
-    for name, key in USUAL.items():
+    for name, key in OTHER_NAMES.items():
         assert key in leaves() and unknown_key(name) == f"no such key; did you mean {key}?"
     values = dataclasses.asdict(composed())
     del values["nm"]["n"]
@@ -207,6 +208,16 @@ def test_identity_depends_on_the_content_of_inputs_and_not_on_their_place(tmp_pa
     assert prints[1] == prints[2] and len(set(prints)) == 3
     if kind == "test set":
         assert fingerprint(composed(*words[:2])) not in prints
+
+
+@pytest.mark.parametrize("key", PATHS)
+def test_the_home_is_meant_by_a_tilde_in_every_path(key, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    overrides = ("task=gsm8k", "model=smollm2_135m", "dry_run=true", f"{key}='~/a b'")
+    if key == "budget.clock_model":
+        clock = {"base": 1.0, "per_rollout": 0.1, "per_kept": 0.2, "source": "by hand"}
+        (tmp_path / "a b").write_text(json.dumps(clock))
+    assert attrgetter(key)(composed(*overrides)) == f"{tmp_path}/a b"
 
 
 @pytest.mark.parametrize("content", [None, b"\xff", b" \n", b"Solve {question}"])

@@ -222,7 +222,10 @@ def test_a_run_that_needs_more_gpus_than_there_are_is_refused(run_py, computer, 
     assert f"missing: {said}" in lines and lines[-1] == "dry run: no job was started"
     assert "1 of 1 jobs to run, 1 at a time: at least 1 h 00 min, 8.0 GPU-hours, " in lines[1]
     lines = list(dry_run.show([composed("experiment=gsm8k_l40s", "dry_run=true")]))
-    assert lines[0].endswith("unknown") and "GPU-hours, disk unknown, " in lines[1]
+    assert lines[0].endswith(" MB") and "GPU-hours, " in lines[1]  # without the weights
+    nobodys = ("model=hub", "model.hub=some/body", "task=gsm8k", "dry_run=true")
+    lines = list(dry_run.show([composed(*nobodys)]))
+    assert lines[0].endswith("unknown") and ", disk unknown, " in lines[1]
 
 
 def test_only_visible_gpus_are_used(computer, monkeypatch):

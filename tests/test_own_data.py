@@ -125,7 +125,7 @@ def test_the_embedded_model_learns_chains_of_ones_own(tmp_path, capsys):
     words = ["task=jsonl", f"task.path={write_rows(tmp_path / 'sums.jsonl', rows)}"]
     one = load(composed(*words, "task.few_shot=1").task).train[0]
     assert [message["content"] for message in one.messages] == ["0+1?", "#1", "3+4?"]
-    assert main(["doctor", *words]) == 0  # it takes a step
+    assert main(["doctor", *words]) == 0
     bad = [{"problem": "9+1+4", "solution": 14}] + [{"problem": f"{i} and 3"} for i in range(6)]
     write_rows(tmp_path / "sums.jsonl", [*rows, *({"solution": 5, **row} for row in bad)])
     assert main(["doctor", *words]) == 1

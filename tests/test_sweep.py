@@ -13,6 +13,7 @@ from running import SHORT, busy, note_imports, run_here, start, start_forked, wa
 
 from hydra_plugins.pods_launchers import launcher
 from pods.config.parse import ConfigError
+from pods.launch import dry_run
 from pods.runs.files import read_lines
 from pods.runs.store import RunStore
 
@@ -216,3 +217,26 @@ def test_a_dry_run_lists_jobs_and_what_is_missing(run_py, tmp_path, monkeypatch)
     assert run_py("-m", "seed=0,1", *SHORT, "dry_run=true", "runs_dir=other").returncode == 0
     assert run_py("-m", "seed=0,1", *SHORT, "nm.m=99", "runs_dir=other").returncode == 2
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_counts_distinct_jobs_and_creates_no_folder(run_py, tmp_path, monkeypatch):
+    """Every arm with n = m is the same run, whatever its rule, and a repeated seed is one seed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    before = set(tmp_path.rglob("*"))
+    result = run_py("-m", "seed=0,0,1", "runs_dir=new/place", "dry_run=true")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert [line.split()[2] for line in lines[1:3]] == ["0", "1"]
+    assert lines[3].startswith("2 of 2 jobs to run, 1 repeated, ")
+    arms = run_py("-m", "arm=grpo", "nm=n64_m16,n32_m16,n16_m16", "runs_dir=empty", "dry_run=true")
+    assert "1 of 1 jobs to run, 2 repeated, 1 at a time: at least 30 s, " in arms.stdout
+    assert run_py("runs_dir=new/place", "dry_run=true").returncode == 0
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_without_data_counts_distinct_jobs_too():
+    words = ("task=gsm8k", "task.path=nowhere", "model=qwen2_5_3b", "hardware=l40s", "dry_run=true")
+    pairs = (("arm=grpo", "nm=n64_m16"), ("arm=grpo", "nm=n16_m16"), ("arm=pods", "nm=n64_m16"))
+    configs = [composed(*words, *pair) for pair in pairs]
+    assert "2 of 2 jobs to run, 1 repeated, " in "\n".join(dry_run.show(configs))

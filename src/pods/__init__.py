@@ -1,8 +1,9 @@
 """Compare which rollouts a policy is trained on, at the same wall-clock budget.
 
-A script finds here the selection `rules` and `advantages` as functions of arrays, `load` and
-`audit` to read runs of ours and of other trainers as a study, `compare` to hold its arms against
-each other, and `PODSTrainer` for TRL. All else may change from version to version.
+A script finds here the selection `rules` and `advantages` as functions of arrays, `load` to read
+runs as a study, `compare` to hold its arms against each other, and `PODSTrainer` for TRL. `audit`
+reads runs of other trainers as a study; it is imported from `pods_lab` when it is asked for, which
+stands on this package. All else may change from version to version.
 
 >>> import numpy as np, pods
 >>> rewards = np.array([0.0, 1.0, 0.4, 1.1, 0.1])

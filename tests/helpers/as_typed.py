@@ -8,18 +8,23 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 
 
-def main(arguments: Sequence[str], stderr: Path) -> int:
-    """Return the exit code of the script."""
+def main(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], stderr: Path
+) -> int:
+    """Return the exit code of the script, executed in this folder with this environment."""
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_APPEND), 2)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
     sys.argv = list(arguments)
     own = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:0] = [str(Path(sys.argv[0]).parent), *own]
-    forkserver._forkserver.ensure_running = lambda: None
+    forkserver.ensure_running = forkserver._forkserver.ensure_running = lambda: None
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:

@@ -242,7 +242,7 @@ def ask_to_stop(folder: Path, all_stops: int) -> dict:
 if __name__ == "__main__":
     what, folder, *numbers = sys.argv[1:]
     does = {"kill": kill, "stop": ask_to_stop, "vllm": partial(kill, kinds=ON_VLLM)}[what]
-    for module in FOR_VLLM if what == "vllm" else fork_server.PRELOADED:  # before the forks
+    for module in FOR_VLLM if what == "vllm" else fork_server.LIBRARIES:  # before the forks
         import_module(module)
     gc.freeze()
     print(json.dumps(does(Path(folder), *map(int, numbers))))

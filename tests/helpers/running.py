@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from multiprocessing import get_context
 from pathlib import Path
 from typing import IO, Any
 
@@ -73,16 +72,13 @@ def run_here(*overrides: str, **settings: Any) -> RunStore:
 
 RUN_PY = str(ROOT / "src" / "run.py")
 # all modules that `run.py` may import, until the figure is drawn
-IMPORTED = (
-    fork_server.TRACKER, "hydra", "pods.launch.sweep", "pods.launch.dry_run",
-    "pods.analysis.figures.style", *fork_server.PRELOADED)  # fmt: skip
+IMPORTED = (fork_server.TRACKER, "pods.analysis.figures.style", *fork_server.LIBRARIES)
 
 
 @functools.cache
 def prepared() -> None:
     """Let the server that forks the processes of the tests import all that they need."""
-    fork_server.prepare(1, tracking=True)
-    get_context("forkserver").set_forkserver_preload(list(IMPORTED))
+    fork_server.start_server(IMPORTED, threads=1)
 
 
 def forked(
@@ -91,8 +87,9 @@ def forked(
     """Fork a Python that executes a script; its output goes to one or two open files."""
     prepared()
     paths = [Path(f"/proc/{os.getpid()}/fd/{number}") for number in outputs]
-    main = functools.partial(as_typed.main, stderr=paths[-1])
-    return fork_server.fork(main, words, environment, folder, paths[0])
+    settings = {"folder": folder, "environment": dict(environment), "stderr": paths[-1]}
+    main = functools.partial(as_typed.main, **settings)
+    return fork_server.fork(main, words, os.environ, paths[0])
 
 
 class Started:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
@@ -83,7 +84,8 @@ class RayConf:
     ray: dict[str, Any] = field(default_factory=lambda: {"init": dict.fromkeys(RAY_INIT)})
 
 
-for name, node in (("pods_local", LocalConf), ("pods_slurm", SlurmConf), ("pods_ray", RayConf)):
+LAUNCHERS = {"pods_local": LocalConf, "pods_slurm": SlurmConf, "pods_ray": RayConf}
+for name, node in LAUNCHERS.items():
     ConfigStore.instance().store(group="hydra/launcher", name=name, node=node)
 
 
@@ -92,8 +94,8 @@ class SweepLauncher(Launcher):
 
     def __init__(self, **settings: Any) -> None:
         """Keep a cluster's settings; the launcher for this machine has none."""
-        plain = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
-        self.settings = dict(plain)  # type: ignore[arg-type]
+        plain_settings = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
+        self.settings = dict(plain_settings)  # type: ignore[arg-type]
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -101,6 +103,10 @@ class SweepLauncher(Launcher):
         """Keep what composes a job's config; the task function is not called in this process."""
         self.context = hydra_context
         self.config = config
+
+        folder = Path(config.hydra.sweep.dir)
+        # Hydra creates them next, also for a dry run and for a sweep that is then refused
+        self.new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -123,31 +129,46 @@ class SweepLauncher(Launcher):
 
     def _execute(self, job_overrides: Sequence[Sequence[str]]) -> list[float]:
         """Execute all jobs, or show them, and return what a sweeper such as Optuna's maximises."""
+        if not job_overrides:
+            raise self._empty_sweep()
         configs = [self._config(overrides) for overrides in job_overrides]
+
         if any(config.dry_run for config in configs):
             print("\n".join(dry_run.show(configs)))
             self._remove_overrides()
             return [0.0] * len(configs)
+
         sweep.run(configs, _backend(configs, self.settings))
         return [freeze(config).status().get("accuracy") or 0.0 for config in configs]
 
-    def _remove_overrides(self) -> None:
-        """Remove what Hydra wrote before: multirun.yaml, and folders with nothing else.
-
-        A dry run or a refused sweep shall leave nothing.
-        """
-        folder = Path(self.config.hydra.sweep.dir)
-        (folder / "multirun.yaml").unlink(missing_ok=True)
-        with suppress(OSError):  # not empty
-            folder.rmdir()
-            folder.parent.rmdir()
-
     def _config(self, overrides: Sequence[str]) -> Config:
         composed = self.context.config_loader.load_sweep_config(self.config, list(overrides))
-        return validate(plain(composed))
+        return validate(plain(composed, composed.hydra.overrides.task))
+
+    def _empty_sweep(self) -> ConfigError:
+        """Name the key that is swept over no value, such as `seed=range(0)`."""
+        parameters = self.config.hydra.sweeper.params or {}
+        words = [f"{key}={value}" for key, value in parameters.items()]
+        words += self.config.hydra.overrides.task
+        parser = OverridesParser.create(self.context.config_loader)
+        empty = [
+            override.input_line
+            for override in parser.parse_overrides(words)
+            if override.is_sweep_override() and not list(override.sweep_string_iterator())
+        ]
+        key, _, value = str(empty[-1]).partition("=")
+        return ConfigError(key, value, "has no value")
+
+    def _remove_overrides(self) -> None:
+        """Remove what Hydra wrote before: multirun.yaml, and the folders that it created."""
+        (Path(self.config.hydra.sweep.dir) / "multirun.yaml").unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            for folder in self.new_folders:
+                folder.rmdir()
 
 
 def _backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
+    """Return the backend that `launch` names, with the settings of `hydra.launcher`."""
     on = configs[0].launch.on
     if on == "local":
         return local_backend(configs)

@@ -16,7 +16,7 @@ REMOVABLE_STATES = ("pending", "preempted", "lost", "failed", "done")
 def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""
     add_study_options(parser, word=f"a study, or a run to remove as a whole: {RUN}")
-    state = "remove nothing but entire runs in this state, with all their results"
+    state = "only remove runs in this state, including their results"
     parser.add_argument("--state", action="append", choices=REMOVABLE_STATES, help=state)
     parser.add_argument("--yes", action="store_true", help="remove the files")
 
@@ -25,13 +25,18 @@ def run(options: Namespace) -> int:
     """Print what can be removed, and with --yes remove it; fail if a run cannot be read."""
     study, one = _chosen(options.study, options.runs_dir)
     states = options.state or (REMOVABLE_STATES if one else ())
-    sizes = []
+    total = 0
+    unreadable = False
     for path, size, why in clean(study, one, states, dry_run=not options.yes):
         print(f"{(size or 0) / 1e6:>10.2f} MB  {path}  ({why})")
-        sizes.append(size)
-    whole = f"{sum(filter(None, sizes)) / 1e6:.2f} MB"
-    print(f"removed: {whole}" if options.yes else f"{whole} can be removed; --yes removes it")
-    return FAILED if None in sizes else DONE
+        if size is None:
+            unreadable = True
+        else:
+            total += size
+
+    text = f"{total / 1e6:.2f} MB"
+    print(f"removed: {text}" if options.yes else f"{text} can be removed; --yes removes it")
+    return FAILED if unreadable else DONE
 
 
 def _chosen(name: str, runs_dir: Path) -> tuple[Path, Path | None]:

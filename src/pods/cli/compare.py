@@ -26,7 +26,16 @@ def run(options: Namespace) -> None:
     chosen = filter_of(options)
     if options.arms and (chosen.arms or chosen.baseline):
         raise ConfigError("arms", " ".join(options.arms), "must be given once, as words or options")
-    asked = {name: getattr(options, name) for name in ("arms", "targets", "by")}
-    study = find_study(options.study, options.runs_dir)
-    for line in compare_study(*study, chosen, options.allow, **asked):
+
+    folder, runs = find_study(options.study, options.runs_dir)
+    lines = compare_study(
+        folder,
+        runs,
+        chosen,
+        options.allow,
+        arms=options.arms,
+        targets=options.targets,
+        by=options.by,
+    )
+    for line in lines:
         print(line)

@@ -1,22 +1,25 @@
-"""`pods doctor`: check whether this machine is fit for a run, by quick checks and a smoke step."""
+"""`pods doctor`: check whether this machine has what a run needs, and how a step is tried."""
 
 import os
+import shlex
 import shutil
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pods.config.schema import Config
 from pods.config.task_keys import TaskConfig
 from pods.launch.dry_run import existing_parent, missing
+from pods.launch.memory_forecast import describe
 from pods.runs.attempts import environment
 from pods.runs.paths import weights_source
-from pods.system.machine import set_threads
+from pods.system.text import RUN
 
 GIB = 2**30
-EXAMPLES, BAD_ROWS = 3, 5  # prompts and malformed rows of a data set that are shown
+EXAMPLES = 3  # prompts of a data set that are shown
+BAD_ROWS = 5  # malformed rows of it that are shown
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -25,7 +28,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the facts of this machine, check the data and take a step; return 0 if all is well."""
+    """Print the facts of this machine and check the data; return 0 if nothing is missing."""
     from pods.config.checks import validate
     from pods.config.compose import compose
 
@@ -33,13 +36,20 @@ def run(options: Namespace) -> int:
     machine = environment()
     for label, text in _facts(config, machine):
         print(f"{label:<10} {text}", flush=True)
+
     errors = [*missing([config], machine["gpus"]), *_unwritable(config.runs_dir)]
     if config.task.path is not None and not any("task." in line for line in errors):
         errors += _malformed(config.task)
-    if not errors:
-        errors += _smoke_step(config)
-    print("\n".join(errors or ["all is well"]))
-    return 1 if errors else 0
+    if errors:
+        print("\n".join(errors))
+        return 1
+    print(f"nothing is missing; to try two steps: {_trial(options.overrides)}")
+    return 0
+
+
+def _trial(overrides: Sequence[str]) -> str:
+    """Return the command that tries two steps of the same run, which it leaves nowhere."""
+    return f"{RUN} {shlex.join([*overrides, 'debug=default'])} runs_dir=$(mktemp -d)"
 
 
 def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -47,18 +57,39 @@ def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield "machine", f"{machine['cpu']}, {machine['cores']} cores, {memory / GIB:.0f} GiB memory"
     yield "GPUs", ", ".join(machine["gpus"]) or "none"
-    packages = (f"{name} {version}" for name, version in machine["packages"].items() if version)
+    packages = [f"{name} {version}" for name, version in machine["packages"].items() if version]
     yield "software", ", ".join([f"python {machine['python']}", *packages])
     for folder in (existing_parent(config.runs_dir), Path("/dev/shm")):
         if folder.is_dir():
             yield "disk", f"{shutil.disk_usage(folder).free / GIB:.1f} GiB free in {folder}"
-    source = weights_source(config.model)
-    yield "model", f"{config.model.name}, {source}{' on the hub' * (source == config.model.hub)}"
-    task, engine, hardware = config.task, config.engine, config.hardware
-    where = ", ".join(filter(None, (task.path, task.test_path))) or "on the hub"
-    yield "task", f"{task.name}, {'generated' if task.name in ('chainsum', 'own') else where}"
-    yield "engine", engine.name + f", {engine.sync}, {engine.dtype}" * (engine.name == "vllm")
+
+    yield "model", _model(config)
+    yield "memory", describe([config], at_once=1)
+    yield "task", f"{config.task.name}, {_data(config.task)}"
+    yield "engine", _engine(config)
+    hardware = config.hardware
     yield "hardware", f"{hardware.device}, {hardware.threads} CPU threads per job"
+
+
+def _model(config: Config) -> str:
+    source = weights_source(config.model)
+    text = f"{config.model.name}, {source}"
+    return f"{text} on the hub" if source == config.model.hub else text
+
+
+def _data(task: TaskConfig) -> str:
+    """Say where the problems of a task come from."""
+    if task.name in ("chainsum", "own"):
+        return "generated"
+    files = [path for path in (task.path, task.test_path) if path is not None]
+    return ", ".join(files) or "on the hub"
+
+
+def _engine(config: Config) -> str:
+    engine = config.engine
+    if engine.name == "vllm":
+        return f"vllm, {engine.sync}, {engine.dtype}"
+    return engine.name
 
 
 def _unwritable(runs_dir: str) -> Iterator[str]:
@@ -77,28 +108,17 @@ def _malformed(task: TaskConfig) -> Iterator[str]:
 
     train, test = read_splits(task)
     rows = train.malformed + test.malformed
-    found = f"{len(rows)} malformed rows, {len(train.rows)} train rows, {len(test.rows)} test rows"
-    print(*rows[:BAD_ROWS], found, sep="\n")
+    for row in rows[:BAD_ROWS]:
+        print(row)
+    print(f"{len(rows)} malformed rows, {len(train.rows)} train rows, {len(test.rows)} test rows")
+
     problems, _ = make_problems(task, train, test)
-    for message in problems[0].messages[:-1] if problems else ():
-        print(f"\n[{message['role']}]\n{message['content']}")
+    if problems:
+        for message in problems[0].messages[:-1]:
+            print(f"\n[{message['role']}]\n{message['content']}")
     for problem in problems[:EXAMPLES]:
         print(f"\n[user, {problem.id}; right: {problem.gold}]\n{problem.question}")
     try:
         check_splits(task, train, test)
     except ValueError as error:
         yield f"failed: {error}"
-
-
-def _smoke_step(config: Config) -> Iterator[str]:
-    """Take the smoke step and print its results; yield the error in one line, if any."""
-    set_threads(config.hardware.threads)
-    from pods.cli.smoke_step import smoke_step
-
-    try:
-        for label, text in smoke_step(config):
-            print(f"{label:<10} {text}", flush=True)
-    except Exception as error:  # the user wants to know whatever a library raises
-        ours = isinstance(error, ValueError) or type(error).__module__.startswith("pods.")
-        kind = "" if ours else f"{type(error).__name__}: "
-        yield " ".join(f"failed: {kind}{error}".split())

@@ -5,29 +5,23 @@ import os
 import shutil
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from pods.cli.options import add_checkpoint_options
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
-from pods.runs.attempts import environments
 from pods.runs.find import find_checkpoint, find_run
 from pods.runs.store import RunStore
 
 CARD = """---
-{about}---
+library_name: {library}
+base_model: {base}
+---
 # {title}
 
-{weights}.
+{weights}, trained with reinforcement learning. Accuracy on {test_set}: {accuracy}.
 
-| | |
-| --- | --- |
-{rows}
-
-Load it with `{model}.from_pretrained`, of {library}. Every setting of the run is in `config.yaml`.
-This folder was made by `pods export '{run}' FOLDER {how}`.
+Load it with `{loader}.from_pretrained`. Every setting of the run is in `config.yaml`.
+This folder was made by `{command}`.
 """
 
 
@@ -41,12 +35,15 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Write the folder; it appears complete or not at all."""
-    store, out = find_run(options.run, options.runs_dir), options.out
+    store = find_run(options.run, options.runs_dir)
+    out = options.out
     if out.exists() or out.is_symlink():
         raise ConfigError("OUT", out, "must not exist; nothing is overwritten")
     if store.folder.resolve() in out.resolve().parents:
         raise ConfigError("OUT", out, "must not be in the run's folder")
-    config, checkpoint = store.config(), find_checkpoint(store, options.step)
+
+    config = store.config()
+    checkpoint = find_checkpoint(store, options.step)
     adapter = config.model.tuning == "lora" and not options.merge
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = out.with_name(f".{out.name}.tmp{os.getpid()}")
@@ -62,6 +59,7 @@ def run(options: Namespace) -> None:
             policy.tokenizer.save_pretrained(folder)
         else:  # saved whole, with the tokenizer
             shutil.copytree(checkpoint / "policy", folder, dirs_exist_ok=True)
+
         shutil.copyfile(store.config_path, folder / store.config_path.name)
         (folder / "README.md").write_text(_model_card(store, checkpoint, adapter), "utf-8")
         folder.rename(out)
@@ -88,55 +86,30 @@ def _write_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
 
 def _model_card(store: RunStore, checkpoint: Path, adapter: bool) -> str:
     """Describe a checkpoint by the numbers of its run; `adapter`: its adapters alone."""
-    config, clock = store.config(), store.clock(checkpoint)
-    arm, step = config.arm_name(), clock["step"]
-    model, rank, task = config.model, config.model.lora.r, config.task
-    machine = [{}, *environments(store)][-1]  # lost if its file is damaged
-    library = "peft" if adapter else "transformers"
-    rows = {
-        "arm": f"{arm} (rule {config.sampler.rule})",
-        "rollouts per prompt → trained on": config.nm.label(),
-        "model": model.hub or model.name,
-        "task": task.label(),
-        "seed": config.seed,
-        "steps": f"{step:,}",
-        "training seconds": f"{clock['train_seconds']:,.1f}",
-        f"accuracy on {task.test_label()}": _accuracy(store, config, step),
-        "trained on": ", ".join(machine.get("gpus") or [machine.get("cpu", "?")]),
-    }
-    what = f"LoRA adapters of rank {rank} for" if adapter else "All weights of"
-    merged = model.tuning == "lora" and not adapter
-    weights = f"{what} `{model.hub or model.name}`, trained with reinforcement learning, in "
-    weights += model.dtype + merged * f". LoRA adapters of rank {rank} are merged into them"
+    config = store.config()
+    step = store.clock(checkpoint)["step"]
+    base = config.model.hub or config.model.name
+    merged = config.model.tuning == "lora" and not adapter
+
+    adapters = f"LoRA adapters of rank {config.model.lora.r}"
+    weights = f"All weights of `{base}`"
+    if adapter:
+        weights = f"{adapters} for `{base}`"
+    elif merged:
+        weights += f", with {adapters} merged into them"
+
+    run = f"{config.study} {config.arm_name()} {store.folder.name}"
+    command = f"pods export '{run}' FOLDER --step {step}"
     return CARD.format(
-        about=yaml.safe_dump(_header(config, library), sort_keys=False),
-        title=f"{model.name} on {task.label()}: {arm} {config.nm.label()}, step {step}",
+        library="peft" if adapter else "transformers",
+        base=base,
+        title=f"{config.task.label()}: {config.arm_name()} {config.nm.label()}, step {step}",
         weights=weights,
-        rows="\n".join(f"| {label} | {value} |" for label, value in rows.items()),
-        library=library,
-        model="AutoPeftModelForCausalLM" if adapter else "AutoModelForCausalLM",
-        run=f"{config.study} {arm} {store.folder.name}",
-        how=f"--step {step}{' --merge' * merged}",
+        test_set=config.task.test_label(),
+        accuracy=_accuracy(store, config, step),
+        loader="AutoPeftModelForCausalLM" if adapter else "AutoModelForCausalLM",
+        command=f"{command} --merge" if merged else command,
     )
-
-
-def _header(config: Config, library: str) -> dict[str, Any]:
-    """Return what a hub reads of a card; the license of a model from it is linked."""
-    from pods.tasks.load import TRAIN_SETS
-
-    task, (hub, path) = config.task.name, (config.model.hub, config.model.path)
-    shipped = hub is None and path is None  # with this package, under its license
-    about = {
-        "license": "apache-2.0" if shipped else "other",
-        "license_name": None if shipped else "that-of-the-base-model",
-        "license_link": hub and f"https://huggingface.co/{hub}",
-        "library_name": library,
-        "base_model": hub,
-        "datasets": [TRAIN_SETS[task].dataset] if task in ("gsm8k", "math") else None,
-        "pipeline_tag": "text-generation",
-        "tags": ["pods-rl", "reinforcement-learning"],
-    }
-    return {key: value for key, value in about.items() if value}
 
 
 def _accuracy(store: RunStore, config: Config, step: int) -> str:
@@ -145,7 +118,8 @@ def _accuracy(store: RunStore, config: Config, step: int) -> str:
     records = read_evaluation(store, config, step)
     if isinstance(records, str):
         return "not evaluated, or not completely"
-    right, evaluation = sum(record.correct for record in records), config.evaluation
+    right = sum(record.correct for record in records)
+    evaluation = config.evaluation
     questions = f"{len(records) // evaluation.repeats:,} questions × {evaluation.repeats}"
     return (
         f"{right / len(records):.4f}: {right:,} of {len(records):,} answers are right "

@@ -24,8 +24,10 @@ def run(options: Namespace) -> None:
         value = getattr(options, option)
         if value is not None and not least <= value < float("inf"):
             raise ConfigError(option, value, f"must be at least {least}, and finite")
+
     store = find_run(options.run, options.runs_dir)
-    config, checkpoint = store.config(), find_checkpoint(store, options.step)
+    config = store.config()
+    checkpoint = find_checkpoint(store, options.step)
     set_threads(config.hardware.threads)
     from pods.engines.transformers_engine import TransformersEngine
     from pods.policy.policy import load_policy
@@ -35,17 +37,21 @@ def run(options: Namespace) -> None:
     from pods.tasks.prompts import prompt_ids
     from pods.types import GenerationRequest, Message, Problem, Sampling
 
-    typed, longest = options.temperature, config.sampling.max_completion_tokens
-    temperature = config.evaluation.temperature if typed is None else typed
     policy = load_policy(config, checkpoint)
-    is_chain = config.task.answer_format == "chain"
-    content = chainsum.typed(options.question) if is_chain else options.question
+    content = options.question
+    if config.task.answer_format == "chain":
+        content = chainsum.typed(content)
     messages: list[Message] = [*load_opening(config.task), {"role": "user", "content": content}]
     ids = prompt_ids(Problem("typed", tuple(messages), ""), policy.tokenizer)
+    longest = config.sampling.max_completion_tokens
     room = int(policy.causal_lm.config.max_position_embeddings) - longest
     if len(ids) > room:
         limit = f"must have at most {room} tokens, as a prompt"
         raise ConfigError("QUESTION", options.question, limit)
+
+    temperature = options.temperature
+    if temperature is None:
+        temperature = config.evaluation.temperature
     print(f"{checkpoint}: temperature {temperature:g}", file=sys.stderr)
     sampling = Sampling(temperature, longest, config.sampling.top_k)
     request = GenerationRequest([ids], options.n, sampling, [derive(0, "typed", 0)])

@@ -2,25 +2,25 @@
 
 import argparse
 import os
-import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
 from pods.system.console import prepare_console
-from pods.system.errors import explain
-from pods.system.signals import SIGNALS
+from pods.system.errors import INTERRUPTED, explain
 from pods.system.text import INSTALLED
 
-OURS = "status evaluate plot compare report generate export sync fetch doctor clean"
-VERBS = {
-    **{verb: f"pods.cli.{verb}" for verb in OURS.split()},
-    **{verb: f"pods_lab.{verb}.verb" for verb in ("plan", "advise", "probe", "audit")},
-    "reproduce": "pods_lab.published.verb",
-}
-"""The module of each verb but `run`, with `add_options(parser)`, `run(options)` and a docstring as
-help. `run` returns the exit code, or None for 0."""
+NAMES = "status evaluate plot compare report generate export sync fetch doctor clean"
+BUILT_IN = {verb: f"pods.cli.{verb}" for verb in NAMES.split()}
+"""The module of each verb of this package but `run`.
+
+It has `add_options(parser)`, `run(options)` and a docstring as help. `run` returns the exit code,
+or None for 0.
+"""
+GROUP = "pods.verbs"
+"""Entry points by which an installed package adds a verb: its name, and such a module."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,28 +31,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] == ["run"]:
         typed.remove("run")
         _become_run_py(typed)
+
     try:
-        options = _options(words)
-        return int(import_module(VERBS[options.verb]).run(options) or 0)
+        modules = _modules(words)
+        options = _options(words, modules)
+        return int(import_module(modules[options.verb]).run(options) or 0)
     except BrokenPipeError:  # `pods status | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         print(file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except Exception as error:
         return explain(error, "--debug" in typed)
 
 
+def verbs() -> dict[str, str]:
+    """Return the module of each verb: those of this package, then those of others by name."""
+    added = {point.name: point.value for point in entry_points(group=GROUP)}
+    return {**BUILT_IN, **{name: added[name] for name in sorted(added) if name not in BUILT_IN}}
+
+
+def _modules(words: Sequence[str]) -> Mapping[str, str]:
+    """Return the modules of the verbs whose options are needed: the typed one, or all of them."""
+    typed = words[0] if words else ""
+    if typed in BUILT_IN:  # looking through all installed packages takes a moment
+        return {typed: BUILT_IN[typed]}
+    every = verbs()
+    return {typed: every[typed]} if typed in every else every
+
+
 def _become_run_py(words: Sequence[str]) -> NoReturn:
     file = INSTALLED if INSTALLED.is_file() else INSTALLED.parents[1] / INSTALLED.name
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until it can handle them
     # -P: modules beside the script, such as pods/types.py, must not hide those of Python
     os.execv(sys.executable, [sys.executable, "-P", str(file), *words])
 
 
-def _options(words: Sequence[str]) -> argparse.Namespace:
-    """Parse by the options of the verb that was typed, or of all where none was."""
+def _options(words: Sequence[str], modules: Mapping[str, str]) -> argparse.Namespace:
+    """Parse the words by the options of these verbs."""
     parser = argparse.ArgumentParser(
         prog="pods",
         description="Train, inspect, evaluate, compare and clean up runs.",
@@ -60,10 +76,11 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     )
     add = parser.add_subparsers(dest="verb", required=True, metavar="VERB").add_parser
     add("run", help="train one run, or with -m a sweep; takes KEY=VALUE")
-    for name in words[:1] if words[:1] and words[0] in VERBS else VERBS:
-        verb: Any = import_module(VERBS[name])
+    for name, module in modules.items():
+        verb: Any = import_module(module)
         about = str(verb.__doc__).partition(": ")[2].strip()
         verb.add_options(add(name, help=about.rstrip("."), description=verb.__doc__))
+
     options, more = parser.parse_known_args(words)
     if any(word.startswith("-") for word in more) or (more and not hasattr(options, "overrides")):
         parser.error(f"unrecognized arguments: {' '.join(more)}")

@@ -1,5 +1,6 @@
 """The options by which several verbs name a study, what they show of it, a run or a checkpoint."""
 
+import os
 import re
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from pathlib import Path
@@ -20,8 +21,10 @@ def add_study_options(parser: ArgumentParser, allow: bool = False, word: str = S
     """
     if word:
         parser.add_argument("study", nargs="?", default=SUPPRESS, help=word)
-    parser.add_argument("--study", default="default", metavar="NAME", help="the same as an option")
+    by_option = "study name (instead of the positional argument)"
+    parser.add_argument("--study", default="default", metavar="NAME", help=by_option)
     add_runs_dir_option(parser)
+
     if allow:
         gaps = "accept missing runs, and runs that differ"
         parser.add_argument("--allow", action="store_true", help=gaps)
@@ -30,7 +33,12 @@ def add_study_options(parser: ArgumentParser, allow: bool = False, word: str = S
 def add_runs_dir_option(parser: ArgumentParser) -> None:
     """Declare where the studies are."""
     studies = "folder of all studies (default: runs)"
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help=studies)
+    parser.add_argument("--runs-dir", type=_path, default=Path("runs"), help=studies)
+
+
+def _path(typed: str) -> Path:
+    """Return a path that was typed; after `=` or in quotes a shell leaves `~` as it is."""
+    return Path(os.path.expanduser(typed))
 
 
 def add_checkpoint_options(parser: ArgumentParser) -> None:
@@ -55,6 +63,13 @@ def filter_of(options: Namespace) -> "StudyFilter":
     """Return the choice that was typed."""
     from pods.analysis.loading.filter import StudyFilter
 
-    # the keys in a curve's name follow a comma and a space
-    arms = () if options.shown is None else tuple(re.split(r",(?! )", options.shown))
-    return StudyFilter(arms, options.metric, options.until, options.baseline, options.x)
+    arms = []
+    if options.shown is not None:
+        arms = re.split(r",(?! )", options.shown)  # in a curve's name a space follows a comma
+    return StudyFilter(
+        arms=tuple(arms),
+        metric=options.metric,
+        until=options.until,
+        baseline=options.baseline,
+        x=options.x,
+    )

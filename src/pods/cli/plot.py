@@ -19,7 +19,12 @@ def run(options: Namespace) -> None:
     """Write tables and figures, and print the summary."""
     from pods.analysis.draw import draw
 
-    chosen, study = filter_of(options), find_study(options.study, options.runs_dir)
-    drawn = "none" if options.tables else "all" if options.all else "main"
-    for line in draw(*study, chosen, options.allow, drawn):
+    chosen = filter_of(options)
+    folder, runs = find_study(options.study, options.runs_dir)
+    drawn = "main"
+    if options.tables:
+        drawn = "none"
+    elif options.all:
+        drawn = "all"
+    for line in draw(folder, runs, chosen, options.allow, drawn):
         print(line)

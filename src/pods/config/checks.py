@@ -3,8 +3,8 @@
 `validate` is the entry point of every command that takes a config.
 """
 
+import os
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -17,39 +17,89 @@ from pods.config.task_checks import Refusal, reward_terms, task_refusals
 from pods.system.imports import import_function
 
 OWN_FUNCTIONS = (
-    *("sampler.rule", "advantage.function", "nm.allocation", "prompts.selector"),
-    *("task.make", "task.reward"),
+    "sampler.rule",
+    "advantage.function",
+    "nm.allocation",
+    "prompts.selector",
+    "task.make",
+    "task.reward",
 )
-"""Keys that may name functions of one's own as module:function."""
+"""Keys that may name a user's function as module:function."""
+PATHS = (
+    "runs_dir",
+    "model.path",
+    "task.path",
+    "task.test_path",
+    "task.system",
+    "budget.clock_model",
+)
+"""Keys that name a file or a folder, in which `~` is the user's home."""
 VLLM_MIN_TEMPERATURE = 0.01  # vLLM silently raises lower ones to this
-VLLM_MAX_RANK = 512
+VLLM_MAX_RANK = 512  # of an adapter that vLLM loads
 
 
 def validate(values: Mapping[str, Any]) -> Config:
-    """Make a config that a run can start from.
+    """Make a config that a run can start from: parse it, complete it and check it.
 
-    `ConfigError`: the first key that is not allowed, or that is at odds with another one.
+    Raises:
+        ConfigError: the first key that is not allowed, or that does not fit another one.
     """
     config = parse(values)
-    alike = config.nm.m == config.nm.n and not (config.nm.menu or config.nm.allocation)
-    if alike and config.sampler.rule in RULE_NAMES:
-        config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
-    if config.task.name == "chainsum":
-        config.task.answer_format = "chain"  # whatever the model was trained on
-    checks = (_functions, _rollouts, _menu, _budget, _selection, _update, _vllm, task_refusals)
-    for key, allowed in chain.from_iterable(check(config) for check in checks):
+    _complete(config)
+
+    refusal = next(_refusals(config), None)
+    if refusal is not None:
+        key, allowed = refusal
         raise ConfigError(key, attrgetter(key)(config), allowed)
-    for missing in () if config.dry_run else missing_inputs(config):
-        raise missing
+
+    missing = [] if config.dry_run else list(missing_inputs(config))  # a dry run lists them
+    if missing:
+        raise missing[0]
     return config
 
 
+def _refusals(config: Config) -> Iterator[Refusal]:
+    """Yield every key whose value does not fit the others, with what is allowed."""
+    yield from _functions(config)
+    yield from _rollouts(config)
+    yield from _menu(config)
+    yield from _budget(config)
+    yield from _selection(config)
+    yield from _update(config)
+    yield from _vllm(config)
+    yield from task_refusals(config)
+
+
+def _complete(config: Config) -> None:
+    """Set the keys that follow from others, and the home in paths."""
+    for key in PATHS:
+        _expand_home(config, key)
+
+    one_size = not config.nm.menu and not config.nm.allocation
+    if config.nm.m == config.nm.n and one_size and config.sampler.rule in RULE_NAMES:
+        config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
+    if config.task.name == "chainsum":
+        config.task.answer_format = "chain"  # whatever the model was trained on
+
+
+def _expand_home(config: Config, key: str) -> None:
+    path = attrgetter(key)(config)
+    if path is None:
+        return
+    group, _, name = key.rpartition(".")
+    section = attrgetter(group)(config) if group else config
+    setattr(section, name, os.path.expanduser(path))
+
+
 def own_functions(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield key and name, `module:function`, of each function of one's own."""
+    """Yield key and name, `module:function`, of each function of the user."""
     for key in OWN_FUNCTIONS:
-        terms = [name for name, _ in reward_terms(config.task)]
-        for name in terms if key == "task.reward" else [attrgetter(key)(config)]:
-            if ":" in (name or ""):
+        if key == "task.reward":
+            names = [name for name, _ in reward_terms(config.task)]
+        else:
+            names = [attrgetter(key)(config) or ""]
+        for name in names:
+            if ":" in name:
                 yield key, name
 
 
@@ -62,7 +112,8 @@ def _functions(config: Config) -> Iterator[Refusal]:
 
 
 def _rollouts(config: Config) -> Iterator[Refusal]:
-    nm, rule = config.nm, config.sampler.rule
+    nm = config.nm
+    rule = config.sampler.rule
     if nm.m > nm.n:
         yield "nm.m", f"must be at most nm.n={nm.n}"
     if rule == "all" and nm.m != nm.n:
@@ -71,13 +122,20 @@ def _rollouts(config: Config) -> Iterator[Refusal]:
         yield "nm.m", f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, where sampler.rule={rule}"
     if nm.allocation is not None and config.prompts.selector in ("greso", "mopps"):
         yield "prompts.selector", "must be uniform or module:function where nm.allocation is set"
+    yield from _advantages(config)
+
+
+def _advantages(config: Config) -> Iterator[Refusal]:
     advantage = config.advantage
     if advantage.scale == "stratified" and advantage.baseline != "full":
         yield "advantage.baseline", f"must be full where advantage.scale={advantage.scale}"
-    if advantage.function is None and (advantage.baseline, advantage.scale) != ("none", "none"):
-        key, size = ("nm.n", nm.n) if advantage.baseline == "full" else ("nm.m", nm.m)
-        if size < 2:
-            yield key, "must be at least 2: one reward has no advantage"
+
+    unchanged = advantage.baseline == "none" and advantage.scale == "none"
+    if unchanged or advantage.function is not None:
+        return
+    key = "nm.n" if advantage.baseline == "full" else "nm.m"
+    if attrgetter(key)(config) < 2:
+        yield key, "must be at least 2: one reward has no advantage"
 
 
 def _menu(config: Config) -> Iterator[Refusal]:
@@ -105,71 +163,103 @@ def _menu(config: Config) -> Iterator[Refusal]:
 def _budget(config: Config) -> Iterator[Refusal]:
     if config.budget.train_seconds is None and config.budget.max_steps is None:
         yield "budget.train_seconds", "must be set where budget.max_steps is null"
+
     groups = config.prompts_per_step * config.nm.groups
-    most, rollouts = "must be at most prompts_per_step * nm.groups", groups * config.nm.n
+    most = "must be at most prompts_per_step * nm.groups"
+    rollouts = groups * config.nm.n
     if config.hardware.processes > rollouts:
         yield "hardware.processes", f"{most} * nm.n = {rollouts}, so that each has a rollout"
     if config.hardware.generators and (config.engine.lag == 0 or config.sharded()):
         yield "hardware.generators", "must be 0 where engine.lag=0, or where weights are sharded"
     if config.update.minibatches > groups:
         yield "update.minibatches", f"{most} = {groups}: groups stay whole"
-    if (name := config.budget.clock_model) is None:
+    yield from _clock_model(config)
+
+
+def _clock_model(config: Config) -> Iterator[Refusal]:
+    name = config.budget.clock_model
+    if name is None:
         return
     try:
         prompts = read_clock_model(name).prompts
     except ValueError as error:
         yield "budget.clock_model", str(error)
-    else:
-        if prompts not in (None, config.prompts_per_step):
-            why = f"as in the runs that budget.clock_model={name} was fitted to"
-            yield "prompts_per_step", f"must be {prompts}, {why}"
+        return
+    if prompts not in (None, config.prompts_per_step):
+        why = f"as in the runs that budget.clock_model={name} was fitted to"
+        yield "prompts_per_step", f"must be {prompts}, {why}"
 
 
 def _selection(config: Config) -> Iterator[Refusal]:
     settings = config.group_filter
-    pool, prompts = config.task.train_size, config.prompts_per_step
-    if (name := settings.name) != "none" and config.nm.n < 2:
+    prompts = config.prompts_per_step
+    name = settings.name
+    if name != "none" and config.nm.n < 2:
         yield "nm.n", f"must be at least 2 where group_filter={name}: one rollout has no variance"
-    has_own = settings.resamples and settings.batch
-    batch_key = "group_filter.batch" if has_own else "prompts_per_step"
-    batch: int = attrgetter(batch_key)(config)
-    if pool is not None and batch > pool and config.prompts.selector not in ("uniform", "greso"):
-        yield batch_key, f"must be at most the problems to choose from, task.train_size={pool}"
+
+    key = _batch_key(config)
+    batch: int = attrgetter(key)(config)
     if settings.resamples and batch * settings.max_batches < prompts:
         needed = f"prompts_per_step={prompts} prompts, in batches of {batch}"
         yield "group_filter.max_batches", f"must give at least {needed}"
 
+    pool = config.task.train_size
+    if pool is None or config.prompts.selector in ("uniform", "greso"):  # which begin anew
+        return
+    if batch > pool:
+        yield key, f"must be at most the problems to choose from, task.train_size={pool}"
+
+
+def _batch_key(config: Config) -> str:
+    """Return the key that says how many prompts are chosen at once."""
+    settings = config.group_filter
+    has_batch = settings.resamples and settings.batch is not None
+    return "group_filter.batch" if has_batch else "prompts_per_step"
+
 
 def _update(config: Config) -> Iterator[Refusal]:
-    update, model = config.update, config.model
+    update = config.update
     if len(update.betas) != 2 or not all(0 <= beta < 1 for beta in update.betas):
         yield "update.betas", "must be two numbers in [0, 1)"
     warmup = update.warmup_steps
     if update.schedule != "constant" and (update.schedule_steps or 0) <= warmup:
         where = f"where update.schedule={update.schedule}"
         yield "update.schedule_steps", f"must be more than update.warmup_steps={warmup} {where}"
+    yield from _dtypes(config)
+    if update.importance != "off" and not config.scores_what_is_sampled():
+        why = "engine and trainer use different temperatures or top_k"
+        yield "update.importance", f"must be off: {why}, so their log-probs cannot be compared"
+
+
+def _dtypes(config: Config) -> Iterator[Refusal]:
+    model = config.model
     if model.tuning == "full" and model.dtype != "float32":
         yield "model.dtype", "must be float32 where model.tuning=full, or updates vanish"
     if model.tuning == "lora" and config.computed_in() != model.dtype:
         where = "where model.tuning=lora, as model.dtype is"
         yield "model.compute_dtype", f"must be null or {model.dtype} {where}"
-    if update.importance != "off" and not config.scores_what_is_sampled():
-        yield "update.importance", "must be off: engine and trainer score two distributions here"
 
 
 def _vllm(config: Config) -> Iterator[Refusal]:
-    engine, model = config.engine, config.model
+    engine = config.engine
+    model = config.model
     if engine.name != "vllm":
         return
     if model.adapter() is not None:
-        how = "`pods export RUN OUT --merge` writes them"
-        yield "model.path", f"must have whole weights where engine=vllm: {how}"
+        how = "merge it first: `pods export RUN OUT --merge`"
+        yield "model.path", f"must have whole weights: engine=vllm cannot load an adapter; {how}"
     if config.update.compiled and config.hardware.device == "cpu":
         yield "update.compiled", "must be false where engine=vllm on a CPU, which compiles nothing"
-    if engine.sync != "merged" and model.tuning != "lora":
-        yield "engine.sync", "must be merged where model.tuning=full"
-    if engine.sync != "merged" and model.lora.r > VLLM_MAX_RANK:
-        yield "model.lora.r", f"must be at most {VLLM_MAX_RANK} where engine.sync={engine.sync}"
+    if engine.sync != "merged":
+        yield from _adapters_in_vllm(config)
     for key in ("sampling.temperature", "evaluation.temperature"):
         if 0 < attrgetter(key)(config) < VLLM_MIN_TEMPERATURE:
             yield key, f"must be 0 or at least {VLLM_MIN_TEMPERATURE} (vLLM)"
+
+
+def _adapters_in_vllm(config: Config) -> Iterator[Refusal]:
+    if config.model.tuning != "lora":
+        yield "engine.sync", "must be merged where model.tuning=full"
+    if config.model.lora.r > VLLM_MAX_RANK:
+        where = f"where engine.sync={config.engine.sync}"
+        yield "model.lora.r", f"must be at most {VLLM_MAX_RANK} {where}"

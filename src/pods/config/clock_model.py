@@ -26,6 +26,7 @@ class ClockModel:
         """Raise a `ValueError` without a source, or if a price or a step makes no sense."""
         if not self.source:
             raise ValueError("must have a source: what the prices were fitted to")
+
         for name in ("base", *AMOUNTS):
             price = getattr(self, name)
             if type(price) not in (int, float) or not 0 <= price < math.inf:
@@ -35,8 +36,10 @@ class ClockModel:
 
     def seconds(self, amounts: Mapping[str, float]) -> float:
         """Return the seconds of a step."""
-        prices = self.prices()
-        return self.base + sum(prices[name] * amounts[of] for name, of in AMOUNTS.items())
+        seconds = self.base
+        seconds += self.per_rollout * amounts["generated_rollouts"]
+        seconds += self.per_kept * amounts["trained_rollouts"]
+        return seconds
 
     def prices(self) -> dict[str, float]:
         """Return base and prices, which are all that decides a time."""
@@ -44,9 +47,12 @@ class ClockModel:
 
     def formula(self) -> str:
         """Write the seconds of a step for a reader."""
-        units = ("", " per rollout generated", " per rollout trained on")
-        prices = zip(self.prices().values(), units, strict=True)
-        return " + ".join(f"{price:.3g} s{unit}" for price, unit in prices if price)
+        terms = {
+            "": self.base,
+            " per rollout generated": self.per_rollout,
+            " per rollout trained on": self.per_kept,
+        }
+        return " + ".join(f"{price:.3g} s{unit}" for unit, price in terms.items() if price)
 
 
 FIT = "least squares over the PODS authors' GSM8K runs with Qwen2.5-3B on one L40S"
@@ -60,6 +66,7 @@ def read_clock_model(name: str) -> ClockModel:
     """
     if name == L40S.name:
         return L40S
+
     try:
         content = json.loads(Path(name).read_bytes())
         return ClockModel(**{"name": Path(name).name, **content})

@@ -1,9 +1,9 @@
 """Compose overrides such as `nm.n=32` into a config's plain values with Hydra."""
 
 import difflib
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import hydra
@@ -12,60 +12,125 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods.config.checks import OWN_FUNCTIONS as OWN
-from pods.config.parse import leaves, unknown_key
+from pods.config.checks import OWN_FUNCTIONS
+from pods.config.parse import ConfigError, leaves, unknown_key
 from pods.config.schema import CONF
 from pods.system.text import RUN
 
-_register = partial(OmegaConf.register_new_resolver, replace=True)
-_register("steps_without_time", lambda seconds: 100 if seconds is None else None)
-_register("tenth_of", lambda time, steps: None if steps or time is None else time / 10)
-_register("importance_at", lambda lag: "token_truncate" if lag else "off")
-_register("last", lambda name: f"{name}".rpartition("/")[2])
+STEPS = 100  # budget.max_steps, if there is no budget of seconds either
+
+
+def _steps_without_time(seconds: float | None) -> int | None:
+    return STEPS if seconds is None else None
+
+
+def _tenth_of(seconds: float | None, every_steps: int | None) -> float | None:
+    if every_steps or seconds is None:
+        return None
+    return seconds / 10
+
+
+def _importance_at(lag: int) -> str:
+    return "token_truncate" if lag else "off"
+
+
+def _last(name: object) -> str:
+    return str(name).rpartition("/")[2]
+
+
+RESOLVERS: dict[str, Callable[..., Any]] = {
+    "steps_without_time": _steps_without_time,
+    "tenth_of": _tenth_of,
+    "importance_at": _importance_at,
+    "last": _last,
+    "home": os.path.expanduser,
+}
+"""What `${name:...}` in a file of conf/ calls."""
+for resolver, function in RESOLVERS.items():
+    OmegaConf.register_new_resolver(resolver, function, replace=True)
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """Compose `conf/`, and what the user of `run.py` has added, into plain, nested values.
 
-    `ValueError`: an override is malformed or names nothing; one line, key=value first.
+    Raises:
+        ValueError: an override is malformed or names nothing; one line, key=value first.
     """
+    within = GlobalHydra.instance().is_initialized()
+    started = nullcontext() if within else hydra.initialize_config_dir(str(CONF), "app", "1.3")
     try:
-        within = GlobalHydra.instance().is_initialized()
-        with nullcontext() if within else hydra.initialize_config_dir(str(CONF), "app", "1.3"):
-            return plain(hydra.compose("config", list(overrides)))
+        with started:
+            composed = hydra.compose("config", list(overrides))
+        return plain(composed, overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(one_line(error, overrides)) from error
 
 
-def plain(composed: DictConfig) -> dict[str, Any]:
-    """Return the plain values of a config that Hydra composed, without Hydra's own."""
+def plain(composed: DictConfig, overrides: Iterable[str]) -> dict[str, Any]:
+    """Return the plain values of what Hydra composed from these overrides, without Hydra's own.
+
+    Raises:
+        ConfigError: a list of options was given for a group; Hydra would take the last one.
+    """
+    for override in overrides:
+        group, _, value = override.lstrip("+").partition("=")
+        if value.startswith("[") and (CONF / group).is_dir():
+            options = value.strip("[]")
+            raise ConfigError(group, value, f"must be one; `-m {group}={options}` sweeps")
+
     keys = [str(key) for key in composed if key != "hydra"]
-    return dict(OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True))  # type: ignore[arg-type]
+    values = OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True)
+    return dict(values)  # type: ignore[arg-type]
 
 
 def one_line(error: Exception, overrides: Sequence[str]) -> str:
     """Shorten a message of Hydra or OmegaConf to key, value and what is allowed."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if isinstance(cause := error.__cause__, OmegaConfBaseException) and cause.full_key:
-        key = str(cause.full_key)
-        typed = next((each for each in overrides if each.startswith((f"{key}=", f"{key}."))), key)
-        return f"{typed}: {unknown_key(typed.partition('=')[0])}"
-    if "Could not find '" in lines[0] and "Config search path:" in lines:
-        name = lines[0].partition("Could not find ")[2].strip("'")
-        group, _, option = name.rpartition("/")
-        options = [o for o in lines[1 : lines.index("Config search path:")] if " " not in o]
-        near = difflib.get_close_matches(option, options, n=1)
-        hint = f"did you mean {near[0]}? It " if near else ""
-        own = [f"; {key}={option} is one of your own" for key in OWN if key.startswith(f"{group}.")]
-        more = own[0] if own and ":" in option else ""
-        return f"{group}={option}: {hint}must be one of {', '.join(options)}{more}"
-    if lines[0].startswith(("Ambiguous value", "Sweep parameters")):
-        typed = lines[0].split("'")[1]
-        if "list" in str(leaves().get(typed.partition("=")[0], [""])[0]):
-            return f"{typed}: must be a list: '{typed.replace('=', '=[', 1)}]'"
-        return f"{typed}: must be one value; `{RUN} -m` sweeps over several"
+    first = lines[0]
+    cause = error.__cause__
+    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+        return _no_such_key(str(cause.full_key), overrides)
+    if "Could not find '" in first and "Config search path:" in lines:
+        return _no_such_option(lines)
+    if first.startswith(("Ambiguous value", "Sweep parameters")):
+        return _several_values(first.split("'")[1])
+
     text, _, link = " ".join(lines).partition(" See https")
     if "override_grammar" in link:
         typed = text.split("'")[1] if text.startswith("Error parsing override") else text
         return f"{typed}: must be KEY=VALUE, in quotes where the shell reads it otherwise"
-    return text + (f" See https{link}" if link else "")
+    return f"{text} See https{link}" if link else text
+
+
+def _no_such_key(key: str, overrides: Sequence[str]) -> str:
+    typed = key
+    for override in overrides:
+        if override.startswith((f"{key}=", f"{key}.")):
+            typed = override
+            break
+    return f"{typed}: {unknown_key(typed.partition('=')[0])}"
+
+
+def _no_such_option(lines: Sequence[str]) -> str:
+    """Name the options of a group, from Hydra's list of them."""
+    name = lines[0].partition("Could not find ")[2].strip("'")
+    group, _, option = name.rpartition("/")
+    listed = lines[1 : lines.index("Config search path:")]
+    options = [line for line in listed if " " not in line]
+
+    near = difflib.get_close_matches(option, options, n=1)
+    hint = f"did you mean {near[0]}? It " if near else ""
+    text = f"{group}={option}: {hint}must be one of {', '.join(options)}"
+
+    own_keys = [key for key in OWN_FUNCTIONS if key.startswith(f"{group}.")]
+    if own_keys and ":" in option:
+        text += f"; {own_keys[0]}={option} is one of your own"
+    return text
+
+
+def _several_values(typed: str) -> str:
+    key, _, values = typed.partition("=")
+    known = leaves()
+    if key in known and "list" in str(known[key][0]):
+        return f"{typed}: must be a list: '{key}=[{values}]'"
+    return f"{typed}: must be one value; `{RUN} -m` sweeps over several"

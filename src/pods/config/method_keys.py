@@ -7,8 +7,14 @@ from typing import Literal
 from pods.config.key import FUNCTION, Form, key, one_of
 
 RULE_NAMES = (
-    *("max_variance", "max_variance_aliased", "max_reward", "percentile", "max_abs_advantage"),
-    *("balanced", "random", "all"),
+    "max_variance",
+    "max_variance_aliased",
+    "max_reward",
+    "percentile",
+    "max_abs_advantage",
+    "balanced",
+    "random",
+    "all",
 )
 BALANCING_RULES = ("max_variance", "balanced")
 """Rules that keep, of rewards of 0 and 1, as near to half right ones as they can."""

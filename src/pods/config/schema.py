@@ -29,6 +29,20 @@ class LoraConfig:
     alpha: int = key("LoRA scale: the weights change by alpha / r * B A", low=1)
 
 
+@dataclass
+class SizesConfig:
+    """The sizes of the model, by which memory is forecast before its weights are here."""
+
+    parameters: int = operational("numbers in all weights; 0: unknown, as all sizes of hub", low=0)
+    layers: int = operational("layers, each with attention and a gated part", low=0)
+    hidden: int = operational("width of a layer's input", low=0)
+    intermediate: int = operational("width of the gated part", low=0)
+    heads: int = operational("heads of queries", low=0)
+    kv_heads: int = operational("heads of keys, and of values", low=0)
+    head_size: int = operational("width of a head", low=0)
+    vocabulary: int = operational("rows of the embedding", low=0)
+
+
 @dataclass(kw_only=True)
 class ModelConfig:
     """The policy."""
@@ -42,15 +56,19 @@ class ModelConfig:
     dtype: Literal["float32", "bfloat16"] = key("dtype of the policy's weights, frozen or trained")
     tuning: Literal["lora", "full"] = key("train LoRA adapters or all weights")
     lora: LoraConfig
+    sizes: SizesConfig
     compute_dtype: Literal["float32", "bfloat16"] | None = key(
         "dtype that the update of all weights (model.tuning=full) computes in; null: model.dtype"
     )
 
     def adapter(self) -> Path | None:
         """Return `path` if it holds an adapter: it is merged into the weights that it was for."""
-        folder = Path(self.path or "")
-        adapter, whole = (folder / name for name in ("adapter_config.json", "config.json"))
-        return folder if self.path and adapter.is_file() and not whole.is_file() else None
+        if self.path is None:
+            return None
+        folder = Path(self.path)
+        whole = (folder / "config.json").is_file()
+        holds_one = (folder / "adapter_config.json").is_file() and not whole
+        return folder if holds_one else None
 
 
 @dataclass
@@ -207,8 +225,8 @@ class Config:
     def scores_what_is_sampled(self) -> bool:
         """Return whether the trainer's log-probs are of the distribution that the engine samples.
 
-        They are not where only the engine divides the logits by the temperature, and vLLM's own
-        are those of the `sampling.top_k` tokens that it draws from.
+        They are not if only the engine divides the logits by the temperature, or if vLLM samples
+        from the `sampling.top_k` likeliest tokens alone, whose log-probs are then its own.
         """
         truncated = self.sampling.top_k is not None and self.engine.name == "vllm"
         same = self.update.logprob_temperature == "sampling" or self.sampling.temperature == 1
@@ -216,8 +234,10 @@ class Config:
 
     def sharded(self) -> bool:
         """Tell whether the run shards its weights, on any number of processes."""
+        if self.model.tuning != "full":
+            return False
         cast = self.computed_in() != self.model.dtype  # which FSDP2 does
-        return (self.hardware.shard or cast) and self.model.tuning == "full"
+        return self.hardware.shard or cast
 
     def computed_in(self) -> str:
         """Return the dtype that the update computes in."""

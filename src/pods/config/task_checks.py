@@ -16,32 +16,53 @@ Refusal = tuple[str, str]  # a key whose value is not allowed, and what is allow
 
 def task_refusals(config: Config) -> Iterator[Refusal]:
     """Yield every key of the task that is at odds with another one."""
-    task, longest = config.task, config.sampling.max_completion_tokens
+    task = config.task
+    longest = config.sampling.max_completion_tokens
     if (task.overlong_tokens or 0) > longest:
         yield "task.overlong_tokens", f"must be at most sampling.max_completion_tokens={longest}"
+
     if config.reproduction != "ours" and task.system is None:
-        where = "only gsm8k, gsm8k_release, gsm8k_open_r1 and math_release have another"
-        yield "reproduction", f"must be ours for this task, or without task.system: {where}"
-    yield from _generated(task) if task.name == "chainsum" else _dataset(config)
+        names = "gsm8k, gsm8k_release, gsm8k_open_r1 and math_release"
+        why = f"faithful exists only for task={names}, without a task.system"
+        yield "reproduction", f"must be ours: {why}"
+    if task.name == "chainsum":
+        yield from _generated(task)
+    else:
+        yield from _dataset(config)
     yield from _own(task)
-    name, file = task.evaluated_on(), task.files()["test"]
-    size = None if file else {"chainsum": CHAINSUM_TEST_SIZE, **ON_THE_HUB}.get(name)
-    if size is not None and (config.evaluation.questions or 0) > size:
+    yield from _reward(task)
+    yield from _questions(config)
+
+
+def _questions(config: Config) -> Iterator[Refusal]:
+    if config.task.files()["test"] is not None:  # of a size that is not known yet
+        return
+    name = config.task.evaluated_on()
+    size = CHAINSUM_TEST_SIZE if name == "chainsum" else ON_THE_HUB.get(name)
+    asked = config.evaluation.questions
+    if size is not None and asked is not None and asked > size:
         yield "evaluation.questions", f"must be at most {size}, which is all of {name}"
 
 
 def _generated(task: TaskConfig) -> Iterator[Refusal]:
     if task.train_size is None or task.train_size > TRAIN_LIMIT:
         yield "task.train_size", f"must be at most {TRAIN_LIMIT} for chainsum"
-    places = {"path": None, "test_path": None, "system": None, "test_set": "own"}
-    grading = {"format_reward": "none", "grader": "exact"}
-    for key, only in (places | grading).items():
+    fixed = {
+        "path": None,
+        "test_path": None,
+        "system": None,
+        "test_set": "own",
+        "format_reward": "none",
+        "grader": "exact",
+    }
+    for key, only in fixed.items():
         if getattr(task, key) != only:
             yield f"task.{key}", f"must be {only or 'null'} for {task.name}"
 
 
 def _dataset(config: Config) -> Iterator[Refusal]:
-    task, model = config.task, config.model
+    task = config.task
+    model = config.model
     if task.answer_format == "chain" and task.name != "jsonl":
         other = "(model=tiny sets it, model=hub model.hub=NAME is another)"
         yield "task.name", f"must be chainsum or jsonl where task.answer_format=chain {other}"
@@ -51,9 +72,19 @@ def _dataset(config: Config) -> Iterator[Refusal]:
         yield "task.test_set", f"must be own where task={task.name}"
     if task.name != "gsm8k" and task.grader != "exact":
         yield "task.grader", f"must be exact where task={task.name}: the others are for GSM8K"
-    forms = ["tag", "hash", "boxed", *{"own": ["whole"], "jsonl": ["chain"]}.get(task.name, [])]
-    if task.answer_format not in forms:
-        yield "task.answer_format", f"must be one of {', '.join(forms)} where task={task.name}"
+    yield from _formats(task)
+
+
+def _formats(task: TaskConfig) -> Iterator[Refusal]:
+    """Check the format of answers, and the reward for it."""
+    formats = ["tag", "hash", "boxed"]
+    if task.name == "own":
+        formats.append("whole")
+    if task.name == "jsonl":
+        formats.append("chain")
+    if task.answer_format not in formats:
+        yield "task.answer_format", f"must be one of {', '.join(formats)} where task={task.name}"
+
     if task.answer_format in ("whole", "chain") and task.format_reward != "none":
         yield "task.format_reward", f"must be none where task.answer_format={task.answer_format}"
     if task.answer_format not in ("tag", "whole") and task.format_reward == "open_r1":
@@ -62,13 +93,16 @@ def _dataset(config: Config) -> Iterator[Refusal]:
 
 
 def _own(task: TaskConfig) -> Iterator[Refusal]:
-    """Check data and rewards of one's own."""
+    """Check where the user's problems come from."""
     if task.name == "jsonl" and task.path is None:
         yield "task.path", "must be set where task=jsonl"
     if task.name == "own" and task.path is not None:
         yield "task.path", "must be null where task=own"
     if (task.name == "own") != (task.make is not None):
         yield "task.make", f"must be {'null' if task.make else 'set'} where task={task.name}"
+
+
+def _reward(task: TaskConfig) -> Iterator[Refusal]:
     if task.reward is None:
         return
     names = [name for name, _ in reward_terms(task)]
@@ -80,5 +114,9 @@ def _own(task: TaskConfig) -> Iterator[Refusal]:
 
 def reward_terms(task: TaskConfig) -> list[tuple[str, float]]:
     """Return name and weight of the terms of `task.reward`: correct, or my_rewards:short*0.2."""
-    matches = (re.fullmatch(REWARD_TERM, text) for text in task.reward or ())
-    return [(match[1], float(match[2] or 1)) for match in matches if match]
+    terms = []
+    for text in task.reward or []:
+        match = re.fullmatch(REWARD_TERM, text)
+        if match:
+            terms.append((match[1], float(match[2] or 1)))
+    return terms

@@ -55,22 +55,25 @@ class TaskConfig:
     )
 
     def label(self) -> str:
-        """Return the name of the problems in folders and titles, also of data of one's own.
+        """Return the name of the problems in folders and titles, also of the user's data.
 
         data/my sums.jsonl is my-sums, and my_tasks:riddles is riddles.
         """
         if self.name == "jsonl" and self.path is not None:
             return re.sub(r"[^A-Za-z0-9._-]", "-", Path(self.path).stem)[:60] or self.name
-        return self.make.rpartition(":")[2] if self.name == "own" and self.make else self.name
+        if self.name == "own" and self.make is not None:
+            return self.make.rpartition(":")[2]
+        return self.name
 
     def test_label(self) -> str:
-        """Return the name of the test set for a reader, also of data of one's own."""
+        """Return the name of the test set for a reader, also of the user's data."""
         return self.label() if self.name in ("jsonl", "own") else self.evaluated_on()
 
     def evaluated_on(self) -> str:
         """Return the name of the test set: chainsum, gsm8k, math500, amc23, ..."""
-        own = "math500" if self.name == "math" else self.name
-        return own if self.test_set == "own" else self.test_set
+        if self.test_set != "own":
+            return self.test_set
+        return "math500" if self.name == "math" else self.name
 
     def files(self) -> dict[str, Path | None]:
         """Return the file of each split, the same one if it is divided.
@@ -80,6 +83,11 @@ class TaskConfig:
         folder = None if self.path is None else Path(self.path)
         if self.name == "jsonl" and folder is not None and not folder.is_dir():
             return {"train": folder, "test": Path(self.test_path or folder)}
-        test = folder / "test.jsonl" if folder and self.test_set == "own" else None
-        test = test if self.test_path is None else Path(self.test_path)
-        return {"train": folder and folder / "train.jsonl", "test": test}
+
+        train = None if folder is None else folder / "train.jsonl"
+        test = None
+        if self.test_path is not None:
+            test = Path(self.test_path)
+        elif folder is not None and self.test_set == "own":
+            test = folder / "test.jsonl"
+        return {"train": train, "test": test}

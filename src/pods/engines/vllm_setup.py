@@ -11,10 +11,10 @@ from huggingface_hub import snapshot_download
 from vllm import EngineArgs, LLMEngine
 
 from pods.config.schema import Config
-from pods.memory.fit import GIB
 from pods.runs.paths import weights_source
 from pods.system.machine import launched
 
+GIB = 2**30
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the maximum ranks that vLLM offers
 CPU_PREFILL_TOKENS = 2048  # a pass takes seconds, and signals are handled between passes
 MAX_BIASED = 1024  # ids of which a card's sampler can forbid each

@@ -26,8 +26,11 @@ class Job:
     @property
     def name(self) -> str:
         """Arm, n, m, what else is varied, and seed, padded for a table."""
-        arm = f"{self.config.arm_name()} {self.config.nm.label().replace('→', '->')}"
-        return f"{' '.join(filter(None, (arm, self.varied))):<24} seed {self.config.seed}"
+        label = self.config.nm.label().replace("→", "->")
+        text = f"{self.config.arm_name()} {label}"
+        if self.varied:
+            text += f" {self.varied}"
+        return f"{text:<24} seed {self.config.seed}"
 
 
 def prepare(config: Config) -> RunStore:
@@ -37,6 +40,7 @@ def prepare(config: Config) -> RunStore:
     """
     ready_weights(config.model)
     store = freeze(config)
+
     if config.retry == "all" and state_of(store) == "done":
         with suppress(BlockingIOError), store.lock():
             remove(store.folder)
@@ -56,5 +60,7 @@ class Backend:
 
     at_once: int  # largest number of jobs that run at the same time
     run: Callable[[Sequence[Job]], bool]
-    """Executes jobs that have work left, but for those that another process already runs; returns
-    when all have ended, or True when a signal has asked this process to stop."""
+    """Executes jobs that have work left, except those that another process already runs.
+
+    It returns when all have ended, or True if a signal has asked this process to stop.
+    """

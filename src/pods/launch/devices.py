@@ -30,6 +30,7 @@ class DevicePool:
         """
         busy = {device for job in self.taken for device in job}
         free = [device for device in self.devices if device not in busy]
+
         if len(free) < count or len(self.taken) == self.jobs:
             return None
         self.taken.append(tuple(free[:count]))
@@ -42,13 +43,14 @@ def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) ->
     Without their `names` it looks for them, but not for runs on one GPU: nvidia-smi may be missing
     where torch still finds a GPU.
     """
-    on_gpus = [config.hardware for config in configs if config.hardware.device == "cuda"]
-    needed = max((hardware.in_all() for hardware in on_gpus), default=0)
+    needed = max(_gpus_needed(config) for config in configs)
     if needed and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         raise ConfigError("hardware.device", "cuda", "CUDA_VISIBLE_DEVICES is empty")
     if needed == 0 or (needed == 1 and names is None):
         return
-    names = gpus() if names is None else names
+
+    if names is None:
+        names = gpus()
     if not names:
         raise ConfigError("hardware.device", "cuda", "needs a GPU; hardware=cpu runs anywhere")
     if needed > len(names):
@@ -57,14 +59,20 @@ def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) ->
         raise ConfigError("hardware.processes", needed, why)
 
 
+def _gpus_needed(config: Config) -> int:
+    return config.hardware.in_all() if config.hardware.device == "cuda" else 0
+
+
 def device_pool(configs: Sequence[Config]) -> DevicePool:
     """Return the GPUs that this process may use, or its cores, for jobs of these configs."""
     kinds = sorted({config.hardware.device for config in configs})
     if len(kinds) > 1:
         raise ConfigError("hardware.device", ",".join(kinds), "must be the same in all jobs")
+
     jobs = configs[0].launch.jobs
     if kinds == ["cuda"]:
-        return DevicePool([index for index, _ in visible_gpus("name")] or ["0"], jobs)
+        indices = [index for index, _ in visible_gpus("name")]
+        return DevicePool(indices or ["0"], jobs)  # torch may find one that nvidia-smi does not
     return DevicePool([str(core) for core in range(jobs or cores())], jobs)
 
 
@@ -74,12 +82,15 @@ def devices_needed(config: Config, pool: DevicePool) -> int:
     On a CPU, `launch.jobs` gives each of that many jobs an equal share, whatever its threads.
     """
     hardware = config.hardware
-    on_cpu = 1 if config.launch.jobs else hardware.threads * hardware.in_all()
-    return min(hardware.in_all() if hardware.device == "cuda" else on_cpu, len(pool.devices))
+    needed = hardware.in_all()
+    if hardware.device == "cpu":
+        needed = 1 if config.launch.jobs else hardware.threads * hardware.in_all()
+    return min(needed, len(pool.devices))
 
 
 def max_concurrent(pool: DevicePool, configs: Sequence[Config]) -> int:
     """Return the largest number of these jobs that can run at the same time."""
     empty = DevicePool(pool.devices, pool.jobs)
     counts = sorted(devices_needed(config, pool) for config in configs)
-    return sum(empty.take(count) is not None for count in counts)
+    started = [count for count in counts if empty.take(count) is not None]
+    return len(started)

@@ -1,5 +1,6 @@
 """Classify the error that ended a job: the user's, the machine's or the run's own."""
 
+import shlex
 import sys
 
 from pods.engines.base import EngineFailed
@@ -21,22 +22,28 @@ def classify(error: BaseException, started: bool, store: RunStore) -> tuple[str,
     """
     text = errors.as_short_text(error)
     if isinstance(error, Altered) and not error.recoverable:
-        remedy = f"`pods clean {store.folder} --yes` removes this run, so that it is made again"
+        folder = shlex.quote(str(store.folder))
+        remedy = f"`pods clean {folder} --yes` removes this run, so that it is made again"
         errors.print_error(f"{error}; {remedy}")
         return "failed", errors.FAILED, text
+
     if not store.folder.is_dir() and not isinstance(error, Altered):
         error = Altered(f"{store.folder} was removed while the run was going on")
     if isinstance(error, PeerLost | Altered):
         errors.print_error(f"{error}; {errors.RESUME}")
         return "preempted", errors.AGAIN, text
+
     if errors.is_machine_error(error, store.folder):
         text = errors.gpu_failure(error) or text
-        said = errors.as_text(error) if isinstance(error, OSError) else text
-        errors.print_error(said, errors.FIX_AND_RESUME)
+        line = errors.as_text(error) if isinstance(error, OSError) else text
+        errors.print_error(line, errors.FIX_AND_RESUME)
         return "preempted", errors.AGAIN, text
+
     if isinstance(error, Damaged) or (not started and isinstance(error, BAD_INPUT)):
         errors.print_error(errors.as_text(error))
-        return "preempted" if clocks(store) else "pending", errors.FAILED, text
+        state = "preempted" if clocks(store) else "pending"
+        return state, errors.FAILED, text
+
     errors.print_traceback(error)
     if started and isinstance(error, EngineFailed):
         print(errors.RESUME, file=sys.stderr)

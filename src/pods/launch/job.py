@@ -45,16 +45,22 @@ def execute(
     The folder `attempt` is for what this process leaves, and `now` returns the training clock's
     seconds.
     """
-    store, processes = RunStore(folder), 1
+    store = RunStore(folder)
     execution = _Execution(store, attempt, TrainClock(now))
     try:
-        with suppress(ValueError):  # a damaged config, which the run reports
-            processes = store.config().hardware.in_all()
-        if local_processes.rank() is None and processes > 1:
+        if local_processes.rank() is None and _processes(store) > 1:
             return local_processes.run(store, execution.folder)
     except (OSError, PeerLost) as error:
         return execution.not_started(error)
     return execution.run()
+
+
+def _processes(store: RunStore) -> int:
+    """Return how many processes a run has; 1 if its config is damaged, which the run reports."""
+    try:
+        return store.config().hardware.in_all()
+    except ValueError:
+        return 1
 
 
 @dataclass
@@ -80,8 +86,9 @@ class _Execution:
                 return AGAIN
             except (ValueError, OSError, ImportError) as error:
                 return self.not_started(error)
-            limit, heartbeat = config.watchdog_seconds, self.store.set_status
-            with watchdog(stop, limit, heartbeat, self.record_hang):
+
+            limit = config.watchdog_seconds
+            with watchdog(stop, limit, self.store.set_status, self.record_hang):
                 code = self.work(config, lock, stop)
             self.tracker.finish()
             return code
@@ -91,16 +98,27 @@ class _Execution:
         config = local_processes.as_started(self.store.config())
         attempts.record_changes(self.store, check_unchanged(self.store, config))
         set_threads(config.hardware.threads)
-        clock, hardware = config.budget.clock_text(), config.hardware
-        counts = {"processes": hardware.in_all(), "generators": hardware.generators}
-        self.note(**attempts.environment(), **counts, clock=clock)
+
+        facts = attempts.environment()
+        facts["processes"] = config.hardware.in_all()
+        facts["generators"] = config.hardware.generators
+        facts["clock"] = config.budget.clock_text()
+        self.note(**facts)
         files.replace(self.folder / "git.diff", attempts.git("diff", "HEAD"))
-        mine = {"pid": os.getpid(), "host": socket.gethostname()}
-        self.store.set_status(state="running", error=None, exit_code=None, **mine)
+
+        self.store.set_status(
+            state="running",
+            error=None,
+            exit_code=None,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+        )
         return config
 
     def work(self, config: Config, lock: RunLock, stop: Stop) -> int:
-        started, code = False, DONE
+        """Load and train, record how it ended, and return the exit code."""
+        started = False
+        code = DONE
         try:
             with self.clock.meter.phase("start"), stop.while_loading():  # nothing is half-written
                 trainer = self.build(config, lock, stop)
@@ -108,8 +126,9 @@ class _Execution:
                 from pods.training.preflight import preflight
 
                 preflight(trainer.workers.worker, [*trainer.loop.prompts, *trainer.questions])
-                if facts := trainer.generators.facts:  # what a library has chosen for the engine
-                    self.note(engine=facts)
+                if trainer.generators.facts:  # what a library has chosen for the engine
+                    self.note(engine=trainer.generators.facts)
+
             started = True
             with (
                 closing(trainer.progress),
@@ -123,6 +142,7 @@ class _Execution:
             print("stopped on request; the same command resumes", file=sys.stderr)
         except (Exception, SystemExit) as problem:  # a user's rule may call sys.exit
             state, code, error = classify(problem, started, self.store)
+
         if self.store.folder.is_dir():  # otherwise somebody removed it
             self.record(state=state, error=error, exit_code=code)
         with suppress(OSError):
@@ -130,21 +150,31 @@ class _Execution:
         return code
 
     def build(self, config: Config, lock: RunLock, stop: Stop) -> "Trainer":
+        """Load what the run needs; `lock` is the run's, and `stop` can end it."""
         from pods.policy.process_group import SINGLE_PROCESS, join
         from pods.training.build import build_trainer
 
         self.tracker = Tracker(config, self.store)
-        alone, hardware = local_processes.rank() is None, config.hardware
-        group = SINGLE_PROCESS if alone else join(hardware.device, hardware.generators)
-        mine = self.tracker, stop, self.clock, self.report
-        return build_trainer(config, self.store, lock, *mine, group)
+        group = SINGLE_PROCESS
+        if local_processes.rank() is not None:
+            group = join(config.hardware.device, config.hardware.generators)
+        return build_trainer(
+            config,
+            self.store,
+            lock,
+            tracker=self.tracker,
+            stop=stop,
+            clock=self.clock,
+            report=self.report,
+            process_group=group,
+        )
 
     def report(self) -> None:
         """Write seconds and memory of each phase into the attempt's folder."""
         files.replace(self.folder / "phases.json", self.clock.meter.text())
 
     def note(self, **facts: Any) -> None:
-        """Write what this process runs on into the attempt's folder."""
+        """Add to what the attempt's folder says about the machine and the software."""
         self.facts |= facts
         files.write_json(self.folder / "environment.json", self.facts)
 
@@ -154,6 +184,7 @@ class _Execution:
         return self.attempt or attempts.new_attempt(self.store)
 
     def record(self, **changes: Any) -> None:
+        """Change the run's status, if its disk allows that."""
         try:
             self.store.set_status(**changes)
         except OSError as problem:  # the released lock tells that the run has ended
@@ -173,10 +204,12 @@ class _Execution:
 
 def main(arguments: Sequence[str]) -> int:
     """Be the process of a job, or one of the processes of a run that uses several."""
-    folder, attempt = Path(arguments[0]), Path(arguments[1]) if arguments[1:] else None
+    folder = Path(arguments[0])
+    attempt = Path(arguments[1]) if len(arguments) > 1 else None
     rank = local_processes.rank()
     if rank:
         return local_processes.obey(RunStore(folder), attempt)
+
     if attempt is not None:  # several processes may hang where SIGTERM is not heard
         end_with_parent(signal.SIGTERM if rank is None else signal.SIGKILL)
     return execute(folder, attempt)

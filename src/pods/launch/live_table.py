@@ -20,21 +20,33 @@ class LiveTable(Live):
     """A table of the running jobs, which rich draws only on a terminal, below the lines."""
 
     def __init__(self, jobs: int) -> None:
-        self.jobs, self.ended, self.began = jobs, 0, time.monotonic()
+        self.jobs = jobs
+        self.ended = 0
+        self.began = time.monotonic()
         console = Console(force_terminal=sys.stdout.isatty(), highlight=False, soft_wrap=True)
-        super().__init__(console=console, transient=True, auto_refresh=False,
-                         redirect_stdout=False, redirect_stderr=False)  # fmt: skip
+        super().__init__(
+            console=console,
+            transient=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
     def show(self, active: Sequence[RunStore]) -> None:
-        """Draw the table anew from those jobs that may run, with the time left at this speed."""
+        """Draw the table anew from the jobs that may run, with the time left at this speed."""
         if not self.console.is_terminal:
             return
+
         known = [status_row(store.folder) for store in active]
-        elapsed, rows = time.monotonic() - self.began, [r for r in known if r["state"] == "running"]
-        ended = self.ended + sum(row["state"] == "done" for row in known)  # processes about to end
-        text = f"{format_statuses(rows)}\n{ended} of {self.jobs} ended, "
-        text += f"{len(rows)} running, {self.jobs - ended - len(rows)} waiting, {duration(elapsed)}"
-        done = ended + sum(row["progress"] for row in rows)
+        running = [row for row in known if row["state"] == "running"]
+        about_to_end = [row for row in known if row["state"] == "done"]
+        ended = self.ended + len(about_to_end)
+        waiting = self.jobs - ended - len(running)
+
+        elapsed = time.monotonic() - self.began
+        text = f"{format_statuses(running)}\n{ended} of {self.jobs} ended, "
+        text += f"{len(running)} running, {waiting} waiting, {duration(elapsed)}"
+        done = ended + sum(row["progress"] for row in running)
         if done >= MEASURED * self.jobs:
             text += f"; about {duration(elapsed * (self.jobs - done) / done)} left"
         self.update(Text(printable(text), no_wrap=True), refresh=True)

@@ -29,17 +29,27 @@ def may_fork(configs: Sequence[Config]) -> bool:
     CUDA does not survive a fork, vLLM and runs on several processes start processes of their own,
     and torch reads the number of threads once, when it loads. A single job gains nothing.
     """
-    pairs = [(config.hardware, config.engine.name) for config in configs]
-    kinds = {(of.device, of.in_all(), engine) for of, engine in pairs}
-    alike = kinds == {("cpu", 1, "transformers")} and len({of.threads for of, _ in pairs}) == 1
-    return alike and len(configs) > 1 and sys.platform == "linux"
+    threads = {config.hardware.threads for config in configs}
+    if len(configs) < 2 or len(threads) > 1 or sys.platform != "linux":
+        return False
+    return all(
+        config.hardware.device == "cpu"
+        and config.hardware.in_all() == 1
+        and config.engine.name == "transformers"
+        for config in configs
+    )
 
 
 def _run_jobs(jobs: Sequence[Job], pool: DevicePool) -> bool:
+    """Execute the jobs; return whether a signal has asked this process to stop."""
     configs = [job.config for job in jobs]
-    if forked := may_fork(configs):
-        with_wandb = any(config.tracking.mode in ("offline", "online") for config in configs)
-        fork_server.prepare(configs[0].hardware.threads, with_wandb)
+    forked = may_fork(configs)
+    if forked:
+        modules = list(fork_server.LIBRARIES)
+        if any(config.tracking.mode in ("offline", "online") for config in configs):
+            modules.insert(0, fork_server.TRACKER)
+        fork_server.start_server(modules, configs[0].hardware.threads)
+
     with stop_on_signals() as stop, LiveTable(len(jobs)) as live_table:
         queue = _Queue(list(jobs), pool, forked, live_table)
         try:
@@ -61,26 +71,44 @@ class _Queue:
     forked: bool
     live_table: LiveTable
     running: list[JobProcess] = field(default_factory=list)
+    stopping: bool = False  # the running jobs have been asked to stop
+    refreshed: float = 0.0  # time of the last look at the jobs' heartbeats
 
     def run(self, stop: Stop) -> None:
-        stopping, last_poll = False, 0.0
+        """Start jobs and watch them until all have ended, or until a request to stop."""
         while self.running or (self.waiting and not stop.requested):
-            while self.waiting and not stop.requested and self.start_next():
-                pass
-            if stop.requested and not stopping:
-                stopping = True
+            if not stop.requested:
+                self.start_some()
+            elif not self.stopping:
+                self.stopping = True
                 for job in self.running:
                     job.process.terminate()
-            for ended in [job for job in self.running if job.process.poll() is not None]:
-                self.running.remove(ended)
-                self.pool.taken.remove(ended.devices)
-                self.live_table.end(finish(ended))
-            if time.monotonic() - last_poll >= REFRESH_SECONDS:
-                last_poll = time.monotonic()
-                self.live_table.show([job.job.store for job in self.running])
-                for job in self.running:
-                    check_heartbeat(job)
+
+            self.collect_ended()
+            if time.monotonic() - self.refreshed >= REFRESH_SECONDS:
+                self.refresh()
             time.sleep(POLL_SECONDS)
+
+    def start_some(self) -> None:
+        """Start jobs until one has to wait for devices."""
+        more = bool(self.waiting)
+        while more:
+            more = self.start_next() and bool(self.waiting)
+
+    def collect_ended(self) -> None:
+        """Record the jobs whose processes have ended, and return their devices."""
+        for job in list(self.running):
+            if job.process.poll() is not None:
+                self.running.remove(job)
+                self.pool.taken.remove(job.devices)
+                self.live_table.end(finish(job))
+
+    def refresh(self) -> None:
+        """Draw the table anew, and kill the jobs that hang."""
+        self.refreshed = time.monotonic()
+        self.live_table.show([job.job.store for job in self.running])
+        for job in self.running:
+            check_heartbeat(job)
 
     def start_next(self) -> bool:
         """Start the next job, and return whether the one after it may be tried at once."""
@@ -90,7 +118,9 @@ class _Queue:
             self.waiting.pop(0)
             self.live_table.end(f"{state:<9} {job.name}  by another process")
             return True
-        if (devices := self.pool.take(devices_needed(job.config, self.pool))) is None:
+
+        devices = self.pool.take(devices_needed(job.config, self.pool))
+        if devices is None:
             return False
         self.waiting.pop(0)
         try:

@@ -37,23 +37,28 @@ def rank() -> int | None:
 
 def as_started(config: Config) -> Config:
     """Return the config for the number of processes that were started."""
+    if rank() is None:
+        return config
     generators = config.hardware.generators
-    alone = rank() is None
-    return config if alone else config.on(int(os.environ["WORLD_SIZE"]) - generators, generators)
+    return config.on(int(os.environ["WORLD_SIZE"]) - generators, generators)
 
 
 def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
     """Return the environment of a rank; messages stay on this machine unless the user's differs."""
     # as torchrun sets it; torch's default differs
-    defaults = {**machine.LOOPBACK, "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
-    ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
-    return {**defaults, **os.environ, **ranks, machine.RENDEZVOUS: str(folder / "store")}
+    defaults = machine.LOOPBACK | {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    own = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        machine.RENDEZVOUS: str(folder / "store"),
+    }
+    return defaults | dict(os.environ) | own
 
 
 def run(store: RunStore, attempt: Path) -> int:
     """Start a run's processes, wait until they have ended, and return the exit code."""
-    hardware, processes = store.config().hardware, list[Popen[bytes]]()
-    shared = {"PYTHONPATH": machine.python_path(), "OMP_NUM_THREADS": str(hardware.threads)}
+    processes: list[Popen[bytes]] = []
     command = [sys.executable, "-P", "-m", "pods.launch.job", str(store.folder), str(attempt)]
     temporary = TemporaryDirectory(prefix="pods-", ignore_cleanup_errors=True)
     with stop_on_signals() as stop, temporary as folder:
@@ -63,19 +68,20 @@ def run(store: RunStore, attempt: Path) -> int:
 
                 processes += start_processes(store, command, attempt.absolute(), stop)
             else:
-                for rank in range(hardware.in_all()):
-                    own = {**environment(Path(folder), hardware.in_all(), rank), **shared}
-                    # in a session of its own, so that Ctrl-C reaches only this process
-                    started = Popen(command, stdin=DEVNULL, start_new_session=True, env=own)
-                    processes.append(started)
+                for rank in range(store.config().hardware.in_all()):
+                    processes.append(_start(store, command, Path(folder), rank))
             _watch(processes, stop)
         finally:
             _end(processes)
-    if (failure := attempt / FAILURE).is_file() and store.status()["state"] != "done":
+
+    failure = attempt / FAILURE
+    if failure.is_file() and store.status()["state"] != "done":
         store.set_status(state="failed", error=failure.read_text())
         return FAILED
-    if (code := processes[0].wait() if processes else AGAIN) in (DONE, FAILED, AGAIN):
+    code = processes[0].wait() if processes else AGAIN
+    if code in (DONE, FAILED, AGAIN):
         return code
+
     print(RESUME, file=sys.stderr)
     if store.status()["state"] == "running":
         error = None if stop.requested else "a process of the run died"
@@ -83,22 +89,36 @@ def run(store: RunStore, attempt: Path) -> int:
     return AGAIN
 
 
+def _start(store: RunStore, command: Sequence[str], folder: Path, rank: int) -> Popen[bytes]:
+    """Start a rank on this machine; the ranks meet in a folder."""
+    hardware = store.config().hardware
+    variables = environment(folder, hardware.in_all(), rank)
+    variables["PYTHONPATH"] = machine.python_path()
+    variables["OMP_NUM_THREADS"] = str(hardware.threads)
+    # in a session of its own, so that Ctrl-C reaches only the process that starts it
+    return Popen(command, stdin=DEVNULL, start_new_session=True, env=variables)
+
+
 def _watch(processes: Sequence[Popen[bytes]], stop: Stop) -> None:
     """Wait until all ranks have ended or one has died, and pass a request to stop to rank 0."""
-    stopping, since_end = False, 0.0
+    stopping = False
+    since_end = 0.0  # seconds since rank 0 has ended
     codes: list[int | None] = [None] * len(processes)
     while None in codes and since_end < GRACE_SECONDS:
         if stop.requested and not stopping:
             stopping = True
             processes[0].terminate()  # it stops at a safe point and tells the others
+
         time.sleep(POLL_SECONDS)
         codes = [process.poll() for process in processes]
         if codes[0] in (DONE, FAILED, AGAIN):
             since_end += POLL_SECONDS
         elif any(codes):
             break
+
+    rank_0_died = codes[0] not in (DONE, FAILED, AGAIN)
     for rank, code in enumerate(codes):
-        if code and (code < 0 or codes[0] not in (DONE, FAILED, AGAIN)):
+        if code and (code < 0 or rank_0_died):
             cause = machine.cause_of_death(code)
             print(f"process {rank} of the run ended: {cause}", file=sys.stderr)
 
@@ -107,12 +127,14 @@ def _end(processes: Sequence[Popen[bytes]]) -> None:
     """End the ranks that still run: rank 0 at a safe point if it can, the others immediately."""
     for process in processes[1:]:
         process.kill()
+
     for process in processes[:1]:
         process.terminate()
         try:
             process.wait(TERMINATE_SECONDS)
         except TimeoutExpired:
             process.kill()
+
     for process in processes:
         process.wait()
 
@@ -136,6 +158,7 @@ def obey(store: RunStore, attempt: Path | None) -> int:
         from pods.training.preflight import preflight
         from pods.training.workers import Follower
 
+        # what a rank loads, as `build_trainer` does for rank 0
         process_group = join(config.hardware.device, config.hardware.generators)
         follower = Follower(process_group)
         data = load_data(config, follower.heartbeat)

@@ -7,6 +7,7 @@ task whose machine died or whose run can be resumed.
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,27 +33,49 @@ from pods.system.machine import RAY, python_path
 from pods.system.signals import stop_on_signals
 
 
+@dataclass(frozen=True)
+class _Submitted:
+    """A job that is a task of Ray, or waits to be one."""
+
+    job: Job
+    started: float  # by this process's monotonic clock
+    group: PlacementGroup | None  # of a run on several processes
+
+
 def ray_backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
     """Connect to a Ray cluster, or start one here, as `hydra.launcher.ray.init` says.
 
     `ConfigError`: there is no cluster at the address, or this machine is too small for a job.
     """
-    init = {key: value for key, value in settings["ray"]["init"].items() if value is not None}
-    address = init.setdefault("address", "local")  # whatever RAY_ADDRESS says
+    given = {key: value for key, value in settings["ray"]["init"].items() if value is not None}
+    address = given.setdefault("address", "local")  # whatever RAY_ADDRESS says
     os.environ["PYTHONPATH"] = python_path()  # a cluster that starts here imports this package
     try:
-        connect(**init)
+        connect(**given)
     except (ConnectionError, ValueError, RayError) as error:
         key, why = "hydra.launcher.ray.init.address", str(error).splitlines()[0]
         raise ConfigError(key, address, why) from error
-    size, at_once = ray.cluster_resources(), configs[0].launch.jobs or len(configs)
-    for config in configs if address == "local" else ():  # whose jobs would wait for ever
-        for option, name in (("num_cpus", "CPU"), ("num_gpus", "GPU")):
-            if (needed := resources(config)[option]) > (there := size.get(name, 0)):
-                why = f"a job needs {needed} {name}s; this machine has {there:g}"
-                raise ConfigError("hardware.processes", config.hardware.processes, why)
-            at_once = min(at_once, int(there // needed) if needed else at_once)
+    at_once = configs[0].launch.jobs or len(configs)
+    if address == "local":  # on a cluster a job waits until a large enough machine joins
+        fitting = [_jobs_that_fit(config) for config in configs]
+        at_once = min(at_once, *fitting)
     return Backend(at_once, partial(_run_jobs, at_once=at_once))
+
+
+def _jobs_that_fit(config: Config) -> int:
+    """Return how many such jobs this machine can run at once; `ConfigError` if it is too small."""
+    size = ray.cluster_resources()
+    needs = resources(config)
+    counts = []
+    for option, name in (("num_cpus", "CPU"), ("num_gpus", "GPU")):
+        needed = needs[option]
+        there = size.get(name, 0)
+        if needed > there:
+            why = f"a job needs {needed} {name}s; this machine has {there:g}"
+            raise ConfigError("hardware.processes", config.hardware.processes, why)
+        if needed:
+            counts.append(int(there // needed))
+    return min(counts)
 
 
 def resources(config: Config) -> dict[str, int]:
@@ -75,45 +98,74 @@ def _submit(job: Job) -> tuple[ray.ObjectRef, PlacementGroup | None]:
 
     The group is on one machine, if the cluster has one so large.
     """
-    config, group, name = job.config, None, uuid4().hex
-    needs, count = resources(config), config.hardware.in_all()
-    if count > 1:
-        bundle = {"CPU": needs["num_cpus"] / count, "GPU": needs["num_gpus"] / count}
-        sizes = [node["Resources"] for node in ray.nodes()]
-        whole = any(all(of.get(k, 0) >= count * v for k, v in bundle.items()) for of in sizes)
-        group = placement_group([bundle] * count, "STRICT_PACK" if whole else "PACK", name)
-        needs = {"num_cpus": 0}
-    place = "DEFAULT" if group is None else PlacementGroupSchedulingStrategy(group, 0)
-    task = ray.remote(max_retries=3, retry_exceptions=[BlockingIOError], name=job.name,
-                      scheduling_strategy=place, **needs)(execute)  # fmt: skip
+    name = uuid4().hex
+    needs = resources(job.config)
+    group = None
+    place: str | PlacementGroupSchedulingStrategy = "DEFAULT"
+    if job.config.hardware.in_all() > 1:
+        group = _place(job.config, name)
+        place = PlacementGroupSchedulingStrategy(group, 0)
+        needs = {"num_cpus": 0}  # the group has what the processes need
+
+    options = ray.remote(
+        max_retries=3,
+        retry_exceptions=[BlockingIOError],
+        name=job.name,
+        scheduling_strategy=place,
+        **needs,
+    )
+    task = options(execute)
     return task.remote(str(job.store.folder.absolute()), str(Path.cwd()), name), group
+
+
+def _place(config: Config, name: str) -> PlacementGroup:
+    """Reserve cores and GPUs for each process of a run, on one machine if one has room for all."""
+    count = config.hardware.in_all()
+    needs = resources(config)
+    bundle = {"CPU": needs["num_cpus"] / count, "GPU": needs["num_gpus"] / count}
+    strategy = "PACK"
+    for node in ray.nodes():
+        size = node["Resources"]
+        if all(size.get(kind, 0) >= count * needed for kind, needed in bundle.items()):
+            strategy = "STRICT_PACK"
+    return placement_group([bundle] * count, strategy, name)
 
 
 def _run_jobs(jobs: Sequence[Job], at_once: int) -> bool:
     """Submit the jobs that no other process runs, `at_once` at a time, until all have ended."""
     waiting = [job for job in jobs if state_of(job.store) != "running"]
-    tasks: dict[ray.ObjectRef, tuple[Job, float, PlacementGroup | None]] = {}
+    tasks: dict[ray.ObjectRef, _Submitted] = {}
     cancelled = False
     with stop_on_signals() as stop, LiveTable(len(waiting)) as live_table:
         while tasks or (waiting and not stop.requested):
             while waiting and len(tasks) < at_once and not stop.requested:
                 job = waiting.pop(0)
                 task, group = _submit(job)
-                tasks[task] = job, time.monotonic(), group
+                tasks[task] = _Submitted(job, time.monotonic(), group)
+
             if stop.requested and not cancelled:
                 cancelled = True
                 for task in tasks:
                     ray.cancel(task)  # raises KeyboardInterrupt in the task, which stops the run
-            for task in ray.wait(list(tasks), timeout=REFRESH_SECONDS)[0]:
-                job, started, group = tasks.pop(task)
-                if group is not None:
-                    remove_placement_group(group)
-                try:
-                    ray.get(task)
-                except RayError as error:
-                    if not cancelled:  # the run may not have recorded its end
-                        record_end(job.store, " ".join(str(error).splitlines()[-1:]) or "cancelled")
-                live_table.end(status_line(job, time.monotonic() - started))
-            live_table.show([job.store for job, *_ in tasks.values()])
+
+            ended, _ = ray.wait(list(tasks), timeout=REFRESH_SECONDS)
+            for task in ended:
+                submitted = tasks.pop(task)
+                _end(task, submitted, cancelled)
+                seconds = time.monotonic() - submitted.started
+                live_table.end(status_line(submitted.job, seconds))
+            live_table.show([submitted.job.store for submitted in tasks.values()])
     ray.shutdown()
     return stop.requested
+
+
+def _end(task: ray.ObjectRef, submitted: _Submitted, cancelled: bool) -> None:
+    """Free what a task had reserved, and record its end if the run may not have done so."""
+    if submitted.group is not None:
+        remove_placement_group(submitted.group)
+    try:
+        ray.get(task)
+    except RayError as error:
+        lines = str(error).splitlines() or ["cancelled"]
+        if not cancelled:
+            record_end(submitted.job.store, lines[-1])

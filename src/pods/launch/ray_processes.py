@@ -17,6 +17,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from pods.config.schema import HardwareConfig
 from pods.launch.backend import REFRESH_SECONDS
 from pods.runs.store import RunStore
 from pods.system import machine
@@ -34,7 +35,7 @@ def connect(**settings: Any) -> None:
     folder itself, which then comes last on its path.
     """
     with chdir("/"):
-        ray.init(**{**QUIET, **settings, "namespace": NAMESPACE})
+        ray.init(**(QUIET | settings | {"namespace": NAMESPACE}))
 
 
 class Host:
@@ -52,9 +53,14 @@ class Host:
         """Start the process, whose environment is that of the actor and some of its own."""
         with Path(console).open("wb") as output:
             self.process = Popen(
-                command, stdin=DEVNULL, stdout=output, stderr=STDOUT, cwd=cwd,
-                env={**os.environ, **own}, start_new_session=True,
-            )  # fmt: skip
+                command,
+                stdin=DEVNULL,
+                stdout=output,
+                stderr=STDOUT,
+                cwd=cwd,
+                env=dict(os.environ) | dict(own),
+                start_new_session=True,
+            )
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the process."""
@@ -89,23 +95,38 @@ def start_processes(
     handler = signal.getsignal(signal.SIGTERM)
     connect(address=address)
     signal.signal(signal.SIGTERM, handler)  # Ray's own would end this process at once
-    hardware, actor = store.config().hardware, ray.remote(Host)
-    needs = {"num_cpus": hardware.threads, "num_gpus": int(hardware.device == "cuda")}
-    shared = {"WORLD_SIZE": str(hardware.in_all()), "PYTHONPATH": machine.python_path(),
-              "LOCAL_RANK": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}  # fmt: skip
+
+    hardware = store.config().hardware
+    shared = {
+        "WORLD_SIZE": str(hardware.in_all()),
+        "PYTHONPATH": machine.python_path(),
+        "LOCAL_RANK": "0",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    }
     try:
         group = ray.util.get_placement_group(name)
-        places = (PlacementGroupSchedulingStrategy(group, i) for i in range(hardware.in_all()))
-        hosts = [actor.options(scheduling_strategy=place, **needs).remote() for place in places]
+        hosts = [_host(group, rank, hardware) for rank in range(hardware.in_all())]
         ports = [host.free_port.remote() for host in hosts]
         while ray.wait(ports, num_returns=len(ports), timeout=REFRESH_SECONDS)[1]:
             store.set_status()  # a heartbeat
             if stop.requested:
                 return []
+
         shared[machine.RENDEZVOUS] = ray.get(ports)[0]
         for rank, host in enumerate(hosts):
-            console, own = str(attempt / f"console.{rank}.log"), {**shared, "RANK": str(rank)}
+            console = str(attempt / f"console.{rank}.log")
+            own = shared | {"RANK": str(rank)}
             ray.get(host.start.remote(command, own, str(Path.cwd()), console))
     except (RayError, ValueError) as error:
         raise PeerLost("a machine of the cluster, or the sweep, is gone") from error
-    return [*map(RemoteProcess, hosts)]
+    return [RemoteProcess(host) for host in hosts]
+
+
+def _host(group: Any, rank: int, hardware: HardwareConfig) -> Any:
+    """Create the actor of a rank, in its place of the placement group."""
+    options = ray.remote(Host).options(
+        scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank),
+        num_cpus=hardware.threads,
+        num_gpus=1 if hardware.device == "cuda" else 0,
+    )
+    return options.remote()

@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pods.config.schema import Config
 from pods.launch.backend import POLL_SECONDS, REFRESH_SECONDS, Job, has_work_left
 from pods.launch.fork_server import ForkedProcess, fork
 from pods.launch.job import main
@@ -32,8 +34,11 @@ class JobProcess:
     started: float = field(default_factory=time.monotonic)
     heartbeat: float = 0.0
     missed_polls: int = 0
-    """Polls since the heartbeat in status.json changed; not seconds, so that a machine that was
-    suspended does not take a job for one that hangs."""
+    """Polls since the heartbeat in status.json changed.
+
+    They are not seconds, so that a machine that was suspended does not take a job for one that
+    hangs.
+    """
     kill_reason: str | None = None  # why this process killed the job, if it did
 
 
@@ -43,25 +48,37 @@ def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> 
     The job has the GPUs in CUDA_VISIBLE_DEVICES for itself, or `devices` if there are any. On an
     `OSError` nothing was started.
     """
-    store, hardware = job.store, job.config.hardware
-    if store.status().get("error"):
-        store.set_status(error=None, exit_code=None)  # of an earlier attempt
-    attempt = new_attempt(store)
-    arguments = [str(store.folder), str(attempt)]
-    environment = {**os.environ, "PYTHONPATH": python_path()}
-    environment["OMP_NUM_THREADS"] = str(hardware.threads)  # jobs must not fight for cores
-    if devices and hardware.device == "cuda":
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    if job.store.status().get("error"):
+        job.store.set_status(error=None, exit_code=None)  # of an earlier attempt
+
+    attempt = new_attempt(job.store)
     console = (attempt / "console.log").absolute()
+    arguments = [str(job.store.folder), str(attempt)]
+    environment = _environment(job.config, devices)
     if forked:
-        return JobProcess(job, fork(main, arguments, environment, Path.cwd(), console), devices)
+        return JobProcess(job, fork(main, arguments, environment, console), devices)
+
     command = [sys.executable, "-P", "-m", "pods.launch.job", *arguments]
     with console.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
     return JobProcess(job, process, devices)
+
+
+def _environment(config: Config, devices: Sequence[str]) -> dict[str, str]:
+    """Return the environment of a job, which has these devices for itself."""
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = python_path()
+    environment["OMP_NUM_THREADS"] = str(config.hardware.threads)  # jobs must not fight for cores
+    if devices and config.hardware.device == "cuda":
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    return environment
 
 
 def start_on_cluster(folder: str, cwd: str) -> JobProcess | None:
@@ -69,11 +86,13 @@ def start_on_cluster(folder: str, cwd: str) -> JobProcess | None:
 
     Paths in its config are relative to `cwd`. `BlockingIOError`: another process still runs it.
     """
-    store, deadline = RunStore(Path(folder)), time.monotonic() + STALE_LOCK_SECONDS
+    store = RunStore(Path(folder))
+    deadline = time.monotonic() + STALE_LOCK_SECONDS
     while store.is_held():  # the process of a job that was requeued may still commit
         if time.monotonic() > deadline:
             raise BlockingIOError(f"{folder}: another process runs this; nothing was changed")
         time.sleep(POLL_SECONDS)
+
     config = store.config()
     if not has_work_left(store, config.retry):
         return None
@@ -103,8 +122,12 @@ def check_heartbeat(running: JobProcess) -> None:
     """Kill a training job that hangs so hard that its own watchdog cannot end it."""
     limit = running.job.config.watchdog_seconds
     heartbeat = running.job.store.status().get("heartbeat", 0.0)
-    running.missed_polls = running.missed_polls + 1 if heartbeat == running.heartbeat else 0
+    if heartbeat == running.heartbeat:
+        running.missed_polls += 1
+    else:
+        running.missed_polls = 0
     running.heartbeat = heartbeat
+
     seconds = running.missed_polls * REFRESH_SECONDS
     if limit is not None and seconds > limit + GRACE_SECONDS:
         running.kill_reason = f"no heartbeat for {seconds:.0f} s: killed"
@@ -130,6 +153,7 @@ def record_end(store: RunStore, error: str, code: int | None = None) -> None:
     status = store.status()
     if status["state"] in ("done", "failed") or store.is_held():  # held: another process runs it
         return
+
     if status["state"] == "running" or code not in (DONE, FAILED, AGAIN, None):
         store.set_status(state="lost", error=error)
     elif code == FAILED and not status.get("error"):
@@ -142,6 +166,8 @@ def record_end(store: RunStore, error: str, code: int | None = None) -> None:
 def status_line(job: Job, seconds: float) -> str:
     """Return a line with a run's state, name and accuracy after its job ended."""
     status = job.store.status()
-    accuracy = status.get("accuracy") if status["state"] == "done" else None
-    result = "" if accuracy is None else f"accuracy {accuracy:.3f}  "
-    return f"{status['state']:<9} {job.name}  {result}{seconds:.0f} s"
+    text = f"{status['state']:<9} {job.name}  "
+    accuracy = status.get("accuracy")
+    if accuracy is not None and status["state"] == "done":
+        text += f"accuracy {accuracy:.3f}  "
+    return f"{text}{seconds:.0f} s"

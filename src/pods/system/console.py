@@ -52,10 +52,11 @@ def prepare_console() -> None:
 
     Python has None for a stream that was closed, and the next file would get its number.
     """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
-            lowest = os.open(os.devnull, os.O_RDWR)  # free number, which is the stream's
-            setattr(sys, name, open(lowest, "w" if number else "r", closefd=False))  # noqa: SIM115
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest free one, which is the stream's
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # a test's stream, or one that is gone
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]

@@ -9,19 +9,30 @@ from pathlib import Path
 
 from pods.system.console import printable
 
-DONE, FAILED, BAD_INPUT, AGAIN = 0, 1, 2, 75
-"""Success; a run failed; bad input; a temporary failure, after which the same command resumes."""
+DONE = 0
+FAILED = 1  # a run failed
+BAD_INPUT = 2
+AGAIN = 75  # a temporary failure: the same command resumes (EX_TEMPFAIL of sysexits.h)
+INTERRUPTED = 130  # Ctrl-C while no run was going on (128 + SIGINT, as shells have it)
 RESUME = "run the same command again to resume from the newest checkpoint"
 FIX_AND_RESUME = "fix this, then run the same command again to resume"
 NO_MEMORY = "can't allocate memory"  # says torch on a CPU; on a GPU it is a class
-MACHINE_ERRNOS = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),  # the disk is full
-    *(errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV),  # the disk failed or was removed
-    *(errno.ESTALE, errno.EREMOTEIO, errno.ENOLCK, errno.ETIMEDOUT),  # a network disk is gone
-    *(errno.ENOTCONN, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH),
-    *(errno.ENETDOWN, errno.ENETUNREACH),
-    *(errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE),  # memory, processes, open files
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DISK_GONE = {errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV}
+NETWORK_DISK_GONE = {
+    errno.ESTALE,
+    errno.EREMOTEIO,
+    errno.ENOLCK,
+    errno.ETIMEDOUT,
+    errno.ENOTCONN,
+    errno.ECONNRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
 }
+NO_RESOURCES = {errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE}  # memory, processes, files
+MACHINE_ERRNOS = DISK_FULL | DISK_GONE | NETWORK_DISK_GONE | NO_RESOURCES
 
 
 def errno_of(error: BaseException) -> int | None:
@@ -40,8 +51,8 @@ def gpu_failure(error: BaseException) -> str | None:
     """
     cause: BaseException | None = error
     while cause is not None:
-        name, line = type(cause).__name__, str(cause).strip().partition("\n")[0]
-        if name.endswith("OutOfMemoryError"):
+        line = str(cause).strip().partition("\n")[0]
+        if type(cause).__name__.endswith("OutOfMemoryError"):
             return (
                 f"the GPU ran out of memory ({line.partition('. GPU ')[0]}): nvidia-smi shows what "
                 "else uses it; a new run needs less with lower update.micro_batch_tokens, "
@@ -50,6 +61,7 @@ def gpu_failure(error: BaseException) -> str | None:
         if isinstance(cause, RuntimeError) and line.startswith(("CUDA error", "NCCL error")):
             text = f"the GPU failed ({line}): see nvidia-smi and the kernel's log (dmesg, Xid)"
             return None if "assert" in line else text
+
         cause = cause.__cause__ or cause.__context__
     return None
 
@@ -62,6 +74,7 @@ def is_machine_error(error: BaseException, folder: Path | None = None) -> bool:
     """
     if isinstance(error, MemoryError) or gpu_failure(error) or NO_MEMORY in str(error):
         return True
+
     number = errno_of(error)
     if number in (errno.EACCES, errno.EPERM) and isinstance(error, OSError):
         path = error.filename
@@ -78,9 +91,12 @@ def explain(error: Exception, debug: bool = False) -> int:
         print_traceback(error)
     if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "peft", "transformers"):
         error = ValueError(f"{error.name} is not installed: pip install 'pods-rl[train]'")
+
     from_system = isinstance(error, OSError) and error.errno is not None
     if is_machine_error(error):
-        text = as_text(error) if from_system else gpu_failure(error) or as_short_text(error)
+        text = as_text(error)
+        if not from_system:
+            text = gpu_failure(error) or as_short_text(error)
         print_error(text, FIX_AND_RESUME)
         return AGAIN
     if from_system or isinstance(error, ValueError):
@@ -92,7 +108,9 @@ def explain(error: Exception, debug: bool = False) -> int:
 
 def print_error(text: str, advice: str = "") -> None:
     """Print an error on stderr, with a second line of advice if there is any."""
-    print(f"error: {printable(text)}", *filter(None, [advice]), sep="\n", file=sys.stderr)
+    print(f"error: {printable(text)}", file=sys.stderr)
+    if advice:
+        print(advice, file=sys.stderr)
 
 
 def print_traceback(error: BaseException) -> None:

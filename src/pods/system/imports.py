@@ -17,8 +17,10 @@ def import_function(name: str) -> Any:
     `ValueError`: there is no such module or function, or it cannot be imported.
     """
     module, _, function = name.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
+    here = str(Path.cwd())
+    if here not in sys.path:
         sys.path.append(here)  # last, so that it hides no installed module
+
     try:
         imported = getattr(importlib.import_module(module), function)
         if not callable(imported):
@@ -34,7 +36,7 @@ def import_function(name: str) -> Any:
 def call_own(
     key: str, function: Callable[..., Any], arguments: tuple[Any, ...], read: Callable[[Any], T]
 ) -> T:
-    """Call a function of one's own, and return what `read` makes of its result.
+    """Call a user's function, and return what `read` makes of its result.
 
     `ValueError`: either raised something; the one line names key, file and line.
     """
@@ -43,8 +45,16 @@ def call_own(
     except Exception as error:  # they may raise anything
         if isinstance(error, OSError | MemoryError):  # the machine may be the cause
             raise
-        code = getattr(inspect.unwrap(function), "__code__", call_own.__code__)
-        frames, file = traceback.extract_tb(error.__traceback__), code.co_filename
-        line = [code.co_firstlineno, *(each.lineno for each in frames if each.filename == file)][-1]
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        raise ValueError(" ".join(f"{key}: {kind}{error} ({file}:{line})".split())) from error
+        text = f"{key}: {kind}{error} ({_place(function, error)})"
+        raise ValueError(" ".join(text.split())) from error
+
+
+def _place(function: Callable[..., Any], error: Exception) -> str:
+    """Return file and line of a function's file where an error was raised, or of its definition."""
+    code = getattr(inspect.unwrap(function), "__code__", call_own.__code__)
+    line = code.co_firstlineno
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == code.co_filename and frame.lineno is not None:
+            line = frame.lineno
+    return f"{code.co_filename}:{line}"

@@ -52,19 +52,26 @@ def gpus() -> list[str]:
 def visible_gpus(fields: str) -> list[tuple[str, str]]:
     """Return index and fields of each GPU that this process may use, as nvidia-smi prints them.
 
-    The fields are empty where CUDA_VISIBLE_DEVICES names a GPU by something else than its index, or
-    where there is no nvidia-smi.
+    The fields are empty if CUDA_VISIBLE_DEVICES names a GPU by something else than its index, or
+    if there is no nvidia-smi.
     """
     try:
-        asked = ["nvidia-smi", f"--query-gpu=index,{fields}", "--format=csv,noheader,nounits"]
-        found = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout
+        command = ["nvidia-smi", f"--query-gpu=index,{fields}", "--format=csv,noheader,nounits"]
+        printed = subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):  # torch may still find a GPU
-        found = ""
-    lines = [line.partition(", ") for line in found.strip().splitlines()]
-    installed = {index: values for index, comma, values in lines if comma}
+        printed = ""
+
+    installed = {}
+    for line in printed.strip().splitlines():
+        index, comma, values = line.partition(", ")
+        if comma:
+            installed[index] = values
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    indices = installed if visible is None else [i for i in visible.split(",") if i]
-    return [(index, installed.get(index, "")) for index in indices]
+    if visible is None:
+        return list(installed.items())
+    return [(index, installed.get(index, "")) for index in visible.split(",") if index]
 
 
 def free_memory(device: str) -> tuple[int, int] | None:
@@ -79,14 +86,17 @@ def free_memory(device: str) -> tuple[int, int] | None:
             return None
         free, total = (int(mebibytes) * 2**20 for mebibytes in cards[0][1].split(", "))
         return free, total
+
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:  # not Linux
         return None
     sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines}
-    free, total = min([(sizes["MemAvailable"], sizes["MemTotal"]), *_control_groups()])
-    return free + own, total
+    limits = [(sizes["MemAvailable"], sizes["MemTotal"])]
+    limits += _control_groups()
+    free, total = min(limits)
+    return free + pages * os.sysconf("SC_PAGE_SIZE"), total
 
 
 def _control_groups() -> Iterator[tuple[int, int]]:
@@ -94,8 +104,9 @@ def _control_groups() -> Iterator[tuple[int, int]]:
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         if not line.startswith("0::"):
             continue
-        own = CGROUPS / line[len("0::") :].strip("/")  # a container may see only the root
-        for folder in (own, *own.parents):
+
+        ours = CGROUPS / line[len("0::") :].strip("/")  # a container may see only the root
+        for folder in (ours, *ours.parents):
             with suppress(OSError, ValueError, KeyError):  # no such file, or "max"
                 limit = int((folder / "memory.max").read_text())
                 used = int((folder / "memory.current").read_text())
@@ -120,17 +131,19 @@ def why_no_gpu(built_for: str | None) -> str:
 @lossy_console()
 def warn_if_busy(device: str, own_jobs: int = 0) -> None:
     """Warn if others than `own_jobs`, which run already, keep this machine or its GPUs busy."""
-    used = visible_gpus("memory.used") if device == "cuda" and not own_jobs else []
-    found = [
-        f"{int(mebibytes) / 1024:.1f} GiB of GPU {index} are in use by another process"
-        for index, mebibytes in used
-        if mebibytes.isdigit() and int(mebibytes) > BUSY_MEBIBYTES
-    ]
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    reasons = []
+    if device == "cuda" and not own_jobs:
+        for index, mebibytes in visible_gpus("memory.used"):
+            if mebibytes.isdigit() and int(mebibytes) > BUSY_MEBIBYTES:
+                gib = int(mebibytes) / 1024
+                reasons.append(f"{gib:.1f} GiB of GPU {index} are in use by another process")
+
+    load = os.getloadavg()[0]
+    cores = os.cpu_count() or 1
     if load - own_jobs > BUSY_SHARE * cores:
-        found.append(f"load average {load:.1f} on {cores} cores")
-    for what in found:
-        print(f"warning: {what}: measured times will not be comparable", file=sys.stderr)
+        reasons.append(f"load average {load:.1f} on {cores} cores")
+    for reason in reasons:
+        print(f"warning: {reason}: measured times will not be comparable", file=sys.stderr)
 
 
 def launched() -> bool:
@@ -166,7 +179,8 @@ def end_process(code: int) -> NoReturn:
 def python_path() -> str:
     """Return a PYTHONPATH with which a new process finds this package without installing it."""
     package = str(Path(__file__).parents[2])
-    return os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    given = os.environ.get("PYTHONPATH")
+    return f"{package}{os.pathsep}{given}" if given else package
 
 
 def end_with_parent(number: int = signal.SIGTERM) -> None:

@@ -27,7 +27,6 @@ class PeerLost(RuntimeError):
 class Stop:
     """The request to stop this process, and the heartbeats of its threads."""
 
-    begun = False  # a run or a sweep has begun in this process, and may have ended since
     requested = False  # the process has been asked to stop
     loading = False  # nothing can be lost yet: a signal stops at once, or after the current import
     heartbeats = 0  # count that grows while the run makes progress; the watchdog reads it
@@ -85,7 +84,7 @@ os.register_at_fork(after_in_child=_reset_in_fork)
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
     """Have the block's first signal set the flag of the `Stop`, if `nohup` does not ignore it."""
-    stop, Stop.begun = Stop(), True
+    stop = Stop()
     numbers = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     handlers = {number: signal.signal(number, stop.handle) for number in numbers}
     handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop.raise_if_loading)

@@ -17,15 +17,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     pods     3  fine
     """
     lines = [header, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    left = {0, len(header) - 1} | {i for i, name in enumerate(header) if name in ("id", "state")}
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    padded_columns = []
+    for number, column in enumerate(zip(*lines, strict=True)):
+        width = max(len(cell) for cell in column)
+        is_last = number == len(header) - 1
+        if number == 0 or is_last or header[number] in ("id", "state"):
+            padded_columns.append([cell.ljust(width) for cell in column])
+        else:
+            padded_columns.append([cell.rjust(width) for cell in column])
+    padded_lines = zip(*padded_columns, strict=True)
+    return "\n".join("  ".join(cells).rstrip() for cells in padded_lines)
 
 
 def duration(seconds: float) -> str:
@@ -43,5 +44,6 @@ def duration(seconds: float) -> str:
 
 def command() -> str:
     """Return the command line of this process, so that it can be typed again."""
-    program = {"run.py": RUN, "main.py": "pods"}.get(name := Path(sys.argv[0]).name, name)
+    name = Path(sys.argv[0]).name
+    program = {"run.py": RUN, "main.py": "pods"}.get(name, name)
     return f"{program} {shlex.join(sys.argv[1:])}".strip()

@@ -32,14 +32,18 @@ def watchdog(
     poll = LONGEST_POLL if limit is None else min(LONGEST_POLL, limit / 4)
 
     def watch() -> None:
-        last_heartbeat, silent = stop.heartbeats, 0.0
+        last_heartbeat = stop.heartbeats
+        silent = 0.0  # seconds without a new heartbeat
         while not ended.wait(poll):
-            silent = silent + poll if stop.heartbeats == last_heartbeat else 0.0
-            if stop.loading or stop.heartbeats != last_heartbeat:
+            is_new = stop.heartbeats != last_heartbeat
+            last_heartbeat = stop.heartbeats
+            silent = 0.0 if is_new else silent + poll
+            if is_new or stop.loading:
                 with suppress(OSError):  # a full disk does not end the watch
                     on_heartbeat()
-            last_heartbeat = stop.heartbeats
-            if limit is not None and silent >= limit * (LOADING_FACTOR if stop.loading else 1):
+
+            factor = LOADING_FACTOR if stop.loading else 1
+            if limit is not None and silent >= limit * factor:
                 _end(on_hang, silent)
 
     thread = threading.Thread(target=watch, name="watchdog", daemon=True)

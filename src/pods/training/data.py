@@ -9,8 +9,6 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from pods.config.schema import Config
-from pods.engines.transformers_engine import shared_prefix
-from pods.memory.fit import Fit, assess_fit
 from pods.policy.policy import load_tokenizer
 from pods.runs.attempts import record_changes
 from pods.runs.files import write_json
@@ -35,13 +33,12 @@ class Data:
     prompts: Sequence[Prompt]  # token ids of each problem of the train pool
     questions: Sequence[Prompt]  # token ids of each question of the evaluation
     facts: Mapping[str, Any]  # contents of data.json
-    memory: Fit  # what the run needs of it
 
 
 def load_data(config: Config, check: Callable[[], None]) -> Data:
-    """Read the problems, drop those with too long prompts, and check that the run fits into memory.
+    """Read the problems, and drop those with too long prompts.
 
-    A `ValueError` says that data are missing or malformed, or that it does not fit.
+    A `ValueError` says that data are missing or malformed.
     """
     transformers_logging.disable_progress_bar()
     task = load_task(config.task, check)
@@ -55,13 +52,7 @@ def load_data(config: Config, check: Callable[[], None]) -> Data:
         "test": data_record(test, long_test),
         "left_out": list(task.dropped),
     }
-    every = [*prompts, *questions]
-    fit = assess_fit(config, (max(map(len, every)), shared_prefix(every)))
-    if not fit.fits:  # a run that only lacks free memory at the moment is not refused
-        raise ValueError(f"not enough memory: {fit.text}")
-    if not fit.roomy:
-        print(f"memory: {fit.text}", flush=True)
-    return Data(replace(task, train=train, test=test), tokenizer, prompts, questions, facts, fit)
+    return Data(replace(task, train=train, test=test), tokenizer, prompts, questions, facts)
 
 
 def check_data(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -> None:
