@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 
 from pods.analysis.numbers.outcomes import RunCurve, run_curves
 from pods.analysis.numbers.statistics import Floats
-from pods.method.progress import GradientScales, balanced, expected_progress
+from pods_lab.advise.progress import GradientScales, balanced, expected_progress
 from pods_lab.advise.law import moments_of
 from pods_lab.published.release import read_release
 
@@ -48,8 +48,8 @@ Curves = dict[str, list[RunCurve]]
 def progress(arm: str, point: Point, tilted: bool) -> float:
     """Return the progress of a step of one prompt under Adam, up to a factor that all arms share.
 
-    Kappa is p (1 - p) if `tilted`, and else the same for all prompts, as the adaptive arm and
-    `pods advise` had it when these logs were first read.
+    Kappa is p (1 - p) if `tilted`, and otherwise the same for all prompts, as `pods advise` had it
+    when these logs were first read.
     """
     n, m = map(int, arm.rpartition(" ")[2].split("→"))
     n = m if arm.startswith("random") else n

@@ -122,10 +122,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The n rollouts of one prompt, as a down-sampling rule sees them.
-
-    Under `nm.allocation` n differs from group to group.
-    """
+    """The n rollouts of one prompt, as a down-sampling rule sees them."""
 
     rewards: NDArray[np.float64]  # (n,) rewards
     rewarded: NDArray[np.bool_]  # (n,) right by the grader that decides the reward

@@ -10,15 +10,18 @@ from typing import Any
 
 from pods.config.clock_model import read_clock_model
 from pods.config.inputs import missing_inputs
-from pods.config.method_keys import BALANCING_RULES, RULE_NAMES
+from pods.config.method_keys import RULE_NAMES
 from pods.config.parse import ConfigError, parse
 from pods.config.schema import Config
 from pods.config.task_checks import Refusal, reward_terms, task_refusals
 from pods.system.imports import import_function
 
 OWN_FUNCTIONS = (
-    *("sampler.rule", "advantage.function", "nm.allocation", "prompts.selector"),
-    *("task.make", "task.reward"),
+    "sampler.rule",
+    "advantage.function",
+    "prompts.selector",
+    "task.make",
+    "task.reward",
 )
 """Keys that may name functions of one's own as module:function."""
 VLLM_MIN_TEMPERATURE = 0.01  # vLLM silently raises lower ones to this
@@ -31,12 +34,11 @@ def validate(values: Mapping[str, Any]) -> Config:
     `ConfigError`: the first key that is not allowed, or that is at odds with another one.
     """
     config = parse(values)
-    alike = config.nm.m == config.nm.n and not (config.nm.menu or config.nm.allocation)
-    if alike and config.sampler.rule in RULE_NAMES:
+    if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
     if config.task.name == "chainsum":
         config.task.answer_format = "chain"  # whatever the model was trained on
-    checks = (_functions, _rollouts, _menu, _budget, _selection, _update, _vllm, task_refusals)
+    checks = (_functions, _rollouts, _budget, _selection, _update, _vllm, task_refusals)
     for key, allowed in chain.from_iterable(check(config) for check in checks):
         raise ConfigError(key, attrgetter(key)(config), allowed)
     for missing in () if config.dry_run else missing_inputs(config):
@@ -69,8 +71,6 @@ def _rollouts(config: Config) -> Iterator[Refusal]:
         yield "nm.m", f"must be nm.n={nm.n} where sampler.rule=all keeps all"
     if rule == "max_variance_aliased" and nm.n / 2 < nm.m < nm.n:
         yield "nm.m", f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, where sampler.rule={rule}"
-    if nm.allocation is not None and config.prompts.selector in ("greso", "mopps"):
-        yield "prompts.selector", "must be uniform or module:function where nm.allocation is set"
     advantage = config.advantage
     if advantage.scale == "stratified" and advantage.baseline != "full":
         yield "advantage.baseline", f"must be full where advantage.scale={advantage.scale}"
@@ -78,28 +78,6 @@ def _rollouts(config: Config) -> Iterator[Refusal]:
         key, size = ("nm.n", nm.n) if advantage.baseline == "full" else ("nm.m", nm.m)
         if size < 2:
             yield key, "must be at least 2: one reward has no advantage"
-
-
-def _menu(config: Config) -> Iterator[Refusal]:
-    nm = config.nm
-    if nm.menu is None:
-        return
-    pairs = nm.pairs()
-    if len({*pairs}) < max(2, len(pairs)):
-        yield "nm.menu", "must have two or more pairs, each of them once"
-    if not all(1 < m <= n for n, m in pairs):
-        yield "nm.menu", "must have pairs with 2 <= m <= n"
-    for key, value, most in zip(("nm.n", "nm.m"), (nm.n, nm.m), map(max, *pairs), strict=True):
-        if value != most:
-            yield key, f"must be {most}, the largest in nm.menu"
-    if config.engine.lag > 0:
-        yield "engine.lag", "must be 0 where nm.menu is set"
-    if config.group_filter.resamples:
-        costs = "resampling changes what a step costs"
-        yield "group_filter.name", f"must be none or skip where nm.menu is set: {costs}"
-    if config.sampler.rule not in BALANCING_RULES:
-        where = "where nm.menu is set: of other rules no progress is known"
-        yield "sampler.rule", f"must be {' or '.join(BALANCING_RULES)} {where}"
 
 
 def _budget(config: Config) -> Iterator[Refusal]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pods.config.method_keys import GroupFilterConfig
 from pods.config.schema import Config
 from pods.method.prompt_order import PromptOrder
-from pods.method.prompt_selection import CANDIDATES, allocate, start
+from pods.method.prompt_selection import CANDIDATES, start
 from pods.method.rules import RULES, Indices, Rule, RuleAcross, is_across_groups
 from pods.system.imports import call_own, import_function
 from pods.types import Group, Rollout
@@ -124,7 +124,7 @@ def next_batch(
 
 
 def try_functions(configs: Iterable[Config]) -> None:
-    """Call rule, selector, allocation and advantages of one's own once for each size of a step.
+    """Call rule, selector and advantages of one's own once for each size of a step.
 
     Rollouts of that step have one token and no text, and every second one is right.
 
@@ -134,9 +134,8 @@ def try_functions(configs: Iterable[Config]) -> None:
     for config in sizes.values():
         nm, prompts, rng = config.nm, config.prompts_per_step, np.random.default_rng(0)
         pool = min(config.task.train_size or CANDIDATES * prompts, CANDIDATES * prompts)
-        order, selector = PromptOrder(config.seed, pool), start(config.prompts, nm.allocation)
-        chosen, selector = selector.choose(order, prompts)
-        allocate(nm.allocation, selector, [*chosen.problems] * nm.groups, nm.n, nm.m, 1)
+        order, selector = PromptOrder(config.seed, pool), start(config.prompts)
+        selector.choose(order, prompts)
         right = np.arange(nm.n) % 2 == 1
         rollout = Rollout((0,), (0,), np.zeros(1, np.float32), "", True)
         group = Group(right * 1.0, right, np.ones(nm.n, np.int64), (rollout,) * nm.n)

@@ -194,41 +194,12 @@ def adjust_p(p: float, too_many: bool) -> float:
 Selector = Uniform | Greso | Mopps
 
 
-def start(config: PromptsConfig, allocation: str | None = None) -> Selector:
-    """Return the selector that the config names, as it is before the first step.
-
-    `nm.allocation`, too, is a function that asks what was seen of each problem.
-    """
+def start(config: PromptsConfig) -> Selector:
+    """Return the selector that the config names, as it is before the first step."""
     if config.selector == "greso":
         return Greso()
     if config.selector == "mopps":
         return Mopps()
     function = config.selector if ":" in config.selector else None
-    return Uniform(seen={} if function or allocation else None, function=function)
+    return Uniform(seen={} if function else None, function=function)
 
-
-def allocate(
-    name: str | None, selector: Selector, problems: Sequence[int], n: int, m: int, step: int
-) -> list[int]:
-    """Ask the function `name` for the rollouts of each group's problem; without one they are n.
-
-    Of (seen, n, m, step) it returns at least 2 of each group, at most n on average; seen has
-    (rollouts, right) of each group's prompt so far in the run.
-
-    `ValueError`: it failed, or returned no such numbers.
-    """
-    if name is None:
-        return [n] * len(problems)
-    assert isinstance(selector, Uniform) and selector.seen is not None
-    seen = [tuple(selector.seen.get(str(problem), (0, 0))) for problem in problems]
-    most = n * len(problems)
-
-    def read(returned: Sequence[int]) -> list[int]:
-        counts = np.asarray(returned)
-        whole = counts.shape == (len(problems),) and np.issubdtype(counts.dtype, np.integer)
-        if not (whole and counts.min() >= 2 and counts.sum() <= most):
-            must = f"must return {len(problems)} whole numbers, each at least 2, at most {most}"
-            raise ValueError(f"{must} in all, got {returned}")
-        return [int(count) for count in counts]
-
-    return call_own(f"nm.allocation={name}", import_function(name), (seen, n, m, step), read)

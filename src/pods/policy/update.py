@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils import get_total_norm
 
 from pods.method.grpo import Loss, importance_weights, policy_loss, token_weights
 from pods.policy.fsdp import full_tensor, is_sharded
@@ -23,9 +22,6 @@ from pods.policy.scoring import UpdateContext, micro_batches_of_rank, score, sco
 from pods.types import Rollout
 
 IMPORTANCE_CAP = 3.0  # of the ratio of a token's, or a sequence's, probabilities
-
-SquaredNorm = tuple[list[int], float]
-"""Indices of some rollouts, and the squared norm of the sum of their gradients in a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +40,6 @@ class UpdateStats:
     importance_cut: float  # share of the tokens whose importance weight was capped or set to 0
     entropy: float  # of the policy in nats, at the temperature of `update.logprob_temperature`
     lr: float
-    norms: Sequence[SquaredNorm] = ()
-    """Of the gradients of some rollouts, and of all; none where the update is off-policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +82,21 @@ def update(
     on_policy = settings.epochs * settings.minibatches == 1
     sizes = [size for size in sizes if size]  # a rule across groups may keep none of some
     groups = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
-    results, tokens, norms = [], [torch.empty((5, 0), dtype=torch.float64)], list[SquaredNorm]()
+    results, tokens = [], [torch.empty((5, 0), dtype=torch.float64)]
     with rolled_back_on_error(optimizer, keep_copy=not on_policy):
         old_logprobs = None if on_policy else score_all(context, rollouts)
         data = TrainingBatch(rollouts, torch.from_numpy(advantages), old_logprobs, groups)
         for indices in minibatches(sizes, settings.minibatches, settings.epochs):
-            result, token_stats, partial = _one_update(context, optimizer, data, indices)
+            result, token_stats = _one_update(context, optimizer, data, indices)
             results.append(result)
             tokens += token_stats
-            norms += partial
-    return _stats(results, tokens, lr, norms, context.process_group)
+    return _stats(results, tokens, lr, context.process_group)
 
 
 def _stats(
     results: Sequence[tuple[float, float, float, float]],
     token_stats: Sequence[Tensor],
     lr: float,
-    norms: Sequence[SquaredNorm],
     process_group: ProcessGroup,
 ) -> UpdateStats:
     """Average over the optimizer updates and over their tokens, which recur every epoch."""
@@ -114,7 +106,7 @@ def _stats(
     gap, importance, squared, cut, entropy = (total / count for total in sums)
     largest = process_group.all_max(tokens[0].max().item() if tokens.numel() else 0.0)
     weights = importance, importance**2 / squared if squared else 0.0, cut
-    return UpdateStats(loss, norm, clipped, kl, largest, gap, *weights, entropy, lr, norms)
+    return UpdateStats(loss, norm, clipped, kl, largest, gap, *weights, entropy, lr)
 
 
 def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[int]]:
@@ -139,19 +131,19 @@ def _one_update(
     optimizer: torch.optim.Optimizer,
     data: TrainingBatch,
     indices: list[int],
-) -> tuple[tuple[float, float, float, float], list[Tensor], list[SquaredNorm]]:
+) -> tuple[tuple[float, float, float, float], list[Tensor]]:
     """Make one AdamW step on some of the rollouts, of which each process takes a share.
 
     Token weights have the denominator of all these rollouts, so that the gradient is the sum over
-    micro-batches and processes. Return loss, gradient norm, clip fraction and KL; what
-    `_batch_loss` returns about the tokens of this process's share; and squared norms.
+    micro-batches and processes. Return loss, gradient norm, clip fraction and KL, and what
+    `_batch_loss` returns about the tokens of this process's share.
     """
     policy, process_group = context.policy, context.process_group
     settings, longest = context.config.update, context.config.sampling.max_completion_tokens
     lengths = torch.tensor([len(data.rollouts[i].completion_ids) for i in indices])
     weights = torch.zeros(len(data.rollouts))
     weights[indices] = token_weights(lengths, data.groups[indices], settings.aggregation, longest)
-    sums, tokens, partial = _gradients(context, data, indices, weights)
+    sums, tokens = _gradients(context, data, indices, weights)
     trained = trained_weights(optimizer)
     if not is_sharded(policy.model):
         process_group.sum_gradients(trained)
@@ -164,21 +156,17 @@ def _one_update(
             raise FloatingPointError(f"the {name} is {value}")
     optimizer.step()
     optimizer.zero_grad()
-    on_policy = data.old_logprobs is None and context.config.engine.lag == 0
-    norms = [*partial, (indices, norm**2)] if on_policy else []
-    return (total, norm, clipped / int(lengths.sum()), kl), tokens, norms
+    return (total, norm, clipped / int(lengths.sum()), kl), tokens
 
 
 def _gradients(
     context: UpdateContext, data: TrainingBatch, indices: list[int], weights: Tensor
-) -> tuple[NDArray[np.float64], list[Tensor], list[SquaredNorm]]:
+) -> tuple[NDArray[np.float64], list[Tensor]]:
     """Add up the gradients of this process's share of some rollouts, one micro-batch at a time.
 
-    Return sums over the share of loss, clipped tokens and KL; what `_batch_loss` returns; and the
-    squared norms of the gradient after 1, 2, 4, ... micro-batches but the last.
+    Return sums over the share of loss, clipped tokens and KL, and what `_batch_loss` returns.
     """
-    losses, tokens, done, squares = [], [], list[int](), dict[int, Tensor]()
-    whole = data.old_logprobs is None and not is_sharded(context.policy.model)
+    losses, tokens = [], []
     for batch, counts in micro_batches_of_rank(context, data.rollouts, indices):
         context.process_group.check(context.check)
         if batch is None:
@@ -188,14 +176,8 @@ def _gradients(
         if counts:
             losses.append(torch.stack([loss.total.detach(), loss.clipped, loss.kl]))
             tokens.append(token_stats)
-            done += batch.indices
-            if whole and len(losses).bit_count() == 1 and len(done) < len(indices):
-                parameters = context.policy.model.parameters()
-                gradients = [each.grad for each in parameters if each.grad is not None]
-                squares[len(done)] = get_total_norm(gradients) ** 2
     on_host = torch.stack(losses).cpu().double().numpy() if losses else ()  # wait for a card once
-    norms = [(done[:count], float(square)) for count, square in squares.items()]
-    return sum(on_host, np.zeros(3)), tokens, norms
+    return sum(on_host, np.zeros(3)), tokens
 
 
 def _batch_loss(

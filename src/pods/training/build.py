@@ -11,7 +11,6 @@ from pods.engines.base import Engine
 from pods.engines.sync_check import check_weight_sync
 from pods.engines.transformers_engine import TransformersEngine
 from pods.method import prompt_selection
-from pods.method.adaptive import Adaptive
 from pods.method.keep import find_rule
 from pods.policy.optimizer import make_optimizer
 from pods.policy.policy import load
@@ -59,8 +58,7 @@ def build_trainer(
         workers=workers,
         generators=generators,
         loop=make_loop(config, data, workers, generators, clock),
-        selector=prompt_selection.start(config.prompts, config.nm.allocation),
-        adaptive=None if config.nm.menu is None else Adaptive(),
+        selector=prompt_selection.start(config.prompts),
         questions=data.questions,
         tracker=tracker,
         progress=Progress(config.budget),

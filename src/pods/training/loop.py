@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 
 from pods.config.schema import Config
 from pods.engines.base import Engine
-from pods.method.adaptive import Adaptive
 from pods.method.keep import next_batch
-from pods.method.noise_scale import Row, gradient_row
 from pods.method.prompt_order import PromptOrder
-from pods.method.prompt_selection import Selector, allocate
+from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross
-from pods.policy.update import SquaredNorm, UpdateStats
+from pods.policy.update import UpdateStats
 from pods.seeding import derive
 from pods.tasks.rewards import grade_rollout
 from pods.training.clock import TrainClock
@@ -53,65 +51,56 @@ class TrainingLoop:
         return PromptOrder(self.config.seed, len(self.task.train))
 
     def steps(
-        self, done: int, selector: Selector, adaptive: Adaptive | None = None,
-        pending: Sequence[Sample] = (),
-    ) -> Iterator[Step]:  # fmt: skip
+        self, done: int, selector: Selector, pending: Sequence[Sample] = ()
+    ) -> Iterator[Step]:
         """Yield the steps after `done`, the last committed one, until the budget ends.
 
-        `selector`, in an adaptive run `adaptive`, and `pending` are as that step left them.
+        `selector` and `pending` are as that step left them.
         """
         budget, number = self.config.budget, done
         while (budget.max_steps is None or number < budget.max_steps) and (
             budget.train_seconds is None or self.clock.train_seconds < budget.train_seconds
         ):
             number += 1
-            step = self.take_step(number, selector, adaptive, pending)
-            selector, adaptive, pending = step.selector, step.adaptive, step.pending
+            step = self.take_step(number, selector, pending)
+            selector, pending = step.selector, step.pending
             yield step
 
     def take_step(
-        self, number: int, selector: Selector, adaptive: Adaptive | None = None,
-        pending: Sequence[Sample] = (),
-    ) -> Step:  # fmt: skip
+        self, number: int, selector: Selector, pending: Sequence[Sample] = ()
+    ) -> Step:
         """Sample n rollouts per group, keep m of each, update the policy, sync the engine.
 
         Under `engine.lag` it trains on the oldest `pending` sample, whose results prompt selection
         sees only now, and samples for a later step.
         """
         config, clock, queue = self.config, self.clock, [*pending]
-        if adaptive is not None:
-            with clock.phase("select"):
-                adaptive = adaptive.choose(config.nm, config.prompts_per_step * config.nm.groups)
-        n, m = config.nm.pairs()[0 if adaptive is None else adaptive.pair]
         while len(queue) < max(1, config.engine.lag):
-            queue.append(self.collect(number + len(queue), selector, n, m))
+            queue.append(self.collect(number + len(queue), selector))
             selector = queue[-1].selector
         sample, *queue = queue
         with clock.phase("select"):
             outcomes = [*map(outcome, sample.prompts)]
             if sample.nonfinite is None:
                 selector = selector.observe(self.order, outcomes)
-            groups = choose_trained(config, self.rule, number, sample, m)
-        with self.sampling_ahead(number, selector, n, m) as newest:
+            groups = choose_trained(config, self.rule, number, sample)
+        with self.sampling_ahead(number, selector) as newest:
             with clock.phase("update"):
                 stats, fault = self.update_on(groups, number)
             queue += newest()
         with clock.phase("sync"):
             kept_projection = self.engine.sync()
         seconds = clock.commit(amounts(groups))
-        norms = gradient_rows(groups, stats.norms) if stats is not None else []
-        if adaptive is not None:
-            adaptive = adaptive.observe(outcomes, norms, sum(seconds.wall.values()))
         return Step(
             number=number, train_seconds=clock.train_seconds, seconds=seconds, groups=groups,
             sample=sample, selector=queue[-1].selector if queue else selector, pending=queue,
-            epoch=self.order.epoch(sample.selector.position - 1), adaptive=adaptive, update=stats,
-            norms=norms, kept_projection=kept_projection, nonfinite=sample.nonfinite or fault,
+            epoch=self.order.epoch(sample.selector.position - 1), update=stats,
+            kept_projection=kept_projection, nonfinite=sample.nonfinite or fault,
         )  # fmt: skip
 
     @contextmanager
     def sampling_ahead(
-        self, number: int, selector: Selector, n: int, m: int
+        self, number: int, selector: Selector
     ) -> Iterator[Callable[[], list[Sample]]]:
         """Under `engine.lag`, collect the sample of a later step, before the block.
 
@@ -120,12 +109,12 @@ class TrainingLoop:
         """
         ahead = number + self.config.engine.lag
         if self.beside is None or self.clock.beside is None:
-            samples = [self.collect(ahead, selector, n, m)] if ahead > number else []
+            samples = [self.collect(ahead, selector)] if ahead > number else []
             yield lambda: samples
             return
         elsewhere = replace(self, clock=self.clock.beside)
         with ThreadPoolExecutor(1) as thread, self.beside():
-            sampled = thread.submit(elsewhere.collect, ahead, selector, n, m)
+            sampled = thread.submit(elsewhere.collect, ahead, selector)
 
             def wait() -> list[Sample]:
                 with self.clock.phase("generate"):
@@ -133,7 +122,7 @@ class TrainingLoop:
 
             yield wait
 
-    def collect(self, number: int, selector: Selector, n: int, m: int) -> Sample:
+    def collect(self, number: int, selector: Selector) -> Sample:
         """Generate, grade and select one batch, or as many as a resampling group filter needs.
 
         A batch with a value that is not finite is the last: the step will not be applied.
@@ -143,7 +132,7 @@ class TrainingLoop:
         sample = Sample([], selector)
         while True:
             before = len(sample.prompts)
-            sample = self.add_batch(sample, number, size, n, m)
+            sample = self.add_batch(sample, number, size)
             informative = [any(group.trained for group in groups) for groups in sample.prompts]
             have, latest = sum(informative), informative[before:]
             enough = have >= wanted or len(sample.chosen) == group_filter.max_batches
@@ -162,45 +151,37 @@ class TrainingLoop:
         with self.clock.phase("generate"):
             return replace(sample, gap=max(self.gap(some)))
 
-    def add_batch(self, sample: Sample, number: int, size: int, n: int, m: int) -> Sample:
+    def add_batch(self, sample: Sample, number: int, size: int) -> Sample:
         """Choose `size` prompts; generate, grade and select for each of their groups."""
         config, clock, per_prompt = self.config, self.clock, self.config.nm.groups
         first_group = len(sample.prompts) * per_prompt
         with clock.phase("select"):
             chosen, selector = sample.selector.choose(self.order, size)
             problems = [problem for problem in chosen.problems for _ in range(per_prompt)]
-            counts = allocate(config.nm.allocation, selector, problems, n, m, number)
-        groups = self.generate_and_grade(number, first_group, problems, counts)
+        groups = self.generate_and_grade(number, first_group, problems)
         nonfinite = describe_nonfinite(groups)
         with clock.phase("select"):
             if nonfinite is None:
                 graded = enumerate(groups, first_group)
-                groups = [select(config, self.rule, number, i, m, group) for i, group in graded]
+                groups = [select(config, self.rule, number, i, group) for i, group in graded]
         prompts = [groups[i : i + per_prompt] for i in range(0, len(groups), per_prompt)]
         return Sample([*sample.prompts, *prompts], selector, (*sample.chosen, chosen), nonfinite)
 
     def generate_and_grade(
-        self, number: int, first_group: int, problems: Sequence[int], counts: Sequence[int]
+        self, number: int, first_group: int, problems: Sequence[int]
     ) -> list[SelectedGroup]:
-        """Generate and grade `counts[i]` rollouts of the problem of each group.
-
-        Where groups differ in size, under `nm.allocation`, each rollout has a seed of its own.
-        """
+        """Generate and grade the rollouts of one group for each of the problems, in order."""
         config, train, settings = self.config, self.task.train, self.config.sampling
         sampling = Sampling(settings.temperature, settings.max_completion_tokens, settings.top_k)
-        n = counts[0]
-        rows: list[tuple[int, ...]] = [(i,) for i in range(len(counts))]
-        if len(set(counts)) > 1:
-            n, rows = 1, [(i, k) for i, count in enumerate(counts) for k in range(count)]
         with self.clock.phase("generate"):
-            prompts = [self.prompts[problems[i]] for i, *_ in rows]
-            seeds = [derive(config.seed, "rollouts", number, first_group + i, *k) for i, *k in rows]
-            request = GenerationRequest(prompts, n, sampling, seeds)
-            asked = [train[problems[i]] for i, *_ in rows]
-            generated = self.engine.generate(request, self.task.train_grader.on_completion(asked))
-        rollouts: list[list[Rollout]] = [[] for _ in counts]
-        for (i, *_), of_row in zip(rows, generated, strict=True):
-            rollouts[i] += of_row
+            prompts = [self.prompts[index] for index in problems]
+            seeds = [
+                derive(config.seed, "rollouts", number, first_group + i)
+                for i in range(len(problems))
+            ]
+            request = GenerationRequest(prompts, config.nm.n, sampling, seeds)
+            asked = [train[index] for index in problems]
+            rollouts = self.engine.generate(request, self.task.train_grader.on_completion(asked))
         groups = list[SelectedGroup]()
         with self.clock.phase("reward"):
             for index, of_group in zip(problems, rollouts, strict=True):
@@ -235,15 +216,3 @@ def describe_nonfinite(groups: Sequence[SelectedGroup]) -> str | None:
     if not all(np.isfinite(r.logprobs).all() for group in groups for r in group.group.rollouts):
         return "a log-prob of the engine is NaN or infinite"
     return None
-
-
-def gradient_rows(groups: Sequence[SelectedGroup], norms: Sequence[SquaredNorm]) -> list[Row]:
-    """Return what the squared norms of a step's gradients are made of, see `gradient_row`."""
-    trained = [group for group in groups if group.trained]
-    right = np.concatenate([group.group.rewarded[group.kept] for group in trained])
-    per_group = [(group.group.rewarded.mean(), group.problem_index) for group in trained]
-    success, problems = np.repeat(per_group, [len(group.kept) for group in trained], axis=0).T
-    weights = np.concatenate([group.advantages for group in trained]) / len(right)
-    return [
-        gradient_row(weights[i], right[i], success[i], problems[i], square) for i, square in norms
-    ]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from pods.method.adaptive import Adaptive
 from pods.training.step import SelectedGroup, Step, amounts
 from pods.types import Grade, Parts
 
@@ -28,11 +27,10 @@ def metrics(step: Step) -> dict[str, Any]:
         **{f"cpu_seconds/{phase}": seconds for phase, seconds in step.seconds.cpu.items()},
         **({"seconds_beside": step.seconds.beside} if step.seconds.beside is not None else {}),
         "prompts": [group.problem.id for group in step.groups],
-        **(_choice(step.adaptive) if step.adaptive is not None else {}),
         **_prompt_metrics(step, made),
         **_rollout_metrics(step.groups, made),
         **_kept_metrics(step.groups, made),
-        **(asdict(step.update) | {"norms": step.norms} if step.update is not None else {}),
+        **(asdict(step.update) if step.update is not None else {}),
         **({"engine_gap": step.sample.gap} if step.sample.gap is not None else {}),
         "kept_projection": step.kept_projection,
         "rollouts_per_group": [len(group.grades) for group in step.groups],
@@ -40,18 +38,6 @@ def metrics(step: Step) -> dict[str, Any]:
     }
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
     return {k: v if _finite(v) else None for k, v in plain.items()}
-
-
-def _choice(adaptive: Adaptive) -> dict[str, Any]:
-    """Return the pair that an adaptive run took, and from what it was chosen."""
-    rates = [alpha / (alpha + beta) for alpha, beta in adaptive.posteriors.values()]
-    return {
-        "adaptive/pair": adaptive.pair,
-        "adaptive/seconds": [*adaptive.seconds],
-        "adaptive/progress": [*adaptive.progress],
-        "adaptive/success": sum(rates) / len(rates),
-        **{f"adaptive/{name}": [*ends] for name, ends in adaptive.scales.items()},
-    }
 
 
 def _prompt_metrics(step: Step, made: Mapping[str, int]) -> dict[str, Any]:

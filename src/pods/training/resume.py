@@ -8,7 +8,6 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from pods.method.adaptive import Adaptive
 from pods.method.prompt_selection import Selector
 from pods.runs import checkpoint
 from pods.runs.files import Altered
@@ -19,8 +18,8 @@ from pods.system.errors import as_short_text, is_machine_error
 from pods.training.step import Sample
 from pods.training.workers import Worker, WorkerGroup
 
-States = tuple[Selector, Adaptive | None, Sequence[Sample]]
-"""What prompt selection and an adaptive run know after a step, and what is pending."""
+States = tuple[Selector, Sequence[Sample]]
+"""What prompt selection knows after a step, and what is pending."""
 
 
 def restore_newest(
@@ -32,7 +31,7 @@ def restore_newest(
     checkpoint's clock and states; None if the run has no checkpoint. `Altered`: one could not be
     restored, and no older one is left.
     """
-    selector, adaptive, _ = states
+    selector, _ = states
     fault = None
 
     def set_aside(folder: Path, fault: str) -> None:
@@ -50,10 +49,8 @@ def restore_newest(
         try:
             workers.call_all(Worker.restore, folder)
             saved = read_json(folder / SELECTION, dict[str, Any])
-            if adaptive is not None:
-                adaptive = msgspec.convert(saved.pop("adaptive"), Adaptive)
             known = msgspec.convert(saved, type(selector))
-            return store.clock(folder), (known, adaptive, read_pending(folder, type(selector)))
+            return store.clock(folder), (known, read_pending(folder, type(selector)))
         except Exception as error:  # safetensors, torch and msgspec raise many kinds
             if workers.worker.process_group.size > 1 or is_machine_error(error):
                 raise  # other processes may have restored it

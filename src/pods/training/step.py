@@ -1,6 +1,6 @@
 """One training step's records, and the way from graded rollouts to those that are trained on.
 
-Shapes: n = rollouts of a group, nm.n or so many on average; m = rollouts kept.
+Shapes: n = rollouts of a group, m = rollouts kept.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pods.config.schema import Config
-from pods.method.adaptive import Adaptive
 from pods.method.grpo import advantages
 from pods.method.keep import informative, keep, own_advantages
-from pods.method.noise_scale import Row
 from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross, is_across_groups
@@ -67,36 +65,31 @@ class Step:
     sample: Sample  # all that was sampled, trained on or not, before the rules across groups
     epoch: int  # number of whole epochs before the step's last prompt
     update: UpdateStats | None  # None where nothing was left to train on, or it was not applied
-    norms: list[Row] = field(default_factory=list)
-    """What the update's squared norms are made of (`gradient_rows`)."""
     kept_projection: float | None = None
     """Kept projection: fraction of the weights' change since the start of training that survives
     rounding to the engine's dtype; None if the engine shares the weights or holds an adapter."""
     nonfinite: str | None = None  # what was NaN or infinite, so that the step was not applied
-    adaptive: Adaptive | None = None  # what an adaptive run knows then, and the pair that it took
     pending: Sequence[Sample] = ()  # under `engine.lag`, of the steps to come
 
 
 def select(
-    config: Config, rule: Rule | RuleAcross, number: int, index: int, m: int, graded: SelectedGroup
+    config: Config, rule: Rule | RuleAcross, number: int, index: int, graded: SelectedGroup
 ) -> SelectedGroup:
     """Keep m of the n rollouts of the `index`-th group of step `number`.
 
-    A rule across groups keeps its m later. Under `nm.allocation` the rule `all` keeps groups of any
-    size, and every rule those of fewer than m.
+    A rule across groups keeps its m later.
     """
     group, group_filter = graded.group, config.group_filter
     if not is_across_groups(rule):
         rng = np.random.default_rng(derive(config.seed, "rule", number, index))
-        n = len(group.rewards)
-        (kept,) = keep(rule, [group], n if config.sampler.rule == "all" else min(m, n), rng)
+        (kept,) = keep(rule, [group], config.nm.m, rng)
         graded = with_kept(config, graded, kept)
     differ = informative(group.rewards, group.rewarded, group_filter.metric)
     return replace(graded, trained=differ or group_filter.name == "none")
 
 
 def choose_trained(
-    config: Config, rule: Rule | RuleAcross, number: int, sample: Sample, m: int
+    config: Config, rule: Rule | RuleAcross, number: int, sample: Sample
 ) -> list[SelectedGroup]:
     """Return all groups of a step, and mark those that the update uses as trained.
 
@@ -114,7 +107,7 @@ def choose_trained(
     trained = [i for i, group in enumerate(groups) if group.trained]
     if trained and is_across_groups(rule):
         rng = np.random.default_rng(derive(config.seed, "rule", number))
-        kept_of_each = keep(rule, [groups[i].group for i in trained], m, rng)
+        kept_of_each = keep(rule, [groups[i].group for i in trained], config.nm.m, rng)
         for i, kept in zip(trained, kept_of_each, strict=True):
             groups[i] = with_kept(config, groups[i], kept)
     return groups

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 
 from pods.config.schema import Config
-from pods.method.adaptive import Adaptive
 from pods.method.prompt_selection import Selector
 from pods.runs import checkpoint, evaluations
 from pods.runs.files import append, check_size, fsync, read_lines, read_or_empty, replace
@@ -50,7 +49,6 @@ class Trainer:
     questions: Sequence[Prompt]
     """Token ids of each question of the evaluation; the loop's task holds exactly these."""
     selector: Selector  # state of prompt selection after the last committed step
-    adaptive: Adaptive | None  # what an adaptive run knows after it; None: n and m stay
     pending: Sequence[Sample] = ()  # under `engine.lag`, what was sampled for the steps after it
     tracker: Tracker
     progress: Progress
@@ -69,10 +67,9 @@ class Trainer:
         done = self.begin()
         before = self.loop.clock.train_seconds
         try:
-            for step in self.loop.steps(done, self.selector, self.adaptive, self.pending):
+            for step in self.loop.steps(done, self.selector, self.pending):
                 self.record(step)
-                done, self.selector, self.adaptive = step.number, step.selector, step.adaptive
-                self.pending = step.pending
+                done, self.selector, self.pending = step.number, step.selector, step.pending
                 if evaluations.due(self.config.checkpoint, done, before, step.train_seconds):
                     self.commit(done, evaluation=True)
                     self.evaluate(done)
@@ -97,13 +94,13 @@ class Trainer:
         store, step = self.store, 0
         for path in abandoned_paths(store):
             store.remove(path)
-        states = self.selector, self.adaptive, self.pending
+        states = self.selector, self.pending
         restored = restore_newest(store, self.workers, states, self.progress.print)
         if restored is None:
             roll_back(store, -1, 0)
             self.commit(0, evaluation=True)
         else:
-            clock, (self.selector, self.adaptive, self.pending) = restored
+            clock, (self.selector, self.pending) = restored
             step, self.metrics_bytes = clock["step"], clock["metrics_bytes"]
             self.loop.clock.train_seconds = clock["train_seconds"]
             roll_back(store, step, self.metrics_bytes)
@@ -169,8 +166,6 @@ class Trainer:
         def write(folder: Path) -> None:
             self.workers.call_all(Worker.save, folder)
             state = msgspec.to_builtins(self.selector)
-            if self.adaptive is not None:
-                state["adaptive"] = msgspec.to_builtins(self.adaptive)
             (folder / SELECTION).write_text(json.dumps(state))
             write_pending(folder, self.pending)
             self.store.write_clock(folder, step, clock, evaluation)
