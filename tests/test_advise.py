@@ -92,7 +92,7 @@ def test_costs_and_progress_stand_side_by_side(monkeypatch):
     expected = expected_progress([(16, 16), (8, 8)], np.array([[3.0, 7.0]]), MEASURED, 2)
     assert half["progress"] == pytest.approx(expected[1] / expected[0]) and half["progress"] < 1
     assert half["seconds"] == pytest.approx(1 - 8 / 48 - 8 * (3 / 48))
-    [line] = [line for line in advice_lines(found) if line.startswith("8→8 ")]
+    line = next(line for line in advice_lines(found) if line.startswith("8→8 "))
     assert f"{half['seconds']:.3g} [" in line and f"{half['progress']:.2f} [" in line
 
 

@@ -13,9 +13,9 @@ from compose import ROOT
 from scipy import stats
 
 from pods.method.grpo import advantages
-from pods_lab.advise.progress import GradientScales, balanced, beta_binomial, expected_progress
 from pods.method.rules import max_variance
 from pods_lab.advise.law import at_random, half, moments_of
+from pods_lab.advise.progress import GradientScales, balanced, beta_binomial, expected_progress
 
 STD = {"baseline": "selected", "scale": "std", "eps": 1e-9}
 GRPO = moments_of(at_random, "selected", "std")

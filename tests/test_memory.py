@@ -204,17 +204,6 @@ def test_processes_that_share_the_weights_by_hand(hub):
         assert peak_parts(composed(*SHARDED, *settings)) == single
 
 
-def test_a_process_that_only_trains_or_generates_holds_what_it_needs(hub):
-    words = ("model=qwen2_5_0_5b", "task=gsm8k", "model.tuning=lora", "model.dtype=float32",
-             "engine.lag=1", "dry_run=true")  # fmt: skip
-    for more, alone in (((), "engine's copy"), (("engine=vllm",), "vLLM")):
-        one, apart = (peak_parts(composed(*words, *more, f"hardware.generators={k}"))
-                      for k in (0, 1))  # fmt: skip
-        assert {"training", alone} <= {*one}
-        assert len({"training", alone} & {*apart}) == 1
-        assert sum(apart.values()) <= sum(one.values()) - min(one["training"], one[alone])
-
-
 def test_the_memory_of_the_visible_card_is_read_without_torch(monkeypatch):
     listing = subprocess.CompletedProcess([], 0, "0, 1000, 49140\n1, 2000, 49140\n")
     monkeypatch.setattr(machine.subprocess, "run", lambda *_, **__: listing)

@@ -14,7 +14,7 @@ from pods.policy.update import UpdateStats
 from pods.runs.evaluations import EvaluationRecord
 from pods.training.clock import StepSeconds
 from pods.training.metrics import metrics, rollout_rows
-from pods.training.step import Sample, SelectedGroup, Step
+from pods.training.step import RunState, Sample, SelectedGroup, Step
 from pods.types import Grade, Group, Parts, Problem, Rollout
 
 SECONDS = {"generate": 2.0, "reward": 0.25, "select": 0.125, "update": 1.0, "sync": 0.5}
@@ -113,7 +113,7 @@ def step(groups, stats, selector=UNIFORM, prompts=5, saved_prompts=4, kept=None,
     chosen = ChosenPrompts([], 4), ChosenPrompts([], 5, saved_prompts)
     return Step(
         number=7, train_seconds=12.5, seconds=StepSeconds(SECONDS, CPU_SECONDS), groups=groups,
-        selector=selector, epoch=3, sample=Sample([groups] * prompts, UNIFORM, chosen),
+        state=RunState(selector), epoch=3, sample=Sample([groups] * prompts, UNIFORM, chosen),
         update=stats, kept_projection=kept, nonfinite=nonfinite)  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def test_every_logged_column_is_in_the_table_of_columns():
     made = step(GROUPS, STATS)
     line = metrics(replace(made, sample=replace(made.sample, gap=0.125)))
     logged = {
-        "metrics": [*LINE, *line, "seconds/modelled", "seconds_beside", "reward/brevity"],
+        "metrics": [*LINE, *line, "seconds/modelled", "reward/brevity"],
         "evaluations": EvaluationRecord.__struct_fields__, "rollouts": row}  # fmt: skip
     general = {f"cpu_seconds/{phase}": "cpu_seconds/PHASE" for phase in CPU_SECONDS}
     general |= dict.fromkeys(("selector/p_easy", "selector/p_hard"), "selector/PARAMETER")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from compose import ROOT, composed
-from fake_loop import loop
+from fake_loop import loop, steps_of
 from rows import table
 from running import ONE_STEP, run_here
 
@@ -163,7 +163,7 @@ def test_a_rule_across_groups_sees_the_groups_that_are_trained_on():
         return [[0, 1]] * len(groups)
 
     made, updates = loop("prompts_per_step=5", "group_filter=skip", "budget.max_steps=3")
-    steps = list(replace(made, rule=first_of_each).steps(0, Uniform()))
+    steps = list(steps_of(replace(made, rule=first_of_each), 0, Uniform()))
     # problems 0, 2, 4 have both rewards; 1 and 3 are always wrong
     assert [sizes for sizes, _ in seen] == [[4, 4, 4]] * 3
     assert len({draw for _, draw in seen}) == 3  # each step has draws of its own
@@ -245,4 +245,3 @@ def test_a_run_uses_it_and_its_identity_holds_the_sources_of_all(tmp_path):
         assert ", ".join(key for key in changed if changed[key] != before[key]) == changes
         before = changed
     assert not any("source" in key for key in identity(composed(*SHORT)))
-

@@ -92,7 +92,7 @@ def _lengths(step: Step) -> dict[str, list[int]]:
 def make_engine(policy: Endless, config: Config) -> Engine:
     """Build the engine that the config names; vLLM also ignores the model's own stop id."""
     if (settings := config.engine).name == "transformers":
-        return TransformersEngine(policy, settings.max_rows, lambda: None, settings.graphs)
+        return TransformersEngine(policy, settings.max_rows, lambda: None)
     from pods.engines.vllm_engine import VllmEngine
 
     class EndlessVllm(VllmEngine):

@@ -18,8 +18,8 @@ from scipy.optimize import least_squares
 
 from pods.analysis.numbers.outcomes import RunCurve, run_curves
 from pods.analysis.numbers.statistics import Floats
-from pods_lab.advise.progress import GradientScales, balanced, expected_progress
 from pods_lab.advise.law import moments_of
+from pods_lab.advise.progress import GradientScales, balanced, expected_progress
 from pods_lab.published.release import read_release
 
 HERE = Path(__file__).parent

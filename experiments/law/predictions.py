@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pods_lab.advise.progress import MEASURED, GradientScales, Moments, expected_progress
 from pods.runs.store import RunStore, run_folders
 from pods_lab.advise.advice import Pilot, cost_weights, read_pilot
 from pods_lab.advise.law import at_random, half, moments_of
+from pods_lab.advise.progress import MEASURED, GradientScales, Moments, expected_progress
 
 HERE = Path(__file__).parent
 DRAWS = 1000

@@ -87,8 +87,6 @@ def _budget(config: Config) -> Iterator[Refusal]:
     most, rollouts = "must be at most prompts_per_step * nm.groups", groups * config.nm.n
     if config.hardware.processes > rollouts:
         yield "hardware.processes", f"{most} * nm.n = {rollouts}, so that each has a rollout"
-    if config.hardware.generators and (config.engine.lag == 0 or config.sharded()):
-        yield "hardware.generators", "must be 0 where engine.lag=0, or where weights are sharded"
     if config.update.minibatches > groups:
         yield "update.minibatches", f"{most} = {groups}: groups stay whole"
     if (name := config.budget.clock_model) is None:

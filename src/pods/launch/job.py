@@ -91,9 +91,9 @@ class _Execution:
         config = local_processes.as_started(self.store.config())
         attempts.record_changes(self.store, check_unchanged(self.store, config))
         set_threads(config.hardware.threads)
-        clock, hardware = config.budget.clock_text(), config.hardware
-        counts = {"processes": hardware.in_all(), "generators": hardware.generators}
-        self.note(**attempts.environment(), **counts, clock=clock)
+        processes = config.hardware.processes
+        clock = config.budget.clock_text()
+        self.note(**attempts.environment(), processes=processes, clock=clock)
         files.replace(self.folder / "git.diff", attempts.git("diff", "HEAD"))
         mine = {"pid": os.getpid(), "host": socket.gethostname()}
         self.store.set_status(state="running", error=None, exit_code=None, **mine)
@@ -108,14 +108,10 @@ class _Execution:
                 from pods.training.preflight import preflight
 
                 preflight(trainer.workers.worker, [*trainer.loop.prompts, *trainer.questions])
-                if facts := trainer.generators.facts:  # what a library has chosen for the engine
+                if facts := trainer.workers.facts:  # what a library has chosen for the engine
                     self.note(engine=facts)
             started = True
-            with (
-                closing(trainer.progress),
-                trainer.workers.release_on_exit(),
-                trainer.generators.release_on_exit(),
-            ):
+            with closing(trainer.progress), trainer.workers.release_on_exit():
                 trainer.run()
             state, error = "done", None
         except Preempted:
@@ -134,8 +130,8 @@ class _Execution:
         from pods.training.build import build_trainer
 
         self.tracker = Tracker(config, self.store)
-        alone, hardware = local_processes.rank() is None, config.hardware
-        group = SINGLE_PROCESS if alone else join(hardware.device, hardware.generators)
+        alone = local_processes.rank() is None
+        group = SINGLE_PROCESS if alone else join(config.hardware.device)
         mine = self.tracker, stop, self.clock, self.report
         return build_trainer(config, self.store, lock, *mine, group)
 

@@ -37,9 +37,7 @@ def rank() -> int | None:
 
 def as_started(config: Config) -> Config:
     """Return the config for the number of processes that were started."""
-    generators = config.hardware.generators
-    alone = rank() is None
-    return config if alone else config.on(int(os.environ["WORLD_SIZE"]) - generators, generators)
+    return config if rank() is None else config.on(int(os.environ["WORLD_SIZE"]))
 
 
 def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
@@ -136,7 +134,7 @@ def obey(store: RunStore, attempt: Path | None) -> int:
         from pods.training.preflight import preflight
         from pods.training.workers import Follower
 
-        process_group = join(config.hardware.device, config.hardware.generators)
+        process_group = join(config.hardware.device)
         follower = Follower(process_group)
         data = load_data(config, follower.heartbeat)
         worker = build_worker(config, data, follower.heartbeat, process_group)

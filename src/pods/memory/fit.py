@@ -96,11 +96,7 @@ def peak_parts(config: Config, lengths: Lengths | None = None) -> dict[str, int]
         generate["prompts"] = rows * (prompt - shared) * encoded
     else:  # its weights, keys and values, libraries and own activations
         held["vLLM"] = BYTES[engine.dtype] * sizes.parameters + int((engine.kv_gb + 1) * GIB)
-    apart = config.hardware.generators > 0  # neither has what only the other one needs
-    engines, trainers = ("vLLM", "engine's copy"), ("training", "activations")
-    trainer = {k: v for k, v in held.items() if not (apart and k in engines)}
-    generator = {k: v for k, v in held.items() if not (apart and k in trainers)}
-    return max(trainer | update, generator | generate, key=lambda parts: sum(parts.values()))
+    return max(held | update, held | generate, key=lambda parts: sum(parts.values()))
 
 
 def _weights(config: Config, sizes: Sizes) -> dict[str, int]:

@@ -202,4 +202,3 @@ def start(config: PromptsConfig) -> Selector:
         return Mopps()
     function = config.selector if ":" in config.selector else None
     return Uniform(seen={} if function else None, function=function)
-

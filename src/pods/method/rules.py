@@ -112,8 +112,16 @@ def percentile(group: Group | Rewards, m: int, rng: Generator | None = None) -> 
     array([2, 6])
     """
     order = np.argsort(_checked(group, m), kind="stable")
-    ranks = (2 * np.arange(m) + 1) * len(order) // (2 * m)
-    return np.sort(order[ranks])
+    return np.sort(order[evenly_spaced(m, len(order))])
+
+
+def evenly_spaced(count: int, among: int) -> list[int]:
+    """Return the indices of the middles of `count` equal parts of `among` things.
+
+    >>> evenly_spaced(2, 8)
+    [2, 6]
+    """
+    return [(2 * i + 1) * among // (2 * count) for i in range(count)]
 
 
 def max_abs_advantage(group: Group | Rewards, m: int, rng: Generator | None = None) -> Indices:

@@ -173,7 +173,7 @@ def load(
     _check_supported(model, config)
     model.eval()
     full = config.model.tuning == "full"
-    referred = full and config.update.kl_beta > 0 and process_group.trains
+    referred = full and config.update.kl_beta > 0
     reference_model = copy.deepcopy(model) if referred else None
     copied = copy_to_decode(model, config, process_group)
     for each in filter(None, (reference_model, model)):

@@ -61,7 +61,6 @@ class StepSeconds(NamedTuple):
 
     wall: dict[str, float]
     cpu: dict[str, float]  # of all threads of this process; empty unless the clock is the real one
-    beside: float | None = None  # of sampling and grading for a later step, beside the phases
 
 
 @dataclass
@@ -76,7 +75,6 @@ class TrainClock:
     synchronise: Callable[[], None] = lambda: None  # waits for the device at both ends of a phase
     train_seconds: float = 0.0  # seconds of the steps committed so far
     meter: Meter = field(default_factory=Meter)  # of the process; it measures the phases too
-    beside: "TrainClock | None" = None  # of the thread that samples for a later step, if any
     model: ClockModel | None = None
     """Prices a step as on another machine, so that a run's bytes do not depend on this machine's
     speed; None: its seconds are measured."""
@@ -103,8 +101,6 @@ class TrainClock:
         to no phase: they are those of the phase `modelled`.
         """
         seconds = self._step
-        if self.beside is not None:
-            seconds = seconds._replace(beside=sum(self.beside.commit().wall.values()))
         if self.model is not None:
             seconds = StepSeconds({"modelled": self.model.seconds(amounts or {})}, {})
         self._start_step()

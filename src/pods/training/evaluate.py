@@ -80,5 +80,5 @@ def already_done(config: Config, task: Task, step: int, content: bytes) -> int:
 
 def _chunk(config: Config, requests: int) -> int:
     """Return how many answers are generated in one call, and written together."""
-    rows = config.engine.max_rows * (config.hardware.generators or config.hardware.processes)
+    rows = config.engine.max_rows * config.hardware.processes
     return rows if config.engine.name == "transformers" else requests

@@ -25,7 +25,6 @@ def metrics(step: Step) -> dict[str, Any]:
         "train_seconds": step.train_seconds,
         **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.wall.items()},
         **{f"cpu_seconds/{phase}": seconds for phase, seconds in step.seconds.cpu.items()},
-        **({"seconds_beside": step.seconds.beside} if step.seconds.beside is not None else {}),
         "prompts": [group.problem.id for group in step.groups],
         **_prompt_metrics(step, made),
         **_rollout_metrics(step.groups, made),
@@ -45,8 +44,9 @@ def _prompt_metrics(step: Step, made: Mapping[str, int]) -> dict[str, Any]:
     groups = [group.group for group in step.groups]
     sample, prompts = step.sample, len(step.sample.prompts)
     saved_prompts = sum(chosen.saved_prompts for chosen in sample.chosen)
+    selector = step.state.selector
     # without `asdict`'s copies, since GRESO and MoPPS store every problem
-    state = {field.name: getattr(step.selector, field.name) for field in fields(step.selector)}
+    state = {field.name: getattr(selector, field.name) for field in fields(selector)}
     return {
         "epoch": step.epoch,
         "sampling_batches": len(sample.chosen),

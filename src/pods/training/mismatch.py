@@ -92,8 +92,6 @@ def has_own_weights(config: Config) -> bool:
 
 def engine_gap(worker: Worker, rollouts: list[Rollout]) -> float:
     """Return the mean distance of engines' log-probs from those of the policy of this process."""
-    if not worker.process_group.generates:  # its policy may have learned since
-        return 0.0
     scores = torch.cat(score_all(UpdateContext(worker.policy, worker.config), rollouts))
     drawn = np.concatenate([rollout.logprobs for rollout in rollouts])
     return float(np.abs(scores.cpu().numpy() - drawn).mean())

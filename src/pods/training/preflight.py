@@ -28,11 +28,9 @@ def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
     generation or update runs out of memory, that is a `ValueError`.
     """
     config, longest = worker.config, max(prompts, key=len)
-    if config.engine.name == "transformers" and worker.process_group.generates:
+    if config.engine.name == "transformers":
         _decode_last(worker, longest)
     worker.check()
-    if not worker.process_group.trains:
-        return
     settings = config.update
     cure = f"lower update.micro_batch_tokens={settings.micro_batch_tokens}"
     if not settings.activation_checkpointing:

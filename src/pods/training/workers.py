@@ -1,9 +1,10 @@
 """The workers of a run: rank 0 calls a method of `Worker` on each process, also on itself.
 
-Rank 0 makes every decision alone (which prompts, what is kept, when to stop) and holds one
-`WorkerGroup` or, under `hardware.generators`, two. Each other rank is a `Follower`.
+Rank 0 makes every decision alone (which prompts, what is kept, when to stop) and holds the
+`WorkerGroup`. Each other rank is a `Follower`.
 """
 
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from pods.config.schema import Config
 from pods.engines.base import Engine, EngineFailed
-from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer, trained_weights
+from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
 from pods.policy.policy import Policy
 from pods.policy.process_group import POLL_SECONDS, Cancelled, ProcessGroup, lost_connections
 from pods.policy.scoring import UpdateContext
@@ -51,18 +52,25 @@ class Worker:
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
     ) -> list[list[Rollout]]:
         """Draw this process's share of the rows; rank 0, with `on_completion`, has the first."""
-        n, groups = request.n, [list[Rollout]() for _ in request.prompts]
-        if share := self.process_group.share(len(groups) * n):
-            own = slice(start := share.start // n, -(-share.stop // n))
-            rows = range(share.start - start * n, share.stop - start * n)
-            prompts, seeds = request.prompts[own], request.seeds[own]
-            part = replace(request, prompts=prompts, seeds=seeds, rows=rows)
-            groups[own] = self.engine.generate(part, on_completion)
+        n = request.n
+        groups: list[list[Rollout]] = [[] for _ in request.prompts]
+        share = self.process_group.share(len(groups) * n)
+        if not share:
+            return groups
+
+        first = share.start // n  # the prompts of which this process draws some rows
+        last = math.ceil(share.stop / n)
+        part = replace(
+            request,
+            prompts=request.prompts[first:last],
+            seeds=request.seeds[first:last],
+            rows=range(share.start - first * n, share.stop - first * n),
+        )
+        groups[first:last] = self.engine.generate(part, on_completion)
         return groups
 
     def sync(self) -> float | None:
-        """Bring the main process's current weights into the engine; see `Engine.sync`."""
-        self.process_group.hand_over(trained_weights(self.optimizer))
+        """Bring the policy's current weights into the engine; see `Engine.sync`."""
         return self.engine.sync()
 
     def facts(self) -> Mapping[str, Any]:
@@ -97,7 +105,7 @@ class Worker:
 
 @dataclass
 class WorkerGroup:
-    """The processes of a run that train, or those that generate, as rank 0 sees them."""
+    """The processes of a run, as rank 0 sees them; an `Engine` that spreads its rows over them."""
 
     worker: Worker
     stop: Stop
@@ -106,13 +114,11 @@ class WorkerGroup:
     busy: bool = False  # True while the last command is being carried out
     looked: float = 0.0  # time at which rank 0 last looked for heartbeats of the others
     heartbeats: int = 0  # heartbeats of the others that it has seen
-    patient: bool = False  # True in `beside`: a step whose update is applied needs its sample
-    abandoned: bool = False  # True once that block has raised
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the engine of the last rank has chosen; all ranks are asked."""
-        return self.call_all(Worker.facts)[-1]
+        """What the engine has chosen; see `Engine.facts`."""
+        return self.call_all(Worker.facts)[0]
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
@@ -120,14 +126,15 @@ class WorkerGroup:
         """Draw n completions of every prompt, a share on each process; see `Engine.generate`."""
         parts = self.call_all(Worker.generate, request, on_completion=on_completion)
         if on_completion is not None:
-            for index, rollouts in chain.from_iterable(map(enumerate, parts[1:])):
-                for rollout in rollouts:
-                    on_completion(index, rollout.text)
-        return [[*chain.from_iterable(of_prompt)] for of_prompt in zip(*parts, strict=True)]
+            for part in parts[1:]:
+                for index, rollouts in enumerate(part):
+                    for rollout in rollouts:
+                        on_completion(index, rollout.text)
+        return [list(chain.from_iterable(shares)) for shares in zip(*parts, strict=True)]
 
     def sync(self) -> float | None:
-        """Bring the policy's current weights into each engine of the group; see `Engine.sync`."""
-        return self.call_all(Worker.sync)[-1]  # the last rank has an engine, rank 0 perhaps not
+        """Bring the policy's current weights into each engine; see `Engine.sync`."""
+        return self.call_all(Worker.sync)[0]
 
     def update(self, *step: Any) -> UpdateStats:
         """Update the policy on every process; see `Worker.update`."""
@@ -180,25 +187,13 @@ class WorkerGroup:
 
     def _stop_waiting(self) -> None:
         """Cancel the command once asked to stop; pass the other ranks' heartbeats on."""
-        if self.abandoned or (self.stop.requested and not self.patient):
+        if self.stop.requested:
             self._cancel()
         if time.monotonic() - self.looked >= HEARTBEAT_SECONDS:
             self.looked, seen = time.monotonic(), self.heartbeats
             with lost_connections():
                 self.heartbeats = self.worker.process_group.store.add("heartbeats", 0)
             self.stop.heartbeats += self.heartbeats > seen
-
-    @contextmanager
-    def beside(self) -> Iterator[None]:
-        """Finish what another thread asks for even if asked to stop, unless the block raises."""
-        self.patient = True
-        try:
-            yield
-        except BaseException:
-            self.abandoned = True
-            raise
-        finally:
-            self.patient = False
 
     @contextmanager
     def release_on_exit(self) -> Iterator[None]:

@@ -65,7 +65,9 @@ def check_law(config: Config) -> None:
 
     if rule == "all":
         weighed = "`pods advise` compares that with GRPO, which keeps all"
-        refused.append(("sampler.rule", rule, f"must keep some of n rollouts (arm=pods): {weighed}"))
+        refused.append(
+            ("sampler.rule", rule, f"must keep some of n rollouts (arm=pods): {weighed}")
+        )
     elif rule not in BALANCING_RULES:
         refused.append(("sampler.rule", rule, f"must be {' or '.join(BALANCING_RULES)}"))
     if not terms <= {"correct", "format"}:

@@ -10,8 +10,8 @@ from math import comb
 import numpy as np
 
 from pods.method.grpo import advantages
-from pods_lab.advise.progress import Floats, Moments
 from pods.method.rules import max_variance
+from pods_lab.advise.progress import Floats, Moments
 
 Shares = Callable[[int, int, int], Floats]
 """`shares(n, m, right)`, (m + 1,): the chances that 0, 1, ..., m of the kept rollouts are right."""
