@@ -10,7 +10,7 @@ import pytest
 from compose import ROOT
 
 from pods.method.prompt_selection import ChosenPrompts, Greso, Uniform
-from pods.policy.update import UpdateStats
+from pods.policy.update_stats import UpdateStats
 from pods.runs.evaluations import EvaluationRecord
 from pods.training.clock import StepSeconds
 from pods.training.metrics import metrics, rollout_rows

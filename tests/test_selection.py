@@ -281,9 +281,7 @@ def test_a_void_step_moves_on_and_teaches_prompt_selection_nothing(monkeypatch):
         assert step.nonfinite is not None and updates == []
         assert step.state.selector == replace(first, position=4)
         assert metrics(step)["reward"] is None
-        assert asdict(take_step(made, 1, first).state.selector)[
-            key
-        ]  # a sound one does
+        assert asdict(take_step(made, 1, first).state.selector)[key]  # a sound one does
 
 
 def test_what_is_written_of_a_step_that_resampled(in_order):

@@ -10,7 +10,7 @@ from fake_loop import TASK, FakeEngine, grade, loop, steps_of, take_step
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import random
-from pods.policy.update import UpdateStats
+from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive, evaluation_seeds
 from pods.training import schedule
 from pods.training.evaluate import evaluate

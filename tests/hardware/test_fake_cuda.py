@@ -18,7 +18,7 @@ from gpu_step import random_policy, random_rollouts  # isort: skip
 
 pytestmark = [pytest.mark.fake_cuda, pytest.mark.filterwarnings("ignore:Accessing the data poi")]
 PROMPTS = gpu_checks.drawn(300)[0].prompt_ids[:12], tuple(range(2, 9))
-WAITING, ONCE = ("update._gradients", "update._one_update", "update._stats"), (1, 1, 1)
+WAITING, ONCE = ("update._gradients", "update._one_update", "update_stats.summarise"), (1, 1, 1)
 
 
 def policy_and_config(**changes):

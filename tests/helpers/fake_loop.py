@@ -8,7 +8,7 @@ from compose import composed
 
 from pods.config.schema import BudgetConfig
 from pods.method.rules import max_variance
-from pods.policy.update import UpdateStats
+from pods.policy.update_stats import UpdateStats
 from pods.training import schedule
 from pods.training.clock import TrainClock
 from pods.training.loop import TrainingLoop

@@ -31,6 +31,7 @@ class RoomyLayer(DynamicLayer):
             self.keys = key_states[:, :, :0]
             self.values = value_states[:, :, :0]
             self.buffers = None
+
         if self.buffers is None:
             self.buffers = _with_room(self.keys, self.room), _with_room(self.values, self.room)
 
@@ -41,6 +42,7 @@ class RoomyLayer(DynamicLayer):
         values[:, :, start:end] = value_states
         self.keys = keys[:, :, :end]
         self.values = values[:, :, :end]
+
         return self.keys, self.values
 
     def batch_select_indices(self, indices: Tensor) -> None:

@@ -88,6 +88,7 @@ class TransformersEngine:
             rollouts = self._decode(request, indices, uniforms[chunk], on_completion)
             for index, rollout in zip(indices, rollouts, strict=True):
                 groups[index].append(rollout)
+
         return groups
 
     @torch.inference_mode()
@@ -131,6 +132,7 @@ class TransformersEngine:
                 attention = attention[keep]
             attention = torch.cat([attention, attention.new_ones(len(token), 1)], dim=1)
             logits = self._forward(token[:, None], attention, cache)
+
         return self._rollouts(prompts, decoded)
 
     def _empty(self, count: int, limit: int, device: torch.device) -> Decoded:
@@ -167,6 +169,7 @@ class TransformersEngine:
             rest = prompt[shared:]
             ids[row, width - len(rest) :] = torch.tensor(rest)
             real[row, width - len(rest) :] = 1
+
         attention = torch.cat([attention.expand(len(distinct), -1), real.to(device)], dim=1)
         logits = self._forward(ids.to(device), attention, cache)
 
@@ -240,6 +243,7 @@ def sample(logits: Tensor, sampling: Sampling, uniforms: Tensor) -> tuple[Tensor
     threshold = uniforms.double() * cumulative[:, -1]  # below the total, as float64 rounds
     token = torch.searchsorted(cumulative, threshold[:, None], right=True)[:, 0]
     token = token.clamp(max=logits.shape[-1] - 1)  # if logits are NaN, so is the log-prob
+
     return token, logprobs.gather(1, token[:, None])[:, 0]
 
 

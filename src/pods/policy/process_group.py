@@ -87,7 +87,11 @@ class ProcessGroup:
         on_host = {key: tensor.cpu() for key, tensor in tensors.items()}
         with lost_connections():
             dist.all_gather_object(parts, on_host, group=self.control)
-        return {key: tensor for part in parts for key, tensor in part.items()}
+
+        gathered: dict[int, Tensor] = {}
+        for part in parts:
+            gathered.update(part)
+        return gathered
 
     def gather(self, result: Any, waiting: Callable[[], None]) -> list[Any]:
         """Call `waiting()` until all ranks are done; return their results, on rank 0 alone."""
@@ -106,34 +110,43 @@ class ProcessGroup:
         if self.size == 1:
             return
         bucket: list[Tensor] = []
+        elements = 0
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             bucket.append(parameter.grad)
-            if parameter is parameters[-1] or sum(map(Tensor.numel, bucket)) >= BUCKET_ELEMENTS:
-                flat = torch.cat([gradient.flatten() for gradient in bucket])
-                with lost_connections():
-                    dist.all_reduce(flat)
-                sums = flat.split([*map(Tensor.numel, bucket)])
-                for gradient, total in zip(bucket, sums, strict=True):
-                    gradient.copy_(total.view_as(gradient))
+            elements += parameter.grad.numel()
+            if parameter is parameters[-1] or elements >= BUCKET_ELEMENTS:
+                _sum_in_one_message(bucket)
                 bucket = []
+                elements = 0
 
     def check(self, check: Callable[[], None]) -> None:
         """Call `check()` on the main process; if it raises, the others raise `Cancelled` here."""
         if self.size == 1:
-            return check()
+            check()
+            return
         raised: BaseException | None = None
         try:
             if self.is_main:
                 check()
         except BaseException as error:
             raised = error
+
         stop = torch.tensor(raised is not None)
         with lost_connections():
             dist.broadcast(stop, 0, group=self.control)
         if stop:
             raise raised or Cancelled
+
+
+def _sum_in_one_message(gradients: Sequence[Tensor]) -> None:
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    with lost_connections():
+        dist.all_reduce(flat)
+    sums = flat.split([gradient.numel() for gradient in gradients])
+    for gradient, total in zip(gradients, sums, strict=True):
+        gradient.copy_(total.view_as(gradient))
 
 
 def is_connection_error(error: BaseException) -> bool:
@@ -183,6 +196,7 @@ def join(device: str) -> ProcessGroup:
     group.store = PrefixStore("pods", store)
     group.control = dist.new_group(backend="gloo", timeout=TIMEOUT)
     group.mesh = init_device_mesh(device, (size,))
+
     return group
 
 

@@ -121,6 +121,7 @@ def build_worker(
         check_weight_sync(policy, engine, data.prompts[0], process_group)
     else:
         engine = TransformersEngine(policy, config.engine.max_rows, check)
+
     return Worker(
         config=config,
         policy=policy,

@@ -33,7 +33,8 @@ class Meter:
 
     def measure(self, reset: Callable[[], None], peak: Callable[[], int]) -> None:
         """Measure memory elsewhere from now on, such as on a GPU, where each phase has its own."""
-        self._reset, self._peak = reset, peak
+        self._reset = reset
+        self._peak = peak
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -48,12 +49,13 @@ class Meter:
 
     def text(self) -> str:
         """Return JSON: phase -> seconds and peak_bytes; the rest of the wall time is `other`."""
-        other = time.perf_counter() - self.began - sum(self.seconds.values())
-        phases = {
+        phases: dict[str, dict[str, float]] = {
             name: {"seconds": round(seconds, 4), "peak_bytes": self.peaks[name]}
             for name, seconds in self.seconds.items()
         }
-        return json.dumps({**phases, "other": {"seconds": round(other, 4)}}, indent=1)
+        other = time.perf_counter() - self.began - sum(self.seconds.values())
+        phases["other"] = {"seconds": round(other, 4)}
+        return json.dumps(phases, indent=1)
 
 
 class StepSeconds(NamedTuple):
@@ -87,7 +89,8 @@ class TrainClock:
         """Charge the block to a phase of the step in progress."""
         with self.meter.phase(name):
             self.synchronise()
-            start, cpu_start = self.now(), time.process_time()
+            start = self.now()
+            cpu_start = time.process_time()
             yield
             self.synchronise()
             self._step.wall[name] += self.now() - start
@@ -102,11 +105,15 @@ class TrainClock:
         """
         seconds = self._step
         if self.model is not None:
-            seconds = StepSeconds({"modelled": self.model.seconds(amounts or {})}, {})
+            price = self.model.seconds(amounts or {})
+            seconds = StepSeconds(wall={"modelled": price}, cpu={})
         self._start_step()
         self.train_seconds += sum(seconds.wall.values())
         return seconds
 
     def _start_step(self) -> None:
-        cpu = dict.fromkeys(PHASES, 0.0) if self.now is time.perf_counter else {}
-        self._step = StepSeconds(dict.fromkeys(PHASES, 0.0), cpu)
+        is_real = self.now is time.perf_counter
+        self._step = StepSeconds(
+            wall=dict.fromkeys(PHASES, 0.0),
+            cpu=dict.fromkeys(PHASES, 0.0) if is_real else {},
+        )

@@ -17,7 +17,7 @@ from pods.method.keep import next_batch
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross
-from pods.policy.update import UpdateStats
+from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive
 from pods.tasks.rewards import grade_rollout
 from pods.training.clock import TrainClock
@@ -84,6 +84,7 @@ class TrainingLoop:
             before = len(sample.prompts)
             sample = self.add_batch(number, sample, size)
             size = self.further_prompts(sample, before)
+
         return sample
 
     def add_batch(self, number: int, sample: Sample, size: int) -> Sample:
@@ -152,6 +153,7 @@ class TrainingLoop:
                     group=group_of(group_rollouts, grades),
                 )
                 groups.append(group)
+
         return groups
 
     def further_prompts(self, sample: Sample, before: int) -> int:

@@ -15,7 +15,7 @@ from pods.method.keep import informative, keep, own_advantages
 from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross, is_across_groups
-from pods.policy.update import UpdateStats
+from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive
 from pods.training.clock import StepSeconds
 from pods.types import Grade, Group, Problem
@@ -160,6 +160,7 @@ def with_kept(config: Config, group: SelectedGroup, kept: NDArray[np.intp]) -> S
             scale=settings.scale,
             eps=settings.eps,
         )
+
     return replace(group, kept=kept, advantages=scaled)
 
 

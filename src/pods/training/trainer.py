@@ -111,6 +111,7 @@ class Trainer:
         prune_checkpoints(store, step)
         if step in evaluation_points(store):
             self.evaluate(step)
+
         return step
 
     def go_on_from(self, clock: Clock) -> None:
@@ -195,6 +196,7 @@ class Trainer:
             checkpoint.commit(self.store.checkpoint(step), write)
             prune_checkpoints(self.store, step)
             self.store.set_status(step=step, train_seconds=clock, skipped_steps=len(self.skipped))
+
         self.report()
 
     def check_finite(self, step: int) -> None:

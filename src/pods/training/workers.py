@@ -7,7 +7,7 @@ Rank 0 makes every decision alone (which prompts, what is kept, when to stop) an
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,8 @@ from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
 from pods.policy.policy import Policy
 from pods.policy.process_group import POLL_SECONDS, Cancelled, ProcessGroup, lost_connections
 from pods.policy.scoring import UpdateContext
-from pods.policy.update import UpdateStats, update
+from pods.policy.update import update
+from pods.policy.update_stats import UpdateStats
 from pods.runs.store import OPTIMIZER
 from pods.system.signals import PeerLost, Preempted, Stop
 from pods.types import GenerationRequest, OnCompletion, Rollout
@@ -46,7 +47,7 @@ class Worker:
     optimizer: torch.optim.Optimizer
     engine: Engine
     process_group: ProcessGroup
-    check: Callable[[], None]  # called where state is consistent; may raise to end the operation
+    check: Callable[[], None]  # called when state is consistent; may raise to end the operation
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
@@ -67,6 +68,7 @@ class Worker:
             rows=range(share.start - first * n, share.stop - first * n),
         )
         groups[first:last] = self.engine.generate(part, on_completion)
+
         return groups
 
     def sync(self) -> float | None:
@@ -81,7 +83,12 @@ class Worker:
         self, rollouts: list[Rollout], advantages: NDArray[np.float64], sizes: list[int], step: int
     ) -> UpdateStats:
         """Take part in an update of the policy; see `pods.policy.update`."""
-        context = UpdateContext(self.policy, self.config, self.process_group, self.check)
+        context = UpdateContext(
+            policy=self.policy,
+            config=self.config,
+            process_group=self.process_group,
+            check=self.check,
+        )
         return update(context, self.optimizer, rollouts, advantages, sizes, step)
 
     def nonfinite(self) -> str | None:
@@ -90,8 +97,9 @@ class Worker:
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer into a checkpoint; other ranks than 0 only contribute."""
-        self.policy.save(folder / "policy", self.process_group.is_main)
-        save_optimizer(self.optimizer, folder / OPTIMIZER, self.process_group.is_main)
+        is_main = self.process_group.is_main
+        self.policy.save(folder / "policy", is_main)
+        save_optimizer(self.optimizer, folder / OPTIMIZER, is_main)
 
     def restore(self, folder: Path) -> None:
         """Restore what `save` wrote; the engine has it after the next `sync`."""
@@ -145,33 +153,47 @@ class WorkerGroup:
     ) -> list[T]:
         """Call a function of the worker on every process and gather the results by rank.
 
-        Keyword arguments stay on this process. `Preempted`: the run was asked to stop, and all
-        processes have stopped working. `EngineFailed`, `PeerLost`: another one broke down, or died.
+        Keyword arguments stay on this process.
+
+        Raises:
+            Preempted: the run was asked to stop, and all processes have stopped working.
+            EngineFailed, PeerLost: another process broke down, or died.
         """
-        worker, group = self.worker, self.worker.process_group
+        group = self.worker.process_group
         if group.size == 1:
-            return [method(worker, *arguments, **local)]
+            return [method(self.worker, *arguments, **local)]
+
         self._send((method, arguments))
         try:
-            error, result = attempt(partial(method, worker, *arguments, **local))
-        except RuntimeError as broken:  # torch raises many kinds where another process has died
-            until = time.monotonic() + DEATH_NOTICE_SECONDS
-            while not self.stop.requested:  # the launcher asks it of all that are left
-                if time.monotonic() > until:
-                    raise
-                time.sleep(POLL_SECONDS)
-            raise PeerLost("another process of the run has died") from broken
+            error, result = attempt(partial(method, self.worker, *arguments, **local))
+        except RuntimeError as broken:  # torch raises many kinds if another process has died
+            if self._others_are_told_to_stop():
+                raise PeerLost("another process of the run has died") from broken
+            raise
+
         if error is not None:
             self._cancel()
-        results = group.gather((None, result), self._stop_waiting)
+        answers = group.gather((None, result), self._stop_waiting)
         self.busy = False
+
         if error is not None:
             raise error
-        for rank, (error_text, _) in enumerate(results):
+        return self._results(answers)
+
+    def _others_are_told_to_stop(self) -> bool:
+        """Wait for the launcher, which asks all processes to stop once one of them has died."""
+        until = time.monotonic() + DEATH_NOTICE_SECONDS
+        while not self.stop.requested and time.monotonic() <= until:
+            time.sleep(POLL_SECONDS)
+        return self.stop.requested
+
+    def _results(self, answers: Sequence[tuple[str | None, Any]]) -> list[Any]:
+        """Return what each process answered, unless one of them met an error."""
+        for rank, (error_text, _) in enumerate(answers):
             if error_text is not None:
-                worker.check()  # raises if a request to stop is why they have stopped
+                self.worker.check()  # raises if a request to stop is why they have stopped
                 raise EngineFailed(f"process {rank}: {error_text}")
-        return [result for _, result in results]
+        return [result for _, result in answers]
 
     def _send(self, command: Any) -> None:
         self.sent += 1
@@ -189,11 +211,14 @@ class WorkerGroup:
         """Cancel the command once asked to stop; pass the other ranks' heartbeats on."""
         if self.stop.requested:
             self._cancel()
-        if time.monotonic() - self.looked >= HEARTBEAT_SECONDS:
-            self.looked, seen = time.monotonic(), self.heartbeats
-            with lost_connections():
-                self.heartbeats = self.worker.process_group.store.add("heartbeats", 0)
-            self.stop.heartbeats += self.heartbeats > seen
+        if time.monotonic() - self.looked < HEARTBEAT_SECONDS:
+            return
+        self.looked = time.monotonic()
+        before = self.heartbeats
+        with lost_connections():
+            self.heartbeats = self.worker.process_group.store.add("heartbeats", 0)
+        if self.heartbeats > before:
+            self.stop.heartbeats += 1
 
     @contextmanager
     def release_on_exit(self) -> Iterator[None]:
@@ -215,7 +240,11 @@ class Follower:
     last_heartbeat: float = 0.0
 
     def heartbeat(self) -> None:
-        """Send a heartbeat now and then; `Cancelled`: rank 0 has cancelled the command."""
+        """Send a heartbeat now and then.
+
+        Raises:
+            Cancelled: rank 0 has cancelled the command.
+        """
         if time.monotonic() - self.last_heartbeat < HEARTBEAT_SECONDS:
             return
         self.last_heartbeat = time.monotonic()
@@ -226,14 +255,23 @@ class Follower:
             raise Cancelled
 
     def serve(self, worker: Worker) -> None:
-        """Carry out the commands of rank 0 until it has no more; `PeerLost`: it has died."""
-        while (command := self.process_group.broadcast(None)) is not None:
+        """Carry out the commands of rank 0 until it has no more.
+
+        Raises:
+            PeerLost: rank 0 has died.
+        """
+        while True:
+            command = self.process_group.broadcast(None)
+            if command is None:
+                return
             self.received += 1
             method, arguments = command
             error, result = attempt(partial(method, worker, *arguments))
-            error_text = None if error is None else f"{type(error).__name__}: {error}"
-            if not isinstance(error, Cancelled | FloatingPointError | None):  # rank 0 reports these
-                traceback.print_exception(error)
+            error_text = None
+            if error is not None:
+                error_text = f"{type(error).__name__}: {error}"
+                if not isinstance(error, Cancelled | FloatingPointError):  # rank 0 reports these
+                    traceback.print_exception(error)
             self.process_group.gather((error_text, result), lambda: None)
 
 
