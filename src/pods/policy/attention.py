@@ -88,7 +88,8 @@ def _by_sequence(
     def gathered(states: Tensor) -> Tensor:
         """Return the states of the keys of each sequence, (keys, K, W)."""
         flat = states[0].transpose(0, 1).flatten(1)
-        return take_rows(flat, row.keys).unflatten(1, states.shape[1::2])
+        keys = take_rows(flat, row.keys)
+        return keys.unflatten(1, states.shape[1::2])  # type: ignore[no-any-return, no-untyped-call]
 
     output = varlen_attn(
         query[0].transpose(0, 1),
@@ -168,7 +169,8 @@ def _completion_attention(
 
     def padded(states: Tensor) -> Tensor:
         """Return states as rows of equal length, (R, heads, T, W)."""
-        return take_rows(states, rows.padded).unflatten(2, (-1, width)).transpose(1, 2)
+        rows_of_heads: Tensor = take_rows(states, rows.padded).unflatten(2, (-1, width))  # type: ignore[no-untyped-call]
+        return rows_of_heads.transpose(1, 2)
 
     def with_prompt(shared: Tensor, states: Tensor) -> Tensor:
         """Return the states of the prompt and of each completion, (R, K, P + T, W)."""

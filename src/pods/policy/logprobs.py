@@ -138,7 +138,7 @@ class _Scores(torch.autograd.Function):
 def _frozen_gradient(ctx: Any, gradients: tuple[Tensor, ...]) -> Tensor:
     """Return the gradient in the states by the factors of the forward pass."""
     _, _, *factors = ctx.saved_tensors
-    total = gradients[0][:, None] * factors[0]
+    total: Tensor = gradients[0][:, None] * factors[0]
     for gradient, factor in zip(gradients[1:], factors[1:], strict=True):
         total = total + gradient[:, None] * factor
     return total.to(factors[0].dtype)

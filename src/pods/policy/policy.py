@@ -64,9 +64,9 @@ class Policy:
     def stop_ids(self) -> list[int]:
         """The ids that end a completion."""
         stops = getattr(self.causal_lm.generation_config, "eos_token_id", None)
-        ids = set(stops) if isinstance(stops, list) else {stops}
-        ids.add(self.tokenizer.eos_token_id)
-        return sorted(ids - {None})
+        ids = list(stops) if isinstance(stops, list) else [stops]
+        ids.append(self.tokenizer.eos_token_id)
+        return sorted({i for i in ids if i is not None})
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:

@@ -144,9 +144,11 @@ class WorkerGroup:
         """Bring the policy's current weights into each engine; see `Engine.sync`."""
         return self.call_all(Worker.sync)[0]
 
-    def update(self, *step: Any) -> UpdateStats:
+    def update(
+        self, rollouts: list[Rollout], advantages: NDArray[np.float64], sizes: list[int], step: int
+    ) -> UpdateStats:
         """Update the policy on every process; see `Worker.update`."""
-        return self.call_all(Worker.update, *step)[0]
+        return self.call_all(Worker.update, rollouts, advantages, sizes, step)[0]
 
     def call_all(
         self, method: Callable[Concatenate[Worker, P], T], *arguments: P.args, **local: P.kwargs
