@@ -1,4 +1,4 @@
-"""`pods advise`: gains and thresholds by hand, what is read of a pilot, and a pilot that runs."""
+"""`pods advise`: costs and gains by hand, what is read of a pilot, and a pilot that runs."""
 
 import json
 
@@ -13,64 +13,42 @@ from pods.cli.main import main
 from pods.config.compose import compose
 from pods.launch import job, local_backend
 from pods.launch.backend import Backend
-from pods.method.progress import expected_progress
 from pods.runs.files import append, read_lines
 from pods.runs.freeze import freeze
 from pods_lab.advise import advice
-from pods_lab.advise.advice import Pilot, advise, cost_weights, read_pilot
+from pods_lab.advise.advice import Pilot, advise, cost_weights, form_warning, read_pilot
+from pods_lab.advise.progress import MEASURED, expected_progress
 from pods_lab.advise.text import advice_lines
-from pods_lab.advise.verb import _pilot, _run_command
+from pods_lab.advise.verb import _menu, _pilot, _run_command
 
 MENU = [(2, 2), (8, 2), (4, 2)]
-STEPS = {(8, 2): [2.0] * 3, (2, 2): [1.0] * 3, (8, 8): [5.0] * 3}
+STEPS = {(2, 2): [1.0] * 3, (8, 2): [2.0] * 3, (8, 8): [5.0] * 3}
 # 1 s at n = m = 2, 1/6 s per rollout more, and 1/2 s per rollout kept more: 4/3 s at (4, 2)
 
 
 def by_mean(menu, rates, scales, groups):
-    """Progress (n / m) to the mean success rate: at the rate p a pair with n = 4 m gains 4^p."""
+    """Progress (n / m) to the mean success rate: at the rate p a pair with n = 4 m has 4^p."""
     mean = (rates[:, 0] / rates.sum(1)).mean()
     return np.array([(n / m) ** mean for n, m in menu])
 
 
-def at_both_ends(menu, rates, scales, groups):
-    mean = (rates[:, 0] / rates.sum(1)).mean()
-    return np.array([(n / m) ** abs(2 * mean - 1) for n, m in menu])
-
-
-def advised(monkeypatch, progress, rates, steps=STEPS, menu=MENU, scales=((4.0, 0.1, 3.0),) * 2):
+def advised(monkeypatch, progress, rates, steps=STEPS, menu=MENU):
     monkeypatch.setattr(advice, "expected_progress", progress)
     seconds = {pair: np.array(each) for pair, each in steps.items()}
-    return advise(menu, Pilot(seconds, np.array(rates), np.array(scales), 1), seed=0)
+    return advise(menu, Pilot(seconds, np.array(rates), groups=1), seed=0)
 
 
-def test_gain_is_progress_over_cost_and_thresholds_are_where_they_meet(monkeypatch):
-    """4^p / 2 is 1 at p = 1/2; 2^p / (4/3) is 1 at p = log2(4/3) = 0.415."""
+def test_gain_is_progress_over_cost(monkeypatch):
     found = advised(monkeypatch, by_mean, [[3.0, 1.0]])
     first, four, two = found.rows
     assert [row["seconds"] for row in (first, four, two)] == pytest.approx([1, 2, 4 / 3])
+    assert [row["progress"] for row in (four, two)] == pytest.approx([4**0.75, 2**0.75])
     assert [row["gain"] for row in (four, two)] == pytest.approx([4**0.75 / 2, 2**0.75 * 3 / 4])
-    assert (four["pays_below"], two["pays_below"]) == (0, 0)
-    assert four["pays_above"] == pytest.approx(0.5, abs=0.0011)
-    assert two["pays_above"] == pytest.approx(0.415, abs=0.0011)
-    assert (found.success, found.best, found.later) == (0.75, 1, 1)
+    assert (found.success, found.best) == (0.75, 1)
     assert [row["time"] for row in found.rows] == ["measured", "measured", "predicted"]
 
 
-def test_a_pair_may_pay_at_both_ends_everywhere_or_nowhere(monkeypatch):
-    """4^|2p - 1| / 2 is 1 at 1/4 and 3/4; at less than the price it always pays, at 5 never."""
-    found = advised(monkeypatch, at_both_ends, [[1.0, 9.0]], menu=[(2, 2), (8, 2), (8, 8)])
-    _, both, never = found.rows
-    assert both["pays_below"] == pytest.approx(0.25, abs=0.0011)
-    assert both["pays_above"] == pytest.approx(0.75, abs=0.0011)
-    assert (never["pays_below"], never["pays_above"]) == (0, 1)
-    text = "\n".join(advice_lines(found))
-    assert "8→2 is faster than GRPO 2→2 below 25% or above 75%" in text
-    assert "at no success rate" in text
-    cheap = advised(monkeypatch, at_both_ends, [[1.0, 9.0]], {**STEPS, (8, 2): [0.9] * 3})
-    assert "at any success rate" in advice_lines(cheap)[0]
-
-
-def test_intervals_are_of_resampled_prompts_and_rounds(monkeypatch):
+def test_intervals_are_of_resampled_prompts_and_steps(monkeypatch):
     """Of two prompts, at 0 and 1, a quarter of the resamples has only the one or the other."""
     found = advised(monkeypatch, by_mean, [[1e-9, 1.0], [1.0, 1e-9]], menu=MENU[:2])
     four = found.rows[1]
@@ -79,97 +57,101 @@ def test_intervals_are_of_resampled_prompts_and_rounds(monkeypatch):
     # 3 of 30 solved: 4 % of the resamples have none, more than the 2.5 % below the interval
     found = advised(monkeypatch, by_mean, [[1.0, 1e-9]] * 3 + [[1e-9, 1.0]] * 27, menu=MENU[:2])
     assert found.rows[1]["gain_low"] == pytest.approx(0.5)
-    # rounds that are slow together, at 1 and 3 times the price, change no gain
-    slow = {pair: [seconds[0], 3 * seconds[0]] for pair, seconds in STEPS.items()}
+    # of two steps, at 2 and 6 seconds, the median of a resample is 2, 4 or 6
+    slow = {**STEPS, (8, 2): [2.0, 6.0]}
     four = advised(monkeypatch, by_mean, [[1.0, 1.0]], slow).rows[1]
     assert [four[f"seconds{end}"] for end in ("_low", "", "_high")] == pytest.approx([2, 4, 6])
-    assert [four[f"gain{end}"] for end in ("_low", "", "_high")] == pytest.approx([1, 1, 1])
+    assert [four[f"progress{end}"] for end in ("_low", "", "_high")] == pytest.approx([2, 2, 2])
+    assert [four[f"gain{end}"] for end in ("_low", "", "_high")] == pytest.approx([1 / 3, 1 / 2, 1])
 
 
-def test_an_interval_that_contains_1_is_not_settled_and_the_command_names_pair_or_menu(monkeypatch):
+def test_a_gain_is_advised_if_its_interval_is_above_1(monkeypatch):
     """Prompts at 0.4 and 1: resamples gain 0.87, 1.32 or 2; prompts at 3/4 all the same 1.41."""
 
     def said(rates, **options):
         found = advised(monkeypatch, by_mean, rates, **options)
-        return found, "".join(advice_lines(found))
+        return found, "\n".join(advice_lines(found))
 
     found, text = said([[4e6, 6e6], [1e6, 1e-9]], menu=MENU[:2])
-    assert "8→2 makes 1.32 [0.87, 2.00] times" in text and "not settled" in text
-    assert _run_command([], found).endswith("'nm.menu=[n2_m2,n8_m2]' nm.n=8 nm.m=2")
-    _, text = said([[3e6, 1e6]] * 2, menu=MENU[:2])
-    assert "8→2 makes 1.41 [1.41, 1.41] times" in text and "not settled" not in text
+    assert "8→2 has the most: 1.32 [0.87, 2.00] times" in text and "not settled" in text
+    assert _run_command(["model=tiny", "nm.m=4"], found) == "pods run model=tiny nm.n=2 nm.m=2"
+    found, text = said([[3e6, 1e6]] * 2, menu=MENU[:2])
+    assert "8→2 has the most: 1.41 [1.41, 1.41] times" in text and "not settled" not in text
+    words = ["nm.groups=2", "study=x", "retry=all", "arm=pods"]
+    assert _run_command(words, found) == "pods run nm.groups=2 arm=pods nm.n=8 nm.m=2"
     found, text = said([[1.0, 9.0]])
-    assert "GRPO 2→2 is best there" in text and "At a success of 95% 8→2 is best" in text
-    command = "pods run model=tiny arm=adaptive 'nm.menu=[n2_m2,n8_m2]' nm.n=8 nm.m=2"
-    assert _run_command(["model=tiny", "nm.m=4"], found) == command
-    words = ["nm.groups=2", "nm.menu=[n2_m2,n4_m2]", "study=x", "retry=all", "arm=pods"]
-    command = _run_command(words, said([[9.0, 1.0]])[0])
-    assert command == "pods run nm.groups=2 arm=pods nm.n=8 nm.m=2"
+    assert "GRPO 2→2 has the most" in text and found.advised == 0
 
 
-def test_a_course_that_is_nearly_over_changes_no_more(monkeypatch):
-    """A larger n gains up to a success of 96 % only, and prompts are solved in 97 %."""
+def test_costs_and_progress_stand_side_by_side(monkeypatch):
+    """By the law 8→8 makes less progress a step than 16→16, and here costs less than half."""
+    steps = {(16, 16): [1.0], (64, 16): [2.0], (64, 64): [5.0]}
+    pilot = Pilot({pair: np.array(each) for pair, each in steps.items()}, np.array([[3.0, 7.0]]), 2)
+    found = advise(_menu(16, ()), pilot, seed=0)
+    [half] = [row for row in found.rows if (row["n"], row["m"]) == (8, 8)]
+    expected = expected_progress([(16, 16), (8, 8)], np.array([[3.0, 7.0]]), MEASURED, 2)
+    assert half["progress"] == pytest.approx(expected[1] / expected[0]) and half["progress"] < 1
+    assert half["seconds"] == pytest.approx(1 - 8 / 48 - 8 * (3 / 48))
+    line = next(line for line in advice_lines(found) if line.startswith("8→8 "))
+    assert f"{half['seconds']:.3g} [" in line and f"{half['progress']:.2f} [" in line
 
-    def progress(menu, rates, scales, groups):
-        return by_mean(menu, rates, scales, groups) ** (rates[:, 0].sum() < 0.96 * rates.sum())
 
-    found = advised(monkeypatch, progress, [[97.0, 3.0]])
-    assert (found.best, found.later, found.changes()) == (0, 1, False)
-    assert advised(monkeypatch, progress, [[2.0, 8.0]]).changes()
+def test_the_menu_is_the_words_or_nine_pairs_with_half_of_m():
+    assert _menu(16, ()) == [(16, 16), (32, 16), (64, 16), (128, 16),
+                             (8, 8), (16, 8), (32, 8), (64, 8), (128, 8)]  # fmt: skip
+    assert _menu(2, ()) == [(2, 2), (4, 2), (8, 2), (16, 2)]
+    assert _menu(16, ["8,4", "16,16"]) == [(16, 16), (8, 4)]
 
 
 def test_costs_that_no_step_can_have_or_that_are_an_accident_decide_nothing(monkeypatch):
     """At 0.1 + (n - 2) + 0.3 (m - 2) seconds a step of (1, 1) would take less than none."""
-    steps = {(8, 2): [6.1], (2, 2): [0.1], (8, 8): [7.9]}
+    steps = {(2, 2): [0.1], (8, 2): [6.1], (8, 8): [7.9]}
     found = advised(monkeypatch, by_mean, [[1.0, 1.0]], steps, [(2, 2), (1, 1), (4, 2)])
-    assert np.isnan(found.rows[1]["gain"]) and "unknown" in advice_lines(found)[0]
+    assert np.isnan(found.rows[1]["gain"]) and "unknown" in "\n".join(advice_lines(found))
     assert found.rows[2]["seconds"] == pytest.approx(2.1)
     steps = {**STEPS, (8, 2): [2.0, 90.0, 2.0]}
     assert advised(monkeypatch, by_mean, [[1.0, 1.0]], steps).rows[1]["gain"] == pytest.approx(1)
-    pilot = [(64, 16), (16, 16), (64, 64)]
+    pilot = [(16, 16), (64, 16), (64, 64)]
     seconds = [1 + 0.1 * n + 0.2 * m for n, m in pilot]  # a plane is reproduced
     assert cost_weights(pilot, [(128, 8)]) @ seconds == pytest.approx(1 + 12.8 + 1.6)
 
 
-def test_progress_is_that_of_the_adaptive_arm(monkeypatch):
-    """Two kept of two known to be solved half of the time are mixed in 1/2, of four in 7/8.
-
-    It is asked with the pilot's scales and groups, here a noise ratio of 3, and the interval has
-    what is not known of them.
-    """
-
+def test_progress_is_that_of_the_law_with_its_measured_constants(monkeypatch):
     def progress(menu, rates, scales, groups):
         return np.array([1, scales.noise * scales.ratio * scales.shared * groups, 1])
 
     gain = advised(monkeypatch, progress, [[1.0, 1.0]]).rows[1]
-    assert [gain[f"gain{end}"] for end in ("_low", "", "_high")] == pytest.approx([0.6] * 3)
-    gain = advised(monkeypatch, progress, [[1.0, 1.0]], scales=np.empty((0, 3))).rows[1]
     assert gain["gain"] == pytest.approx(2.7 * 0.06 * 0.25 / 2)
-    ends = (gain["gain_low"], gain["gain_high"])
-    assert ends == pytest.approx((0, 8 * 0.6 / 2))  # of 72, the largest but one
-    known = np.array([[1e6, 1e6]])
-    found = advised(monkeypatch, expected_progress, known, menu=[(2, 2), (4, 2)])
-    assert found.rows[1]["gain"] == pytest.approx((7 / 8 / (1 / 2)) ** 0.5 / (4 / 3), rel=1e-4)
 
 
-def test_a_pilot_is_read_from_its_run_folder(tmp_path):
+def test_a_reward_with_a_form_part_is_warned_of():
+    assert form_warning(composed()) is None
+    assert form_warning(composed("task.reward=[correct]")) is None
+    assert "task.reward=['correct', 'format']" in form_warning(
+        composed("task.reward=[correct,format]")
+    )
+    words = ("task=gsm8k", "model=hub", "model.hub=a/b", "dry_run=true")
+    assert "additive" in form_warning(composed(*words, "task.format_reward=additive"))
+    assert form_warning(composed(*words, "task.format_reward=none")) is None
+
+
+def test_a_pilot_is_read_from_its_run_folders(tmp_path):
     """Each step has 1 of 4 right of each of the same two prompts: 4 of 16 after four steps."""
-    menu = "nm.menu=[n4_m4,n16_m4]"
-    store = freeze(composed(f"runs_dir={tmp_path}", "arm=adaptive", menu, "nm.n=16", "nm.m=4"))
-    for step, (pair, seconds) in enumerate([(0, 1.0), (1, 3.5), (0, 6.0), (1, 9.0)], start=1):
-        line = {"step": step, "train_seconds": seconds, "adaptive/pair": pair}
-        append(store.metrics_path, [line | {"prompts": ["a", "b"]}])
-        write_rollouts(store, step)
-    pilot = read_pilot(store)
+    stores = []
+    for n, m, clock in ((4, 4, [1.0, 3.5]), (16, 4, [2.0, 5.0])):
+        store = freeze(composed(f"runs_dir={tmp_path}", f"nm.n={n}", f"nm.m={m}"))
+        for step, seconds in enumerate(clock, start=1):
+            line = {"step": step, "train_seconds": seconds, "prompts": ["a", "b"]}
+            append(store.metrics_path, [line])
+            write_rollouts(store, step)
+        stores.append(store)
+    pilot = read_pilot(stores)
     seconds = {pair: each.tolist() for pair, each in pilot.seconds.items()}
-    assert seconds == {(4, 4): [1.0, 2.5], (16, 4): [2.5, 3.0]}
-    assert pilot.posteriors.tolist() == [[4.5, 12.5], [4.5, 12.5]]
-    assert (pilot.scales.shape, pilot.groups) == ((0, 3), 2)
-    # it takes equal groups at once, and may be repeated
-    own = compose(["nm.allocation=json:loads", "retry=all"])
-    for values, retry in ((own, "all"), (compose(["arm=pods"]), "failed")):
-        made = _pilot(values, m=16, steps=2)
-        assert (made.retry, made.nm.allocation) == (retry, None)
+    assert seconds == {(4, 4): [1.0, 2.5], (16, 4): [2.0, 3.0]}
+    assert pilot.posteriors.tolist() == [[4.5, 12.5], [4.5, 12.5]] and pilot.groups == 2
+    # it may be repeated
+    for values, retry in ((compose(["retry=all"]), "all"), (compose(["arm=pods"]), "failed")):
+        assert {config.retry for config in _pilot(values, m=16, steps=2)} == {retry}
 
 
 def test_a_pilot_runs_once_and_its_advice_is_written(tmp_path, monkeypatch, capsys):
@@ -184,18 +166,20 @@ def test_a_pilot_runs_once_and_its_advice_is_written(tmp_path, monkeypatch, caps
     monkeypatch.setattr(local_backend, "local_backend", lambda _: Backend(1, in_this_process))
     words = ["advise", "nm.m=4", f"runs_dir={tmp_path}", "--steps", "2", "--nm", "8,4"]
     assert main(words) == 0
-    [store] = ran
-    lines = read_lines(store.metrics_path)
-    pairs = store.config().nm.pairs()
-    taken = [pairs[line["adaptive/pair"]] for line in lines]
-    assert taken == [(4, 4), (16, 4), (16, 16)] * 2
-    start, end = (load_file(next(store.checkpoint(k).glob("policy/*.safetensors"))) for k in (0, 6))
-    for name, weights in start.items():  # the policy stood still
-        assert end[name] == pytest.approx(weights, abs=1e-10)
+    pairs = [(store.config().nm.n, store.config().nm.m) for store in ran]
+    assert sorted(pairs) == [(4, 4), (16, 4), (16, 16)]
+    assert {len(read_lines(store.metrics_path)) for store in ran} == {2}
+    prompts = [str(read_lines(store.metrics_path)[0]["prompts"]) for store in ran]
+    assert len({*prompts}) == 3  # each run sees others
+    for store in ran:  # the policy stood still
+        folders = [store.checkpoint(step) for step in (0, 2)]
+        start, end = (load_file(next(each.glob("policy/*.safetensors"))) for each in folders)
+        for name, weights in start.items():
+            assert end[name] == pytest.approx(weights, abs=1e-10)
     text = capsys.readouterr().out
     assert f"Run: pods run runs_dir={tmp_path} " in text
     assert main(words) == 0
-    assert len(ran) == 1  # the second time the pilot was there
+    assert len(ran) == 3  # the second time the pilot was there
     [csv], [about] = ([*tmp_path.glob(f"advice/figures/*.{end}")] for end in ("csv", "json"))
     found = json.loads(about.read_text())
     assert [(row["n"], row["m"]) for row in found["rows"]] == [(4, 4), (8, 4)]

@@ -66,7 +66,7 @@ def test_a_step_costs_what_the_published_prices_say():
     clock = TrainClock(train_seconds=10.0, model=L40S)
     with clock.phase("generate"):
         pass
-    assert clock.commit(rollouts(16, 16)) == ({"modelled": pytest.approx(7.296)}, {}, None)
+    assert clock.commit(rollouts(16, 16)) == ({"modelled": pytest.approx(7.296)}, {})
     assert clock.train_seconds == pytest.approx(17.296)
     assert clock.meter.seconds["generate"] > 0  # which phases.json still records
 

@@ -96,9 +96,9 @@ def test_every_arm_has_a_baseline():
 def test_arms_take_their_sizes_from_nm_in_any_order():
     for overrides in (("arm=grpo", "nm=n32_m16"), ("nm=n32_m16", "arm=grpo")):
         nm = composed(*overrides).nm
-        assert (nm.n, nm.m, nm.groups, nm.menu) == (16, 16, 1, None)
+        assert (nm.n, nm.m, nm.groups) == (16, 16, 1)
     nm = composed("arm=grpo_ga", "nm=n32_m16").nm
-    assert (nm.n, nm.m, nm.groups, nm.menu) == (32, 32, 1, None)
+    assert (nm.n, nm.m, nm.groups) == (32, 32, 1)
 
 
 @pytest.mark.parametrize(("words", "said"), table("bad_config"))

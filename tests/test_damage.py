@@ -43,7 +43,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("damage")
     store = freeze(composed(
         f"runs_dir={folder}", "tracking=none", "rollouts_every_steps=1", "prompts=greso",
-        "arm=adaptive", "nm.menu=[n4_m4,n8_m4]", "nm.n=8", "nm.m=4", "task.train_size=2",
+        "nm.n=8", "nm.m=4", "task.train_size=2",
         "budget.train_seconds=null", f"budget.max_steps={STEPS}", "checkpoint.every_steps=1",
         "evaluation=quick", "evaluation.questions=4"))  # fmt: skip
     execute(store.folder)

@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from compose import composed
@@ -296,16 +295,6 @@ def test_long_prompts_are_dropped_and_characters_without_ids_are_an_error():
     refusing.chat_template = "{{ raise_exception('no system message') }}"
     with pytest.raises(ValueError, match=r"tiny: chat template fails: \w+Error no system message$"):
         prompt_ids(letters, refusing)
-
-
-def test_memory_is_planned_for_the_longest_question_too(monkeypatch):
-    from pods.training import data
-
-    planned, fits = [], SimpleNamespace(fits=True, roomy=True)
-    monkeypatch.setattr(data, "assess_fit", lambda config, of: planned.append(of) or fits)
-    loaded = data.load_data(composed("task.train_size=1"), lambda: None)
-    [prompt], [of] = loaded.prompts, planned
-    assert of[0] == max(map(len, loaded.questions)) > len(prompt)
 
 
 def built(*words):

@@ -84,8 +84,7 @@ def test_the_end_of_a_forked_process_is_reported_as_by_popen(printable, tmp_path
 
 @pytest.mark.parametrize(("words", "forks"), [
     ((), True), (("hardware=l40s", "engine=transformers"), False),
-    (("hardware.processes=2", "nm.groups=2"), False),
-    (("hardware.generators=1", "engine.lag=1"), False)])  # fmt: skip
+    (("hardware.processes=2", "nm.groups=2"), False)])  # fmt: skip
 def test_jobs_that_a_fork_would_break_are_not_forked(words, forks):
     configs = [composed(*words, f"seed={seed}") for seed in (0, 1)]
     assert may_fork(configs) == forks

@@ -58,7 +58,7 @@ def test_an_edited_science_key_is_refused_with_its_values(tmp_path):
 OPERATIONAL = {
     "study": "other", "arm": "pods", "reproduction": None, "runs_dir": None, "retry": "changed",
     "dry_run": None, "watchdog_seconds": 999.0, "rollouts_every_steps": None,
-    "hardware.processes": None, "hardware.generators": None,
+    "hardware.processes": None,
     "engine.graphs": "none", "tracking.mode": None, "launch.on": None,
     "launch.jobs": 1}  # fmt: skip
 """Another value for each operational key; None: it cannot differ in such a run, since it decides

@@ -279,9 +279,6 @@ def test_the_machine_is_that_of_all_processes():
     eight = {"gpus": ["H100"] * 8}
     for processes, said in ((1, "H100"), (8, "8 x H100"), (16, "16 x H100"), (None, "8 x H100")):
         assert machine_of({**eight, "processes": processes}, on_gpu) == said
-    apart = {"cpu": "A CPU", **eight, "processes": 8, "generators": 3}
-    assert machine_of(apart, on_cpu) == "8 processes on A CPU, 3 generating"
-    assert machine_of(apart, on_gpu) == "8 x H100, 3 generating"
 
 
 def test_prompts_count_every_group_of_a_step_and_the_machine_is_that_of_the_last_attempt(tmp_path):

@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import runpy
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,9 @@ from compose import ROOT
 from scipy import stats
 
 from pods.method.grpo import advantages
-from pods.method.noise_scale import LEAST, estimates, gradient_row, with_interval
-from pods.method.progress import GradientScales, balanced, beta_binomial, expected_progress
 from pods.method.rules import max_variance
-from pods.training.loop import SelectedGroup, gradient_rows
-from pods.types import Group
 from pods_lab.advise.law import at_random, half, moments_of
+from pods_lab.advise.progress import GradientScales, balanced, beta_binomial, expected_progress
 
 STD = {"baseline": "selected", "scale": "std", "eps": 1e-9}
 GRPO = moments_of(at_random, "selected", "std")
@@ -126,54 +122,6 @@ def test_counts_of_right_rollouts_are_those_of_scipy():
     scales = GradientScales(4.0, 0.1, 1.0)
     found = expected_progress([(16, 16), (64, 16)], certain, scales, 2)
     assert found == pytest.approx([0, 0], abs=1e-3)
-
-
-def drawn_norms(rng, steps=60, m=16, width=400):
-    """Rows of steps on two prompts, in quarters, with the scales RHO, NOISE and RATIO."""
-    shared, made = rng.normal(size=width), []
-    for _ in range(steps):
-        p = rng.uniform(0.1, 0.9, (2, 1))
-        right = rng.random((2, m)) < p
-        each = (right - right.mean(1, keepdims=True)) / (2 * m)
-        d = np.sqrt(RHO) * shared + np.sqrt(1 - RHO) * rng.normal(size=(2, 1, width))
-        spread = np.sqrt(NOISE * np.where(right, RATIO, 1))[..., None]
-        scores = ((right - p)[..., None] * d + spread * rng.normal(size=(2, m, width))) / width**0.5
-        flat = each.ravel(), right.ravel(), np.repeat(p, m), np.repeat([5, 7], m)
-        made.append([
-            gradient_row(*(of[:size] for of in flat),
-                         ((flat[0][:size] @ scores.reshape(2 * m, width)[:size]) ** 2).sum())
-            for size in (8, 16, 24, 32)])  # fmt: skip
-    return made
-
-
-def test_noise_and_what_prompts_share_are_found_in_norms():
-    rng, within = np.random.default_rng(1), []
-    for _ in range(20):
-        found = with_interval(estimates(drawn_norms(rng)))
-        within.append([low <= true <= high for (_, low, high), true in
-                       zip(found.values(), (NOISE, RHO, RATIO), strict=True)])  # fmt: skip
-    assert found["noise"][0] == pytest.approx(NOISE, rel=0.25)
-    assert np.mean(within, axis=0).min() >= 0.8
-    whole = [rows[-1:] for rows in drawn_norms(rng)]  # one micro-batch a step
-    assert len(estimates(whole)) == len(estimates(drawn_norms(rng, LEAST - 1))) == 0
-    assert with_interval(estimates(whole)) == {}
-
-
-def test_the_norms_of_a_step_are_told_apart_by_its_advantages():
-    """Of problem 3 one of four is right and two are kept, of 5 both; 4 was not trained on."""
-    groups = [selected(3, [1, 0, 0, 0], [0, 2], [0.5, -0.5]), selected(4, [1, 0], [0, 1], [9, 9]),
-              selected(5, [1, 1], [0, 1], [0.25, 0.0])]  # fmt: skip
-    groups[1] = replace(groups[1], trained=False)
-    whole, part = gradient_rows(groups, [([3, 0, 1, 2], 2.0), ([1, 2], 1.0)])
-    signal = 0.125 * 0.75 + 0.125 * 0.25  # of 5, where all are right, there is none
-    assert whole == pytest.approx([signal**2, signal**2, 0.125**2 + 0.0625**2, 0.125**2, 2])
-    assert part == pytest.approx([(0.125 / 4) ** 2, (0.125 / 4) ** 2, 0.0625**2, 0.125**2, 1])
-
-
-def selected(problem, right, kept, advantages):
-    rewards = np.array(right, dtype=float)
-    group = Group(rewards, rewards == 1, np.ones(len(right), int))
-    return SelectedGroup(problem, None, [], group, np.array(kept), np.array(advantages), True)
 
 
 def excess_loss(signal, noise, steps, size=2000):

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from compose import ROOT
 
-from pods.method.adaptive import Adaptive
-from pods.method.noise_scale import SCALES
 from pods.method.prompt_selection import ChosenPrompts, Greso, Uniform
-from pods.policy.update import UpdateStats
+from pods.policy.update_stats import UpdateStats
 from pods.runs.evaluations import EvaluationRecord
 from pods.training.clock import StepSeconds
 from pods.training.metrics import metrics, rollout_rows
-from pods.training.step import Sample, SelectedGroup, Step
+from pods.training.step import RunState, Sample, SelectedGroup, Step
 from pods.types import Grade, Group, Parts, Problem, Rollout
 
 SECONDS = {"generate": 2.0, "reward": 0.25, "select": 0.125, "update": 1.0, "sync": 0.5}
@@ -52,7 +50,7 @@ LINE = {
     "trained_tokens": 33,  # 11 + 6 + 16
     "loss": 0.5, "grad_norm": 1.5, "clip_fraction": 0.25, "kl": 0.125, "logprob_gap": 0.0625,
     "logprob_gap_mean": 0.03125, "importance_mean": 0.875, "importance_ess": 0.625,
-    "importance_cut": 0.75, "entropy": 0.375, "lr": 0.001, "norms": [], "kept_projection": 0.96875,
+    "importance_cut": 0.75, "entropy": 0.375, "lr": 0.001, "kept_projection": 0.96875,
     "rollouts_per_group": [4, 4, 4, 4, 4],
     "kept": [[0, 2], [0, 1], [0, 2], [2, 3], [0, 3]]}  # fmt: skip
 
@@ -115,7 +113,7 @@ def step(groups, stats, selector=UNIFORM, prompts=5, saved_prompts=4, kept=None,
     chosen = ChosenPrompts([], 4), ChosenPrompts([], 5, saved_prompts)
     return Step(
         number=7, train_seconds=12.5, seconds=StepSeconds(SECONDS, CPU_SECONDS), groups=groups,
-        selector=selector, epoch=3, sample=Sample([groups] * prompts, UNIFORM, chosen),
+        state=RunState(selector), epoch=3, sample=Sample([groups] * prompts, UNIFORM, chosen),
         update=stats, kept_projection=kept, nonfinite=nonfinite)  # fmt: skip
 
 
@@ -127,11 +125,10 @@ def test_a_line_of_the_metrics_by_hand():
 def test_every_logged_column_is_in_the_table_of_columns():
     own = Grade("right", True, Parts(1.0), {"brevity": 0.5})
     [row, *_] = rollout_rows(step([replace(GROUPS[0], grades=[own] * 4)], None), replayable=True)
-    adaptive = Adaptive(posteriors={"1": (1, 1)}, scales=dict.fromkeys(SCALES, (1, 0, 2)))
     made = step(GROUPS, STATS)
-    line = metrics(replace(made, adaptive=adaptive, sample=replace(made.sample, gap=0.125)))
+    line = metrics(replace(made, sample=replace(made.sample, gap=0.125)))
     logged = {
-        "metrics": [*LINE, *line, "seconds/modelled", "seconds_beside", "reward/brevity"],
+        "metrics": [*LINE, *line, "seconds/modelled", "reward/brevity"],
         "evaluations": EvaluationRecord.__struct_fields__, "rollouts": row}  # fmt: skip
     general = {f"cpu_seconds/{phase}": "cpu_seconds/PHASE" for phase in CPU_SECONDS}
     general |= dict.fromkeys(("selector/p_easy", "selector/p_hard"), "selector/PARAMETER")

@@ -33,7 +33,7 @@ def poison(tmp_path, monkeypatch):
     """Rewards of some steps are NaN, advantages of others are infinite."""
     monkeypatch.chdir(tmp_path)
     at, grade, plain = [0], train.grade_rollout, records.advantages
-    step = train.TrainingLoop.take_step
+    step = train.TrainingLoop.collect
 
     def spoil(rewards: tuple[int, ...], gradients: tuple[int, ...] = ()) -> None:
         def spoiled_grade(*words):
@@ -49,7 +49,7 @@ def poison(tmp_path, monkeypatch):
             return found * math.inf if at[0] in gradients else found
 
         monkeypatch.setattr(train, "grade_rollout", spoiled_grade)
-        monkeypatch.setattr(train.TrainingLoop, "take_step", counted_step)
+        monkeypatch.setattr(train.TrainingLoop, "collect", counted_step)
         monkeypatch.setattr(records, "advantages", spoiled_advantages)
 
     return spoil

@@ -101,8 +101,8 @@ def test_packed_and_chunked_equals_each_sequence_alone(
 @pytest.mark.parametrize("frozen", [True, False])
 def test_no_array_of_all_tokens_and_all_ids_is_made(frozen, monkeypatch):
     monkeypatch.setitem(logprobs.CHUNK_ELEMENTS, "cpu", VOCABULARY * 2)
-    spy = Mock(wraps=logprobs._scored)
-    monkeypatch.setattr(logprobs, "_scored", spy)
+    spy = Mock(wraps=logprobs._log_softmax)
+    monkeypatch.setattr(logprobs, "_log_softmax", spy)
     policy, batch = model(torch.float32, frozen), pack(rollouts(), BY_PROMPT)
     found = logprobs.token_logprobs(policy, batch, temperature=1.0, vocabulary=VOCABULARY)
     found.logprobs.sum().backward()

@@ -90,8 +90,7 @@ def test_every_arm_trains(tmp_path, monkeypatch):
     used = {config.arm for preset in PRESETS for config in first_seed(preset).values()}
     assert used <= arms | {None}
     for arm in sorted(arms):
-        menu = ["nm.menu=[n8_m4,n16_m4]", "nm.n=16", "nm.m=4"] if arm == "adaptive" else []
-        store = run_here(f"arm={arm}", "nm=n16_m4", *menu, *SHORT, "budget.max_steps=2",
+        store = run_here(f"arm={arm}", "nm=n16_m4", *SHORT, "budget.max_steps=2",
                          "checkpoint.every_steps=null", "evaluation.questions=4",
                          "evaluation.repeats=1", f"runs_dir={tmp_path}")  # fmt: skip
         assert [line["step"] for line in read_lines(store.metrics_path)] == [1, 2], arm

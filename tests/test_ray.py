@@ -40,8 +40,6 @@ def test_a_job_asks_for_the_gpus_and_cores_of_its_processes():
 
     three = composed("hardware.threads=2", "hardware.processes=3", "nm.groups=2")
     assert resources(three) == {"num_cpus": 6, "num_gpus": 0}
-    apart = composed("engine.lag=1", "hardware.generators=2")
-    assert resources(apart) == {"num_cpus": 3, "num_gpus": 0}
     config = composed("hardware=h100x8", "engine=transformers", "nm.groups=4", "dry_run=true")
     assert resources(config) == {"num_cpus": 64, "num_gpus": 8}
 
@@ -126,7 +124,7 @@ def test_a_run_on_two_machines_is_stopped_and_outlives_one_and_ends_in_the_bytes
     cluster, others = machines
     words = (*SHORT, "engine.lag=1", "budget.max_steps=60", "budget.train_seconds=null")
     (there := tmp_path / "there").mkdir()
-    spread = ("-m", "launch=ray", "hardware.generators=1", *words,
+    spread = ("-m", "launch=ray", "hardware.processes=2", *words,
               f"hydra.launcher.ray.init.address={cluster.address}")  # fmt: skip
     process = start(there, *spread)
     wait_for(lambda: [*there.rglob("checkpoints/*2")], 120)
@@ -149,7 +147,7 @@ def test_a_run_on_two_machines_is_stopped_and_outlives_one_and_ends_in_the_bytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [(), ("engine.lag=1", "hardware.generators=1")])
+@pytest.mark.parametrize("words", [(), ("hardware.processes=2",)])
 def test_a_file_in_the_working_folder_replaces_no_library_in_a_worker(words, tmp_path):
     """A rule of one's own in that folder is found nevertheless."""
     canary = tmp_path / "canary"

@@ -1,4 +1,4 @@
-"""Rules, prompt selectors and rollouts of each prompt as a user writes them."""
+"""Rules and prompt selectors as a user writes them."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from compose import ROOT, composed
-from fake_loop import loop
+from fake_loop import loop, steps_of
 from rows import table
 from running import ONE_STEP, run_here
 
@@ -21,7 +21,7 @@ from pods.launch import sweep
 from pods.method.grpo import advantages
 from pods.method.keep import keep, own_advantages, try_functions
 from pods.method.prompt_order import Outcome, PromptOrder
-from pods.method.prompt_selection import Uniform, allocate, start
+from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import across_groups
 from pods.runs.files import read_lines
 from pods.runs.identity import identity
@@ -68,16 +68,6 @@ SELECTORS = """
         return candidates[:1] * count
 """
 
-ALLOCATIONS = """
-    def unseen_first(seen, n, m, step):
-        # all but 2 of each other go to the first prompt that was sampled least
-        least = min(range(len(seen)), key=lambda i: seen[i][0])
-        return [(n - 2) * len(seen) + 2 if i == least else 2 for i in range(len(seen))]
-
-    def wrong(seen, n, m, step):
-        return [n + 1] * len(seen) if step == 1 else [1] * len(seen)
-"""
-
 BAD = """
     def short(group, m):
         return range(m)
@@ -95,8 +85,7 @@ BAD = """
 
 @pytest.fixture(autouse=True)
 def modules(tmp_path, monkeypatch):
-    codes = {"their_rules": RULES, "their_selectors": SELECTORS, "bad": BAD,
-             "their_allocations": ALLOCATIONS}  # fmt: skip
+    codes = {"their_rules": RULES, "their_selectors": SELECTORS, "bad": BAD}
     for name, code in codes.items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
     monkeypatch.syspath_prepend(tmp_path)
@@ -174,7 +163,7 @@ def test_a_rule_across_groups_sees_the_groups_that_are_trained_on():
         return [[0, 1]] * len(groups)
 
     made, updates = loop("prompts_per_step=5", "group_filter=skip", "budget.max_steps=3")
-    steps = list(replace(made, rule=first_of_each).steps(0, Uniform()))
+    steps = list(steps_of(replace(made, rule=first_of_each), 0, Uniform()))
     # problems 0, 2, 4 have both rewards; 1 and 3 are always wrong
     assert [sizes for sizes, _ in seen] == [[4, 4, 4]] * 3
     assert len({draw for _, draw in seen}) == 3  # each step has draws of its own
@@ -256,37 +245,3 @@ def test_a_run_uses_it_and_its_identity_holds_the_sources_of_all(tmp_path):
         assert ", ".join(key for key in changed if changed[key] != before[key]) == changes
         before = changed
     assert not any("source" in key for key in identity(composed(*SHORT)))
-
-
-def test_rollouts_of_each_prompt_are_by_what_was_seen_and_checked():
-    selector = Uniform(seen={"3": (8, 2)})
-    assert allocate(None, Uniform(), [3, 1], 4, 2, 1) == [4, 4]
-    assert allocate("their_allocations:unseen_first", selector, [3, 1], 4, 2, 1) == [2, 6]
-    for step, got in ((1, "5, 5"), (2, "1, 1")):
-        with pytest.raises(ValueError, match=rf"wrong: must return 2 .* 8 in all, got \[{got}\]"):
-            allocate("their_allocations:wrong", selector, [3, 1], 4, 2, step)
-    uncertain_first = of_the_readme("my_allocations")["uncertain_first"]
-    assert uncertain_first([(8, 4), (8, 8), (0, 0)], 8, 4, 1) == [9, 5, 9]
-
-
-def test_a_step_of_rollouts_of_each_prompt_by_hand():
-    made, _ = loop()
-    made_of = made.generate_and_grade(1, 0, [0, 1], [6, 2])  # each rollout has a seed of its own
-    asked = [[rollout.prompt_ids for rollout in one.group.rollouts] for one in made_of]
-    assert asked == [[(0,)] * 6, [(1,)] * 2] and [len(one.grades) for one in made_of] == [6, 2]
-    [(prompts, n, _, seeds)] = made.engine.calls
-    assert (len(prompts), n, len({*seeds})) == (8, 1, 8)
-
-
-def test_a_run_keeps_m_of_each_prompt_and_remembers_what_it_saw(tmp_path):
-    words = (*ONE_STEP, "budget.max_steps=3", "nm.n=8", "task.train_size=4", "checkpoint=every100",
-             "nm.allocation=their_allocations:unseen_first", f"runs_dir={tmp_path}")  # fmt: skip
-    for m in (2, 8):
-        store = run_here(*words, f"nm.m={m}", *["sampler=all"] * (m == 8))
-        lines = read_lines(store.metrics_path)
-        kept = {len(kept) for line in lines for kept in line["kept"]}
-        assert kept == ({2} if m == 2 else {2, 14})
-    assert [line["rollouts_per_group"] for line in lines[:2]] == [[14, 2], [14, 2]]
-    assert sorted(lines[2]["rollouts_per_group"]) == [2, 14]
-    seen = json.loads((store.checkpoint(3) / "selection.json").read_text())["seen"]
-    assert sum(rollouts for rollouts, _ in seen.values()) == 3 * 16

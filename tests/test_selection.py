@@ -1,17 +1,14 @@
-"""Prompt selection, resampling, and adaptive n and m, against traces worked by hand."""
+"""Prompt selection and resampling, against traces worked by hand."""
 
-import json
 from dataclasses import asdict, replace
 from itertools import pairwise
 
-import msgspec
 import numpy as np
 import pytest
 from compose import composed
-from fake_loop import TASK, grade, loop
+from fake_loop import TASK, grade, loop, steps_of, take_step
 
 from pods.method import prompt_selection
-from pods.method.adaptive import LATELY, MARGIN, Adaptive, expected_seconds
 from pods.method.keep import informative, next_batch
 from pods.method.prompt_order import Outcome, PromptOrder
 from pods.method.prompt_selection import Greso, Mopps, Uniform, adjust_p, start
@@ -182,7 +179,7 @@ DAPO = [  # sampled in batches, trained on
 
 def test_a_trace_of_daposs_dynamic_sampling_by_hand(in_order):
     made, updates = loop("group_filter=resample", "group_filter.batch=3", "budget.max_steps=12")
-    steps = list(made.steps(0, Uniform()))
+    steps = list(steps_of(made, 0, Uniform()))
     assert len(steps) == 12
     calls = iter(made.engine.calls)
     for step, (batches, trained) in zip(steps, DAPO * 3, strict=True):
@@ -199,13 +196,15 @@ def test_a_trace_of_daposs_dynamic_sampling_by_hand(in_order):
 def test_resampling_is_bounded_and_trains_on_what_there_is(in_order):
     words = ("group_filter=resample", "group_filter.batch=1", "prompts_per_step=3")
     made, updates = loop(*words, "group_filter.max_batches=4")
-    step = made.take_step(1, Uniform())  # 0, 1, 2, 3: two of three
+    step = take_step(made, 1, Uniform())  # 0, 1, 2, 3: two of three
     assert len(step.sample.chosen) == 4
     assert [g.trained for g in step.groups] == [True, False, True, False]
     assert len(updates[0][0]) == 2 * 2
     barren = replace(made, prompts=[(1,)] * 5)
-    step = barren.take_step(2, step.selector)
-    assert step.update is None and len(step.sample.chosen) == 4 and step.selector == Uniform(8)
+    step = take_step(barren, 2, step.state.selector)
+    assert (
+        step.update is None and len(step.sample.chosen) == 4 and step.state.selector == Uniform(8)
+    )
     assert sum(step.seconds.wall.values()) > 0
 
 
@@ -217,7 +216,7 @@ def test_an_adaptive_resampling_goes_by_its_last_batch_and_by_what_it_has(in_ord
     """
     monkeypatch.setattr("pods.method.keep.MARGIN", 1.0)
     made, _ = loop("group_filter=greso", "group_filter.batch=3", "prompts_per_step=5")
-    step = made.take_step(1, Uniform())
+    step = take_step(made, 1, Uniform())
     batches = [[0, 1, 2], [3, 4, 0], [1], [2, 3, 4]]
     assert [[p for (p,) in call[0]] for call in made.engine.calls] == batches
     assert [group.problem_index for group in step.groups if group.trained] == [0, 2, 4, 0, 2]
@@ -230,11 +229,11 @@ def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(in_order, mo
     monkeypatch.setattr(prompt_selection, "MOPPS_CANDIDATES", 2)
     made, _ = loop(*RESAMPLED, "prompts=mopps")
     keys = ("sampling_batches", "passed_over_prompts", "rollouts_saved")
-    batches, passed, saved = map(metrics(made.take_step(1, start(made.config.prompts))).get, keys)
+    batches, passed, saved = map(metrics(take_step(made, 1, start(made.config.prompts))).get, keys)
     assert passed == batches > 1 and saved == 0
     made, _ = loop(*RESAMPLED, "prompts=greso")
     streaks = dict.fromkeys("0123", 9)  # 4 alone has a good chance, and it is informative
-    step = made.take_step(1, Greso(p_easy=0.5, p_hard=0.5, streaks=streaks))
+    step = take_step(made, 1, Greso(p_easy=0.5, p_hard=0.5, streaks=streaks))
     assert [group.problem_index for group in step.groups] == [4, 4]
     assert [*map(metrics(step).get, keys)] == [2, 8, 8 * 4]
 
@@ -242,7 +241,7 @@ def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(in_order, mo
 def test_the_rules_draws_differ_between_the_samplings_of_a_step():
     made, _ = loop(*RESAMPLED, "nm.n=16", "nm.m=8", "group_filter.max_batches=4", "nm.groups=2")
     barren = replace(made, rule=random, prompts=[(1,)] * 5)  # so that it samples four times
-    kept = [tuple(group.kept) for group in barren.take_step(1, Uniform()).groups]
+    kept = [tuple(group.kept) for group in take_step(barren, 1, Uniform()).groups]
     assert len(set(kept)) == 4 * 2
 
 
@@ -251,7 +250,7 @@ def test_the_group_filter_goes_by_the_metric_of_the_config(metric, trained):
     grader = Grader(lambda text, gold: Grade("wrong", True, Parts(0.0, float(text))))
     formed = replace(TASK, train_grader=grader)
     made, updates = loop("group_filter=skip", f"group_filter.metric={metric}", "prompts_per_step=2")
-    step = replace(made, task=formed, prompts=[(0,)] * 5).take_step(1, Uniform())
+    step = take_step(replace(made, task=formed, prompts=[(0,)] * 5), 1, Uniform())
     assert sum(group.trained for group in step.groups) == trained == 2 * len(updates)
 
 
@@ -262,9 +261,12 @@ def test_what_is_right_in_training_is_what_the_reward_says(in_order, monkeypatch
     loose = replace(TASK, train_grader=grader)
     made, _ = loop("group_filter=skip", "group_filter.metric=correct", "prompts=mopps",
                    "prompts_per_step=2")  # fmt: skip
-    step = replace(made, task=loose).take_step(1, start(made.config.prompts))
+    step = take_step(replace(made, task=loose), 1, start(made.config.prompts))
     assert {group.problem_index: group.trained for group in step.groups} == {0: True, 1: False}
-    assert step.selector.posteriors == {"0": (3.0, 3.0), "1": (1.0, 5.0)}  # 2 of 4, and 0 of 4
+    assert step.state.selector.posteriors == {
+        "0": (3.0, 3.0),
+        "1": (1.0, 5.0),
+    }  # 2 and 0 of 4
     line = metrics(step)
     assert (line["correct"], line["reward"], line["none_right_fraction"]) == (0.0, 0.25, 0.5)
 
@@ -275,16 +277,16 @@ def test_a_void_step_moves_on_and_teaches_prompt_selection_nothing(monkeypatch):
     for name, key in (("greso", "streaks"), ("mopps", "posteriors")):
         made, updates = loop(f"prompts={name}", "prompts_per_step=4")
         first = start(made.config.prompts)
-        step = replace(made, task=replace(TASK, train_grader=nan)).take_step(1, first)
+        step = take_step(replace(made, task=replace(TASK, train_grader=nan)), 1, first)
         assert step.nonfinite is not None and updates == []
-        assert step.selector == replace(first, position=4)
+        assert step.state.selector == replace(first, position=4)
         assert metrics(step)["reward"] is None
-        assert asdict(made.take_step(1, first).selector)[key]  # a sound one teaches something
+        assert asdict(take_step(made, 1, first).state.selector)[key]  # a sound one does
 
 
 def test_what_is_written_of_a_step_that_resampled(in_order):
     made, _ = loop("group_filter=resample", "group_filter.batch=3")
-    step = made.take_step(3, Uniform(6))  # 1, 2, 3 and then 4, 0, 1; trained on 2 and 4
+    step = take_step(made, 3, Uniform(6))  # 1, 2, 3 and then 4, 0, 1; trained on 2 and 4
     line, rows = metrics(step), list(rollout_rows(step))
     assert (line["sampling_batches"], line["sampled_prompts"], line["epoch"]) == (2, 6, 2)
     assert (line["generated_rollouts"], line["trained_rollouts"]) == (24, 4)
@@ -298,99 +300,11 @@ def test_what_is_written_of_a_step_that_resampled(in_order):
 def test_groups_of_a_prompt_are_selected_apart_and_told_together(monkeypatch):
     monkeypatch.setattr(prompt_selection, "MOPPS_CANDIDATES", 1)
     made, updates = loop("nm.groups=3", "prompts=mopps")
-    step = made.take_step(1, start(made.config.prompts))
+    step = take_step(made, 1, start(made.config.prompts))
     [(prompts, n, _, seeds)] = made.engine.calls
     assert n == 4 and len(prompts) == 6 and len(set(seeds)) == 6
     assert [p == q for p, q in pairwise(prompts)] == [True, True, False, True, True]
     assert len(updates[0][0]) == 2 * 3 * 2 and len(step.sample.prompts) == 2
     for group in step.groups[::3]:
-        seen = np.array(step.selector.posteriors[str(group.problem_index)]) - 1
+        seen = np.array(step.state.selector.posteriors[str(group.problem_index)]) - 1
         assert seen.tolist() == ([6, 6] if group.problem_index % 2 == 0 else [0, 12])
-
-
-MENU = [(16, 16), (32, 16), (64, 16)]
-NM = composed("arm=adaptive").nm
-
-
-def test_seconds_are_a_plane_through_the_medians_of_each_pair():
-    menu = [(16, 16), (64, 16), (64, 64), (32, 16)]
-    costs = [[1 + 0.1 * n + 0.2 * m] * 3 for n, m in menu]  # base, n and m by hand
-    costs[0] = [99.0, costs[0][0], costs[0][0]]  # one step was slow
-    assert expected_seconds(menu, costs) == pytest.approx([5.8, 10.6, 20.2, 7.4])
-    assert expected_seconds([(16, 16), (64, 16)], [[2.0], [3.0]]) == pytest.approx([2, 3])
-    # a line of 0.1, 0.1 and 6 s at n = 2, 4 and 8 has a slope of 59 / 56, and is below 0 at n = 2
-    found = expected_seconds([(2, 2), (4, 2), (8, 2)], [[0.1], [0.1], [6.0]])
-    assert found == pytest.approx([0.1, 6.2 / 3 - 2 / 3 * 59 / 56, 6.2 / 3 + 10 / 3 * 59 / 56])
-
-
-def after(rates, seconds=(0.054, 0.062, 0.080), steps=10, state=None):
-    """Return a state after steps on prompts of these success rates, at these costs of the pairs."""
-    state = state or Adaptive()
-    for step in range(steps):
-        state = state.choose(NM, 2)
-        outcomes = [
-            Outcome(2 * step + i, round(rate * MENU[state.pair][0]), MENU[state.pair][0], False)
-            for i, rate in enumerate(rates)
-        ]
-        state = state.observe(outcomes, [], seconds[state.pair])
-    return state
-
-
-def test_each_pair_is_tried_once_and_then_the_best_per_second_is_taken():
-    tried = [after([0.5, 0.5], steps=steps).pair for steps in (1, 2, 3)]
-    assert tried == [0, 1, 2]
-    assert after([0.5, 0.5]).pair == 0  # of groups half right, selection has little to choose
-    assert after([0.97, 0.97], (0.05, 0.051, 0.052)).pair == 2  # where n costs next to nothing
-    assert after([0.97, 0.97], (0.05, 0.20, 0.80)).pair == 0  # where it costs a lot
-    for price, left in ((0.003, True), (0.006, False)):  # of 16 rollouts
-        decided = after([0.9, 0.9], (0.054, 0.054 + price, 0.054 + 3 * price))
-        gains = np.array(decided.progress) / decided.seconds
-        assert gains.max() / gains[0] > 1  # more a second alone is not enough
-        assert (gains.max() > MARGIN * gains[0], decided.pair != 0) == (left, left)
-
-
-def test_decisions_stand_for_every_steps_steps():
-    state, pairs = Adaptive(), []
-    for step in range(30):
-        state = state.choose(NM, 2)
-        pairs.append(state.seconds)
-        state = state.observe([Outcome(step, step % 17, 16, False)], [], 0.05 + 0.001 * step)
-    changes = [i for i in range(1, 30) if pairs[i] != pairs[i - 1]]
-    assert changes == [3, 5, 10, 15, 20, 25]
-
-
-def test_only_what_was_seen_lately_counts_and_older_visits_decay():
-    state = after([0.5, 0.5], steps=LATELY)  # two prompts per step
-    assert list(state.posteriors) == [str(i) for i in range(LATELY, 2 * LATELY)]
-    again = state.observe([Outcome(LATELY, 16, 16, True)], [], 0.05)
-    alpha, beta = state.posteriors[str(LATELY)]
-    decayed = (alpha / 2 + 0.25 + 16, beta / 2 + 0.25)
-    assert again.posteriors[str(LATELY)] == decayed
-    assert list(again.posteriors)[-1] == str(LATELY)
-    for seconds in range(20):
-        again = again.observe([], [], seconds)
-    assert again.costs[str(again.pair)] == [*range(5, 20)]
-
-
-def test_the_state_survives_json_and_others_are_refused():
-    state = after([0.3, 0.9])
-    again = msgspec.convert(json.loads(json.dumps(asdict(state))), Adaptive)
-    later = [json.dumps(asdict(after([0.3, 0.9], state=one))) for one in (state, again)]
-    assert later[0] == later[1]
-    for wrong in ({"pair": "x"}, {"posteriors": {"1": ["a", 2]}}, {"steps": 1.5}):
-        with pytest.raises(msgspec.ValidationError):
-            msgspec.convert({**asdict(state), **wrong}, Adaptive)
-
-
-def test_the_loop_samples_the_pair_and_hands_on_what_it_saw_of_rewarded_rollouts(in_order):
-    """Problem 0 has two rewarded of four rollouts, 1 none; no answer is right by the verdict."""
-    loose = Grader(lambda text, gold: Grade("none", True, Parts(float(text))))
-    made, _ = loop("arm=adaptive", "nm.menu=[n4_m2,n8_m2]", "nm.n=8", "nm.m=2",
-                   "budget.max_steps=2")  # fmt: skip
-    made = replace(made, task=replace(TASK, train_grader=loose))
-    first, second = made.steps(0, Uniform(), Adaptive())
-    assert [n for _, n, *_ in made.engine.calls] == [4, 8]
-    assert (first.adaptive.pair, second.adaptive.pair, second.adaptive.steps) == (0, 1, 2)
-    assert first.adaptive.posteriors == {"0": (2.5, 2.5), "1": (0.5, 4.5)}
-    seconds = [[sum(step.seconds.wall.values())] for step in (first, second)]  # of all phases
-    assert [*second.adaptive.costs.values()] == seconds

@@ -26,7 +26,6 @@ from pods.launch import local_processes
 from pods.policy.packing import split_among_processes
 from pods.policy.process_group import ProcessGroup
 from pods.runs.attempts import environments
-from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint
 from pods.runs.store import OPTIMIZER, RunStore
@@ -92,15 +91,13 @@ def test_each_process_gets_its_share_of_the_tokens(drawn, parts):
     assert sum(a != b for a, b in pairwise(order)) == len(set(order)) - 1
 
 
-@pytest.mark.parametrize("idle", [0, 1])
-def test_shares_are_all_of_it_in_order(idle):
+def test_shares_are_all_of_it_in_order():
     for size in (1, 2, 3, 8):
         process_group = ProcessGroup()
-        process_group.size, process_group.idle = size + idle, idle
+        process_group.size = size
         for count in range(20):
-            shares = [process_group.share(count) for process_group.rank in range(size + idle)]
+            shares = [process_group.share(count) for process_group.rank in range(size)]
             assert [i for share in shares for i in share] == list(range(count))
-            assert not idle or not shares.pop(0)
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
@@ -146,28 +143,7 @@ AHEAD = ("engine.lag=2", "prompts=mopps", "task.train_size=12", "group_filter=re
          "group_filter.max_batches=3", "nm.n=4", "nm.m=2")  # fmt: skip
 
 
-KILLS = int(os.environ.get("PODS_KILLS", "3"))  # of each process of a run with generators
-
-
-@pytest.mark.parametrize(("words", "generators"), [
-    ((), 1),
-    pytest.param(("model.tuning=lora", "engine.lag=1"), 1, marks=pytest.mark.slow),
-    pytest.param(("hardware.processes=2",), 2, marks=pytest.mark.slow)])  # fmt: skip
-def test_generating_beside_training_changes_no_byte(words, generators, tmp_path):
-    """Also where prompt selection learns, the group filter asks again, and rows are dealt."""
-    for name, count in (("queued", 0), ("beside", generators)):
-        code, said = run(tmp_path / name, *AHEAD, *words, f"hardware.generators={count}")
-        assert code == 0, said
-    queued, beside = (run_folder(tmp_path / name) for name in ("queued", "beside"))
-    (made, files), (expected, written) = science_of(beside), science_of(queued)
-    assert made == expected and files.keys() == written.keys()
-    differ = [name for name, content in files.items() if content != written[name]]
-    assert {Path(name).name for name in differ} <= {"adapter_config.json"}  # PEFT writes a set
-    lines, pending = read_lines(beside / "metrics.jsonl"), "checkpoints/step-000012/pending.msgpack"
-    assert (beside / pending).read_bytes() == (queued / pending).read_bytes()
-    assert all(line["seconds_beside"] > 0 for line in lines)
-    assert len({line["sampling_batches"] for line in lines}) > 1
-    assert not any("seconds_beside" in line for line in read_lines(queued / "metrics.jsonl"))
+KILLS = int(os.environ.get("PODS_KILLS", "3"))  # of each process of a run with a lag
 
 
 @pytest.mark.slow
@@ -206,8 +182,8 @@ def processes_of(process: subprocess.Popen, folder: Path) -> dict[str, psutil.Pr
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "times"), [
     (("hardware.processes=2",), 1), (("hardware.processes=2", "hardware.shard=true"), 1),
-    (("hardware.generators=2", "budget.max_steps=80", *AHEAD), KILLS),
-], ids=["whole", "sharded", "generators"])  # fmt: skip
+    (("hardware.processes=2", "budget.max_steps=80", *AHEAD), KILLS),
+], ids=["whole", "sharded", "lagged"])  # fmt: skip
 def test_a_process_that_dies_ends_the_run_which_goes_on(words, times, tmp_path):
     """Each process of the run in turn is killed at a random moment; the bytes are the same."""
     assert run(tmp_path / "left alone", *words)[0] == 0
@@ -284,29 +260,6 @@ def test_a_run_opens_no_port_and_a_signal_stops_it_safely(tmp_path, leaves_nothi
         assert store.status()["state"] == "preempted"
 
 
-@pytest.mark.slow
-def test_a_stop_while_the_sample_ahead_is_awaited_ends_the_step(tmp_path, monkeypatch):
-    """The update is applied by then, so that a checkpoint without the sample would fit no step."""
-    words = ("hardware.generators=1", *AHEAD)
-    assert run(tmp_path / "left alone", *words)[0] == 0
-    slow = "time.sleep(0.4 * (first.n == 4)); worker.check()"  # nearly all of a step is this wait
-    (tmp_path / "sitecustomize.py").write_text(OTHER.format(name="generate", change=slow))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    folder = tmp_path / "stopped"
-    for _ in range(3):
-        process = begin(folder, *words)
-        time.sleep(0.2)
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
-        assert process.returncode == 75 and "stopped on request" in said, said
-        newest, _ = newest_checkpoint(RunStore(run_folder(folder)), OPTIMIZER)
-        assert RunStore(run_folder(folder)).clock(newest)["step"] == steps_made(folder)
-    code, said = run(folder, *words)
-    assert code == 0, said
-    found, expected = (science_of(run_folder(each)) for each in (folder, tmp_path / "left alone"))
-    assert found == expected
-
-
 def test_another_thread_goes_on_where_the_main_one_is_stopped():
     """It grades a sample beside an update, and cannot know what is half-changed."""
     stop = Stop()
@@ -315,25 +268,6 @@ def test_another_thread_goes_on_where_the_main_one_is_stopped():
         assert thread.submit(stop.check).result() is None and stop.heartbeats == 1
     with pytest.raises(Preempted):
         stop.check()
-
-
-@pytest.mark.slow
-def test_a_death_that_no_command_notices_ends_the_run_which_goes_on(tmp_path, monkeypatch):
-    """The generator waits for its next command while the leader is in a long update."""
-    text = OTHER.replace('"1"', '"0"').format(name="update", change="time.sleep(0.8)")
-    (tmp_path / "sitecustomize.py").write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    words = ("hardware.generators=1", "engine.lag=1", "budget.max_steps=9")
-    for victim in ("follower", "leader"):
-        process = begin(tmp_path, *words)
-        all_of_them = processes_of(process, tmp_path)
-        time.sleep(0.5)
-        all_of_them[victim].kill()
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == 75, said
-        assert RunStore(run_folder(tmp_path)).status()["state"] == "preempted", said
-    code, said = run(tmp_path, *words)
-    assert code == 0, said
 
 
 @pytest.mark.slow

@@ -1,33 +1,28 @@
 """The loop with a fake engine and clock: budget, selection, filters, and where seeds go."""
 
 import dataclasses
-import threading
-from contextlib import nullcontext
-from itertools import count
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from compose import composed
-from fake_loop import TASK, FakeEngine, grade, loop
+from fake_loop import TASK, FakeEngine, grade, loop, steps_of, take_step
 
-from pods.engines.base import EngineFailed
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import random
-from pods.policy.update import UpdateStats
+from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive, evaluation_seeds
-from pods.training.clock import TrainClock
+from pods.training import schedule
 from pods.training.evaluate import evaluate
 from pods.training.metrics import metrics, rollout_rows
-from pods.training.resume import read_pending, write_pending
+from pods.training.resume import read_state, write_state
 from pods.types import Grader, Sampling
 
-TICKS = 14 / 32  # each reading of the clock is 1/32 s on, which binary fractions hold exactly
+TICKS = 16 / 32  # each reading of the clock is 1/32 s on, which binary fractions hold exactly
 
 
 def one(made, number):
-    return made.take_step(number, Uniform(made.config.prompts_per_step * (number - 1)))
+    return take_step(made, number, Uniform(made.config.prompts_per_step * (number - 1)))
 
 
 def test_a_step_is_one_generation_call_and_one_update_on_the_kept():
@@ -53,24 +48,24 @@ def test_a_step_is_one_generation_call_and_one_update_on_the_kept():
 
 
 def test_the_budget_is_checked_every_step_and_overrun_by_at_most_one():
-    for budget in (1.6, 1.75):  # eight steps of 7/32 s are 1.75 s exactly, and then it is used up
+    for budget in (1.8, 2.0):  # eight steps of 8/32 s are 2 s exactly, and then it is used up
         made, _ = loop(f"budget.train_seconds={budget}", seconds=TICKS)
-        steps = list(made.steps(0, Uniform()))
+        steps = list(steps_of(made, 0, Uniform()))
         assert [step.number for step in steps] == [1, 2, 3, 4, 5, 6, 7, 8]
-        assert steps[-1].train_seconds == 1.75
-    made, _ = loop("budget.train_seconds=1.75", "budget.max_steps=7", seconds=TICKS)
-    assert len(list(made.steps(0, Uniform()))) == 7
+        assert steps[-1].train_seconds == 2
+    made, _ = loop("budget.train_seconds=2", "budget.max_steps=7", seconds=TICKS)
+    assert len(list(steps_of(made, 0, Uniform()))) == 7
     made, _ = loop("budget.max_steps=3")
-    assert [step.number for step in made.steps(0, Uniform())] == [1, 2, 3]
-    assert [step.number for step in made.steps(2, Uniform())] == [3]
-    assert list(made.steps(3, Uniform())) == []
+    assert [step.number for step in steps_of(made, 0, Uniform())] == [1, 2, 3]
+    assert [step.number for step in steps_of(made, 2, Uniform())] == [3]
+    assert list(steps_of(made, 3, Uniform())) == []
 
 
 def test_a_completion_that_is_almost_too_long_loses_reward():
     """Completions of 1 to 4 tokens; the last two of four are punished, by up to 0.5."""
     made, _ = loop("sampling.max_completion_tokens=4", "task.overlong_tokens=2",
                    "prompts_per_step=1")  # fmt: skip
-    [group] = dataclasses.replace(made, prompts=[(0,)] * 5).take_step(1, Uniform()).groups
+    [group] = take_step(dataclasses.replace(made, prompts=[(0,)] * 5), 1, Uniform()).groups
     assert group.group.rewards.tolist() == [0, 1, -0.25, 0.5]
     assert group.group.rewarded.tolist() == [False, True, False, True]
     assert [grade.parts.overlong for grade in group.grades] == [0, 0, -0.25, -0.5]
@@ -79,14 +74,14 @@ def test_a_completion_that_is_almost_too_long_loses_reward():
 def test_the_line_of_a_whole_step_by_hand(in_order):
     """Five problems, three a step: the second step takes 3, 4 and, of the second epoch, 0."""
     made, _ = loop("prompts_per_step=3", seconds=TICKS)
-    first, second = made.take_step(1, Uniform()), made.take_step(2, Uniform(3))
-    assert (first.epoch, first.selector, second.selector) == (0, Uniform(3), Uniform(6))
-    assert loop("prompts_per_step=3")[0].take_step(1, Uniform(2)).epoch == 0  # its last prompt's
-    line, update = metrics(second), [field.name for field in dataclasses.fields(UpdateStats)][:-1]
+    first, second = take_step(made, 1, Uniform()), take_step(made, 2, Uniform(3))
+    assert (first.epoch, first.state.selector, second.state.selector) == (0, Uniform(3), Uniform(6))
+    assert take_step(loop("prompts_per_step=3")[0], 1, Uniform(2)).epoch == 0  # its last prompt's
+    line, update = metrics(second), [field.name for field in dataclasses.fields(UpdateStats)]
     assert line.items() >= {name: getattr(second.update, name) for name in update}.items()
     assert line.items() >= {
-        "step": 2, "nonfinite": None, "train_seconds": 14 / 32,
-        "seconds/generate": 1 / 32, "seconds/reward": 1 / 32, "seconds/select": 3 / 32,
+        "step": 2, "nonfinite": None, "train_seconds": 16 / 32,
+        "seconds/generate": 1 / 32, "seconds/reward": 1 / 32, "seconds/select": 4 / 32,
         "seconds/update": 1 / 32, "seconds/sync": 1 / 32, "prompts": ["p3", "p4", "p0"],
         "epoch": 1, "sampling_batches": 1, "sampled_prompts": 3, "passed_over_prompts": 0,
         "rollouts_saved": 0, "generated_rollouts": 12, "trained_rollouts": 6,
@@ -148,56 +143,28 @@ def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again(la
     engine.generate = lambda *words: events.append("generate") or generate(*words)
     noted = dataclasses.replace(made, update=lambda *a: events.append("update") or update(*a),
                                 gap=lambda rollouts: [0.5, float(len(rollouts))])  # fmt: skip
-    steps = list(noted.steps(0, Uniform()))
+    steps = list(steps_of(noted, 0, Uniform()))
     assert events == ["generate"] * lag + ["generate", "update", "sync"] * 4
-    plain = loop("budget.max_steps=4")[0].steps(0, Uniform())  # the same batches, older weights
+    plain = steps_of(loop("budget.max_steps=4")[0], 0, Uniform())  # the same batches, older weights
     for step, same in zip(steps, plain, strict=True):
         of, of_same = ([(g.problem_index, *g.kept) for g in s.groups] for s in (step, same))
-        assert of == of_same and step.epoch == same.epoch and step.sample.gap == 4
-    assert [at for *_, at in updates] == [1, 2, 3, 4] and len(steps[-1].pending) == lag
-    assert [step.selector.position for step in steps] == [2 * (k + lag) for k in (1, 2, 3, 4)]
-
-
-def test_sampling_beside_the_update_makes_the_same_steps_and_its_errors_are_raised():
-    words, begun = ("engine.lag=1", "budget.max_steps=4", "prompts=greso"), threading.Event()
-    expected = [*loop(*words)[0].steps(0, start(composed(*words).prompts))]
-    made, _ = loop(*words)
-    made.clock.beside = TrainClock(count().__next__)  # a second at each look
-    generate, update, asked = made.engine.generate, made.update, count()
-
-    def generate_beside(*request):
-        """All but the first sample are drawn while the update is at work."""
-        assert next(asked) == 0 or begun.wait(10)
-        return generate(*request)
-
-    def update_beside(*step):
-        begun.set()
-        return update(*step)
-
-    made.engine.generate = generate_beside
-    beside = dataclasses.replace(made, update=update_beside, beside=nullcontext)
-    for step, same in zip(beside.steps(0, start(made.config.prompts)), expected, strict=True):
-        begun.clear()
-        assert [*rollout_rows(step, replayable=True)] == [*rollout_rows(same, replayable=True)]
-        assert step.selector == same.selector and step.pending[0].chosen == same.pending[0].chosen
-        assert (step.seconds.wall["reward"] > 0) == (step.number == 1)
-        assert metrics(step)["seconds_beside"] == 4  # select, generate, reward, select
-        assert "seconds_beside" not in metrics(same)
-    made.engine.generate = Mock(side_effect=EngineFailed("gone"))
-    with pytest.raises(EngineFailed, match="gone"):
-        beside.take_step(5, step.selector, None, step.pending)
+        assert of == of_same and step.epoch == same.epoch
+        assert step.sample.gap == (4 if lag else None)
+    assert [at for *_, at in updates] == [1, 2, 3, 4] and len(steps[-1].state.pending) == lag
+    assert [step.state.selector.position for step in steps] == [2 * (k + lag) for k in (1, 2, 3, 4)]
 
 
 def test_a_run_goes_on_from_what_was_pending_as_if_nothing_had_been_read(tmp_path):
     made, _ = loop("engine.lag=2", "budget.max_steps=4", "prompts=greso")
     begun = start(made.config.prompts)
-    first, *others = made.steps(0, begun)
-    write_pending(tmp_path, first.pending)
-    pending = read_pending(tmp_path, type(begun))
-    for step, same in zip(others, made.steps(1, first.selector, None, pending), strict=True):
+    first, *others = steps_of(made, 0, begun)
+    write_state(tmp_path, first.state)
+    state = read_state(tmp_path, type(begun))
+    assert state.selector == first.state.selector and len(state.pending) == 2
+    for step, same in zip(others, schedule.steps(made, 1, state), strict=True):
         assert [*rollout_rows(step, replayable=True)] == [*rollout_rows(same, replayable=True)]
-        assert (step.selector, step.epoch) == (same.selector, same.epoch)
-    assert made.config.update.importance == "token_truncate" and len(pending) == 2
+        assert (step.state.selector, step.epoch) == (same.state.selector, same.epoch)
+    assert made.config.update.importance == "token_truncate"
     assert loop()[0].config.update.importance == "off"
 
 

@@ -1,7 +1,7 @@
 """Steps of the real loop with completions of one fixed length, for gpu_step.py and gpu_vllm.py.
 
-`TrainingLoop.take_step` does all that it does in a run, and its own clock measures the phases. Two
-things are the benchmark's own: no completion ends before the limit, and the grades alternate.
+A step does all that it does in a run, and the loop's own clock measures the phases. Two things are
+the benchmark's own: no completion ends before the limit, and the grades alternate.
 """
 
 import time
@@ -22,9 +22,10 @@ from pods.policy.optimizer import make_optimizer
 from pods.policy.policy import Policy
 from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
+from pods.training import schedule
 from pods.training.clock import TrainClock
 from pods.training.loop import TrainingLoop
-from pods.training.step import Step
+from pods.training.step import RunState, Step
 from pods.types import Grade, Grader, Parts, Prompt, Task
 
 
@@ -71,13 +72,13 @@ def steps(loop: TrainingLoop, wait: Callable[[], object]) -> Iterator[dict[str, 
         seconds only on a quiet machine), the seconds of each phase, and the distinct lengths of
         the prompts and of the completions.
     """
-    selector, number = selection.start(loop.config.prompts), 0
+    no_end = replace(loop.config.budget, train_seconds=None, max_steps=None)
+    endless = replace(loop, config=replace(loop.config, budget=no_end))
+    taken = schedule.steps(endless, 0, RunState(selection.start(loop.config.prompts)))
     while wait():
-        number += 1
         start, cpu = time.perf_counter(), time.process_time()
-        step = loop.take_step(number, selector)
+        step = next(taken)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        selector = step.selector
         yield {"seconds": seconds, "cpu_seconds": cpu, **step.seconds.wall, **_lengths(step)}
 
 
@@ -92,7 +93,7 @@ def _lengths(step: Step) -> dict[str, list[int]]:
 def make_engine(policy: Endless, config: Config) -> Engine:
     """Build the engine that the config names; vLLM also ignores the model's own stop id."""
     if (settings := config.engine).name == "transformers":
-        return TransformersEngine(policy, settings.max_rows, lambda: None, settings.graphs)
+        return TransformersEngine(policy, settings.max_rows, lambda: None)
     from pods.engines.vllm_engine import VllmEngine
 
     class EndlessVllm(VllmEngine):

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.numbers.outcomes import RunCurve, run_curves
-from pods.method.progress import GradientScales, balanced, expected_progress
 from pods_lab.advise.law import moments_of
+from pods_lab.advise.progress import GradientScales, balanced, expected_progress
 from pods_lab.published.release import read_release
 
 HERE = Path(__file__).parent

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pods.method.progress import MEASURED, GradientScales, Moments, expected_progress
 from pods.runs.store import RunStore, run_folders
 from pods_lab.advise.advice import Pilot, cost_weights, read_pilot
 from pods_lab.advise.law import at_random, half, moments_of
+from pods_lab.advise.progress import MEASURED, GradientScales, Moments, expected_progress
 
 HERE = Path(__file__).parent
 DRAWS = 1000
@@ -45,22 +45,20 @@ SIGNS = [
 def gains(pilot: Pilot, arm: str, prompts: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each formula with draws of an arm's progress over GRPO's: first of the whole pilot."""
     rng, rates = np.random.default_rng(0), pilot.posteriors
-    scales = pilot.scales.tolist() if len(pilot.scales) else [astuple(MEASURED)[:3]]
+    noise, shared, ratio, _ = astuple(MEASURED)
     samples = [rates, *(rates[rng.integers(len(rates), size=len(rates))] for _ in range(DRAWS))]
 
-    def ratio(posteriors: np.ndarray, of: GradientScales, of_prompts: int) -> float:
+    def gain(posteriors: np.ndarray, of: GradientScales, of_prompts: int) -> float:
         (n, moments), (base, of_base) = ARMS[arm], ARMS[GRPO]
         progress = [expected_progress([(n_, 16)], posteriors, of, of_prompts, made)[0]
                     for n_, made in ((n, moments), (base, of_base))]  # fmt: skip
         return float(progress[0] / progress[1])
 
-    shipped = GradientScales(4.0, 0.0, scales[0][2], own=0.0)
-    yield "shipped", np.array([ratio(each, shipped, 1) for each in samples])
+    shipped = GradientScales(4.0, 0.0, ratio, own=0.0)
+    yield "shipped", np.array([gain(each, shipped, 1) for each in samples])
     for formula, own in FORMULAS.items():
-        chosen = [0, *rng.integers(len(scales), size=DRAWS)]
-        drawn = [GradientScales(*scales[i], own=own) for i in chosen]
-        pairs = zip(samples, drawn, strict=True)
-        yield formula, np.array([ratio(posteriors, of, prompts) for posteriors, of in pairs])
+        scales = GradientScales(noise, shared, ratio, own=own)
+        yield formula, np.array([gain(posteriors, scales, prompts) for posteriors in samples])
 
 
 def price(pilot: Pilot, n: int) -> float:
@@ -93,8 +91,8 @@ def main() -> None:
     """Write the rows of the parts whose pilots are there."""
     pilots = {}
     for study in sorted(Path(sys.argv[1]).glob("advice_*")):
-        [folder] = run_folders(study)
-        pilots[study.name.removeprefix("advice_")] = read_pilot(RunStore(folder))
+        stores = [RunStore(folder) for folder in run_folders(study)]
+        pilots[study.name.removeprefix("advice_")] = read_pilot(stores)
     path = HERE / "predictions.csv"
     before = pd.read_csv(path)
     known = [*rows(pilots), *(SIGNS if "countdown" in pilots else ())]

@@ -15,8 +15,11 @@ def derive(seed: int, purpose: str, *counters: int) -> int:
     >>> derive(0, "rollouts", 1) == derive(0, "rollouts", 1) != derive(0, "rollouts", 2)
     True
     """
-    where = "/".join([str(seed), purpose, *map(str, counters)])
-    return int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], "big") >> 1
+    place = f"{seed}/{purpose}"
+    for counter in counters:
+        place += f"/{counter}"
+    digest = hashlib.sha256(place.encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1  # 63 bits
 
 
 def evaluation_seeds(

@@ -52,7 +52,7 @@ class Grade:
     """The grade of one completion."""
 
     verdict: str  # verdict on the answer, whatever the form around it: one of VERDICTS
-    format: bool  # True where the completion has the form that the prompt asks for
+    format: bool  # True if the completion has the form that the prompt asks for
     parts: Parts
     terms: Mapping[str, float] | None = None  # weighted terms of `task.reward`; None: sum of parts
 
@@ -65,12 +65,12 @@ class Grade:
 
     @property
     def correct(self) -> bool:
-        """True where the answer is right."""
+        """Whether the answer is right."""
         return self.verdict == "right"
 
     @property
     def rewarded(self) -> bool:
-        """True where the answer is right by the grader that decides the reward."""
+        """Whether the answer is right by the grader that decides the reward."""
         return self.parts.correct > 0
 
 
@@ -82,15 +82,21 @@ class Grader:
     """`grade(completion, gold)` grades one completion; it never raises, whatever the text."""
     prefetch: Callable[[str, str], None] | None = None
     """`prefetch(completion, gold)` starts in the background the work that `grade` will ask for;
-    None where a verdict takes microseconds."""
+    None if a verdict takes microseconds."""
     lenient: Callable[[str, str], bool] | None = None
-    """`lenient(completion, gold)` is the PODS authors' verdict (of their one-GPU runs, or where
-    `task.grader=latex` of their 8-GPU runs); None where they have none."""
+    """`lenient(completion, gold)` is the PODS authors' verdict (of their one-GPU runs, or with
+    `task.grader=latex` of their 8-GPU runs); None if they have none."""
 
     def on_completion(self, problems: Sequence[Problem]) -> OnCompletion | None:
         """Return a callback for an engine that generates for `problems`, or None if not needed."""
         prefetch = self.prefetch
-        return prefetch and (lambda i, completion: prefetch(completion, problems[i].gold))
+        if prefetch is None:
+            return None
+
+        def on_completion(index: int, completion: str) -> None:
+            prefetch(completion, problems[index].gold)
+
+        return on_completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +119,16 @@ class Rollout:
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]  # (T,), T >= 1, with the end-of-sequence id if it was sampled
     logprobs: NDArray[np.float32]
-    """(T,) log-probability of each id at the temperature of its sampling, or at 1 where that is
+    """(T,) log-probability of each id at the temperature of its sampling, or at 1 if that is
     greedy. Under `top_k` it is among all ids from the transformers engine, and from vLLM among
-    those that were drawn from."""
+    the ids that were drawn from."""
     text: str
-    finished: bool  # False where the length limit cut the completion off
+    finished: bool  # False if the length limit cut the completion off
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The n rollouts of one prompt, as a down-sampling rule sees them.
-
-    Under `nm.allocation` n differs from group to group.
-    """
+    """The n rollouts of one prompt, as a down-sampling rule sees them."""
 
     rewards: NDArray[np.float64]  # (n,) rewards
     rewarded: NDArray[np.bool_]  # (n,) right by the grader that decides the reward
@@ -140,10 +143,10 @@ class Group:
 def group_of(rollouts: Sequence[Rollout], grades: Sequence[Grade]) -> Group:
     """Make a group as a rule sees it."""
     return Group(
-        np.array([grade.reward for grade in grades]),
-        np.array([grade.rewarded for grade in grades]),
-        np.array([len(rollout.completion_ids) for rollout in rollouts]),
-        tuple(rollouts),
+        rewards=np.array([grade.reward for grade in grades]),
+        rewarded=np.array([grade.rewarded for grade in grades]),
+        lengths=np.array([len(rollout.completion_ids) for rollout in rollouts]),
+        rollouts=tuple(rollouts),
     )
 
 
@@ -168,4 +171,6 @@ class GenerationRequest:
 
     def drawn(self) -> range:
         """Return which of all completions, in their order, are to be drawn."""
-        return range(len(self.prompts) * self.n) if self.rows is None else self.rows
+        if self.rows is not None:
+            return self.rows
+        return range(len(self.prompts) * self.n)

@@ -6,14 +6,13 @@ backward pass asks a driver for streams: here Python walks the graph, and compar
 with what its node expects. torch must be built for CUDA.
 """
 
-import inspect
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import torch
 from compose import ROOT
@@ -24,7 +23,6 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
-CAPTURE = inspect.signature(torch.cuda.graph.__init__)
 READS, FINDS, PUTS = aten._local_scalar_dense, aten.nonzero, (aten.index_put_, aten.index_put)
 PRODUCTS = (aten.mm, aten.addmm, aten.addmm_, aten.bmm, aten.linear)
 
@@ -94,7 +92,7 @@ def place() -> str:
 
 @contextmanager
 def fake_cuda() -> Iterator[FakeCuda]:
-    """Let "cuda" be a pretended card, whose graphs are captured and replayed in name only."""
+    """Let "cuda" be a pretended card."""
     apply, tensor = Function.apply.__func__, torch.tensor  # type: ignore[attr-defined]
 
     def flagged(cls: Any, *args: Any, **settings: Any) -> Any:
@@ -117,17 +115,9 @@ def fake_cuda() -> Iterator[FakeCuda]:
         patch.object(Function, "apply", classmethod(flagged)),
         patch.object(torch, "tensor", made),
         patch.object(Tensor, "backward", backward),
-        patch.multiple(torch.cuda, MemPool=Mock, Stream=Mock, CUDAGraph=Mock, graph=capturing),
         patch.object(FakeTensor, "tolist", lambda tensor: tensor.cpu().tolist()),
     ):
         yield mode
-
-
-@contextmanager
-def capturing(*arguments: Any, **settings: Any) -> Iterator[None]:
-    """Take what `torch.cuda.graph` takes."""
-    CAPTURE.bind(None, *arguments, **settings)
-    yield
 
 
 def converted(module: Any, convert: Any, recurse: bool = True) -> Any:

@@ -108,21 +108,6 @@ def test_an_engine_that_goes_stale_raises_an_alarm_and_soon_ends_the_run(
     assert len(stale) == 3 and max(right) < 1e-5 and stale[0] > 1e-4
 
 
-def test_vllm_in_a_process_of_its_own_draws_from_the_weights_that_the_lag_says(tmp_path):
-    """A sample from other weights would have other tokens."""
-    for generators in (0, 1):
-        (tmp_path / str(generators)).mkdir()
-        lagging = ("engine.lag=1", f"hardware.generators={generators}", "update.lr=1e-3")
-        result = run_afresh(tmp_path / str(generators), *STEPS, *lagging)
-        assert result.returncode == 0, result.stdout + result.stderr
-    queued, apart = (run_folder(tmp_path / name) for name in "01")
-    assert science_of(apart) == science_of(queued)
-    gaps = [line["engine_gap"] for line in read_lines(apart / "metrics.jsonl")]
-    assert 0 < max(gaps) < 1e-5  # however much the trainer has learned since
-    recorded = (apart / "attempts" / "001" / "environment.json").read_text()
-    assert json.loads(recorded)["engine"]["model_runner"] == "v1"
-
-
 def test_a_merge_that_rounds_the_change_away_ends_the_run_unless_it_is_corrected(run, tmp_path):
     coarse = (*STEPS, "model.tuning=lora", "model.dtype=bfloat16", "engine.dtype=bfloat16",
               "update.lr=1e-5")  # fmt: skip

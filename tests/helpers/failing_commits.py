@@ -173,10 +173,12 @@ def serve(folder, *names):
     libc.failpoints_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
     libc.failpoints_count.restype = ctypes.c_long
     libc.failpoints_name.argtypes, libc.failpoints_name.restype = [ctypes.c_long], ctypes.c_char_p
+    from pods.training import schedule
+
     run = start(folder / "runs")
     run.commit(0, evaluation=True)
     gc.freeze()  # children then share its pages
-    steps, tried = run.loop.steps(0, run.selector), {}
+    steps, tried = schedule.steps(run.loop, 0, run.state), {}
     run.record(next(steps))
     run.commit(1, evaluation=True)
     run.record(next(steps))

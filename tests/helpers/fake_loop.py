@@ -1,14 +1,18 @@
 """A training loop with a fake task, engine, update and clock."""
 
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
 from compose import composed
 
+from pods.config.schema import BudgetConfig
 from pods.method.rules import max_variance
-from pods.policy.update import UpdateStats
+from pods.policy.update_stats import UpdateStats
+from pods.training import schedule
 from pods.training.clock import TrainClock
 from pods.training.loop import TrainingLoop
+from pods.training.step import RunState
 from pods.types import Grade, Grader, Parts, Problem, Rollout, Task
 
 PROBLEMS = tuple(Problem(f"p{i}", ({"role": "user", "content": str(i)},), str(i)) for i in range(5))
@@ -48,7 +52,7 @@ class FakeEngine:
 
 
 def loop(*overrides, seconds=0.5):
-    tick, updates = seconds / 14, []  # seven phases, two readings each
+    tick, updates = seconds / 16, []  # eight phases, two readings each
     clock = TrainClock(count(tick, tick).__next__)
 
     def update(rollouts, advantages, sizes, step):
@@ -58,4 +62,20 @@ def loop(*overrides, seconds=0.5):
 
     config = composed("nm.n=4", "nm.m=2", "prompts_per_step=2", *overrides)
     prompts = [(i,) for i in range(5)]
-    return TrainingLoop(config, TASK, prompts, FakeEngine(), max_variance, update, clock), updates
+    made = TrainingLoop(
+        config=config, task=TASK, prompts=prompts, engine=FakeEngine(), rule=max_variance,
+        update=update, clock=clock,
+    )  # fmt: skip
+    return made, updates
+
+
+def steps_of(made, done, selector, pending=()):
+    """The steps after `done` of a loop, from what is known by then."""
+    return schedule.steps(made, done, RunState(selector, pending))
+
+
+def take_step(made, number, selector, pending=()):
+    """One step of a loop, whatever its budget."""
+    config = replace(made.config, budget=BudgetConfig(None, number, None))
+    [step] = steps_of(replace(made, config=config), number - 1, selector, pending)
+    return step

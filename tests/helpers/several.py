@@ -24,6 +24,7 @@ from pods.runs.freeze import freeze
 from pods.runs.tracking.tracker import Tracker
 from pods.system.machine import end_process
 from pods.system.signals import Stop
+from pods.training import schedule
 from pods.training.build import build_trainer, build_worker
 from pods.training.clock import TrainClock
 from pods.training.data import load_data
@@ -65,9 +66,9 @@ def main(out: Path, *words: str) -> None:
                 "kept": [group.kept.tolist() for group in step.groups],
                 "tokens": [[r.completion_ids for r in g.group.rollouts] for g in step.groups],
                 "advantages": [group.advantages.tolist() for group in step.groups],
-                "stats": [getattr(step.update, name) for name in step.update.__slots__[:-1]],
+                "stats": [getattr(step.update, name) for name in step.update.__slots__],
             }
-            for step in made.loop.steps(0, made.selector)
+            for step in schedule.steps(made.loop, 0, made.state)
         ]
         made.workers.call_all(Worker.save, out)
         made.workers.call_all(Worker.restore, out)

@@ -214,7 +214,7 @@ def _answer(config: Config, task: "Task", name: str, checkpoint: Path) -> Iterat
     step = int(checkpoint.name.removeprefix("step-"))
     policy = load_policy(config, checkpoint)
     problems, prompts, _ = fitting("test", task.test, policy.tokenizer, config)
-    engine = TransformersEngine(policy, config.engine.max_rows, lambda: None, config.engine.graphs)
+    engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
     by_id = {problem.id: problem for problem in problems}
     task = replace(task, test=problems)
     for answers in evaluate(config, task, prompts, engine, step, 0, name):

@@ -55,7 +55,7 @@ def run(options: Namespace) -> None:
     print(f"{checkpoint}: temperature {temperature:g}", file=sys.stderr)
     sampling = Sampling(temperature, longest, config.sampling.top_k)
     request = GenerationRequest([ids], options.n, sampling, [derive(0, "typed", 0)])
-    engine = TransformersEngine(policy, config.engine.max_rows, lambda: None, config.engine.graphs)
+    engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
     for number, rollout in enumerate(engine.generate(request)[0], 1):
         end = "finished" if rollout.finished else "cut off"
         print(f"[{number}/{options.n}] {end} after {len(rollout.completion_ids)} tokens")

@@ -10,7 +10,7 @@ from typing import Any
 
 from pods.config.clock_model import read_clock_model
 from pods.config.inputs import missing_inputs
-from pods.config.method_keys import BALANCING_RULES, RULE_NAMES
+from pods.config.method_keys import RULE_NAMES
 from pods.config.parse import ConfigError, parse
 from pods.config.schema import Config
 from pods.config.task_checks import Refusal, reward_terms, task_refusals
@@ -19,7 +19,6 @@ from pods.system.imports import import_function
 OWN_FUNCTIONS = (
     "sampler.rule",
     "advantage.function",
-    "nm.allocation",
     "prompts.selector",
     "task.make",
     "task.reward",
@@ -62,7 +61,6 @@ def _refusals(config: Config) -> Iterator[Refusal]:
     """Yield every key whose value does not fit the others, with what is allowed."""
     yield from _functions(config)
     yield from _rollouts(config)
-    yield from _menu(config)
     yield from _budget(config)
     yield from _selection(config)
     yield from _update(config)
@@ -75,8 +73,7 @@ def _complete(config: Config) -> None:
     for key in PATHS:
         _expand_home(config, key)
 
-    one_size = not config.nm.menu and not config.nm.allocation
-    if config.nm.m == config.nm.n and one_size and config.sampler.rule in RULE_NAMES:
+    if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
     if config.task.name == "chainsum":
         config.task.answer_format = "chain"  # whatever the model was trained on
@@ -120,8 +117,6 @@ def _rollouts(config: Config) -> Iterator[Refusal]:
         yield "nm.m", f"must be nm.n={nm.n} where sampler.rule=all keeps all"
     if rule == "max_variance_aliased" and nm.n / 2 < nm.m < nm.n:
         yield "nm.m", f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, where sampler.rule={rule}"
-    if nm.allocation is not None and config.prompts.selector in ("greso", "mopps"):
-        yield "prompts.selector", "must be uniform or module:function where nm.allocation is set"
     yield from _advantages(config)
 
 
@@ -138,28 +133,6 @@ def _advantages(config: Config) -> Iterator[Refusal]:
         yield key, "must be at least 2: one reward has no advantage"
 
 
-def _menu(config: Config) -> Iterator[Refusal]:
-    nm = config.nm
-    if nm.menu is None:
-        return
-    pairs = nm.pairs()
-    if len({*pairs}) < max(2, len(pairs)):
-        yield "nm.menu", "must have two or more pairs, each of them once"
-    if not all(1 < m <= n for n, m in pairs):
-        yield "nm.menu", "must have pairs with 2 <= m <= n"
-    for key, value, most in zip(("nm.n", "nm.m"), (nm.n, nm.m), map(max, *pairs), strict=True):
-        if value != most:
-            yield key, f"must be {most}, the largest in nm.menu"
-    if config.engine.lag > 0:
-        yield "engine.lag", "must be 0 where nm.menu is set"
-    if config.group_filter.resamples:
-        costs = "resampling changes what a step costs"
-        yield "group_filter.name", f"must be none or skip where nm.menu is set: {costs}"
-    if config.sampler.rule not in BALANCING_RULES:
-        where = "where nm.menu is set: of other rules no progress is known"
-        yield "sampler.rule", f"must be {' or '.join(BALANCING_RULES)} {where}"
-
-
 def _budget(config: Config) -> Iterator[Refusal]:
     if config.budget.train_seconds is None and config.budget.max_steps is None:
         yield "budget.train_seconds", "must be set where budget.max_steps is null"
@@ -169,8 +142,6 @@ def _budget(config: Config) -> Iterator[Refusal]:
     rollouts = groups * config.nm.n
     if config.hardware.processes > rollouts:
         yield "hardware.processes", f"{most} * nm.n = {rollouts}, so that each has a rollout"
-    if config.hardware.generators and (config.engine.lag == 0 or config.sharded()):
-        yield "hardware.generators", "must be 0 where engine.lag=0, or where weights are sharded"
     if config.update.minibatches > groups:
         yield "update.minibatches", f"{most} = {groups}: groups stay whole"
     yield from _clock_model(config)

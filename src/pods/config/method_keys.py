@@ -1,10 +1,9 @@
 """The config keys of the method: n and m, rule, prompt selection, advantages, update."""
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
-from pods.config.key import FUNCTION, Form, key, one_of
+from pods.config.key import FUNCTION, key, one_of
 
 RULE_NAMES = (
     "max_variance",
@@ -16,8 +15,6 @@ RULE_NAMES = (
     "random",
     "all",
 )
-BALANCING_RULES = ("max_variance", "balanced")
-"""Rules that keep, of rewards of 0 and 1, as near to half right ones as they can."""
 
 
 @dataclass
@@ -34,23 +31,10 @@ class NmConfig:
     n: int = key("rollouts generated per group", low=1)
     m: int = key("rollouts kept per group", low=1)
     groups: int = key("groups per prompt, each selected and normalised independently", low=1)
-    menu: list[str] | None = key(
-        "pairs of which nm.n and nm.m are the largest: each is tried once, then every five steps "
-        "the one with the most expected progress per second is taken; null: every step has nm.n "
-        "and nm.m",
-        form=Form(r"n[1-9]\d*_m[1-9]\d*", "a list of pairs such as [n16_m16,n64_m16]"),
-    )
-    allocation: str | None = key("your own function that shares nm.n among prompts", form=FUNCTION)
-
-    def pairs(self) -> list[tuple[int, int]]:
-        """Return n and m of each pair of the menu, or the only pair."""
-        numbers = [re.findall(r"\d+", pair) for pair in self.menu or ()]
-        return [(int(n), int(m)) for n, m in numbers] or [(self.n, self.m)]
 
     def label(self) -> str:
-        """Return n and m for a reader: 64→16, or 16-64→16 where they are chosen from a menu."""
-        ends = [sorted({*each}) for each in zip(*self.pairs(), strict=True)]
-        return "→".join(f"{e[0]}-{e[-1]}" if len(e) > 1 else f"{e[0]}" for e in ends)
+        """Return n and m for a reader: 64→16."""
+        return f"{self.n}→{self.m}"
 
 
 @dataclass

@@ -86,7 +86,7 @@ class EngineConfig:
         "how weights reach vLLM: merged, or as an adapter (which needs model.tuning=lora)"
     )
     kv_gb: float = key("GiB for vLLM's keys and values", above=0)
-    graphs: Literal["full", "none"] = operational("CUDA graphs, and vLLM's compiled layers")
+    graphs: Literal["full", "none"] = operational("CUDA graphs and compiled layers of vLLM")
     lag: int = key("draw a step's rollouts from weights of so many updates before", low=0)
 
 
@@ -97,9 +97,6 @@ class HardwareConfig:
     device: Literal["cpu", "cuda"] = key("device of the model")
     threads: int = key("CPU threads per process, set before torch is loaded", low=1)
     processes: int = operational("processes that train a run, each on its own GPU", low=1)
-    generators: int = operational(
-        "further processes, which generate for a later step (engine.lag) beside the update", low=0
-    )
     shard: bool = key(
         "shard all trained weights, gradients and moments over the processes (FSDP2); the "
         "transformers engine then uses a full copy in engine.dtype"
@@ -107,7 +104,7 @@ class HardwareConfig:
 
     def in_all(self) -> int:
         """Return how many processes a run has."""
-        return self.processes + self.generators
+        return self.processes
 
 
 @dataclass
@@ -203,10 +200,9 @@ class Config:
     tracking: TrackingConfig
     launch: LaunchConfig
 
-    def on(self, processes: int, generators: int = 0) -> "Config":
-        """Return the same run on other numbers of processes."""
-        hardware = replace(self.hardware, processes=processes, generators=generators)
-        return replace(self, hardware=hardware)
+    def on(self, processes: int) -> "Config":
+        """Return the same run on another number of processes."""
+        return replace(self, hardware=replace(self.hardware, processes=processes))
 
     def arm_name(self) -> str:
         """Return the label of the arm, or the rule's name without its module."""

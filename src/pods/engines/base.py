@@ -24,7 +24,7 @@ class Engine(Protocol):
         """Draw n completions of each prompt, or `request.rows` of all: a list per prompt, in order.
 
         `on_completion` is called once for every completion, as soon as it is complete, so that slow
-        grading runs beside generation. `EngineFailed`: the engine broke down.
+        grading runs during generation. `EngineFailed`: the engine broke down.
         """
         ...
 
@@ -32,6 +32,6 @@ class Engine(Protocol):
         """Bring the policy's current weights into the engine; do nothing if it has them.
 
         Return the kept projection (`policy/export.py`) of the adapters' change since the start of
-        training, where they are merged; else None.
+        training if they are merged, otherwise None.
         """
         ...

@@ -49,7 +49,8 @@ class VllmEngine:
 
     def __init__(self, policy: Policy, config: Config, check: Callable[[], None]) -> None:
         """Start the engine on the untrained weights; `check()` may raise between tokens."""
-        self.policy, self.check = policy, check
+        self.policy = policy
+        self.check = check
         self.dtype = getattr(torch, config.engine.dtype)
         self.on_cpu = policy.device.type == "cpu"
         self.sync_by = config.engine.sync
@@ -63,21 +64,29 @@ class VllmEngine:
         self.facts = facts(self.vllm)
         self.bias = dict.fromkeys(padding, -100.0) or None  # ids that the tokenizer does not know
         self.sync()
+
         # the first call compiles and allocates
-        self.generate(GenerationRequest([(0,)], 2, Sampling(1.0, 2), [0]))
+        first = GenerationRequest(
+            prompts=[(0,)],
+            n=2,
+            sampling=Sampling(temperature=1.0, max_completion_tokens=2),
+            seeds=[0],
+        )
+        self.generate(first)
 
     def sync(self) -> float | None:
         """Bring the policy's weights into the engine unless it has them; see `Engine.sync`."""
-        if self.synced_version == (version := weights_version(self.policy.model)):
+        version = weights_version(self.policy.model)
+        if version == self.synced_version:
             return self.survived_rounding
-        parts = self.vllm, self.policy, self.dtype
         try:
             if self.sync_by == "adapter":
-                self.adapter = hand_over_adapter(*parts, self.adapter)
+                self.adapter = hand_over_adapter(self.vllm, self.policy, self.dtype, self.adapter)
             else:
-                self.survived_rounding = merge(*parts)
+                self.survived_rounding = merge(self.vllm, self.policy, self.dtype)
         except Exception as error:
             raise EngineFailed(f"vLLM did not take new weights: {error!r}") from error
+
         self.synced_version = version
         return self.survived_rounding
 
@@ -89,23 +98,34 @@ class VllmEngine:
         The prefix cache starts empty, so that earlier calls do not change how requests are batched
         and no key or value of older weights remains.
 
-        `EngineFailed`: vLLM broke down.
-        `RuntimeError`: the policy has changed since the last sync.
+        Raises:
+            EngineFailed: vLLM broke down.
+            RuntimeError: the policy has changed since the last sync.
         """
         if weights_version(self.policy.model) != self.synced_version:
             raise RuntimeError("the policy has changed since vLLM was last synced with it")
+        counters = list(request.seeds)
+        first_row = request.drawn().start
+        if first_row > 0:  # another process draws the first rows
+            counters.append(first_row)
         try:
             with torch.random.fork_rng(devices=[]):
-                later = [begin] if (begin := request.drawn().start) else []  # another has the first
-                torch.default_generator.manual_seed(derive(0, "call", *request.seeds, *later))
+                torch.default_generator.manual_seed(derive(0, "call", *counters))
                 completions = self._run(request, on_completion)
         except Exception as error:
             raise EngineFailed(f"vLLM broke down: {error!r}") from error
+
         groups: list[list[Rollout]] = [[] for _ in request.prompts]
-        for of in completions:
-            logprobs, prompt = np.array(of.logprobs, np.float32), request.prompts[of.prompt_index]
-            rollout = Rollout(prompt, tuple(of.ids), logprobs, self._text(of), of.stopped)
-            groups[of.prompt_index].append(rollout)
+        for completion in completions:
+            rollout = Rollout(
+                prompt_ids=request.prompts[completion.prompt_index],
+                completion_ids=tuple(completion.ids),
+                logprobs=np.array(completion.logprobs, np.float32),
+                text=self._text(completion),
+                finished=completion.stopped,
+            )
+            groups[completion.prompt_index].append(rollout)
+
         return groups
 
     def _text(self, completion: PartialCompletion) -> str:
@@ -120,7 +140,8 @@ class VllmEngine:
         This drives vLLM's core and not its front end, which makes text and streams: for a small
         model that would take an eighth of the time.
         """
-        core, completions = self.vllm.engine_core, dict[str, PartialCompletion]()
+        core = self.vllm.engine_core
+        completions: dict[str, PartialCompletion] = {}
         if not core.reset_prefix_cache():
             raise RuntimeError("its prefix cache is in use")
         try:
@@ -131,8 +152,10 @@ class VllmEngine:
             while unfinished:
                 self.check()
                 for output in core.get_output().outputs:
-                    completion = completions.get(output.request_id)  # None: of a cancelled call
-                    if completion is not None and completion.add(output):
+                    completion = completions.get(output.request_id)
+                    if completion is None:  # a request of a cancelled call
+                        continue
+                    if completion.add(output):
                         unfinished -= 1
                         if on_completion is not None:
                             on_completion(completion.prompt_index, self._text(completion))
@@ -140,6 +163,7 @@ class VllmEngine:
             with suppress(Exception):  # a broken engine may refuse even this
                 core.abort_requests(list(completions))
             raise
+
         return list(completions.values())
 
     def _core_requests(self, request: GenerationRequest) -> Iterator[tuple[int, EngineCoreRequest]]:
@@ -147,7 +171,7 @@ class VllmEngine:
         rows = request.drawn()
         self.calls += 1  # ids are used once
         for number, (prompt, seed) in enumerate(zip(request.prompts, request.seeds, strict=True)):
-            of_prompt = self.vllm.input_processor.process_inputs(
+            template = self.vllm.input_processor.process_inputs(
                 str(number),
                 {"prompt_token_ids": list(prompt)},
                 self.sampling_params(request.n, request.sampling, seed),
@@ -156,9 +180,9 @@ class VllmEngine:
             )
             first = number * request.n
             for i in range(max(rows.start - first, 0), min(rows.stop - first, request.n)):
-                core_request = copy(of_prompt)
+                core_request = copy(template)
                 core_request.request_id = f"{self.calls}-{number}-{i}"
-                core_request.sampling_params = copy(of_prompt.sampling_params)
+                core_request.sampling_params = copy(template.sampling_params)
                 core_request.sampling_params.n = 1
                 if not self.on_cpu:
                     core_request.sampling_params.seed = seed + i
@@ -167,7 +191,7 @@ class VllmEngine:
     def sampling_params(self, n: int, sampling: Sampling, seed: int) -> SamplingParams:
         """Translate the sampling settings; on a GPU each request has a seed, on a CPU the call has.
 
-        On a CPU a request with a seed costs a call into torch for every token, and raises where its
+        On a CPU a request with a seed costs a call into torch for every token, and raises if its
         prompt is prefilled in two parts, since torch's CPU generator cannot be set back.
         """
         return SamplingParams(

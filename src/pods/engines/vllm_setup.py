@@ -24,7 +24,8 @@ CPU_BLOCK = 32  # tokens; only full blocks of prompts are shared, and vLLM's CPU
 def start_vllm(config: Config) -> LLMEngine:
     """Start vLLM on the untrained weights.
 
-    `ValueError`: vLLM cannot run this model, or has no room for it.
+    Raises:
+        ValueError: vLLM cannot run this model, or has no room for it.
     """
     # not at import time: Hydra undoes the filters that its plugins' imports set
     warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
@@ -42,7 +43,9 @@ def start_vllm(config: Config) -> LLMEngine:
 
 def arguments(config: Config) -> dict[str, Any]:
     """Return the arguments of `EngineArgs` for a run."""
-    engine, sampling, on_cpu = config.engine, config.sampling, config.hardware.device == "cpu"
+    engine = config.engine
+    sampling = config.sampling
+    on_cpu = config.hardware.device == "cpu"
     longest = sampling.max_prompt_tokens + sampling.max_completion_tokens
     source = weights_source(config.model)
     if not Path(source).is_dir():
@@ -63,21 +66,23 @@ def arguments(config: Config) -> dict[str, Any]:
         "use_tqdm_on_load": False,
         "seed": 0,
     }
-    if launched():  # each process has an engine of its own
+    if launched():  # each process has its own engine
         settings["distributed_executor_backend"] = "external_launcher"
+
     if on_cpu:
-        settings |= {
-            "block_size": CPU_BLOCK,
-            "max_num_batched_tokens": max(engine.max_rows, CPU_PREFILL_TOKENS),
-            "enable_prefix_caching": sampling.max_prompt_tokens > CPU_BLOCK,
-        }
+        settings["block_size"] = CPU_BLOCK
+        settings["max_num_batched_tokens"] = max(engine.max_rows, CPU_PREFILL_TOKENS)
+        settings["enable_prefix_caching"] = sampling.max_prompt_tokens > CPU_BLOCK
     elif engine.dtype != "float32":  # sums of logits in float32, as the trainer's are
         settings["hf_overrides"] = {"head_dtype": "float32"}
+
     if engine.sync != "merged":
-        rank = next(rank for rank in LORA_RANKS if rank >= config.model.lora.r)
-        settings |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
+        settings["enable_lora"] = True
+        settings["max_loras"] = 1
+        settings["max_lora_rank"] = min(r for r in LORA_RANKS if r >= config.model.lora.r)
         if not on_cpu:  # no second set of graphs for requests without the adapter: there are none
             settings["compilation_config"] = {"cudagraph_specialize_lora": False}
+
     return settings
 
 
@@ -98,7 +103,7 @@ def facts(vllm: LLMEngine) -> dict[str, Any]:
     """Return which of its parts vLLM has chosen; `environment.json` records them."""
     settings = vllm.vllm_config
     layers = settings.compilation_config.static_forward_context.values()
-    backends = {x.attn_backend.get_name() for x in layers if hasattr(x, "attn_backend")}
+    backends = {layer.attn_backend.get_name() for layer in layers if hasattr(layer, "attn_backend")}
     return {
         "model_runner": "v2" if settings.use_v2_model_runner else "v1",
         "async_scheduling": bool(settings.scheduler_config.async_scheduling),

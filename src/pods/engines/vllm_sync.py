@@ -20,14 +20,16 @@ from pods.policy.policy import Policy
 def merge(vllm: LLMEngine, policy: Policy, dtype: torch.dtype) -> float | None:
     """Stream the trained weights to vLLM, merged out of place.
 
-    If the policy is sharded, all processes must call this at once. Return the kept projection of
-    adapters; of all weights None.
+    If the policy is sharded, all processes must call this at once.
+
+    Returns:
+        The kept projection of adapters; None if all weights are trained.
     """
     products = torch.zeros(2, dtype=torch.float64, device=policy.device)
 
     def stream() -> Iterator[tuple[str, Tensor]]:
-        for name, weight, of_weight in merged_weights(policy.model, dtype):
-            products.add_(of_weight)
+        for name, weight, weight_products in merged_weights(policy.model, dtype):
+            products.add_(weight_products)
             yield name, weight
 
     with torch.no_grad():
@@ -40,7 +42,7 @@ def merge(vllm: LLMEngine, policy: Policy, dtype: torch.dtype) -> float | None:
 def _repack_tied_head(model: Any) -> None:
     """Make vLLM's CPU output layer take the embedding's new weights.
 
-    Where the two are tied, reloading updates the embedding, but not the copy of it that the output
+    If the two are tied, reloading updates the embedding, but not the copy of it that the output
     layer has packed for its matrix product.
     """
     head = model.lm_head
@@ -56,7 +58,7 @@ def hand_over_adapter(
     Returns:
         What a request names to use the adapter: a name and an id that no cache has seen.
     """
-    number = old.lora_int_id + 1 if old else 1
+    number = 1 if old is None else old.lora_int_id + 1
     weights, settings = copy_adapter(policy.model, policy.device, dtype)  # vLLM scales B in place
     helper = PEFTHelper.from_dict(settings)
 

@@ -100,8 +100,7 @@ class _Execution:
         set_threads(config.hardware.threads)
 
         facts = attempts.environment()
-        facts["processes"] = config.hardware.in_all()
-        facts["generators"] = config.hardware.generators
+        facts["processes"] = config.hardware.processes
         facts["clock"] = config.budget.clock_text()
         self.note(**facts)
         files.replace(self.folder / "git.diff", attempts.git("diff", "HEAD"))
@@ -126,15 +125,11 @@ class _Execution:
                 from pods.training.preflight import preflight
 
                 preflight(trainer.workers.worker, [*trainer.loop.prompts, *trainer.questions])
-                if trainer.generators.facts:  # what a library has chosen for the engine
-                    self.note(engine=trainer.generators.facts)
+                if trainer.workers.facts:  # what a library has chosen for the engine
+                    self.note(engine=trainer.workers.facts)
 
             started = True
-            with (
-                closing(trainer.progress),
-                trainer.workers.release_on_exit(),
-                trainer.generators.release_on_exit(),
-            ):
+            with closing(trainer.progress), trainer.workers.release_on_exit():
                 trainer.run()
             state, error = "done", None
         except Preempted:
@@ -157,7 +152,7 @@ class _Execution:
         self.tracker = Tracker(config, self.store)
         group = SINGLE_PROCESS
         if local_processes.rank() is not None:
-            group = join(config.hardware.device, config.hardware.generators)
+            group = join(config.hardware.device)
         return build_trainer(
             config,
             self.store,

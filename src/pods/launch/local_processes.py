@@ -39,8 +39,7 @@ def as_started(config: Config) -> Config:
     """Return the config for the number of processes that were started."""
     if rank() is None:
         return config
-    generators = config.hardware.generators
-    return config.on(int(os.environ["WORLD_SIZE"]) - generators, generators)
+    return config.on(int(os.environ["WORLD_SIZE"]))
 
 
 def environment(folder: Path, world_size: int, rank: int) -> dict[str, str]:
@@ -159,7 +158,7 @@ def obey(store: RunStore, attempt: Path | None) -> int:
         from pods.training.workers import Follower
 
         # what a rank loads, as `build_trainer` does for rank 0
-        process_group = join(config.hardware.device, config.hardware.generators)
+        process_group = join(config.hardware.device)
         follower = Follower(process_group)
         data = load_data(config, follower.heartbeat)
         worker = build_worker(config, data, follower.heartbeat, process_group)

@@ -25,17 +25,18 @@ def advantages(
     rewards (`selected`), of the whole group's (`full`), of the other m - 1 kept ones
     (`leave_one_out`), or 0 (`none`). The `scale` divides by eps plus the `std` (ddof 1, torch's
     default) or `mean` of the whole group for the baseline `full`, else of the kept, or by nothing
-    (`none`). They are exactly 0 where all of those rewards are equal, or such a mean not positive.
+    (`none`). They are exactly 0 if all of those rewards are equal, or such a mean is not positive.
 
-    - (selected, std): PODS, Algorithm 1 step 4 (eps 1e-4); GRPO where n = m (arXiv:2402.03300);
+    - (selected, std): PODS, Algorithm 1 step 4 (eps 1e-4); GRPO if n = m (arXiv:2402.03300);
     - (full, std): CPPO (arXiv:2503.22342, grpo_trainer_gsm.py:870-930);
     - (full, none): Reinforce-Ada (arXiv:2510.04996; its run_reinforce_ada.sh@05be605);
-    - (selected, none): Dr. GRPO where n = m (arXiv:2503.20783; its train_zero_math.py:293@dfca49d);
-    - (leave_one_out, none): RLOO where n = m (arXiv:2402.14740), m / (m - 1) times Dr. GRPO's;
-    - (selected, mean): MaxRL where n = m (arXiv:2602.02710, Algorithm 1; its core_algos.py@7db6bb9,
+    - (selected, none): Dr. GRPO if n = m (arXiv:2503.20783; its train_zero_math.py:293@dfca49d);
+    - (leave_one_out, none): RLOO if n = m (arXiv:2402.14740), m / (m - 1) times Dr. GRPO's;
+    - (selected, mean): MaxRL if n = m (arXiv:2602.02710, Algorithm 1; its core_algos.py@7db6bb9,
       p_normalization, eps 1e-6), in expectation (1 - (1 - p)^(n - 1)) / p grad p;
     - (full, stratified), ours: (r - mean) (N_c / n) / (m_c / m), N_c of the n and m_c of the m with
-      that reward. So weighed, the kept climb (n - 1) / n p, if some of each reward are kept.
+      that reward. With these weights the expected update is (n - 1) / n times the gradient of p,
+      if at least one rollout of each reward is kept.
 
     >>> rewards, kept = np.array([3.0, 1.0, 2.0]), np.arange(3)
     >>> advantages(rewards, kept, baseline="selected", scale="std", eps=0.0)
@@ -48,14 +49,23 @@ def advantages(
     mean = pool.mean()  # which can differ from equal rewards
     if pool.min() == pool.max() or (scale == "mean" and mean <= 0):
         return np.zeros(len(kept))
-    centred = kept_rewards - (0.0 if baseline == "none" else mean)
+
     if baseline == "leave_one_out":
         centred = kept_rewards - (pool.sum() - kept_rewards) / (len(pool) - 1)
+    elif baseline == "none":
+        centred = kept_rewards
+    else:
+        centred = kept_rewards - mean
+
+    if scale == "std":
+        return np.asarray(centred / (pool.std(ddof=1) + eps))
+    if scale == "mean":
+        return np.asarray(centred / (mean + eps))
     if scale == "stratified":
         same = kept_rewards[:, None] == rewards
-        centred = centred * same.mean(1) / same[:, kept].mean(1)
-    divisor = {"std": pool.std(ddof=1) + eps, "mean": mean + eps}.get(scale, 1.0)
-    return np.asarray(centred / divisor)
+        return np.asarray(centred * same.mean(1) / same[:, kept].mean(1))
+
+    return np.asarray(centred)
 
 
 def token_weights(
@@ -90,9 +100,9 @@ def token_weights(
 def importance_weights(
     old: Tensor, engine: Tensor, lengths: Tensor, *, kind: str, cap: float
 ) -> tuple[Tensor, Tensor]:
-    """Weigh each token by rho = p_trainer / p_engine, bounded by a cap, where the engine differs.
+    """Weigh each token by rho = p_trainer / p_engine, bounded by a cap, if the engine differs.
 
-    Returned are the (N,) factors of the surrogates, and (N,) true where a ratio was over the cap.
+    Returned are the (N,) factors of the surrogates, and (N,) true if a ratio was over the cap.
     The kinds are TRL's (grpo_trainer.py, vllm_importance_sampling_mode; huggingface/trl#4530):
     `off` 1; `token_truncate` min(rho_t, cap), truncated importance sampling; `token_mask` rho_t, or
     0 over the cap; `sequence_mask` the product of rho_t over the sequence for each token of it, or
@@ -110,7 +120,7 @@ def importance_weights(
     if kind == "sequence_mask":
         sequences = torch.split(log_ratio, lengths.tolist())
         log_ratio = torch.cat([part.sum().expand(len(part)) for part in sequences])
-    ratio = log_ratio.exp()  # infinite where it overflows: over any cap
+    ratio = log_ratio.exp()  # infinite if it overflows: over any cap
     cut = ratio > cap
     if kind == "token_truncate":
         return ratio.clamp(max=cap), cut
@@ -151,8 +161,10 @@ def policy_loss(
     factor from `importance_weights`, which the KL term does not have; its entropy in nats.
     """
     ratio = (logprobs - old_logprobs).exp()
-    free, held = ratio * advantages, ratio.clamp(1 - clip_low, 1 + clip_high) * advantages
-    surrogate, clipped = importance * torch.minimum(free, held), held < free
+    unclipped = ratio * advantages
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high) * advantages
+    surrogate = importance * torch.minimum(unclipped, clipped)
+
     kl = torch.zeros((), device=logprobs.device)
     if reference_logprobs is not None:
         gap = reference_logprobs - logprobs
@@ -160,4 +172,5 @@ def policy_loss(
     total = kl_beta * kl - (weights * surrogate).sum()
     if entropy_beta > 0:
         total = total - entropy_beta * (weights * entropy).sum()
-    return Loss(total, clipped.sum(), kl.detach())
+
+    return Loss(total=total, clipped=(clipped < unclipped).sum(), kl=kl.detach())

@@ -1,8 +1,8 @@
-"""What of a step is trained on: by a rule, whose result is checked, and by the group filter.
+"""What a step trains on: by a rule, whose result is checked, and by the group filter.
 
 The group filter: prompts whose rollouts all have equal rewards carry no gradient. DAPO's dynamic
 sampling (Yu et al., arXiv:2503.14476) samples until the batch has only groups with 0 < right < n;
-GRESO (arXiv:2506.02177) does the same by rewards, with batches that adapt. Functions of one's own
+GRESO (arXiv:2506.02177) does the same by rewards, with batches that adapt. User-defined functions
 are tried on a toy step, before anything heavy loads.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pods.config.method_keys import GroupFilterConfig
 from pods.config.schema import Config
 from pods.method.prompt_order import PromptOrder
-from pods.method.prompt_selection import CANDIDATES, allocate, start
+from pods.method.prompt_selection import CANDIDATES, start
 from pods.method.rules import RULES, Indices, Rule, RuleAcross, is_across_groups
 from pods.system.imports import call_own, import_function
 from pods.types import Group, Rollout
@@ -26,7 +26,8 @@ MARGIN = 1.25  # prompts sampled per prompt that seems needed, as in GRESO's scr
 def find_rule(name: str) -> Rule | RuleAcross:
     """Return the rule called `name`, or the function `module:function` from outside the package.
 
-    `ValueError`: no such rule, module or function.
+    Raises:
+        ValueError: no such rule, module or function.
     """
     if ":" not in name and name not in RULES:
         raise ValueError(f"must be one of {', '.join(RULES)}, or module:function")
@@ -38,50 +39,70 @@ def keep(
 ) -> list[Indices]:
     """Apply a rule to a single group, or one across groups to all of them; check its result.
 
-    `ValueError`: the rule failed, or did not return m distinct indices of the group's rollouts;
-    across groups distinct ones of each of the G groups, at most G m in all.
+    Raises:
+        ValueError: the rule failed, or did not return m distinct indices of the group's rollouts;
+            across groups distinct ones for each of the G groups, at most G m in all.
     """
-    most, across = m * len(groups), is_across_groups(rule)
-    if across:
-        must = f"distinct indices of each of {len(groups)} groups, at most {most} in all"
-    else:
-        must = f"{m} distinct indices of 0 to {len(groups[0].rewards) - 1}"
+    name = f"rule {getattr(rule, '__name__', rule)}"
+    if is_across_groups(rule):
+        return _keep_across(name, rule, groups, m, rng)
+    [group] = groups
+    must = f"must return {m} distinct indices of 0 to {len(group.rewards) - 1}"
 
     def read(returned: Any) -> list[Indices]:
-        kept = returned if across else [returned]
-        return _distinct(f"must return {must}", kept, groups, 0 if across else m, most)
+        kept = _distinct(must, returned, group)
+        if len(kept) != m:
+            raise ValueError(f"{must}, not {len(kept)}")
+        return [kept]
 
-    name, argument = f"rule {getattr(rule, '__name__', rule)}", groups if across else groups[0]
-    return call_own(name, rule, (argument, m, rng), read)
+    return call_own(name, rule, (group, m, rng), read)
 
 
-def _distinct(
-    must: str, returned: Any, groups: Sequence[Group], least: int, most: int
+def _keep_across(
+    name: str,
+    rule: Rule | RuleAcross,
+    groups: Sequence[Group],
+    m: int,
+    rng: np.random.Generator,
 ) -> list[Indices]:
-    """Return the indices that a rule chose of each group in ascending order; say what is wrong."""
-    chosen = list(returned) if isinstance(returned, Iterable) else [returned]
-    if len(chosen) != len(groups):
-        raise ValueError(f"{must}, not {returned}")
-    kept = []
-    for indices, group in zip(chosen, groups, strict=True):
-        array = np.asarray(indices)
-        if array.size and (array.ndim != 1 or not np.issubdtype(array.dtype, np.integer)):
-            raise ValueError(f"{must}, not {indices}")
-        distinct, counts = np.unique(array.astype(np.intp), return_counts=True)
-        for index, count in zip(distinct, counts, strict=True):
-            if count > 1 or not 0 <= index < len(group.rewards):
-                fault = "repeated" if count > 1 else "out of range"
-                raise ValueError(f"{must}: {index} is {fault}")
-        kept.append(distinct)
-    if not least <= sum(map(len, kept)) <= most:
-        raise ValueError(f"{must}, not {sum(map(len, kept))}")
-    return kept
+    most = m * len(groups)
+    must = f"must return distinct indices of each of {len(groups)} groups, at most {most} in all"
+
+    def read(returned: Any) -> list[Indices]:
+        chosen = list(returned) if isinstance(returned, Iterable) else [returned]
+        if len(chosen) != len(groups):
+            raise ValueError(f"{must}, not {returned}")
+        kept = [
+            _distinct(must, indices, group) for indices, group in zip(chosen, groups, strict=True)
+        ]
+        count = sum(len(indices) for indices in kept)
+        if count > most:
+            raise ValueError(f"{must}, not {count}")
+        return kept
+
+    return call_own(name, rule, (groups, m, rng), read)
+
+
+def _distinct(must: str, indices: Any, group: Group) -> Indices:
+    """Return the indices that a rule chose in a group in ascending order; say what is wrong."""
+    array = np.asarray(indices)
+    if array.size > 0 and (array.ndim != 1 or not np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"{must}, not {indices}")
+    distinct, counts = np.unique(array.astype(np.intp), return_counts=True)
+    for index, count in zip(distinct, counts, strict=True):
+        if count > 1:
+            raise ValueError(f"{must}: {index} is repeated")
+        if not 0 <= index < len(group.rewards):
+            raise ValueError(f"{must}: {index} is out of range")
+
+    return distinct
 
 
 def own_advantages(name: str, group: Group, kept: Indices) -> NDArray[np.float64]:
     """Ask the function `name`, of (group, kept), for the advantages of the kept rollouts, (m,).
 
-    `ValueError`: it failed, or did not return m finite numbers.
+    Raises:
+        ValueError: it failed, or did not return m finite numbers.
     """
 
     def read(returned: Any) -> NDArray[np.float64]:
@@ -124,24 +145,50 @@ def next_batch(
 
 
 def try_functions(configs: Iterable[Config]) -> None:
-    """Call rule, selector, allocation and advantages of one's own once for each size of a step.
+    """Call user-defined rules, selectors and advantages once for each size of a step.
 
     Rollouts of that step have one token and no text, and every second one is right.
 
-    `ValueError`: a function failed, or returned what a step cannot use.
+    Raises:
+        ValueError: a function failed, or returned what a step cannot use.
     """
-    sizes = {f"{c.sampler}{c.prompts}{c.nm}{c.prompts_per_step}{c.advantage}": c for c in configs}
-    for config in sizes.values():
-        nm, prompts, rng = config.nm, config.prompts_per_step, np.random.default_rng(0)
-        pool = min(config.task.train_size or CANDIDATES * prompts, CANDIDATES * prompts)
-        order, selector = PromptOrder(config.seed, pool), start(config.prompts, nm.allocation)
-        chosen, selector = selector.choose(order, prompts)
-        allocate(nm.allocation, selector, [*chosen.problems] * nm.groups, nm.n, nm.m, 1)
-        right = np.arange(nm.n) % 2 == 1
-        rollout = Rollout((0,), (0,), np.zeros(1, np.float32), "", True)
-        group = Group(right * 1.0, right, np.ones(nm.n, np.int64), (rollout,) * nm.n)
-        rule = find_rule(config.sampler.rule)
-        groups = [group] * (prompts * nm.groups if is_across_groups(rule) else 1)
-        for kept in keep(rule, groups, nm.m, rng):
-            if config.advantage.function is not None and len(kept):
-                own_advantages(config.advantage.function, group, kept)
+    by_size: dict[str, Config] = {}
+    for config in configs:
+        settings = (config.sampler, config.prompts, config.nm, config.advantage)
+        by_size[f"{settings} {config.prompts_per_step}"] = config
+    for config in by_size.values():
+        _try_function(config)
+
+
+def _try_function(config: Config) -> None:
+    prompts = config.prompts_per_step
+    most = CANDIDATES * prompts
+    pool = min(config.task.train_size or most, most)
+    start(config.prompts).choose(PromptOrder(config.seed, pool), prompts)
+
+    group = toy_group(config.nm.n)
+    rule = find_rule(config.sampler.rule)
+    groups = [group]
+    if is_across_groups(rule):
+        groups = [group] * (prompts * config.nm.groups)
+    for kept in keep(rule, groups, config.nm.m, np.random.default_rng(0)):
+        if config.advantage.function is not None and len(kept) > 0:
+            own_advantages(config.advantage.function, group, kept)
+
+
+def toy_group(n: int) -> Group:
+    """Make a group of n rollouts of one token, of which every second one is right."""
+    right = np.arange(n) % 2 == 1
+    rollout = Rollout(
+        prompt_ids=(0,),
+        completion_ids=(0,),
+        logprobs=np.zeros(1, np.float32),
+        text="",
+        finished=True,
+    )
+    return Group(
+        rewards=right.astype(np.float64),
+        rewarded=right,
+        lengths=np.ones(n, np.int64),
+        rollouts=(rollout,) * n,
+    )

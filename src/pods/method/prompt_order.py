@@ -52,7 +52,7 @@ def _permutation(seed: int, epoch: int, pool: int) -> NDArray[np.intp]:
 class ChosenPrompts:
     """The problems that a selector takes."""
 
-    problems: Sequence[int]  # (B,) indices in the pool; fewer only where it has no more to offer
+    problems: Sequence[int]  # (B,) indices in the pool; fewer only if it has no more to offer
     passed_over: int = 0  # number of problems that came up and were not taken
     saved_prompts: int = 0  # those among them that a uniform selector would have sampled
 
@@ -64,15 +64,4 @@ class Outcome:
     problem: int  # index in the pool
     right: int  # number of rollouts that the deciding grader rewards
     rollouts: int
-    zero_variance: bool  # true where all rewards are equal
-
-    def posterior(
-        self, before: Sequence[float], prior: Sequence[float], decay: float = 1.0
-    ) -> tuple[float, float]:
-        """Return alpha and beta of the problem's success rate after these rollouts.
-
-        alpha <- decay alpha + (1 - decay) alpha_0 + right, and beta with those not right, as MoPPS
-        has it (arXiv:2507.04632).
-        """
-        alpha, beta = (decay * b + (1 - decay) * p for b, p in zip(before, prior, strict=True))
-        return alpha + self.right, beta + (self.rollouts - self.right)
+    zero_variance: bool  # true if all rewards are equal

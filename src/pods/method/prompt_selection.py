@@ -15,9 +15,10 @@ from pods.config.method_keys import PromptsConfig
 from pods.method.prompt_order import ChosenPrompts, Outcome, PromptOrder
 from pods.system.imports import call_own, import_function
 
-CANDIDATES = 4  # problems that come up per prompt, for a function of one's own to choose from
+CANDIDATES = 4  # problems that a user-defined selector sees per prompt that it must choose
 MOPPS_PRIOR = (1.0, 1.0)  # alpha_0 and beta_0 of the Beta distribution: uniform
-MOPPS_CANDIDATES, MOPPS_TARGET = 16, 0.5  # per problem taken; of MoPPS's scripts for MATH
+MOPPS_CANDIDATES = 16  # per problem taken, as in MoPPS's scripts for MATH
+MOPPS_TARGET = 0.5  # success rate, likewise
 P_STEP = 0.01  # by which p_easy and p_hard are adjusted at a time
 P_MIN, P_MAX = 0.05, 0.95
 EXPLORE = 0.01  # least chance that a problem is sampled again
@@ -29,38 +30,46 @@ ADJUST_AFTER = 64  # groups between adjustments; a step of GRESO's scripts has 3
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Takes every problem once per epoch, or those that a function of one's own chooses."""
+    """Takes every problem once per epoch, or those that a user-defined function chooses."""
 
     position: int = 0
     seen: Mapping[str, Sequence[int]] | None = None
-    """Rollouts and right ones of each problem sampled so far; None where no function asks."""
+    """Rollouts and right ones of each problem sampled so far; None if no function asks."""
     function: str | None = None
-    """`module:function`: of (candidates, seen, count, rng) it returns `count` of the candidates,
-    indices in the pool; seen[problem] = (rollouts, right) so far, of those sampled before."""
+    """`module:function`: `function(candidates, seen, count, rng)` returns `count` candidates,
+    indices in the pool; seen[problem] = (rollouts, right) so far, for problems sampled before."""
 
     def choose(self, order: PromptOrder, prompts: int) -> tuple[ChosenPrompts, "Uniform"]:
         """Take the next problems, or let the function take some of the next `CANDIDATES * prompts`.
 
-        `ValueError`: the function returned something else.
+        Raises:
+            ValueError: the function returned something else.
         """
-        if self.function is None:
-            end = self.position + prompts
-            problems = [order.problem(position) for position in range(self.position, end)]
-            return ChosenPrompts(problems), replace(self, position=end)
+        if self.function is not None:
+            return self.ask(self.function, order, prompts)
+        end = self.position + prompts
+        problems = [order.problem(position) for position in range(self.position, end)]
+        return ChosenPrompts(problems), replace(self, position=end)
+
+    def ask(self, name: str, order: PromptOrder, prompts: int) -> tuple[ChosenPrompts, "Uniform"]:
+        """Let a user-defined function choose."""
         end = self.position + CANDIDATES * prompts
         candidates = order.candidates(self.position, end)
-        seen = {int(problem): (of[0], of[1]) for problem, of in (self.seen or {}).items()}
-        function, key = import_function(self.function), f"prompts.selector={self.function}"
+        seen = {
+            int(problem): (counts[0], counts[1]) for problem, counts in (self.seen or {}).items()
+        }
         rng = order.rng("own selector", self.position)
 
         def read(returned: Sequence[int]) -> list[int]:
-            taken = [*map(int, returned)]
-            if len(taken) != prompts or len({*taken} & {*candidates}) != prompts:
+            taken = [int(problem) for problem in returned]
+            if len(taken) != prompts or len(set(taken) & set(candidates)) != prompts:
                 raise ValueError(f"must return {prompts} different candidates, got {taken}")
             return taken
 
-        taken = call_own(key, function, (candidates, seen, prompts, rng), read)
-        return ChosenPrompts(taken, end - self.position - prompts), replace(self, position=end)
+        arguments = (candidates, seen, prompts, rng)
+        taken = call_own(f"prompts.selector={name}", import_function(name), arguments, read)
+        chosen = ChosenPrompts(taken, passed_over=end - self.position - prompts)
+        return chosen, replace(self, position=end)
 
     def observe(self, order: PromptOrder, outcomes: Sequence[Outcome]) -> "Uniform":
         """Add the rollouts of a step to what was seen of its problems."""
@@ -99,7 +108,8 @@ class Mopps:
         rates = order.rng("mopps", self.position).beta(known[:, 0], known[:, 1])
         nearest = np.argsort((rates - MOPPS_TARGET) ** 2, kind="stable")[:prompts]
         taken = [candidates[i] for i in nearest]
-        return ChosenPrompts(taken, end - self.position - len(taken)), replace(self, position=end)
+        chosen = ChosenPrompts(taken, passed_over=end - self.position - len(taken))
+        return chosen, replace(self, position=end)
 
     def observe(self, order: PromptOrder, outcomes: Sequence[Outcome]) -> "Mopps":
         """Add the new outcomes to the posteriors.
@@ -108,8 +118,9 @@ class Mopps:
         """
         posteriors = dict(self.posteriors)
         for outcome in outcomes:
-            before = posteriors.get(str(outcome.problem), MOPPS_PRIOR)
-            posteriors[str(outcome.problem)] = outcome.posterior(before, MOPPS_PRIOR)
+            alpha, beta = posteriors.get(str(outcome.problem), MOPPS_PRIOR)
+            wrong = outcome.rollouts - outcome.right
+            posteriors[str(outcome.problem)] = (alpha + outcome.right, beta + wrong)
         return replace(self, posteriors=posteriors)
 
 
@@ -139,17 +150,20 @@ class Greso:
 
         Source: verl/trainer/ttis/presampling_selector.py:230-255.
         """
-        position, taken = self.position, list[int]()
+        position = self.position
+        taken: list[int] = []
         while len(taken) < prompts:
             problem = order.problem(position)
             if order.rng("greso", position).random() >= self.p_filter(problem):
                 taken.append(problem)
             position += 1
+
         skipped = position - self.position - prompts  # a uniform selector samples them, too
-        return ChosenPrompts(taken, skipped, skipped), replace(self, position=position)
+        chosen = ChosenPrompts(taken, passed_over=skipped, saved_prompts=skipped)
+        return chosen, replace(self, position=position)
 
     def p_filter(self, problem: int) -> float:
-        """Return the probability of passing over a problem: 1 - max(p^z, explore), 0 where z is 0.
+        """Return the probability of passing over a problem: 1 - max(p^z, explore), 0 if z is 0.
 
         presampling_selector.py:102-147. There a group counts as easy from a mean reward of 0.98 and
         as hard up to 0.11, since its rewards are 1 and 0.1; here it is exactly as the paper defines
@@ -166,24 +180,36 @@ class Greso:
         epoch (1199-1219), by the shares among all groups that the step sampled, 384 or more. A step
         of few prompts is too small to estimate a share, so here the shares are taken over
         `ADJUST_AFTER` groups or more. Streaks are updated there after every sampling (1131-1132)
-        and here at the end of the step, which differs only where a problem comes up twice in one.
+        and here at the end of the step, which differs only if a problem comes up twice in one.
         """
-        streaks, groups, easy, hard = dict(self.streaks), self.groups, self.easy, self.hard
+        streaks = dict(self.streaks)
+        easy = self.easy
+        hard = self.hard
         for outcome in outcomes:
-            before = streaks.pop(str(outcome.problem), 0)
-            is_easy = outcome.zero_variance and outcome.right == outcome.rollouts
-            is_hard = outcome.zero_variance and outcome.right == 0
-            groups, easy, hard = groups + 1, easy + is_easy, hard + is_hard
-            if sign := is_easy - is_hard:
-                streaks[str(outcome.problem)] = sign * (max(sign * before, 0) + 1)
+            name = str(outcome.problem)
+            before = streaks.pop(name, 0)
+            if outcome.zero_variance and outcome.right == outcome.rollouts:
+                easy += 1
+                streaks[name] = max(before, 0) + 1
+            elif outcome.zero_variance and outcome.right == 0:
+                hard += 1
+                streaks[name] = min(before, 0) - 1
+
         known = replace(self, streaks=streaks)
+        groups = self.groups + len(outcomes)
         if order.epoch(self.position - 1) == 0:
             return known
         if groups < ADJUST_AFTER:
             return replace(known, groups=groups, easy=easy, hard=hard)
-        p_easy = adjust_p(self.p_easy, easy / groups >= TARGET_EASY)
-        p_hard = adjust_p(self.p_hard, hard / groups >= TARGET_HARD)
-        return replace(known, p_easy=p_easy, p_hard=p_hard, groups=0, easy=0, hard=0)
+
+        return replace(
+            known,
+            p_easy=adjust_p(self.p_easy, easy / groups >= TARGET_EASY),
+            p_hard=adjust_p(self.p_hard, hard / groups >= TARGET_HARD),
+            groups=0,
+            easy=0,
+            hard=0,
+        )
 
 
 def adjust_p(p: float, too_many: bool) -> float:
@@ -194,41 +220,11 @@ def adjust_p(p: float, too_many: bool) -> float:
 Selector = Uniform | Greso | Mopps
 
 
-def start(config: PromptsConfig, allocation: str | None = None) -> Selector:
-    """Return the selector that the config names, as it is before the first step.
-
-    `nm.allocation`, too, is a function that asks what was seen of each problem.
-    """
+def start(config: PromptsConfig) -> Selector:
+    """Return the selector that the config names, as it is before the first step."""
     if config.selector == "greso":
         return Greso()
     if config.selector == "mopps":
         return Mopps()
     function = config.selector if ":" in config.selector else None
-    return Uniform(seen={} if function or allocation else None, function=function)
-
-
-def allocate(
-    name: str | None, selector: Selector, problems: Sequence[int], n: int, m: int, step: int
-) -> list[int]:
-    """Ask the function `name` for the rollouts of each group's problem; without one they are n.
-
-    Of (seen, n, m, step) it returns at least 2 of each group, at most n on average; seen has
-    (rollouts, right) of each group's prompt so far in the run.
-
-    `ValueError`: it failed, or returned no such numbers.
-    """
-    if name is None:
-        return [n] * len(problems)
-    assert isinstance(selector, Uniform) and selector.seen is not None
-    seen = [tuple(selector.seen.get(str(problem), (0, 0))) for problem in problems]
-    most = n * len(problems)
-
-    def read(returned: Sequence[int]) -> list[int]:
-        counts = np.asarray(returned)
-        whole = counts.shape == (len(problems),) and np.issubdtype(counts.dtype, np.integer)
-        if not (whole and counts.min() >= 2 and counts.sum() <= most):
-            must = f"must return {len(problems)} whole numbers, each at least 2, at most {most}"
-            raise ValueError(f"{must} in all, got {returned}")
-        return [int(count) for count in counts]
-
-    return call_own(f"nm.allocation={name}", import_function(name), (seen, n, m, step), read)
+    return Uniform(seen={} if function else None, function=function)

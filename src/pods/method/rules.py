@@ -58,7 +58,7 @@ def max_variance_aliased(group: Group | Rewards, m: int, rng: Generator | None =
     their highs from what is left. So of binary rewards with enough of both it keeps one correct
     rollout and m - 1 wrong ones. In float32, as there: rounding decides between tied splits.
 
-    `ValueError`: n/2 < m < n, where that code keeps some rollouts twice; or as `max_variance`.
+    `ValueError`: n/2 < m < n, for which that code keeps some rollouts twice; or as `max_variance`.
 
     >>> rewards = np.array([1.0, 0.0] * 4)
     >>> rewards[max_variance_aliased(rewards, 4)]
@@ -78,7 +78,9 @@ def max_variance_aliased(group: Group | Rewards, m: int, rng: Generator | None =
         split = np.concatenate([order[:k], order[k - m :]])
         variance = single[split].var(ddof=1)
         if variance > best_variance:
-            best[:], best_variance = split, variance
+            best[:] = split
+            best_variance = variance
+
     return np.sort(best)
 
 
@@ -98,7 +100,8 @@ def random(group: Group | Rewards, m: int, rng: Generator) -> Indices:
 
 def keep_all(group: Group | Rewards, m: int, rng: Generator | None = None) -> Indices:
     """Keep everything (GRPO); m must be n."""
-    if m != (n := len(_checked(group, m))):
+    n = len(_checked(group, m))
+    if m != n:
         raise ValueError(f"rule all keeps every rollout: m={m} must be n={n}")
     return np.arange(m)
 
@@ -112,8 +115,16 @@ def percentile(group: Group | Rewards, m: int, rng: Generator | None = None) -> 
     array([2, 6])
     """
     order = np.argsort(_checked(group, m), kind="stable")
-    ranks = (2 * np.arange(m) + 1) * len(order) // (2 * m)
-    return np.sort(order[ranks])
+    return np.sort(order[evenly_spaced(m, len(order))])
+
+
+def evenly_spaced(count: int, among: int) -> list[int]:
+    """Return the indices of the middles of `count` equal parts of `among` things.
+
+    >>> evenly_spaced(2, 8)
+    [2, 6]
+    """
+    return [(2 * i + 1) * among // (2 * count) for i in range(count)]
 
 
 def max_abs_advantage(group: Group | Rewards, m: int, rng: Generator | None = None) -> Indices:
@@ -137,7 +148,7 @@ def balanced(group: Group, m: int, rng: Generator) -> Indices:
     with `advantage.baseline=full advantage.scale=none`: r - mean over all samples. For odd m one
     more is wrong (RLHFlow/Reinforce-Ada@05be605, verl/trainer/ppo/ray_trainer.py:1069-1089,
     target_pos = m // 2). The authors keep those of each kind that were generated first, which is
-    the same in distribution where all n are generated at once, and count a sample as right if its
+    the same in distribution if all n are generated at once, and count a sample as right if its
     reward is above 0.7, here if its answer is.
 
     >>> rewards = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
@@ -149,7 +160,8 @@ def balanced(group: Group, m: int, rng: Generator) -> Indices:
         raise ValueError("balanced needs a Group, which knows the right rollouts, not an array")
     _checked(group, m)
     order = rng.permutation(len(group.rewarded))
-    right, wrong = order[group.rewarded[order]], order[~group.rewarded[order]]
+    right = order[group.rewarded[order]]
+    wrong = order[~group.rewarded[order]]
     rights = int(np.clip(m // 2, m - len(wrong), len(right)))
     return np.sort(np.concatenate([right[:rights], wrong[: m - rights]]))
 
@@ -175,12 +187,20 @@ RuleAcross = Callable[[Sequence[Group], int, Generator], Sequence[Indices]]
 """`rule(groups, m, rng)` returns the indices to keep of each group: at most G m in all, and of one
 group any number, also none."""
 
-NAMED = (max_variance, max_variance_aliased, max_reward, percentile, max_abs_advantage, balanced)
-RULES: Mapping[str, Rule] = {rule.__name__: rule for rule in (*NAMED, random)} | {"all": keep_all}
+RULES: Mapping[str, Rule] = {
+    "max_variance": max_variance,
+    "max_variance_aliased": max_variance_aliased,
+    "max_reward": max_reward,
+    "percentile": percentile,
+    "max_abs_advantage": max_abs_advantage,
+    "balanced": balanced,
+    "random": random,
+    "all": keep_all,
+}
 
 
 def across_groups(rule: RuleAcross) -> RuleAcross:
-    """Mark a rule that chooses from all groups of a step at once, those that are trained on.
+    """Mark a rule that chooses from all groups of a step that are trained on, at once.
 
     >>> @across_groups
     ... def right(groups, m, rng):  # all right rollouts of the step, at most G m of them

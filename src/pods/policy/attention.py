@@ -2,7 +2,7 @@
 
 Both avoid copies. In a packed row a prompt's keys and values serve all of its completions. In
 grouped-query models the keys and values of a key head serve all query heads that share it, which
-are passed as query positions: the same numbers, where transformers' sdpa repeats keys and values
+are passed as query positions: the same numbers, but transformers' sdpa repeats keys and values
 before each call. torch chooses the kernel by hardware, dtype and shape. Where a card has a kernel
 for sequences of unequal lengths, one call of it serves a whole packed row, without padding.
 
@@ -13,7 +13,7 @@ R = its completions, T = tokens of the longest.
 from collections.abc import Callable
 from functools import cache
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from pods.policy.packing import Layout
+from pods.policy.packing import CompletionRows, Layout
 
 NAME = "sdpa_grouped"
 
@@ -53,12 +53,14 @@ def attend(
         fits = takes_unequal_lengths(query.device.type, query.dtype, query.shape[-1])
         packed = _by_sequence if fits else _packed
         return packed(query, key, value, scaling, layout), None
+
     rows, heads, tokens, width = query.shape
     if tokens > 1 or heads == key.shape[1] or settings.get("position_bias") is not None:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **settings
         )
         return output, None
+
     return _grouped(query, key, value, attention_mask, scaling).reshape(rows, 1, heads, width), None
 
 
@@ -82,15 +84,27 @@ def _by_sequence(
     from torch.nn.attention.varlen import varlen_attn  # imports all of torch's compiler
 
     row = layout.sequences
-    keys, values = (
-        take_rows(states[0].transpose(0, 1).flatten(1), row.keys).unflatten(1, states.shape[1::2])
-        for states in (key, value)
+
+    def gathered(states: Tensor) -> Tensor:
+        """Return the states of the keys of each sequence, (keys, K, W)."""
+        flat = states[0].transpose(0, 1).flatten(1)
+        keys = take_rows(flat, row.keys)
+        return keys.unflatten(1, states.shape[1::2])  # type: ignore[no-any-return, no-untyped-call]
+
+    output = varlen_attn(
+        query[0].transpose(0, 1),
+        gathered(key),
+        gathered(value),
+        row.query_ends,
+        row.key_ends,
+        row.most_queries,
+        row.most_keys,
+        scale=scaling,
+        window_size=(-1, 0),  # causal
+        **_grouping(varlen_attn),
     )
-    lengths = row.query_ends, row.key_ends, row.most_queries, row.most_keys
-    causal: dict[str, Any] = {"window_size": (-1, 0), **_grouping(varlen_attn)}
-    queries = query[0].transpose(0, 1)
-    output = varlen_attn(queries, keys, values, *lengths, scale=scaling, **causal)
     assert isinstance(output, Tensor)
+
     return output[None]
 
 
@@ -107,29 +121,69 @@ def _packed(
     _, heads, tokens, width = query.shape
     outputs = []
     for span, completion_rows in layout.padded:
-        start, end = span.start, span.start + span.prompt_length
-        q, k, v = (states[:, :, start:end] for states in (query, key, value))
-        repeats = heads // k.shape[1]  # copies of a prompt are small, and any kernel takes them
-        keys, values = (states.repeat_interleave(repeats, 1) for states in (k, v))
-        prompt = scaled_dot_product_attention(q, keys, values, is_causal=True, scale=scaling)
-        outputs.append(prompt[0].transpose(0, 1).flatten(1))
-        of_completions = [
-            states[0, :, end : end + sum(span.lengths)].transpose(0, 1).flatten(1)
-            for states in (query, key, value)
-        ]
+        start = span.start
+        end = start + span.prompt_length
+        prompt = States(query[:, :, start:end], key[:, :, start:end], value[:, :, start:end])
+        outputs.append(_prompt_attention(prompt, scaling))
+
+        stop = end + sum(span.lengths)
+        completions = States(
+            query=query[0, :, end:stop].transpose(0, 1).flatten(1),
+            key=key[0, :, end:stop].transpose(0, 1).flatten(1),
+            value=value[0, :, end:stop].transpose(0, 1).flatten(1),
+        )
         for rows in completion_rows:
-            queries, keys, values = (
-                take_rows(states, rows.padded).unflatten(2, (-1, width)).transpose(1, 2)
-                for states in of_completions
-            )
-            keys, values = (
-                torch.cat([shared.expand(len(states), -1, -1, -1), states], dim=2)
-                for shared, states in ((k, keys), (v, values))
-            )
-            output = _grouped(queries, keys, values, rows.mask, scaling)
+            output = _completion_attention(completions, prompt, rows, scaling)
             states = output.transpose(1, 2).reshape(-1, heads * width)
             outputs.append(take_rows(states, rows.real))
+
     return torch.cat(outputs).view(1, tokens, heads, width)
+
+
+class States(NamedTuple):
+    """Queries, keys and values of some tokens."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+def _prompt_attention(prompt: States, scaling: float | None) -> Tensor:
+    """Attend within a prompt, whose states are (1, heads, P, W); return (P, H W)."""
+    repeats = prompt.query.shape[1] // prompt.key.shape[1]
+    # copies of a prompt are small, and any kernel takes them
+    keys = prompt.key.repeat_interleave(repeats, 1)
+    values = prompt.value.repeat_interleave(repeats, 1)
+    output = scaled_dot_product_attention(prompt.query, keys, values, is_causal=True, scale=scaling)
+    return output[0].transpose(0, 1).flatten(1)
+
+
+def _completion_attention(
+    completions: States, prompt: States, rows: CompletionRows, scaling: float | None
+) -> Tensor:
+    """Attend from completions to their prompt and to themselves: (R, H, T, W).
+
+    The states of the completions are (tokens, heads W), those of the prompt (1, heads, P, W).
+    """
+    width = prompt.query.shape[-1]
+
+    def padded(states: Tensor) -> Tensor:
+        """Return states as rows of equal length, (R, heads, T, W)."""
+        rows_of_heads: Tensor = take_rows(states, rows.padded).unflatten(2, (-1, width))  # type: ignore[no-untyped-call]
+        return rows_of_heads.transpose(1, 2)
+
+    def with_prompt(shared: Tensor, states: Tensor) -> Tensor:
+        """Return the states of the prompt and of each completion, (R, K, P + T, W)."""
+        separate = padded(states)
+        return torch.cat([shared.expand(len(separate), -1, -1, -1), separate], dim=2)
+
+    return _grouped(
+        padded(completions.query),
+        with_prompt(prompt.key, completions.key),
+        with_prompt(prompt.value, completions.value),
+        rows.mask,
+        scaling,
+    )
 
 
 def take_rows(states: Tensor, indices: Tensor) -> Tensor:
@@ -154,10 +208,11 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (g,), (indices,) = gradients, ctx.saved_tensors
-        wide = g.to(torch.promote_types(g.dtype, torch.float32))
-        total = wide.new_zeros(ctx.tokens, g.shape[1]).index_add_(0, indices, wide)
-        return total.to(g.dtype), None
+        [gradient] = gradients
+        [indices] = ctx.saved_tensors
+        wide = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+        total = wide.new_zeros(ctx.tokens, gradient.shape[1]).index_add_(0, indices, wide)
+        return total.to(gradient.dtype), None
 
 
 AttentionInterface.register(NAME, attend)  # for transformers' `attn_implementation`

@@ -18,13 +18,13 @@ GATED = ("act_fn", "gate_proj", "up_proj", "down_proj")
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function as compiled at its first call, once in a process."""
+    """Return a function that is compiled at its first call, once in a process."""
     return torch.compile(function, dynamic=True)
 
 
 def fuse_layers(model: nn.Module) -> None:
     """Compile the norms and the gated activations of a Llama or one built alike, in place."""
-    setattr(model, FUSED, True)  # for what `logprobs` does with its logits
+    setattr(model, FUSED, True)  # `logprobs` asks for it
     for module in model.modules():
         if hasattr(module, "variance_epsilon"):  # of an RMSNorm
             module.forward = MethodType(_normed, module)
@@ -37,8 +37,10 @@ def _normed(norm: nn.Module, *states: Tensor) -> Tensor:
 
 
 def _gated(mlp: Any, states: Tensor) -> Tensor:
-    gate, up = mlp.gate_proj(states), mlp.up_proj(states)
-    return mlp.down_proj(_unless_decoding(_activated)(mlp.act_fn, gate, up))  # type: ignore[no-any-return]
+    gate = mlp.gate_proj(states)
+    up = mlp.up_proj(states)
+    activated = _unless_decoding(_activated)(mlp.act_fn, gate, up)
+    return mlp.down_proj(activated)  # type: ignore[no-any-return]
 
 
 def _activated(activation: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ def copy_to_decode(
     None: the engine decodes from the model itself.
     """
     dtype = getattr(torch, config.engine.dtype)
-    if config.engine.name != "transformers" or not process_group.generates:
+    if config.engine.name != "transformers":
         return None
     if config.uses_fsdp(process_group.size) or (config.sharded() and dtype != model.dtype):
         endings: tuple[str, ...] = ("",)

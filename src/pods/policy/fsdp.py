@@ -27,16 +27,19 @@ METHOD = "pods_token_logprobs"
 
 def shard(model: PreTrainedModel, process_group: ProcessGroup, config: Config) -> None:
     """Keep this process's part of each weight, on the device of the process group."""
-    settings: dict[str, Any] = {"mesh": process_group.mesh or mesh_of_one(config.hardware.device)}
+    mesh = process_group.mesh or mesh_of_one(config.hardware.device)
+    precision = fsdp.MixedPrecisionPolicy()
     if config.computed_in() != config.model.dtype:
         computed = getattr(torch, config.computed_in())
-        settings["mp_policy"] = fsdp.MixedPrecisionPolicy(computed, reduce_dtype=model.dtype)
+        precision = fsdp.MixedPrecisionPolicy(computed, reduce_dtype=model.dtype)
+
     for layer in model.get_decoder().layers:
-        fsdp.fully_shard(layer, **settings)
-    fsdp.fully_shard(model, **settings)  # embedding, last norm and output layer
+        fsdp.fully_shard(layer, mesh=mesh, mp_policy=precision)
+    fsdp.fully_shard(model, mesh=mesh, mp_policy=precision)  # embedding, last norm, output layer
     for module in _sharded_modules(model):  # gradients are sums: losses have a common denominator
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+
     setattr(model, METHOD, MethodType(token_logprobs, model))
     fsdp.register_fsdp_forward_method(model, METHOD)  # gathers what the method reads
 
@@ -79,13 +82,17 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 
 def gather_on_host(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
-    """Gather one tensor after the other in the host's memory; return {} where not to `keep`."""
-    gathered = ((name, full_tensor(tensor)) for name, tensor in tensors.items())
-    return {name: tensor.detach().cpu() for name, tensor in gathered if keep}
+    """Gather one tensor after the other in the host's memory; return {} unless `keep`."""
+    gathered = {}
+    for name, tensor in tensors.items():
+        whole = full_tensor(tensor)
+        if keep:
+            gathered[name] = whole.detach().cpu()
+    return gathered
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """Shard a full tensor as `like` is; return it as is where `like` is not sharded."""
+    """Shard a full tensor as `like` is; return it as is if `like` is not sharded."""
     if not isinstance(like, DTensor) or tensor.shape != like.shape:
         return tensor
     on_device = tensor.to(like.device)

@@ -6,7 +6,7 @@ Shapes: N = tokens of a micro-batch, C = completion tokens among them, H = width
 V = vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,20 +51,28 @@ def token_logprobs(
         entropy_gradient: let the gradient of the entropy flow to the model too.
     """
     head = model.get_output_embeddings().weight
-    vectors = batch.ids, batch.positions, batch.previous, batch.targets
-    ids, positions, previous, targets = (v.to(head.device, non_blocking=True) for v in vectors)
+    device = head.device
+    ids = batch.ids.to(device, non_blocking=True)
+    positions = batch.positions.to(device, non_blocking=True)
+    previous = batch.previous.to(device, non_blocking=True)
+    targets = batch.targets.to(device, non_blocking=True)
+
     hidden = model.get_decoder()(
         input_ids=ids[None],
         position_ids=positions[None],
         attention_mask=UNUSED_MASK,
         use_cache=False,
-        layout=Layout(batch.spans, head.device),
+        layout=Layout(batch.spans, device),
     ).last_hidden_state[0]
     states = take_rows(hidden, previous)
-    function = compiled(_scored) if hasattr(model, FUSED) else _scored
+
+    function = compiled(_log_softmax) if hasattr(model, FUSED) else _log_softmax
     scored = partial(function, temperature=temperature, vocabulary=vocabulary)
-    scores = _Scores.apply(states, head, targets, scored, vocabulary, entropy_gradient)  # type: ignore[no-untyped-call]
-    return TokenScores(*scores)
+    logprobs, entropy = _Scores.apply(  # type: ignore[no-untyped-call]
+        states, head, targets, scored, vocabulary, entropy_gradient
+    )
+
+    return TokenScores(logprobs=logprobs, entropy=entropy)
 
 
 class _Scores(torch.autograd.Function):
@@ -73,8 +81,8 @@ class _Scores(torch.autograd.Function):
     With p the softmax and H its entropy, the gradients in a token's state are
     g (W_y - sum_v p_v W_v) / temperature of the log-prob and
     -h sum_v p_v (log p_v + H) W_v / temperature of the entropy, linear in the incoming gradients g
-    and h: all else is known when the token is scored. So where W is frozen, those factors are
-    computed in the forward pass, (C, H), and no logits are made twice; where W is trained they are,
+    and h: all else is known when the token is scored. So if W is frozen, those factors are
+    computed in the forward pass, (C, H), and no logits are made twice; if W is trained they are,
     for its gradient.
     """
 
@@ -88,48 +96,75 @@ class _Scores(torch.autograd.Function):
         vocabulary: int,
         entropy_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        """Return the log-probs (C,) and entropies (C,) of states (C, H) by some `_scored`."""
+        """Return the log-probs (C,) and entropies (C,) of states (C, H) by some `_log_softmax`."""
         weight = head[: scored_rows(head, vocabulary)]
         frozen = ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]
-        ctx.slopes = 1 + entropy_gradient
-        scores, entropies, factors = [], [], []
+        ctx.slopes = 2 if entropy_gradient else 1
+        slopes_now = ctx.slopes if frozen else 0
+        logprobs = []
+        entropies = []
+        factors: list[list[Tensor]] = [[] for _ in range(slopes_now)]
+
         for chunk, target in _chunks(weight, states, targets):
-            logits, count = _product(chunk, weight.T), ctx.slopes if frozen else 0
-            score, entropy, *slopes = scored(logits, target, slopes=count)
-            scores.append(score)
+            logits = _product(chunk, weight.T)
+            logprob, entropy, *slopes = scored(logits, target, slopes=slopes_now)
+            logprobs.append(logprob)
             entropies.append(entropy)
-            factors.append([slope.to(weight.dtype) @ weight for slope in slopes])
-        saved = map(torch.cat, zip(*factors, strict=True)) if frozen else [states]
+            for factor, slope in zip(factors, slopes, strict=True):
+                factor.append(slope.to(weight.dtype) @ weight)
+
+        saved = [torch.cat(factor) for factor in factors] if frozen else [states]
         ctx.save_for_backward(head, targets, *saved)
-        ctx.frozen, ctx.scored, ctx.vocabulary = frozen, scored, vocabulary
-        entropy = torch.cat(entropies)
+        ctx.frozen = frozen
+        ctx.scored = scored
+        ctx.vocabulary = vocabulary
+        all_entropies = torch.cat(entropies)
         if not entropy_gradient:
-            ctx.mark_non_differentiable(entropy)
-        return torch.cat(scores), entropy
+            ctx.mark_non_differentiable(all_entropies)
+
+        return torch.cat(logprobs), all_entropies
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        head, targets, saved, *others = ctx.saved_tensors
+        """Return the gradients in states and head of those in log-probs and entropies, (C,)."""
         gradients = gradients[: ctx.slopes]
         if ctx.frozen:
-            factors = zip(gradients, (saved, *others), strict=True)
-            in_states = sum(g[:, None] * factor for g, factor in factors)
-            return in_states.to(saved.dtype), None, None, None, None, None  # type: ignore[union-attr]
-        weight = head[: scored_rows(head, ctx.vocabulary)]
-        in_head, parts = torch.zeros_like(head, dtype=torch.promote_types(head.dtype, FLOAT32)), []
-        for chunk, target, *g in _chunks(weight, saved, targets, *gradients):
-            logits = _product(chunk, weight.T)
-            _, _, slope, *others = ctx.scored(logits, target, slopes=ctx.slopes)
-            slope.mul_(g[0][:, None])
-            for other in others:
-                slope += other.mul_(g[1][:, None])
-            slope = slope.to(weight.dtype)
-            parts.append(slope @ weight)
-            if in_head.dtype == chunk.dtype:
-                in_head[: len(weight)].addmm_(slope.T, chunk)
-            else:  # a sum of many chunks would lose the small ones in bfloat16
-                in_head[: len(weight)] += _product(slope.T, chunk)
-        return torch.cat(parts), in_head.to(head.dtype), None, None, None, None
+            in_states, in_head = _frozen_gradient(ctx, gradients), None
+        else:
+            in_states, in_head = _trained_gradients(ctx, gradients)
+        return in_states, in_head, None, None, None, None
+
+
+def _frozen_gradient(ctx: Any, gradients: tuple[Tensor, ...]) -> Tensor:
+    """Return the gradient in the states by the factors of the forward pass."""
+    _, _, *factors = ctx.saved_tensors
+    total: Tensor = gradients[0][:, None] * factors[0]
+    for gradient, factor in zip(gradients[1:], factors[1:], strict=True):
+        total = total + gradient[:, None] * factor
+    return total.to(factors[0].dtype)
+
+
+def _trained_gradients(ctx: Any, gradients: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """Return the gradients in the states and in the output layer, making the logits again."""
+    head, targets, states = ctx.saved_tensors
+    weight = head[: scored_rows(head, ctx.vocabulary)]
+    in_head = torch.zeros_like(head, dtype=torch.promote_types(head.dtype, FLOAT32))
+    in_states = []
+
+    for chunk, target, *incoming in _chunks(weight, states, targets, *gradients):
+        logits = _product(chunk, weight.T)
+        _, _, slope, *others = ctx.scored(logits, target, slopes=ctx.slopes)
+        slope.mul_(incoming[0][:, None])
+        for other in others:
+            slope += other.mul_(incoming[1][:, None])
+        slope = slope.to(weight.dtype)
+        in_states.append(slope @ weight)
+        if in_head.dtype == chunk.dtype:
+            in_head[: len(weight)].addmm_(slope.T, chunk)
+        else:  # a sum of many chunks would lose the small ones in bfloat16
+            in_head[: len(weight)] += _product(slope.T, chunk)
+
+    return torch.cat(in_states), in_head.to(head.dtype)
 
 
 def scored_rows(head: Tensor, vocabulary: int) -> int:
@@ -140,13 +175,15 @@ def scored_rows(head: Tensor, vocabulary: int) -> int:
     return len(head) if head.is_cuda else vocabulary
 
 
-def _chunks(weight: Tensor, *tensors: Tensor) -> Any:
+def _chunks(weight: Tensor, *tensors: Tensor) -> Iterator[list[Tensor]]:
+    """Yield pieces of all tensors, of so many tokens that their logits are `CHUNK_ELEMENTS`."""
     size = max(1, CHUNK_ELEMENTS[weight.device.type] // len(weight))
-    parts = (tensor.split(size) for tensor in tensors)  # cloned, since code is compiled by offset
-    return (map(torch.clone, of) for of in zip(*parts, strict=True))
+    for start in range(0, len(tensors[0]), size):
+        # cloned, since code is compiled by offset
+        yield [tensor[start : start + size].clone() for tensor in tensors]
 
 
-def _scored(
+def _log_softmax(
     logits: Tensor, targets: Tensor, *, temperature: float, vocabulary: int, slopes: int
 ) -> tuple[Tensor, ...]:
     """Return log-probs (C,), entropies H (C,), and 0 to 2 gradients of them in the logits (C, V).
@@ -154,19 +191,25 @@ def _scored(
     That of the log-prob is (1 at the target - p) / T, and of the entropy -p (log p + H) / T. Both
     are 0 for ids that only pad.
     """
-    logits = logits.clone() if torch.compiler.is_compiling() else logits  # a pass less to compile
+    if torch.compiler.is_compiling():  # a pass less to compile
+        logits = logits.clone()
     logs = logits.to(torch.promote_types(logits.dtype, FLOAT32)).div_(temperature)
     logs[:, vocabulary:] = -torch.inf
     logs -= logs.logsumexp(1, keepdim=True)
     p = logs.exp()
     logs[:, vocabulary:] = 0  # 0 times infinity is not a number
-    scores, entropies = logs.gather(1, targets[:, None])[:, 0], -torch.linalg.vecdot(p, logs)
-    if not slopes:
-        return scores, entropies
-    others = [(logs + entropies[:, None]).mul_(p).div_(-temperature)] if slopes > 1 else []
+    logprobs = logs.gather(1, targets[:, None])[:, 0]
+    entropies = -torch.linalg.vecdot(p, logs)
+    if slopes == 0:
+        return logprobs, entropies
+
+    others = []
+    if slopes > 1:
+        others.append((logs + entropies[:, None]).mul_(p).div_(-temperature))
     slope = p.neg_()
     slope.scatter_add_(1, targets[:, None], torch.ones_like(slope[:, :1]))
-    return scores, entropies, slope.div_(temperature), *others
+
+    return logprobs, entropies, slope.div_(temperature), *others
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

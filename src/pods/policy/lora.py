@@ -43,8 +43,10 @@ def with_adapters(model: PreTrainedModel, config: Config) -> PeftModel:
 def lora_targets(model: PreTrainedModel) -> list[str]:
     """Return the layers that get an adapter: `LORA_TARGETS`, or else PEFT's all-linear."""
     head = model.get_output_embeddings()
-    linears = [n for n, m in model.named_modules() if isinstance(m, Linear) and m is not head]
-    names = {name.rpartition(".")[2] for name in linears}
+    names = set()
+    for path, module in model.named_modules():
+        if isinstance(module, Linear) and module is not head:
+            names.add(path.rpartition(".")[2])
     return list(LORA_TARGETS) if names.issuperset(LORA_TARGETS) else sorted(names)
 
 
@@ -53,8 +55,10 @@ def with_merged_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel
     try:
         merged = PeftModel.from_pretrained(model, folder).merge_and_unload()
     except (RuntimeError, ValueError, KeyError, OSError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise ValueError(f"model.path={folder}: cannot be merged into this model: {why}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"model.path={folder}: cannot be merged into this model: {reason}"
+        ) from error
     return merged.requires_grad_(True)  # type: ignore[no-any-return]
 
 
@@ -63,23 +67,29 @@ def _forward(layer: LoraLinear, x: Tensor) -> Tensor:
     base = layer.get_base_layer()
     if layer.disable_adapters:
         return linear(x, base.weight, base.bias)
-    a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
-    cast, scale = _cast(layer, x.dtype), layer.scaling[ADAPTER]
-    y = _Adapted.apply(x.flatten(0, -2), base.weight, base.bias, a, b, cast, scale)  # type: ignore[no-untyped-call]
-    return y.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
+    y = _Adapted.apply(  # type: ignore[no-untyped-call]
+        x.flatten(0, -2),
+        base.weight,
+        base.bias,
+        layer.lora_A[ADAPTER].weight,
+        layer.lora_B[ADAPTER].weight,
+        _cast(layer, x.dtype),
+        layer.scaling[ADAPTER],
+    )
+    return y.unflatten(0, x.shape[:-1])  # type: ignore[no-any-return]
 
 
 def _cast(layer: LoraLinear, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Return A, B and s B in a dtype, cast once after each change of the adapter."""
-    a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
+    a = layer.lora_A[ADAPTER].weight
+    b = layer.lora_B[ADAPTER].weight
     version = (dtype, a.data_ptr(), a._version, b.data_ptr(), b._version)
-    known: Any = getattr(layer, "pods_cast", None)
-    if known is None or known[0] != version:
+    if getattr(layer, "pods_cast_version", None) != version:
         with torch.inference_mode(False), torch.no_grad():  # decoding may be the first to ask
             scaled = (b * layer.scaling[ADAPTER]).to(dtype)
-            known = version, (a.detach().to(dtype), b.detach().to(dtype), scaled)
-        layer.pods_cast = known
-    return known[1]  # type: ignore[no-any-return]
+            layer.pods_cast = (a.detach().to(dtype), b.detach().to(dtype), scaled)
+        layer.pods_cast_version = version
+    return layer.pods_cast  # type: ignore[no-any-return, return-value]
 
 
 class _Adapted(torch.autograd.Function):
@@ -101,19 +111,23 @@ class _Adapted(torch.autograd.Function):
         scale: float,
     ) -> Tensor:
         """Map x (N, I) to y (N, O); A is (r, I), B is (O, r), and `cast` are A, B, s B as x is."""
-        in_a, in_b, scaled = cast
-        low = linear(x, in_a)
-        ctx.save_for_backward(x, weight, in_a, scaled, low)
-        ctx.dtypes, ctx.scale = (a.dtype, b.dtype), scale
-        return linear(x, weight, bias).addmm_(low, in_b.T, alpha=scale)
+        cast_a, cast_b, scaled_b = cast
+        low = linear(x, cast_a)  # (N, r)
+        ctx.save_for_backward(x, weight, cast_a, scaled_b, low)
+        ctx.dtype_a = a.dtype
+        ctx.dtype_b = b.dtype
+        ctx.scale = scale
+        return linear(x, weight, bias).addmm_(low, cast_b.T, alpha=scale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients in x, A and B of a gradient (N, O) in y."""
-        (g,) = gradients
-        x, weight, in_a, scaled, low = ctx.saved_tensors
-        of_low = g @ scaled
-        of_x = (g @ weight).addmm_(of_low, in_a) if ctx.needs_input_grad[0] else None
-        dtype_a, dtype_b = ctx.dtypes
-        of_a, of_b = (of_low.T @ x).to(dtype_a), (g.T @ low).to(dtype_b) * ctx.scale
-        return of_x, None, None, of_a, of_b, None, None
+        [gradient] = gradients
+        x, weight, cast_a, scaled_b, low = ctx.saved_tensors
+        in_low = gradient @ scaled_b
+        in_x = None
+        if ctx.needs_input_grad[0]:
+            in_x = (gradient @ weight).addmm_(in_low, cast_a)
+        in_a = (in_low.T @ x).to(ctx.dtype_a)
+        in_b = (gradient.T @ low).to(ctx.dtype_b) * ctx.scale
+        return in_x, None, None, in_a, in_b, None, None

@@ -2,9 +2,10 @@
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -19,9 +20,11 @@ from pods.policy.policy import Policy
 
 def make_optimizer(policy: Policy, update: UpdateConfig) -> torch.optim.Optimizer:
     """Create AdamW over the weights that are trained."""
-    trained = [p for p in policy.model.parameters() if p.requires_grad]
-    settings = {"lr": update.lr, "betas": (*update.betas,), "weight_decay": update.weight_decay}
-    optimizer = torch.optim.AdamW(trained, **settings)  # type: ignore[arg-type]
+    trained = [weight for weight in policy.model.parameters() if weight.requires_grad]
+    first, second = update.betas
+    optimizer = torch.optim.AdamW(
+        trained, lr=update.lr, betas=(first, second), weight_decay=update.weight_decay
+    )
     # a step on shards by foreach, torch's choice on a card, would leave `weights_version` as it was
     optimizer.register_step_post_hook(lambda *_: increment_version(trained))
     return optimizer
@@ -36,10 +39,13 @@ def trained_weights(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 def rolled_back_on_error(optimizer: torch.optim.Optimizer, keep_copy: bool) -> Iterator[None]:
     """Restore weights and optimizer state if the block raises, and drop the gradients.
 
-    `keep_copy`, of both, is needed where the block makes more than one update.
+    `keep_copy`, of both, is needed if the block makes more than one update.
     """
-    weights = [p.detach().clone() for p in trained_weights(optimizer)] if keep_copy else []
-    state = copy.deepcopy(optimizer.state_dict()) if keep_copy else {}
+    weights: list[Tensor] = []
+    state: dict[str, Any] = {}
+    if keep_copy:
+        weights = [weight.detach().clone() for weight in trained_weights(optimizer)]
+        state = copy.deepcopy(optimizer.state_dict())
     try:
         yield
     except BaseException:
@@ -55,13 +61,24 @@ def rolled_back_on_error(optimizer: torch.optim.Optimizer, keep_copy: bool) -> I
 def nonfinite(optimizer: torch.optim.Optimizer) -> str | None:
     """Describe NaN or infinity in this process's weights and Adam's state; None without any."""
     weights = trained_weights(optimizer)
-    entries = optimizer.state.values()
-    states = [t for entry in entries for t in entry.values() if isinstance(t, Tensor)]
-    for name, tensors in (("a weight", weights), ("the optimizer's state", states)):
-        finite = [torch.isfinite(local_shard(t)).all().to(weights[0].device) for t in tensors]
-        if finite and not bool(torch.stack(finite).all()):  # wait for a card once
-            return f"{name} is NaN or infinite"
+    states = [
+        value
+        for entry in optimizer.state.values()
+        for value in entry.values()
+        if isinstance(value, Tensor)
+    ]
+    device = weights[0].device
+    if not _all_finite(weights, device):
+        return "a weight is NaN or infinite"
+    if not _all_finite(states, device):
+        return "the optimizer's state is NaN or infinite"
+
     return None
+
+
+def _all_finite(tensors: Sequence[Tensor], device: torch.device) -> bool:
+    finite = [torch.isfinite(local_shard(tensor)).all().to(device) for tensor in tensors]
+    return not finite or bool(torch.stack(finite).all())  # wait for a card once
 
 
 def save_optimizer(optimizer: torch.optim.Optimizer, path: Path, is_main: bool = True) -> None:
@@ -69,14 +86,14 @@ def save_optimizer(optimizer: torch.optim.Optimizer, path: Path, is_main: bool =
 
     If the state is sharded, all processes must call this; only the main one writes.
     """
-    tensors = {
-        f"{i}.{name}": value
-        for i, parameter in enumerate(trained_weights(optimizer))
-        for name, value in optimizer.state.get(parameter, {}).items()
-    }
-    tensors = gather_on_host(tensors, keep=is_main)
+    tensors = {}
+    for index, parameter in enumerate(trained_weights(optimizer)):
+        for name, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{index}.{name}"] = value
+
+    gathered = gather_on_host(tensors, keep=is_main)
     if is_main:
-        save_file(tensors, path)
+        save_file(gathered, path)
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
@@ -88,7 +105,10 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
             index, _, name = key.partition(".")
             tensor = shard_like(file.get_tensor(key), parameters[int(index)])
             state.setdefault(int(index), {})[name] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+    restored = optimizer.state_dict()
+    restored["state"] = state
+    optimizer.load_state_dict(restored)
 
 
 def learning_rate(update: UpdateConfig, step: int) -> float:
@@ -101,6 +121,7 @@ def learning_rate(update: UpdateConfig, step: int) -> float:
     if update.schedule == "constant":
         return update.lr
     assert update.schedule_steps is not None
+
     length = update.schedule_steps - update.warmup_steps
     left = max(0.0, 1.0 - (step - 1 - update.warmup_steps) / length)
     if update.schedule == "linear":

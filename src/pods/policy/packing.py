@@ -9,10 +9,9 @@ Shapes: N = tokens of a micro-batch, C = completion tokens among them, S = seque
 completions); of one prompt P = its tokens, R = its completions, T = tokens of the longest.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 
 import torch
@@ -20,7 +19,8 @@ from torch import Tensor
 
 from pods.types import Prompt, Rollout
 
-PADDING, PADDING_SHARE = 256, 0.25  # most padding of a call: tokens, or a share of the real ones
+PADDING = 256  # most padding of a call in tokens, or
+PADDING_SHARE = 0.25  # as a share of the real ones, if that is more
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,23 @@ def plan_micro_batches(
     that none is left nearly empty.
     """
     lengths = [len(rollout.completion_ids) for rollout in rollouts]
-    groups = [sorted(g, key=lengths.__getitem__) for g in _by_prompt(rollouts, indices).values()]
-    filled = partial(_fill, rollouts, groups)
-    if len(batches := [*filled(tokens)]) < 2:
+    groups = [
+        sorted(group, key=lengths.__getitem__) for group in _by_prompt(rollouts, indices).values()
+    ]
+    batches = list(_fill(rollouts, groups, tokens))
+    if len(batches) < 2:
         return batches
-    least = bisect_left(range(tokens), -len(batches), key=lambda limit: -len([*filled(limit)]))
-    return [*filled(least)]
+
+    low = 0
+    high = tokens
+    while low < high:  # by bisection: a lower limit never needs fewer batches
+        limit = (low + high) // 2
+        if len(list(_fill(rollouts, groups, limit))) > len(batches):
+            low = limit + 1
+        else:
+            high = limit
+
+    return list(_fill(rollouts, groups, low))
 
 
 def _fill(
@@ -72,16 +83,20 @@ def _fill(
     batch: list[list[int]] = []
     before = 0  # tokens of the batch's earlier prompts and their completions
     for group in groups:
-        prompt, needed = len(rollouts[group[0]].prompt_ids), 0
+        prompt = len(rollouts[group[0]].prompt_ids)
+        needed = 0
         batch.append([])
         for i in group:
-            longest = len(rollouts[i].completion_ids)  # so far: ascending
+            longest = len(rollouts[i].completion_ids)  # so far: they are in ascending order
             needed = prompt + (len(batch[-1]) + 1) * longest
             if before + needed > tokens and any(batch):
                 yield batch
-                batch, before, needed = [[]], 0, prompt + longest
+                batch = [[]]
+                before = 0
+                needed = prompt + longest
             batch[-1].append(i)
         before += needed
+
     if any(batch):
         yield batch
 
@@ -90,16 +105,19 @@ def split_among_processes(
     rollouts: Sequence[Rollout], indices: Sequence[int], processes: int
 ) -> list[list[int]]:
     """Split sequences, in the order of their prompts, into one share of the tokens per process."""
-    costs = [
-        (i, len(rollouts[i].completion_ids) + (i == same_prompt[0]) * len(prompt))
-        for prompt, same_prompt in _by_prompt(rollouts, indices).items()
-        for i in same_prompt
-    ]
-    total, before = sum(cost for _, cost in costs), 0
+    costs: dict[int, int] = {}  # tokens of each sequence; the first of a prompt pays for that, too
+    for prompt, same_prompt in _by_prompt(rollouts, indices).items():
+        for i in same_prompt:
+            costs[i] = len(rollouts[i].completion_ids)
+        costs[same_prompt[0]] += len(prompt)
+
+    total = sum(costs.values())
+    before = 0
     shares: list[list[int]] = [[] for _ in range(processes)]
-    for i, cost in costs:  # by the middle of its tokens in the row of all
+    for i, cost in costs.items():  # by the middle of its tokens in the row of all
         shares[(2 * before + cost) * processes // (2 * total)].append(i)
         before += cost
+
     return shares
 
 
@@ -112,24 +130,44 @@ def _by_prompt(rollouts: Sequence[Rollout], indices: Sequence[int]) -> dict[Prom
 
 def pack(rollouts: Sequence[Rollout], batch: Sequence[Sequence[int]]) -> MicroBatch:
     """Lay out sequences in one row; each list of indices shares one prompt."""
-    spans, ids, positions, previous = list[PromptSpan](), list[int](), list[int](), list[int]()
-    groups = [group for group in batch if group]
-    for group in groups:
+    spans: list[PromptSpan] = []
+    indices: list[int] = []
+    ids: list[int] = []
+    positions: list[int] = []
+    previous: list[int] = []
+    targets: list[int] = []
+
+    for group in batch:
+        if not group:
+            continue
         prompt = rollouts[group[0]].prompt_ids
-        lengths = [len(rollouts[i].completion_ids) for i in group]
-        spans.append(PromptSpan(len(ids), len(prompt), lengths))
-        last = len(ids) + len(prompt) - 1
+        completions = [rollouts[i].completion_ids for i in group]
+        span = PromptSpan(
+            start=len(ids),
+            prompt_length=len(prompt),
+            lengths=[len(completion) for completion in completions],
+        )
+        spans.append(span)
+        indices += group
         ids += prompt
         positions += range(len(prompt))
-        for i, length in zip(group, lengths, strict=True):
-            previous += [last, *range(len(ids), len(ids) + length - 1)]
-            ids += rollouts[i].completion_ids
-            positions += range(len(prompt), len(prompt) + length)
-    indices = [i for group in groups for i in group]
-    targets = [token for i in indices for token in rollouts[i].completion_ids]
-    lengths = [length for span in spans for length in span.lengths]
-    tensors = map(torch.tensor, (ids, positions, previous, targets))
-    return MicroBatch(indices, lengths, spans, *tensors)
+        last = len(ids) - 1  # of the prompt
+        for completion in completions:
+            previous.append(last)
+            previous += range(len(ids), len(ids) + len(completion) - 1)
+            ids += completion
+            targets += completion
+            positions += range(len(prompt), len(prompt) + len(completion))
+
+    return MicroBatch(
+        indices=indices,
+        lengths=[length for span in spans for length in span.lengths],
+        spans=spans,
+        ids=torch.tensor(ids),
+        positions=torch.tensor(positions),
+        previous=torch.tensor(previous),
+        targets=torch.tensor(targets),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +176,8 @@ class CompletionRows:
 
     padded: Tensor
     """(R, T) offset of each token from the prompt's end; padding repeats a row's first token."""
-    real: Tensor  # (real tokens,) indices of those that are not padding among the R x T, row by row
-    mask: Tensor  # (T, P + T) true where a completion's token sees one of the prompt or its past
+    real: Tensor  # (real tokens,) indices of the real ones among the R x T, row by row
+    mask: Tensor  # (T, P + T) true if a completion's token sees one of the prompt or its past
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,43 +209,64 @@ class Layout:
     @cached_property
     def sequences(self) -> Sequences:
         """The same for a kernel of unequal lengths; a completion also has its prompt's keys."""
-        queries, keys, index = list[int](), list[int](), list[int]()
+        queries: list[int] = []
+        keys: list[int] = []
+        index: list[int] = []
         for span in self.spans:
             end = span.start + span.prompt_length
             prompt = range(span.start, end)
+            queries.append(span.prompt_length)
+            keys.append(span.prompt_length)
             index += prompt
             for length in span.lengths:
-                index += [*prompt, *range(end, end + length)]
+                queries.append(length)
+                keys.append(span.prompt_length + length)
+                index += prompt
+                index += range(end, end + length)
                 end += length
-            queries += [len(prompt), *span.lengths]
-            keys += [len(prompt), *(len(prompt) + length for length in span.lengths)]
-        query_ends, key_ends = (
-            torch.IntTensor([0, *accumulate(counts)]).to(self.device, non_blocking=True)
-            for counts in (queries, keys)
+
+        return Sequences(
+            query_ends=self._ends(queries),
+            key_ends=self._ends(keys),
+            most_queries=max(queries),
+            most_keys=max(keys),
+            keys=torch.tensor(index).to(self.device, non_blocking=True),
         )
-        positions = torch.tensor(index).to(self.device, non_blocking=True)
-        return Sequences(query_ends, key_ends, max(queries), max(keys), positions)
+
+    def _ends(self, counts: Sequence[int]) -> Tensor:
+        ends = torch.IntTensor(list(accumulate(counts, initial=0)))
+        return ends.to(self.device, non_blocking=True)
 
 
 def _completion_rows(span: PromptSpan, device: torch.device) -> Iterator[CompletionRows]:
-    """Cut completions, in order, where their padding would cost more than a further call."""
+    """Cut completions, in order, if their padding would cost more than a further call."""
     lengths: list[int] = []
     begin = 0
-    for length in [*span.lengths, 0]:
-        longest, tokens = max([*lengths, length]), sum(lengths) + length
-        padding = (len(lengths) + 1) * longest - tokens
-        if lengths and (length == 0 or padding > max(PADDING, tokens * PADDING_SHARE)):
+    for length in span.lengths:
+        longest = max(lengths, default=0)
+        tokens = sum(lengths) + length
+        padding = (len(lengths) + 1) * max(longest, length) - tokens
+        if lengths and padding > max(PADDING, tokens * PADDING_SHARE):
             yield _pad(lengths, begin, span.prompt_length, device)
-            begin, lengths = begin + sum(lengths), []
+            begin += sum(lengths)
+            lengths = []
         lengths.append(length)
+
+    if lengths:
+        yield _pad(lengths, begin, span.prompt_length, device)
 
 
 def _pad(lengths: list[int], begin: int, prompt: int, device: torch.device) -> CompletionRows:
     """Index and mask completions that begin `begin` tokens after a prompt of `prompt` tokens."""
-    rows, column = torch.tensor(lengths), torch.arange(max(lengths))
+    rows = torch.tensor(lengths)
+    column = torch.arange(max(lengths))
     inside = column < rows[:, None]
     first = begin + rows.cumsum(0) - rows
     padded = first[:, None] + torch.where(inside, column, 0)
     seen = torch.arange(prompt + max(lengths)) <= prompt + column[:, None]
     real = inside.flatten().nonzero()[:, 0]
-    return CompletionRows(*(each.to(device, non_blocking=True) for each in (padded, real, seen)))
+    return CompletionRows(
+        padded=padded.to(device, non_blocking=True),
+        real=real.to(device, non_blocking=True),
+        mask=seen.to(device, non_blocking=True),
+    )

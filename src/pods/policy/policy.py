@@ -40,7 +40,7 @@ class Policy:
     model: PreTrainedModel | PeftModel
     tokenizer: PreTrainedTokenizerBase
     reference_model: PreTrainedModel | None
-    """The untrained model where a KL term needs it and there is no adapter to switch off."""
+    """The untrained model if a KL term needs it and there is no adapter to switch off."""
     mirror: WeightMirror | None = None
     """The second model that the transformers engine decodes from, if not from the policy's own."""
 
@@ -64,14 +64,18 @@ class Policy:
     def stop_ids(self) -> list[int]:
         """The ids that end a completion."""
         stops = getattr(self.causal_lm.generation_config, "eos_token_id", None)
-        stops = stops if isinstance(stops, list) else [stops]
-        return sorted({i for i in [*stops, self.tokenizer.eos_token_id] if i is not None})
+        ids = list(stops) if isinstance(stops, list) else [stops]
+        ids.append(self.tokenizer.eos_token_id)
+        return sorted({i for i in ids if i is not None})
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
         """Recompute activations in backward passes, if the config enabled checkpointing at load."""
-        able = (m for m in self.causal_lm.modules() if isinstance(m, GradientCheckpointingLayer))
-        layers = [layer for layer in able if layer.gradient_checkpointing]
+        layers = [
+            module
+            for module in self.causal_lm.modules()
+            if isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing
+        ]
         for layer in layers:  # the layer's flag alone: modules inside it stay without dropout
             layer.training = True
         try:
@@ -113,12 +117,14 @@ class Policy:
             if set(state) != set(get_peft_model_state_dict(self.model)):
                 raise ValueError(f"{folder}: its adapter does not have this model's layers")
             return
+
         missing = dict(self.model.named_parameters())
         for path in sorted(folder.glob("*.safetensors")):
             with safe_open(path, "pt") as file:
                 for name in missing.keys() & set(file.keys()):
                     parameter = missing.pop(name)
                     parameter.copy_(shard_like(file.get_tensor(name), parameter))
+
         if missing:
             raise ValueError(f"{folder} lacks {', '.join(missing)}")
 
@@ -141,13 +147,22 @@ def _located_weights(config: Config) -> Iterator[str]:
             f"or try `pods fetch {config.model.name}` ({str(error).splitlines()[0]})"
         ) from error
     except Exception as error:
-        own = any(word in str(error) for word in ("trust_remote", "weights_only"))  # or pickled
-        if not own and not isinstance(error, ValueError):
-            raise
         key = "model.hub" if config.model.path is None else "model.path"
-        why = "must have the files of a tokenizer" if "tokenizer" in str(error) else str(error)
-        why = "needs code of its own, which is never run" if own else why
-        raise ValueError(f"{key}={source}: {' '.join(why.split())}") from error
+        if _needs_code(error):
+            raise ValueError(
+                f"{key}={source}: needs code of its own, which is never run"
+            ) from error
+        if not isinstance(error, ValueError):
+            raise
+        reason = " ".join(str(error).split())
+        if "tokenizer" in reason:
+            reason = "must have the files of a tokenizer"
+        raise ValueError(f"{key}={source}: {reason}") from error
+
+
+def _needs_code(error: Exception) -> bool:
+    """Return whether transformers or torch refused to run code of a model, or to unpickle it."""
+    return "trust_remote" in str(error) or "weights_only" in str(error)
 
 
 def load(
@@ -157,37 +172,58 @@ def load(
 ) -> Policy:
     """Load the model, and the tokenizer unless it is given; adapters start from the run's seed.
 
-    `ValueError`: weights or device are missing, or packing does not support the model.
+    Raises:
+        ValueError: weights or device are missing, or packing does not support the model.
     """
     if config.hardware.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"hardware.device=cuda: {why_no_gpu(torch.version.cuda)}")
     set_cuda_math()
-    tokenizer = load_tokenizer(config) if tokenizer is None else tokenizer
-    with _located_weights(config) as source:
-        dtype = getattr(torch, config.model.dtype)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, attn_implementation=attention.NAME, trust_remote_code=False
-        )
-    if (adapter := config.model.adapter()) is not None:
-        model = with_merged_adapter(model, adapter)
+    if tokenizer is None:
+        tokenizer = load_tokenizer(config)
+    model = _load_model(config)
     _check_supported(model, config)
     model.eval()
-    full = config.model.tuning == "full"
-    referred = full and config.update.kl_beta > 0 and process_group.trains
-    reference_model = copy.deepcopy(model) if referred else None
-    copied = copy_to_decode(model, config, process_group)
-    for each in filter(None, (reference_model, model)):
-        if config.update.compiled:
-            fuse_layers(each)
-        if config.uses_fsdp(process_group.size):
-            shard(each, process_group, config)  # goes to the device layer by layer
-        else:
-            each.to(config.hardware.device)
-    trained = model if full else with_adapters(model, config)
-    mirror = None if copied is None else WeightMirror(copied, model)
+
+    is_full = config.model.tuning == "full"
+    reference_model = None
+    if is_full and config.update.kl_beta > 0:
+        reference_model = copy.deepcopy(model)
+        _place(reference_model, config, process_group)
+    decoder = copy_to_decode(model, config, process_group)
+    _place(model, config, process_group)
+
+    trained = model if is_full else with_adapters(model, config)
+    mirror = None if decoder is None else WeightMirror(decoder, model)
     if config.update.activation_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    return Policy(trained, tokenizer, reference_model, mirror)
+    return Policy(
+        model=trained, tokenizer=tokenizer, reference_model=reference_model, mirror=mirror
+    )
+
+
+def _load_model(config: Config) -> PreTrainedModel:
+    with _located_weights(config) as source:
+        model = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=getattr(torch, config.model.dtype),
+            attn_implementation=attention.NAME,
+            trust_remote_code=False,
+        )
+
+    adapter = config.model.adapter()
+    if adapter is not None:
+        model = with_merged_adapter(model, adapter)
+    return model  # type: ignore[no-any-return]
+
+
+def _place(model: PreTrainedModel, config: Config, process_group: ProcessGroup) -> None:
+    """Bring a model to the device of this process, sharded and fused as the config says."""
+    if config.update.compiled:
+        fuse_layers(model)
+    if config.uses_fsdp(process_group.size):
+        shard(model, process_group, config)  # goes to the device layer by layer
+    else:
+        model.to(config.hardware.device)  # type: ignore[arg-type]
 
 
 def load_policy(
@@ -195,23 +231,28 @@ def load_policy(
 ) -> Policy:
     """Load a run's policy as it was at a checkpoint, whole, in this process, not to be trained.
 
-    Without a device it is that of the run, or the CPU where this machine has no GPU. `ValueError`:
-    base weights are missing or do not fit the checkpoint.
+    Without a device it is that of the run, or the CPU if this machine has no GPU.
+
+    Raises:
+        ValueError: base weights are missing or do not fit the checkpoint.
     """
-    if device is None and config.hardware.device == "cuda" and not torch.cuda.is_available():
-        print("no GPU here: generating on the CPU", file=sys.stderr)
-        device = "cpu"
+    if device is None:
+        device = config.hardware.device
+        if device == "cuda" and not torch.cuda.is_available():
+            print("no GPU here: generating on the CPU", file=sys.stderr)
+            device = "cpu"
+
     logging.disable_progress_bar()
-    hardware = replace(config.hardware, device=device or config.hardware.device, processes=1)
-    config = replace(
+    alone = replace(
         config,
         model=replace(config.model, compute_dtype=None),
         engine=replace(config.engine, name="transformers"),
-        hardware=replace(hardware, shard=False),
+        hardware=replace(config.hardware, device=device, processes=1, shard=False),
         update=replace(config.update, kl_beta=0.0, activation_checkpointing=False, compiled=False),
     )
-    policy = load(config)
+    policy = load(alone)
     policy.restore(folder / "policy")
+
     return policy
 
 
@@ -225,17 +266,20 @@ def set_cuda_math() -> None:
 
 def _check_supported(model: PreTrainedModel, config: Config) -> None:
     """Refuse lengths that a model lacks positions for, and kinds that packing would get wrong."""
-    name, settings = f"model={config.model.name}", model.config
+    name = f"model={config.model.name}"
+    settings = model.config
     limit = settings.max_position_embeddings
     longest = config.sampling.max_prompt_tokens + config.sampling.max_completion_tokens
     if longest > limit:
         key = f"sampling.max_prompt_tokens + sampling.max_completion_tokens = {longest}"
         raise ValueError(f"{key}: must be at most {limit}, the positions that {name} has")
+
     kinds = set(getattr(settings, "layer_types", None) or ["full_attention"])
     window = None if "layer_types" in settings else getattr(settings, "sliding_window", None)
     if kinds != {"full_attention"} or window is not None:
         has = f"{', '.join(sorted(kinds))}, sliding window {window}"
         raise ValueError(f"{name}: each layer must attend to all earlier tokens; it has {has}")
+
     scales = ("logits_scaling", "logit_scale", "final_logit_softcapping")
     if any(getattr(settings, scale, None) not in (None, 1) for scale in scales):
         raise ValueError(f"{name}: its logits are scaled or capped, which log-probs would ignore")

@@ -2,13 +2,12 @@
 
 The main process (rank 0) alone decides what is done next, writes files and handles signals; the
 others carry out its commands (`training/workers.py`). What starts them passes rank and world
-size in the environment. Under `hardware.generators` there are two groups, those that train and
-those that generate, and the main process is in both.
+size in the environment.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -18,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.distributed_c10d import PrefixStore, Store, _world
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from pods.system.machine import LOOPBACK, RENDEZVOUS
@@ -37,22 +36,11 @@ class Cancelled(BaseException):
 class ProcessGroup:
     """The processes of one run, seen from one of them; by default it is the only one."""
 
-    rank, size = 0, 1
-    idle = 0  # number of first ranks that have no engine: of those that train, all or none
+    rank = 0
+    size = 1
     mesh: DeviceMesh | None = None
     control: dist.ProcessGroup  # gloo, for collectives on what is in the host's memory
     store: Store  # keys and values, for messages that no process waits for
-    generators: "ProcessGroup | None" = None  # of a group that trains, the group that generates
-
-    @property
-    def generates(self) -> bool:
-        """Whether this process has an engine."""
-        return self.rank >= self.idle
-
-    @property
-    def trains(self) -> bool:
-        """Whether this process updates the policy."""
-        return not (self.idle and self.generates)
 
     @property
     def is_main(self) -> bool:
@@ -61,18 +49,9 @@ class ProcessGroup:
 
     def share(self, count: int) -> range:
         """Return which of `count` rows in order this process draws; shares are equal or nearly."""
-        rank, size = self.rank - self.idle, self.size - self.idle
-        return range(0) if rank < 0 else range(count * rank // size, count * (rank + 1) // size)
-
-    @torch.no_grad()
-    def hand_over(self, parameters: Iterable[Tensor]) -> None:
-        """Give the main process's values to the others, if they generate and it only trains."""
-        for parameter in parameters if self.idle else ():
-            value = parameter.detach().to("cpu", copy=True)
-            with lost_connections():
-                dist.broadcast(value, group_src=0, group=self.control)
-            if self.generates:
-                parameter.copy_(value)
+        start = count * self.rank // self.size
+        stop = count * (self.rank + 1) // self.size
+        return range(start, stop)
 
     def all_sum(self, numbers: Sequence[float]) -> list[float]:
         """Sum each number over all processes, in float64."""
@@ -108,7 +87,11 @@ class ProcessGroup:
         on_host = {key: tensor.cpu() for key, tensor in tensors.items()}
         with lost_connections():
             dist.all_gather_object(parts, on_host, group=self.control)
-        return {key: tensor for part in parts for key, tensor in part.items()}
+
+        gathered: dict[int, Tensor] = {}
+        for part in parts:
+            gathered.update(part)
+        return gathered
 
     def gather(self, result: Any, waiting: Callable[[], None]) -> list[Any]:
         """Call `waiting()` until all ranks are done; return their results, on rank 0 alone."""
@@ -127,34 +110,43 @@ class ProcessGroup:
         if self.size == 1:
             return
         bucket: list[Tensor] = []
+        elements = 0
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             bucket.append(parameter.grad)
-            if parameter is parameters[-1] or sum(map(Tensor.numel, bucket)) >= BUCKET_ELEMENTS:
-                flat = torch.cat([gradient.flatten() for gradient in bucket])
-                with lost_connections():
-                    dist.all_reduce(flat)
-                sums = flat.split([*map(Tensor.numel, bucket)])
-                for gradient, total in zip(bucket, sums, strict=True):
-                    gradient.copy_(total.view_as(gradient))
+            elements += parameter.grad.numel()
+            if parameter is parameters[-1] or elements >= BUCKET_ELEMENTS:
+                _sum_in_one_message(bucket)
                 bucket = []
+                elements = 0
 
     def check(self, check: Callable[[], None]) -> None:
         """Call `check()` on the main process; if it raises, the others raise `Cancelled` here."""
         if self.size == 1:
-            return check()
+            check()
+            return
         raised: BaseException | None = None
         try:
             if self.is_main:
                 check()
         except BaseException as error:
             raised = error
+
         stop = torch.tensor(raised is not None)
         with lost_connections():
             dist.broadcast(stop, 0, group=self.control)
         if stop:
             raise raised or Cancelled
+
+
+def _sum_in_one_message(gradients: Sequence[Tensor]) -> None:
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    with lost_connections():
+        dist.all_reduce(flat)
+    sums = flat.split([gradient.numel() for gradient in gradients])
+    for gradient, total in zip(gradients, sums, strict=True):
+        gradient.copy_(total.view_as(gradient))
 
 
 def is_connection_error(error: BaseException) -> bool:
@@ -176,52 +168,35 @@ def lost_connections() -> Iterator[None]:
 SINGLE_PROCESS = ProcessGroup()
 
 
-def join(device: str, generators: int = 0) -> ProcessGroup:
-    """Join the processes that were started together with this one; on cuda each takes one GPU.
-
-    The last `generators` of them only generate. To torch they are a world of their own, since vLLM
-    makes groups of all the processes in its world. `ValueError`: none is left to train.
-    """
+def join(device: str) -> ProcessGroup:
+    """Join the processes that were started together with this one; on cuda each takes one GPU."""
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if "://" in (place := os.environ.get(RENDEZVOUS, "env://")):  # an open port, or torchrun's
+    rank = int(os.environ["RANK"])
+    size = int(os.environ["WORLD_SIZE"])
+    place = os.environ.get(RENDEZVOUS, "env://")
+
+    if "://" in place:  # an open port, or torchrun's
         with lost_connections():
             store, rank, size = next(rendezvous(place, rank, size, timeout=TIMEOUT))
     else:  # a file that only this user can open; it grows by some 20 bytes with each heartbeat
         store = dist.FileStore(place, size)  # type: ignore[attr-defined]
         store.set_timeout(TIMEOUT)
-    if (trainers := size - generators) < 1:
-        raise ValueError(f"hardware.generators={generators}: must leave one of {size} processes")
-    if rank >= trainers:
-        _init_world(device, PrefixStore("generators", store), rank - trainers, generators)
-        return _bridge(store, rank - trainers + 1, generators + 1)
-    _init_world(device, PrefixStore("torch", store), rank, trainers)
+
+    dist.init_process_group(
+        BACKENDS[device],
+        store=PrefixStore("torch", store),
+        rank=rank,
+        world_size=size,
+        timeout=TIMEOUT,
+    )
     group = ProcessGroup()
-    group.rank, group.size, group.store = rank, trainers, PrefixStore("pods", store)
+    group.rank = rank
+    group.size = size
+    group.store = PrefixStore("pods", store)
     group.control = dist.new_group(backend="gloo", timeout=TIMEOUT)
-    group.mesh = init_device_mesh(device, (trainers,))
-    if generators:
-        group.idle = trainers
-        group.generators = None if rank else _bridge(store, 0, generators + 1)
-    return group
+    group.mesh = init_device_mesh(device, (size,))
 
-
-def _init_world(device: str, store: Store, rank: int, size: int) -> None:
-    backend = BACKENDS[device]
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-
-
-def _bridge(store: Store, rank: int, size: int) -> ProcessGroup:
-    """Make the group of the main process and of those that generate, across their two worlds."""
-    group = ProcessGroup()
-    group.rank, group.size, group.idle = rank, size, 1
-    group.store, own = PrefixStore("pods bridge", store), PrefixStore("torch bridge", store)
-    group.control = dist.ProcessGroup(own, rank, size)
-    gloo = dist.ProcessGroupGloo(own, rank, size, TIMEOUT)
-    group.control._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
-    _world.pg_map[group.control] = "gloo", own  # torch looks there to describe what goes wrong
-    _world.pg_group_ranks[group.control] = {dist.get_rank(): rank}
     return group
 
 

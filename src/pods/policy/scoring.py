@@ -36,13 +36,16 @@ def score(
     context: UpdateContext, batch: MicroBatch, model: PreTrainedModel | None = None
 ) -> TokenScores:
     """Score the tokens of a micro-batch, (C,), under the policy or another model."""
-    policy, update = context.policy, context.config.update
-    sampled = update.logprob_temperature == "sampling"
+    policy = context.policy
+    update = context.config.update
+    temperature = 1.0
+    if update.logprob_temperature == "sampling":
+        temperature = context.config.sampling.temperature
     with policy.recomputing():
         return forward_logprobs(
             policy.causal_lm if model is None else model,
             batch,
-            temperature=context.config.sampling.temperature if sampled else 1.0,
+            temperature=temperature,
             vocabulary=policy.vocabulary,
             entropy_gradient=update.entropy_beta > 0 and model is None,
         )
@@ -54,32 +57,42 @@ def score_all(context: UpdateContext, rollouts: Sequence[Rollout]) -> list[Tenso
     Each process scores a share, and all get all: which rollouts a process will need differs from
     one optimizer update to the next.
     """
-    scores = dict[int, Tensor]()
+    scores: dict[int, Tensor] = {}
     with torch.no_grad():
         for batch, counts in micro_batches_of_rank(context, rollouts, range(len(rollouts))):
             context.process_group.check(context.check)
-            if batch is not None:
-                pieces = score(context, batch).logprobs.split(batch.lengths)
-                if counts:
-                    scores |= zip(batch.indices, pieces, strict=True)
+            if batch is None:
+                continue
+            pieces = score(context, batch).logprobs.split(batch.lengths)
+            if counts:
+                scores.update(zip(batch.indices, pieces, strict=True))
+
     scores = context.process_group.all_gather(scores)
     return [scores[i].to(context.policy.device) for i in range(len(rollouts))]
 
 
 def warm_up(context: UpdateContext, prompt: Prompt) -> None:
     """Compile what `update.compiled` compiles, on no sample of the run, and leave no gradient."""
-    policy, update = context.policy, context.config.update
-    for ids, count in ((prompt, 2), ((0,), 1)):  # of one token it is other code
-        rollout = Rollout(prompt, ids, np.zeros(0, np.float32), "", True)
-        batch = pack([rollout] * count, [[*range(count)]])
+    update = context.config.update
+    for ids, count in ((prompt, 2), ((0,), 1)):  # for one token it is other code
+        rollout = Rollout(
+            prompt_ids=prompt,
+            completion_ids=ids,
+            logprobs=np.zeros(0, np.float32),
+            text="",
+            finished=True,
+        )
+        batch = pack([rollout] * count, [list(range(count))])
         score(context, batch).logprobs.sum().backward()  # type: ignore[no-untyped-call]
-        with torch.no_grad():  # and here, too
+
+        with torch.no_grad():  # other code again
             if update.epochs * update.minibatches > 1:
                 score(context, batch)
             if update.kl_beta > 0:
-                with policy.reference() as model:
+                with context.policy.reference() as model:
                     score(context, batch, model)
-    policy.model.zero_grad()
+
+    context.policy.model.zero_grad()
 
 
 def micro_batches_of_rank(
@@ -90,12 +103,19 @@ def micro_batches_of_rank(
     In the rounds that are left over there is none; with sharded weights all processes must compute
     in each round, so there it is one sequence that does not count.
     """
-    limit, process_group = context.config.update.micro_batch_tokens, context.process_group
+    process_group = context.process_group
+    limit = context.config.update.micro_batch_tokens
     shares = split_among_processes(rollouts, indices, process_group.size)
     plans = [plan_micro_batches(rollouts, share, limit) for share in shares]
-    own, filler = plans[process_group.rank], None
+
+    filler = None
     if is_sharded(context.policy.model):
-        filler = pack(rollouts, [[min(indices, key=lambda i: len(rollouts[i].completion_ids))]])
-    for i in range(max(map(len, plans))):
-        counts = i < len(own)
-        yield (pack(rollouts, own[i]) if counts else filler), counts
+        shortest = min(indices, key=lambda i: len(rollouts[i].completion_ids))
+        filler = pack(rollouts, [[shortest]])
+
+    plan = plans[process_group.rank]
+    for index in range(max(map(len, plans))):
+        if index < len(plan):
+            yield pack(rollouts, plan[index]), True
+        else:
+            yield filler, False

@@ -12,51 +12,37 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils import get_total_norm
 
 from pods.method.grpo import Loss, importance_weights, policy_loss, token_weights
 from pods.policy.fsdp import full_tensor, is_sharded
 from pods.policy.optimizer import learning_rate, rolled_back_on_error, trained_weights
 from pods.policy.packing import MicroBatch
-from pods.policy.process_group import ProcessGroup
 from pods.policy.scoring import UpdateContext, micro_batches_of_rank, score, score_all
+from pods.policy.update_stats import OptimizerUpdate, UpdateStats, summarise
 from pods.types import Rollout
 
-IMPORTANCE_CAP = 3.0  # of the ratio of a token's, or a sequence's, probabilities
-
-SquaredNorm = tuple[list[int], float]
-"""Indices of some rollouts, and the squared norm of the sum of their gradients in a step."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateStats:
-    """Statistics of one step's update: means over its optimizer updates, and over all tokens."""
-
-    loss: float
-    grad_norm: float  # norm of the gradient before clipping
-    clip_fraction: float  # share of the tokens whose gradient the PPO clip removed
-    kl: float  # KL divergence from the reference
-    logprob_gap: float
-    """Largest |log-prob of the engine - of the trainer| of a token, before the first update."""
-    logprob_gap_mean: float  # mean of |log-prob of the engine - of the trainer|
-    importance_mean: float  # mean of the importance weight; 1 where the correction is off
-    importance_ess: float  # effective sample size of these weights, as a share of the tokens
-    importance_cut: float  # share of the tokens whose importance weight was capped or set to 0
-    entropy: float  # of the policy in nats, at the temperature of `update.logprob_temperature`
-    lr: float
-    norms: Sequence[SquaredNorm] = ()
-    """Of the gradients of some rollouts, and of all; none where the update is off-policy."""
+IMPORTANCE_CAP = 3.0  # of the ratio of the probabilities of a token, or of a sequence
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """The data of one step's update, of each rollout."""
+    """The data of one step's update: one entry per rollout."""
 
     rollouts: Sequence[Rollout]
     advantages: Tensor
     old_logprobs: list[Tensor] | None
-    """(T,) log-probs before the first update; None where that is the only one."""
-    groups: Tensor  # index of its group
+    """(T,) log-probs before the first update; None if that is the only one."""
+    groups: Tensor  # index of the group of each rollout
+
+
+@dataclass(frozen=True, slots=True)
+class GradientSums:
+    """Sums over the micro-batches of one process in one optimizer update."""
+
+    loss: float
+    clipped: float  # tokens whose gradient the PPO clip removed
+    kl: float
+    token_stats: list[Tensor]  # (TOKEN_STATS, C) of each micro-batch, in float64
 
 
 def update(
@@ -76,52 +62,42 @@ def update(
     Args:
         context, optimizer: of the run; the policy's weights and the optimizer's state move.
         rollouts, advantages: all that the step has kept, the same on all processes.
-        sizes: (G,) rollouts of each group, which lie side by side.
+        sizes: (G,) rollouts of each group, which are adjacent.
         step: from 1; it decides the learning rate.
 
-    Nothing has moved after a `FloatingPointError`: a loss or a gradient is NaN or infinite, or
-    `Cancelled`: `context.check` has raised on the main process.
+    Raises:
+        FloatingPointError: the loss or the gradient is NaN or infinite.
+        Cancelled: `context.check` has raised on the main process.
+
+    Weights and optimizer are unchanged after an error.
     """
     settings = context.config.update
+    lr = learning_rate(settings, step)
     [parameters] = optimizer.param_groups
-    parameters["lr"] = lr = learning_rate(settings, step)
+    parameters["lr"] = lr
+
     on_policy = settings.epochs * settings.minibatches == 1
-    sizes = [size for size in sizes if size]  # a rule across groups may keep none of some
+    sizes = [size for size in sizes if size > 0]  # a rule across groups may keep none of some
     groups = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
-    results, tokens, norms = [], [torch.empty((5, 0), dtype=torch.float64)], list[SquaredNorm]()
+    updates = []
     with rolled_back_on_error(optimizer, keep_copy=not on_policy):
-        old_logprobs = None if on_policy else score_all(context, rollouts)
-        data = TrainingBatch(rollouts, torch.from_numpy(advantages), old_logprobs, groups)
+        data = TrainingBatch(
+            rollouts=rollouts,
+            advantages=torch.from_numpy(advantages),
+            old_logprobs=None if on_policy else score_all(context, rollouts),
+            groups=groups,
+        )
         for indices in minibatches(sizes, settings.minibatches, settings.epochs):
-            result, token_stats, partial = _one_update(context, optimizer, data, indices)
-            results.append(result)
-            tokens += token_stats
-            norms += partial
-    return _stats(results, tokens, lr, norms, context.process_group)
+            updates.append(_one_update(context, optimizer, data, indices))
 
-
-def _stats(
-    results: Sequence[tuple[float, float, float, float]],
-    token_stats: Sequence[Tensor],
-    lr: float,
-    norms: Sequence[SquaredNorm],
-    process_group: ProcessGroup,
-) -> UpdateStats:
-    """Average over the optimizer updates and over their tokens, which recur every epoch."""
-    loss, norm, clipped, kl = np.mean(results, axis=0).tolist()
-    tokens = torch.cat([part.cpu() for part in token_stats], 1)
-    *sums, count = process_group.all_sum([*tokens.sum(1).tolist(), tokens.shape[1]])
-    gap, importance, squared, cut, entropy = (total / count for total in sums)
-    largest = process_group.all_max(tokens[0].max().item() if tokens.numel() else 0.0)
-    weights = importance, importance**2 / squared if squared else 0.0, cut
-    return UpdateStats(loss, norm, clipped, kl, largest, gap, *weights, entropy, lr, norms)
+    return summarise(updates, lr, context.process_group)
 
 
 def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[int]]:
     """Yield the indices of the rollouts that each optimizer update takes, epoch after epoch.
 
     Groups stay whole and in the order of the batch, as verl cuts it by prompts without shuffling
-    (verl/workers/actor/dp_actor.py, ppo_mini_batch_size). Where a group filter leaves fewer groups,
+    (verl/workers/actor/dp_actor.py, ppo_mini_batch_size). If a group filter leaves fewer groups,
     verl makes fewer updates; here each is on fewer groups, and there are at most as many as groups.
 
     >>> list(minibatches([2, 1, 2], 2, epochs=1))
@@ -130,7 +106,7 @@ def minibatches(sizes: Sequence[int], count: int, epochs: int) -> Iterator[list[
     ends = np.cumsum([0, *sizes])
     for _ in range(epochs):
         for groups in np.array_split(np.arange(len(sizes)), count):
-            if len(groups):
+            if len(groups) > 0:
                 yield list(range(ends[groups[0]], ends[groups[-1] + 1]))
 
 
@@ -139,63 +115,71 @@ def _one_update(
     optimizer: torch.optim.Optimizer,
     data: TrainingBatch,
     indices: list[int],
-) -> tuple[tuple[float, float, float, float], list[Tensor], list[SquaredNorm]]:
+) -> OptimizerUpdate:
     """Make one AdamW step on some of the rollouts, of which each process takes a share.
 
-    Token weights have the denominator of all these rollouts, so that the gradient is the sum over
-    micro-batches and processes. Return loss, gradient norm, clip fraction and KL; what
-    `_batch_loss` returns about the tokens of this process's share; and squared norms.
+    The weights of tokens have the denominator of all these rollouts, so that the gradient is the
+    sum over micro-batches and processes.
     """
-    policy, process_group = context.policy, context.process_group
-    settings, longest = context.config.update, context.config.sampling.max_completion_tokens
+    process_group = context.process_group
+    settings = context.config.update
     lengths = torch.tensor([len(data.rollouts[i].completion_ids) for i in indices])
     weights = torch.zeros(len(data.rollouts))
-    weights[indices] = token_weights(lengths, data.groups[indices], settings.aggregation, longest)
-    sums, tokens, partial = _gradients(context, data, indices, weights)
+    weights[indices] = token_weights(
+        lengths,
+        data.groups[indices],
+        settings.aggregation,
+        context.config.sampling.max_completion_tokens,
+    )
+    share = _gradients(context, data, indices, weights)
+
     trained = trained_weights(optimizer)
-    if not is_sharded(policy.model):
+    if not is_sharded(context.policy.model):
         process_group.sum_gradients(trained)
-    total, clipped, kl = process_group.all_sum(sums.tolist())
-    # by itself torch would take sharded gradients one by one
-    found = torch.nn.utils.clip_grad_norm_(trained, settings.grad_clip, foreach=True)
-    norm = float(full_tensor(found))
-    for name, value in (("loss", total), ("gradient's norm", norm)):
-        if not math.isfinite(value):
-            raise FloatingPointError(f"the {name} is {value}")
+    loss, clipped, kl = process_group.all_sum([share.loss, share.clipped, share.kl])
+    # foreach, since torch by itself would take sharded gradients one by one
+    norm = torch.nn.utils.clip_grad_norm_(trained, settings.grad_clip, foreach=True)
+    grad_norm = float(full_tensor(norm))
+    if not math.isfinite(loss):
+        raise FloatingPointError(f"the loss is {loss}")
+    if not math.isfinite(grad_norm):
+        raise FloatingPointError(f"the gradient's norm is {grad_norm}")
+
     optimizer.step()
     optimizer.zero_grad()
-    on_policy = data.old_logprobs is None and context.config.engine.lag == 0
-    norms = [*partial, (indices, norm**2)] if on_policy else []
-    return (total, norm, clipped / int(lengths.sum()), kl), tokens, norms
+    return OptimizerUpdate(
+        loss=loss,
+        grad_norm=grad_norm,
+        clip_fraction=clipped / int(lengths.sum()),
+        kl=kl,
+        token_stats=share.token_stats,
+    )
 
 
 def _gradients(
     context: UpdateContext, data: TrainingBatch, indices: list[int], weights: Tensor
-) -> tuple[NDArray[np.float64], list[Tensor], list[SquaredNorm]]:
-    """Add up the gradients of this process's share of some rollouts, one micro-batch at a time.
-
-    Return sums over the share of loss, clipped tokens and KL; what `_batch_loss` returns; and the
-    squared norms of the gradient after 1, 2, 4, ... micro-batches but the last.
-    """
-    losses, tokens, done, squares = [], [], list[int](), dict[int, Tensor]()
-    whole = data.old_logprobs is None and not is_sharded(context.policy.model)
+) -> GradientSums:
+    """Add up the gradients of this process's share of some rollouts, one micro-batch at a time."""
+    losses = []
+    token_stats = []
     for batch, counts in micro_batches_of_rank(context, data.rollouts, indices):
         context.process_group.check(context.check)
         if batch is None:
             continue
-        loss, token_stats = _batch_loss(context, data, batch, weights * counts)
+        batch_weights = weights if counts else torch.zeros_like(weights)
+        loss, stats = _batch_loss(context, data, batch, batch_weights)
         loss.total.backward()  # type: ignore[no-untyped-call]
         if counts:
             losses.append(torch.stack([loss.total.detach(), loss.clipped, loss.kl]))
-            tokens.append(token_stats)
-            done += batch.indices
-            if whole and len(losses).bit_count() == 1 and len(done) < len(indices):
-                parameters = context.policy.model.parameters()
-                gradients = [each.grad for each in parameters if each.grad is not None]
-                squares[len(done)] = get_total_norm(gradients) ** 2
-    on_host = torch.stack(losses).cpu().double().numpy() if losses else ()  # wait for a card once
-    norms = [(done[:count], float(square)) for count, square in squares.items()]
-    return sum(on_host, np.zeros(3)), tokens, norms
+            token_stats.append(stats)
+
+    sums = np.zeros(3)
+    if losses:
+        for row in torch.stack(losses).cpu().double().numpy():  # wait for a card once
+            sums += row
+    loss_sum, clipped, kl = sums.tolist()
+
+    return GradientSums(loss=loss_sum, clipped=clipped, kl=kl, token_stats=token_stats)
 
 
 def _batch_loss(
@@ -203,33 +187,51 @@ def _batch_loss(
 ) -> tuple[Loss, Tensor]:
     """Compute a micro-batch's loss, corrected for the gap between engine and trainer log-probs.
 
-    Also return (5, C): |engine's log-prob - trainer's|, weight, its square, if cut, and entropy.
+    Also return the statistics of its tokens, (TOKEN_STATS, C).
     """
-    policy, settings = context.policy, context.config.update
-    device, lengths = policy.device, torch.tensor(batch.lengths)
-    sampled = np.concatenate([data.rollouts[i].logprobs for i in batch.indices])
-    of_rollout = data.advantages.float(), weights
-    of_token = [of[batch.indices].repeat_interleave(lengths) for of in of_rollout]
-    vectors = torch.from_numpy(sampled), *of_token  # copied without a wait
-    engine, *of_token = (each.to(device, non_blocking=True) for each in vectors)
+    settings = context.config.update
+    device = context.policy.device
+    lengths = torch.tensor(batch.lengths)
+    drawn = np.concatenate([data.rollouts[i].logprobs for i in batch.indices])
+    advantages = data.advantages.float()[batch.indices].repeat_interleave(lengths)
+    weights = weights[batch.indices].repeat_interleave(lengths)
+    # copied without a wait
+    engine_logprobs = torch.from_numpy(drawn).to(device, non_blocking=True)
+    advantages = advantages.to(device, non_blocking=True)
+    weights = weights.to(device, non_blocking=True)
+
     logprobs, entropy = score(context, batch)
-    old = logprobs.detach()
+    old_logprobs = logprobs.detach()
     if data.old_logprobs is not None:
-        old = torch.cat([data.old_logprobs[i] for i in batch.indices])
+        old_logprobs = torch.cat([data.old_logprobs[i] for i in batch.indices])
     importance, cut = importance_weights(
-        old, engine, lengths, kind=settings.importance, cap=IMPORTANCE_CAP
+        old_logprobs, engine_logprobs, lengths, kind=settings.importance, cap=IMPORTANCE_CAP
     )
-    reference = None
-    if settings.kl_beta > 0:
-        with torch.no_grad(), policy.reference() as model:
-            reference = score(context, batch, model).logprobs
     loss = policy_loss(
-        logprobs, old, *of_token, clip_low=settings.clip_low, clip_high=settings.clip_high,
-        kl_beta=settings.kl_beta, reference_logprobs=reference, importance=importance,
-        entropy_beta=settings.entropy_beta, entropy=entropy,
-    )  # fmt: skip
-    gap = (old - engine).abs()
+        logprobs,
+        old_logprobs,
+        advantages,
+        weights,
+        clip_low=settings.clip_low,
+        clip_high=settings.clip_high,
+        kl_beta=settings.kl_beta,
+        reference_logprobs=_reference_logprobs(context, batch),
+        importance=importance,
+        entropy_beta=settings.entropy_beta,
+        entropy=entropy,
+    )
+
+    gap = (old_logprobs - engine_logprobs).abs()
     if not context.config.scores_what_is_sampled():
         gap = torch.full_like(gap, torch.nan)
+    stats = torch.stack([gap, importance, importance**2, cut, entropy.detach()])
     # float64, so that means over tokens are the same whatever the micro-batches
-    return loss, torch.stack([gap, importance, importance**2, cut, entropy.detach()]).double()
+    return loss, stats.double()
+
+
+def _reference_logprobs(context: UpdateContext, batch: MicroBatch) -> Tensor | None:
+    """Score a micro-batch under the untrained policy; None if no KL term needs it."""
+    if context.config.update.kl_beta == 0:
+        return None
+    with torch.no_grad(), context.policy.reference() as model:
+        return score(context, batch, model).logprobs

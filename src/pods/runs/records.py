@@ -80,7 +80,6 @@ class Environment(TypedDict, total=False):
     packages: dict[str, str | None]
     commit: str | None
     processes: int  # all of the run's
-    generators: int  # those of them that only generate
     clock: str
     engine: dict[str, Any]
 

@@ -1,7 +1,6 @@
 """Build one run: the place that names engine and optimizer and connects all parts."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -11,7 +10,6 @@ from pods.engines.base import Engine
 from pods.engines.sync_check import check_weight_sync
 from pods.engines.transformers_engine import TransformersEngine
 from pods.method import prompt_selection
-from pods.method.adaptive import Adaptive
 from pods.method.keep import find_rule
 from pods.policy.optimizer import make_optimizer
 from pods.policy.policy import load
@@ -26,8 +24,10 @@ from pods.training.data import Data, check_data, load_data
 from pods.training.loop import TrainingLoop
 from pods.training.mismatch import engine_gap, has_own_weights, make_monitor
 from pods.training.progress import Progress
+from pods.training.step import RunState
 from pods.training.trainer import Trainer
 from pods.training.workers import Worker, WorkerGroup
+from pods.types import Prompt, Rollout
 
 
 def build_trainer(
@@ -42,25 +42,28 @@ def build_trainer(
 ) -> Trainer:
     """Load policy, task and engine, and connect them to a trainer.
 
-    The lock is held by this process. `report` writes what the clock's meter measured, and the other
-    processes of the group call `build_worker`. A `ValueError` says that weights or data are
-    missing, malformed or others, or memory too small.
+    Args:
+        config, store: of the run.
+        lock: the run's lock, which this process holds.
+        tracker, stop, clock: of this process.
+        report: writes what the clock's meter measured.
+        process_group: the processes of the run; the others call `build_worker`.
+
+    Raises:
+        ValueError: weights or data are missing, malformed or others, or memory is too small.
     """
     data = load_data(config, stop.check)
     check_data(store, data.facts, config.retry == "changed")
     worker = build_worker(config, data, stop.check, process_group)
-    workers = generators = WorkerGroup(worker, stop)
-    if process_group.generators is not None:
-        generators = WorkerGroup(replace(worker, process_group=process_group.generators), stop)
+    workers = WorkerGroup(worker, stop)
+    set_up_clock(clock, config)
     return Trainer(
         config=config,
         store=store,
         lock=lock,
         workers=workers,
-        generators=generators,
-        loop=make_loop(config, data, workers, generators, clock),
-        selector=prompt_selection.start(config.prompts, config.nm.allocation),
-        adaptive=None if config.nm.menu is None else Adaptive(),
+        loop=make_loop(config, data, workers, clock),
+        state=RunState(prompt_selection.start(config.prompts)),
         questions=data.questions,
         tracker=tracker,
         progress=Progress(config.budget),
@@ -69,24 +72,32 @@ def build_trainer(
     )
 
 
-def make_loop(
-    config: Config, data: Data, workers: WorkerGroup, generators: WorkerGroup, clock: TrainClock
-) -> TrainingLoop:
-    """Make the training loop; on a GPU its clock waits for the card, whose memory is measured."""
-    price = config.budget.clock_model
+def set_up_clock(clock: TrainClock, config: Config) -> None:
+    """Let the clock wait for a card, whose memory is measured, or go by a model of the costs."""
     if config.hardware.device == "cuda":
         clock.meter.measure(torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated)
         clock.synchronise = torch.cuda.synchronize
-    if price is not None:
-        clock.model = read_clock_model(price)
-    if generators is not workers:
-        clock.beside = TrainClock()  # not by `now`, which one thread may read
-    rule = find_rule(config.sampler.rule)
-    beside = None if generators is workers else generators.beside
-    watched = config.engine.lag > 0 and has_own_weights(config) and config.scores_what_is_sampled()
-    gap = (lambda some: generators.call_all(engine_gap, some)) if watched else None
+    if config.budget.clock_model is not None:
+        clock.model = read_clock_model(config.budget.clock_model)
+
+
+def make_loop(config: Config, data: Data, workers: WorkerGroup, clock: TrainClock) -> TrainingLoop:
+    """Make the training loop, which generates and updates on all workers."""
+
+    def gap(rollouts: list[Rollout]) -> list[float]:
+        return workers.call_all(engine_gap, rollouts)
+
+    lagged = config.engine.lag > 0
+    watched = lagged and has_own_weights(config) and config.scores_what_is_sampled()
     return TrainingLoop(
-        config, data.task, data.prompts, generators, rule, workers.update, clock, beside, gap
+        config=config,
+        task=data.task,
+        prompts=data.prompts,
+        engine=workers,
+        rule=find_rule(config.sampler.rule),
+        update=workers.update,
+        clock=clock,
+        gap=gap if watched else None,
     )
 
 
@@ -95,23 +106,35 @@ def build_worker(
 ) -> Worker:
     """Load the policy, engine and optimizer of one process.
 
-    A `ValueError` says that weights are missing or unfit, or that the engine ignores the policy's.
+    Raises:
+        ValueError: weights are missing or unfit, or the engine ignores the policy's.
     """
     torch.set_num_threads(config.hardware.threads)
     policy = load(config, data.tokenizer, process_group)
-    if config.update.compiled and process_group.trains:
-        try:
-            warm_up(UpdateContext(policy, config, process_group), data.prompts[0])
-        except torch._dynamo.exc.TorchDynamoException as error:
-            why = str(error).strip().splitlines()[0]
-            raise ValueError(f"update.compiled=true: torch cannot compile here: {why}") from error
-    peers = SINGLE_PROCESS if process_group.idle else process_group  # nothing is sharded
-    if process_group.generates and config.engine.name == "vllm":
+    if config.update.compiled:
+        _compile(UpdateContext(policy, config, process_group), data.prompts[0])
+    engine: Engine
+    if config.engine.name == "vllm":
         from pods.engines.vllm_engine import VllmEngine
 
-        engine: Engine = VllmEngine(policy, config, check)
-        check_weight_sync(policy, engine, data.prompts[0], peers)
-    else:  # also where other processes generate: it holds no memory of its own
-        engine = TransformersEngine(policy, config.engine.max_rows, check, config.engine.graphs)
-    optimizer = make_optimizer(policy, config.update)
-    return Worker(config, policy, optimizer, engine, process_group, check)
+        engine = VllmEngine(policy, config, check)
+        check_weight_sync(policy, engine, data.prompts[0], process_group)
+    else:
+        engine = TransformersEngine(policy, config.engine.max_rows, check)
+
+    return Worker(
+        config=config,
+        policy=policy,
+        optimizer=make_optimizer(policy, config.update),
+        engine=engine,
+        process_group=process_group,
+        check=check,
+    )
+
+
+def _compile(context: UpdateContext, prompt: Prompt) -> None:
+    try:
+        warm_up(context, prompt)
+    except torch._dynamo.exc.TorchDynamoException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"update.compiled=true: torch cannot compile here: {reason}") from error

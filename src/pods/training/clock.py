@@ -33,7 +33,8 @@ class Meter:
 
     def measure(self, reset: Callable[[], None], peak: Callable[[], int]) -> None:
         """Measure memory elsewhere from now on, such as on a GPU, where each phase has its own."""
-        self._reset, self._peak = reset, peak
+        self._reset = reset
+        self._peak = peak
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -48,12 +49,13 @@ class Meter:
 
     def text(self) -> str:
         """Return JSON: phase -> seconds and peak_bytes; the rest of the wall time is `other`."""
-        other = time.perf_counter() - self.began - sum(self.seconds.values())
-        phases = {
+        phases: dict[str, dict[str, float]] = {
             name: {"seconds": round(seconds, 4), "peak_bytes": self.peaks[name]}
             for name, seconds in self.seconds.items()
         }
-        return json.dumps({**phases, "other": {"seconds": round(other, 4)}}, indent=1)
+        other = time.perf_counter() - self.began - sum(self.seconds.values())
+        phases["other"] = {"seconds": round(other, 4)}
+        return json.dumps(phases, indent=1)
 
 
 class StepSeconds(NamedTuple):
@@ -61,7 +63,6 @@ class StepSeconds(NamedTuple):
 
     wall: dict[str, float]
     cpu: dict[str, float]  # of all threads of this process; empty unless the clock is the real one
-    beside: float | None = None  # of sampling and grading for a later step, beside the phases
 
 
 @dataclass
@@ -76,7 +77,6 @@ class TrainClock:
     synchronise: Callable[[], None] = lambda: None  # waits for the device at both ends of a phase
     train_seconds: float = 0.0  # seconds of the steps committed so far
     meter: Meter = field(default_factory=Meter)  # of the process; it measures the phases too
-    beside: "TrainClock | None" = None  # of the thread that samples for a later step, if any
     model: ClockModel | None = None
     """Prices a step as on another machine, so that a run's bytes do not depend on this machine's
     speed; None: its seconds are measured."""
@@ -89,7 +89,8 @@ class TrainClock:
         """Charge the block to a phase of the step in progress."""
         with self.meter.phase(name):
             self.synchronise()
-            start, cpu_start = self.now(), time.process_time()
+            start = self.now()
+            cpu_start = time.process_time()
             yield
             self.synchronise()
             self._step.wall[name] += self.now() - start
@@ -103,14 +104,16 @@ class TrainClock:
         to no phase: they are those of the phase `modelled`.
         """
         seconds = self._step
-        if self.beside is not None:
-            seconds = seconds._replace(beside=sum(self.beside.commit().wall.values()))
         if self.model is not None:
-            seconds = StepSeconds({"modelled": self.model.seconds(amounts or {})}, {})
+            price = self.model.seconds(amounts or {})
+            seconds = StepSeconds(wall={"modelled": price}, cpu={})
         self._start_step()
         self.train_seconds += sum(seconds.wall.values())
         return seconds
 
     def _start_step(self) -> None:
-        cpu = dict.fromkeys(PHASES, 0.0) if self.now is time.perf_counter else {}
-        self._step = StepSeconds(dict.fromkeys(PHASES, 0.0), cpu)
+        is_real = self.now is time.perf_counter
+        self._step = StepSeconds(
+            wall=dict.fromkeys(PHASES, 0.0),
+            cpu=dict.fromkeys(PHASES, 0.0) if is_real else {},
+        )

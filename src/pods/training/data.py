@@ -61,7 +61,9 @@ def check_data(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -
     Data from a hub count by name in the run's identity, so only this check notices a change there.
     """
     begun = store.data()
-    changes = [] if begun is None else difference(_summary(begun), _summary(facts))
+    changes = []
+    if begun is not None:
+        changes = difference(_summary(begun), _summary(facts))
     if changes and not allow_changed:
         raise Changed(store.folder, changes)
     record_changes(store, changes)
@@ -72,11 +74,11 @@ def check_data(store: RunStore, facts: Mapping[str, Any], allow_changed: bool) -
 
 
 def _summary(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        f"data: {split} {name}": facts[split].get(key, "nothing")
-        for split in ("train", "test")
-        for key, name in (("problems", "problems"), ("sha256", "SHA-256"))
-    }
+    summary = {}
+    for split in ("train", "test"):
+        summary[f"data: {split} problems"] = facts[split].get("problems", "nothing")
+        summary[f"data: {split} SHA-256"] = facts[split].get("sha256", "nothing")
+    return summary
 
 
 def fitting(
@@ -84,12 +86,23 @@ def fitting(
 ) -> tuple[tuple[Problem, ...], tuple[Prompt, ...], tuple[str, ...]]:
     """Return the problems whose prompts fit, their token ids, and the ids of the others, if any.
 
-    The others are printed; a `ValueError` says that none fits.
+    The others are printed.
+
+    Raises:
+        ValueError: no prompt fits.
     """
     limit = config.sampling.max_prompt_tokens
-    encoded = [(problem, prompt_ids(problem, tokenizer)) for problem in problems]
-    fit = [(problem, ids) for problem, ids in encoded if len(ids) <= limit]
-    too_long = tuple(problem.id for problem, ids in encoded if len(ids) > limit)
+    fit: list[Problem] = []
+    prompts: list[Prompt] = []
+    too_long: list[str] = []
+    for problem in problems:
+        ids = prompt_ids(problem, tokenizer)
+        if len(ids) <= limit:
+            fit.append(problem)
+            prompts.append(ids)
+        else:
+            too_long.append(problem.id)
+
     if not fit:
         raise ValueError(
             f"sampling.max_prompt_tokens={limit}: none of the {len(problems)} {split} prompts fits"
@@ -100,4 +113,5 @@ def fitting(
             f"dropped {len(too_long)} of {len(problems)} {split} problems: prompts over "
             f"{limit} tokens: {', '.join(too_long[:NAMED])}{more}"
         )
-    return tuple(problem for problem, _ in fit), tuple(ids for _, ids in fit), too_long
+
+    return tuple(fit), tuple(prompts), tuple(too_long)

@@ -36,30 +36,50 @@ def evaluate(
     exist already: whole chunks, or all. Part of each seed are the checkpoint's step, the repeat and
     `test_set`, the name of another test set than the run's own.
     """
-    limit, top_k = config.sampling.max_completion_tokens, config.sampling.top_k
-    sampling = Sampling(config.evaluation.temperature, limit, top_k)
+    sampling = Sampling(
+        temperature=config.evaluation.temperature,
+        max_completion_tokens=config.sampling.max_completion_tokens,
+        top_k=config.sampling.top_k,
+    )
+    grader = task.test_grader
     requests = asked(config, step, [problem.id for problem in task.test], test_set)
-    grader, size = task.test_grader, _chunk(config, len(requests))
+    size = _chunk(config, len(requests))
     for start in range(done, len(requests), size):
         chunk = requests[start : start + size]
         numbers = [(start + i) % len(task.test) for i in range(len(chunk))]
         problems = [task.test[number] for number in numbers]
-        texts, seeds = [prompts[number] for number in numbers], [seed for _, _, seed in chunk]
-        request = GenerationRequest(texts, 1, sampling, seeds)
+        request = GenerationRequest(
+            prompts=[prompts[number] for number in numbers],
+            n=1,
+            sampling=sampling,
+            seeds=[seed for _, _, seed in chunk],
+        )
         answers = engine.generate(request, grader.on_completion(problems))
-        yield [
-            (_record(grader, repeat, problem, rollout, seed), rollout.text)
-            for (repeat, _, seed), problem, [rollout] in zip(chunk, problems, answers, strict=True)
-        ]
+        rows = []
+        for (repeat, _, seed), problem, rollouts in zip(chunk, problems, answers, strict=True):
+            record = _record(grader, repeat, problem, rollouts[0], seed)
+            rows.append((record, rollouts[0].text))
+        yield rows
 
 
 def _record(
     grader: Grader, repeat: int, problem: Problem, rollout: Rollout, seed: int
 ) -> EvaluationRecord:
-    grade, length = grader.grade(rollout.text, problem.gold), len(rollout.completion_ids)
-    lenient = None if grader.lenient is None else grader.lenient(rollout.text, problem.gold)
-    graded = (grade.correct, grade.format, lenient, grade.verdict)
-    return EvaluationRecord(repeat, problem.id, *graded, length, rollout.finished, seed)
+    grade = grader.grade(rollout.text, problem.gold)
+    lenient = None
+    if grader.lenient is not None:
+        lenient = grader.lenient(rollout.text, problem.gold)
+    return EvaluationRecord(
+        repeat=repeat,
+        question=problem.id,
+        correct=grade.correct,
+        format=grade.format,
+        lenient=lenient,
+        verdict=grade.verdict,
+        length=len(rollout.completion_ids),
+        finished=rollout.finished,
+        seed=seed,
+    )
 
 
 def already_done(config: Config, task: Task, step: int, content: bytes) -> int:
@@ -80,5 +100,5 @@ def already_done(config: Config, task: Task, step: int, content: bytes) -> int:
 
 def _chunk(config: Config, requests: int) -> int:
     """Return how many answers are generated in one call, and written together."""
-    rows = config.engine.max_rows * (config.hardware.generators or config.hardware.processes)
+    rows = config.engine.max_rows * config.hardware.processes
     return rows if config.engine.name == "transformers" else requests

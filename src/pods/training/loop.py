@@ -1,249 +1,226 @@
-"""The training loop, a generator: generate, grade, select, update, yield. The caller writes files.
+"""The training loop: sample from the policy, grade, select, update. The caller writes files.
+
+`collect` and `learn` are the two halves of a step. `schedule.py` puts them in order.
 
 Shapes: n = rollouts per group, m = rollouts kept.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pods.config.schema import Config
 from pods.engines.base import Engine
-from pods.method.adaptive import Adaptive
 from pods.method.keep import next_batch
-from pods.method.noise_scale import Row, gradient_row
 from pods.method.prompt_order import PromptOrder
-from pods.method.prompt_selection import Selector, allocate
+from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross
-from pods.policy.update import SquaredNorm, UpdateStats
+from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive
 from pods.tasks.rewards import grade_rollout
 from pods.training.clock import TrainClock
-from pods.training.step import Sample, SelectedGroup, Step, amounts, choose_trained, outcome, select
+from pods.training.step import (
+    RunState,
+    Sample,
+    SelectedGroup,
+    Step,
+    amounts,
+    choose_trained,
+    describe_nonfinite,
+    outcome,
+    select,
+)
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling, Task, group_of
 
-GAP_ROLLOUTS = 4  # of a sample, or one of each process that generates if those are more
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingLoop:
     """Everything that a step needs, as arguments, so that tests can pass fakes."""
 
     config: Config
     task: Task
     prompts: Sequence[Prompt]  # token ids of each problem of the train pool
-    engine: Engine  # in a run the worker group of those that generate, which has this protocol
+    engine: Engine
     rule: Rule | RuleAcross
     update: Callable[[list[Rollout], NDArray[np.float64], list[int], int], UpdateStats]
     """`update(rollouts, advantages, sizes, step)` applies a step's optimizer updates to groups of
     these sizes."""
     clock: TrainClock
-    beside: Callable[[], AbstractContextManager[None]] | None = None
-    """A context in which other processes sample for this one; None: the same ones do both."""
     gap: Callable[[list[Rollout]], list[float]] | None = None
-    """Of rollouts that were just drawn, by each process; None: `Sample.gap` is not asked for."""
+    """`gap(rollouts)` measures `Sample.gap` on rollouts that were just drawn, once per process;
+    None: it is not asked for."""
 
     @property
     def order(self) -> PromptOrder:
         """The order in which problems come up."""
         return PromptOrder(self.config.seed, len(self.task.train))
 
-    def steps(
-        self, done: int, selector: Selector, adaptive: Adaptive | None = None,
-        pending: Sequence[Sample] = (),
-    ) -> Iterator[Step]:  # fmt: skip
-        """Yield the steps after `done`, the last committed one, until the budget ends.
-
-        `selector`, in an adaptive run `adaptive`, and `pending` are as that step left them.
-        """
-        budget, number = self.config.budget, done
-        while (budget.max_steps is None or number < budget.max_steps) and (
-            budget.train_seconds is None or self.clock.train_seconds < budget.train_seconds
+    def numbers(self, done: int) -> Iterator[int]:
+        """Yield the number of each step after `done` until the budget ends."""
+        max_steps = self.config.budget.max_steps
+        max_seconds = self.config.budget.train_seconds
+        number = done
+        while (max_steps is None or number < max_steps) and (
+            max_seconds is None or self.clock.train_seconds < max_seconds
         ):
             number += 1
-            step = self.take_step(number, selector, adaptive, pending)
-            selector, adaptive, pending = step.selector, step.adaptive, step.pending
-            yield step
+            yield number
 
-    def take_step(
-        self, number: int, selector: Selector, adaptive: Adaptive | None = None,
-        pending: Sequence[Sample] = (),
-    ) -> Step:  # fmt: skip
-        """Sample n rollouts per group, keep m of each, update the policy, sync the engine.
+    def collect(self, number: int, selector: Selector) -> Sample:
+        """Choose prompts, generate n rollouts per group, grade them and keep m.
 
-        Under `engine.lag` it trains on the oldest `pending` sample, whose results prompt selection
-        sees only now, and samples for a later step.
+        This is one batch of prompts, or as many as a group filter that resamples needs. A batch
+        with a value that is not finite is the last: the step will not be applied.
         """
-        config, clock, queue = self.config, self.clock, [*pending]
-        if adaptive is not None:
-            with clock.phase("select"):
-                adaptive = adaptive.choose(config.nm, config.prompts_per_step * config.nm.groups)
-        n, m = config.nm.pairs()[0 if adaptive is None else adaptive.pair]
-        while len(queue) < max(1, config.engine.lag):
-            queue.append(self.collect(number + len(queue), selector, n, m))
-            selector = queue[-1].selector
-        sample, *queue = queue
-        with clock.phase("select"):
-            outcomes = [*map(outcome, sample.prompts)]
-            if sample.nonfinite is None:
-                selector = selector.observe(self.order, outcomes)
-            groups = choose_trained(config, self.rule, number, sample, m)
-        with self.sampling_ahead(number, selector, n, m) as newest:
-            with clock.phase("update"):
-                stats, fault = self.update_on(groups, number)
-            queue += newest()
-        with clock.phase("sync"):
-            kept_projection = self.engine.sync()
-        seconds = clock.commit(amounts(groups))
-        norms = gradient_rows(groups, stats.norms) if stats is not None else []
-        if adaptive is not None:
-            adaptive = adaptive.observe(outcomes, norms, sum(seconds.wall.values()))
-        return Step(
-            number=number, train_seconds=clock.train_seconds, seconds=seconds, groups=groups,
-            sample=sample, selector=queue[-1].selector if queue else selector, pending=queue,
-            epoch=self.order.epoch(sample.selector.position - 1), adaptive=adaptive, update=stats,
-            norms=norms, kept_projection=kept_projection, nonfinite=sample.nonfinite or fault,
-        )  # fmt: skip
+        group_filter = self.config.group_filter
+        size = self.config.prompts_per_step
+        if group_filter.resamples and group_filter.batch is not None:
+            size = group_filter.batch
 
-    @contextmanager
-    def sampling_ahead(
-        self, number: int, selector: Selector, n: int, m: int
-    ) -> Iterator[Callable[[], list[Sample]]]:
-        """Under `engine.lag`, collect the sample of a later step, before the block.
-
-        Where other processes generate, that is done beside the block, with the same results. Yield
-        a function that waits for the sample, and raises what collecting it has raised.
-        """
-        ahead = number + self.config.engine.lag
-        if self.beside is None or self.clock.beside is None:
-            samples = [self.collect(ahead, selector, n, m)] if ahead > number else []
-            yield lambda: samples
-            return
-        elsewhere = replace(self, clock=self.clock.beside)
-        with ThreadPoolExecutor(1) as thread, self.beside():
-            sampled = thread.submit(elsewhere.collect, ahead, selector, n, m)
-
-            def wait() -> list[Sample]:
-                with self.clock.phase("generate"):
-                    return [sampled.result()]
-
-            yield wait
-
-    def collect(self, number: int, selector: Selector, n: int, m: int) -> Sample:
-        """Generate, grade and select one batch, or as many as a resampling group filter needs.
-
-        A batch with a value that is not finite is the last: the step will not be applied.
-        """
-        group_filter, wanted = self.config.group_filter, self.config.prompts_per_step
-        size = (group_filter.batch or wanted) if group_filter.resamples else wanted
-        sample = Sample([], selector)
-        while True:
+        sample = Sample(prompts=[], selector=selector)
+        while size > 0:
             before = len(sample.prompts)
-            sample = self.add_batch(sample, number, size, n, m)
-            informative = [any(group.trained for group in groups) for groups in sample.prompts]
-            have, latest = sum(informative), informative[before:]
-            enough = have >= wanted or len(sample.chosen) == group_filter.max_batches
-            if not group_filter.resamples or enough or sample.nonfinite is not None:
-                return self.with_gap(sample)
-            size = next_batch(group_filter, wanted, have, len(latest), sum(latest))
+            sample = self.add_batch(number, sample, size)
+            size = self.further_prompts(sample, before)
 
-    def with_gap(self, sample: Sample) -> Sample:
-        """Return a sample that knows its gap, measured on some of its rollouts."""
-        if self.gap is None or sample.nonfinite is not None:
-            return sample
-        drawn = [each for of in sample.prompts for group in of for each in group.group.rollouts]
-        engines = self.config.hardware.generators or self.config.hardware.processes
-        count = max(GAP_ROLLOUTS, engines)
-        some = [drawn[(2 * i + 1) * len(drawn) // (2 * count)] for i in range(count)]
-        with self.clock.phase("generate"):
-            return replace(sample, gap=max(self.gap(some)))
+        return sample
 
-    def add_batch(self, sample: Sample, number: int, size: int, n: int, m: int) -> Sample:
+    def add_batch(self, number: int, sample: Sample, size: int) -> Sample:
         """Choose `size` prompts; generate, grade and select for each of their groups."""
-        config, clock, per_prompt = self.config, self.clock, self.config.nm.groups
+        per_prompt = self.config.nm.groups
         first_group = len(sample.prompts) * per_prompt
-        with clock.phase("select"):
+
+        with self.clock.phase("select"):
             chosen, selector = sample.selector.choose(self.order, size)
-            problems = [problem for problem in chosen.problems for _ in range(per_prompt)]
-            counts = allocate(config.nm.allocation, selector, problems, n, m, number)
-        groups = self.generate_and_grade(number, first_group, problems, counts)
+        problems = [index for index in chosen.problems for _ in range(per_prompt)]
+        groups = self.grade(problems, self.generate(number, first_group, problems))
         nonfinite = describe_nonfinite(groups)
-        with clock.phase("select"):
-            if nonfinite is None:
-                graded = enumerate(groups, first_group)
-                groups = [select(config, self.rule, number, i, m, group) for i, group in graded]
+        if nonfinite is None:
+            with self.clock.phase("select"):
+                groups = [
+                    select(self.config, self.rule, number, index, group)
+                    for index, group in enumerate(groups, first_group)
+                ]
+
         prompts = [groups[i : i + per_prompt] for i in range(0, len(groups), per_prompt)]
-        return Sample([*sample.prompts, *prompts], selector, (*sample.chosen, chosen), nonfinite)
+        return Sample(
+            prompts=[*sample.prompts, *prompts],
+            selector=selector,
+            chosen=(*sample.chosen, chosen),
+            nonfinite=nonfinite,
+        )
 
-    def generate_and_grade(
-        self, number: int, first_group: int, problems: Sequence[int], counts: Sequence[int]
-    ) -> list[SelectedGroup]:
-        """Generate and grade `counts[i]` rollouts of the problem of each group.
-
-        Where groups differ in size, under `nm.allocation`, each rollout has a seed of its own.
-        """
-        config, train, settings = self.config, self.task.train, self.config.sampling
-        sampling = Sampling(settings.temperature, settings.max_completion_tokens, settings.top_k)
-        n = counts[0]
-        rows: list[tuple[int, ...]] = [(i,) for i in range(len(counts))]
-        if len(set(counts)) > 1:
-            n, rows = 1, [(i, k) for i, count in enumerate(counts) for k in range(count)]
+    def generate(
+        self, number: int, first_group: int, problems: Sequence[int]
+    ) -> list[list[Rollout]]:
+        """Draw n rollouts for each group, whose problems are indices in the train pool."""
+        settings = self.config.sampling
+        request = GenerationRequest(
+            prompts=[self.prompts[index] for index in problems],
+            n=self.config.nm.n,
+            sampling=Sampling(
+                temperature=settings.temperature,
+                max_completion_tokens=settings.max_completion_tokens,
+                top_k=settings.top_k,
+            ),
+            seeds=[
+                derive(self.config.seed, "rollouts", number, first_group + place)
+                for place in range(len(problems))
+            ],
+        )
+        asked = [self.task.train[index] for index in problems]
         with self.clock.phase("generate"):
-            prompts = [self.prompts[problems[i]] for i, *_ in rows]
-            seeds = [derive(config.seed, "rollouts", number, first_group + i, *k) for i, *k in rows]
-            request = GenerationRequest(prompts, n, sampling, seeds)
-            asked = [train[problems[i]] for i, *_ in rows]
-            generated = self.engine.generate(request, self.task.train_grader.on_completion(asked))
-        rollouts: list[list[Rollout]] = [[] for _ in counts]
-        for (i, *_), of_row in zip(rows, generated, strict=True):
-            rollouts[i] += of_row
-        groups = list[SelectedGroup]()
+            return self.engine.generate(request, self.task.train_grader.on_completion(asked))
+
+    def grade(
+        self, problems: Sequence[int], rollouts: Sequence[Sequence[Rollout]]
+    ) -> list[SelectedGroup]:
+        """Grade the rollouts of each group."""
+        groups = []
         with self.clock.phase("reward"):
-            for index, of_group in zip(problems, rollouts, strict=True):
-                problem = train[index]
-                grades = [grade_rollout(config, self.task, problem, each) for each in of_group]
-                groups.append(SelectedGroup(index, problem, grades, group_of(of_group, grades)))
+            for index, group_rollouts in zip(problems, rollouts, strict=True):
+                problem = self.task.train[index]
+                grades = [
+                    grade_rollout(self.config, self.task, problem, rollout)
+                    for rollout in group_rollouts
+                ]
+                group = SelectedGroup(
+                    problem_index=index,
+                    problem=problem,
+                    grades=grades,
+                    group=group_of(group_rollouts, grades),
+                )
+                groups.append(group)
+
         return groups
 
-    def update_on(
-        self, groups: Sequence[SelectedGroup], number: int
+    def further_prompts(self, sample: Sample, before: int) -> int:
+        """Return how many prompts to sample next: 0 unless a group filter resamples.
+
+        The latest batch begins at index `before` of the sample's prompts.
+        """
+        group_filter = self.config.group_filter
+        wanted = self.config.prompts_per_step
+        informative = [any(group.trained for group in groups) for groups in sample.prompts]
+        have = sum(informative)
+
+        is_last = not group_filter.resamples or len(sample.chosen) == group_filter.max_batches
+        if is_last or have >= wanted or sample.nonfinite is not None:
+            return 0
+        latest = informative[before:]
+        return next_batch(group_filter, wanted, have, len(latest), sum(latest))
+
+    def observe(self, selector: Selector, sample: Sample) -> Selector:
+        """Tell prompt selection how the sampled prompts were solved."""
+        if sample.nonfinite is not None:
+            return selector
+        with self.clock.phase("select"):
+            outcomes = [outcome(groups) for groups in sample.prompts]
+            return selector.observe(self.order, outcomes)
+
+    def learn(self, number: int, sample: Sample, state: RunState) -> Step:
+        """Update the policy on what was kept, bring it into the engine, and commit the clock.
+
+        `state` is what the run knows after the step.
+        """
+        with self.clock.phase("select"):
+            groups = choose_trained(self.config, self.rule, number, sample)
+        with self.clock.phase("update"):
+            stats, fault = self.update_policy(number, groups)
+        with self.clock.phase("sync"):
+            kept_projection = self.engine.sync()
+        seconds = self.clock.commit(amounts(groups))
+
+        return Step(
+            number=number,
+            train_seconds=self.clock.train_seconds,
+            seconds=seconds,
+            groups=groups,
+            state=state,
+            sample=sample,
+            epoch=self.order.epoch(sample.selector.position - 1),
+            update=stats,
+            kept_projection=kept_projection,
+            nonfinite=sample.nonfinite or fault,
+        )
+
+    def update_policy(
+        self, number: int, groups: Sequence[SelectedGroup]
     ) -> tuple[UpdateStats | None, str | None]:
         """Update the policy on what is kept of the groups that are trained on.
 
-        Return statistics, if it was applied, and what was NaN or infinite, if anything.
+        Returns:
+            Statistics if the update was applied, and what was NaN or infinite, if anything.
         """
         trained = [group for group in groups if group.trained]
         rollouts = [group.group.rollouts[i] for group in trained for i in group.kept]
         if not rollouts:
             return None, None
-        kept_advantages = np.concatenate([group.advantages for group in trained])
+        advantages = np.concatenate([group.advantages for group in trained])
+        sizes = [len(group.kept) for group in trained]
         try:
-            sizes = [len(group.kept) for group in trained]
-            return self.update(rollouts, kept_advantages, sizes, number), None
+            return self.update(rollouts, advantages, sizes, number), None
         except FloatingPointError as error:
             return None, str(error)
-
-
-def describe_nonfinite(groups: Sequence[SelectedGroup]) -> str | None:
-    """Describe the reward or log-prob of a batch that is NaN or infinite, if there is one."""
-    if not all(np.isfinite(group.group.rewards).all() for group in groups):
-        return "a reward is NaN or infinite"
-    if not all(np.isfinite(r.logprobs).all() for group in groups for r in group.group.rollouts):
-        return "a log-prob of the engine is NaN or infinite"
-    return None
-
-
-def gradient_rows(groups: Sequence[SelectedGroup], norms: Sequence[SquaredNorm]) -> list[Row]:
-    """Return what the squared norms of a step's gradients are made of, see `gradient_row`."""
-    trained = [group for group in groups if group.trained]
-    right = np.concatenate([group.group.rewarded[group.kept] for group in trained])
-    per_group = [(group.group.rewarded.mean(), group.problem_index) for group in trained]
-    success, problems = np.repeat(per_group, [len(group.kept) for group in trained], axis=0).T
-    weights = np.concatenate([group.advantages for group in trained]) / len(right)
-    return [
-        gradient_row(weights[i], right[i], success[i], problems[i], square) for i, square in norms
-    ]

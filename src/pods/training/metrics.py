@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from pods.method.adaptive import Adaptive
 from pods.training.step import SelectedGroup, Step, amounts
 from pods.types import Grade, Parts
 
@@ -19,101 +18,121 @@ def metrics(step: Step) -> dict[str, Any]:
     `seconds*`, `cpu_seconds/*` and `train_seconds` are measured, or `seconds/modelled` replaces
     the phases; everything else is a function of the config.
     """
-    made = amounts(step.groups)
+    counts = amounts(step.groups)
     line: dict[str, Any] = {
         "step": step.number,
         "nonfinite": step.nonfinite,
         "train_seconds": step.train_seconds,
-        **{f"seconds/{phase}": seconds for phase, seconds in step.seconds.wall.items()},
-        **{f"cpu_seconds/{phase}": seconds for phase, seconds in step.seconds.cpu.items()},
-        **({"seconds_beside": step.seconds.beside} if step.seconds.beside is not None else {}),
-        "prompts": [group.problem.id for group in step.groups],
-        **(_choice(step.adaptive) if step.adaptive is not None else {}),
-        **_prompt_metrics(step, made),
-        **_rollout_metrics(step.groups, made),
-        **_kept_metrics(step.groups, made),
-        **(asdict(step.update) | {"norms": step.norms} if step.update is not None else {}),
-        **({"engine_gap": step.sample.gap} if step.sample.gap is not None else {}),
-        "kept_projection": step.kept_projection,
-        "rollouts_per_group": [len(group.grades) for group in step.groups],
-        "kept": [group.kept.tolist() for group in step.groups],
     }
-    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in line.items()}
-    return {k: v if _finite(v) else None for k, v in plain.items()}
+    for phase, seconds in step.seconds.wall.items():
+        line[f"seconds/{phase}"] = seconds
+    for phase, seconds in step.seconds.cpu.items():
+        line[f"cpu_seconds/{phase}"] = seconds
+    line["prompts"] = [group.problem.id for group in step.groups]
+
+    line |= _prompt_metrics(step, counts)
+    line |= _rollout_metrics(step.groups, counts)
+    line |= _kept_metrics(step.groups, counts)
+    if step.update is not None:
+        line |= asdict(step.update)
+    if step.sample.gap is not None:
+        line["engine_gap"] = step.sample.gap
+    line["kept_projection"] = step.kept_projection
+    line["rollouts_per_group"] = [len(group.grades) for group in step.groups]
+    line["kept"] = [group.kept.tolist() for group in step.groups]
+
+    return {name: _plain(value) for name, value in line.items()}
 
 
-def _choice(adaptive: Adaptive) -> dict[str, Any]:
-    """Return the pair that an adaptive run took, and from what it was chosen."""
-    rates = [alpha / (alpha + beta) for alpha, beta in adaptive.posteriors.values()]
-    return {
-        "adaptive/pair": adaptive.pair,
-        "adaptive/seconds": [*adaptive.seconds],
-        "adaptive/progress": [*adaptive.progress],
-        "adaptive/success": sum(rates) / len(rates),
-        **{f"adaptive/{name}": [*ends] for name, ends in adaptive.scales.items()},
-    }
+def _plain(value: object) -> object:
+    """Return a value as JSON has it: no numpy scalar, and null for NaN and infinity."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value if _is_finite(value) else None
 
 
-def _prompt_metrics(step: Step, made: Mapping[str, int]) -> dict[str, Any]:
+def _prompt_metrics(step: Step, counts: Mapping[str, int]) -> dict[str, Any]:
     """Summarise what prompt selection and the group filter did, and the selector's parameters."""
     groups = [group.group for group in step.groups]
-    sample, prompts = step.sample, len(step.sample.prompts)
+    sample = step.sample
+    prompts = len(sample.prompts)
     saved_prompts = sum(chosen.saved_prompts for chosen in sample.chosen)
-    # without `asdict`'s copies, since GRESO and MoPPS store every problem
-    state = {field.name: getattr(step.selector, field.name) for field in fields(step.selector)}
-    return {
+    line: dict[str, Any] = {
         "epoch": step.epoch,
         "sampling_batches": len(sample.chosen),
         "sampled_prompts": prompts,
         "passed_over_prompts": sum(chosen.passed_over for chosen in sample.chosen),
-        "rollouts_saved": saved_prompts * made["generated_rollouts"] // prompts,
-        "generated_rollouts": made["generated_rollouts"],
-        "trained_rollouts": made["trained_rollouts"],
+        "rollouts_saved": saved_prompts * counts["generated_rollouts"] // prompts,
+        "generated_rollouts": counts["generated_rollouts"],
+        "trained_rollouts": counts["trained_rollouts"],
         "zero_variance_fraction": np.mean([np.ptp(group.rewards) == 0 for group in groups]),
         "all_right_fraction": np.mean([group.rewarded.all() for group in groups]),
         "none_right_fraction": np.mean([not group.rewarded.any() for group in groups]),
-        **{f"selector/{name}": x for name, x in state.items() if isinstance(x, float)},
     }
+    selector = step.state.selector
+    for field in fields(selector):  # without `asdict`, which would copy what is known of problems
+        value = getattr(selector, field.name)
+        if isinstance(value, float):
+            line[f"selector/{field.name}"] = value
+
+    return line
 
 
-def _rollout_metrics(groups: Sequence[SelectedGroup], made: Mapping[str, int]) -> dict[str, Any]:
-    """Average over all rollouts; `reward/*` are the terms of a user's own."""
+def _rollout_metrics(groups: Sequence[SelectedGroup], counts: Mapping[str, int]) -> dict[str, Any]:
+    """Average over all rollouts; `reward/*` are the terms of a user's own reward."""
     rewards = [group.group.rewards for group in groups]  # (n,) each
     rollouts = [rollout for group in groups for rollout in group.group.rollouts]
     grades = [grade for group in groups for grade in group.grades]
     verdicts = Counter(grade.verdict for grade in grades)
-    return {
+    finished = Counter(rollout.finished for rollout in rollouts)
+    lengths = [group.group.lengths for group in groups]
+
+    line: dict[str, Any] = {
         "reward": np.concatenate(rewards).mean(),
-        "reward_std": np.mean([of_group.std() for of_group in rewards]),
+        "reward_std": np.mean([group_rewards.std() for group_rewards in rewards]),
         "correct": np.mean([grade.correct for grade in grades]),
-        "format": sum(grade.format for grade in grades) / len(grades),
-        "format_reward": sum(grade.parts.format for grade in grades) / len(grades),
-        "tags_reward": sum(grade.parts.tags for grade in grades) / len(grades),
-        **{
-            f"reward/{name}": sum(own_terms(grade)[name] for grade in grades) / len(grades)
-            for name in own_terms(grades[0])
-        },
-        "no_answer": verdicts["none"] / len(grades),
-        "timeouts": verdicts["timeout"],
-        "length": np.concatenate([group.group.lengths for group in groups]).mean(),
-        "truncated": sum(not rollout.finished for rollout in rollouts) / len(rollouts),
-        "generated_tokens": made["generated_tokens"],
     }
+    line |= _grade_metrics(grades)
+    line["no_answer"] = verdicts["none"] / len(grades)
+    line["timeouts"] = verdicts["timeout"]
+    line["length"] = np.concatenate(lengths).mean()
+    line["truncated"] = finished[False] / len(rollouts)
+    line["generated_tokens"] = counts["generated_tokens"]
+
+    return line
+
+
+def _grade_metrics(grades: Sequence[Grade]) -> dict[str, float]:
+    """Average the form and the parts of the reward that are not the answer's."""
+    totals = dict.fromkeys(("format", "format_reward", "tags_reward"), 0.0)
+    for name in own_terms(grades[0]):
+        totals[f"reward/{name}"] = 0.0
+
+    for grade in grades:
+        totals["format"] += grade.format
+        totals["format_reward"] += grade.parts.format
+        totals["tags_reward"] += grade.parts.tags
+        for name, value in own_terms(grade).items():
+            totals[f"reward/{name}"] += value
+
+    return {name: total / len(grades) for name, total in totals.items()}
 
 
 def own_terms(grade: Grade) -> dict[str, float]:
     """Return the terms of a reward that no part of it shows; see `pods.types.Parts`."""
-    return {name: value for name, value in (grade.terms or {}).items() if name not in Parts._fields}
+    terms = grade.terms or {}
+    return {name: value for name, value in terms.items() if name not in Parts._fields}
 
 
-def _kept_metrics(all_groups: Sequence[SelectedGroup], made: Mapping[str, int]) -> dict[str, Any]:
+def _kept_metrics(all_groups: Sequence[SelectedGroup], counts: Mapping[str, int]) -> dict[str, Any]:
     """Summarise what the rule kept; a step that ended before selection has none of these.
 
     `kept_*` are over all groups of which something was kept, `kept_reward_variance` and `trained_*`
     over those trained on. The other groups are `skipped_groups`: filtered, informative beyond a
     full batch, or left out by a rule across groups.
     """
-    if not (groups := [group for group in all_groups if len(group.kept)]):
+    groups = [group for group in all_groups if len(group.kept) > 0]
+    if not groups:
         return {}
     kept_rewards = [group.group.rewards[group.kept] for group in groups]  # (m,) each
     kept_lengths = [group.group.lengths[group.kept] for group in groups]
@@ -125,7 +144,7 @@ def _kept_metrics(all_groups: Sequence[SelectedGroup], made: Mapping[str, int]) 
         "zero_variance_kept": sum(int(kept.min() == kept.max()) for kept in kept_rewards),
         "skipped_groups": len(all_groups) - len(variances),
         "kept_length": np.concatenate(kept_lengths).mean(),
-        "trained_tokens": made["trained_tokens"],
+        "trained_tokens": counts["trained_tokens"],
     }
 
 
@@ -135,10 +154,11 @@ def rollout_rows(step: Step, replayable: bool = False) -> Iterator[dict[str, Any
     A replayable row also has token ids and log-probs: all that an update of the step needs.
     """
     for group_index, group in enumerate(step.groups):
-        kept_advantages = map(_json_number, group.advantages.tolist())
-        advantages = dict(zip(group.kept.tolist(), kept_advantages, strict=True))
+        advantages = {
+            int(index): _json_number(float(advantage))
+            for index, advantage in zip(group.kept, group.advantages, strict=True)
+        }
         for i, (rollout, grade) in enumerate(zip(group.group.rollouts, group.grades, strict=True)):
-            parts = {**grade.parts._asdict(), **own_terms(grade)}
             row: dict[str, Any] = {
                 "problem": group.problem.id,
                 "group": group_index,
@@ -148,13 +168,14 @@ def rollout_rows(step: Step, replayable: bool = False) -> Iterator[dict[str, Any
                 "verdict": grade.verdict,
                 "correct": grade.correct,
                 "format": grade.format,
-                **{f"reward/{name}": _json_number(part) for name, part in parts.items()},
-                "length": len(rollout.completion_ids),
-                "finished": rollout.finished,
-                "kept": i in advantages,
-                "trained": i in advantages and group.trained,
-                "advantage": advantages.get(i),
             }
+            for name, part in (grade.parts._asdict() | own_terms(grade)).items():
+                row[f"reward/{name}"] = _json_number(part)
+            row["length"] = len(rollout.completion_ids)
+            row["finished"] = rollout.finished
+            row["kept"] = i in advantages
+            row["trained"] = i in advantages and group.trained
+            row["advantage"] = advantages.get(i)
             if replayable:
                 row["prompt_ids"] = rollout.prompt_ids
                 row["completion_ids"] = rollout.completion_ids
@@ -162,10 +183,10 @@ def rollout_rows(step: Step, replayable: bool = False) -> Iterator[dict[str, Any
             yield row
 
 
-def _finite(value: object) -> bool:
+def _is_finite(value: object) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def _json_number(value: float) -> float | str:
     """Replace NaN and infinity, which JSON lacks, by their names."""
-    return value if _finite(value) else repr(value)
+    return value if _is_finite(value) else repr(value)

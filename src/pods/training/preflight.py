@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,51 +25,71 @@ HOT = 100.0  # a temperature at which no policy ends all rollouts at their first
 def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
     """Generate with the most rows and tokens, and run the largest micro-batch forward and back.
 
-    All processes of a run must call this at once, with all prompts and questions of the run. If
-    generation or update runs out of memory, that is a `ValueError`.
+    All processes of a run must call this at once, with all prompts and questions of the run.
+
+    Raises:
+        ValueError: generation or update runs out of memory.
     """
-    config, longest = worker.config, max(prompts, key=len)
-    if config.engine.name == "transformers" and worker.process_group.generates:
+    config = worker.config
+    longest = max(prompts, key=len)
+    if config.engine.name == "transformers":
         _decode_last(worker, longest)
     worker.check()
-    if not worker.process_group.trains:
-        return
+
     settings = config.update
     cure = f"lower update.micro_batch_tokens={settings.micro_batch_tokens}"
     if not settings.activation_checkpointing:
         cure += ", or set update.activation_checkpointing=true"
-    for shared, rows, length in worst_micro_batches(config, len(longest)):
-        tokens = f"{shared + rows * length:,} tokens"
-        with _in_one_line(f"an update's micro-batch of {tokens}", cure):
-            _update_largest(worker, longest[:shared], rows, length)
+    for size in worst_micro_batches(config, len(longest)):
+        tokens = size.prompt + size.completions * size.length
+        with _in_one_line(f"an update's micro-batch of {tokens:,} tokens", cure):
+            _update_largest(worker, longest[: size.prompt], size.completions, size.length)
 
 
-def worst_micro_batches(config: Config, prompt: int) -> list[tuple[int, int, int]]:
-    """List the micro-batches that need the most memory, as (prompt, completions, tokens of each).
+class BatchSize(NamedTuple):
+    """The size of a micro-batch of one prompt."""
+
+    prompt: int  # tokens
+    completions: int
+    length: int  # tokens of each completion
+
+
+def worst_micro_batches(config: Config, prompt: int) -> list[BatchSize]:
+    """List the micro-batches that need the most memory.
 
     One fills the limit with as many completions as there are, each of which needs the keys and
     values of its prompt. Another, if it is over the limit, is one sequence of full length.
     `prompt` is the length of the longest prompt.
     """
-    limit, longest = config.update.micro_batch_tokens, config.sampling.max_completion_tokens
+    limit = config.update.micro_batch_tokens
+    longest = config.sampling.max_completion_tokens
     kept = config.prompts_per_step * config.nm.groups * config.nm.m
-    rows = min(math.ceil(kept / config.update.minibatches), max(1, limit - 1))
-    shared = min(prompt, max(1, limit - rows))
-    worst = [(shared, rows, max(1, min(longest, (limit - shared) // rows)))]
+    completions = min(math.ceil(kept / config.update.minibatches), max(1, limit - 1))
+    shared = min(prompt, max(1, limit - completions))
+    length = max(1, min(longest, (limit - shared) // completions))
+
+    worst = [BatchSize(shared, completions, length)]
     if prompt + longest > limit:
-        worst.append((prompt, 1, longest))
+        worst.append(BatchSize(prompt, 1, longest))
     return worst
 
 
 def _decode_last(worker: Worker, prompt: Prompt) -> None:
     """Decode the last token that a rollout may have after the prompt, in the most rows at once."""
-    config, limit = worker.config, worker.config.engine.max_rows
+    config = worker.config
+    limit = config.engine.max_rows
     training = config.prompts_per_step * config.nm.groups * config.nm.n
     evaluation = (config.evaluation.questions or limit) * config.evaluation.repeats
     rows = min(limit, max(training, evaluation))
+
     before = max(1, len(prompt) + config.sampling.max_completion_tokens - 2)
     long_prompt = (prompt * (before // len(prompt) + 1))[:before]
-    request = GenerationRequest([long_prompt], rows, Sampling(HOT, 2), [config.seed])
+    request = GenerationRequest(
+        prompts=[long_prompt],
+        n=rows,
+        sampling=Sampling(temperature=HOT, max_completion_tokens=2),
+        seeds=[config.seed],
+    )
     with _in_one_line(f"decoding {rows} rows", f"lower engine.max_rows={limit}"):
         worker.engine.generate(request)
 
@@ -78,13 +99,21 @@ def _update_largest(worker: Worker, prompt: Prompt, rows: int, length: int) -> N
 
     Memory is held for Adam's moments and for the copies that several updates per step need.
     """
-    config, rows = worker.config, rows * worker.process_group.size
-    rollout = Rollout(prompt, prompt[-1:] * length, np.zeros(length, np.float32), "", False)
-    once = replace(config, update=replace(config.update, epochs=1, minibatches=1))
-    trained = [p for p in worker.policy.model.parameters() if p.requires_grad]
-    held = [torch.empty_like(p, dtype=torch.float32) for p in trained for _ in range(2)]
+    config = worker.config
+    rows *= worker.process_group.size
+    rollout = Rollout(
+        prompt_ids=prompt,
+        completion_ids=prompt[-1:] * length,
+        logprobs=np.zeros(length, np.float32),
+        text="",
+        finished=False,
+    )
+    trained = [weight for weight in worker.policy.model.parameters() if weight.requires_grad]
+    held = [torch.empty_like(weight, dtype=torch.float32) for weight in trained for _ in range(2)]
     if config.update.epochs * config.update.minibatches > 1:  # a step can restore all of it
-        held += [each.detach().clone() for each in (*trained, *held)]
+        held += [tensor.detach().clone() for tensor in trained + held]
+
+    once = replace(config, update=replace(config.update, epochs=1, minibatches=1))
     still = torch.optim.AdamW(trained)
     still.step = lambda closure=None: None  # type: ignore[method-assign]
     trial = replace(worker, config=once, optimizer=still)

@@ -1,6 +1,7 @@
-"""Restore a run from its newest checkpoint, and remove what no resume needs."""
+"""Save what a run knows between steps, restore its newest checkpoint, and prune the others."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -8,7 +9,6 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from pods.method.adaptive import Adaptive
 from pods.method.prompt_selection import Selector
 from pods.runs import checkpoint
 from pods.runs.files import Altered
@@ -16,27 +16,30 @@ from pods.runs.history import clocks, mark_damaged, newest_checkpoint
 from pods.runs.records import Clock, read_json
 from pods.runs.store import OPTIMIZER, PENDING, RESUMABLE, SELECTION, RunStore
 from pods.system.errors import as_short_text, is_machine_error
-from pods.training.step import Sample
+from pods.training.step import RunState, Sample
 from pods.training.workers import Worker, WorkerGroup
-
-States = tuple[Selector, Adaptive | None, Sequence[Sample]]
-"""What prompt selection and an adaptive run know after a step, and what is pending."""
 
 
 def restore_newest(
-    store: RunStore, workers: WorkerGroup, states: States, report: Callable[[str], None]
-) -> tuple[Clock, States] | None:
+    store: RunStore, workers: WorkerGroup, start: RunState, report: Callable[[str], None]
+) -> tuple[Clock, RunState] | None:
     """Restore weights and optimizer from the newest complete checkpoint; set damaged ones aside.
 
-    `states` are those at the start of the run, and have the types of the saved ones. Return the
-    checkpoint's clock and states; None if the run has no checkpoint. `Altered`: one could not be
-    restored, and no older one is left.
+    Args:
+        store, workers: of the run.
+        start: the state at the start of the run, whose types the saved one has.
+        report: prints a line for each damaged checkpoint.
+
+    Returns:
+        The checkpoint's clock and state; None if the run has no checkpoint.
+
+    Raises:
+        Altered: a checkpoint could not be restored, and no older one is left.
     """
-    selector, adaptive, _ = states
     fault = None
 
-    def set_aside(folder: Path, fault: str) -> None:
-        report(f"damaged checkpoint set aside: {folder.name}: {fault}")
+    def set_aside(folder: Path, why: str) -> None:
+        report(f"damaged checkpoint set aside: {folder.name}: {why}")
         mark_damaged(store, folder)
 
     while True:
@@ -49,11 +52,7 @@ def restore_newest(
             return None
         try:
             workers.call_all(Worker.restore, folder)
-            saved = read_json(folder / SELECTION, dict[str, Any])
-            if adaptive is not None:
-                adaptive = msgspec.convert(saved.pop("adaptive"), Adaptive)
-            known = msgspec.convert(saved, type(selector))
-            return store.clock(folder), (known, adaptive, read_pending(folder, type(selector)))
+            return store.clock(folder), read_state(folder, type(start.selector))
         except Exception as error:  # safetensors, torch and msgspec raise many kinds
             if workers.worker.process_group.size > 1 or is_machine_error(error):
                 raise  # other processes may have restored it
@@ -61,27 +60,42 @@ def restore_newest(
         set_aside(folder, fault)
 
 
-def write_pending(folder: Path, pending: Sequence[Sample]) -> None:
-    """Write into a checkpoint what was sampled for later steps: tokens, log-probs and grades."""
-    if pending:
-        content = msgspec.msgpack.encode(pending, enc_hook=np.ndarray.tobytes)
+def write_state(folder: Path, state: RunState) -> None:
+    """Write the state of a run into a checkpoint.
+
+    `selection.json` is for people, too. What was sampled for later steps (tokens, log-probs and
+    grades) is in a file of its own, if there is any.
+    """
+    selection = msgspec.to_builtins(state.selector)
+    (folder / SELECTION).write_text(json.dumps(selection))
+    if state.pending:
+        content = msgspec.msgpack.encode(state.pending, enc_hook=np.ndarray.tobytes)
         (folder / PENDING).write_bytes(content)
 
 
-def read_pending(folder: Path, selector: type[Selector]) -> list[Sample]:
-    """Read what `write_pending` wrote; `selector` is the kind of prompt selection."""
+def read_state(folder: Path, selector: type[Selector]) -> RunState:
+    """Read what `write_state` wrote; `selector` is the kind of prompt selection."""
+    selection = read_json(folder / SELECTION, dict[str, Any])
     path = folder / PENDING
     saved = msgspec.msgpack.decode(path.read_bytes()) if path.exists() else []
+    return RunState(
+        selector=msgspec.convert(selection, selector),
+        pending=[_sample(values, selector) for values in saved],
+    )
 
-    def array(kind: Any, content: bytes) -> np.ndarray:
-        [dtype] = get_args(get_args(kind)[1])  # of NDArray[dtype]
-        return np.frombuffer(content, dtype)
 
-    fields = Sample.__annotations__ | {"selector": selector}
-    return [
-        Sample(**{k: msgspec.convert(v, fields[k], dec_hook=array) for k, v in sample.items()})
-        for sample in saved
-    ]
+def _sample(values: dict[str, Any], selector: type[Selector]) -> Sample:
+    kinds = Sample.__annotations__ | {"selector": selector}
+    fields = {
+        name: msgspec.convert(value, kinds[name], dec_hook=_array) for name, value in values.items()
+    }
+    return Sample(**fields)
+
+
+def _array(kind: Any, content: bytes) -> np.ndarray:
+    """Decode an array, whose annotation is NDArray[dtype]."""
+    [dtype] = get_args(get_args(kind)[1])
+    return np.frombuffer(content, dtype)
 
 
 def prune_checkpoints(store: RunStore, step: int) -> None:

@@ -1,6 +1,6 @@
-"""One training step's records, and the way from graded rollouts to those that are trained on.
+"""The records of a training step, and how graded rollouts become those that are trained on.
 
-Shapes: n = rollouts of a group, nm.n or so many on average; m = rollouts kept.
+Shapes: n = rollouts of a group, m = rollouts kept.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pods.config.schema import Config
-from pods.method.adaptive import Adaptive
 from pods.method.grpo import advantages
 from pods.method.keep import informative, keep, own_advantages
-from pods.method.noise_scale import Row
 from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross, is_across_groups
-from pods.policy.update import UpdateStats
+from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive
 from pods.training.clock import StepSeconds
 from pods.types import Grade, Group, Problem
@@ -25,34 +23,42 @@ from pods.types import Grade, Group, Problem
 
 @dataclass(frozen=True, slots=True)
 class SelectedGroup:
-    """One group, its grades, and the rollouts that the rule kept; before it is asked, none."""
+    """One group, its grades, and the rollouts that the rule kept; none before the rule is asked."""
 
     problem_index: int  # index of the problem in the train pool
     problem: Problem
     grades: list[Grade]
     group: Group
     kept: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
-    """(m,) indices into the rollouts; of a rule across groups any number, also none."""
+    """(m,) indices into the rollouts; a rule across groups keeps any number, or none."""
     advantages: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """(m,) advantages of the kept rollouts."""
     trained: bool = False
-    """True where the update is to use the group: the group filter lets it pass, and in the end
+    """True if the update is to use the group: the group filter lets it pass, and in the end
     `choose_trained` has room for it in the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a step has sampled so far, from one batch of prompts or several."""
+    """What has been sampled for one step, from one batch of prompts or several."""
 
     prompts: list[list[SelectedGroup]]  # the groups of each prompt
     selector: Selector  # state of prompt selection after the last choice
     chosen: tuple[ChosenPrompts, ...] = ()
-    """The prompts of each batch: more than one batch only where the group filter resamples."""
+    """The prompts of each batch: more than one batch only if the group filter resamples."""
     nonfinite: str | None = None
     """The value that was NaN or infinite: the last batch keeps nothing, and no update is made."""
     gap: float | None = None
-    """Under `engine.lag`, how far some log-probs of an engine that has its own weights are from
-    those of the policy that it had them from (`engine_gap`)."""
+    """Mean difference between the log-probs of an engine that has its own weights and those of the
+    policy that it had them from, for some rollouts (`engine_gap`); None without `engine.lag`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """What a run knows between two steps, apart from weights, optimizer and clock."""
+
+    selector: Selector  # state of prompt selection
+    pending: Sequence[Sample] = ()  # under `engine.lag`, the samples of the steps to come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,72 +69,98 @@ class Step:
     train_seconds: float  # the training clock at the end of the step
     seconds: StepSeconds
     groups: list[SelectedGroup]  # `nm.groups` groups per prompt, prompt after prompt
-    selector: Selector  # state of prompt selection after the step
+    state: RunState  # what the run knows after the step
     sample: Sample  # all that was sampled, trained on or not, before the rules across groups
     epoch: int  # number of whole epochs before the step's last prompt
-    update: UpdateStats | None  # None where nothing was left to train on, or it was not applied
-    norms: list[Row] = field(default_factory=list)
-    """What the update's squared norms are made of (`gradient_rows`)."""
+    update: UpdateStats | None  # None if nothing was left to train on, or it was not applied
     kept_projection: float | None = None
     """Kept projection: fraction of the weights' change since the start of training that survives
     rounding to the engine's dtype; None if the engine shares the weights or holds an adapter."""
     nonfinite: str | None = None  # what was NaN or infinite, so that the step was not applied
-    adaptive: Adaptive | None = None  # what an adaptive run knows then, and the pair that it took
-    pending: Sequence[Sample] = ()  # under `engine.lag`, of the steps to come
+
+
+def describe_nonfinite(groups: Sequence[SelectedGroup]) -> str | None:
+    """Describe the reward or log-prob of a batch that is NaN or infinite, if there is one."""
+    if not all(np.isfinite(group.group.rewards).all() for group in groups):
+        return "a reward is NaN or infinite"
+    rollouts = [rollout for group in groups for rollout in group.group.rollouts]
+    if not all(np.isfinite(rollout.logprobs).all() for rollout in rollouts):
+        return "a log-prob of the engine is NaN or infinite"
+    return None
 
 
 def select(
-    config: Config, rule: Rule | RuleAcross, number: int, index: int, m: int, graded: SelectedGroup
+    config: Config, rule: Rule | RuleAcross, number: int, index: int, graded: SelectedGroup
 ) -> SelectedGroup:
     """Keep m of the n rollouts of the `index`-th group of step `number`.
 
-    A rule across groups keeps its m later. Under `nm.allocation` the rule `all` keeps groups of any
-    size, and every rule those of fewer than m.
+    A rule across groups keeps its m later, in `choose_trained`.
     """
-    group, group_filter = graded.group, config.group_filter
+    group = graded.group
     if not is_across_groups(rule):
         rng = np.random.default_rng(derive(config.seed, "rule", number, index))
-        n = len(group.rewards)
-        (kept,) = keep(rule, [group], n if config.sampler.rule == "all" else min(m, n), rng)
+        [kept] = keep(rule, [group], config.nm.m, rng)
         graded = with_kept(config, graded, kept)
+
+    group_filter = config.group_filter
     differ = informative(group.rewards, group.rewarded, group_filter.metric)
     return replace(graded, trained=differ or group_filter.name == "none")
 
 
 def choose_trained(
-    config: Config, rule: Rule | RuleAcross, number: int, sample: Sample, m: int
+    config: Config, rule: Rule | RuleAcross, number: int, sample: Sample
 ) -> list[SelectedGroup]:
     """Return all groups of a step, and mark those that the update uses as trained.
 
-    Where the group filter resamples, `prompts_per_step` informative prompts are a full batch. Extra
+    If the group filter resamples, `prompts_per_step` informative prompts are a full batch. Extra
     ones are discarded although they were generated, as in DAPO. A rule across groups then chooses.
     """
-    remaining = config.prompts_per_step if config.group_filter.resamples else len(sample.prompts)
+    room = config.prompts_per_step if config.group_filter.resamples else len(sample.prompts)
     if sample.nonfinite is not None:
-        remaining = 0
-    groups = list[SelectedGroup]()
-    for of_prompt in sample.prompts:
-        use = remaining > 0 and any(group.trained for group in of_prompt)
-        groups += of_prompt if use else [replace(group, trained=False) for group in of_prompt]
-        remaining -= use
-    trained = [i for i, group in enumerate(groups) if group.trained]
-    if trained and is_across_groups(rule):
-        rng = np.random.default_rng(derive(config.seed, "rule", number))
-        kept_of_each = keep(rule, [groups[i].group for i in trained], m, rng)
-        for i, kept in zip(trained, kept_of_each, strict=True):
-            groups[i] = with_kept(config, groups[i], kept)
+        room = 0
+
+    groups: list[SelectedGroup] = []
+    for prompt_groups in sample.prompts:
+        if room > 0 and any(group.trained for group in prompt_groups):
+            groups += prompt_groups
+            room -= 1
+        else:
+            groups += [replace(group, trained=False) for group in prompt_groups]
+
+    if is_across_groups(rule):
+        _keep_across(config, rule, number, groups)
     return groups
+
+
+def _keep_across(
+    config: Config, rule: Rule | RuleAcross, number: int, groups: list[SelectedGroup]
+) -> None:
+    """Replace each trained group by one with what a rule across groups kept of it."""
+    trained = [i for i, group in enumerate(groups) if group.trained]
+    if not trained:
+        return
+    rng = np.random.default_rng(derive(config.seed, "rule", number))
+    kept_by_group = keep(rule, [groups[i].group for i in trained], config.nm.m, rng)
+    for i, kept in zip(trained, kept_by_group, strict=True):
+        groups[i] = with_kept(config, groups[i], kept)
 
 
 def with_kept(config: Config, group: SelectedGroup, kept: NDArray[np.intp]) -> SelectedGroup:
     """Return the group with what a rule kept of it, and the advantages of that."""
-    if not len(kept):
+    if len(kept) == 0:
         return group
-    rewards, how = group.group.rewards, config.advantage
-    if how.function is not None:
-        scaled = own_advantages(how.function, group.group, kept)
+    settings = config.advantage
+    if settings.function is not None:
+        scaled = own_advantages(settings.function, group.group, kept)
     else:
-        scaled = advantages(rewards, kept, baseline=how.baseline, scale=how.scale, eps=how.eps)
+        scaled = advantages(
+            group.group.rewards,
+            kept,
+            baseline=settings.baseline,
+            scale=settings.scale,
+            eps=settings.eps,
+        )
+
     return replace(group, kept=kept, advantages=scaled)
 
 
@@ -146,6 +178,10 @@ def amounts(groups: Sequence[SelectedGroup]) -> dict[str, int]:
 def outcome(groups: Sequence[SelectedGroup]) -> Outcome:
     """Summarise the results of all groups of one prompt."""
     rewards = np.concatenate([group.group.rewards for group in groups])
-    right = int(sum(group.group.rewarded.sum() for group in groups))
-    alike = bool(rewards.min() == rewards.max())
-    return Outcome(groups[0].problem_index, right, len(rewards), alike)
+    right = sum(int(group.group.rewarded.sum()) for group in groups)
+    return Outcome(
+        problem=groups[0].problem_index,
+        right=right,
+        rollouts=len(rewards),
+        zero_variance=bool(rewards.min() == rewards.max()),
+    )

@@ -1,10 +1,9 @@
-"""One run: consume the steps that the loop yields, and write what happens to the run folder.
+"""One run: consume the steps of the schedule, and write what happens to the run folder.
 
 The order of events at a checkpoint is: commit the checkpoint, evaluate it, continue. So a run that
 dies anywhere resumes from its newest complete checkpoint and repeats nothing that was committed.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,13 +13,12 @@ from pathlib import Path
 import msgspec
 
 from pods.config.schema import Config
-from pods.method.adaptive import Adaptive
-from pods.method.prompt_selection import Selector
 from pods.runs import checkpoint, evaluations
 from pods.runs.files import append, check_size, fsync, read_lines, read_or_empty, replace
 from pods.runs.history import abandoned_paths, check_rollouts, evaluation_points, roll_back
 from pods.runs.lock import RunLock
-from pods.runs.store import SELECTION, RunStore
+from pods.runs.records import Clock
+from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system.signals import Preempted
 from pods.training.evaluate import already_done, evaluate
@@ -28,8 +26,9 @@ from pods.training.loop import TrainingLoop
 from pods.training.metrics import metrics, rollout_rows
 from pods.training.mismatch import MismatchMonitor
 from pods.training.progress import Progress
-from pods.training.resume import prune_checkpoints, restore_newest, write_pending
-from pods.training.step import Sample, Step
+from pods.training.resume import prune_checkpoints, restore_newest, write_state
+from pods.training.schedule import steps
+from pods.training.step import RunState, Step
 from pods.training.workers import Worker, WorkerGroup
 from pods.types import Prompt
 
@@ -44,14 +43,11 @@ class Trainer:
     config: Config
     store: RunStore
     lock: RunLock
-    workers: WorkerGroup  # the processes that train
-    generators: WorkerGroup  # those that generate: the same ones unless `hardware.generators`
+    workers: WorkerGroup
     loop: TrainingLoop
     questions: Sequence[Prompt]
     """Token ids of each question of the evaluation; the loop's task holds exactly these."""
-    selector: Selector  # state of prompt selection after the last committed step
-    adaptive: Adaptive | None  # what an adaptive run knows after it; None: n and m stay
-    pending: Sequence[Sample] = ()  # under `engine.lag`, what was sampled for the steps after it
+    state: RunState  # what the run knows after the last committed step
     tracker: Tracker
     progress: Progress
     report: Callable[[], None]  # writes seconds and memory by phase to the attempt's folder
@@ -63,16 +59,17 @@ class Trainer:
     def run(self) -> None:
         """Train from the newest checkpoint, or from the start, to the end of the budget.
 
-        `Preempted`: the process was asked to stop, and a checkpoint of the last step is committed.
-        `Altered`: the folder does not hold what was written; the same command repairs that.
+        Raises:
+            Preempted: the process was asked to stop; a checkpoint of the last step is committed.
+            Altered: the folder does not hold what was written; the same command repairs that.
         """
         done = self.begin()
         before = self.loop.clock.train_seconds
         try:
-            for step in self.loop.steps(done, self.selector, self.adaptive, self.pending):
+            for step in steps(self.loop, done, self.state):
                 self.record(step)
-                done, self.selector, self.adaptive = step.number, step.selector, step.adaptive
-                self.pending = step.pending
+                done = step.number
+                self.state = step.state
                 if evaluations.due(self.config.checkpoint, done, before, step.train_seconds):
                     self.commit(done, evaluation=True)
                     self.evaluate(done)
@@ -82,6 +79,7 @@ class Trainer:
             if not self.store.checkpoint(done).exists():
                 self.commit(done, evaluation=False)
             raise
+
         if done not in evaluation_points(self.store):
             self.commit(done, evaluation=True)
         self.evaluate(done)
@@ -94,57 +92,77 @@ class Trainer:
 
     def begin(self) -> int:
         """Restore the newest checkpoint, or commit that of step 0; return its step."""
-        store, step = self.store, 0
+        store = self.store
         for path in abandoned_paths(store):
             store.remove(path)
-        states = self.selector, self.adaptive, self.pending
-        restored = restore_newest(store, self.workers, states, self.progress.print)
+
+        restored = restore_newest(store, self.workers, self.state, self.progress.print)
         if restored is None:
+            step = 0
             roll_back(store, -1, 0)
             self.commit(0, evaluation=True)
         else:
-            clock, (self.selector, self.adaptive, self.pending) = restored
-            step, self.metrics_bytes = clock["step"], clock["metrics_bytes"]
-            self.loop.clock.train_seconds = clock["train_seconds"]
-            roll_back(store, step, self.metrics_bytes)
-            store.set_status(step=step, train_seconds=clock["train_seconds"])
-            evaluations.check_complete(store, self.config, step, ended=False)
-            check_rollouts(store, self.progress.print)
-            self.progress.print(f"resuming from step {step}")
-            lines = read_lines(store.metrics_path)
-            self.skipped = {line["step"] for line in lines if line["nonfinite"]}
-            for line in lines:
-                self.monitor.observe(line)
+            clock, self.state = restored
+            step = clock["step"]
+            self.go_on_from(clock)
+
         with self.loop.clock.meter.phase("sync"):
-            self.generators.sync()
+            self.workers.sync()
         prune_checkpoints(store, step)
         if step in evaluation_points(store):
             self.evaluate(step)
+
         return step
+
+    def go_on_from(self, clock: Clock) -> None:
+        """Set clock, log and status back to a checkpoint, and read what the log tells of before."""
+        store = self.store
+        step = clock["step"]
+        self.metrics_bytes = clock["metrics_bytes"]
+        self.loop.clock.train_seconds = clock["train_seconds"]
+        roll_back(store, step, self.metrics_bytes)
+        store.set_status(step=step, train_seconds=clock["train_seconds"])
+        evaluations.check_complete(store, self.config, step, ended=False)
+        check_rollouts(store, self.progress.print)
+        self.progress.print(f"resuming from step {step}")
+
+        lines = read_lines(store.metrics_path)
+        self.skipped = {line["step"] for line in lines if line["nonfinite"]}
+        for line in lines:
+            self.monitor.observe(line)
 
     def record(self, step: Step) -> None:
         """Write a committed step's line and, every so many steps or if it is skipped, its rollouts.
 
-        `FloatingPointError`: too many steps in a row were skipped. `EngineMismatch`: the engine
-        does not generate from the policy. `Altered`: another process has taken the run, or changed
-        the log.
+        Raises:
+            FloatingPointError: too many steps in a row were skipped.
+            EngineMismatch: the engine does not generate from the policy.
+            Altered: another process has taken the run, or changed the log.
         """
-        line, skipped = metrics(step), step.nonfinite is not None
+        line = metrics(step)
+        skipped = step.nonfinite is not None
         self.lock.check_held()
         self.metrics_bytes = append(self.store.metrics_path, [line], self.metrics_bytes)
-        every = self.config.rollouts_every_steps
-        if skipped or (every is not None and (step.number == 1 or step.number % every == 0)):
+        if skipped or self.saves_rollouts(step.number):
             self.store.write_rollouts(step.number, rollout_rows(step, replayable=skipped))
         self.tracker.update()
+
         reward = math.nan if line["reward"] is None else line["reward"]
         self.progress.step(step.number, step.train_seconds, reward)
         if time.monotonic() - self.last_heartbeat >= HEARTBEAT_SECONDS:
             self.last_heartbeat = time.monotonic()
             self.store.set_status(**{k: line[k] for k in ("step", "train_seconds", "reward")})
+
         if skipped:
             self.skip(step)
-        if (alarm := self.monitor.check(line)) is not None:
+        alarm = self.monitor.check(line)
+        if alarm is not None:
             self.progress.print(f"alarm: {alarm}")
+
+    def saves_rollouts(self, step: int) -> bool:
+        """Return whether the config asks for the rollouts of a step: the first, and every k-th."""
+        every = self.config.rollouts_every_steps
+        return every is not None and (step == 1 or step % every == 0)
 
     def skip(self, step: Step) -> None:
         """Count a step that was not applied; end the run if there are too many in a row."""
@@ -160,7 +178,8 @@ class Trainer:
     def commit(self, step: int, evaluation: bool) -> None:
         """Commit a checkpoint of the state after `step`, as an evaluation point or only to resume.
 
-        `FloatingPointError`: weights or optimizer state are not finite; nothing was written.
+        Raises:
+            FloatingPointError: weights or optimizer state are not finite; nothing was written.
         """
         clock = self.loop.clock.train_seconds
         self.lock.check_held()
@@ -168,21 +187,23 @@ class Trainer:
 
         def write(folder: Path) -> None:
             self.workers.call_all(Worker.save, folder)
-            state = msgspec.to_builtins(self.selector)
-            if self.adaptive is not None:
-                state["adaptive"] = msgspec.to_builtins(self.adaptive)
-            (folder / SELECTION).write_text(json.dumps(state))
-            write_pending(folder, self.pending)
+            write_state(folder, self.state)
             self.store.write_clock(folder, step, clock, evaluation)
 
         self.tracker.update(now=True)  # a run that resumes from here does not log these rows again
         with self.loop.clock.meter.phase("checkpoint"):
-            for nonfinite in filter(None, self.workers.call_all(Worker.nonfinite)):
-                raise FloatingPointError(f"no checkpoint of step {step}: {nonfinite}")
+            self.check_finite(step)
             checkpoint.commit(self.store.checkpoint(step), write)
             prune_checkpoints(self.store, step)
             self.store.set_status(step=step, train_seconds=clock, skipped_steps=len(self.skipped))
+
         self.report()
+
+    def check_finite(self, step: int) -> None:
+        """Raise a `FloatingPointError` if a weight or moment of any process is NaN or infinite."""
+        faults = [each for each in self.workers.call_all(Worker.nonfinite) if each is not None]
+        if faults:
+            raise FloatingPointError(f"no checkpoint of step {step}: {faults[0]}")
 
     def evaluate(self, step: int) -> None:
         """Evaluate the policy of `step`, resuming an evaluation that was cut off."""
@@ -218,7 +239,7 @@ class Trainer:
         path.with_suffix(evaluations.NOTED).unlink(missing_ok=True)
         if content:  # replaced, since a hard link to it may be a backup
             replace(path, b"".join(line + b"\n" for line in content.split(b"\n")[:done]))
-        for chunk in evaluate(config, task, self.questions, self.generators, step, done):
+        for chunk in evaluate(config, task, self.questions, self.workers, step, done):
             self.lock.check_held()
             self.progress.redraw(f"evaluating step {step}")
             append(path, (msgspec.structs.asdict(record) for record, _ in chunk))
@@ -229,5 +250,5 @@ class Trainer:
     def evaluate_again(self, step: int) -> None:
         """Make the lost evaluation of an earlier step, with the weights of its checkpoint."""
         self.workers.call_all(Worker.load_policy, self.store.checkpoint(step))
-        self.generators.sync()
+        self.workers.sync()
         self.complete_evaluation(step)

@@ -1,12 +1,13 @@
 """The workers of a run: rank 0 calls a method of `Worker` on each process, also on itself.
 
-Rank 0 makes every decision alone (which prompts, what is kept, when to stop) and holds one
-`WorkerGroup` or, under `hardware.generators`, two. Each other rank is a `Follower`.
+Rank 0 makes every decision alone (which prompts, what is kept, when to stop) and holds the
+`WorkerGroup`. Each other rank is a `Follower`.
 """
 
+import math
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,11 +21,12 @@ from numpy.typing import NDArray
 
 from pods.config.schema import Config
 from pods.engines.base import Engine, EngineFailed
-from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer, trained_weights
+from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
 from pods.policy.policy import Policy
 from pods.policy.process_group import POLL_SECONDS, Cancelled, ProcessGroup, lost_connections
 from pods.policy.scoring import UpdateContext
-from pods.policy.update import UpdateStats, update
+from pods.policy.update import update
+from pods.policy.update_stats import UpdateStats
 from pods.runs.store import OPTIMIZER
 from pods.system.signals import PeerLost, Preempted, Stop
 from pods.types import GenerationRequest, OnCompletion, Rollout
@@ -45,24 +47,32 @@ class Worker:
     optimizer: torch.optim.Optimizer
     engine: Engine
     process_group: ProcessGroup
-    check: Callable[[], None]  # called where state is consistent; may raise to end the operation
+    check: Callable[[], None]  # called when state is consistent; may raise to end the operation
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
     ) -> list[list[Rollout]]:
         """Draw this process's share of the rows; rank 0, with `on_completion`, has the first."""
-        n, groups = request.n, [list[Rollout]() for _ in request.prompts]
-        if share := self.process_group.share(len(groups) * n):
-            own = slice(start := share.start // n, -(-share.stop // n))
-            rows = range(share.start - start * n, share.stop - start * n)
-            prompts, seeds = request.prompts[own], request.seeds[own]
-            part = replace(request, prompts=prompts, seeds=seeds, rows=rows)
-            groups[own] = self.engine.generate(part, on_completion)
+        n = request.n
+        groups: list[list[Rollout]] = [[] for _ in request.prompts]
+        share = self.process_group.share(len(groups) * n)
+        if not share:
+            return groups
+
+        first = share.start // n  # the prompts of which this process draws some rows
+        last = math.ceil(share.stop / n)
+        part = replace(
+            request,
+            prompts=request.prompts[first:last],
+            seeds=request.seeds[first:last],
+            rows=range(share.start - first * n, share.stop - first * n),
+        )
+        groups[first:last] = self.engine.generate(part, on_completion)
+
         return groups
 
     def sync(self) -> float | None:
-        """Bring the main process's current weights into the engine; see `Engine.sync`."""
-        self.process_group.hand_over(trained_weights(self.optimizer))
+        """Bring the policy's current weights into the engine; see `Engine.sync`."""
         return self.engine.sync()
 
     def facts(self) -> Mapping[str, Any]:
@@ -73,7 +83,12 @@ class Worker:
         self, rollouts: list[Rollout], advantages: NDArray[np.float64], sizes: list[int], step: int
     ) -> UpdateStats:
         """Take part in an update of the policy; see `pods.policy.update`."""
-        context = UpdateContext(self.policy, self.config, self.process_group, self.check)
+        context = UpdateContext(
+            policy=self.policy,
+            config=self.config,
+            process_group=self.process_group,
+            check=self.check,
+        )
         return update(context, self.optimizer, rollouts, advantages, sizes, step)
 
     def nonfinite(self) -> str | None:
@@ -82,8 +97,9 @@ class Worker:
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer into a checkpoint; other ranks than 0 only contribute."""
-        self.policy.save(folder / "policy", self.process_group.is_main)
-        save_optimizer(self.optimizer, folder / OPTIMIZER, self.process_group.is_main)
+        is_main = self.process_group.is_main
+        self.policy.save(folder / "policy", is_main)
+        save_optimizer(self.optimizer, folder / OPTIMIZER, is_main)
 
     def restore(self, folder: Path) -> None:
         """Restore what `save` wrote; the engine has it after the next `sync`."""
@@ -97,7 +113,7 @@ class Worker:
 
 @dataclass
 class WorkerGroup:
-    """The processes of a run that train, or those that generate, as rank 0 sees them."""
+    """The processes of a run, as rank 0 sees them; an `Engine` that spreads its rows over them."""
 
     worker: Worker
     stop: Stop
@@ -106,13 +122,11 @@ class WorkerGroup:
     busy: bool = False  # True while the last command is being carried out
     looked: float = 0.0  # time at which rank 0 last looked for heartbeats of the others
     heartbeats: int = 0  # heartbeats of the others that it has seen
-    patient: bool = False  # True in `beside`: a step whose update is applied needs its sample
-    abandoned: bool = False  # True once that block has raised
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the engine of the last rank has chosen; all ranks are asked."""
-        return self.call_all(Worker.facts)[-1]
+        """What the engine has chosen; see `Engine.facts`."""
+        return self.call_all(Worker.facts)[0]
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
@@ -120,51 +134,68 @@ class WorkerGroup:
         """Draw n completions of every prompt, a share on each process; see `Engine.generate`."""
         parts = self.call_all(Worker.generate, request, on_completion=on_completion)
         if on_completion is not None:
-            for index, rollouts in chain.from_iterable(map(enumerate, parts[1:])):
-                for rollout in rollouts:
-                    on_completion(index, rollout.text)
-        return [[*chain.from_iterable(of_prompt)] for of_prompt in zip(*parts, strict=True)]
+            for part in parts[1:]:
+                for index, rollouts in enumerate(part):
+                    for rollout in rollouts:
+                        on_completion(index, rollout.text)
+        return [list(chain.from_iterable(shares)) for shares in zip(*parts, strict=True)]
 
     def sync(self) -> float | None:
-        """Bring the policy's current weights into each engine of the group; see `Engine.sync`."""
-        return self.call_all(Worker.sync)[-1]  # the last rank has an engine, rank 0 perhaps not
+        """Bring the policy's current weights into each engine; see `Engine.sync`."""
+        return self.call_all(Worker.sync)[0]
 
-    def update(self, *step: Any) -> UpdateStats:
+    def update(
+        self, rollouts: list[Rollout], advantages: NDArray[np.float64], sizes: list[int], step: int
+    ) -> UpdateStats:
         """Update the policy on every process; see `Worker.update`."""
-        return self.call_all(Worker.update, *step)[0]
+        return self.call_all(Worker.update, rollouts, advantages, sizes, step)[0]
 
     def call_all(
         self, method: Callable[Concatenate[Worker, P], T], *arguments: P.args, **local: P.kwargs
     ) -> list[T]:
         """Call a function of the worker on every process and gather the results by rank.
 
-        Keyword arguments stay on this process. `Preempted`: the run was asked to stop, and all
-        processes have stopped working. `EngineFailed`, `PeerLost`: another one broke down, or died.
+        Keyword arguments stay on this process.
+
+        Raises:
+            Preempted: the run was asked to stop, and all processes have stopped working.
+            EngineFailed, PeerLost: another process broke down, or died.
         """
-        worker, group = self.worker, self.worker.process_group
+        group = self.worker.process_group
         if group.size == 1:
-            return [method(worker, *arguments, **local)]
+            return [method(self.worker, *arguments, **local)]
+
         self._send((method, arguments))
         try:
-            error, result = attempt(partial(method, worker, *arguments, **local))
-        except RuntimeError as broken:  # torch raises many kinds where another process has died
-            until = time.monotonic() + DEATH_NOTICE_SECONDS
-            while not self.stop.requested:  # the launcher asks it of all that are left
-                if time.monotonic() > until:
-                    raise
-                time.sleep(POLL_SECONDS)
-            raise PeerLost("another process of the run has died") from broken
+            error, result = attempt(partial(method, self.worker, *arguments, **local))
+        except RuntimeError as broken:  # torch raises many kinds if another process has died
+            if self._others_are_told_to_stop():
+                raise PeerLost("another process of the run has died") from broken
+            raise
+
         if error is not None:
             self._cancel()
-        results = group.gather((None, result), self._stop_waiting)
+        answers = group.gather((None, result), self._stop_waiting)
         self.busy = False
+
         if error is not None:
             raise error
-        for rank, (error_text, _) in enumerate(results):
+        return self._results(answers)
+
+    def _others_are_told_to_stop(self) -> bool:
+        """Wait for the launcher, which asks all processes to stop once one of them has died."""
+        until = time.monotonic() + DEATH_NOTICE_SECONDS
+        while not self.stop.requested and time.monotonic() <= until:
+            time.sleep(POLL_SECONDS)
+        return self.stop.requested
+
+    def _results(self, answers: Sequence[tuple[str | None, Any]]) -> list[Any]:
+        """Return what each process answered, unless one of them met an error."""
+        for rank, (error_text, _) in enumerate(answers):
             if error_text is not None:
-                worker.check()  # raises if a request to stop is why they have stopped
+                self.worker.check()  # raises if a request to stop is why they have stopped
                 raise EngineFailed(f"process {rank}: {error_text}")
-        return [result for _, result in results]
+        return [result for _, result in answers]
 
     def _send(self, command: Any) -> None:
         self.sent += 1
@@ -180,25 +211,16 @@ class WorkerGroup:
 
     def _stop_waiting(self) -> None:
         """Cancel the command once asked to stop; pass the other ranks' heartbeats on."""
-        if self.abandoned or (self.stop.requested and not self.patient):
+        if self.stop.requested:
             self._cancel()
-        if time.monotonic() - self.looked >= HEARTBEAT_SECONDS:
-            self.looked, seen = time.monotonic(), self.heartbeats
-            with lost_connections():
-                self.heartbeats = self.worker.process_group.store.add("heartbeats", 0)
-            self.stop.heartbeats += self.heartbeats > seen
-
-    @contextmanager
-    def beside(self) -> Iterator[None]:
-        """Finish what another thread asks for even if asked to stop, unless the block raises."""
-        self.patient = True
-        try:
-            yield
-        except BaseException:
-            self.abandoned = True
-            raise
-        finally:
-            self.patient = False
+        if time.monotonic() - self.looked < HEARTBEAT_SECONDS:
+            return
+        self.looked = time.monotonic()
+        before = self.heartbeats
+        with lost_connections():
+            self.heartbeats = self.worker.process_group.store.add("heartbeats", 0)
+        if self.heartbeats > before:
+            self.stop.heartbeats += 1
 
     @contextmanager
     def release_on_exit(self) -> Iterator[None]:
@@ -220,7 +242,11 @@ class Follower:
     last_heartbeat: float = 0.0
 
     def heartbeat(self) -> None:
-        """Send a heartbeat now and then; `Cancelled`: rank 0 has cancelled the command."""
+        """Send a heartbeat now and then.
+
+        Raises:
+            Cancelled: rank 0 has cancelled the command.
+        """
         if time.monotonic() - self.last_heartbeat < HEARTBEAT_SECONDS:
             return
         self.last_heartbeat = time.monotonic()
@@ -231,14 +257,23 @@ class Follower:
             raise Cancelled
 
     def serve(self, worker: Worker) -> None:
-        """Carry out the commands of rank 0 until it has no more; `PeerLost`: it has died."""
-        while (command := self.process_group.broadcast(None)) is not None:
+        """Carry out the commands of rank 0 until it has no more.
+
+        Raises:
+            PeerLost: rank 0 has died.
+        """
+        while True:
+            command = self.process_group.broadcast(None)
+            if command is None:
+                return
             self.received += 1
             method, arguments = command
             error, result = attempt(partial(method, worker, *arguments))
-            error_text = None if error is None else f"{type(error).__name__}: {error}"
-            if not isinstance(error, Cancelled | FloatingPointError | None):  # rank 0 reports these
-                traceback.print_exception(error)
+            error_text = None
+            if error is not None:
+                error_text = f"{type(error).__name__}: {error}"
+                if not isinstance(error, Cancelled | FloatingPointError):  # rank 0 reports these
+                    traceback.print_exception(error)
             self.process_group.gather((error_text, result), lambda: None)
 
 

@@ -1,1 +1,1 @@
-"""Which n and m pay on this machine: a pilot (`verb.py`), the numbers (`advice.py`), the text."""
+"""What n and m cost and gain here: a pilot (`verb.py`), the numbers (`advice.py`), the text."""

@@ -1,4 +1,4 @@
-"""The law of n and m for other rules and advantages than the adaptive arm's; README.md derives it.
+"""The law of n and m for other rules and advantages than max-variance's; README.md derives it.
 
 Shapes: n = rollouts of a group, m = rollouts kept of it.
 """
@@ -10,8 +10,8 @@ from math import comb
 import numpy as np
 
 from pods.method.grpo import advantages
-from pods.method.progress import Floats, Moments
 from pods.method.rules import max_variance
+from pods_lab.advise.progress import Floats, Moments
 
 Shares = Callable[[int, int, int], Floats]
 """`shares(n, m, right)`, (m + 1,): the chances that 0, 1, ..., m of the kept rollouts are right."""

@@ -16,8 +16,7 @@ from pods.analysis.compare.speedup import Row, default_targets, measured_targets
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import mean_curve, run_curves, window
 from pods.analysis.numbers.statistics import mean_and_stderr, resamples
-from pods.method.progress import Pair
-from pods_lab.plan.model import CostModel, predict
+from pods_lab.plan.model import CostModel, Pair, predict
 
 LEAST_RUNS = 3  # complete runs per arm
 LEAST_RISE = 0.02  # in accuracy above the start; noise alone crosses lower targets

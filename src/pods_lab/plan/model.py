@@ -13,6 +13,8 @@ import pandas as pd
 from pods.analysis.numbers.curves import phase_columns
 from pods_lab.plan.least_squares import Fit, fit
 
+Pair = tuple[int, int]  # n and m
+
 STEP = ("fixed", "generated", "kept")
 PHASES: dict[str, tuple[str, ...]] = {  # the terms of each phase; a rule reads all n rollouts
     "generate": ("fixed", "generated"),
@@ -55,8 +57,6 @@ def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) 
 
     Without a log of steps, the seconds are those of the last evaluation divided by its step.
     """
-    if "seconds_beside" in steps:  # phases that overlap add up to no step
-        runs = runs[~runs.run.isin(steps.run[steps.seconds_beside.notna()])]
     table = runs.set_index("run")
     table = table.assign(generated=table.prompts * table.n, kept=table.prompts * table.m)
     for name, column in ROLLOUTS.items():
@@ -120,7 +120,7 @@ def on_devices(model: CostModel, n: float, m: float, devices: int) -> tuple[floa
     """Predict the seconds of a step of (n, m) on several devices like that of the runs.
 
     The first number is with rollouts and update dealt to all of them, the second with sampling on
-    some beside the update on the rest (`hardware.generators`), the best split. NaN: not identified.
+    some while the rest updates, by the best split. NaN: not identified.
     """
     if not {"generate", "update"} <= model.phases.keys():
         return np.nan, np.nan

@@ -9,10 +9,9 @@ import pandas as pd
 
 from pods.analysis.loading.study import Study
 from pods.config.parse import ConfigError
-from pods.method.progress import Pair
 from pods_lab.plan import text
 from pods_lab.plan.breakeven import break_even
-from pods_lab.plan.model import STEP, CostModel, cost_model, on_devices, predict, residuals
+from pods_lab.plan.model import STEP, CostModel, Pair, cost_model, on_devices, predict, residuals
 from pods_lab.plan.settings import AUTHORS, authors_runs, settings
 
 

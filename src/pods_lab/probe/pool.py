@@ -45,7 +45,7 @@ def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> tuple[Ten
     _check_memory(options, dimensions)
     rng = np.random.default_rng(derive(options.seed, "probe prompts"))
     chosen = rng.choice(len(problems), options.prompts, replace=False)
-    engine = TransformersEngine(policy, config.engine.max_rows, lambda: None, config.engine.graphs)
+    engine = TransformersEngine(policy, config.engine.max_rows, lambda: None)
     tokens = config.sampling.max_completion_tokens
     sampling = Sampling(config.sampling.temperature, tokens)
     seeds = [derive(options.seed, "probe", done) for done in range(1, len(chosen) + 1)]

@@ -149,13 +149,12 @@ def _clock_of(run: Run) -> ClockModel | None:
 def machine_of(attempt: Mapping[str, Any], config: Config) -> str:
     """Name what an attempt ran on: its GPUs if it used any, else processes and CPU."""
     gpus, processes = attempt.get("gpus") or [], attempt.get("processes")
-    apart = f", {attempt['generators']} generating" if attempt.get("generators") else ""
     if config.hardware.device != "cuda" or not gpus:
         machine = str(attempt.get("cpu", "unknown"))
-        return f"{processes} processes on {machine}{apart}" if (processes or 1) > 1 else machine
+        return f"{processes} processes on {machine}" if (processes or 1) > 1 else machine
     if processes is not None:  # one GPU per process; other nodes are taken to be like this one
         gpus = (gpus * processes)[:processes]
-    several = f"{len(gpus)} x {', '.join(dict.fromkeys(gpus))}{apart}"
+    several = f"{len(gpus)} x {', '.join(dict.fromkeys(gpus))}"
     return gpus[0] if len(gpus) == 1 else several
 
 

@@ -144,8 +144,8 @@ def _about(run: Run, varied: Row) -> Row:
     attempt: Row = run.attempts[-1] if run.attempts else {}
     # CPU seconds of the training; where they were not recorded, or on a GPU, there is no share
     cpu = sum(v for line in run.lines for k, v in line.items() if k.startswith("cpu_seconds/"))
-    hardware = config.hardware  # where others generate the run waits
-    shared = cpu and seconds and hardware.device == "cpu" and not attempt.get("generators")
+    hardware = config.hardware
+    shared = cpu and seconds and hardware.device == "cpu"
     versions = {name: v for name, v in attempt.get("packages", {}).items() if v}
     return {
         "arm": config.arm_name(),

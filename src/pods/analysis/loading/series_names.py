@@ -17,7 +17,7 @@ LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains the
 ARM_KEYS = (
     *("advantage.baseline", "advantage.function", "advantage.scale"),
     *("group_filter.metric", "group_filter.name"),
-    *("nm.allocation", "nm.groups", "nm.menu"),
+    "nm.groups",
     *("prompts.selector", "update.aggregation"),
     *("update.logprob_temperature", "update.warmup_from_zero"),
 )
