@@ -4,6 +4,7 @@ That process is the `forkserver` of Python's multiprocessing. Forking is safe be
 torch operation and has one thread. A job is asked to stop if its server or its sweep dies.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -71,6 +72,7 @@ def _execute(main: Main, words: list[str], environment: Mapping[str, str], conso
     """Give a forked process the state of a new one, call `main`, and end."""
     import numpy as np
 
+    gc.freeze()  # collections then leave the memory alone that the jobs share
     os.setsid()
     end_with_parent(signal.SIGTERM)
     threading.Thread(target=_end_with_sweep, daemon=True).start()
