@@ -58,10 +58,13 @@ def test_plan_predicts_a_size_that_was_not_run(runs_dir, capsys):
     assert re.search(costs, capsys.readouterr().out, re.M)
 
 
-def test_a_study_may_be_named_by_its_folder(runs_dir, capsys):
+def test_a_study_may_be_named_by_its_folder(runs_dir, capsys, monkeypatch):
     assert pods("status", "default", "--runs-dir", runs_dir) == 0
     by_name = capsys.readouterr().out
     assert pods("status", f"{runs_dir}/default/") == 0
+    assert capsys.readouterr().out == by_name
+    monkeypatch.setenv("HOME", str(runs_dir.parent))
+    assert pods("status", "default", f"--runs-dir=~/{runs_dir.name}") == 0  # no shell expands it
     assert capsys.readouterr().out == by_name
     assert "study=nothing: no runs in" in refused(capsys, "plot", "nothing", "--runs-dir", runs_dir)
 

@@ -32,12 +32,15 @@ def run(options: Namespace) -> int:
     from pods.config.checks import validate
     from pods.config.compose import compose
 
-    config = validate({**compose(options.overrides), "dry_run": True})  # what is missing: below
+    values = compose(options.overrides)
+    values["dry_run"] = True  # so that all that is missing is listed, below
+    config = validate(values)
     machine = environment()
     for label, text in _facts(config, machine):
         print(f"{label:<10} {text}", flush=True)
 
-    errors = [*missing([config], machine["gpus"]), *_unwritable(config.runs_dir)]
+    errors = list(missing([config], machine["gpus"]))
+    errors += _unwritable(config.runs_dir)
     if config.task.path is not None and not any("task." in line for line in errors):
         errors += _malformed(config.task)
     if errors:

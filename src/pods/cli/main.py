@@ -48,8 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def verbs() -> dict[str, str]:
     """Return the module of each verb: those of this package, then those of others by name."""
-    added = {point.name: point.value for point in entry_points(group=GROUP)}
-    return {**BUILT_IN, **{name: added[name] for name in sorted(added) if name not in BUILT_IN}}
+    modules = dict(BUILT_IN)
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        modules.setdefault(point.name, point.value)  # no package replaces a verb of ours
+    return modules
 
 
 def _modules(words: Sequence[str]) -> Mapping[str, str]:

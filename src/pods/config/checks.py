@@ -75,6 +75,7 @@ def _complete(config: Config) -> None:
 
     if config.nm.m == config.nm.n and config.sampler.rule in RULE_NAMES:
         config.sampler.rule = "all"  # every rule keeps all: one run, whatever arm asks for it
+
     if config.task.name == "chainsum":
         config.task.answer_format = "chain"  # whatever the model was trained on
 
@@ -113,21 +114,25 @@ def _rollouts(config: Config) -> Iterator[Refusal]:
     rule = config.sampler.rule
     if nm.m > nm.n:
         yield "nm.m", f"must be at most nm.n={nm.n}"
+
     if rule == "all" and nm.m != nm.n:
-        yield "nm.m", f"must be nm.n={nm.n} where sampler.rule=all keeps all"
+        yield "nm.m", f"must be nm.n={nm.n} if sampler.rule=all keeps all"
+
     if rule == "max_variance_aliased" and nm.n / 2 < nm.m < nm.n:
-        yield "nm.m", f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, where sampler.rule={rule}"
+        yield "nm.m", f"must be at most nm.n / 2 = {nm.n / 2:g}, or nm.n, if sampler.rule={rule}"
+
     yield from _advantages(config)
 
 
 def _advantages(config: Config) -> Iterator[Refusal]:
     advantage = config.advantage
     if advantage.scale == "stratified" and advantage.baseline != "full":
-        yield "advantage.baseline", f"must be full where advantage.scale={advantage.scale}"
+        yield "advantage.baseline", f"must be full if advantage.scale={advantage.scale}"
 
     unchanged = advantage.baseline == "none" and advantage.scale == "none"
     if unchanged or advantage.function is not None:
         return
+
     key = "nm.n" if advantage.baseline == "full" else "nm.m"
     if attrgetter(key)(config) < 2:
         yield key, "must be at least 2: one reward has no advantage"
@@ -135,7 +140,7 @@ def _advantages(config: Config) -> Iterator[Refusal]:
 
 def _budget(config: Config) -> Iterator[Refusal]:
     if config.budget.train_seconds is None and config.budget.max_steps is None:
-        yield "budget.train_seconds", "must be set where budget.max_steps is null"
+        yield "budget.train_seconds", "must be set if budget.max_steps is null"
 
     groups = config.prompts_per_step * config.nm.groups
     most = "must be at most prompts_per_step * nm.groups"
@@ -144,6 +149,7 @@ def _budget(config: Config) -> Iterator[Refusal]:
         yield "hardware.processes", f"{most} * nm.n = {rollouts}, so that each has a rollout"
     if config.update.minibatches > groups:
         yield "update.minibatches", f"{most} = {groups}: groups stay whole"
+
     yield from _clock_model(config)
 
 
@@ -151,11 +157,13 @@ def _clock_model(config: Config) -> Iterator[Refusal]:
     name = config.budget.clock_model
     if name is None:
         return
+
     try:
         prompts = read_clock_model(name).prompts
     except ValueError as error:
         yield "budget.clock_model", str(error)
         return
+
     if prompts not in (None, config.prompts_per_step):
         why = f"as in the runs that budget.clock_model={name} was fitted to"
         yield "prompts_per_step", f"must be {prompts}, {why}"
@@ -166,7 +174,7 @@ def _selection(config: Config) -> Iterator[Refusal]:
     prompts = config.prompts_per_step
     name = settings.name
     if name != "none" and config.nm.n < 2:
-        yield "nm.n", f"must be at least 2 where group_filter={name}: one rollout has no variance"
+        yield "nm.n", f"must be at least 2 if group_filter={name}: one rollout has no variance"
 
     key = _batch_key(config)
     batch: int = attrgetter(key)(config)
@@ -177,6 +185,7 @@ def _selection(config: Config) -> Iterator[Refusal]:
     pool = config.task.train_size
     if pool is None or config.prompts.selector in ("uniform", "greso"):  # which begin anew
         return
+
     if batch > pool:
         yield key, f"must be at most the problems to choose from, task.train_size={pool}"
 
@@ -194,8 +203,9 @@ def _update(config: Config) -> Iterator[Refusal]:
         yield "update.betas", "must be two numbers in [0, 1)"
     warmup = update.warmup_steps
     if update.schedule != "constant" and (update.schedule_steps or 0) <= warmup:
-        where = f"where update.schedule={update.schedule}"
-        yield "update.schedule_steps", f"must be more than update.warmup_steps={warmup} {where}"
+        condition = f"if update.schedule={update.schedule}"
+        yield "update.schedule_steps", f"must be more than update.warmup_steps={warmup} {condition}"
+
     yield from _dtypes(config)
     if update.importance != "off" and not config.scores_what_is_sampled():
         why = "engine and trainer use different temperatures or top_k"
@@ -205,10 +215,11 @@ def _update(config: Config) -> Iterator[Refusal]:
 def _dtypes(config: Config) -> Iterator[Refusal]:
     model = config.model
     if model.tuning == "full" and model.dtype != "float32":
-        yield "model.dtype", "must be float32 where model.tuning=full, or updates vanish"
+        yield "model.dtype", "must be float32 if model.tuning=full, or updates vanish"
+
     if model.tuning == "lora" and config.computed_in() != model.dtype:
-        where = "where model.tuning=lora, as model.dtype is"
-        yield "model.compute_dtype", f"must be null or {model.dtype} {where}"
+        condition = "if model.tuning=lora, as model.dtype is"
+        yield "model.compute_dtype", f"must be null or {model.dtype} {condition}"
 
 
 def _vllm(config: Config) -> Iterator[Refusal]:
@@ -216,13 +227,17 @@ def _vllm(config: Config) -> Iterator[Refusal]:
     model = config.model
     if engine.name != "vllm":
         return
+
     if model.adapter() is not None:
         how = "merge it first: `pods export RUN OUT --merge`"
         yield "model.path", f"must have whole weights: engine=vllm cannot load an adapter; {how}"
+
     if config.update.compiled and config.hardware.device == "cpu":
-        yield "update.compiled", "must be false where engine=vllm on a CPU, which compiles nothing"
+        yield "update.compiled", "must be false if engine=vllm on a CPU, which compiles nothing"
+
     if engine.sync != "merged":
         yield from _adapters_in_vllm(config)
+
     for key in ("sampling.temperature", "evaluation.temperature"):
         if 0 < attrgetter(key)(config) < VLLM_MIN_TEMPERATURE:
             yield key, f"must be 0 or at least {VLLM_MIN_TEMPERATURE} (vLLM)"
@@ -230,7 +245,8 @@ def _vllm(config: Config) -> Iterator[Refusal]:
 
 def _adapters_in_vllm(config: Config) -> Iterator[Refusal]:
     if config.model.tuning != "lora":
-        yield "engine.sync", "must be merged where model.tuning=full"
+        yield "engine.sync", "must be merged if model.tuning=full"
+
     if config.model.lora.r > VLLM_MAX_RANK:
-        where = f"where engine.sync={config.engine.sync}"
-        yield "model.lora.r", f"must be at most {VLLM_MAX_RANK} {where}"
+        condition = f"if engine.sync={config.engine.sync}"
+        yield "model.lora.r", f"must be at most {VLLM_MAX_RANK} {condition}"

@@ -98,7 +98,7 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
     text, _, link = " ".join(lines).partition(" See https")
     if "override_grammar" in link:
         typed = text.split("'")[1] if text.startswith("Error parsing override") else text
-        return f"{typed}: must be KEY=VALUE, in quotes where the shell reads it otherwise"
+        return f"{typed}: must be KEY=VALUE, in quotes if the shell would read it otherwise"
     return f"{text} See https{link}" if link else text
 
 

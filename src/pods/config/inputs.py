@@ -28,12 +28,14 @@ def missing_inputs(config: Config) -> Iterator[ConfigError]:
         allowed = "must be a folder with config.json and weights, or with an adapter of PEFT, "
         allowed += "or a GGUF, as one file or as a folder of nothing but its chunks"
         yield ConfigError("model.path", path, allowed)
+
     yield from missing_packages(config)
 
 
 def _missing_data(task: TaskConfig) -> Iterator[ConfigError]:
     if task.test_path is not None and not Path(task.test_path).is_file():
         yield ConfigError("task.test_path", task.test_path, "must be a file of JSON lines")
+
     if task.system is not None and not _is_system_message(Path(task.system)):
         allowed = "with some text and no {question} (`pods reproduce gsm8k` writes two)"
         yield ConfigError("task.system", task.system, f"must be a text file in UTF-8 {allowed}")
@@ -50,6 +52,7 @@ def _wanted(task: TaskConfig, files: Sequence[Path]) -> str:
     """Say what task.path must be."""
     if task.name == "jsonl" and not Path(task.path or "").is_dir():
         return "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
+
     names = dict.fromkeys(file.name for file in files)
     return f"must be a folder with {' and '.join(names)}"
 
@@ -102,6 +105,7 @@ def gguf_parts(path: str | None) -> list[Path]:
     files = [Path(path)] if Path(path).is_file() else list(Path(path).glob("*.gguf"))
     if len(files) != 1:
         files = list(Path(path).glob("[!.]*"))
+
     if not files or not all(file.is_file() for file in files):
         return []
 

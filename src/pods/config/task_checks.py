@@ -25,10 +25,12 @@ def task_refusals(config: Config) -> Iterator[Refusal]:
         names = "gsm8k, gsm8k_release, gsm8k_open_r1 and math_release"
         why = f"faithful exists only for task={names}, without a task.system"
         yield "reproduction", f"must be ours: {why}"
+
     if task.name == "chainsum":
         yield from _generated(task)
     else:
         yield from _dataset(config)
+
     yield from _own(task)
     yield from _reward(task)
     yield from _questions(config)
@@ -37,6 +39,7 @@ def task_refusals(config: Config) -> Iterator[Refusal]:
 def _questions(config: Config) -> Iterator[Refusal]:
     if config.task.files()["test"] is not None:  # of a size that is not known yet
         return
+
     name = config.task.evaluated_on()
     size = CHAINSUM_TEST_SIZE if name == "chainsum" else ON_THE_HUB.get(name)
     asked = config.evaluation.questions
@@ -65,13 +68,17 @@ def _dataset(config: Config) -> Iterator[Refusal]:
     model = config.model
     if task.answer_format == "chain" and task.name != "jsonl":
         other = "(model=tiny sets it, model=hub model.hub=NAME is another)"
-        yield "task.name", f"must be chainsum or jsonl where task.answer_format=chain {other}"
+        yield "task.name", f"must be chainsum or jsonl if task.answer_format=chain {other}"
+
     if model.path is None and model.hub is None and task.answer_format != "chain":
         yield "model.hub", "must be set: the embedded model writes nothing but chains"
+
     if task.name in OWN and task.test_set != "own":
-        yield "task.test_set", f"must be own where task={task.name}"
+        yield "task.test_set", f"must be own if task={task.name}"
+
     if task.name != "gsm8k" and task.grader != "exact":
-        yield "task.grader", f"must be exact where task={task.name}: the others are for GSM8K"
+        yield "task.grader", f"must be exact if task={task.name}: the others are for GSM8K"
+
     yield from _formats(task)
 
 
@@ -80,34 +87,41 @@ def _formats(task: TaskConfig) -> Iterator[Refusal]:
     formats = ["tag", "hash", "boxed"]
     if task.name == "own":
         formats.append("whole")
+
     if task.name == "jsonl":
         formats.append("chain")
+
     if task.answer_format not in formats:
-        yield "task.answer_format", f"must be one of {', '.join(formats)} where task={task.name}"
+        yield "task.answer_format", f"must be one of {', '.join(formats)} if task={task.name}"
 
     if task.answer_format in ("whole", "chain") and task.format_reward != "none":
-        yield "task.format_reward", f"must be none where task.answer_format={task.answer_format}"
+        yield "task.format_reward", f"must be none if task.answer_format={task.answer_format}"
+
     if task.answer_format not in ("tag", "whole") and task.format_reward == "open_r1":
-        where = f"where task.answer_format={task.answer_format}"
-        yield "task.format_reward", f"must be additive, when_wrong or none {where}"
+        condition = f"if task.answer_format={task.answer_format}"
+        yield "task.format_reward", f"must be additive, when_wrong or none {condition}"
 
 
 def _own(task: TaskConfig) -> Iterator[Refusal]:
     """Check where the user's problems come from."""
     if task.name == "jsonl" and task.path is None:
-        yield "task.path", "must be set where task=jsonl"
+        yield "task.path", "must be set if task=jsonl"
+
     if task.name == "own" and task.path is not None:
-        yield "task.path", "must be null where task=own"
+        yield "task.path", "must be null if task=own"
+
     if (task.name == "own") != (task.make is not None):
-        yield "task.make", f"must be {'null' if task.make else 'set'} where task={task.name}"
+        yield "task.make", f"must be {'null' if task.make else 'set'} if task={task.name}"
 
 
 def _reward(task: TaskConfig) -> Iterator[Refusal]:
     if task.reward is None:
         return
+
     names = [name for name, _ in reward_terms(task)]
     if "graded" in names and task.name != "chainsum":
         yield "task.reward", "graded must have task=chainsum"
+
     if not names or len(set(names)) < len(names):
         yield "task.reward", "must name at least one term, without repeats"
 

@@ -136,7 +136,9 @@ def _checkpoint_bytes(config: Config) -> float:
 
 def _job_table(jobs: Sequence[PlannedJob]) -> str:
     values = varied([(job.config, identity_keys(job.config)) for job in jobs])
-    header = ["arm", "n→m", *values[0], "seed", "id", "state", "time", "disk"]
+    header = ["arm", "n→m"]
+    header += values[0]
+    header += ["seed", "id", "state", "time", "disk"]
     rows = [_row(job, keys) for job, keys in zip(jobs, values, strict=True)]
     return table(header, rows)
 
@@ -145,10 +147,12 @@ def _row(job: PlannedJob, keys: Mapping[str, Any]) -> list[str]:
     row = [job.config.arm_name(), job.config.nm.label()]
     row += [str(value) for value in keys.values()]
     row += [str(job.config.seed), job.name, job.state]
-    if not job.starts:
-        return [*row, "-", "-"]
-    disk = f"≥ {job.bytes / MB:.1f} MB" if job.bytes else "unknown"
-    return [*row, f"≥ {duration(job.seconds)}", disk]
+    if job.starts:
+        disk = f"≥ {job.bytes / MB:.1f} MB" if job.bytes else "unknown"
+        row += [f"≥ {duration(job.seconds)}", disk]
+    else:
+        row += ["-", "-"]
+    return row
 
 
 def _totals(jobs: Sequence[PlannedJob], repeated: int, at_once: int) -> str:

@@ -4,6 +4,7 @@ That process is the `forkserver` of Python's multiprocessing. Forking is safe be
 torch operation and has one thread. A job is asked to stop if its server or its sweep dies.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -42,15 +43,18 @@ def start_server(modules: Sequence[str], threads: int) -> None:
     """Start the server, which imports these modules, with this number of threads for torch."""
     set_threads(threads)
     forkserver.set_forkserver_preload(list(modules))
-    resource_tracker.ensure_running()  # it unblocks signals when it starts, so not below
+
     safe_path = os.environ.get("PYTHONSAFEPATH", "")
     os.environ["PYTHONSAFEPATH"] = "1"  # no file of the working folder hides a library
-    # the server must outlive a signal to all, such as Ctrl-C, because jobs end after it
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        forkserver.ensure_running()
+        resource_tracker.ensure_running()  # it unblocks signals when it starts, so not below
+        # the server must outlive a signal to all, such as Ctrl-C, because jobs end after it
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         os.environ["PYTHONSAFEPATH"] = safe_path  # an empty one has no effect
 
 
@@ -71,6 +75,7 @@ def _execute(main: Main, words: list[str], environment: Mapping[str, str], conso
     """Give a forked process the state of a new one, call `main`, and end."""
     import numpy as np
 
+    gc.freeze()  # collections then leave the memory alone that the jobs share
     os.setsid()
     end_with_parent(signal.SIGTERM)
     threading.Thread(target=_end_with_sweep, daemon=True).start()

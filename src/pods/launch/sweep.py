@@ -124,4 +124,6 @@ def _end_of_console(job: Job) -> list[str]:
         lines = found[-1].read_text(errors="replace").splitlines()
     except OSError:  # another user's
         return []
-    return [*lines[-CONSOLE_LINES:], f"({found[-1]})"]
+    shown = lines[-CONSOLE_LINES:]
+    shown.append(f"({found[-1]})")
+    return shown
