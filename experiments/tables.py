@@ -46,14 +46,13 @@ def mean(value: float, stderr: float) -> str:
     return f"{100 * value:.2f} ± {100 * stderr:.2f}"
 
 
-def tested(*values: float) -> str:
-    """Write p values: those of the t test and of the exact test, or one of them."""
-    return ", ".join("< 0.0001" if p < 0.0001 else f"{p:.2g}" for p in values)
+def tested(p: float) -> str:
+    """Write a p value."""
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
 
 
 FORMS = {
-    "tested": (tested, ["_p_holm", "_exact_p_holm"]),
-    "pvalue": (tested, [""]),
+    "tested": (tested, ["_p_holm"]),
     "points": (points, ["_estimate", "_low", "_high"]),
     "times": (times, ["_ratio", "_low", "_high", "_bound"]),
     "mean": (mean, ["", "_stderr"]),
@@ -69,22 +68,27 @@ def read(folder: Path, line: str, keys: list[str]) -> pd.DataFrame:
     return lines.rename(columns={c: f"{prefix}_{n}" if prefix else n for c, n in names.items()})
 
 
-def field(row: dict[str, Any], found: re.Match[str]) -> str:
-    """Write one field, or nothing if it has no number."""
+def field(row: dict[str, Any], found: re.Match[str]) -> str | None:
+    """Write one field, or return None if its number is missing."""
     expression, form = found.groups()
     name, _, prefix = expression.partition(" ")
     if name in FORMS and name not in row:
         write, ends = FORMS[name]
         numbers = [row[(prefix + end).lstrip("_")] for end in ends]
-        return "" if math.isnan(numbers[0]) else write(*numbers)
+        return None if math.isnan(numbers[0]) else write(*numbers)
+
     value = eval(expression, {"__builtins__": {}}, row)
-    return "" if isinstance(value, float) and math.isnan(value) else format(value, form or "")
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return format(value, form or "")
 
 
 def cell(row: dict[str, Any], template: str) -> str:
     """Fill one cell of a row; one whose number is missing is empty."""
     fields = [field(row, found) for found in FIELD.finditer(template)]
-    return "" if "" in fields else FIELD.sub(lambda _: fields.pop(0), template)
+    if None in fields:
+        return ""
+    return FIELD.sub(lambda _: str(fields.pop(0)), template)
 
 
 def rows(folder: Path, keys: list[str], comment: str) -> list[str]:

@@ -49,6 +49,7 @@ from pods.config.compose import one_line, plain
 from pods.config.schema import CONF, Config
 from pods.launch import backend, dry_run, job
 from pods.launch.devices import check_gpus
+from pods.launch.figures import draw_figures
 from pods.launch.sweep import SweepFailed
 from pods.method.keep import try_functions
 from pods.system.console import prepare_console
@@ -96,8 +97,8 @@ def _train(config: Config) -> None:
     code = job.execute(store.folder)
     if code != DONE:
         end_process(code)
-    option = "" if config.runs_dir == "runs" else f" --runs-dir {config.runs_dir}"
-    print(f"run folder: {store.folder}\nfigure:     pods plot {config.study}{option}")
+    print(f"run folder: {store.folder}")
+    draw_figures([store.folder])
 
 
 def is_override(typed: tuple[str, str]) -> bool:

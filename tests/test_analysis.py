@@ -263,12 +263,12 @@ def test_figures_and_tables_are_written_with_stable_bytes(tmp_path):
     study, place = tmp_path / "default", tmp_path / "default" / "figures"
     text = list(draw(study, folders, drawn="all"))
     assert "pods 64→16" in text[0] and "accuracy_vs_time.png" in text[1]
-    assert text[2] == "also: training, pass_at_k, rules"
+    assert text[2] == "also: difference, step_cost, training, pass_at_k, rules"
     first = contents(place)
-    for name in ("accuracy_vs_time", "training", "pass_at_k", "rules"):
+    for name in ("accuracy_vs_time", "difference", "step_cost", "training", "pass_at_k", "rules"):
         for suffix in (".png", ".pdf", ".svg", ".csv", ".runs.csv", ".json"):
             assert first[f"{name}{suffix}"], name
-    list(draw(study, folders))
+    assert list(draw(study, folders)) == text[:2]
     assert contents(place) == first
     about = json.loads(first["accuracy_vs_time.json"])
     assert {run["run"] for run in about["runs"]} == {folder.name for folder in folders}

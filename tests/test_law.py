@@ -1,5 +1,6 @@
 """The law of n and m: known gradients and noise, brute force, Adam, and the authors' logs."""
 
+import importlib
 import json
 import os
 import runpy
@@ -173,3 +174,15 @@ def test_steps_of_the_logs_by_another_way(n, target):
     row = table.loc[f"GSM8K pods {n}→16", f"times fewer steps to {target} %"]
     assert row.reached == row.baseline_reached == 10
     assert row.ratio == pytest.approx(medians[0] / medians[1], rel=0.01)
+
+
+def test_a_mean_curve_with_a_gap_has_unknown_steps_and_not_never(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    measure = importlib.import_module("experiments.law.measure")
+    steps = np.array([0.0, 10.0, 20.0])
+    whole, gap = np.array([[0.0, 0.5, 1.0]] * 2), np.array([[0.0, 0.5, 1.0], [0.0, np.nan, 1.0]])
+    assert measure.steps_to(0.75, whole, steps) == pytest.approx(15)
+    assert measure.steps_to(1.5, whole, steps) == np.inf
+    assert np.isnan(measure.steps_to(0.75, gap, steps))
+    for sides in (([gap], [whole]), ([whole], [gap]), ([whole, gap], [whole])):
+        assert np.isnan(measure.ratio(*sides, steps))

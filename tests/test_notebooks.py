@@ -13,7 +13,7 @@ from compose import ROOT
 from matplotlib.figure import Figure
 from studies import A, B, write_rollouts, write_run
 
-from pods.method.progress import MEASURED, expected_progress
+from pods_lab.advise.progress import MEASURED, expected_progress
 from pods_lab.plan.plan import plan_authors
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -63,7 +63,7 @@ def test_first_figure_shows_summary_figures_and_the_difference_of_two_arms(shown
     assert "Mean accuracy: pods 64→16 is" in capsys.readouterr().out
     first, *others = (figure for figure in outputs if isinstance(figure, Figure))
     ends = {float(line.get_ydata()[-1]) for line in first.axes[0].lines if len(line.get_ydata())}
-    assert {0.5, 0.71875} <= ends and others
+    assert {50.0, 71.875} <= ends and others
 
 
 def test_cost_model_shows_what_a_step_costs_by_n_and_m(shown, capsys):

@@ -1,4 +1,4 @@
-"""Arms are ranked: values, order, tests and what is said of them, by hand or by scipy."""
+"""Arms are ranked: values, order, tests and what is said of them, by hand."""
 
 import itertools
 
@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from curves import pairs_of, ramps, study
-from scipy import stats
 from studies import write_run
 
 from pods.analysis.compare.compare import compare
 from pods.analysis.compare.tables import findings, format_comparison, tables_of
 from pods.analysis.compare.text import ranking_verdict
+from pods.analysis.numbers.statistics import holm, t_test
 from pods.cli.main import main
 
 # final accuracies of four seeds
@@ -29,25 +29,19 @@ def rank(made, by):
     return compare(made, draws=10, by=by).ranking
 
 
-def test_values_order_and_tests_by_scipy():
+def test_values_order_and_tests_against_the_best():
     table = rank(STUDY, "final").table.set_index("series")
     assert [*table.index] == sorted(LEVELS, key=lambda name: -sum(LEVELS[name]))
     assert table["rank"].tolist() == [1, 2, 3, 4, 5]
     assert table.value.tolist() == pytest.approx([0.82, 0.815, 0.715, 0.625, 0.52])
-    assert table.stderr["pods 12→6"] == pytest.approx(stats.sem(LEVELS["pods 12→6"]))
-    best, ps = LEVELS["pods 12→6"], {}
+    assert table.stderr["pods 12→6"] == pytest.approx(t_test(np.array(LEVELS["pods 12→6"])).stderr)
     for name in table.index[1:]:
-        test = stats.ttest_rel(LEVELS[name], best)
-        low, high = test.confidence_interval(0.95)
+        test = t_test(np.subtract(LEVELS[name], LEVELS["pods 12→6"]))
         found = table.loc[name, ["estimate", "low", "high", "p"]].tolist()
-        ps[name] = test.pvalue
-        assert found == pytest.approx([np.subtract(LEVELS[name], best).mean(), low, high, ps[name]])
-    adjusted = 0.0
-    for left, name in zip((4, 3, 2, 1), sorted(ps, key=ps.get), strict=True):  # Holm, by hand
-        adjusted = max(adjusted, left * ps[name])
-        assert table.p_holm[name] == pytest.approx(min(adjusted, 1))
+        assert found == pytest.approx([test.estimate, test.low, test.high, test.p])
+    assert table.p_holm[1:].tolist() == pytest.approx(holm(table.p[1:].to_numpy()))
     assert np.isnan(table.p_holm["pods 12→6"])
-    assert table.against_best.tolist() == ["best", "within noise", "worse", "worse", "worse"]
+    assert table.against_best.tolist() == ["best", "not settled", "behind", "behind", "behind"]
 
 
 def test_holm_decides_and_not_the_single_interval():
@@ -57,18 +51,18 @@ def test_holm_decides_and_not_the_single_interval():
     others = ranking.table.iloc[1:]
     assert (others.high < 0).all() and others.p.tolist() == pytest.approx(8 * [0.013072], rel=1e-3)
     assert others.p_holm.tolist() == pytest.approx(8 * [0.104578], rel=1e-3)
-    assert ranking.found("within noise") == [f"pods {n}→4" for n in range(10, 18)]  # not by text
+    assert ranking.arms("not settled") == [f"pods {n}→4" for n in range(10, 18)]  # not by text
     two = rank(study({"pods 8→4": ramps(0.8, 0.8, 0.8), "pods 10→4": arms["pods 10→4"]}), "final")
-    assert two.found("worse") == ["pods 10→4"]
+    assert two.arms("behind") == ["pods 10→4"]
 
 
 def test_one_run_per_arm_is_ranked_and_not_tested():
     made = study({"pods 12→12": ramps(0.5), "pods 12→3": ramps(0.5), "pods 12→6": ramps(0.6)})
     ranking = rank(made, "final")
     assert ranking.table.series.tolist() == ["pods 12→6", "pods 12→12", "pods 12→3"]  # a tie
-    assert ranking.found("not tested") == ["pods 12→12", "pods 12→3"]
+    assert ranking.arms("not settled") == ["pods 12→12", "pods 12→3"]
     assert ranking.table[["stderr", "low", "p_holm"]].isna().all(axis=None)
-    assert "nothing can be tested" in ranking_verdict(compare(made, draws=10, by="final"))
+    assert "Nothing is settled" in ranking_verdict(compare(made, draws=10, by="final"))
     values = rank(STUDY, "mean").table.value  # areas under the curves
     assert values.tolist() == pytest.approx([0.41, 0.4075, 0.3575, 0.3125, 0.26])
     with pytest.raises(ValueError, match="by=time: must be mean or final"):

@@ -144,3 +144,19 @@ def test_a_run_on_two_machines_is_stopped_and_outlives_one_and_ends_in_the_bytes
     assert science_of(folder) == science_of(alone)
     attempts = sorted((folder / "attempts").iterdir())
     assert len(attempts) >= 3 and all((each / "console.1.log").exists() for each in attempts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("engine.lag=1", "hardware.generators=1")])
+def test_a_file_in_the_working_folder_replaces_no_library_in_a_worker(words, tmp_path):
+    """A rule of one's own in that folder is found nevertheless."""
+    canary = tmp_path / "canary"
+    for name in ("numpy", "yaml", "torch", "msgspec", "random", "statistics"):
+        text = f"open({str(canary)!r}, 'a').write('{name} ')\nraise ImportError('mine')\n"
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "my_rules.py").write_text("def rule(group, m, rng):\n    return range(m)\n")
+    own = ("seed=0", "sampler.rule=my_rules:rule", *words, *SHORT, "budget.max_steps=1")
+    process = start(tmp_path, *RAY, *own)
+    output, _ = process.communicate(timeout=240)
+    assert not canary.exists(), canary.read_text()
+    assert process.returncode == 0, output

@@ -111,6 +111,24 @@ def values(file):
     return {f"{number:.{digits}f}" for number in scaled for digits in (1, 2, 3, 4)}
 
 
+CONTRASTS = [path for path in tracked(".csv") if path.name.startswith("contrasts.")]
+
+
+@pytest.mark.parametrize("path", CONTRASTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_committed_contrasts_are_those_of_the_committed_runs(path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    contrasts = import_module("experiments.contrasts").contrasts
+    folders = [path.parent]
+    if ".together." in path.name:
+        folders.append(path.parent / "second")
+    runs = [pd.read_csv(folder / "runs.csv").assign(folder=folder.name) for folder in folders]
+    committed = pd.read_csv(path)
+    arm, *others = dict.fromkeys(committed.series)
+    assert {*committed.arm} == {arm}
+    made = contrasts(pd.concat(runs), arm, others)
+    pd.testing.assert_frame_equal(made, committed, rtol=1e-5)
+
+
 MODULES = [".".join(path.relative_to(ROOT).with_suffix("").parts).removeprefix("src.")
            for folder in ("src", "experiments") for path in sorted((ROOT / folder).rglob("*.py"))
            if ">>>" in path.read_text()]  # fmt: skip

@@ -1,11 +1,18 @@
-"""Intervals, tests and resampling, against hand-worked numbers, scipy and brute force."""
+"""Intervals, tests and resampling, against hand-worked numbers and scipy."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from pods.analysis.numbers import statistics
-from pods.analysis.numbers.statistics import percentile_interval, permutation, sign_flip, t_test
+from pods.analysis.numbers.statistics import (
+    TTest,
+    holm,
+    is_settled,
+    percentile_interval,
+    t_test,
+    welch_test,
+)
 
 
 def samples(seed: int, *sizes: int) -> list[np.ndarray]:
@@ -26,83 +33,87 @@ def test_mean_stderr_and_t_interval_by_hand():
     assert alike["a"] == pytest.approx(0.3) and np.isnan([alike["a_low"], alike["a_high"]]).all()
 
 
-@pytest.mark.parametrize("sizes", [(2,), (3,), (8,), (11,), (2, 2), (8, 8), (10, 4), (3, 12)])
-def test_t_tests_are_those_of_scipy(sizes):
-    """Paired, of one size; and Welch's of two."""
-    if len(sizes) == 1:
-        ours, theirs = samples(sizes[0], *sizes * 2)
-        found, reference = t_test(ours - theirs), stats.ttest_rel(ours, theirs)
-    else:
-        ours, theirs = samples(sum(sizes), *sizes)
-        found, reference = t_test(ours, theirs), stats.ttest_ind(ours, theirs, equal_var=False)
+def assert_is(found: TTest, reference, estimate: float):
     interval = reference.confidence_interval()
     assert (found.p, found.df) == pytest.approx((reference.pvalue, reference.df), rel=1e-10)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-10)
-    assert found.estimate == pytest.approx(ours.mean() - theirs.mean())
+    assert found.estimate == pytest.approx(estimate)
+    assert found.stderr == pytest.approx(abs(found.estimate / reference.statistic))
+
+
+@pytest.mark.parametrize("size", [3, 8, 11])
+def test_of_pairs_it_is_the_paired_t_test(size):
+    ours, theirs = samples(size, size, size)
+    assert_is(t_test(ours - theirs), stats.ttest_rel(ours, theirs), (ours - theirs).mean())
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (8, 8), (10, 4), (3, 12)])
+def test_of_two_samples_it_is_the_test_of_welch(sizes):
+    ours, theirs = samples(sum(sizes), *sizes)
+    reference = stats.ttest_ind(ours, theirs, equal_var=False)
+    assert_is(welch_test(ours, theirs), reference, ours.mean() - theirs.mean())
+
+
+def test_one_run_is_an_estimate_and_two_have_an_interval_and_no_p():
+    one, two = np.array([0.5]), np.array([0.25, 0.5])
+    several = np.array([0.1, 0.2, 0.4])
+    for test, estimate in ((t_test(one), 0.5), (welch_test(one, several), 0.5 - 0.7 / 3)):
+        assert test.estimate == pytest.approx(estimate)
+        assert np.isnan([test.stderr, test.df, test.low, test.high, test.p]).all()
+
+    # mean 0.375, stderr 0.125, t of 1 degree of freedom 12.7062
+    pair = t_test(two)
+    assert (pair.low, pair.high) == pytest.approx((0.375 - 1.58828, 0.375 + 1.58828), abs=1e-4)
+    unpaired = welch_test(two, several)
+    interval = stats.ttest_ind(two, several, equal_var=False).confidence_interval()
+    assert (unpaired.low, unpaired.high) == pytest.approx((interval.low, interval.high))
+    assert np.isnan([pair.p, unpaired.p, welch_test(several, two).p, t_test(0 * two).p]).all()
 
 
 @pytest.mark.parametrize("test", [
-    t_test(np.array([0.25, 0.25])),
+    t_test(np.array([0.25, 0.25, 0.25])),
     t_test(np.array([0.8 - 0.55, 0.35 - 0.1, 0.95 - 0.7])),  # 0.25 but for rounding
-    t_test(np.zeros(5)),
-    t_test(np.array([0.0, 1e-17, -1e-17])),
-    t_test(np.array([0.75, 0.75]), np.array([0.5, 0.5, 0.5])),
-    t_test(np.array([0.1 + 0.2, 0.3]), np.array([0.3, 0.3]))])  # fmt: skip
-def test_differences_without_spread_settle_nothing(test):
-    assert test.estimate == pytest.approx(0.25) or abs(test.estimate) < 1e-16
-    assert test.stderr < 1e-15
+    welch_test(np.array([0.75, 0.75, 0.75]), np.array([0.5, 0.5, 0.5]))])  # fmt: skip
+def test_a_difference_that_is_the_same_in_all_runs_is_not_tested(test):
+    assert test.estimate == pytest.approx(0.25) and test.stderr < 1e-15
     assert np.isnan([test.df, test.low, test.high, test.p]).all()
 
 
-def test_a_small_spread_is_still_a_test():
-    one = t_test(np.array([0.25, 0.25 + 1e-9]))
-    assert one.p == pytest.approx(stats.ttest_1samp([0.25, 0.25 + 1e-9], 0).pvalue, rel=1e-4)
-    # one arm alike and the other not: Welch's df are those of the other
-    mixed = t_test(np.array([0.5, 0.5, 0.5]), np.array([0.4, 0.6]))
-    assert mixed.df == pytest.approx(1.0) and mixed.p == pytest.approx(1.0)
+@pytest.mark.parametrize("test", [
+    t_test(np.zeros(5)),
+    t_test(np.array([0.0, 1e-17, -1e-17])),
+    welch_test(np.array([0.1 + 0.2, 0.3, 0.3]), np.array([0.3, 0.3, 0.3]))])  # fmt: skip
+def test_no_difference_in_any_run_counts_as_a_test_that_found_nothing(test):
+    assert abs(test.estimate) < 1e-16 and test.p == 1.0
+    assert np.isnan([test.df, test.low, test.high]).all()
 
 
-@pytest.mark.parametrize("sizes", [(2,), (5,), (9,), (3, 6), (7, 2), (5, 5)])
-def test_exact_tests_go_through_all_arrangements_as_those_of_scipy(sizes):
-    """Sign-flip, of one size; and permutation of two: the share of as large a difference."""
-    drawn, paired = samples(sum(sizes), *sizes), len(sizes) == 1
-    reference = stats.permutation_test(
-        drawn, lambda one, *other: abs(one.mean() - sum(map(np.mean, other))),
-        permutation_type="samples" if paired else "independent", alternative="greater",
-        n_resamples=np.inf, vectorized=False)  # fmt: skip
-    found = sign_flip(*drawn) if paired else permutation(*drawn)
-    assert (found.p, found.drawn) == (pytest.approx(reference.pvalue), 0)
-    alike = 2 if sizes[0] == sizes[-1] else 1  # of one size each difference comes with both signs
-    assert found.smallest == alike / len(reference.null_distribution)
-    assert paired or permutation(*drawn[::-1]).p == found.p
+def test_a_small_spread_is_still_a_test_and_one_arm_may_have_none():
+    values = 0.25 + np.array([0, 1e-9, 2e-9])
+    assert t_test(values).p == pytest.approx(stats.ttest_1samp(values, 0).pvalue, rel=1e-4)
+    # one arm alike and the other not: the degrees of freedom are those of the other
+    mixed = welch_test(np.array([0.5, 0.5, 0.5]), np.array([0.4, 0.6, 0.5]))
+    assert mixed.df == pytest.approx(2.0) and mixed.p == pytest.approx(1.0)
 
 
-def test_one_run_against_several_by_hand():  # scipy wants two of each
-    one, several = np.array([9.0]), np.array([1.0, 2.0, 3.0, 4.0])
-    for found in (permutation(one, several), permutation(several, one)):
-        assert found.p == found.smallest == 1 / 5  # any of the five could be the one
+def test_a_value_that_is_no_number_leaves_nothing_known():
+    """Neither the smallest p of all nor a mean over the rest."""
+    gap, whole = np.array([0.5, np.nan, 0.75, 0.5]), np.array([0.25, 0.5, 0.5])
+    for test in (t_test(gap), welch_test(gap, whole), welch_test(whole, gap)):
+        assert np.isnan([test.estimate, test.stderr, test.df, test.low, test.high, test.p]).all()
+        assert not is_settled(test.p)
 
 
-def test_exact_tests_see_ties_through_rounding():
-    assert sign_flip(np.array([0.1, 0.2, -0.3])).p == 1.0  # sums to 5e-17 and not to 0
-    rng = np.random.default_rng(0)
-    for _ in range(20):  # accuracies are n / 1280: the same p as in whole numbers
-        ours, theirs = rng.integers(900, 910, (2, 7)).astype(float)
-        assert sign_flip((ours - theirs) / 1280).p == sign_flip(ours - theirs).p
-        assert permutation(ours / 1280, theirs / 1280).p == permutation(ours, theirs).p
+def test_holm_by_hand():
+    """Of four tests: 4 x 0.01, 3 x 0.02, 2 x 0.025 raised to that, 0.6; a NaN is none of them."""
+    adjusted = holm(np.array([0.6, 0.01, np.nan, 0.025, 0.02]))
+    assert adjusted == pytest.approx([0.6, 0.04, np.nan, 0.06, 0.06], nan_ok=True)
+    assert holm(np.array([0.9, 0.8])).tolist() == [1.0, 1.0]  # no p is above 1
+    assert np.isnan(holm(np.array([np.nan]))).all() and not len(holm(np.array([])))
 
 
-def test_many_runs_are_rearranged_at_random_and_that_is_said():
-    low, high = samples(1, 21, 21)[0], samples(1, 21, 21)[0] + 9
-    for test in (sign_flip(high), permutation(low, high)):
-        assert test.drawn == statistics.RANDOM_ARRANGEMENTS
-        assert test.p == test.smallest == 1 / (1 + test.drawn)  # the one seen counts
-    pairs = samples(5, 25)[0] - 0.3
-    assert sign_flip(pairs, seed=1) == sign_flip(pairs, seed=1) != sign_flip(pairs, seed=2)
-    assert sign_flip(pairs).p == pytest.approx(t_test(pairs).p, abs=0.03)
-    ours, theirs = samples(6, 12, 12)
-    assert permutation(ours, theirs).drawn == statistics.RANDOM_ARRANGEMENTS
-    assert permutation(ours, theirs).p == pytest.approx(t_test(ours, theirs).p, abs=0.03)
+def test_settled_is_below_five_percent():
+    assert [is_settled(p) for p in (0.0499, 0.05, np.nan)] == [True, False, False]
 
 
 def test_bootstrap_draws_whole_runs_with_a_seed():

@@ -219,6 +219,74 @@ def test_a_run_removes_nothing_beyond_a_link_when_it_resumes(places):
     assert contents(other.folder) == before
 
 
+FOREIGN = {
+    "weights": {"lr1e-5/seed0/model.pt": "x"},
+    "notes": {"lr1e-5/seed-plans/a.txt": "x"},
+    "the name of a run": {"lr1e-5/seed0-0123456789/model.pt": "x"},
+    "names of our files": {
+        "lr1e-5/seed0/status.json": '{"state": "done", "heartbeat": 1.0}',
+        "lr1e-5/seed0/metrics.jsonl": '{"step": 1}\n',
+        "lr1e-5/seed0/status.json.tmp123": "{",
+    },
+    "a config and an identity": {
+        "lr1e-5/seed0-0123456789/config.yaml": "seed: 0\nlr: 1e-5\n",
+        "lr1e-5/seed0-0123456789/identity.json": '{"seed": 0}',
+        "lr1e-5/seed0-0123456789/status.json": '{"state": "failed"}',
+    },
+    "checkpoints": {
+        "lr1e-5/seed0/status.json": '{"state": "done"}',
+        "lr1e-5/seed0/checkpoints/step-000100/optimizer.safetensors": "x",
+        "lr1e-5/seed0/checkpoints/step-000100/MANIFEST.json": "{}",
+        "lr1e-5/seed0/checkpoints/step-000100/clock.json": '{"run": "seed0", "step": 100}',
+        "lr1e-5/seed0/checkpoints/step-000100.damaged/model.pt": "x",
+    },
+    "what is called trash": {"lr1e-5/seed0.trash/model.pt": "x"},
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_folder_that_pods_did_not_write_is_left_alone(kind, tmp_path, monkeypatch, capsys):
+    """Nothing in it is removed or written, not even a lock."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in FOREIGN[kind].items():
+        path = tmp_path / "results" / "grpo" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    (folder,) = (tmp_path / "results" / "grpo" / "lr1e-5").glob("seed*")
+    before = contents(tmp_path)
+    states = ("pending", "preempted", "lost", "failed", "done")
+    every_state = [word for state in states for word in ("--state", state)]
+    for words in (["results", *every_state], ["results"], [str(folder)], [folder.name]):
+        code = main(["clean", *words, "--runs-dir", ".", "--yes"])
+        shown = capsys.readouterr()
+        assert contents(tmp_path) == before and folder.is_dir(), words
+        left_alone = f"{Path(*folder.parts[-4:])}  (pods did not write it: it is left alone)"
+        assert words[0] != "results" or folder.suffix or (code == 1 and left_alone in shown.out)
+
+
+def test_a_link_to_a_folder_that_pods_did_not_write_stays(places, capsys):
+    """The study has a run of its own, too, which is removed."""
+    inside, _ = places
+    (theirs := Path("theirs")).mkdir()
+    (theirs / "model.pt").write_text("x")
+    alias = link(inside.folder.with_name("seed7"), theirs.absolute())
+    assert main(["clean", "--state", "done", "--state", "pending", "--yes"]) == 1
+    assert alias.is_symlink() and [path.name for path in theirs.iterdir()] == ["model.pt"]
+    assert not inside.folder.exists()
+    assert "seed7  (pods did not write it: it is left alone)" in capsys.readouterr().out
+
+
+def test_a_run_is_told_from_other_folders_by_any_of_its_three_proofs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    proofs = ("identity.json", "config.yaml", "checkpoints/step-000000/clock.json")
+    for seed, proof in enumerate(proofs):
+        store = run_in("runs", seed)
+        for other in {*proofs} - {proof}:
+            (store.folder / other).write_text("{")
+        assert main(["clean", "--state", "done", "--yes"]) == 0
+        assert not store.folder.exists(), proof
+
+
 def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path, monkeypatch):
     (outside := tmp_path / "outside").mkdir()
     (outside / "file").write_bytes(b"0" * 10_000)

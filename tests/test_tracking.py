@@ -29,7 +29,7 @@ from pods.runs.tracking import sinks
 from pods.runs.tracking import tracker as live
 from pods.runs.tracking.rows import PREFIXES, evaluation_row, read_rows, training_row
 from pods.runs.tracking.tracker import Tracker, sync
-from pods_lab.audit.formats import _items, _leveldb, tensorboard
+from pods_lab.audit.trackers import items, leveldb_records, tensorboard
 
 
 @pytest.fixture(autouse=True)
@@ -106,18 +106,18 @@ def offline(store: RunStore) -> SimpleNamespace:
     from wandb.proto.wandb_internal_pb2 import Record
 
     [path] = store.folder.glob("wandb/**/*.wandb")
-    found = [Record.FromString(content) for content in _leveldb(path.read_bytes(), [])]
+    found = [Record.FromString(content) for content in leveldb_records(path.read_bytes(), [])]
     [run] = [record.run for record in found if record.HasField("run")]
     history = [record.history for record in found if record.HasField("history")]
     summary: dict = {}
     for record in found:
-        summary |= _items(record.summary.update)
+        summary |= items(record.summary.update)
     return SimpleNamespace(
         run=run,
-        config=_items(run.config.update),
+        config=items(run.config.update),
         metrics=[record.metric for record in found if record.HasField("metric")],
         positions=[row.step.num for row in history],
-        rows=[{k: v for k, v in _items(row.item).items() if k[0] != "_"} for row in history],
+        rows=[{k: v for k, v in items(row.item).items() if k[0] != "_"} for row in history],
         summary=summary,
         exits=[record.exit.exit_code for record in found if record.HasField("exit")],
     )

@@ -1,23 +1,36 @@
 """The choice of arms, metric, window and baseline, on studies made by hand."""
 
 import itertools
+import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from compose import composed
+from matplotlib.figure import Figure
 from rows import table
-from studies import A, B, refused, write_run
+from running import contents
+from studies import BASE, A, B, refused, write_run
 
 from pods.analysis.compare.compare import compare
-from pods.analysis.figures.specs import accuracy
-from pods.analysis.figures.style import COLOURS, look_of, marker_and_colour
+from pods.analysis.compare.tables import compare_study
+from pods.analysis.draw import draw
+from pods.analysis.figures import style
+from pods.analysis.figures.specs import accuracy, difference, step_cost
+from pods.analysis.figures.style import COLOURS, look_of, marker_and_colour, x_axis
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
+from pods.analysis.numbers.contrasts import differences
 from pods.analysis.numbers.tables import tables
+from pods.analysis.writing import folder_for
 from pods.cli.main import main
+from pods.launch import sweep
+from pods.launch.backend import Backend
 from pods.runs.store import run_folders
 
 
@@ -140,7 +153,7 @@ def test_arms_are_compared_and_drawn_over_steps(loaded, study, one_format, capsy
 
 
 def curves_of(spec):
-    """Return the lines with markers of the first panel by colour."""
+    """Return the lines with markers of the panel by colour."""
     lines = [line for line in spec.draw().axes[0].lines if len(line.get_xdata())]
     return {line.get_color(): line for line in lines if line.get_marker() not in ("", "None")}
 
@@ -151,9 +164,9 @@ def test_markers_stand_where_runs_were_evaluated_and_an_arm_keeps_its_colour(loa
     marks = curves_of(accuracy(loaded, tables(loaded)))
     grpo, pods = (marks[colours[name]] for name in ("grpo 16→16", "pods 64→16"))
     assert grpo.get_xdata().tolist() == [0.0, 10.0]
-    assert grpo.get_ydata().tolist() == pytest.approx([0.0, 0.5])
-    assert pods.get_xdata().tolist() == [0.0, 4.0, 12.0]
-    assert pods.get_ydata()[:2] == pytest.approx([0.25, 0.75])
+    assert grpo.get_ydata().tolist() == pytest.approx([0.0, 50.0])
+    assert pods.get_xdata().tolist() == [0.0, 4.0]
+    assert pods.get_ydata().tolist() == pytest.approx([25.0, 75.0])
     shown = apply_filter(loaded, StudyFilter(("random", "pods")))
     expected = {colours[name] for name in ("random 64→16", "pods 64→16")}
     assert set(curves_of(accuracy(shown, tables(shown)))) == expected
@@ -179,8 +192,172 @@ def test_the_band_is_one_standard_error_and_long_names_leave_the_curves_their_pl
     figure = accuracy(loaded, tables(loaded)).draw()
     areas = [each for each in figure.axes[0].collections if each.get_alpha() == 0.25]
     ends = [max(y for x, y in area.get_paths()[0].vertices if x == 10.0) for area in areas]
-    assert ends == pytest.approx([0.75] * 4)
+    assert ends == pytest.approx([75.0] * 4)
     figure.draw_without_rendering()
     assert figure.axes[0].get_position().width > 1 / 3
     inside, whole = figure.legends[0].get_window_extent(), figure.bbox
     assert inside.x0 >= 0 and inside.x1 <= whole.x1
+
+
+def legend_of(figure):
+    """Return the title and the labels of the legend in a figure's only panel."""
+    (axes,) = figure.axes
+    legend = axes.get_legend()
+    return legend.get_title().get_text(), [text.get_text() for text in legend.get_texts()]
+
+
+def test_accuracy_is_one_panel_in_percent_with_a_legend_in_the_order_of_the_ends(loaded):
+    figure = accuracy(loaded, tables(loaded)).draw()
+    title, labels = legend_of(figure)
+    assert title == "mean ± 1 standard error, 2 seeds"
+    assert labels == ["pods 64→16", "random 64→16", "grpo 16→16"]  # 93.75, 93.75 and 50 at 10 s
+    assert figure.axes[0].get_ylabel() == "test accuracy (%)"
+    assert figure.axes[0].get_xlabel() == "training time (s)"
+    assert figure.axes[0].get_title() == ""
+    assert accuracy(loaded, tables(loaded)).caption.endswith(
+        "Each value is of 2 passes over 4 questions. s: 10 s of training clock per run, on A CPU."
+    )
+
+
+def test_a_legend_counts_the_seeds_of_each_arm_where_they_differ(study):
+    grpo = [run for run in run_folders(study / "s") if "all-" in str(run)]
+    some = [run for run in run_folders(study / "s") if run != grpo[1]]
+    part = load(study / "s", some, allow=True)
+    figure = accuracy(part, tables(part)).draw()
+    title, labels = legend_of(figure)
+    assert title == "mean ± 1 standard error"
+    assert labels == ["pods 64→16 (2 seeds)", "random 64→16 (2 seeds)", "grpo 16→16 (1 seed)"]
+    assert "INCOMPLETE: 1 missing" in figure.axes[0].get_title()
+    alone = load(study / "s", grpo[:1])
+    assert legend_of(accuracy(alone, tables(alone)).draw()) == ("1 seed", ["grpo 16→16"])
+
+
+def test_the_axes_say_what_is_drawn_over_what(loaded):
+    for end, label in ((299.0, "(s)"), (300.0, "(min)"), (7200.0, "(h)")):
+        axes = Figure().subplots()
+        x_axis(axes, loaded, end)
+        assert axes.get_xlabel() == f"training time {label}"
+    by_step = apply_filter(loaded, StudyFilter(x="steps", metric="pass@2"))
+    axes = accuracy(by_step, tables(by_step)).draw().axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("training steps", "pass@2 (%)")
+    reward = replace(loaded, metric="eval_reward")  # of another trainer: it need be no share
+    axes = accuracy(reward, tables(reward)).draw().axes[0]
+    assert axes.get_ylabel() == "eval_reward" and axes.get_ylim()[1] < 2
+
+
+def test_differences_and_the_cost_of_a_step_are_figures_of_their_own(loaded):
+    """By hand at 10 s: 0.75 + 0.25 * 6 / 8 against 0.5; steps of 6 s against 5 s."""
+    figure = difference(loaded, differences(loaded)).draw()
+    assert legend_of(figure) == ("mean, 95 % t interval, 2 seeds", ["pods 64→16", "random 64→16"])
+    assert figure.axes[0].get_ylabel() == "points above grpo 16→16"
+    ends = [line.get_ydata()[-1] for line in figure.axes[0].lines if len(line.get_xdata()) == 61]
+    assert ends == pytest.approx([43.75, 43.75])
+    (axes,) = step_cost(loaded, tables(loaded)).draw().axes
+    assert axes.get_xlabel() == "time per step (s); ×: relative to grpo 16→16"
+    assert {text.get_text() for text in axes.texts} == {" 5.00 s", " 6.00 s\n 1.20×"}
+
+
+def test_a_legend_covers_no_curve(loaded, monkeypatch):
+    """It stands below a panel that has too little room for it."""
+    for height, below in ((style.HEIGHT, False), (1.6, True)):
+        monkeypatch.setattr(style, "HEIGHT", height)
+        with style.screen():
+            figure = accuracy(loaded, tables(loaded)).draw()
+            figure.draw_without_rendering()
+        assert bool(figure.legends) == below
+        legends = figure.legends or [figure.axes[0].get_legend()]
+        box = legends[0].get_window_extent()
+        curves = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
+        assert curves
+        for line in curves:
+            assert not box.count_contains(line.get_transform().transform(line.get_xydata()))
+
+
+def swept(folder, *words_of_each):
+    """Finish some runs, and let a sweep of them end; return what is drawn of the study s."""
+    configs = []
+    for words in words_of_each:
+        write_run(folder, A, "study=s", *words.split())
+        configs.append(composed(f"runs_dir={folder}", *BASE, "study=s", *words.split()))
+    sweep.run(configs, Backend(1, lambda jobs: False))
+    return drawn_in(folder / "s" / "figures")
+
+
+def drawn_in(figures):
+    """Return each curve of the tables beside a figure, with the number of its runs."""
+    summary = pd.read_csv(figures / "summary.csv")
+    about = json.loads((figures / "accuracy_vs_time.json").read_text())
+    assert len(about["runs"]) == summary.runs.sum()
+    return dict(zip(summary.arm, summary.runs, strict=True))
+
+
+def test_a_sweep_of_new_seeds_or_a_new_arm_draws_the_whole_study(tmp_path, one_format, capsys):
+    first = [f"arm={arm} seed={seed}" for seed in (0, 1) for arm in ("pods", "grpo")]
+    assert swept(tmp_path, *first) == {"pods": 2, "grpo": 2}
+    assert swept(tmp_path, "arm=pods seed=2", "arm=grpo seed=2") == {"pods": 3, "grpo": 3}
+    more = [f"arm=random seed={seed}" for seed in (0, 1, 2)]
+    assert swept(tmp_path, *more) == {"pods": 3, "grpo": 3, "random": 3}
+    assert not [path for path in (tmp_path / "s" / "figures").iterdir() if path.is_dir()]
+    assert "cannot be drawn" not in capsys.readouterr().out
+
+
+def test_a_sweep_whose_study_has_gaps_draws_its_own_runs_in_a_folder_of_their_own(
+    tmp_path, one_format, capsys
+):
+    """The other arm lacks a seed; the budget is another one."""
+    whole = swept(tmp_path, "arm=pods seed=0", "arm=grpo seed=0")
+    before = contents(tmp_path / "s" / "figures")
+    for words, reason in (
+        ("arm=pods seed=1", "grpo 16→16 seed 1: never run"),
+        ("arm=pods seed=1 budget.train_seconds=9", "budget"),
+    ):
+        capsys.readouterr()
+        assert swept(tmp_path, words) == whole
+        said = capsys.readouterr().out
+        assert reason in said and f"`pods plot {tmp_path / 's'}` says all" in said
+        (line,) = [line for line in said.splitlines() if line.startswith("figure: ")]
+        part = Path(line.split()[1]).parent
+        assert re.fullmatch("runs=1-[0-9a-f]{8}", part.name)
+        assert list(drawn_in(part).values()) == [1]
+    after = contents(tmp_path / "s" / "figures")
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_sweep_over_studies_draws_each(tmp_path, one_format):
+    configs = []
+    for study in ("a", "b"):
+        write_run(tmp_path, A, f"study={study}")
+        configs.append(composed(f"runs_dir={tmp_path}", *BASE, f"study={study}"))
+    sweep.run(configs, Backend(1, lambda jobs: False))
+    for study in ("a", "b"):
+        assert drawn_in(tmp_path / study / "figures") == {"max_variance": 1}
+
+
+def test_a_comparison_of_named_arms_leaves_the_tables_of_all_arms(study, capsys):
+    def compared(*words):
+        assert main(["compare", "--study", "s", "--runs-dir", str(study), *words]) == 0
+        folder = Path(capsys.readouterr().out.splitlines()[-1].removeprefix("tables: ")).parent
+        return folder, set(pd.read_csv(folder / "compare.arms.csv").arm)
+
+    everything = compared()
+    assert everything == (study / "s" / "figures", {"grpo", "pods", "random"})
+    before = contents(everything[0])
+    folder, arms = compared("grpo", "random")
+    assert (folder.name, arms) == ("compare=grpo,random", {"grpo", "random"})
+    folder, arms = compared("random", "--until", "4")  # with the GRPO arm
+    assert (folder.name, arms) == ("until=4,compare=random", {"grpo", "random"})
+    folder, _ = compared("pods 64->16", "grpo")
+    assert folder.name.startswith("compare=pods-64--16,grpo-")
+    after = contents(everything[0])
+    assert {name: after[name] for name in before} == before
+
+
+def test_some_of_a_studys_runs_are_written_apart_whoever_writes(study, one_format):
+    """Paths may be absolute or not, and the runs in any order."""
+    runs = run_folders(study / "s")
+    assert folder_for(study / "s", runs[::-1], StudyFilter()) == study / "s" / "figures"
+    few = [run for run in runs if "seed0" in run.name]
+    (*_, line) = draw(study / "s", few)
+    assert Path(line.split()[1]).parent.name.startswith("runs=3-")
+    (*_, line) = compare_study(study / "s", few, StudyFilter(("pods", "grpo")))
+    assert Path(line.split()[-1]).parent.name.startswith("arms=pods,grpo,runs=3-")

@@ -10,22 +10,24 @@ policies of a success rate, and their mean of log ratios with a t interval over 
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from experiments.contrasts import contrast
 from experiments.curves import report
-from experiments.law.predictions import FORMULAS, GRPO, HALF, PODS, SIGN, TUNED
-from scipy.stats import linregress
+from experiments.law.predictions import FORMULAS, GRPO, HALF, SIGN
 
 from pods.analysis.loading.run_reader import Run, open_run
 from pods.analysis.numbers.statistics import t_test
 from pods.runs.store import run_folders
 
 HERE, ENDS = Path(__file__).parent, ("expected", "low", "high")
-DRAWS, PARTS, HALFWAY, MOST = 2000, ["part", "start", "prompts", "lr"], 0.5, 0.9
+DRAWS = 2000
+PARTS = ["part", "start", "prompts", "lr"]
+HALFWAY = 0.5
+NORMAL_95 = 1.96  # standard errors that a 95 % interval has on each side
 Curves, Row = dict[str, np.ndarray], dict[str, object]
 
 
@@ -44,31 +46,39 @@ def measured(run: Run) -> Row:
 
 
 def steps_to(target: float, curves: np.ndarray, steps: np.ndarray) -> float:
-    """Return the steps in which the mean of curves (seeds, points) first has the target, or inf."""
+    """Return the steps in which the mean of curves (seeds, points) first has the target, or inf.
+
+    NaN: unknown, since a point of a curve is.
+    """
     mean = np.maximum.accumulate(curves.mean(0))
-    return max(float(np.interp(target, mean, steps)), 1e-9) if mean[-1] >= target else np.inf
+    if np.isnan(mean).any() or np.isnan(target):
+        return np.nan
+    if mean[-1] < target:
+        return np.inf
+    return max(float(np.interp(target, mean, steps)), 1e-9)
 
 
-def ratio(grpo: Sequence[np.ndarray], arm: Sequence[np.ndarray], steps: np.ndarray) -> float:
-    """Return GRPO's steps over the arm's, each at the best of its rates; one rate: half the way."""
-    share = HALFWAY if len(grpo) == 1 else MOST
-    means = [np.maximum.accumulate(curves.mean(0)) for curves in grpo]
-    target = max(mean[0] + share * (mean[-1] - mean[0]) for mean in means)
-    base, other = (min(steps_to(target, curves, steps) for curves in of) for of in (grpo, arm))
-    return base / other
+def ratio(grpo: np.ndarray, arm: np.ndarray, steps: np.ndarray) -> float:
+    """Return GRPO's steps over the arm's to half of GRPO's way, of curves (seeds, points)."""
+    mean = np.maximum.accumulate(grpo.mean(0))
+    target = mean[0] + HALFWAY * (mean[-1] - mean[0])
+    return steps_to(target, grpo, steps) / steps_to(target, arm, steps)
 
 
-def with_interval(grpo: Sequence[np.ndarray], arm: Sequence[np.ndarray], steps: np.ndarray) -> Row:
-    """Return the ratio with 95 % over seeds, resampled alike for both arms and all rates.
+def with_interval(grpo: np.ndarray, arm: np.ndarray, steps: np.ndarray) -> Row:
+    """Return the ratio with 95 % over seeds, resampled alike for both arms.
 
     Fewer than six seeds have no interval.
     """
-    if (seeds := len(grpo[0])) < 6:
-        return {"seeds": seeds, "measured": ratio(grpo, arm, steps)}
+    seeds = len(grpo)
+    measured = ratio(grpo, arm, steps)
+    if seeds < 6:
+        return {"seeds": seeds, "measured": measured}
+
     drawn = np.random.default_rng(0).integers(seeds, size=(DRAWS, seeds))
-    ratios = [ratio([of[i] for of in grpo], [of[i] for of in arm], steps) for i in drawn]
+    ratios = [ratio(grpo[draw], arm[draw], steps) for draw in drawn]
     low, high = np.quantile(ratios, (0.025, 0.975))
-    return {"seeds": seeds, "measured": ratio(grpo, arm, steps), "low": low, "high": high}
+    return {"seeds": seeds, "measured": measured, "low": low, "high": high}
 
 
 def curves_of(group: pd.DataFrame) -> tuple[Curves, np.ndarray]:
@@ -86,17 +96,12 @@ def held(runs: pd.DataFrame) -> Iterator[Row]:
         curves, steps = curves_of(group)
         for arm in sorted({*curves} - {GRPO}):
             row = {"part": part, "arm": f"{start}{of} {arm}"}
-            yield row | {"quantity": HALF} | with_interval([curves[GRPO]], [curves[arm]], steps)
+            yield row | {"quantity": HALF} | with_interval(curves[GRPO], curves[arm], steps)
             if part == "c" and arm != "random 64→16":
                 by_seed = group.pivot(index="seed", columns="arm", values="pass@5").dropna()
                 test = contrast(100 * (by_seed[arm] - by_seed["random 64→16"]).to_numpy(float))
                 ends = {key: test[key] for key in ("seeds", "low", "high")}
                 yield row | {"quantity": SIGN, "measured": test["estimate"]} | ends
-    for start, group in runs[runs.part == "e"].groupby("start"):
-        by_rate = [curves_of(each) for _, each in group.groupby("lr")]
-        arms = [[curves[arm] for curves, _ in by_rate] for arm in (GRPO, PODS)]
-        row = {"part": "e", "arm": f"{start} {PODS}", "quantity": TUNED}
-        yield row | with_interval(*arms, by_rate[0][1])
 
 
 def over_policies(table: pd.DataFrame, runs: pd.DataFrame) -> Iterator[Row]:
@@ -118,20 +123,20 @@ def over_policies(table: pd.DataFrame, runs: pd.DataFrame) -> Iterator[Row]:
 
 
 def agreement(table: pd.DataFrame) -> Iterator[Row]:
-    """Yield the line of log measured on log expected ratios, of rows that have intervals.
+    """Yield how many rows agree with each formula: to 1.96 standard errors of both logarithms.
 
-    Rows share GRPO's runs, so that the errors of the line are too small. `held` are those whose
-    measured value is in the expected interval, and `covered` whose expected is in the measured one.
+    A standard error is the width of the interval's logarithm over 2 x 1.96. Rows of a part share
+    GRPO's runs, so they are not independent.
     """
     rows = table[(table.quantity == HALF) & table.low.notna()]
+    width = 2 * NORMAL_95
+    measured_error = np.log(rows.high / rows.low) / width
     for formula in ("shipped", *FORMULAS):
-        x, low, high = (rows[f"{formula} {end}"] for end in ENDS)
-        line = linregress(np.log(x), np.log(rows.measured))
-        yield {"formula": formula, "rows": len(rows),
-               "held": rows.measured.between(low, high).sum(),
-               "covered": x.between(rows.low, rows.high).sum(),
-               "slope": line.slope, "slope_stderr": line.stderr,
-               "intercept": line.intercept, "intercept_stderr": line.intercept_stderr}  # fmt: skip
+        expected, low, high = (rows[f"{formula} {end}"] for end in ENDS)
+        expected_error = np.log(high / low) / width
+        distance = np.log(rows.measured / expected).abs()
+        within = distance <= NORMAL_95 * np.hypot(measured_error, expected_error)
+        yield {"formula": formula, "rows": len(rows), "within": int(within.sum())}
 
 
 def main() -> None:

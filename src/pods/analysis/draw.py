@@ -7,7 +7,7 @@ from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title, tables
-from pods.analysis.writing import figures_folder, write_csv
+from pods.analysis.writing import folder_for, write_csv
 
 EVERYTHING = StudyFilter()
 
@@ -17,7 +17,7 @@ def write_tables(
 ) -> tuple[Study, Tables]:
     """Load a study, see `load` and `apply_filter`, and write its tables below FOLDER/figures."""
     study = apply_filter(load(folder, runs, allow), chosen)
-    made, figures = tables(study), figures_folder(folder, chosen.folder)
+    made, figures = tables(study), folder_for(folder, runs, chosen)
     for name in ("curves", "runs", "summary"):
         write_csv(figures / f"{name}.csv", getattr(made, name), study)
     return study, made
@@ -46,17 +46,17 @@ def draw(
 ) -> Iterator[str]:
     """Write the tables and the figures that the study supports; yield lines for the user.
 
-    `drawn` is `main`, `none` or `all`: also the other metrics and the effect of selection.
+    `drawn` is `main` (accuracy against time), `none`, or `all` that the study has the runs for.
     """
     study, made = write_tables(folder, runs, chosen, allow)
-    target = figures_folder(folder, chosen.folder)
+    target = folder_for(folder, runs, chosen)
     yield from summary_lines(study, made)
     if drawn == "none":
         yield f"tables: {target}"
         return
     from pods.analysis.figures import specs  # matplotlib is not needed for the tables
 
-    asked = (s for s in specs.figure_specs(study, made) if drawn == "all" or not s.detail)
+    asked = [specs.accuracy(study, made)] if drawn == "main" else specs.figure_specs(study, made)
     paths = [specs.write(spec, study, target) for spec in asked]
     yield f"figure: {paths[0]} (PDF, SVG, CSV and JSON beside it)"
     if paths[1:]:

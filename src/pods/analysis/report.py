@@ -22,6 +22,7 @@ from pods.system.text import command
 RUN_COLUMNS = (
     *("series", "seed", "run", "complete", "steps", "train_seconds"),
     *("machine", "versions"),
+    *("file", "unit", "first_step", "last_step", "end_seconds", "left_out"),  # of other trainers
 )
 
 

@@ -1,27 +1,49 @@
-"""How tables and their origin are written: one CSV, one JSON, each atomically."""
+"""Where tables and figures are written, and how: one CSV, one JSON, each atomically."""
 
+import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from pods.analysis.loading.filter import StudyFilter, folder_name
 from pods.analysis.loading.study import MEASURED, Study, with_columns
 from pods.runs.files import replace
+from pods.runs.store import run_folders
 from pods.system.text import command
 
 PASSING = ("folder", "cpu_share")
 """Columns of runs that say where and when they ran, and are left out of a figure's record."""
 
 
-def figures_folder(study: Path, choice: str = "") -> Path:
-    """Make the folder of a study's tables and figures.
-
-    A choice of what is shown has a folder of its own, so it overwrites no default figure.
-    """
-    figures = study / "figures" / choice
+def figures_folder(study: Path, part: str = "") -> Path:
+    """Make the folder of a study's tables and figures, or the folder in it for a part of them."""
+    figures = study / "figures" / part
     figures.mkdir(parents=True, exist_ok=True)
     return figures
+
+
+def folder_for(
+    study: Path, runs: Sequence[Path], chosen: StudyFilter, compared: Sequence[str] = ()
+) -> Path:
+    """Make the folder for what is written about some runs of a study.
+
+    What stands in FOLDER/figures shows the whole study. A part of it has a folder below, whose name
+    says which part it is: the choice of arms, metric and x, the arms that are `compared`, or the
+    `runs` if the study has others, too. So no part takes the place of the whole study.
+    """
+    parts = [chosen.folder]
+    if compared:
+        parts.append(folder_name(f"compare={','.join(compared)}"))
+
+    names = {run.parts[-3:] for run in runs}  # whether their paths are absolute or not
+    if names != {run.parts[-3:] for run in run_folders(study)}:
+        joined = "\n".join("/".join(name) for name in sorted(names))
+        parts.append(f"runs={len(names)}-{hashlib.sha256(joined.encode()).hexdigest()[:8]}")
+
+    return figures_folder(study, ",".join(filter(None, parts)))
 
 
 def write_csv(path: Path, table: pd.DataFrame, study: Study) -> None:

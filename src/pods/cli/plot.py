@@ -11,7 +11,7 @@ def add_options(parser: ArgumentParser) -> None:
     add_study_options(parser, allow=True)
     add_filter_options(parser)
     parser.add_argument("--tables", action="store_true", help="write the tables alone")
-    every = "also draw format, length, reward and the effect of selection"
+    every = "also draw differences, step costs, n, m, rules, training and selection"
     parser.add_argument("--all", action="store_true", help=every)
 
 

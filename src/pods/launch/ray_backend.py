@@ -24,7 +24,7 @@ from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.launch.backend import REFRESH_SECONDS, Backend, Job
 from pods.launch.live_table import LiveTable
-from pods.launch.ray_processes import NAMESPACE, QUIET
+from pods.launch.ray_processes import connect
 from pods.launch.subprocesses import record_end, start_on_cluster, status_line, wait_for_end
 from pods.runs.status import state_of
 from pods.system.errors import DONE, FAILED
@@ -41,7 +41,7 @@ def ray_backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
     address = init.setdefault("address", "local")  # whatever RAY_ADDRESS says
     os.environ["PYTHONPATH"] = python_path()  # a cluster that starts here imports this package
     try:
-        ray.init(**{**QUIET, **init, "namespace": NAMESPACE})
+        connect(**init)
     except (ConnectionError, ValueError, RayError) as error:
         key, why = "hydra.launcher.ray.init.address", str(error).splitlines()[0]
         raise ConfigError(key, address, why) from error

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 from typing import Any
@@ -23,6 +24,17 @@ from pods.system.signals import PeerLost, Stop
 
 NAMESPACE = "pods"
 QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+
+
+def connect(**settings: Any) -> None:
+    """Join a Ray cluster, or start one here; `settings` are those of `ray.init`.
+
+    Ray puts the current folder first on the path of its workers, where a file named numpy.py would
+    replace the library. So the current folder is / meanwhile. A run's process goes to the sweep's
+    folder itself, which then comes last on its path.
+    """
+    with chdir("/"):
+        ray.init(**{**QUIET, **settings, "namespace": NAMESPACE})
 
 
 class Host:
@@ -75,7 +87,7 @@ def start_processes(
     """
     address, name = os.environ[machine.RAY].split()
     handler = signal.getsignal(signal.SIGTERM)
-    ray.init(address, namespace=NAMESPACE, **QUIET)
+    connect(address=address)
     signal.signal(signal.SIGTERM, handler)  # Ray's own would end this process at once
     hardware, actor = store.config().hardware, ray.remote(Host)
     needs = {"num_cpus": hardware.threads, "num_gpus": int(hardware.device == "cuda")}

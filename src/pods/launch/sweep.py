@@ -7,11 +7,11 @@ stopped has equally many seeds of every arm, and no job can take down another.
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from pods.analysis.loading.series_names import varied
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job, has_work_left, prepare
+from pods.launch.figures import draw_figures
 from pods.memory.fit import describe_largest
 from pods.method.keep import try_functions
 from pods.runs.identity import identity_keys
@@ -50,14 +50,7 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
     if states["done"] < len(jobs):
         raise _failure(jobs, states, stopped)
     if figure:
-        from pods.analysis.draw import draw
-
-        study = Path(jobs[0].config.runs_dir) / jobs[0].config.study
-        try:
-            for line in draw(study, [job.store.folder for job in jobs]):
-                print(line)
-        except ValueError as error:
-            print(f"no figure: {printable(str(error))}")
+        draw_figures([job.store.folder for job in jobs])
 
 
 def _announce(jobs: Sequence[Job], backend: Backend) -> None:

@@ -1,5 +1,6 @@
-"""Remove what a study no longer needs; nothing beyond a link is touched."""
+"""Remove what a study no longer needs; nothing beyond a link is touched, nor what others wrote."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -7,11 +8,13 @@ from pathlib import Path
 from pods.runs import checkpoint
 from pods.runs.files import TRASH, first_link, remove, size
 from pods.runs.history import STEP, abandoned_paths
+from pods.runs.identity import fingerprint
 from pods.runs.status import state_of
 from pods.runs.store import DAMAGED_SUFFIX, OPTIMIZER, RunStore, run_folders
 from pods.system.errors import as_text
 
 Removed = tuple[Path, int | None, str]
+RUN_NAME = re.compile(r"seed\d+-[0-9a-f]{10}")  # as `identity.run_folder` makes it
 
 
 def clean(study: Path, run: Path | None, states: Sequence[str], dry_run: bool) -> Iterator[Removed]:
@@ -19,12 +22,18 @@ def clean(study: Path, run: Path | None, states: Sequence[str], dry_run: bool) -
 
     With `states` only runs in one of them are removed, as a whole, with all their results. The one
     `run` of the study may be named. Runs that are running are left out, and so is what lies beyond
-    a link. Of a run that cannot be read the bytes are None.
+    a link. Of a run that cannot be read, and of a folder that is no run, the bytes are None.
     """
-    trash = () if run else sorted(study.glob(f"*/*/seed*{TRASH}"))
-    yield from _remove(study, dict.fromkeys(trash, "half removed"), dry_run)
+    if run is None:
+        trash = [path for path in study.glob(f"*/*/seed*{TRASH}") if RUN_NAME.fullmatch(path.stem)]
+        yield from _remove(study, dict.fromkeys(sorted(trash), "half removed"), dry_run)
+
     for store in map(RunStore, [run] if run else run_folders(study)):
         try:
+            if not _is_run(store):  # asked before the lock, which would be a file in it
+                if not store.is_held():  # else the run has only just begun
+                    yield store.folder, None, "pods did not write it: it is left alone"
+                continue
             lock = nullcontext() if dry_run else store.lock()
             with suppress(BlockingIOError), lock:  # nothing changes while it is held
                 if not (dry_run and store.is_held()):
@@ -32,6 +41,27 @@ def clean(study: Path, run: Path | None, states: Sequence[str], dry_run: bool) -
                     yield from _remove(study, items, dry_run)
         except checkpoint.READ_ERRORS as error:  # one must not hide the others
             yield store.folder, None, f"cannot be read: {as_text(error)}"
+
+
+def _is_run(store: RunStore) -> bool:
+    """Say whether pods wrote a folder: its identity, its config or a checkpoint proves it.
+
+    Names of files prove nothing: other trainers write a config.yaml, a status.json and checkpoints,
+    too. One of the three proofs is enough, since the other two may be damaged.
+    """
+    name = store.folder.name
+    damaged = FileNotFoundError, ValueError
+    with suppress(*damaged):
+        if name.endswith(f"-{fingerprint(store.identity())}"):
+            return True
+    with suppress(*damaged):
+        store.config()  # it has every key of a config, and no other one
+        return True
+    for folder in store.checkpoints.glob(STEP):
+        with suppress(*damaged):
+            if store.clock(folder)["run"] == name and RUN_NAME.fullmatch(name):
+                return True
+    return False
 
 
 def _remove(study: Path, removable: dict[Path, str], dry_run: bool) -> Iterator[Removed]:

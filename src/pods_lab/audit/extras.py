@@ -11,30 +11,29 @@ import pandas as pd
 from scipy import special
 
 from pods.analysis.compare.compare import Comparison
-from pods.analysis.compare.text import verdicts
+from pods.analysis.compare.text import shown_difference, verdicts
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import all_curves
-from pods.analysis.numbers.statistics import ALPHA, Floats
+from pods.analysis.numbers.statistics import ALPHA, Floats, is_settled
 
 POWER, MOST_SEEDS = 0.8, 1000
-LEAST = 6, 4  # pairs, or runs of each: with fewer the exact test can settle nothing
+LEAST = 6, 4  # pairs, or runs of each
 
 
 def decisions(comparison: Comparison) -> Iterator[str]:
     """Say of each contrast and outcome whether it is settled, by which test, and what it takes."""
-    family = comparison.contrasts.groupby("outcome").exact_p.transform("count")
+    family = comparison.contrasts.groupby("outcome").p.transform("count")
     said = zip(comparison.contrasts.itertuples(), family, verdicts(comparison), strict=True)
     row: Any
     for row, tests, verdict in said:
         paired = row.design == "paired"
         runs = f"{row.runs} pairs" if paired else f"{row.runs} and {row.baseline_runs} runs"
         test = f"{'paired' if paired else 'Welch'} t test, {runs}"
-        few, fewest = row.exact_smallest * tests > ALPHA, min(row.runs, row.baseline_runs)
-        if np.isnan(row.p):
+        fewest = min(row.runs, row.baseline_runs)
+        if np.isnan(row.p) or np.isnan(row.low):
             yield f"Not settled ({runs}). {verdict}"
-        elif row.p_holm <= ALPHA and (few or row.exact_p_holm <= ALPHA):
-            by = "By the t test alone" if few else "Settled"
-            yield f"{by} ({test}; the exact test {'needs more' if few else 'agrees'}). {verdict}"
+        elif is_settled(row.p_holm):
+            yield f"Settled ({test}). {verdict}"
         else:
             seeds = seeds_needed(row.estimate, row.stderr * fewest**0.5, tests, paired)
             more = f"About {max(seeds - fewest, 1)}" if seeds <= MOST_SEEDS else "More than 1,000"
@@ -98,16 +97,20 @@ def remarks(study: Study, best: pd.DataFrame) -> Iterator[str]:
     """Say how much is noise of the test set, and of best checkpoints of up to four methods."""
     last = study.evaluations.groupby("run", observed=True).last()
     questions, repeats, p = last.questions.iloc[0], last.repeats.iloc[0], last.accuracy.mean()
-    if questions > 0 and 0 <= p <= 1:
+    if questions > 0 and study.share:
         these, new = (100 * (p * (1 - p) / n) ** 0.5 for n in (questions * repeats, questions))
         yield (
             f"The test set has {questions:,.0f} questions, answered {repeats} times: at "
             f"{100 * p:.1f} % a score has a binomial standard error of {these:.1f} points, as a "
             f"statement about new questions of up to {new:.1f}, which no number of seeds lowers."
         )
-    for series, _, count, *numbers in best.head(4).itertuples(index=False):
-        above, noise, added = (f"{100 * number:.2f} points" for number in numbers)
-        yield (
-            f"{series}: the best of {count:.0f} checkpoints is on average {above} above the last, "
-            f"and {added} above its neighbours, which is luck (noise of a score: {noise})."
-        )
+    row: Any
+    for row in best.head(4).itertuples():
+        above = shown_difference(row.above, study)
+        noise = shown_difference(row.noise, study)
+        said = f"{row.series}: the best of {row.checkpoints:.0f} checkpoints is on average {above} "
+        said += "above the last"
+        if row.by_noise > 0:
+            luck = shown_difference(row.by_noise, study)
+            said += f", and {luck} above its neighbours, which is luck"
+        yield f"{said} (noise of a score: {noise})."

@@ -16,46 +16,125 @@ from pods.analysis.numbers.tables import Tables, readable, tables
 from pods.analysis.report import write_report
 from pods.analysis.writing import write_csv, write_json
 from pods_lab.audit.extras import best_checkpoints, decisions, remarks
-from pods_lab.audit.foreign import X, axes, short
+from pods_lab.audit.foreign import Audited, X, axes, short
+from pods_lab.audit.mapping import Mapping
+from pods_lab.audit.own_output import MARK, is_mark
 
 MANY_RUNS = 100  # of more, intervals of times to targets rest on fewer resamples
 DRAWN = 20_000  # points of single runs that a figure shows
 
 
+def check_folder(folder: Path) -> None:
+    """Raise a ValueError if a folder has other things than an audit in it."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"out={folder}: must be a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not is_mark(folder / MARK):
+        raise ValueError(f"out={folder}: must be a new folder or that of an audit; --out names one")
+
+
 def write(
-    study: Study, targets: Sequence[float] | None, about: dict[str, Any], folder: Path
+    audited: Audited,
+    mapping: Mapping,
+    targets: Sequence[float] | None,
+    about: dict[str, Any],
+    folder: Path,
 ) -> tuple[list[str], dict[str, Any]]:
     """Compare the methods over each x, write all of it, and return it for a screen and as JSON."""
+    study = audited.study
+    levels = _targets(targets, mapping, study)
+    _mark(folder, about, study)
     best = best_checkpoints(study)
-    said = list(remarks(study, best))
+    said = [*audited.notes, *remarks(study, best)]
     several = study.evaluations.series.nunique() > 1
     if not several:
         said.insert(0, f"{study.evaluations.series.iloc[0]} is the only method: nothing to compare")
     draws = DRAWS if len(study.complete) <= MANY_RUNS else DRAWS // 5
+
     verdicts: list[str] = []
     over: dict[str, Any] = {}
-    parts: list[Any] = []
+    parts: list[tuple[Study, Tables, Comparison | None, specs.FigureSpec]] = []
     for one in axes(replace(study, missing=short(study.missing))):
-        found = compare(one, targets=targets, draws=draws) if several else None
-        made, name = tables(one), X[one.x]
-        _write_tables(one, made, found, folder / f"over_{name}" if parts else folder)
+        found = _compare(one, mapping, levels, draws) if several else None
+        made = tables(one)
+        name = X[one.x]
+        below = folder / f"over_{name}" if parts else folder
+        _write_tables(one, made, found, below)
         parts.append((one, made, found, specs.accuracy(_thin(one), made)))
         if found:
-            lines = [ranking_verdict(found), *decisions(found)]
-            verdicts += [f"Over {name}: {line}" for line in lines if line]
+            lines = [line for line in [ranking_verdict(found), *decisions(found)] if line]
+            verdicts += [f"Over {name}: {line}" for line in lines]
             over[name] = {"decisions": lines, **findings(found)}
-    content = {**about, "sentences": said, "best_checkpoints": best.to_dict("records"),
-               "left_out": study.missing, "over": over}  # fmt: skip
-    write_json(folder / "audit.json", content)
+
+    content = {
+        **about,
+        "sentences": said,
+        "notes": audited.notes,
+        "runs": _records(audited.table),
+        "best_checkpoints": _records(best),
+        "left_out": study.missing,
+        "over": over,
+    }
     write_csv(folder / "best_checkpoints.csv", best, study)
     write_csv(folder / "left_out.csv", pd.DataFrame({"left_out": study.missing}), study)
+    write_csv(folder / "audited_runs.csv", audited.table, study)
     first, made, found, figure = parts[0]
     specs.write(figure, first, folder)
-    lead, more = [*verdicts, *said, *about["took"]], [part[-1] for part in parts[1:]]
+    lead = [*verdicts, *said, *about["took"]]
+    more = [spec for _, _, _, spec in parts[1:]]
     write_report(_thin(first), made, folder / "report.html", lead, found, more)
+    write_json(folder / MARK, content)
     table = format_tables(found) if found else str(readable(made.summary, first).to_string())
-    weak = caveats(found) if found else [*first.missing, *first.inconsistencies, first.note]
+    weak = caveats(found) if found else [*first.missing, *first.inconsistencies]
+    weak = [line for line in weak if not line.startswith("Note: ")]  # those are said above
     return [*verdicts, "", *said, "", *about["took"], "", table, "", *weak], content
+
+
+def _targets(targets: Sequence[float] | None, mapping: Mapping, study: Study) -> list[float] | None:
+    """Return the targets that a user gave, in the unit of the scores, as shares.
+
+    A ValueError says that a score of a unit of its own has none, or that one is in another unit.
+    """
+    if targets is None:
+        return None
+    if mapping.unit == "score":
+        raise ValueError("target: must be of a score that is a share or a percent (unit: ...)")
+    most = study.evaluations.accuracy.max()
+    lowest = study.evaluations.accuracy.min()
+    for target in targets:
+        if mapping.unit == "percent" and target <= 1 < 100 * lowest:
+            shown = f"{100 * lowest:g} to {100 * most:g} %"
+            raise ValueError(f"target={target:g}: must be in percent, as the scores are ({shown})")
+    scale = 0.01 if mapping.unit == "percent" else 1.0
+    return [scale * target for target in targets]
+
+
+def _compare(
+    study: Study, mapping: Mapping, targets: Sequence[float] | None, draws: int
+) -> Comparison:
+    """Compare the methods; only shares and percents have times to targets and to a peak.
+
+    99 % of a peak means nothing for a score whose zero is arbitrary.
+    """
+    if mapping.unit != "score":
+        return compare(study, targets=targets, draws=draws)
+    found = compare(study, targets=[], draws=1)
+    return replace(found, speedups=found.speedups[:0])
+
+
+def _mark(folder: Path, about: dict[str, Any], study: Study) -> None:
+    """Mark a folder as the output of an audit, before anything else is written into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / MARK, {**about, "left_out": study.missing, "over": {}})
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table for JSON, which has no NaN."""
+    columns = {str(name): table[name].tolist() for name in table}
+    rows = []
+    for index in range(len(table)):
+        row = {name: cells[index] for name, cells in columns.items()}
+        rows.append({name: None if pd.isna(cell) else cell for name, cell in row.items()})
+    return rows
 
 
 def _write_tables(study: Study, made: Tables, found: Comparison | None, folder: Path) -> None:
@@ -63,8 +142,8 @@ def _write_tables(study: Study, made: Tables, found: Comparison | None, folder: 
     folder.mkdir(parents=True, exist_ok=True)
     runs = made.runs.drop(columns=["rule", "n", "m", "settings"])
     written = {"curves.": made.curves, "runs.": runs, "summary.": made.summary}
-    compared = tables_of(found) if found else {}
-    written |= {f"compare.{name}": table for name, table in compared.items()}
+    if found:
+        written |= {f"compare.{name}": table for name, table in tables_of(found).items()}
     for name, table in written.items():
         write_csv(folder / f"{name}csv", table, study)
 

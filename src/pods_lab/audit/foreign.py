@@ -1,75 +1,256 @@
-"""Make a `Study` of other trainers' logs; each thing left out is a line of its `missing`."""
+"""Make a `Study` of other trainers' logs, and say what was left out of it and why."""
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from pods.analysis.loading.imports import Imported
 from pods.analysis.loading.study import Study
+from pods_lab.audit.clocks import set_clocks, set_tokens
 from pods_lab.audit.formats import Log
-from pods_lab.audit.mapping import SUM, Mapping, value_of
+from pods_lab.audit.labels import labels
+from pods_lab.audit.left_out import called, some, unusable
+from pods_lab.audit.lines import READERS
+from pods_lab.audit.mapping import SUM, Mapping
+from pods_lab.audit.records import Notes, Records, read_records
 
 X = {"train_seconds": "seconds", "steps": "steps", "tokens": "tokens"}  # the fairest first
 SHOWN = 12  # lines on what was left out
 MOST_METHODS = 30  # more are runs whose methods were not told, and every two are compared
-CUT = 0.9  # of the steps that the median run of its method has: a shorter run was cut off
+LARGEST_SEED = 2**53
 
 
-def study_of(logs: Sequence[Log], mapping: Mapping, left_out: Sequence[str]) -> Study:
-    """Read runs as the mapping says; without a run, or the baseline, it is a ValueError."""
-    columns = ("method", "seed", "test_set")
-    found = [[log.name, log.machine, *(value_of(log, k, mapping) for k in columns)] for log in logs]
-    runs = pd.DataFrame(found, columns=["run", "machine", "series", "seed", "test_set"])
-    nameless = {*runs.run[runs.series.isna()]}
-    logs, runs = [log for log in logs if log.name not in nameless], runs[runs.series.notna()]
-    if not logs:
-        raise ValueError(f"method={mapping['method']}: no run has it")
-    runs = runs.assign(series=runs.series.astype(str), rule="", n=np.nan, m=np.nan, settings="")
-    runs["arm"], runs["seed"] = runs.series, pd.to_numeric(runs.seed, errors="coerce")
+@dataclass(frozen=True)
+class Audited:
+    """The study of an audit, and what is said of its runs."""
+
+    study: Study
+    table: pd.DataFrame
+    """One row per run: run, file, method, seed, score, unit, axes (what it is compared over),
+    first_step, last_step, seconds (at the last score), left_out (why; empty: it is not)."""
+    notes: list[str]
+    """What was done to the records, and what else a reader has to know."""
+
+
+def study_of(
+    logs: Sequence[Log],
+    mapping: Mapping,
+    left_out: Sequence[str] = (),
+    given: Collection[str] = (),
+) -> Audited:
+    """Read runs as the mapping says.
+
+    Args:
+        logs: one per run.
+        mapping: complete, as `mapping.check` returns it.
+        left_out: what the readers left out, a line each.
+        given: keys of the mapping that the user chose, which must be readable.
+
+    A ValueError says that no run is left, that a chosen column cannot be read, or that there is
+    no such baseline.
+    """
+    logs, runs, nameless = _labelled(logs, mapping)
     missing = [*left_out, *(f"{log.name}: {fault}" for log in logs for fault in log.faults)]
-    missing += [f"{run}: has no method" for run in sorted(nameless)]
-    points, notes = _points(logs, mapping, missing)
-    without = runs.seed.isna().sum()
-    if without:
-        notes.append(f"{without} of {len(runs)} runs have no seed, so none is paired")
-        runs["seed"] = runs.groupby("series").cumcount()
+    missing += [f"{run}: has no method" for run in nameless]
+    noted: Notes = {}
+    records = [read_records(log, mapping, noted) for log in logs]
+    said = _unreadable(logs, records, mapping, given)
+    set_clocks(records, mapping.seconds, noted)
+    for one in records:
+        set_tokens(one, mapping.tokens, noted)
+        missing += [f"{one.run}: {fault}" for fault in one.faults]
+    said += [f"{note}: {some(found)}" if found else note for note, found in noted.items()]
+    said += called(logs)
+    runs, seeded, about_seeds = _seeds(runs, mapping)
+    said += about_seeds
     if len(runs) == runs.series.nunique() > 1:
-        notes.append("each method has one run: pods-audit.yaml can read method and seed from names")
-    unusable = _unusable(runs, points)
-    missing += [f"{run}: {reason}" for run, reason in unusable.items()]
-    runs["complete"] = ~runs.run.isin(unusable)
+        said.append(
+            "each method has one run: `--by path:REGEX` with a group can read the method from names"
+        )
+    reasons = unusable(runs, logs, records, mapping.score or "")
+    missing += [f"{run}: {reason}" for run, reason in reasons.items()]
+    runs["complete"] = ~runs.run.isin(reasons)
     _check_methods(list(runs.series[runs.complete].unique()), mapping, missing)
-    runs = runs.astype({"seed": int}).sort_values(["series", "seed"], kind="stable")
+    points = _points(records, mapping)
+    table = _table(logs, runs, records, points, mapping, reasons)
+    extra = ["run", "file", "unit", "first_step", "last_step", "end_seconds", "left_out"]
+    beside = table.rename(columns={"seconds": "end_seconds"})[extra]
+    runs = runs.merge(beside, on="run").sort_values(["series", "seed"], kind="stable")
     points = _described(runs[runs.complete], points)
     steps = points.groupby("run", observed=True).step.max().median()
-    if not points.accuracy.between(0, 1).all():
-        notes.append(f"{mapping['score']} is no share: a point is 0.01 of it, and so is a percent")
-    machines = sorted({*runs.machine} - {""}) or ["a machine that the logs do not name"]
-    about = {"machines": machines, "budget": f"{steps:,.0f} steps", "note": "; ".join(notes),
-             "missing": missing, "until": np.inf}  # fmt: skip
-    return replace(
-        Imported(runs, points, about).study("audit"), metric=mapping["score"], seeded=not without,
-        baseline=mapping["baseline"], inconsistencies=list(_inconsistent(runs)), x="steps",
-    )  # fmt: skip
+    about = {
+        "machines": _machines(runs),
+        "budget": f"{steps:,.0f} steps",
+        "note": "; ".join(said),
+        "missing": missing,
+        "until": np.inf,
+    }
+    study = replace(
+        Imported(runs, points, about).study("audit"),
+        metric=mapping.score or "",
+        share=mapping.unit != "score",
+        seeded=seeded,
+        baseline=mapping.baseline,
+        inconsistencies=list(_inconsistent(runs)),
+        x="steps",
+    )
+    return Audited(study, table, said)
+
+
+def _labelled(logs: Sequence[Log], mapping: Mapping) -> tuple[list[Log], pd.DataFrame, list[str]]:
+    """Return the logs with a method, a table of them, and the names of the others."""
+    runs = pd.DataFrame({
+        "run": [log.name for log in logs],
+        "machine": [log.machine for log in logs],
+        "series": labels(logs, "method", mapping.method),
+        "seed": labels(logs, "seed", mapping.seed),
+        "test_set": labels(logs, "test_set", mapping.test_set),
+    }, dtype=object)  # fmt: skip
+    has_method = runs.series.notna()
+    if not has_method.any():
+        raise ValueError(f"method={mapping.method}: no run has it")
+    named = [log for log, has in zip(logs, has_method, strict=True) if has]
+    nameless = sorted(runs.run[~has_method])
+    runs = runs[has_method].reset_index(drop=True)
+    runs = runs.assign(series=runs.series.astype(str), rule="", n=np.nan, m=np.nan, settings="")
+    return named, runs.assign(arm=runs.series), nameless
+
+
+def _seeds(runs: pd.DataFrame, mapping: Mapping) -> tuple[pd.DataFrame, bool, list[str]]:
+    """Return the runs with whole numbers as seeds, whether these pair runs, and what to say.
+
+    If a run has no seed, runs of a method are numbered instead.
+    """
+    numbers = pd.to_numeric(runs.seed, errors="coerce").astype(float)
+    whole = (numbers == np.floor(numbers)) & (numbers.abs() <= LARGEST_SEED)
+    if whole.all():
+        return runs.assign(seed=numbers.astype(int)), True, []
+    said = [f"{(~whole).sum()} of {len(runs)} runs have no seed, so none is paired"]
+    texts = runs[~whole & runs.seed.notna()]
+    if len(texts):
+        first = texts.iloc[0]
+        said.append(f"seed={mapping.seed}: {str(first.seed)[:40]!r} of {first.run} is no number")
+    return runs.assign(seed=runs.groupby("series").cumcount()), False, said
+
+
+def _unreadable(
+    logs: Sequence[Log],
+    records: Sequence[Records],
+    mapping: Mapping,
+    given: Collection[str],
+) -> list[str]:
+    """Say of time and tokens that no value can be read; if the user chose them, raise it."""
+    lines = []
+    for key in ("seconds", "tokens"):
+        source = getattr(mapping, key)
+        if source is None or any(np.isfinite(getattr(one, key)).any() for one in records):
+            continue
+        column = source.removeprefix(SUM)
+        cells = [row[column] for log in logs for row in log.rows if row.get(column) is not None]
+        if any(math.isfinite(READERS[key](cell)) for cell in cells):
+            continue  # it can be read, and is not used for a reason that is said elsewhere
+        what = "a time, such as 30.5 or 00:05:00" if key == "seconds" else "a number"
+        example = f": {str(cells[0])[:40]!r} is none" if cells else ""
+        line = f"{key}={source}: no value is {what}{example}, so nothing is compared over {key}"
+        if key in given:
+            raise ValueError(line)
+        lines.append(line)
+    return lines
 
 
 def _check_methods(used: Sequence[str], mapping: Mapping, missing: Sequence[str]) -> None:
     """Raise a ValueError if no run is left, or these methods are too many or lack the baseline."""
     if not used:
-        raise ValueError("\n".join(["no run can be used", *missing]))
+        raise ValueError("\n".join(["no run can be used", *short(missing)]))
     if len(used) > MOST_METHODS:
         fewer = f"--by config:KEY, column:NAME or path:REGEX must make {MOST_METHODS} at most"
-        raise ValueError(f"method={mapping['method']}: makes {len(used)} methods: {fewer}")
-    if mapping["baseline"] not in {None, *used}:
-        raise ValueError(f"baseline={mapping['baseline']}: must be one of {' | '.join(used)}")
+        raise ValueError(f"method={mapping.method}: makes {len(used)} methods: {fewer}")
+    if mapping.baseline is not None and mapping.baseline not in used:
+        raise ValueError(f"baseline={mapping.baseline}: must be one of {' | '.join(used)}")
+
+
+def _points(records: Sequence[Records], mapping: Mapping) -> pd.DataFrame:
+    """Make one row per (run, step with a score); a percent becomes a share."""
+    scale = 0.01 if mapping.unit == "percent" else 1.0
+    parts = [np.isfinite(one.scores) for one in records]
+    counts = [int(scored.sum()) for scored in parts]
+    codes = np.repeat(np.arange(len(records)), counts)
+    names = pd.Index([one.run for one in records])
+    chosen = list(zip(records, parts, strict=True))
+    steps = np.concatenate([one.steps[scored] for one, scored in chosen])
+    return pd.DataFrame({
+        "run": pd.Categorical.from_codes(codes, names),
+        "step": steps,
+        "accuracy": scale * np.concatenate([one.scores[scored] for one, scored in chosen]),
+        "train_seconds": np.concatenate([one.seconds[scored] for one, scored in chosen]),
+        "tokens": np.concatenate([one.tokens[scored] for one, scored in chosen]),
+        "steps": steps,
+        "repeats": mapping.repeats,
+        "questions": mapping.questions or np.nan,
+    })  # fmt: skip
+
+
+def _table(
+    logs: Sequence[Log],
+    runs: pd.DataFrame,
+    records: Sequence[Records],
+    points: pd.DataFrame,
+    mapping: Mapping,
+    reasons: dict[str, str],
+) -> pd.DataFrame:
+    """Make one row per run, as `Audited` says."""
+    by_run = points.groupby("run", observed=True)
+    ends = by_run.agg(first_step=("step", "min"), last_step=("step", "max"),
+                      seconds=("train_seconds", "last"))  # fmt: skip
+    rows = []
+    for log, run, one in zip(logs, runs.itertuples(), records, strict=True):
+        known = {"seconds": one.seconds, "steps": one.steps, "tokens": one.tokens}
+        axes_of_run = [name for name, numbers in known.items() if np.isfinite(numbers).any()]
+        rows.append({
+            "run": log.name,
+            "file": str(log.path),
+            "method": run.series,
+            "seed": run.seed,
+            "score": mapping.score,
+            "unit": mapping.unit,
+            "axes": ", ".join(axes_of_run),
+            "left_out": reasons.get(log.name, ""),
+        })  # fmt: skip
+    table = pd.DataFrame(rows).join(ends, on="run")
+    return table[[*(name for name in table if name != "left_out"), "left_out"]]
+
+
+def _described(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
+    """Put series and seed beside the rows of these runs, in their order; categories are fast."""
+    points = points.assign(run=points.run.cat.set_categories(list(runs.run)))
+    points = points[points.run.notna()].sort_values(["run", "step"], kind="stable")
+    codes = points.run.cat.codes.to_numpy()
+    series = pd.Categorical(list(runs.series), list(dict.fromkeys(runs.series)))[codes]
+    return points.assign(series=series, seed=runs.seed.to_numpy()[codes]).reset_index(drop=True)
+
+
+def _machines(runs: pd.DataFrame) -> list[str]:
+    """Name the machines that the logs name."""
+    return sorted({*runs.machine} - {""}) or ["a machine that the logs do not name"]
+
+
+def _inconsistent(runs: pd.DataFrame) -> Iterator[str]:
+    """Yield in what the runs differ although they should not."""
+    for column, title in {"machine": "clocks of machines", "test_set": "test sets"}.items():
+        counts = Counter(str(value) for value in runs[column] if value not in (None, ""))
+        named = ", ".join(f"{name} ({count} runs)" for name, count in counts.most_common(5))
+        if len(counts) > 1:
+            yield f"different {title}: {named}"
 
 
 def axes(study: Study) -> Iterator[Study]:
     """Yield the study over each x that was recorded, the fairest one that all runs have first."""
-    rows, several = study.evaluations, study.evaluations.series.nunique() > 1
+    rows = study.evaluations
+    several = rows.series.nunique() > 1
     known = {x: rows[rows[x].notna()] for x in X}
     for x in sorted(X, key=lambda x: len(known[x]) < len(rows)):
         if x == "steps" or (known[x].series.nunique() > several and known[x][x].max() > 0):
@@ -84,109 +265,3 @@ def short(lines: Sequence[str]) -> list[str]:
     """Return the first lines for a screen or a page, and how many more there are."""
     more = len(lines) - SHOWN
     return [*lines[:SHOWN], *([f"{more} more lines in left_out.csv"] if more > 0 else [])]
-
-
-def _points(
-    logs: Sequence[Log], mapping: Mapping, missing: list[str]
-) -> tuple[pd.DataFrame, list[str]]:
-    """Make one row per (run, step with a score), and notes; of two records the later counts."""
-    table = _table(logs, mapping)
-    wrong = table.scored & ~np.isfinite(table.score)
-    missing += _each(table[wrong], "scores are not finite")
-    missing += _each(table[table.scored & table.step.isna()], "scores have no step")
-    table.loc[wrong, "score"] = np.nan
-    table = table[table.step.notna()].drop(columns="scored")
-    back = table.groupby("run", observed=True).step.diff() < 0
-    notes = _each(table[back], "times resumed: of steps twice the later record counts")
-    merged = table.groupby(["run", "step"], observed=True).last().reset_index()
-    for key in ("seconds", "tokens"):
-        missing += _clock(merged, key, mapping[key] or "")
-    merged = merged[merged.score.notna()]
-    size = {"repeats": mapping["repeats"], "questions": mapping["questions"] or np.nan}
-    names = {"score": "accuracy", "seconds": "train_seconds"}
-    return merged.rename(columns=names).assign(steps=merged.step, **size), notes
-
-
-def _each(rows: pd.DataFrame, what: str) -> list[str]:
-    """Say of each run that has such rows how many, and where the first is."""
-    runs = rows.groupby("run", observed=True).step.agg(["size", "first"])
-    return [f"{run}: {size} {what} (step {at:g})" for run, size, at in runs.itertuples()]
-
-
-def _table(logs: Sequence[Log], mapping: Mapping) -> pd.DataFrame:
-    """Take step, score, seconds and tokens from all rows of all logs, as numbers."""
-    codes = np.repeat(np.arange(len(logs)), [len(log.rows) for log in logs])
-    names = pd.Index([log.name for log in logs])
-    table = pd.DataFrame({"run": pd.Categorical.from_codes(codes, names)})
-    for key in ("step", "score", "seconds", "tokens"):
-        sources = [mapping[key]] if isinstance(mapping[key], str | None) else mapping[key]
-        values = []
-        for log in logs:
-            own = (name.removeprefix(SUM) for name in sources if name)
-            name = next((name for name in own if name in log.columns), "")
-            values += [row.get(name) for row in log.rows]
-        column = pd.Series(values, dtype=object)
-        table[key] = pd.to_numeric(column, errors="coerce").astype(float)
-        if column.notna().any() and table[key].isna().all():  # Trackio's times of day are text
-            times = pd.to_datetime(column, errors="coerce", utc=True, format="ISO8601")
-            table[key] = (times - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
-        if key == "score":
-            table["scored"] = [value is not None for value in values]
-    return table
-
-
-def _clock(merged: pd.DataFrame, key: str, source: str) -> list[str]:
-    """Turn a column of merged rows into seconds or tokens since the start of each run.
-
-    A step without a record has the last one before it. Of a run that goes back there is none.
-    """
-    if source.startswith(SUM):  # a line of every tenth step has the mean of ten
-        known = merged[merged[key].notna()]
-        steps = known.groupby("run", observed=True).step.diff().fillna(known.step.clip(lower=1))
-        merged[key] = (known[key] * steps).groupby(known.run, observed=True).cumsum()
-        merged.loc[(merged.step == 0) & merged[key].isna(), key] = 0.0
-    elif key == "seconds" and merged[key].min() > 1e9:  # times of day
-        merged[key] -= merged.groupby("run", observed=True)[key].transform("min")
-    merged[key] = merged.groupby("run", observed=True)[key].ffill()
-    back = merged[merged.groupby("run", observed=True)[key].diff() < 0]
-    merged.loc[merged.run.isin(back.run), key] = np.nan
-    return _each(back, f"times {key} run backwards, so they are not used")
-
-
-def _unusable(runs: pd.DataFrame, points: pd.DataFrame) -> dict[str, str]:
-    """Say of each run that is left out why."""
-    by_run = points.groupby("run", observed=True)
-    ends, rows_of = by_run.step.max(), by_run.indices
-    out = {run: "has no score at a step" for run in runs.run if run not in rows_of}
-    numbers = points[["step", "accuracy"]].to_numpy(np.float32)  # TensorBoard's precision
-    first: dict[bytes, str] = {}
-    for run, rows in rows_of.items():
-        other = first.setdefault(numbers[rows].tobytes(), str(run))
-        if other != run and len(rows) > 1:
-            out[str(run)] = f"is the same run as {other}: the scores of all steps are equal"
-    left = runs[~runs.run.isin(out)]
-    left = left.assign(end=ends.reindex(left.run).to_numpy())
-    usual = left.groupby("series").end.transform("median")
-    for run, end in left[left.end < CUT * usual][["run", "end"]].itertuples(index=False):
-        out[run] = f"is cut off at step {end:g}, before other runs of its method end"
-    left = left[~left.run.isin(out)].sort_values("end", ascending=False, kind="stable")
-    again = left.run[left.duplicated(["series", "seed"])]
-    return out | dict.fromkeys(again, "has method and seed of another run, which is as long")
-
-
-def _described(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
-    """Put series and seed beside the rows of these runs, in their order; categories are fast."""
-    points = points.assign(run=points.run.cat.set_categories(list(runs.run)))
-    points = points[points.run.notna()].sort_values(["run", "step"], kind="stable")
-    codes = points.run.cat.codes.to_numpy()
-    series = pd.Categorical(list(runs.series), list(dict.fromkeys(runs.series)))[codes]
-    return points.assign(series=series, seed=runs.seed.to_numpy()[codes]).reset_index(drop=True)
-
-
-def _inconsistent(runs: pd.DataFrame) -> Iterator[str]:
-    """Yield in what the runs differ although they should not."""
-    for column, title in {"machine": "clocks of machines", "test_set": "test sets"}.items():
-        counts = Counter(str(value) for value in runs[column] if value not in (None, ""))
-        named = ", ".join(f"{name} ({count} runs)" for name, count in counts.most_common(5))
-        if len(counts) > 1:
-            yield f"different {title}: {named}"

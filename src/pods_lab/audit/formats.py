@@ -1,230 +1,220 @@
-"""Read one file of another trainer's logs, a generator per format: rows of numbers per run.
+"""What the reader of a format gives, `Log`, and what the readers of all formats share."""
 
-The library that defines a format parses it where it has a parser: W&B's and tensorboardX's
-protobuf, sqlite3 for Trackio. Their frames (LevelDB's log, TFRecord) are read here.
-"""
-
-import csv
-import json
+import gzip
+import os
 import re
-import sqlite3
-import struct
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-import pandas as pd
+from pods.runs.records import LIMIT
+from pods.system.console import printable
 
 Row = dict[str, Any]
-CHECKPOINT, MORE = re.compile(r".*-\d+"), "\0"  # a checkpoint's name; cells without a header
-ABOUT = ("method", "arm", "algorithm", "algo", "seed")  # columns that say of what run a row is
+
+LIMIT_UNPACKED = 2**28  # bytes of a packed file, once unpacked: a small one can hold terabytes
+MOST_LINES = 10**7  # of a file of text: each takes a hundred times its bytes in memory
+LONGEST = 300  # characters of a stranger's text in a message
+
+RUN_COLUMNS = ("run", "run_name", "run_id")
+METHOD_COLUMNS = ("method", "arm", "algorithm", "algo")
+SEED_COLUMNS = ("seed", "rng_seed", "random_seed")
+
+ROTATED = r"(?P<rotation>\.\d{1,3}|-\d{8})?(\.gz)?"
+"""What follows the name of a log that was set aside: `.1` is newer than `.2`, or a date."""
+ENDING = re.compile(r"\.(jsonl?|csv|tsv|log|out|txt)" + ROTATED)
+PLAIN_NAMES = re.compile(r"metrics|logging|trainer_log|experiment_log|logs?|history|progress")
+"""Names of files that trainers give to the log of every run: the folder tells the run."""
+OF_TRANSFORMERS = re.compile(r"(/checkpoint-\d+)?/trainer_state\.json$")
+OF_TENSORBOARD = re.compile(r"/runs/[A-Z][a-z]{2}\d\d_[^/]*$")  # a folder as transformers names it
+
+
+class NoLog(ValueError):
+    """A file is readable, and holds nothing that a run's log has."""
 
 
 @dataclass
 class Log:
     """What one file says of one run."""
 
-    name: str  # the run's own, or else its path without the ending
+    name: str  # the run's own; "": its path tells it
     path: Path
-    rows: list[Row]  # in the order of the log
+    rows: list[Row]  # in the order of the log; what a row lacks has no key
     config: Row = field(default_factory=dict)  # nested keys are joined by dots
     machine: str = ""
     faults: list[str] = field(default_factory=list)  # what could not be read
+    notes: list[str] = field(default_factory=list)  # how it was read, if that is not plain
+    key: str = ""  # files with parts of one run share it; "": only its path is the run's
+    ending: str = ""  # follows the name that the path tells, such as -seed3
 
     @cached_property
     def columns(self) -> set[str]:
         """The names of all columns."""
-        return set(chain.from_iterable(self.rows))
+        return set().union(*self.rows)
 
 
-def wandb_run(path: Path) -> Iterator[Log]:
-    """Read the `.wandb` file of an offline run."""
-    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
+def one_line(text: object, longest: int = LONGEST) -> str:
+    r"""Return a stranger's text as one line that no terminal obeys.
 
-    log = Log(path.parent.name, path, [])
-    for content in _leveldb(path.read_bytes(), log.faults):
-        record = Record.FromString(content)
-        if record.HasField("run"):
-            run = record.run
-            log.name, log.machine = run.display_name or log.name, log.machine or run.host
-            log.config |= flat(_items(run.config.update))
-            log.config |= {"id": run.run_id, "group": run.run_group}
-        elif record.HasField("environment"):
-            log.machine = record.environment.gpu_type or log.machine
-        elif record.HasField("history"):
-            log.rows.append({"_step": record.history.step.num} | _items(record.history.item))
-    yield log
-
-
-def _leveldb(data: bytes, faults: list[str]) -> Iterator[bytes]:
-    """Yield the records of a `.wandb` file: 7 bytes of header, then LevelDB's log format."""
-    position, parts = 7, b""
-    while len(data) - position >= 7:
-        left = 32768 - position % 32768  # in this block
-        _, size, kind = struct.unpack_from("<IHB", data, position)
-        ends = left < 7 or kind == 0
-        parts += b"" if ends else data[position + 7 : position + 7 + size]
-        position += left if ends else 7 + size
-        if position > len(data):
-            faults.append("the file is cut off, its last record is left out")
-        elif not ends and kind in (1, 4):  # whole, or the last part
-            yield parts
-            parts = b""
-
-
-def _items(items: Any) -> Row:
-    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
-
-
-def tensorboard(path: Path) -> Iterator[Log]:
-    """Read the scalars of an event file; each has the time of its event beside it."""
-    from tensorboardX.proto.event_pb2 import Event
-
-    folder = re.sub(r"/runs/[A-Z][a-z]{2}\d\d_[^/]*", "", str(path.parent))  # as transformers names
-    log, data, position = Log(folder, path, []), path.read_bytes(), 0
-    while position < len(data):
-        end = position + 12 + int.from_bytes(data[position : position + 8], "little")
-        if end > len(data):
-            log.faults.append("the file is cut off, its last event is left out")
-            break
-        event = Event.FromString(data[position + 12 : end])
-        position = end + 4
-        for value in event.summary.value:
-            simple = value.WhichOneof("value") == "simple_value"
-            for number in [value.simple_value] if simple else value.tensor.float_val[:1]:
-                row = {"step": event.step, "wall_time": event.wall_time, value.tag: number}
-                log.rows.append(row)
-    yield log
-
-
-def trackio(path: Path) -> Iterator[Log]:
-    """Read a project's database; each run id is a run."""
-    logs: dict[str, Log] = {}
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
-        configs = dict(base.execute("SELECT run_id, config FROM configs").fetchall())
-        query = "SELECT run_id, run_name, timestamp, step, metrics FROM metrics ORDER BY id"
-        for run, name, timestamp, step, metrics in base.execute(query):
-            config = {} if run in logs else flat(json.loads(configs.get(run, "{}")))
-            log = logs.setdefault(run, Log(name, path, [], {**config, "id": run}))
-            log.rows.append({"step": step, "timestamp": timestamp, **json.loads(metrics)})
-    yield from logs.values()
-
-
-def json_rows(path: Path) -> Iterator[Log]:
-    """Read JSON lines, or JSON with a list of rows (of TRL, W&B) or an object per checkpoint."""
-    if path.suffix == ".json":
-        content = _parse(path.read_bytes())
-        lists = content.values() if isinstance(content, dict) else [content]
-        found = next((rows for rows in lists if rows and isinstance(rows, list)), [])
-        if isinstance(content, dict) and all(map(CHECKPOINT.fullmatch, content)):
-            found = checkpoints(content)
-    else:
-        found = [_parse(line) for line in path.read_bytes().splitlines() if line.strip()]
-    rows = [row for row in found if isinstance(row, dict)]
-    bad = len(found) - len(rows)
-    faults = [f"{bad} lines are cut off or no JSON objects, and left out"] if bad else []
-    # verl's file logger has the metrics in `data`
-    rows = [row | row["data"] if isinstance(row.get("data"), dict) else row for row in rows]
-    yield from _by_run(Log(_name(path), path, rows, faults=faults))
-
-
-def checkpoints(content: Row) -> list[Row]:
-    """Return a row per object with a name such as checkpoint-100, in order of steps.
-
-    It has the object's numbers, and the mean of each list of them, such as repeats.
+    >>> one_line("a\x1b[31m\n b")
+    'a\\x1b[31m b'
     """
-    rows = []
-    for name, block in content.items():
-        lists = {k: v if isinstance(v, list) else [v] for k, v in flat(block).items()}
-        known = {k: fmean(of) for k, of in lists.items() if of and {*map(type, of)} <= {int, float}}
-        rows.append({"step": int(name.rpartition("-")[2]), **known})
-    return sorted(rows, key=lambda row: row["step"])
+    line = printable(" ".join(str(text).split()))
+    if len(line) <= longest:
+        return line
+    half = longest // 2
+    return f"{line[:half]} ... {line[-half:]}"
 
 
-def _parse(content: bytes) -> Any:
-    """Parse JSON, which may have NaN as Python writes it; None: it is damaged."""
-    with suppress(ValueError):
-        return json.loads(content)
-    return None
+def check_file(path: Path) -> None:
+    """Raise a ValueError if reading a path could take for ever: a pipe, a device, a giant."""
+    if not path.exists():
+        raise ValueError("is a link to nothing")
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise ValueError("is no file, but a pipe, a socket or a device")
+    if about.st_size > LIMIT:
+        raise ValueError(f"has more than {LIMIT:,} bytes")
 
 
-def table(path: Path) -> Iterator[Log]:
-    """Read a CSV: one with columns for each run, as W&B exports a chart, or a row per step."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file, restkey=MORE)
-        names, cells = list(reader.fieldnames or ()), list(reader)
-    named = [*filter(None, names)]
-    if len({*named}) < len(named):
-        raise ValueError("two columns have one name")
-    whole = [row for row in cells if not any(row.pop(MORE, ()))]
-    rows = [{k: v for k, v in row.items() if k and v not in ("", None)} for row in whole]
-    lost = len(cells) - len(rows)
-    faults = [f"{lost} rows have more cells than the header, and are left out"] if lost else []
-    charted = [name.removesuffix("__MIN") for name in names if name.endswith("__MIN")]
-    if not charted:
-        yield from _by_run(Log(_name(path), path, rows, faults=faults))
-    for run in dict.fromkeys(name.rpartition(" - ")[0] for name in charted):
-        start = f"{run} - "
-        own = {name: name.removeprefix(start) for name in charted if name.startswith(start)}
-        own |= {names[0]: names[0]}
-        of_run = [{own[name]: v for name, v in row.items() if name in own} for row in rows]
-        yield Log(run, path, [row for row in of_run if len(row) > 1], faults=faults)
+def content(path: Path) -> bytes:
+    """Return the text in a file in UTF-8, unpacked and without a byte order mark.
+
+    Of zeros at its end, as a power cut leaves them, one remains, which no reader takes for a line.
+
+    Raises:
+        ValueError: it is packed and damaged, has more than `LIMIT_UNPACKED` bytes once unpacked, or
+            more than `MOST_LINES` lines.
+    """
+    data = unpacked(path)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        data = data.decode("utf-16", errors="replace").encode()
+    if data.count(b"\n") > MOST_LINES:
+        raise ValueError(f"has more than {MOST_LINES:,} lines")
+    whole = data.rstrip(b"\0")
+    return data[: len(whole) + 1].removeprefix(b"\xef\xbb\xbf")
 
 
-def _by_run(log: Log) -> Iterator[Log]:
-    """Split rows of several runs by the column that names them, or else by method and seed."""
-    name = next((name for name in ("run", "run_name", "run_id") if name in log.columns), "")
-    parts: dict[str, Log] = {}
-    for row in log.rows if log.columns & {name, *ABOUT} else ():
-        about = {key: row[key] for key in ABOUT if key in row}
-        known = [f"{log.name}-seed{about['seed']}"] if {*about} == {"seed"} else about.values()
-        run = str(row.get(name)) if name else " ".join(map(str, known))
-        parts.setdefault(run, Log(run, log.path, [], about, faults=log.faults)).rows.append(row)
-    if len(parts) == 1 and not name:
-        log.config |= about
-    yield from parts.values() if name or len(parts) > 1 else [log]
+def unpacked(path: Path) -> bytes:
+    """Return what is in a file, which may be packed by gzip, whatever its name says."""
+    with path.open("rb") as plain:
+        if plain.read(2) != b"\x1f\x8b":
+            plain.seek(0)
+            return plain.read()
+    try:
+        with gzip.open(path) as file:
+            data = file.read(LIMIT_UNPACKED + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"is damaged: {error}") from error
+    if len(data) > LIMIT_UNPACKED:
+        raise ValueError(f"has more than {LIMIT_UNPACKED:,} bytes once unpacked")
+    return data
 
 
-CONSOLE = re.compile(r"\bstep:(\d+)((?: - [^\s:]+:[^\s]+)+)|\bStep (\d+) \| (.*)")
-NUMBER = re.compile(r"(?:np\.\w+\()?(-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf))")
+def flat(content: Row, joint: str = ".") -> Row:
+    """Join the keys of nested dictionaries.
+
+    >>> flat({"step": 1, "val": {"gsm8k": {"acc": 0.5}}}, "/")
+    {'step': 1, 'val/gsm8k/acc': 0.5}
+    """
+    if not any(isinstance(value, dict) for value in content.values()):
+        return content
+    joined: Row = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            joined |= {f"{key}{joint}{below}": cell for below, cell in flat(value, joint).items()}
+        else:
+            joined[key] = value
+    return joined
 
 
-def console(path: Path) -> Iterator[Log]:
-    """Read the lines of verl (step:3 - critic/score/mean:0.4) and prime-rl (Step 3 | Time: 2s)."""
-    log = Log(_name(path), path, [])
-    for found in filter(None, map(CONSOLE.search, path.read_text(errors="replace").splitlines())):
-        between, colon = (" - ", ":") if found[2] else ("|", ": ")
-        pairs = [part.rpartition(colon) for part in (found[2] or found[4]).split(between)]
-        numbers = {key.strip(): NUMBER.match(value.strip()) for key, _, value in pairs if key}
-        row = {key: float(number[1]) for key, number in numbers.items() if number}
-        log.rows.append({"step": int(found[1] or found[3]), **row})
-    yield log
+def run_path(path: Path) -> str:
+    """Return the path of the run that a log belongs to.
+
+    >>> run_path(Path("a-seed0/checkpoint-9/trainer_state.json")), run_path(Path("a/metrics.jsonl"))
+    ('a-seed0', 'a')
+    >>> run_path(Path("a/b-seed0.jsonl.1.gz"))
+    'a/b-seed0'
+    """
+    text = str(path)
+    if "tfevents" in path.name:
+        return OF_TENSORBOARD.sub("", str(path.parent))
+    if path.name == "trainer_state.json":
+        return OF_TRANSFORMERS.sub("", text)
+    name = without_ending(path.name)
+    if PLAIN_NAMES.fullmatch(name) and path.parent.name:
+        return str(path.parent)
+    return os.path.join(path.parent, name)
 
 
-def flat(content: Row) -> Row:
-    """Join the keys of nested dictionaries by dots."""
-    return {str(key): value[0] for key, value in pd.json_normalize(content).items()}
+def without_ending(name: str) -> str:
+    """Return the name of a log's file without its ending.
+
+    >>> without_ending("grpo-0.5.csv"), without_ending("run.log.2.gz"), without_ending("run.json")
+    ('grpo-0.5', 'run', 'run')
+    """
+    for ending in ENDING.finditer(name):
+        if ending.end() == len(name):
+            return name[: ending.start()]
+    return name
 
 
-def _name(path: Path) -> str:
-    """Return the path without its ending, or the folder of a trainer's state."""
-    ending = r"(/checkpoint-\d+)?/trainer_state\.json|(/metrics)?\.(jsonl?|csv|log|out|txt)(\.\d+)?"
-    return re.sub(f"({ending})$", "", str(path))
+def by_run(log: Log, about: Iterable[str] = ()) -> Iterator[Log]:
+    """Split rows of several runs by the columns that say of which run a row is.
+
+    These are a column `run`, those of method and seed, and the columns `about` of a mapping. A row
+    that has none of their values is of the only run there is, or else of none.
+    """
+    telling = _telling(log, about)
+    if not telling:
+        yield log
+        return
+    parts: dict[tuple[str, ...], list[Row]] = {}
+    for row in log.rows:
+        cells = [row.get(column) for column in telling]
+        values = tuple(["" if cell is None else str(cell).strip() for cell in cells])
+        parts.setdefault(values, []).append(row)
+
+    nameless = ("",) * len(telling)
+    lost = len(parts.get(nameless, ()))
+    if lost and len(parts) == 2:
+        [values] = parts.keys() - {nameless}
+        parts = {values: log.rows}
+    elif lost and len(parts) > 2:
+        del parts[nameless]
+        columns = " and ".join(telling)
+        log.faults.append(f"{lost} rows have no {columns}, so no run, and are left out")
+
+    several = len(parts) > 1
+    first_tells_all = len({values[0] for values in parts}) == len(parts)
+    for values, rows in parts.items():
+        run = replace(log, rows=rows, config=log.config | _about(telling, values))
+        if telling[0].lower() in RUN_COLUMNS and first_tells_all:
+            run.name = values[0]
+        elif several and {column.lower() for column in telling} <= {*SEED_COLUMNS}:
+            run.ending = f"-seed{values[0]}"
+        elif several:
+            run.name = " ".join(filter(None, values))
+        if several:
+            run.key = "\0".join([run_path(log.path), *values])
+        yield run
 
 
-FORMATS: tuple[tuple[str, str, Callable[[Path], Iterator[Log]]], ...] = (
-    (r"trainer_state\.json", "TRL or transformers trainer_state.json", json_rows),
-    (r".*\.wandb", "W&B offline run", wandb_run),
-    (r".*tfevents.*", "TensorBoard events", tensorboard),
-    (r".*\.db", "Trackio database", trackio),
-    (r".*\.jsonl(\.\d+)?", "JSON lines", json_rows),
-    (r".*\.csv(\.\d+)?", "CSV", table),
-    (r".*\.json", "JSON", json_rows),
-    (r".*\.(log|out|txt)(\.\d+)?", "console lines of verl or prime-rl", console),
-)
-"""File name, what it is called, and its reader; the first that fits."""
+def _telling(log: Log, about: Iterable[str]) -> list[str]:
+    """Return the columns that say of which run a row is, the one of the run's name first."""
+    names = {column.lower(): column for column in sorted(log.columns)}
+    known = (*RUN_COLUMNS, *METHOD_COLUMNS, *SEED_COLUMNS)
+    telling = [names[name] for name in known if name in names]
+    return telling + [name for name in about if name in log.columns and name not in telling]
+
+
+def _about(telling: list[str], values: tuple[str, ...]) -> Row:
+    """Return method and seed of a run, under the names that a config would have for them."""
+    told = {column.lower(): value for column, value in zip(telling, values, strict=True) if value}
+    about = {key: told[key] for key in (*METHOD_COLUMNS, *SEED_COLUMNS) if key in told}
+    seed = next((about[key] for key in SEED_COLUMNS if key in about), None)
+    return about if seed is None else about | {"seed": seed}

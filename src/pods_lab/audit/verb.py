@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pods.analysis.loading.study import Study
-    from pods_lab.audit.formats import Log
-    from pods_lab.audit.mapping import Mapping
+    from pods_lab.audit.mapping import Given
+    from pods_lab.audit.readers import Reading
 
-MAP, OUT = Path("pods-audit.yaml"), Path("pods-audit")
+MAP = Path("pods-audit.yaml")
+OUT = Path("pods-audit")
+SHOWN_KEYS = 9  # config keys in which runs differ
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--by", metavar="SOURCE", help="what to compare: name, config:KEY, column:NAME, path:REGEX")
     add("--target", type=float, action="append", metavar="X", help="score whose time is compared")
     add("--init", action="store_true", help=f"write the proposed mapping into {MAP}, and stop")
+    add("--out", type=Path, default=OUT, metavar="FOLDER", help=f"for the page (default: {OUT})")
     add("--json", action="store_true", help="print the findings as JSON")
 
 
@@ -33,41 +36,83 @@ def audit(*paths: str | Path, **mapping: Any) -> "Study":
     says why no comparison could be made of the logs.
     """
     from pods_lab.audit.foreign import axes, study_of
-    from pods_lab.audit.mapping import check_keys
+    from pods_lab.audit.mapping import check, propose, typed
 
-    check_keys(mapping)
-    logs, left_out, completed, _ = _read([*map(Path, paths)], mapping, "given")
-    return next(axes(study_of(logs, completed, left_out)))
+    given = typed(mapping)
+    read = _read([*map(Path, paths)], given)
+    complete = check(read.logs, propose(read.logs, given))
+    return next(axes(study_of(read.logs, complete, read.left_out, given).study))
 
 
 def run(options: argparse.Namespace) -> None:
     """Read the logs, say what was taken, compare, and write page, tables and figures."""
-    from pods_lab.audit.findings import write
+    from pods_lab.audit.findings import check_folder, write
     from pods_lab.audit.foreign import study_of
-    from pods_lab.audit.mapping import read_map, write_map
+    from pods_lab.audit.mapping import (
+        check,
+        count_columns,
+        propose,
+        read_map,
+        said_of,
+        typed,
+        write_map,
+    )
 
     path = options.map or (MAP if MAP.is_file() and not options.init else None)
-    given = (read_map(path) if path else {}) | ({"method": options.by} if options.by else {})
-    source = str(path or "proposed (--init writes it down)")
-    logs, left_out, mapping, took = _read(options.paths, given, source)
+    given = read_map(path) if path else {}
+    if options.by:
+        given |= typed({"method": options.by})
+    check_folder(options.out)
+    read = _read(options.paths, given, any_steps=options.init)
+    mapping = propose(read.logs, given)
     if options.init:
-        write_map(mapping, MAP)
-        print(*took, f"written: {MAP}", sep="\n")
+        write_map(mapping, count_columns(read.logs), MAP)
+        print(*said_of(read.logs, mapping, given), f"written: {MAP}", sep="\n")
         return
-    text, content = write(study_of(logs, mapping, left_out), options.target, {"took": took}, OUT)
-    page = f"\npage: {OUT / 'report.html'} (tables and figures beside it)"
+    mapping = check(read.logs, mapping)
+    source = str(path or "proposed (--init writes it down)")
+    took = [
+        _said_of_files(read, source),
+        *read.notes,
+        *said_of(read.logs, mapping, given),
+        _differing(read),
+    ]
+    audited = study_of(read.logs, mapping, read.left_out, given)
+    text, content = write(audited, mapping, options.target, {"took": took}, options.out)
+    page = f"\npage: {options.out / 'report.html'} (tables and figures beside it)"
     print(json.dumps(content, indent=1) if options.json else "\n".join([*text, page]))
 
 
-def _read(
-    paths: Sequence[Path], given: "Mapping", source: str
-) -> tuple[list["Log"], list[str], "Mapping", list[str]]:
-    """Return logs, what was left out, the completed mapping, and how to say all that."""
-    from pods_lab.audit.mapping import NAMES, differing, propose
+def _said_of_files(read: "Reading", source: str) -> str:
+    """Say how many runs were read from which formats."""
+    runs = [f"{count} runs from {title}" for title, count in read.formats.items()]
+    return f"read: {', '.join(runs)}; mapping: {source}"
+
+
+def _differing(read: "Reading") -> str:
+    """Say in which config keys the runs differ."""
+    from pods_lab.audit.mapping import differing
+
+    if not any(log.config for log in read.logs):
+        return "no configs are in the logs"
+    keys = differing(read.logs)[:SHOWN_KEYS]
+    return f"the configs differ in: {', '.join(keys) or 'nothing'}"
+
+
+def _read(paths: Sequence[Path], given: "Given", any_steps: bool = False) -> "Reading":
+    """Read all runs below the paths; with `any_steps` also those without a known step column.
+
+    A ValueError says that there is none.
+    """
+    from pods_lab.audit.mapping import NAMES, columns_of_runs
+    from pods_lab.audit.own_output import is_own_table
     from pods_lab.audit.readers import read
 
-    logs, left_out, formats = read(paths, [*NAMES["step"], *given.get("step", ())])
-    mapping, said = propose(logs, given)
-    runs = ", ".join(f"{count} runs from {title}" for title, count in formats.items())
-    differ = f"the configs differ in: {', '.join(differing(logs)[:9]) or 'nothing'}"
-    return logs, left_out, mapping, [f"read: {runs}; mapping: {source}", *said, differ]
+    steps = None if any_steps else [*NAMES["step"], *given.get("step", ())]
+    found = read(paths, steps, columns_of_runs(given))
+    ours = [log for log in found.logs if is_own_table(log.columns)]
+    found.left_out += [f"{log.path}: is a table that pods wrote, and no log" for log in ours]
+    found.logs = [log for log in found.logs if not is_own_table(log.columns)]
+    if not found.logs:
+        raise ValueError("\n".join(["there is no log", *found.left_out]))
+    return found

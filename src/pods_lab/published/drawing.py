@@ -63,7 +63,7 @@ def _accuracy(axes: Axes, made: Reproduction, table: pd.DataFrame, whose: str) -
         mean = 100 * np.concatenate([[np.mean(starts)] if starts else [], points["mean"]])
         band = 100 * SEM_WIDTH * np.concatenate([[0.0] * bool(starts), points.stderr])
         look = style.marker_and_colour(index)
-        axes.plot(times, mean, **look, markersize=4, label=f"{label} (n={points.runs.iloc[0]})")
+        axes.plot(times, mean, **look, markersize=4, label=f"{label} ({points.runs.iloc[0]} runs)")
         axes.fill_between(times, mean - band, mean + band, color=look["color"], alpha=0.25)
     axes.set_ylim(100 * (runs.min() - margin), 100 * (runs.max() + margin))
     style.x_axis(axes, made.study, made.grid[-1])

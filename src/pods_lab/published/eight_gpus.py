@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from pods.analysis.loading.imports import Imported
-from pods_lab.audit.formats import table
+from pods_lab.audit.tables import table
 from pods_lab.published.tables import Row, collect, describe
 
 METRICS = {  # for each of our columns the suffix of the file's name, and W&B's metric

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pods.analysis.loading.imports import Imported
-from pods_lab.audit.formats import checkpoints
+from pods_lab.audit.json_logs import checkpoints
 from pods_lab.published.tables import Row, collect, describe
 
 NAME = re.compile(
@@ -100,7 +100,7 @@ def _evaluations(path: Path, of: LogFamily) -> list[Row]:
         blocks = checkpoints({"base-0": content} if base else content)
         return [
             {"step": block["step"], "train_seconds": 60.0 * of.minutes * k}
-            | {name: block[f"{of.dataset}.{key}"] for name, key in MEASURES.items()}
+            | {name: block[f"{of.dataset}/{key}"] for name, key in MEASURES.items()}
             | {"repeats": REPEATS, "questions": of.questions, "shared": base}
             for k, block in enumerate(blocks, 0 if base else 1)
         ]

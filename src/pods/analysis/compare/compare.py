@@ -8,8 +8,8 @@ More than four arms are also ranked, since every two of so many would be a list 
 (nine arms have 36 pairs): each is compared with the baseline, or with the best where there is none.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -17,14 +17,17 @@ import pandas as pd
 from pods.analysis.compare.speedup import Row, default_targets, measured_targets, speedups
 from pods.analysis.loading.filter import default_baseline
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers import outcomes, statistics
+from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.contrasts import Contrast, choose_arms, choose_pairs, contrast_of
-from pods.analysis.numbers.outcomes import OUTCOMES, RunCurve, Window
+from pods.analysis.numbers.outcomes import OUTCOMES, RunCurve, Window, values_of
+from pods.analysis.numbers.statistics import holm, is_settled, spread, t_test
 
 DRAWS = 10_000
 SEED = 0  # of the resampling, whose draws for a contrast do not depend on other contrasts
 MANY = 4  # more arms than this are ranked
-BEST, WORSE, NOISE, UNTESTED = "best", "worse", "within noise", "not tested"
+BEST = "best"
+BEHIND = "behind"
+NOT_SETTLED = "not settled"
 CRITERIA = {"mean": "mean_accuracy", "final": "final_accuracy"}
 
 
@@ -37,16 +40,16 @@ class Ranking:
     table: pd.DataFrame
     """One row per arm: rank; series; runs; value and stderr (mean over runs); design of the
     test against the best; estimate (mean of arm - best), low and high (95 % t interval); p; p_holm;
-    against_best."""
+    against_best (best, behind or not settled)."""
 
     @property
     def best(self) -> str:
         """The name of the best arm."""
         return str(self.table.series.iloc[0])
 
-    def found(self, what: str) -> list[str]:
-        """Return the arms, from the best, of which the test against the best found this."""
-        return [str(name) for name in self.table.series[self.table.against_best == what]]
+    def arms(self, against_best: str) -> list[str]:
+        """Return the arms, from the best, of which the test against the best says this."""
+        return [str(name) for name in self.table.series[self.table.against_best == against_best]]
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,9 @@ class Comparison:
     """One row per arm: series, runs, left_out (runs that are not complete), and of each outcome
     over its runs mean, stderr and 95 % t interval."""
     contrasts: pd.DataFrame
-    """One row per (contrast, outcome), see `_tests`; p_holm and exact_p_holm are adjusted within
-    the outcome."""
+    """One row per (contrast, outcome): series, baseline, outcome, design, runs, baseline_runs,
+    left_out, mean, baseline_mean, the numbers of a `TTest`, higher and lower (pairs; NaN if
+    unpaired), p_holm (adjusted over the contrasts of the outcome)."""
     speedups: pd.DataFrame
     """One row per (contrast, target), see `speedup.speedups`; its seconds are named as `unit`."""
     left_out: list[str]  # complete runs without a partner, each with the reason
@@ -87,26 +91,38 @@ def compare(
     Without a GRPO arm it is every two arms, or of more than four arms each with the best one.
 
     Args:
+        study: the runs.
         arms: labels of arms, rules, or names of curves ("pods", "pods 64->16").
         targets: accuracies to time; default: those of `default_targets` that are measured.
+        draws: number of resamples, for the intervals of speed-ups.
         by: rank the arms, by `mean` or `final` accuracy; default: by mean, if more than four.
 
     `ValueError`: see `choose_arms`; or a target is no accuracy.
     """
     curves = choose_arms(study, arms)
-    span = outcomes.window((curve for runs in curves.values() for curve in runs), study.until)
-    many = len(curves) > MANY
-    ranking = rank_arms(curves, by or "mean", span, study.seeded) if many or by else None
-    baseline = default_baseline(study) or (ranking.best if many and ranking else None)
-    pairs = choose_pairs(list(curves), bool(arms), baseline)
-    contrasts = [contrast_of(curves[arm], curves[other], study.seeded) for arm, other in pairs]
+    all_runs = [curve for runs in curves.values() for curve in runs]
+    span = outcomes.window(all_runs, study.until)
+
+    ranking = None
+    baseline = default_baseline(study)
+    if by or len(curves) > MANY:
+        ranking = rank_arms(curves, by or "mean", span, study.seeded)
+        if baseline is None and len(curves) > MANY:
+            baseline = ranking.best
+
+    contrasts = []
+    for arm, other in choose_pairs(list(curves), bool(arms), baseline):
+        contrasts.append(contrast_of(curves[arm], curves[other], study.seeded))
+    tests = [_test(contrast, outcome, span) for contrast in contrasts for outcome in OUTCOMES]
+    left_out = dict.fromkeys(line for contrast in contrasts for line in contrast.left_out)
+
     return Comparison(
         study=study,
         window=span,
         arms=_arm_table(study, curves, span),
-        contrasts=with_holm(pd.DataFrame([row for of in contrasts for row in _tests(of, span)])),
+        contrasts=with_holm(pd.DataFrame(tests)),
         speedups=_speedup_table(study, contrasts, curves, targets, span, draws),
-        left_out=list(dict.fromkeys(line for each in contrasts for line in each.left_out)),
+        left_out=list(left_out),
         given_targets=targets is not None,
         draws=draws,
         ranking=ranking,
@@ -118,35 +134,46 @@ def rank_arms(
 ) -> Ranking:
     """Rank arms by what their runs reach in the window of all of them.
 
-    Each other arm is tested against the one that came out best, as contrasts are. It is `worse`
-    only where the adjusted p is at most 0.05; what is left is `within noise`, so that the search
-    for the best (n, m) ends with a set and not with the luckiest of many.
+    Each other arm is tested against the one that came out best, as contrasts are. It is `behind`
+    only if that is settled; what is left is `not settled`, so that the search for the best (n, m)
+    ends with a set and not with the luckiest of many. An arm whose value is unknown comes last.
 
     `ValueError`: there is no such criterion.
     """
     if by not in CRITERIA:
         raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
-    measure = getattr(outcomes, CRITERIA[by])
-    values = {name: np.array([measure(run, span) for run in runs]) for name, runs in arms.items()}
-    best, *others = sorted(arms, key=lambda name: -values[name].mean())  # stable
+    outcome = CRITERIA[by]
+    values = {name: values_of(outcome, runs, span) for name, runs in arms.items()}
+    means = {name: float(runs.mean()) for name, runs in values.items()}
+    ranked = sorted(arms, key=lambda name: (np.isnan(means[name]), -means[name]))  # stable
+
     rows = []
-    for place, name in enumerate([best, *others], 1):
-        own = statistics.t_test(values[name])
-        row = {"rank": place, "series": name, "runs": len(values[name])}
-        row |= {"value": own.estimate, "stderr": own.stderr}
-        if place > 1:
-            contrast = contrast_of(list(arms[name]), list(arms[best]), seeded)
-            sides = (contrast.arm, contrast.baseline)
-            one, other = (np.array([measure(run, span) for run in side]) for side in sides)
-            test = contrast.test(one, other)
-            row |= {"design": contrast.design}
-            row |= {key: getattr(test, key) for key in ("estimate", "low", "high", "p")}
+    for rank, name in enumerate(ranked, 1):
+        row: Row = {
+            "rank": rank,
+            "series": name,
+            "runs": len(values[name]),
+            "value": means[name],
+            "stderr": t_test(values[name]).stderr,
+        }
+        if rank > 1:
+            contrast = contrast_of(list(arms[name]), list(arms[ranked[0]]), seeded)
+            arm_values = values_of(outcome, contrast.arm, span)
+            best_values = values_of(outcome, contrast.baseline, span)
+            test = contrast.test(arm_values, best_values)
+            row["design"] = contrast.design
+            row["estimate"] = test.estimate
+            row["low"] = test.low
+            row["high"] = test.high
+            row["p"] = test.p
         rows.append(row)
+
     table = pd.DataFrame(rows)
-    table["p_holm"] = statistics.holm(table.p.to_numpy(float))
-    found = [table["rank"] == 1, table.p_holm.isna(), table.p_holm <= statistics.ALPHA]
-    table["against_best"] = np.select(found, [BEST, UNTESTED, WORSE], NOISE)
-    return Ranking(CRITERIA[by], table)
+    table["p_holm"] = holm(table.p.to_numpy(float))
+    settled = table.p_holm.map(is_settled)
+    table["against_best"] = np.where(settled, BEHIND, NOT_SETTLED)
+    table.loc[0, "against_best"] = BEST
+    return Ranking(outcome, table)
 
 
 def _speedup_table(
@@ -161,51 +188,52 @@ def _speedup_table(
     for target in targets or ():
         if not 0 < target <= 1:
             raise ValueError(f"target={target:g}: must be an accuracy above 0 and at most 1")
-    levels = default_targets(curves.values(), span) if targets is None else sorted({*targets})
+    levels = default_targets(curves.values(), span) if targets is None else sorted(set(targets))
+
     rows = []
     for contrast in contrasts:
-        sides, indices = (contrast.arm, contrast.baseline), contrast.resampled(draws, SEED)
-        timed = measured_targets(sides, levels, span) if targets is None else levels
-        found = speedups(*sides, timed, span, (indices[0], indices[-1]))
-        rows += [contrast.names | row for row in found]
+        timed = levels
+        if targets is None:
+            timed = measured_targets([contrast.arm, contrast.baseline], levels, span)
+        resampled = contrast.resampled(draws, SEED)
+        for row in speedups(contrast.arm, contrast.baseline, timed, span, resampled):
+            rows.append(contrast.names | row)
+
     x = study.x.removeprefix("train_")
     return pd.DataFrame(rows).rename(columns={"seconds": x, "baseline_seconds": f"baseline_{x}"})
 
 
 def with_holm(tests: pd.DataFrame) -> pd.DataFrame:
-    """Add to a table of tests Holm's p_holm and exact_p_holm, over the contrasts of an outcome."""
-    for column in ("p", "exact_p"):
-        family = tests.groupby("outcome")[column]
-        tests[f"{column}_holm"] = family.transform(lambda p: statistics.holm(p.to_numpy(float)))
-    return tests
+    """Add to a table of tests Holm's p_holm, over the contrasts of an outcome."""
+    families = tests.groupby("outcome").p
+    adjusted = families.transform(lambda p: holm(p.to_numpy(float)))
+    return tests.assign(p_holm=adjusted)
 
 
-def _tests(contrast: Contrast, span: Window) -> Iterator[Row]:
-    """Yield one row per outcome: estimate = arm - baseline, its t interval and tests."""
-    for outcome in OUTCOMES:
-        measure = getattr(outcomes, outcome)
-        arm = np.array([measure(curve, span) for curve in contrast.arm])
-        baseline = np.array([measure(curve, span) for curve in contrast.baseline])
-        exact = statistics.ExactTest(np.nan, np.nan, np.nan)
-        if min(len(arm), len(baseline)) > 1 and np.isfinite([*arm, *baseline]).all():
-            exact = (
-                statistics.sign_flip(arm - baseline)
-                if contrast.paired
-                else statistics.permutation(arm, baseline)
-            )
-        yield contrast.names | {
-            "outcome": outcome,
-            "design": contrast.design,
-            "runs": len(arm),
-            "baseline_runs": len(baseline),
-            "left_out": len(contrast.left_out),
-            "mean": arm.mean(),
-            "baseline_mean": baseline.mean(),
-            **asdict(contrast.test(arm, baseline)),
-            "higher": (arm > baseline).sum() if contrast.paired else np.nan,
-            "lower": (arm < baseline).sum() if contrast.paired else np.nan,
-            **{f"exact_{name}": value for name, value in asdict(exact).items()},
-        }
+def _test(contrast: Contrast, outcome: str, span: Window) -> Row:
+    """Make the row of one contrast and outcome: estimate = arm - baseline, and its test."""
+    arm = values_of(outcome, contrast.arm, span)
+    baseline = values_of(outcome, contrast.baseline, span)
+    test = contrast.test(arm, baseline)
+    return {
+        "series": contrast.arm[0].series,
+        "baseline": contrast.baseline[0].series,
+        "outcome": outcome,
+        "design": contrast.design,
+        "runs": len(arm),
+        "baseline_runs": len(baseline),
+        "left_out": len(contrast.left_out),
+        "mean": arm.mean(),
+        "baseline_mean": baseline.mean(),
+        "estimate": test.estimate,
+        "stderr": test.stderr,
+        "df": test.df,
+        "low": test.low,
+        "high": test.high,
+        "p": test.p,
+        "higher": (arm > baseline).sum() if contrast.paired else np.nan,
+        "lower": (arm < baseline).sum() if contrast.paired else np.nan,
+    }
 
 
 def _arm_table(study: Study, arms: Mapping[str, list[RunCurve]], span: Window) -> pd.DataFrame:
@@ -213,8 +241,7 @@ def _arm_table(study: Study, arms: Mapping[str, list[RunCurve]], span: Window) -
     for series, curves in arms.items():
         total = int((study.runs.series == series).sum())
         row: Row = {"series": series, "runs": len(curves), "left_out": total - len(curves)}
-        for name in OUTCOMES:
-            measure = getattr(outcomes, name)
-            row |= statistics.spread(name, np.array([measure(curve, span) for curve in curves]))
+        for outcome in OUTCOMES:
+            row |= spread(outcome, values_of(outcome, curves, span))
         rows.append(row)
     return pd.DataFrame(rows)

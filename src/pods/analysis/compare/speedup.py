@@ -3,10 +3,11 @@
 ratio = median time of the baseline / median time of the arm: 2 means half the time. A run that
 does not reach the target counts as infinitely late and is never dropped (as in AlgoPerf,
 arXiv:2306.07179). The ratio is thus inf where half of the baseline's runs miss the target, 0 where
-half of the arm's do, and NaN where both do or one starts above it. `bound` then gives what is
-certain: the ratio with the misses placed at the end of the window. Times lie on the lines between
-evaluations. A target that is passed before the first evaluation after 0 is timed by that line
-alone; default targets that both arms pass there are left out.
+half of the arm's do, and NaN where both do, one starts above it, or a NaN in a run's curve leaves
+its time unknown. `bound` then gives what is certain: the ratio with the misses placed at the end of
+the window. Times lie on the lines between evaluations. A target that is passed before the first
+evaluation after 0 is timed by that line alone; default targets that both arms pass there are left
+out.
 
 Shapes: S = runs, K = targets, D = resamples, G = grid points.
 """
@@ -30,10 +31,17 @@ Sides = tuple[Sequence[RunCurve], Sequence[RunCurve]]
 
 def default_targets(arms: Iterable[Sequence[RunCurve]], span: Window) -> list[float]:
     """Return those `TARGETS` above every arm's mean at the start that at least one run reaches."""
-    start = max(float(outcomes.mean_curve(arm, np.array([span.start]))[0]) for arm in arms)
+    arms = list(arms)
+    begin = np.array([span.start])
+    start = max(float(outcomes.mean_curve(arm, begin)[0]) for arm in arms)
     runs = [curve for arm in arms for curve in arm]
-    reached = np.isfinite(crossings(runs, np.array(TARGETS), span)[0].min(-1))
-    return [t for t, some in zip(TARGETS, reached, strict=True) if some and t > start]
+    seconds, _ = crossings(runs, np.array(TARGETS), span)
+
+    chosen = []
+    for target, by_run in zip(TARGETS, seconds, strict=True):
+        if target > start and np.isfinite(by_run).any():
+            chosen.append(target)
+    return chosen
 
 
 def measured_targets(
@@ -46,8 +54,9 @@ def measured_targets(
     early = np.ones(len(targets), bool)
     for runs in arms:
         first = np.array([run.seconds[run.seconds > 0].min(initial=np.inf) for run in runs])
-        early &= (crossings(runs, np.array(targets), span)[0] < first).mean(-1) >= 0.5
-    return [target for target, left_out in zip(targets, early, strict=True) if not left_out]
+        seconds, _ = crossings(runs, np.array(targets), span)
+        early &= (seconds < first).mean(-1) >= 0.5
+    return [target for target, is_early in zip(targets, early, strict=True) if not is_early]
 
 
 def speedups(
@@ -69,52 +78,81 @@ def speedups(
     """
     if span.end == span.start:
         return []
-    levels, arms = np.array(targets, float), (arm, baseline)
-    seconds = [crossings(runs, levels, span)[0] for runs in arms]
-    medians = [np.median(times[:, drawn], -1) for times, drawn in zip(seconds, draws, strict=True)]
-    ratios = zip(targets, _ratio(*medians), strict=True)
-    rows = [_row("fixed", target, arms, span, resampled) for target, resampled in ratios]
-    return [*rows, _peak(arms, span, draws)]
+
+    levels = np.array(targets, float)
+    arm_seconds, _ = crossings(arm, levels, span)
+    baseline_seconds, _ = crossings(baseline, levels, span)
+    arm_draws, baseline_draws = draws
+    arm_medians = np.median(arm_seconds[:, arm_draws], -1)  # (K, D)
+    baseline_medians = np.median(baseline_seconds[:, baseline_draws], -1)
+    resampled = _ratio(arm_medians, baseline_medians)
+
+    rows = []
+    for target, ratios in zip(targets, resampled, strict=True):
+        rows.append(_row("fixed", target, (arm, baseline), span, ratios))
+    rows.append(_peak((arm, baseline), span, draws))
+    return rows
 
 
 def _peak(arms: Sides, span: Window, draws: tuple[Indices, Indices]) -> Row:
     """Time both arms to 99 % of the peak of the baseline's mean curve, new in each resample."""
-    baseline = arms[1]
+    _, baseline = arms
+    _, baseline_draws = draws
     grid = outcomes.knots(baseline, span)
-    grid = grid[:: -(-len(grid) // MOST_KNOTS)]
+    stride = -(-len(grid) // MOST_KNOTS)  # rounded up
+    grid = grid[::stride]
     target = PEAK_SHARE * outcomes.mean_curve(baseline, grid).max()
-    weights = (draws[1][..., None] == np.arange(len(baseline))).mean(1)  # (D, S)
-    targets = PEAK_SHARE * (weights @ outcomes.on_grid(baseline, grid)).max(1)
-    rows = np.arange(len(targets))[:, None]
-    medians = [
-        np.median(crossings(runs, targets, span)[0][rows, drawn], -1)
-        for runs, drawn in zip(arms, draws, strict=True)
-    ]
-    return _row("peak", float(target), arms, span, _ratio(*medians))
+
+    counts = baseline_draws[..., None] == np.arange(len(baseline))  # (D, S, S)
+    weights = counts.mean(1)  # (D, S)
+    targets = PEAK_SHARE * (weights @ outcomes.on_grid(baseline, grid)).max(1)  # (D,)
+    resample = np.arange(len(targets))[:, None]  # each resample is timed to its own target
+    medians = []
+    for runs, drawn in zip(arms, draws, strict=True):
+        seconds, _ = crossings(runs, targets, span)
+        medians.append(np.median(seconds[resample, drawn], -1))
+    return _row("peak", float(target), arms, span, _ratio(medians[0], medians[1]))
 
 
 def _row(kind: str, target: float, arms: Sides, span: Window, resampled: Floats) -> Row:
     """Make the row of one target, given its (D,) resampled ratios."""
-    times = [crossings(runs, np.array([target]), span) for runs in arms]
-    (arm, arm_steps), (baseline, baseline_steps) = ((s[0], steps[0]) for s, steps in times)
-    ratio = _ratio(np.median(arm), np.median(baseline))
-    bound = _ratio(*(np.median(np.minimum(seconds, span.end)) for seconds in (arm, baseline)))
-    low, high = percentile_interval(resampled)
-    few = min(len(arm), len(baseline)) < 2
+    arm, baseline = arms
+    level = np.array([target])
+    [arm_seconds], [arm_steps] = crossings(arm, level, span)
+    [baseline_seconds], [baseline_steps] = crossings(baseline, level, span)
+
+    ratio = float(_ratio(np.median(arm_seconds), np.median(baseline_seconds)))
+    steps_ratio = float(_ratio(np.median(arm_steps), np.median(baseline_steps)))
+    bound = np.nan
+    if np.isinf(ratio) or ratio == 0:
+        arm_least = np.median(np.minimum(arm_seconds, span.end))
+        baseline_least = np.median(np.minimum(baseline_seconds, span.end))
+        bound = float(_ratio(arm_least, baseline_least))
+
+    low, high = np.nan, np.nan
+    if min(len(arm), len(baseline)) >= 2:
+        low, high = percentile_interval(resampled)
+        low = max(low, 0.0)
     return {
-        "kind": kind, "target": target,
-        "seconds": float(np.median(arm)), "reached": int(np.isfinite(arm).sum()), "runs": len(arm),
-        "baseline_seconds": float(np.median(baseline)),
-        "baseline_reached": int(np.isfinite(baseline).sum()), "baseline_runs": len(baseline),
-        "ratio": float(ratio),
-        "low": np.nan if few else max(low, 0.0), "high": np.nan if few else high,
-        "bound": float(bound) if np.isinf(ratio) or ratio == 0 else np.nan,
-        "steps_ratio": float(_ratio(np.median(arm_steps), np.median(baseline_steps))),
-    }  # fmt: skip
+        "kind": kind,
+        "target": target,
+        "seconds": float(np.median(arm_seconds)),
+        "reached": int(np.isfinite(arm_seconds).sum()),
+        "runs": len(arm),
+        "baseline_seconds": float(np.median(baseline_seconds)),
+        "baseline_reached": int(np.isfinite(baseline_seconds).sum()),
+        "baseline_runs": len(baseline),
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "bound": bound,
+        "steps_ratio": steps_ratio,
+    }
 
 
 def _ratio(arm: Floats, baseline: Floats) -> Floats:
     """Divide times of the baseline by times of the arm; NaN for inf / inf and where one is 0."""
-    arm, baseline = np.asarray(arm), np.asarray(baseline)
+    arm = np.asarray(arm)
+    baseline = np.asarray(baseline)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where((arm > 0) & (baseline > 0), baseline / arm, np.nan)

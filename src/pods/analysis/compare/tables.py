@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pods.analysis.compare.compare import BEST, SEED, Comparison, compare
+from pods.analysis.compare.compare import BEST, SEED, Comparison, Ranking, compare
 from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
-from pods.analysis.loading.study import MEASURED, by_key
+from pods.analysis.loading.study import MEASURED, Study, by_key
 from pods.analysis.numbers.outcomes import OUTCOMES, amount, measure, title_of
 from pods.analysis.numbers.statistics import ALPHA
-from pods.analysis.writing import figures_folder, provenance, write_csv, write_json
+from pods.analysis.writing import folder_for, provenance, write_csv, write_json
 
 MEANS = [outcome + end for outcome in OUTCOMES for end in ("", "_stderr")]
 TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
@@ -24,6 +24,15 @@ LEVELS = ["value", "stderr", "estimate", "low", "high"]
 RANKS = ["rank", "series", "runs", *LEVELS, "against_best"]
 RATIOS = ["ratio", "low", "high", "steps_ratio"]
 SHOWN_TARGETS = 3
+CONTRASTS_TITLE = (
+    "differences in {unit}: estimate, 95 % t interval, p of the t test (paired over seeds, or "
+    "Welch's)"
+)
+SPEEDUPS_TITLE = (
+    "median {unit} to a target, runs that reach it, and how many times as fast (never: half of the "
+    "arm's runs miss it;\ninf: half of the baseline's do); bound: what is certain of the ratio; "
+    "the last target: 99 % of the baseline's peak"
+)
 
 
 def compare_study(
@@ -38,11 +47,13 @@ def compare_study(
 ) -> Iterator[str]:
     """Compare the arms of a study, write the tables below FOLDER/figures, and yield the text.
 
+    Named `arms` are a part of the study, whose tables have a folder of their own.
+
     What is chosen and allowed is explained at `load` and `apply_filter`, the rest at `compare`.
     """
     study = apply_filter(load(folder, runs, allow), chosen)
     found = compare(study, arms, targets, by=by)
-    figures = figures_folder(folder, chosen.folder)
+    figures = folder_for(folder, runs, chosen, compared=arms)
     (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
     for name, table in tables_of(found).items():
         write_csv(figures / f"compare.{name}csv", table, study)
@@ -60,6 +71,7 @@ def tables_of(comparison: Comparison) -> dict[str, pd.DataFrame]:
 def findings(comparison: Comparison) -> dict[str, Any]:
     """Return where the tables come from, the settings, and what the comparison says."""
     study = comparison.study
+    ranking = ranking_verdict(comparison)
     return {
         **provenance(study),
         "settings": {
@@ -73,7 +85,7 @@ def findings(comparison: Comparison) -> dict[str, Any]:
             "targets_given": comparison.given_targets,
         },
         "left_out": comparison.left_out,
-        "verdicts": [*filter(None, [ranking_verdict(comparison)]), *verdicts(comparison)],
+        "verdicts": ([ranking] if ranking else []) + verdicts(comparison),
         "caveats": list(caveats(comparison)),
     }
 
@@ -85,62 +97,94 @@ def format_comparison(comparison: Comparison) -> str:
         ranking_verdict(comparison),
         "\n".join(verdicts(comparison)),
         format_tables(comparison),
-        "\n".join(["caveats:", *listed] if listed else []),
+        "\n".join(["caveats:", *listed]) if listed else "",
     ]
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(part for part in parts if part)
 
 
 def format_tables(comparison: Comparison) -> str:
-    """Return the tables for a screen: some columns of the CSV files, accuracies in percent."""
-    study, span, ranking = comparison.study, comparison.window, comparison.ranking
-    clock = " of training clock" if study.x == "train_seconds" else ""
-    clock += "" if study.clock == MEASURED or not clock else f" {study.clock}"
-    tables = {}
-    if ranking is not None:
-        ranks = _percent(ranking.table[RANKS], LEVELS).replace({"against_best": {BEST: ""}})
-        tables[
-            f"arms by {title_of(ranking.outcome, study)}, %, and their difference to the best with "
-            "its 95 % t interval;\nwithin noise: p after Holm's correction is above 0.05"
-        ] = ranks
-    tables |= {
-        f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
-        f"{measure(study)} in percent "
-        f"from {amount(span.start, study.x)} to {amount(span.end, study.x)}{clock}: mean "
-        "over runs, stderr": _percent(comparison.arms[["series", "runs", *MEANS]], MEANS),
-        "differences in points: estimate, 95 % t interval, p of the t test (paired over seeds, or "
-        "Welch's)": _percent(comparison.contrasts[TESTS], ["estimate", "low", "high"]),
-    }
+    """Return the tables for a screen: some columns of the CSV files, shares in percent."""
+    study = comparison.study
+    arms = _scaled(comparison.arms[["series", "runs", *MEANS]], MEANS, study)
+    contrasts = _scaled(comparison.contrasts[TESTS], ["estimate", "low", "high"], study)
+
+    parts = []
+    if comparison.ranking is not None:
+        parts.append(_ranking(comparison.ranking, study))
+    parts.append(_titled(_arms_title(comparison), arms, study))
+    unit = "points" if study.share else "units of the score"
+    parts.append(_titled(CONTRASTS_TITLE.format(unit=unit), contrasts, study))
     if len(comparison.speedups):
-        tables[
-            f"median {comparison.unit} to a target, runs that reach it, and how many times as fast "
-            "(never: half of the arm's runs miss it;\ninf: half of the baseline's do); bound: what "
-            "is certain of the ratio; the last target: 99 % of the baseline's peak"
-        ] = _speedups(comparison)
-    shown = {title: by_key(table.map(_text), study) for title, table in tables.items()}
-    return "\n\n".join(f"{title}\n{table.to_string(index=False)}" for title, table in shown.items())
+        title = SPEEDUPS_TITLE.format(unit=comparison.unit)
+        parts.append(_titled(title, _speedups(comparison), study))
+    return "\n\n".join(parts)
 
 
-def _percent(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    return table.assign(**{name: 100 * table[name] for name in names})
+def _titled(title: str, table: pd.DataFrame, study: Study) -> str:
+    """Write a table below its title."""
+    shown = by_key(table.map(_text), study)
+    return f"{title}\n{shown.to_string(index=False)}"
+
+
+def _ranking(ranking: Ranking, study: Study) -> str:
+    """Write the arms from the best to the worst."""
+    ranks = _scaled(ranking.table[RANKS], LEVELS, study).replace({"against_best": {BEST: ""}})
+    unit = "%" if study.share else "in units of the score"
+    title = (
+        f"arms by {title_of(ranking.outcome, study)}, {unit}, and their difference to the best "
+        "with its 95 % t interval;\nnot settled: p after Holm's correction is not below 0.05"
+    )
+    return _titled(title, ranks, study)
+
+
+def _arms_title(comparison: Comparison) -> str:
+    """Say of which study, measure and window the table of arms is."""
+    study = comparison.study
+    start = amount(comparison.window.start, study.x)
+    end = amount(comparison.window.end, study.x)
+    clock = ""
+    if study.x == "train_seconds":
+        clock = " of training clock"
+        if study.clock != MEASURED:
+            clock += f" {study.clock}"
+    shown = f"{measure(study)} in percent" if study.share else measure(study)
+    return (
+        f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
+        f"{shown} from {start} to {end}{clock}: mean over runs, stderr"
+    )
+
+
+def _scaled(table: pd.DataFrame, names: Sequence[str], study: Study) -> pd.DataFrame:
+    """Return a table with some of its columns as they are shown, shares in percent."""
+    scaled = table.copy()
+    for name in names:
+        scaled[name] = study.scale * table[name]
+    return scaled
 
 
 def _text(value: Any) -> str:
     """Write a cell; a number with two or three digits, and nothing for NaN."""
     if not isinstance(value, float):
         return str(value)
+    if math.isnan(value):
+        return ""
     if abs(value) >= 1000:
         return f"{value:.0f}"
-    return "" if math.isnan(value) else f"{value:.2f}" if abs(value) >= 1 else f"{value:.2g}"
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.2g}"
 
 
 def _speedups(comparison: Comparison) -> pd.DataFrame:
     """Choose the peak and the targets that the user gave, else the highest ones with a ratio."""
-    table, times = comparison.speedups, [comparison.unit, f"baseline_{comparison.unit}"]
-    fixed, peak = table.kind == "fixed", table.kind == "peak"
+    table = comparison.speedups
+    fixed = table.kind == "fixed"
+    peak = table.kind == "peak"
     if not comparison.given_targets:
         contrasts = table[fixed & table.ratio.notna()].groupby(["series", "baseline"])
         fixed &= table.index.isin(contrasts.tail(SHOWN_TARGETS).index)
-    table = table[fixed | peak].assign(target=(100 * table.target).map("{:.4g} %".format))
-    table[times] = table[times].replace(np.inf, "never")
-    table[RATIOS] = table[RATIOS].replace(0, "never")
-    return table.drop(columns=["kind", "runs", "baseline_runs"])
+
+    shown = table[fixed | peak].copy()
+    shown["target"] = (100 * shown.target).map("{:.4g} %".format)
+    times = [comparison.unit, f"baseline_{comparison.unit}"]
+    shown[times] = shown[times].replace(np.inf, "never")
+    shown[RATIOS] = shown[RATIOS].replace(0, "never")
+    return shown.drop(columns=["kind", "runs", "baseline_runs"])

@@ -1,7 +1,7 @@
 """Say what a comparison finds: a sentence per contrast and outcome, and what weakens it.
 
-A difference is settled where Holm's p of the t test is at most 0.05 and, if so few runs can reach
-that, the exact test's too. Otherwise the sentence says why not, and never that arms are equal.
+`ahead`, `behind` and `not settled` are as in `pods/analysis/README.md`; a sentence never says that
+arms are equal.
 """
 
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pods.analysis.compare.compare import NOISE, UNTESTED, WORSE, Comparison
+from pods.analysis.compare.compare import BEHIND, NOT_SETTLED, Comparison
+from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import amount, run_curves, title_of
-from pods.analysis.numbers.statistics import ALPHA
+from pods.analysis.numbers.statistics import FEW_RUNS, LEAST_RUNS, is_settled
 from pods.analysis.numbers.tables import slow_runs
 
-FEW_RUNS = 5
 RECORD = 0.9  # of the longest record: a shorter window leaves out too much of it
 Record = Any  # a row of a table, by attribute
 
@@ -24,64 +24,101 @@ def ranking_verdict(comparison: Comparison) -> str:
     ranking = comparison.ranking
     if ranking is None:
         return ""
-    best, others = ranking.table.iloc[0], len(ranking.table) - 1
-    runs = f"{best.runs} run{'' if best.runs == 1 else 's'}"
+
+    best = ranking.table.iloc[0]
+    runs = "1 run" if best.runs == 1 else f"{best.runs} runs"
     title = title_of(ranking.outcome, comparison.study)
-    said = [f"{ranking.best} has the highest {title}, {100 * best.value:.2f} % over {runs}."]
-    if (ranking.table.runs == 1).all():
-        return f"{said[0]} With one run per arm nothing can be tested."
-    noise, untested, worse = (ranking.found(what) for what in (NOISE, UNTESTED, WORSE))
-    if worse:
-        are = "is" if len(worse) == 1 else "are"
-        said.append(f"{len(worse)} of {others} other arms {are} lower.")
-    if noise:
-        said.append(f"Within noise of the best: {', '.join(noise)}.")
-    if untested:
-        said.append(f"Not tested (too few runs, or no spread): {', '.join(untested)}.")
-    return " ".join(said)
+    value = shown_score(best.value, comparison.study)
+    unit = " %" if comparison.study.share else ""
+    sentences = [f"{ranking.best} has the highest {title}, {value}{unit} over {runs}."]
+    if ranking.table.p.isna().all():
+        sentences.append(
+            f"Nothing is settled: that takes {LEAST_RUNS} runs of each arm, which differ."
+        )
+        return " ".join(sentences)
+
+    behind = ranking.arms(BEHIND)
+    not_settled = ranking.arms(NOT_SETTLED)
+    if behind:
+        others = len(ranking.table) - 1
+        verb = "is" if len(behind) == 1 else "are"
+        sentences.append(f"{len(behind)} of {others} other arms {verb} behind it.")
+    if not_settled:
+        sentences.append(f"Not settled against it: {', '.join(not_settled)}.")
+    return " ".join(sentences)
 
 
 def verdicts(comparison: Comparison) -> list[str]:
     """Return a sentence for each contrast and outcome: the difference, and if it is settled."""
-    table, lines = comparison.contrasts, list[str]()
-    families = table.groupby("outcome").exact_p.count()
+    table = comparison.contrasts
+    families = table.groupby("outcome").p.count()
+    lines = []
     row: Record
     for row in table.itertuples():
-        title = title_of(row.outcome, comparison.study)
-        side = "below" if row.estimate < 0 else "above"
-        lines.append(
-            f"{title[0].upper()}{title[1:]}: {row.series} is {100 * abs(row.estimate):.2f} points "
-            f"{side} {row.baseline}{_certainty(row, int(families[row.outcome]))}."
-        )
+        lines.append(_verdict(row, int(families[row.outcome]), comparison.study))
     return lines
 
 
-def _certainty(row: Record, family: int) -> str:
-    if np.isnan(row.p):
-        alone = min(row.runs, row.baseline_runs) < 2
-        why = "an arm has one run" if alone else "the runs do not differ from each other"
-        return f", which cannot be tested: {why}"
-    interval = f"95 % interval {_interval(row)}"
-    if row.p > ALPHA:
-        return f", but the {interval.replace('interval ', 'interval (')}) includes zero"
-    if row.p_holm > ALPHA:
+def _verdict(row: Record, family: int, study: Study) -> str:
+    """Say the difference of one contrast, whose outcome has a family of so many tests."""
+    title = title_of(row.outcome, study)
+    title = title[0].upper() + title[1:]
+    if np.isnan(row.estimate):
         return (
-            f" ({interval}), which is not settled among {family} comparisons "
-            f"({_probability(row.p_holm)} after Holm's correction)"
+            f"{title}: {row.series} against {row.baseline} is not settled: "
+            "a run has a value that is no number."
         )
-    found = f"{interval}, {_probability(row.p_holm)}"
-    if row.exact_smallest * family > ALPHA:
-        return f" ({found} by the t test, too few runs for the exact test)"
-    if row.exact_p_holm > ALPHA:
-        p = _probability(row.exact_p_holm)
-        return f" ({interval}), but the exact test does not confirm it ({p})"
-    return f" ({found})"
+
+    points = shown_difference(abs(row.estimate), study)
+    certainty = _certainty(row, family, study)
+    if is_settled(row.p_holm):
+        side = "behind" if row.estimate < 0 else "ahead of"
+        return f"{title}: {row.series} is {points} {side} {row.baseline} ({certainty})."
+    side = "below" if row.estimate < 0 else "above"
+    return f"{title}: {row.series} is {points} {side} {row.baseline}, not settled ({certainty})."
 
 
-def _interval(row: Record) -> str:
+def shown_score(value: float, study: Study) -> str:
+    """Show a score without its unit: a share in percent, any other as it is."""
+    return f"{study.scale * value:.2f}" if study.share else f"{value:.4g}"
+
+
+def shown_difference(value: float, study: Study) -> str:
+    """Show a difference of scores with its unit."""
+    unit = "points" if study.share else "units of the score"
+    return f"{shown_score(value, study)} {unit}"
+
+
+def _certainty(row: Record, family: int, study: Study) -> str:
+    """Give interval and p of a contrast, and what they rest on, or say why there are none."""
+    paired = row.design == "paired"
+    runs = f"{row.runs} pairs" if paired else f"{row.runs} and {row.baseline_runs} runs"
+    fewest = min(row.runs, row.baseline_runs)
+    interval = "" if np.isnan(row.low) else f"95 % interval {_interval(row, study)}"
+    if fewest < LEAST_RUNS:
+        nothing = f"with {runs} nothing can be settled"
+        return f"{interval}; {nothing}" if interval else nothing
+    if not interval:
+        return (
+            f"the difference is the same in all {runs}"
+            if paired
+            else "the runs of each arm are equal"
+        )
+
+    p = _probability(row.p_holm)
+    if family > 1:
+        p += f" after Holm over {family} contrasts"
+    if fewest < FEW_RUNS:
+        p += f"; with {runs} this rests on normal {'differences' if paired else 'outcomes'}"
+    return f"{interval}, {p}"
+
+
+def _interval(row: Record, study: Study) -> str:
     """Give the ends of the interval, without signs where both have that of the difference."""
-    ends = [row.low, row.high] if row.low * row.high < 0 else sorted([abs(row.low), abs(row.high)])
-    return f"{100 * ends[0]:.2f} to {100 * ends[1]:.2f}"
+    low, high = row.low, row.high
+    if low * high >= 0:
+        low, high = sorted([abs(low), abs(high)])
+    return f"{shown_score(low, study)} to {shown_score(high, study)}"
 
 
 def _probability(p: float) -> str:
@@ -90,40 +127,42 @@ def _probability(p: float) -> str:
 
 def caveats(comparison: Comparison) -> Iterator[str]:
     """Yield a sentence for each thing that weakens the comparison."""
-    study, tests, span = comparison.study, comparison.contrasts, comparison.window
-    tested = tests[tests.p.notna()]
-    if len(tested) and min(tested.runs.min(), tested.baseline_runs.min()) < FEW_RUNS:
-        yield f"Fewer than {FEW_RUNS} runs per arm cannot show whether a t interval is justified."
+    study = comparison.study
+    tests = comparison.contrasts
+    start = comparison.window.start
+
     yield from _end_of_records(comparison)
-    if study.seeded and (tested.design == "unpaired").any():
+    if study.seeded and (tests[tests.low.notna()].design == "unpaired").any():
         yield "Arms that share fewer than two seeds are not paired."
     if len(tests) > tests.outcome.nunique():
         yield "Intervals are not adjusted for the number of contrasts or targets; p values are."
-    if span.start > 0:
-        start = amount(span.start, study.x)
-        yield f"What is before {start} is left out: a run has no evaluation there."
+    if start > 0:
+        yield f"What is before {amount(start, study.x)} is left out: a run has no evaluation there."
     if comparison.ranking is not None:
         yield (
             f"The best of {len(comparison.ranking.table)} arms is chosen by luck in part (the "
             "winner's curse): confirm its value and its lead with new seeds."
         )
     yield from slow_runs(study)
+
     for title, lines in {
         "Left out": comparison.left_out,
         "Missing": study.missing,
         "Inconsistent": study.inconsistencies,
         "Note": [study.note] if study.note else [],
     }.items():
-        yield from (f"{title}: {line}" for line in lines)
+        for line in lines:
+            yield f"{title}: {line}"
 
 
 def _end_of_records(comparison: Comparison) -> Iterator[str]:
     """Say where the window ends long before the longest record."""
-    span, x, study = comparison.window, comparison.study.x, comparison.study
+    study = comparison.study
+    span = comparison.window
     curves = [curve for series in comparison.arms.series for curve in run_curves(study, series)]
     last = max(curves, key=lambda curve: curve.seconds[-1])
     if span.end - span.start < RECORD * (last.seconds[-1] - span.start):
         yield (
-            f"Runs end at unequal times: the first at {amount(span.end, x)}, where the window "
-            f"ends, the last ({last.series}) at {amount(float(last.seconds[-1]), x)}."
+            f"Runs end at unequal times: the first at {amount(span.end, study.x)}, where the "
+            f"window ends, the last ({last.series}) at {amount(float(last.seconds[-1]), study.x)}."
         )

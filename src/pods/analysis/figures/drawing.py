@@ -1,8 +1,9 @@
-"""Draw on axes: metrics over time, differences to a baseline, and outcomes of finished runs.
+"""Draw on axes: metrics over time, differences to a baseline, step costs, finished runs.
 
 Shapes: K = markers of a curve.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,36 +22,51 @@ LEAST = 3  # values of n or m that a scaling figure needs
 SIZES = {"n": "rollouts generated per prompt, n", "m": "rollouts trained on, m"}
 
 
-def against_time(axes: Axes, curve: pd.DataFrame, study: Study) -> None:
+def against_time(axes: Axes, curve: pd.DataFrame, study: Study, scale: float = 1.0) -> str:
     """Draw one metric of each series over time: mean, standard error, and a line per run.
 
-    Imported logs are dashed.
+    Values are multiplied by `scale`. Imported logs are dashed. Returns the title of a legend.
     """
-    metric, dash = str(curve.metric.iloc[0]), "-" if study.seeded else "--"
+    metric = str(curve.metric.iloc[0])
+    dash = "-" if study.seeded else "--"
     unit, _ = style.x_unit(study, curve[study.x].max())
-    for series, points in curve.groupby("series", sort=False):
-        look, times = style.look_of(study, str(series)), points[study.x] / unit
+    title, labels = style.legend_texts(study, curve, style.BAND)
+
+    ends = curve.groupby("series", sort=False)["mean"].last()
+    for series in ends.sort_values(ascending=False, kind="stable").index:  # as lines end
+        points = curve[curve.series == series]
+        look = style.look_of(study, str(series)) | {"linestyle": dash}
         runs = all_curves(study, str(series), metric) if metric in study.evaluations else []
-        lines = [np.stack([run.seconds / unit, run.accuracy], -1) for run in runs]
-        thin = {"alpha": 0.18, "linewidth": 0.7, "linestyle": dash, "color": look["color"]}
-        axes.add_collection(LineCollection(lines, **thin))
-        count = style.count_range(points.runs[points.runs > 0], " to ")
-        label = f"{style.legend_name(str(series))}  (n={count})"
+        if len(runs) > 1:
+            lines = [np.stack([run.seconds / unit, scale * run.accuracy], -1) for run in runs]
+            thin = {"alpha": 0.3, "linewidth": 0.6, "linestyle": dash, "color": look["color"]}
+            axes.add_collection(LineCollection(lines, **thin))
+
+        mean, stderr = scale * points["mean"], scale * points.stderr
         marks = marker_positions(study, metric, str(series)) / unit
-        band = (points["mean"] - points.stderr, points["mean"] + points.stderr)
-        _banded_line(axes, times, points["mean"], band, marks, look | {"linestyle": dash}, label)
+        band = (mean - stderr, mean + stderr)
+        _banded_line(axes, points[study.x] / unit, mean, band, marks, look, labels[str(series)])
+    return title
 
 
-def differences(axes: Axes, table: pd.DataFrame, study: Study) -> None:
-    """Draw the difference of each arm to the baseline, at least one, with its 95 % t interval."""
+def differences(axes: Axes, table: pd.DataFrame, study: Study, scale: float) -> str:
+    """Draw the difference of each arm to the baseline, at least one, with its 95 % t interval.
+
+    Values are multiplied by `scale`. Returns the title of a legend.
+    """
     unit, _ = style.x_unit(study, table[study.x].max())
-    axes.axhline(0, color="#000000", linewidth=0.7)
-    for series, points in table.groupby("series", sort=False):
-        look, times = style.look_of(study, str(series)), points[study.x] / unit
+    title, labels = style.legend_texts(study, table, "mean, 95 % t interval")
+    axes.axhline(0, color="#000000", linewidth=0.8)
+
+    ends = table.groupby("series", sort=False).estimate.last()
+    for series in ends.sort_values(ascending=False, kind="stable").index:
+        points = table[table.series == series]
+        look = style.look_of(study, str(series))
         marks = marker_positions(study, "accuracy", str(series)) / unit
-        band, name = (100 * points.low, 100 * points.high), style.legend_name(str(series))
-        _banded_line(axes, times, 100 * points.estimate, band, marks, look, name)
-    axes.set_ylabel(f"points above {style.legend_name(table.baseline.iloc[0])}\n(95 % t interval)")
+        band = (scale * points.low, scale * points.high)
+        times, estimate = points[study.x] / unit, scale * points.estimate
+        _banded_line(axes, times, estimate, band, marks, look, labels[str(series)])
+    return title
 
 
 def marker_positions(study: Study, metric: str, series: str) -> Floats:
@@ -74,12 +90,18 @@ def _banded_line(
     axes.fill_between(x, *band, color=look["color"], alpha=0.25, linewidth=0)
     axes.plot(x, y, **{**look, "marker": ""})
     heights = np.interp(marks, x, y, left=np.nan, right=np.nan)
-    axes.plot(marks, heights, **{**look, "linestyle": ""})
+    inside = np.isfinite(heights)
+    if inside.any():
+        dots = look | {"linestyle": "", "clip_on": False, "zorder": 3}  # whole at an axis' ends
+        axes.plot(marks[inside], heights[inside], **dots)
     axes.plot([], [], **look, label=label)
 
 
-def seconds_per_step(axes: Axes, summary: pd.DataFrame) -> None:
-    """Draw the mean seconds per step of each series, stacked by phase."""
+def step_cost(axes: Axes, summary: pd.DataFrame, baseline: str | None) -> None:
+    """Draw the mean seconds per step of each series, stacked by phase, and say how many they are.
+
+    With a baseline, also how many times its step a step of another series costs.
+    """
     names, left = summary.series.map(style.legend_name), pd.Series(0.0, index=summary.index)
     for column in phase_columns(summary):
         phase, widths = column.removeprefix("seconds/"), summary[column]
@@ -87,9 +109,23 @@ def seconds_per_step(axes: Axes, summary: pd.DataFrame) -> None:
             axes.barh(names, widths, left=left, color=style.PHASE_COLOURS[phase], label=phase)
             left = left + widths.fillna(0)
     if not left.any():  # imported logs have no phases
-        axes.barh(names, summary.seconds_per_step, color="#999999", label="all")
+        left = summary.seconds_per_step
+        axes.barh(names, left, color="#b0b0b0", label="all phases")
+
+    decimals = max(0, 2 - math.floor(math.log10(summary.seconds_per_step.max())))
+    of_baseline = summary.seconds_per_step[summary.series == baseline]
+    for name, series, end, seconds in zip(
+        names, summary.series, left, summary.seconds_per_step, strict=True
+    ):
+        text = f" {seconds:.{decimals}f} s"
+        if len(of_baseline) and series != baseline:
+            text += f"\n {seconds / of_baseline.iloc[0]:.2f}×"
+        axes.text(end, name, text, va="center", fontsize="small")
+
     axes.invert_yaxis()
-    axes.set_xlabel("time per step, mean over all steps (s)")
+    axes.margins(x=0.2)  # for the text
+    relative = f"; ×: relative to {style.legend_name(str(baseline))}" if len(of_baseline) else ""
+    axes.set_xlabel(f"time per step (s){relative}")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5)
     axes.grid(visible=False, axis="y")
 
@@ -111,15 +147,18 @@ def scaling_family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | No
     return None if best is None else best[-1]
 
 
-def outcome_by(axes: Axes, table: pd.DataFrame, by: str, outcome: str, line: str | None) -> None:
+def outcome_by(
+    axes: Axes, study: Study, table: pd.DataFrame, by: str, outcome: str, line: str | None
+) -> None:
     """Draw one outcome of finished runs, a row each, against n, m or the rule.
 
     A run is a dot, and each value of the column `line` makes a line of means ± stderr.
     """
     values = sorted(table[by].unique())
-    lines = (
-        [("", table)] if line is None else [(f"{line} = {v}, ", t) for v, t in table.groupby(line)]
-    )
+    lines = [("", table)]
+    if line is not None:
+        lines = [(f"{line} = {value}, ", rows) for value, rows in table.groupby(line)]
+
     for index, (which, runs) in enumerate(lines):
         beside = 0.06 * (index - (len(lines) - 1) / 2)  # so that no line hides another one's error
         look, groups = style.marker_and_colour(index), runs.groupby(by)[outcome]
@@ -132,10 +171,11 @@ def outcome_by(axes: Axes, table: pd.DataFrame, by: str, outcome: str, line: str
             **look,
             linestyle="-" if by in SIZES else "none",
             capsize=3,
-            label=f"{which}mean ± 1 stderr over {style.count_range(counts, '-')} runs",
+            label=f"{which}{style.seeds(study, counts)}",
         )
+
     names = [str(value).rpartition(":")[2] for value in values]  # of a rule, the function
-    tilt = 0 if sum(map(len, names)) < 40 else 30  # characters that fit beside each other
+    tilt = 0 if sum(map(len, names)) < 30 else 30  # characters that fit beside each other
     axes.set_xticks(range(len(values)), names, rotation=tilt, ha="right" if tilt else "center")
     axes.set_xlim(-0.5, len(values) - 0.5)
     axes.set_xlabel(SIZES.get(by, "down-sampling rule"))

@@ -33,9 +33,6 @@ class StudyFilter:
     def folder(self) -> str:
         """The folder below `figures/` for this choice; the default choice has none, "".
 
-        It is the choice as typed; characters unfit for a file name become `-`, and a hash follows
-        then, or where the name is long, so that two choices have two folders.
-
         >>> StudyFilter().folder, StudyFilter(("pods", "grpo"), "both", 60.0).folder
         ('', 'arms=pods,grpo,metric=both,until=60')
         """
@@ -46,10 +43,21 @@ class StudyFilter:
             "until": "" if self.until is None else repr(self.until).removesuffix(".0"),
             "baseline": self.baseline or "",
         }
-        typed = ",".join(f"{key}={value}" for key, value in parts.items() if value)
-        name = re.sub(r"[^\w.,=@-]", "-", typed)[:80]
-        unequal = f"-{hashlib.sha256(typed.encode()).hexdigest()[:8]}"
-        return name if name == typed else name + unequal
+        return folder_name(",".join(f"{key}={value}" for key, value in parts.items() if value))
+
+
+def folder_name(typed: str) -> str:
+    """Return the name of the folder for a choice, which is the choice as typed.
+
+    Characters unfit for a file name become `-`. Then, or if the name is long, a hash follows, so
+    that two choices have two folders.
+
+    >>> folder_name("arms=a b")
+    'arms=a-b-c0220983'
+    """
+    name = re.sub(r"[^\w.,=@-]", "-", typed)[:80]
+    digest = hashlib.sha256(typed.encode()).hexdigest()[:8]
+    return name if name == typed else f"{name}-{digest}"
 
 
 def apply_filter(study: Study, chosen: StudyFilter) -> Study:

@@ -39,6 +39,8 @@ class Study:
     note: str = ""  # what a reader of imported logs, or of a modelled time, has to know
     metric: str = "accuracy"
     """The measure that the column accuracy holds; see `pods.analysis.loading.filter`."""
+    share: bool = True
+    """Scores are shares, shown in percent and points; False: numbers of a unit of their own."""
     x: str = "train_seconds"
     """The column of `evaluations` and `steps` that curves are drawn over; see the same module."""
     until: float = math.inf
@@ -49,6 +51,11 @@ class Study:
     """Where the training seconds come from: `measured`, or modelled by which prices."""
     varied: Sequence[str] = ()
     """The keys that tell curves of one arm, n and m apart; each is a column of `runs`."""
+
+    @property
+    def scale(self) -> float:
+        """What a score is multiplied by before a text or an axis shows it."""
+        return 100.0 if self.share else 1.0
 
     @cached_property
     def complete(self) -> set[str]:

@@ -14,12 +14,12 @@ from pods.analysis.loading.filter import default_baseline, resolve
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.curves import time_grid
 from pods.analysis.numbers.outcomes import RunCurve, on_grid, run_curves
-from pods.analysis.numbers.statistics import Floats, Indices, TTest, resamples, t_test
+from pods.analysis.numbers.statistics import Floats, Indices, TTest, resamples, t_test, welch_test
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """The runs of one arm against those of its baseline, one beside the other where paired."""
+    """The runs of one arm against those of its baseline, in the order of their pairs if paired."""
 
     arm: list[RunCurve]
     baseline: list[RunCurve]
@@ -39,11 +39,17 @@ class Contrast:
 
     def test(self, arm: Floats, baseline: Floats) -> TTest:
         """Test the difference of both sides' (S,) outcomes: the paired t test, or Welch's."""
-        return t_test(arm - baseline) if self.paired else t_test(arm, baseline)
+        if self.paired:
+            return t_test(arm - baseline)
+        return welch_test(arm, baseline)
 
-    def resampled(self, draws: int, seed: int) -> list[Indices]:
+    def resampled(self, draws: int, seed: int) -> tuple[Indices, Indices]:
         """Draw (D, S) whole runs of both sides, or pairs of them."""
-        return resamples([len(self.arm), len(self.baseline)][: 2 - self.paired], draws, seed)
+        if self.paired:
+            [pairs] = resamples([len(self.arm)], draws, seed)
+            return pairs, pairs
+        arm, baseline = resamples([len(self.arm), len(self.baseline)], draws, seed)
+        return arm, baseline
 
 
 def choose_arms(study: Study, words: Sequence[str]) -> dict[str, list[RunCurve]]:
@@ -55,16 +61,21 @@ def choose_arms(study: Study, words: Sequence[str]) -> dict[str, list[RunCurve]]
     are fewer than two arms.
     """
     names = [resolve(study, word) for word in words]
-    if len(names) == 1 and (default := default_baseline(study)) is not None:
-        names.append(default)
+    if len(names) == 1:
+        baseline = default_baseline(study)
+        if baseline is not None:
+            names.append(baseline)
     if len(set(names)) < len(names) or len(names) == 1:
         present = " | ".join(dict.fromkeys(study.runs.series))
         raise ValueError(f"arms={' '.join(words)}: must be two or more different ones of {present}")
-    curves = {name: run_curves(study, name) for name in names or dict.fromkeys(study.runs.series)}
-    needed = names or [name for name in curves if name == study.baseline]
-    empty = [name for name in needed if not curves[name]]
-    if empty:
-        raise ValueError(f"arm {empty[0]!r} has no complete run")
+
+    candidates = names or list(dict.fromkeys(study.runs.series))
+    curves = {name: run_curves(study, name) for name in candidates}
+    needed = names or [name for name in candidates if name == study.baseline]
+    for name in needed:
+        if not curves[name]:
+            raise ValueError(f"arm {name!r} has no complete run")
+
     arms = {name: runs for name, runs in curves.items() if runs}
     if len(arms) < 2:
         there = " | ".join(arms) or "none"
@@ -89,18 +100,27 @@ def choose_pairs(arms: Sequence[str], named: bool, baseline: str | None) -> list
 
 def contrast_of(arm: list[RunCurve], baseline: list[RunCurve], seeded: bool) -> Contrast:
     """Pair runs over shared seeds, if seeds mean anything and at least two are shared."""
-    of_arm, of_baseline = ({curve.seed: curve for curve in runs} for runs in (arm, baseline))
-    shared = sorted(of_arm.keys() & of_baseline.keys())
+    arm_by_seed = {curve.seed: curve for curve in arm}
+    baseline_by_seed = {curve.seed: curve for curve in baseline}
+    shared = sorted(arm_by_seed.keys() & baseline_by_seed.keys())
     if not seeded or len(shared) < 2:
-        return Contrast(arm, baseline, False, [])
-    left_out = [
-        f"{curve.series} seed {curve.seed}: {partners[0].series} has no such seed"
-        for runs, partners in ((arm, baseline), (baseline, arm))
-        for curve in runs
-        if curve.seed not in shared
-    ]
-    pairs = [of_arm[seed] for seed in shared], [of_baseline[seed] for seed in shared]
-    return Contrast(*pairs, True, left_out)
+        return Contrast(arm, baseline, paired=False, left_out=[])
+
+    return Contrast(
+        arm=[arm_by_seed[seed] for seed in shared],
+        baseline=[baseline_by_seed[seed] for seed in shared],
+        paired=True,
+        left_out=[*_without_partner(arm, baseline), *_without_partner(baseline, arm)],
+    )
+
+
+def _without_partner(runs: list[RunCurve], partners: list[RunCurve]) -> list[str]:
+    seeds = {partner.seed for partner in partners}
+    lines = []
+    for run in runs:
+        if run.seed not in seeds:
+            lines.append(f"{run.series} seed {run.seed}: {partners[0].series} has no such seed")
+    return lines
 
 
 def differences(study: Study) -> pd.DataFrame:
@@ -115,19 +135,36 @@ def differences(study: Study) -> pd.DataFrame:
         baseline, a fraction), low and high (95 % t interval; NaN without spread). No row without a
         baseline.
     """
-    name, grid = default_baseline(study), time_grid(study)
-    baseline = [] if name is None else run_curves(study, name)
+    columns = ["series", "baseline", "design", "runs", "baseline_runs"]
+    columns += [study.x, "estimate", "low", "high"]
+    name = default_baseline(study)
+    if name is None:
+        return pd.DataFrame(columns=columns)
+
+    grid = time_grid(study)
+    baseline = run_curves(study, name)
     rows = []
     for series in study.runs.series.unique():
         arm = run_curves(study, series)
-        measured = all(np.isfinite(run.accuracy).any() for run in (*arm, *baseline))
+        measured = all(np.isfinite(run.accuracy).any() for run in [*arm, *baseline])
         if series == name or min(len(arm), len(baseline)) < 2 or not measured:
             continue
+
         contrast = contrast_of(arm, baseline, study.seeded)
-        about = (series, name, contrast.design, len(contrast.arm), len(contrast.baseline))
-        sides = (on_grid(side, grid).T for side in (contrast.arm, contrast.baseline))
-        for at, one, other in zip(grid, *sides, strict=True):
-            test = contrast.test(one, other)
-            rows.append((*about, at, test.estimate, test.low, test.high))
-    names = ["series", "baseline", "design", "runs", "baseline_runs", study.x]
-    return pd.DataFrame(rows, columns=[*names, "estimate", "low", "high"])
+        arm_values = on_grid(contrast.arm, grid)
+        baseline_values = on_grid(contrast.baseline, grid)
+        for place, x in enumerate(grid):
+            test = contrast.test(arm_values[:, place], baseline_values[:, place])
+            row = {
+                "series": series,
+                "baseline": name,
+                "design": contrast.design,
+                "runs": len(contrast.arm),
+                "baseline_runs": len(contrast.baseline),
+                study.x: x,
+                "estimate": test.estimate,
+                "low": test.low,
+                "high": test.high,
+            }
+            rows.append(row)
+    return pd.DataFrame(rows, columns=columns)

@@ -14,8 +14,11 @@ from pods.analysis.numbers.statistics import Floats, mean_and_stderr
 
 GRID_POINTS = 61
 STEP_METRICS = (
-    *("reward", "zero_variance_fraction", "kept_reward_variance"),
-    *("generated_rollouts", "rollouts_saved"),
+    "reward",
+    "zero_variance_fraction",
+    "kept_reward_variance",
+    "generated_rollouts",
+    "rollouts_saved",
 )
 """Metrics of training, averaged over the steps that ended since the previous grid point."""
 EVALUATED = ("accuracy", "lenient", "format", "both", "length")
@@ -45,23 +48,35 @@ def curves(study: Study) -> pd.DataFrame:
     parts = []
     for metric, series, values in _values(study, grid):
         mean, stderr = mean_and_stderr(values)
-        table = {"metric": metric, "series": series, study.x: grid, "mean": mean, "stderr": stderr}
-        parts.append(pd.DataFrame({**table, "runs": (~np.isnan(values)).sum(0)}))
+        part = {
+            "metric": metric,
+            "series": series,
+            study.x: grid,
+            "mean": mean,
+            "stderr": stderr,
+            "runs": (~np.isnan(values)).sum(0),
+        }
+        parts.append(pd.DataFrame(part))
     return pd.concat(parts, ignore_index=True)
 
 
 def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
     """Yield metric, series and the (S, G) values of its runs."""
     rows = study.evaluations
-    for metric in [name for name in (*EVALUATED, *passes(rows)) if name in rows]:
+    for metric in (*EVALUATED, *passes(rows)):
+        if metric not in rows:
+            continue
         for series in rows.series.unique():
             runs = all_curves(study, series, metric)
             if any(np.isfinite(run.accuracy).any() for run in runs):
                 yield metric, series, on_grid(runs, grid)
-    for metric in [name for name in STEP_METRICS if name in study.steps]:
+
+    for metric in STEP_METRICS:
+        if metric not in study.steps:
+            continue
         steps = study.steps[["series", "run", study.x, metric]]
-        for series, of_series in steps.groupby("series", sort=False):
-            yield metric, str(series), _step_means(of_series, metric, grid, study.x)
+        for series, series_steps in steps.groupby("series", sort=False):
+            yield metric, str(series), _step_means(series_steps, metric, grid, study.x)
 
 
 def _step_means(steps: pd.DataFrame, metric: str, grid: Floats, x: str) -> Floats:

@@ -81,12 +81,22 @@ def run_curves(study: Study, series: str) -> list[RunCurve]:
 def all_curves(study: Study, series: str, metric: str = "accuracy") -> list[RunCurve]:
     """Return the curves of the runs of a series, by seed, also of those that are not complete."""
     rows = study.evaluations[study.evaluations.series == series].sort_values([study.x, "step"])
-    columns = [rows[name].to_numpy(float) for name in (study.x, "step", metric)]
     seeds = rows.seed.to_numpy()
-    curves = [
-        RunCurve(str(run), series, int(seeds[at[0]]), *(column[at] for column in columns))
-        for run, at in rows.groupby("run").indices.items()  # making a table of each would be slow
-    ]
+    seconds = rows[study.x].to_numpy(float)
+    steps = rows["step"].to_numpy(float)
+    values = rows[metric].to_numpy(float)
+
+    curves = []
+    for run, places in rows.groupby("run").indices.items():  # a table of each run would be slow
+        curve = RunCurve(
+            run=str(run),
+            series=series,
+            seed=int(seeds[places[0]]),
+            seconds=seconds[places],
+            steps=steps[places],
+            accuracy=values[places],
+        )
+        curves.append(curve)
     return sorted(curves, key=lambda curve: (curve.seed, curve.run))
 
 
@@ -95,8 +105,10 @@ def window(curves: Iterable[RunCurve], until: float = math.inf) -> Window:
 
     `ValueError`: a run, or the window, ends before a run's first evaluation.
     """
-    ends = [(curve.seconds[0], curve.seconds[-1]) for curve in curves]
-    start, end = max(first for first, _ in ends), min(until, *(last for _, last in ends))
+    records = [(curve.seconds[0], curve.seconds[-1]) for curve in curves]
+    start = max(first for first, _ in records)
+    end = min(until, *(last for _, last in records))
+
     if start > until:
         raise ValueError(f"until={until:g}: must be after the first evaluations, at {start:g}")
     if start > end:
@@ -107,13 +119,21 @@ def window(curves: Iterable[RunCurve], until: float = math.inf) -> Window:
     return Window(float(start), float(end))
 
 
+def values_of(outcome: str, curves: Iterable[RunCurve], span: Window) -> Floats:
+    """Return the (S,) values of an outcome, which is a key of `OUTCOMES`."""
+    outcome_of = {"mean_accuracy": mean_accuracy, "final_accuracy": final_accuracy}[outcome]
+    return np.array([outcome_of(curve, span) for curve in curves], float)
+
+
 def mean_accuracy(curve: RunCurve, span: Window) -> float:
     """Compute area under the curve / length of the window (trapezoids on the measured points)."""
     if span.end == span.start:
         return final_accuracy(curve, span)
+
     inner = curve.seconds[(curve.seconds > span.start) & (curve.seconds < span.end)]
     grid = np.array([span.start, *inner, span.end])
-    return float(np.trapezoid(on_grid([curve], grid)[0], grid) / (span.end - span.start))
+    area = np.trapezoid(on_grid([curve], grid)[0], grid)
+    return float(area / (span.end - span.start))
 
 
 def final_accuracy(curve: RunCurve, span: Window) -> float:
@@ -123,35 +143,55 @@ def final_accuracy(curve: RunCurve, span: Window) -> float:
 
 def on_grid(runs: Sequence[RunCurve], grid: Floats) -> Floats:
     """Interpolate the runs' values linearly at (G,) times, (S, G); NaN outside a run's record."""
-    ends = {"left": np.nan, "right": np.nan}
-    return np.stack([np.interp(grid, run.seconds, run.accuracy, **ends) for run in runs])
+    lines = []
+    for run in runs:
+        lines.append(np.interp(grid, run.seconds, run.accuracy, left=np.nan, right=np.nan))
+    return np.stack(lines)
 
 
 def crossings(curves: Sequence[RunCurve], targets: Floats, span: Window) -> tuple[Floats, Floats]:
     """Find when each run's curve first reaches each target; inf: not in the window (censored).
 
     Runs are censored at the common end and not at their own: otherwise an arm with longer records
-    would seem to reach what the other one was not observed for.
+    would seem to reach what the other one was not observed for. NaN: unknown, since the target is
+    NaN, or since a NaN interrupts the curve before it has reached the target.
 
     Returns:
         (K, S) training seconds and (K, S) training steps.
     """
-    times = [_crossing(curve, targets, span.end) for curve in curves]
-    return np.stack([seconds for seconds, _ in times], -1), np.stack([s for _, s in times], -1)
+    seconds, steps = [], []
+    for curve in curves:
+        run_seconds, run_steps = _crossing(curve, targets, span.end)
+        seconds.append(run_seconds)
+        steps.append(run_steps)
+    return np.stack(seconds, -1), np.stack(steps, -1)
 
 
 def _crossing(curve: RunCurve, targets: Floats, end: float) -> tuple[Floats, Floats]:
-    best = np.maximum.accumulate(curve.accuracy)
+    """Return the (K,) seconds and steps at which one run first reaches the targets."""
+    unknown = np.isnan(curve.accuracy)
+    known = int(unknown.argmax()) if unknown.any() else len(unknown)  # the points before a NaN
+    interrupted = known < len(unknown) and (known == 0 or curve.seconds[known - 1] < end)
+    missed = np.nan if interrupted else np.inf
+    absent = np.where(np.isnan(targets), np.nan, missed)
+    if known == 0:
+        return absent, absent
+
+    accuracy = curve.accuracy[:known]
+    best = np.maximum.accumulate(accuracy)
     first = np.searchsorted(best, targets - ROUNDING)  # the first point at or above the target
-    right = np.minimum(first, len(best) - 1)
+    right = np.minimum(first, known - 1)
     left = np.maximum(right - 1, 0)
-    rise = curve.accuracy[right] - curve.accuracy[left]
-    missing = targets - curve.accuracy[left]
-    inside = (first > 0) & (first < len(best))  # the line from left to right crosses the target
-    share = np.divide(missing, rise, out=np.ones_like(missing), where=inside).clip(max=1)
-    seconds, steps = (x[left] + share * (x[right] - x[left]) for x in (curve.seconds, curve.steps))
-    reached = (first < len(best)) & (seconds <= end)
-    return np.where(reached, seconds, np.inf), np.where(reached, steps, np.inf)
+
+    rise = accuracy[right] - accuracy[left]
+    lacking = targets - accuracy[left]
+    inside = (first > 0) & (first < known)  # the line from left to right crosses the target
+    share = np.divide(lacking, rise, out=np.ones_like(lacking), where=inside).clip(max=1)
+
+    seconds = curve.seconds[left] + share * (curve.seconds[right] - curve.seconds[left])
+    steps = curve.steps[left] + share * (curve.steps[right] - curve.steps[left])
+    reached = (first < known) & (seconds <= end)
+    return np.where(reached, seconds, absent), np.where(reached, steps, absent)
 
 
 def mean_curve(curves: Sequence[RunCurve], grid: Floats) -> Floats:
@@ -162,5 +202,7 @@ def mean_curve(curves: Sequence[RunCurve], grid: Floats) -> Floats:
 
 def knots(curves: Sequence[RunCurve], span: Window) -> Floats:
     """Return the (G,) times after 0 where a mean curve can bend, and so have its maximum."""
-    times: Floats = np.unique(np.concatenate([*(curve.seconds for curve in curves), [span.end]]))
-    return np.compress((times > 0) & (times >= span.start) & (times <= span.end), times)
+    points = [curve.seconds for curve in curves]
+    times: Floats = np.unique(np.concatenate([*points, [span.end]]))
+    inside = (times > 0) & (times >= span.start) & (times <= span.end)
+    return times[inside]

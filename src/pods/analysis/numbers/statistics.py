@@ -1,39 +1,37 @@
-"""Means, t tests, exact tests and the bootstrap for a handful of runs: arrays in, numbers out.
+"""Means, t tests and the bootstrap for a handful of runs: arrays in, numbers out.
 
 The unit is a run, whose evaluation repeats have been averaged before. In a simulation with 8 normal
 runs the 95 % t interval covers the true mean in 95 % of the cases, one standard error covers it in
 65 %, and the 95 % percentile bootstrap interval in 89 %. So plots show standard errors, claims
 about means rest on t intervals, and the bootstrap serves statistics that have none, such as a ratio
-of medians. The exact tests assume no normal distribution.
+of medians.
 
 Shapes: S = runs of an arm, or pairs; G = grid points; K = tests; D = resamples.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 ALPHA = 0.05  # two-sided; intervals cover 1 - ALPHA
+LEAST_RUNS = 3  # pairs, or runs of each arm, that a p needs: two say little of their own spread
+FEW_RUNS = 6  # fewer pairs, or runs of each arm, cannot show whether they are normal
 NEGLIGIBLE = 1e-12  # times the largest value (at least 1): a smaller standard error is rounding
-MOST_PAIRS = 20  # all 2^20 sign patterns are enumerated; scipy.stats takes seconds from 17 on
-MOST_ARRANGEMENTS = 200_000  # of the runs of two arms; 10 and 10 have 184,756
-RANDOM_ARRANGEMENTS = 19_999
-ROUNDING = 1e-9  # relative: sums that differ by less are equal
 
 
 @dataclass(frozen=True)
 class TTest:
-    """An estimate with its t interval, and the two-sided p of the hypothesis that it is 0.
+    """An estimate with its 95 % t interval, and the two-sided p of the hypothesis that it is 0.
 
-    With fewer than two runs, or without spread between runs, there is only an estimate: df, low,
-    high and p are NaN, and the standard error is NaN, or 0 but for rounding.
+    With one run, with a NaN among the runs, or without spread between them there is no interval:
+    df, low and high are NaN. p is NaN, too, and with fewer than `LEAST_RUNS` runs, except that
+    runs without any difference have p = 1, so that they count as a test of their family.
     """
 
     estimate: float
@@ -68,26 +66,70 @@ def spread(name: str, values: Floats) -> dict[str, float]:
     }
 
 
-def t_test(arm: Floats, baseline: Floats | None = None) -> TTest:
-    """Test whether a mean is 0: the paired t test, or Welch's test (1947) of two samples.
-
-    `arm` has the (S,) differences of pairs, or with `baseline` the outcomes of an arm's runs. The
-    estimate is then mean(arm) - mean(baseline). `scipy.stats` gives the same numbers
-    (tests/test_statistics.py) but takes half a second to load.
-    """
-    samples = [arm] if baseline is None else [arm, baseline]
-    estimate = float(arm.mean() - (0.0 if baseline is None else baseline.mean()))
-    if min(map(len, samples)) < 2:
+def t_test(values: Floats) -> TTest:
+    """Test whether the mean of (S,) values is 0; with differences of pairs, the paired t test."""
+    estimate = float(values.mean())
+    if len(values) < 2:
         return TTest(estimate)
-    sizes = np.array([len(sample) for sample in samples])
-    parts = np.array([sample.var(ddof=1) for sample in samples]) / sizes
-    stderr = float(parts.sum()) ** 0.5
-    if stderr <= NEGLIGIBLE * max([1.0, *(float(np.abs(sample).max()) for sample in samples)]):
-        return TTest(estimate, stderr)
-    df = float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum())  # Satterthwaite 1946
-    half = float(special.stdtrit(df, 1 - ALPHA / 2)) * stderr
-    p = 2 * float(special.stdtr(df, -abs(estimate) / stderr))
-    return TTest(estimate, stderr, df, estimate - half, estimate + half, p)
+
+    stderr = _stderr(values)
+    if not _has_spread(stderr, values):
+        return _without_spread(estimate, stderr, len(values))
+
+    from scipy import stats  # takes half a second to load, and many import this module without
+
+    result = stats.ttest_1samp(values, 0.0)
+    interval = result.confidence_interval(1 - ALPHA)
+    return TTest(
+        estimate=estimate,
+        stderr=stderr,
+        df=float(result.df),
+        low=float(interval.low),
+        high=float(interval.high),
+        p=float(result.pvalue) if len(values) >= LEAST_RUNS else np.nan,
+    )
+
+
+def welch_test(arm: Floats, baseline: Floats) -> TTest:
+    """Test whether two samples have one mean (Welch 1947); the estimate is mean(arm - baseline)."""
+    estimate = float(arm.mean() - baseline.mean())
+    runs = min(len(arm), len(baseline))
+    if runs < 2:
+        return TTest(estimate)
+
+    stderr = float(np.hypot(_stderr(arm), _stderr(baseline)))
+    if not _has_spread(stderr, np.concatenate([arm, baseline])):
+        return _without_spread(estimate, stderr, runs)
+
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        # scipy warns if the runs of one arm are equal, whose variance of 0 is no loss of precision
+        warnings.simplefilter("ignore", RuntimeWarning)
+        result = stats.ttest_ind(arm, baseline, equal_var=False)
+    interval = result.confidence_interval(1 - ALPHA)
+    return TTest(
+        estimate=estimate,
+        stderr=stderr,
+        df=float(result.df),
+        low=float(interval.low),
+        high=float(interval.high),
+        p=float(result.pvalue) if runs >= LEAST_RUNS else np.nan,
+    )
+
+
+def _stderr(values: Floats) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def _has_spread(stderr: float, values: Floats) -> bool:
+    """Tell a standard error from rounding; with a NaN among the values there is none."""
+    return stderr > NEGLIGIBLE * max(1.0, float(np.abs(values).max()))
+
+
+def _without_spread(estimate: float, stderr: float, runs: int) -> TTest:
+    no_difference = abs(estimate) <= NEGLIGIBLE
+    return TTest(estimate, stderr, p=1.0 if no_difference and runs >= LEAST_RUNS else np.nan)
 
 
 def holm(p: Floats) -> Floats:
@@ -100,70 +142,19 @@ def holm(p: Floats) -> Floats:
     """
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested], kind="stable")]
+    remaining = np.arange(len(order), 0, -1)  # tests that are not smaller
+
     adjusted = np.full(len(p), np.nan)
-    adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)).clip(max=1)
+    adjusted[order] = np.maximum.accumulate(p[order] * remaining).clip(max=1)
     return adjusted
 
 
-@dataclass(frozen=True)
-class ExactTest:
-    """Two-sided p of a rearrangement test."""
+def is_settled(p_holm: float) -> bool:
+    """Whether a contrast's 95 % interval, after Holm over its family, excludes 0; NaN: it is not.
 
-    p: float
-    smallest: float
-    """The smallest p that this number of runs can give, whatever their outcomes."""
-    drawn: float
-    """Number of random arrangements; 0: all were enumerated, and p is exact."""
-
-
-def sign_flip(differences: Floats, seed: int = 0) -> ExactTest:
-    """Test paired differences: under the null each sign is as likely as the other (Fisher 1935).
-
-    All 2^S sign patterns are enumerated. Above S = 20 random ones are drawn and the observed
-    pattern is added to them, so that p is valid and never 0 (Phipson & Smyth 2010).
-
-    >>> sign_flip(np.array([1.0, 2.0, 3.0])).p  # 2 of 8 patterns sum to 6 or -6
-    0.25
+    `pods/analysis/README.md` defines the word.
     """
-    size = np.abs(differences)
-    least = abs(differences.sum()) - ROUNDING * size.sum()
-    if len(size) <= MOST_PAIRS:
-        sums = np.zeros(1)
-        for one in size:
-            sums = np.concatenate([sums + one, sums - one])
-        return ExactTest(float((np.abs(sums) >= least).mean()), 2 / len(sums), 0)
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (RANDOM_ARRANGEMENTS, len(size)))
-    return _randomized(np.abs(signs @ size) >= least)
-
-
-def permutation(arm: Floats, baseline: Floats, seed: int = 0) -> ExactTest:
-    """Test the difference of two means: under the null any run could be of either arm.
-
-    p is the share of arrangements with at least the observed absolute difference. (scipy.stats
-    doubles the smaller tail instead, which differs where the arms have unequal numbers of runs.)
-    All C(a + b, a) arrangements are enumerated, or random ones drawn above 200,000.
-
-    >>> permutation(np.array([1.0, 2.0]), np.array([3.0, 4.0])).p  # 2 of 6
-    0.3333333333333333
-    """
-    few, many = sorted((arm, baseline), key=len)
-    pooled = np.concatenate([few, many])
-    pooled = pooled - pooled.mean()  # now the sum over one arm determines the difference
-    least = abs(pooled[: len(few)].sum()) - ROUNDING * np.abs(pooled).sum()
-    count = round(special.binom(len(pooled), len(few)))
-    if count <= MOST_ARRANGEMENTS:
-        sums = np.fromiter(map(sum, combinations(pooled.tolist(), len(few))), float)
-        extreme = np.abs(sums) >= least
-        mirrored = len(few) == len(many)  # each difference occurs with both signs
-        return ExactTest(float(extreme.mean()), (2 if mirrored else 1) / count, 0)
-    rng = np.random.default_rng(seed)
-    shuffled = rng.permuted(np.tile(pooled, (RANDOM_ARRANGEMENTS, 1)), axis=1)
-    return _randomized(np.abs(shuffled[:, : len(few)].sum(1)) >= least)
-
-
-def _randomized(extreme: NDArray[np.bool_]) -> ExactTest:
-    count = len(extreme) + 1
-    return ExactTest((int(extreme.sum()) + 1) / count, 1 / count, len(extreme))
+    return p_holm < ALPHA
 
 
 def resamples(sizes: Sequence[int], draws: int, seed: int) -> list[Indices]:

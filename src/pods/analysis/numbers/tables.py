@@ -9,9 +9,16 @@ import pandas as pd
 
 from pods.analysis.loading.series_names import SEPARATOR
 from pods.analysis.loading.study import Study, by_key, passes
-from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.curves import curves, phase_columns
-from pods.analysis.numbers.outcomes import OUTCOMES, Window, amount, measure, run_curves, window
+from pods.analysis.numbers.outcomes import (
+    OUTCOMES,
+    Window,
+    amount,
+    measure,
+    run_curves,
+    values_of,
+    window,
+)
 from pods.analysis.numbers.statistics import spread
 
 AT_THE_END = ("lenient", "format", "both", "length")
@@ -50,16 +57,23 @@ def run_table(study: Study) -> pd.DataFrame:
     rows = study.runs[names].copy()
     complete = [curve for series in rows.series.unique() for curve in run_curves(study, series)]
     span = window(complete, study.until) if complete else Window(np.nan, np.nan)
-    measures = [getattr(outcomes, name) for name in OUTCOMES]
-    found = {c.run: (span.end, *(measure(c, span) for measure in measures)) for c in complete}
-    rows[[end_column(study.x), *OUTCOMES]] = [found.get(run, (np.nan,) * 3) for run in rows.run]
+    complete_runs = [curve.run for curve in complete]
+    ends = dict.fromkeys(complete_runs, span.end)
+    rows[end_column(study.x)] = rows.run.map(ends).astype(float)
+    for outcome in OUTCOMES:
+        values = values_of(outcome, complete, span)
+        by_run = dict(zip(complete_runs, values, strict=True))
+        rows[outcome] = rows.run.map(by_run).astype(float)
+
     last = at_the_end(study)
-    names = [name for name in AT_THE_END if name in last]
-    names += [name for name in UNANSWERED if name in last and last[name].any()]
-    steps, ends = last.step.where(last.step > 0), last[[*names, *passes(last)]]
-    ends = ends.assign(steps=last.step, seconds_per_step=last.train_seconds / steps)
+    shown = [name for name in AT_THE_END if name in last]
+    shown += [name for name in UNANSWERED if name in last and last[name].any()]
+    steps = last.step.where(last.step > 0)
+    last_values = last[[*shown, *passes(last)]].assign(
+        steps=last.step, seconds_per_step=last.train_seconds / steps
+    )
     phases = study.steps.groupby("run")[phase_columns(study.steps)].mean()
-    return rows.join(ends, on="run").join(phases, on="run").reset_index(drop=True)
+    return rows.join(last_values, on="run").join(phases, on="run").reset_index(drop=True)
 
 
 def at_the_end(study: Study) -> pd.DataFrame:
@@ -80,16 +94,20 @@ def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
         columns of `run_table` from the evaluation there, of steps, seconds_per_step and each phase.
     """
     complete = runs[runs.run.isin(study.complete)]
-    names = [name for name in (*AT_THE_END, *UNANSWERED, *passes(runs)) if name in runs]
-    means = [*names, "steps", "seconds_per_step", *phase_columns(runs)]
+    shown = [name for name in (*AT_THE_END, *UNANSWERED, *passes(runs)) if name in runs]
+    averaged = [*shown, "steps", "seconds_per_step", *phase_columns(runs)]
+    end = end_column(study.x)
+
     rows = []
     for series in runs.series.unique():
-        of_series = complete[complete.series == series]
-        row: dict[str, object] = {"series": series, "runs": len(of_series)}
-        row[end_column(study.x)] = runs[end_column(study.x)].max()
-        for name in OUTCOMES:
-            row |= spread(name, of_series[name].to_numpy(float))
-        rows.append(row | {name: of_series[name].mean() for name in means})
+        series_runs = complete[complete.series == series]
+        row: dict[str, object] = {"series": series, "runs": len(series_runs)}
+        row[end] = runs[end].max()
+        for outcome in OUTCOMES:
+            row |= spread(outcome, series_runs[outcome].to_numpy(float))
+        for name in averaged:
+            row[name] = series_runs[name].mean()
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -114,16 +132,15 @@ def summary_title(table: pd.DataFrame, study: Study) -> str:
 
 def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Format the summary for a reader, with some of its columns under the same names."""
-    shares = [n for n in ("lenient", *UNANSWERED, *passes(summary)) if n in summary]
-    times = ["seconds_per_step", *phase_columns(summary)]
-    columns = {
-        "series": summary.series,
-        "runs": summary.runs.astype(str),
-        **{name: _pairs(summary, name) for name in reversed(OUTCOMES)},
-        **{name: summary[name].map("{:.3f}".format) for name in shares},
-        "steps": summary.steps.map("{:.0f}".format),
-        **{name: summary[name].map("{:.3g}".format) for name in times},
-    }
+    columns = {"series": summary.series, "runs": summary.runs.astype(str)}
+    for outcome in reversed(OUTCOMES):
+        columns[outcome] = _pairs(summary, outcome)
+    for share in ("lenient", *UNANSWERED, *passes(summary)):
+        if share in summary:
+            columns[share] = summary[share].map("{:.3f}".format)
+    columns["steps"] = summary.steps.map("{:.0f}".format)
+    for seconds in ("seconds_per_step", *phase_columns(summary)):
+        columns[seconds] = summary[seconds].map("{:.3g}".format)
     return by_key(pd.DataFrame(columns).replace("nan", ""), study)
 
 
@@ -136,10 +153,13 @@ def slow_runs(study: Study) -> Iterator[str]:
     """Yield a line that names the runs which other processes slowed down, if there are any."""
     shares = study.runs.get("cpu_share", pd.Series(np.nan, study.runs.index))
     slow = study.runs[shares < LEAST_CPU_SHARE]
-    if len(slow):
-        rows = zip(slow.series, slow.seed, slow.cpu_share, strict=True)
-        named = [f"{series} seed {seed} ({100 * share:.0f} %)" for series, seed, share in rows]
-        yield (
-            f"The CPU was used for less than {100 * LEAST_CPU_SHARE:.0f} % of the training time of "
-            f"{SEPARATOR.join(named)}: other processes made their measured times longer."
-        )
+    if slow.empty:
+        return
+
+    names = []
+    for series, seed, share in zip(slow.series, slow.seed, slow.cpu_share, strict=True):
+        names.append(f"{series} seed {seed} ({100 * share:.0f} %)")
+    yield (
+        f"The CPU was used for less than {100 * LEAST_CPU_SHARE:.0f} % of the training time of "
+        f"{SEPARATOR.join(names)}: other processes made their measured times longer."
+    )
