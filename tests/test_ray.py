@@ -147,7 +147,7 @@ def test_a_run_on_two_machines_is_stopped_and_outlives_one_and_ends_in_the_bytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [(), ("engine.lag=1", "hardware.generators=1")])
+@pytest.mark.parametrize("words", [(), ("hardware.processes=2",)])
 def test_a_file_in_the_working_folder_replaces_no_library_in_a_worker(words, tmp_path):
     """A rule of one's own in that folder is found nevertheless."""
     canary = tmp_path / "canary"
