@@ -13,7 +13,7 @@ from compose import ROOT
 from matplotlib.figure import Figure
 from studies import A, B, write_rollouts, write_run
 
-from pods.method.progress import MEASURED, expected_progress
+from pods_lab.advise.progress import MEASURED, expected_progress
 from pods_lab.plan.plan import plan_authors
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
