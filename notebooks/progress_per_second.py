@@ -18,7 +18,7 @@
 # A step that generates n rollouts of each prompt and trains on m of them takes
 # a + B (b n + c m) seconds. What it gains is what
 # the law of this project expects
-# (`pods.method.progress`, NumPy alone): move the success rate p and your prices, and see which pair
+# (`pods_lab.advise.progress`): move the success rate p and your prices, and see which pair
 # gains most per second. The law is measured to be wrong in places: experiments/law says where.
 
 # %%
@@ -28,7 +28,7 @@ from IPython.display import display
 from ipywidgets import interact
 from matplotlib import pyplot as plt
 
-from pods.method.progress import MEASURED, expected_progress
+from pods_lab.advise.progress import MEASURED, expected_progress
 
 WHOLE = 1e6  # rollouts that p is known from
 SIZES = [2, 4, 8, 16, 32, 64, 128]

@@ -62,11 +62,13 @@ def prompts(tmp_path_factory):
 
 @cache
 def first_seed(preset: str) -> dict[tuple[str, ...], Config]:
-    """Return the configs of the jobs with seed 0, or the law's first one, by their overrides."""
+    """Return the configs of the jobs with the preset's first seed, by their overrides."""
+    seeds = [word for overrides in jobs(preset) for word in overrides if word.startswith("seed=")]
+    first = min(seeds, key=lambda word: int(word.removeprefix("seed=")))
     return {
         overrides: composed(f"experiment={preset}", *overrides, "dry_run=true")
         for overrides in jobs(preset)
-        if {"seed=0", "seed=200", "seed=300"} & {*overrides}
+        if first in overrides
     }
 
 
