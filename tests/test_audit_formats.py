@@ -404,6 +404,19 @@ def test_a_table_with_a_row_for_each_run_has_final_scores(tmp_path):
     assert [log.name for log in read(tmp_path, "Trainer", "number").logs] == ["b"]
 
 
+def test_final_scores_under_headers_of_ones_own_are_judged(tmp_path):
+    """Two methods, three seeds each, percent: no header is one that a trainer writes."""
+    rows = [f"{name},{seed},{30 + seed + 5 * (name == 'mine')}"
+            for name in ("ppo", "mine") for seed in range(3)]  # fmt: skip
+    path = tmp_path / "results.csv"
+    path.write_text("\n".join(["Algorithm,rng_seed,GSM8K acc (%)", *rows]))
+    study = audit(path)
+    assert (len(study.complete), study.seeded, study.missing) == (6, True, [])
+    assert study.evaluations.groupby("series").accuracy.mean().round(9).to_dict() == {
+        "mine": 0.36, "ppo": 0.31}  # fmt: skip
+    assert [log.rows[0]["step"] for log in read_logs([path], None).logs] == [1] * 6  # for --init
+
+
 @pytest.mark.parametrize("more", ["grpo,0,0.75\n", "grpo,1,0.75\npods,0,0\n"])
 def test_several_rows_of_one_run_are_no_final_scores(tmp_path, more):
     (tmp_path / "answers.csv").write_text(FINAL + more)
