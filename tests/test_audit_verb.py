@@ -44,7 +44,7 @@ def test_typed_again_where_it_wrote_it_says_the_same(verb, tmp_path):
         shutil.copy(tmp_path / "pods-audit" / name, tmp_path / "logs" / name)
     code, again, err = verb(".")
     assert (code, err) == (0, "") and verdict(again) == verdict(out)
-    assert "logs/runs.csv: is a table that pods wrote, and no log" in again
+    assert "tables of pods" in again and "pages of pods audit" in again
     found = audit(tmp_path)
     assert len(found.complete) == 12 and {*found.runs.series} == {"grpo", "pods"}
     code, out, err = verb("pods-audit")
