@@ -76,7 +76,7 @@ def study_of(
     runs["complete"] = ~runs.run.isin(reasons)
     _check_methods(list(runs.series[runs.complete].unique()), mapping, missing)
     points = _points(records, mapping)
-    table = _table(logs, runs, records, points, mapping, reasons)
+    table = _table(logs, runs, records, mapping, reasons)
     extra = ["run", "file", "unit", "first_step", "last_step", "end_seconds", "left_out"]
     beside = table.rename(columns={"seconds": "end_seconds"})[extra]
     runs = runs.merge(beside, on="run").sort_values(["series", "seed"], kind="stable")
@@ -198,30 +198,31 @@ def _table(
     logs: Sequence[Log],
     runs: pd.DataFrame,
     records: Sequence[Records],
-    points: pd.DataFrame,
     mapping: Mapping,
     reasons: dict[str, str],
 ) -> pd.DataFrame:
     """Make one row per run, as `Audited` says."""
-    by_run = points.groupby("run", observed=True)
-    ends = by_run.agg(first_step=("step", "min"), last_step=("step", "max"),
-                      seconds=("train_seconds", "last"))  # fmt: skip
     rows = []
-    for log, run, one in zip(logs, runs.itertuples(), records, strict=True):
+    labelled = zip(runs.series, runs.seed, strict=True)
+    for log, (method, seed), one in zip(logs, labelled, records, strict=True):
         known = {"seconds": one.seconds, "steps": one.steps, "tokens": one.tokens}
-        axes_of_run = [name for name, numbers in known.items() if np.isfinite(numbers).any()]
-        rows.append({
-            "run": log.name,
-            "file": str(log.path),
-            "method": run.series,
-            "seed": run.seed,
-            "score": mapping.score,
-            "unit": mapping.unit,
-            "axes": ", ".join(axes_of_run),
-            "left_out": reasons.get(log.name, ""),
-        })  # fmt: skip
-    table = pd.DataFrame(rows).join(ends, on="run")
-    return table[[*(name for name in table if name != "left_out"), "left_out"]]
+        scored = np.flatnonzero(np.isfinite(one.scores))
+        rows.append(
+            {
+                "run": log.name,
+                "file": str(log.path),
+                "method": method,
+                "seed": seed,
+                "score": mapping.score,
+                "unit": mapping.unit,
+                "axes": ", ".join(x for x, amounts in known.items() if np.isfinite(amounts).any()),
+                "first_step": one.steps[scored[0]] if len(scored) else np.nan,
+                "last_step": one.steps[scored[-1]] if len(scored) else np.nan,
+                "seconds": one.seconds[scored[-1]] if len(scored) else np.nan,
+                "left_out": reasons.get(log.name, ""),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def _described(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
