@@ -118,10 +118,11 @@ class _Reader:
             return
         if len(runs) > 1:
             _take_common_faults(path, runs, self.reading.left_out)
-        if self._has_steps(_columns(runs)) or not _is_final(runs):
-            self._add(kind.title, runs)
-        else:
+        may_lack_steps = self.steps is None or not self._has_steps(_columns(runs))
+        if may_lack_steps and _is_final(runs):
             self.finals.append(runs)
+        else:
+            self._add(kind.title, runs)
 
     def _has_steps(self, columns: Collection[str]) -> bool:
         return self.steps is None or any(name in columns for name in self.steps)

@@ -34,14 +34,12 @@ BFLOAT16 = 14
 
 def wandb_run(path: Path) -> Iterator[Log]:
     """Read the `.wandb` file of an offline run."""
-    from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     log = Log(path.parent.name, path, [])
     for number, data in enumerate(leveldb_records(path.read_bytes(), log.faults), 1):
-        try:
-            record = Record.FromString(data)
-        except DecodeError:
+        record = _parsed(Record, data)
+        if record is None:
             log.faults.append(f"record {number} is damaged, and what follows is left out")
             break
         if record.HasField("run"):
@@ -57,6 +55,16 @@ def wandb_run(path: Path) -> Iterator[Log]:
             row = {"_step": record.history.step.num} | items(record.history.item)
             log.rows.append(flat(row, "/"))
     yield log
+
+
+def _parsed(message: Any, data: bytes) -> Any:
+    """Return a record of a type of protobuf; None: it is damaged."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        return message.FromString(data)
+    except DecodeError:
+        return None
 
 
 def leveldb_records(data: bytes, faults: list[str]) -> Iterator[bytes]:
@@ -91,7 +99,6 @@ def items(pairs: Iterable[Any]) -> Row:
 
 def tensorboard(path: Path) -> Iterator[Log]:
     """Read the scalars of an event file, each with the time of its event."""
-    from google.protobuf.message import DecodeError
     from tensorboardX.proto.event_pb2 import Event
 
     log = Log("", path, [])
@@ -102,11 +109,8 @@ def tensorboard(path: Path) -> Iterator[Log]:
         if end > len(data):
             log.faults.append("the file is cut off, its last event is left out")
             break
-        try:
-            event = Event.FromString(data[position + 12 : end])
-        except DecodeError:
-            if position == 0:
-                raise
+        event = _parsed(Event, data[position + 12 : end])
+        if event is None:
             log.faults.append(f"the event at byte {position} is damaged, the rest is left out")
             break
         position = end + 4
