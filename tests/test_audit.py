@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from compose import ROOT
 from data_files import write_rows
+from foreign_runs import audited, run_log
 from scipy import stats
 
 from pods import audit, compare
@@ -328,6 +329,27 @@ def test_so_many_seeds_find_a_difference_four_times_in_five(paired):
     df, at = (n - 1) * (2 - paired), stats.t.ppf(1 - 0.05 / 4, (n - 1) * (2 - paired))
     power = stats.nct.sf(at, df, 0.7 * n**0.5)
     assert power == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ((8, 8), "About {0} more seeds of each would settle"),
+        ((8, 11), "About {1} more seeds of pods and {0} more seeds of grpo would settle"),
+    ],
+)
+def test_seeds_that_are_there_are_not_asked_for_again(runs, said):
+    """The differences are 1 and -0.6 points in turn, and eight pairs are there."""
+    logs = []
+    for method, count in zip(("grpo", "pods"), runs, strict=True):
+        for seed in range(count):
+            score = 0.5 + 0.01 * seed + (method == "pods") * (0.01 if seed % 2 else -0.006)
+            logs.append(run_log(f"{method}-seed{seed}", [{"step": 1, "accuracy": score}]))
+    found = compare(audited(logs).study, draws=9)
+    needed = seeds_needed(0.002, np.std([0.01, -0.006] * 4, ddof=1))
+    lines = [*decisions(found)]
+    lacking = [needed - count for count in runs]
+    assert needed > 100 and lines and all(said.format(*lacking) in line for line in lines)
 
 
 def test_verdicts_on_simulated_studies_are_right_as_often_as_they_say():

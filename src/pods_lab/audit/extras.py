@@ -36,11 +36,25 @@ def decisions(comparison: Comparison) -> Iterator[str]:
             yield f"Settled ({test}). {verdict}"
         else:
             seeds = seeds_needed(row.estimate, row.stderr * fewest**0.5, tests, paired)
-            more = f"About {max(seeds - fewest, 1)}" if seeds <= MOST_SEEDS else "More than 1,000"
+            more = _more_seeds(seeds, row, comparison)
             yield (
-                f"Not settled ({test}). {verdict} {more} more seeds of each would settle a "
-                "difference of this size four times in five."
+                f"Not settled ({test}). {verdict} {more} would settle a difference of this size "
+                "four times in five."
             )
+
+
+def _more_seeds(seeds: int, row: Any, comparison: Comparison) -> str:
+    """Say how many runs both methods lack of so many seeds; runs without a partner are there."""
+    if seeds > MOST_SEEDS:
+        return f"More than {MOST_SEEDS:,} more seeds of each"
+    there = dict(zip(comparison.arms.series, comparison.arms.runs, strict=True))
+    lacking = {name: seeds - there[name] for name in (row.series, row.baseline)}
+    if max(lacking.values()) <= 0:
+        return "Runs of the seeds that only one of them has"
+    if len({*lacking.values()}) == 1:
+        return f"About {lacking[row.series]} more seeds of each"
+    named = [f"{count} more seeds of {name}" for name, count in lacking.items() if count > 0]
+    return f"About {' and '.join(named)}"
 
 
 def seeds_needed(difference: float, sd: float, tests: int = 1, paired: bool = True) -> int:

@@ -1,7 +1,7 @@
 """Compare the runs of an audit over each x that was recorded; write and say what was found."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,29 @@ def check_folder(folder: Path) -> None:
         raise ValueError(f"out={folder}: must be a new folder or that of an audit; --out names one")
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What there is over one x."""
+
+    study: Study
+    tables: Tables
+    comparison: Comparison | None  # None: there is one method
+    figure: specs.FigureSpec
+
+    @property
+    def over(self) -> str:
+        """What the methods are compared over."""
+        return X[self.study.x]
+
+    @property
+    def decisions(self) -> list[str]:
+        """The ranking, if there is one, and a sentence per contrast and outcome."""
+        if self.comparison is None:
+            return []
+        lines = [ranking_verdict(self.comparison), *decisions(self.comparison)]
+        return [line for line in lines if line]
+
+
 def write(
     audited: Audited,
     mapping: Mapping,
@@ -40,30 +63,33 @@ def write(
     folder: Path,
 ) -> tuple[list[str], dict[str, Any]]:
     """Compare the methods over each x, write all of it, and return it for a screen and as JSON."""
-    study = audited.study
+    study = replace(audited.study, note="")  # the notes are sentences of their own
     levels = _targets(targets, mapping, study)
     _mark(folder, about, study)
     best = best_checkpoints(study)
     said = [*audited.notes, *remarks(study, best)]
-    several = study.evaluations.series.nunique() > 1
-    if not several:
-        said.insert(0, f"{study.evaluations.series.iloc[0]} is the only method: nothing to compare")
-    draws = DRAWS if len(study.complete) <= MANY_RUNS else DRAWS // 5
+    names = study.evaluations.series.unique()
+    if len(names) == 1:
+        said.insert(0, f"{names[0]} is the only method: nothing to compare")
 
-    verdicts: list[str] = []
-    over: dict[str, Any] = {}
-    parts: list[tuple[Study, Tables, Comparison | None, specs.FigureSpec]] = []
+    parts = []
     for one in axes(replace(study, missing=short(study.missing))):
-        found = _compare(one, mapping, levels, draws) if several else None
+        found = _compare(one, mapping, levels) if len(names) > 1 else None
         made = tables(one)
-        name = X[one.x]
-        below = folder / f"over_{name}" if parts else folder
-        _write_tables(one, made, found, below)
-        parts.append((one, made, found, specs.accuracy(_thin(one), made)))
-        if found:
-            lines = [line for line in [ranking_verdict(found), *decisions(found)] if line]
-            verdicts += [f"Over {name}: {line}" for line in lines]
-            over[name] = {"decisions": lines, **findings(found)}
+        parts.append(_Part(one, made, found, specs.accuracy(_thin(one), made)))
+    for place, part in enumerate(parts):
+        _write_tables(part, folder / f"over_{part.over}" if place else folder)
+    write_csv(folder / "best_checkpoints.csv", best, study)
+    write_csv(folder / "left_out.csv", pd.DataFrame({"left_out": study.missing}), study)
+    write_csv(folder / "audited_runs.csv", audited.table, study)
+
+    first = parts[0]
+    verdicts = [f"Over {part.over}: {line}" for part in parts for line in part.decisions]
+    lead = [*verdicts, *said, *about["took"]]
+    specs.write(first.figure, first.study, folder)
+    more = [part.figure for part in parts[1:]]
+    page = folder / "report.html"
+    write_report(_thin(first.study), first.tables, page, lead, first.comparison, more)
 
     content = {
         **about,
@@ -72,21 +98,22 @@ def write(
         "runs": _records(audited.table),
         "best_checkpoints": _records(best),
         "left_out": study.missing,
-        "over": over,
+        "over": {
+            part.over: {"decisions": part.decisions, **findings(part.comparison)}
+            for part in parts
+            if part.comparison
+        },
     }
-    write_csv(folder / "best_checkpoints.csv", best, study)
-    write_csv(folder / "left_out.csv", pd.DataFrame({"left_out": study.missing}), study)
-    write_csv(folder / "audited_runs.csv", audited.table, study)
-    first, made, found, figure = parts[0]
-    specs.write(figure, first, folder)
-    lead = [*verdicts, *said, *about["took"]]
-    more = [spec for _, _, _, spec in parts[1:]]
-    write_report(_thin(first), made, folder / "report.html", lead, found, more)
     write_json(folder / MARK, content)
-    table = format_tables(found) if found else str(readable(made.summary, first).to_string())
-    weak = caveats(found) if found else [*first.missing, *first.inconsistencies]
-    weak = [line for line in weak if not line.startswith("Note: ")]  # those are said above
-    return [*verdicts, "", *said, "", *about["took"], "", table, "", *weak], content
+    return [*verdicts, "", *said, "", *about["took"], "", *_table_and_caveats(first)], content
+
+
+def _table_and_caveats(part: _Part) -> list[str]:
+    """Show the tables of the first x for a screen, and what weakens them."""
+    if part.comparison:
+        return [format_tables(part.comparison), "", *caveats(part.comparison)]
+    summary = readable(part.tables.summary, part.study)
+    return [str(summary.to_string()), "", *part.study.missing, *part.study.inconsistencies]
 
 
 def _targets(targets: Sequence[float] | None, mapping: Mapping, study: Study) -> list[float] | None:
@@ -108,17 +135,16 @@ def _targets(targets: Sequence[float] | None, mapping: Mapping, study: Study) ->
     return [scale * target for target in targets]
 
 
-def _compare(
-    study: Study, mapping: Mapping, targets: Sequence[float] | None, draws: int
-) -> Comparison:
+def _compare(study: Study, mapping: Mapping, targets: Sequence[float] | None) -> Comparison:
     """Compare the methods; only shares and percents have times to targets and to a peak.
 
     99 % of a peak means nothing for a score whose zero is arbitrary.
     """
-    if mapping.unit != "score":
-        return compare(study, targets=targets, draws=draws)
-    found = compare(study, targets=[], draws=1)
-    return replace(found, speedups=found.speedups[:0])
+    if mapping.unit == "score":
+        found = compare(study, targets=[], draws=1)
+        return replace(found, speedups=found.speedups[:0])
+    draws = DRAWS if len(study.complete) <= MANY_RUNS else DRAWS // 5
+    return compare(study, targets=targets, draws=draws)
 
 
 def _mark(folder: Path, about: dict[str, Any], study: Study) -> None:
@@ -137,15 +163,19 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _write_tables(study: Study, made: Tables, found: Comparison | None, folder: Path) -> None:
+def _write_tables(part: _Part, folder: Path) -> None:
     """Write the tables of one x as CSV."""
     folder.mkdir(parents=True, exist_ok=True)
-    runs = made.runs.drop(columns=["rule", "n", "m", "settings"])
-    written = {"curves.": made.curves, "runs.": runs, "summary.": made.summary}
-    if found:
-        written |= {f"compare.{name}": table for name, table in tables_of(found).items()}
+    written = {
+        "curves.": part.tables.curves,
+        "runs.": part.tables.runs.drop(columns=["rule", "n", "m", "settings"]),
+        "summary.": part.tables.summary,
+    }
+    if part.comparison:
+        for name, table in tables_of(part.comparison).items():
+            written[f"compare.{name}"] = table
     for name, table in written.items():
-        write_csv(folder / f"{name}csv", table, study)
+        write_csv(folder / f"{name}csv", table, part.study)
 
 
 def _thin(study: Study) -> Study:

@@ -54,51 +54,68 @@ def study_of(
     no such baseline.
     """
     logs, runs, nameless = _labelled(logs, mapping)
-    missing = [*left_out, *(f"{log.name}: {fault}" for log in logs for fault in log.faults)]
-    missing += [f"{run}: has no method" for run in nameless]
-    noted: Notes = {}
-    records = [read_records(log, mapping, noted) for log in logs]
-    said = _unreadable(logs, records, mapping, given)
-    set_clocks(records, mapping.seconds, noted)
-    for one in records:
-        set_tokens(one, mapping.tokens, noted)
-        missing += [f"{one.run}: {fault}" for fault in one.faults]
-    said += [f"{note}: {some(found)}" if found else note for note, found in noted.items()]
-    said += called(logs)
+    records, notes = _records(logs, mapping, given)
     runs, seeded, about_seeds = _seeds(runs, mapping)
-    said += about_seeds
+    notes += about_seeds
     if len(runs) == runs.series.nunique() > 1:
-        said.append(
+        notes.append(
             "each method has one run: `--by path:REGEX` with a group can read the method from names"
         )
     reasons = unusable(runs, logs, records, mapping.score or "")
+    missing = [*left_out, *(f"{log.name}: {fault}" for log in logs for fault in log.faults)]
+    missing += [f"{run}: has no method" for run in nameless]
+    missing += [f"{one.run}: {fault}" for one in records for fault in one.faults]
     missing += [f"{run}: {reason}" for run, reason in reasons.items()]
     runs["complete"] = ~runs.run.isin(reasons)
     _check_methods(list(runs.series[runs.complete].unique()), mapping, missing)
-    points = _points(records, mapping)
-    table = _table(logs, runs, records, points, mapping, reasons)
+
+    table = _table(logs, runs, records, mapping, reasons)
     extra = ["run", "file", "unit", "first_step", "last_step", "end_seconds", "left_out"]
     beside = table.rename(columns={"seconds": "end_seconds"})[extra]
     runs = runs.merge(beside, on="run").sort_values(["series", "seed"], kind="stable")
-    points = _described(runs[runs.complete], points)
+    study = _study(runs, records, mapping, missing, "; ".join(notes))
+    return Audited(replace(study, seeded=seeded), table, notes)
+
+
+def _records(
+    logs: Sequence[Log], mapping: Mapping, given: Collection[str]
+) -> tuple[list[Records], list[str]]:
+    """Read the records of all runs, with training seconds, and say what was done to them."""
+    noted: Notes = {}
+    records = [read_records(log, mapping, noted) for log in logs]
+    notes = _unreadable(logs, records, mapping, given)
+    set_clocks(records, mapping.seconds, noted)
+    for one in records:
+        set_tokens(one, mapping.tokens, noted)
+    notes += [f"{note}: {some(runs)}" if runs else note for note, runs in noted.items()]
+    return records, [*notes, *called(logs)]
+
+
+def _study(
+    runs: pd.DataFrame,
+    records: Sequence[Records],
+    mapping: Mapping,
+    missing: Sequence[str],
+    note: str,
+) -> Study:
+    """Make the study of the complete runs over steps."""
+    points = _described(runs[runs.complete], _points(records, mapping))
     steps = points.groupby("run", observed=True).step.max().median()
     about = {
         "machines": _machines(runs),
         "budget": f"{steps:,.0f} steps",
-        "note": "; ".join(said),
+        "note": note,
         "missing": missing,
         "until": np.inf,
     }
-    study = replace(
+    return replace(
         Imported(runs, points, about).study("audit"),
         metric=mapping.score or "",
         share=mapping.unit != "score",
-        seeded=seeded,
         baseline=mapping.baseline,
         inconsistencies=list(_inconsistent(runs)),
         x="steps",
     )
-    return Audited(study, table, said)
 
 
 def _labelled(logs: Sequence[Log], mapping: Mapping) -> tuple[list[Log], pd.DataFrame, list[str]]:
@@ -198,30 +215,31 @@ def _table(
     logs: Sequence[Log],
     runs: pd.DataFrame,
     records: Sequence[Records],
-    points: pd.DataFrame,
     mapping: Mapping,
     reasons: dict[str, str],
 ) -> pd.DataFrame:
     """Make one row per run, as `Audited` says."""
-    by_run = points.groupby("run", observed=True)
-    ends = by_run.agg(first_step=("step", "min"), last_step=("step", "max"),
-                      seconds=("train_seconds", "last"))  # fmt: skip
     rows = []
-    for log, run, one in zip(logs, runs.itertuples(), records, strict=True):
+    labelled = zip(runs.series, runs.seed, strict=True)
+    for log, (method, seed), one in zip(logs, labelled, records, strict=True):
         known = {"seconds": one.seconds, "steps": one.steps, "tokens": one.tokens}
-        axes_of_run = [name for name, numbers in known.items() if np.isfinite(numbers).any()]
-        rows.append({
-            "run": log.name,
-            "file": str(log.path),
-            "method": run.series,
-            "seed": run.seed,
-            "score": mapping.score,
-            "unit": mapping.unit,
-            "axes": ", ".join(axes_of_run),
-            "left_out": reasons.get(log.name, ""),
-        })  # fmt: skip
-    table = pd.DataFrame(rows).join(ends, on="run")
-    return table[[*(name for name in table if name != "left_out"), "left_out"]]
+        scored = np.flatnonzero(np.isfinite(one.scores))
+        rows.append(
+            {
+                "run": log.name,
+                "file": str(log.path),
+                "method": method,
+                "seed": seed,
+                "score": mapping.score,
+                "unit": mapping.unit,
+                "axes": ", ".join(x for x, amounts in known.items() if np.isfinite(amounts).any()),
+                "first_step": one.steps[scored[0]] if len(scored) else np.nan,
+                "last_step": one.steps[scored[-1]] if len(scored) else np.nan,
+                "seconds": one.seconds[scored[-1]] if len(scored) else np.nan,
+                "left_out": reasons.get(log.name, ""),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def _described(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:

@@ -11,7 +11,7 @@ MARK = "audit.json"  # in each folder that an audit writes
 MARK_KEYS = {"took", "left_out", "over"}  # of that file
 LARGEST_MARK = 2**28  # bytes
 STUDY_COLUMNS = {"series", "arm"}  # of all tables of a study, see `writing.write_csv`
-RUN_COLUMNS = {"method", "seed", "axes", "first_step", "last_step", "left_out"}  # of an audit
+RUN_COLUMNS = {"method", "seed", "axes", "first_step", "last_step"}  # of an audit
 
 
 def is_mark(path: Path) -> bool:

@@ -18,6 +18,7 @@ from pods_lab.audit.formats import (
     run_path,
 )
 from pods_lab.audit.json_logs import json_file, json_lines
+from pods_lab.audit.own_output import is_own_table
 from pods_lab.audit.parts import whole
 from pods_lab.audit.tables import table
 from pods_lab.audit.trackers import tensorboard, trackio, wandb_run
@@ -111,6 +112,9 @@ class _Reader:
             runs = self._runs(path, kind)
         except Exception as error:  # a damaged file makes its library raise anything
             self._refuse(path, kind, error)
+            return
+        if is_own_table(_columns(runs)):
+            self.others["tables of pods"] += 1
             return
         if len(runs) > 1:
             _take_common_faults(path, runs, self.reading.left_out)

@@ -105,14 +105,7 @@ def _read(paths: Sequence[Path], given: "Given", any_steps: bool = False) -> "Re
     A ValueError says that there is none.
     """
     from pods_lab.audit.mapping import NAMES, columns_of_runs
-    from pods_lab.audit.own_output import is_own_table
     from pods_lab.audit.readers import read
 
     steps = None if any_steps else [*NAMES["step"], *given.get("step", ())]
-    found = read(paths, steps, columns_of_runs(given))
-    ours = [log for log in found.logs if is_own_table(log.columns)]
-    found.left_out += [f"{log.path}: is a table that pods wrote, and no log" for log in ours]
-    found.logs = [log for log in found.logs if not is_own_table(log.columns)]
-    if not found.logs:
-        raise ValueError("\n".join(["there is no log", *found.left_out]))
-    return found
+    return read(paths, steps, columns_of_runs(given))
