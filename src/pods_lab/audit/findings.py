@@ -91,21 +91,32 @@ def write(
     page = folder / "report.html"
     write_report(_thin(first.study), first.tables, page, lead, first.comparison, more)
 
-    content = {
+    content = _content(audited, about, said, parts, best)
+    write_json(folder / MARK, content)
+    return [*verdicts, "", *said, "", *about["took"], "", *_table_and_caveats(first)], content
+
+
+def _content(
+    audited: Audited,
+    about: dict[str, Any],
+    said: Sequence[str],
+    parts: Sequence[_Part],
+    best: pd.DataFrame,
+) -> dict[str, Any]:
+    """Return what `--json` prints and the record of the audit holds."""
+    return {
         **about,
-        "sentences": said,
+        "sentences": list(said),
         "notes": audited.notes,
         "runs": _records(audited.table),
         "best_checkpoints": _records(best),
-        "left_out": study.missing,
+        "left_out": audited.study.missing,
         "over": {
             part.over: {"decisions": part.decisions, **findings(part.comparison)}
             for part in parts
             if part.comparison
         },
     }
-    write_json(folder / MARK, content)
-    return [*verdicts, "", *said, "", *about["took"], "", *_table_and_caveats(first)], content
 
 
 def _table_and_caveats(part: _Part) -> list[str]:
