@@ -142,9 +142,9 @@ def _header(config: Config, library: str) -> dict[str, Any]:
 def _accuracy(store: RunStore, config: Config, step: int) -> str:
     from pods.runs.evaluations import read_evaluation
 
+    if not store.evaluation_path(step).is_file():
+        return "not evaluated"
     records = read_evaluation(store, config, step)
-    if isinstance(records, str):
-        return "not evaluated, or not completely"
     right, evaluation = sum(record.correct for record in records), config.evaluation
     questions = f"{len(records) // evaluation.repeats:,} questions × {evaluation.repeats}"
     return (

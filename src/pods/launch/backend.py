@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pods.config.schema import Config
 from pods.policy.gguf import ready_weights
+from pods.runs.evaluations import missing_evaluations
 from pods.runs.files import remove
 from pods.runs.freeze import freeze
 from pods.runs.status import state_of
@@ -45,9 +46,14 @@ def prepare(config: Config) -> RunStore:
 
 
 def has_work_left(store: RunStore, retry: str) -> bool:
-    """Return whether a run is neither done nor failed, or is failed and to be retried."""
+    """Return whether a run is to be executed: it is not done, or one of its evaluations is missing.
+
+    A failed run is executed if it is to be retried.
+    """
     state = store.status()["state"]
-    return state not in ("done", "failed") or (state == "failed" and retry != "none")
+    if state == "done":
+        return bool(missing_evaluations(store))
+    return state != "failed" or retry != "none"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from pods.launch import local_processes
 from pods.launch.failures import classify
 from pods.runs import attempts, files
 from pods.runs.freeze import check_unchanged
+from pods.runs.history import ended_at
 from pods.runs.lock import RunLock
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
@@ -93,7 +94,8 @@ class _Execution:
         set_threads(config.hardware.threads)
         clock, hardware = config.budget.clock_text(), config.hardware
         counts = {"processes": hardware.in_all(), "generators": hardware.generators}
-        self.note(**attempts.environment(), **counts, clock=clock)
+        only_evaluates = ended_at(self.store, config) is not None
+        self.note(**attempts.environment(), **counts, clock=clock, only_evaluates=only_evaluates)
         files.replace(self.folder / "git.diff", attempts.git("diff", "HEAD"))
         mine = {"pid": os.getpid(), "host": socket.gethostname()}
         self.store.set_status(state="running", error=None, exit_code=None, **mine)

@@ -1,7 +1,6 @@
 """Commit folders that exist completely or not at all: temporary folder, fsync, manifest, rename."""
 
 import json
-import math
 import os
 import shutil
 from collections.abc import Callable
@@ -22,7 +21,8 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
     commit of the same name removes it. A disk that is full or fails is an `OSError`.
     """
     recover(folder.parent)
-    temporary, old = (folder.with_name(f"{folder.name}.{suffix}") for suffix in ("tmp", "old"))
+    temporary = folder.with_name(f"{folder.name}.tmp")
+    old = folder.with_name(f"{folder.name}.old")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         folder.parent.mkdir(exist_ok=True)
@@ -55,19 +55,19 @@ def recover(parent: Path) -> None:
             old.rename(folder)
 
 
-def damage(folder: Path, only: str | None = None, max_bytes: float = math.inf) -> str | None:
+def damage(folder: Path, only: str | None = None) -> str | None:
     """Describe what is wrong with a checkpoint; None if its files are those of its manifest.
 
-    With `only` that one file is checked. Of files above `max_bytes` only the size is.
+    With `only` that one file is checked.
     """
     try:
         files = manifest_files(folder)
-        for name, entry in files.items() if only is None else [(only, files[only])]:
+        checked = files if only is None else {only: files[only]}
+        for name, entry in checked.items():
             path = folder / name
             if not path.is_file():
                 return f"{name} is missing"
-            size = path.stat().st_size
-            if size != entry["bytes"] or (size <= max_bytes and sha256(path) != entry["sha256"]):
+            if path.stat().st_size != entry["bytes"] or sha256(path) != entry["sha256"]:
                 return f"{name} is damaged"
     except READ_ERRORS as error:
         return f"{folder.name} cannot be read ({error})"

@@ -116,7 +116,7 @@ def _odd_one(runs: Sequence[Run], series: Sequence[str]) -> Iterator[str]:
 
 
 def _refuse(missing: Sequence[str], alone: Iterable[str], inconsistent: Sequence[str]) -> None:
-    remedy = "the sweep's command makes a run, `pods evaluate` an evaluation"
+    remedy = "the sweep's command makes a run and its evaluations"
     lines = [f"missing ({remedy}, --allow leaves it out):", *missing, *alone] if missing else []
     if inconsistent:
         lines += ["inconsistent (--allow accepts it, study=NAME keeps runs apart):", *inconsistent]
