@@ -24,12 +24,10 @@ from pods.runs.evaluations import (
     asked,
     due,
     due_points,
-    evaluated_steps,
-    missing_evaluations,
     read_evaluation,
 )
 from pods.runs.files import read_lines
-from pods.runs.history import evaluation_points
+from pods.runs.history import evaluated_steps, evaluation_points, missing_evaluations
 from pods.runs.records import Damaged
 from pods.runs.store import OPTIMIZER, RunStore
 from pods.system.errors import AGAIN, DONE, FAILED

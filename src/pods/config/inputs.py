@@ -1,6 +1,5 @@
 """What a config needs that this machine may lack: data, weights and optional packages."""
 
-import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,9 +31,11 @@ def missing_inputs(config: Config) -> Iterator[ConfigError]:
         if task.name == "jsonl" and not Path(task.path or "").is_dir():
             allowed = "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
         yield ConfigError("task.path", task.path, allowed)
-    if model.path is not None and not (_holds_weights(model.path) or gguf_parts(model.path)):
-        allowed = "must be a folder with config.json and weights, or with an adapter of PEFT, "
-        allowed += "or a GGUF, as one file or as a folder of nothing but its chunks"
+    if model.path is not None and not _holds_weights(model.path):
+        allowed = (
+            "must be a folder with config.json and weights, or with an adapter of PEFT; "
+            "`pods fetch FILE.gguf` makes one of a GGUF"
+        )
         yield ConfigError("model.path", model.path, allowed)
     yield from missing_packages(config)
 
@@ -47,30 +48,12 @@ def missing_packages(config: Config) -> Iterator[ConfigError]:
     graded = {"name": task.name, "test_set": task.evaluated_on(), "grader": task.grader}
     as_math = [(f"task.{key}", of) for key, of in graded.items() if of in WITH_MATH_VERIFY]
     needed += [(*item, "math_verify", "'pods-rl[math]'") for item in as_math[:1]]
-    if gguf_parts(config.model.path):
-        needed.append(("model.path", str(config.model.path), "gguf", "'pods-rl[smollm]'"))
     if mode in TRACKERS:
         needed.append(("tracking.mode", mode, TRACKERS[mode], f"'pods-rl[{mode}]'"))
     for key, value, package, install in needed:
         if find_spec(package) is None:
             name = package.replace("_", "-")
             yield ConfigError(key, value, f"{name} is not installed: pip install {install}")
-
-
-def gguf_parts(path: str | None) -> list[Path]:
-    """Return the file of a GGUF, or its chunks in the order of their names; none if it is no GGUF.
-
-    A number in a name counts as one: part2 comes before part10.
-    """
-    if path is None or _holds_weights(path):
-        return []
-    found = [Path(path)] if Path(path).is_file() else [*Path(path).glob("*.gguf")]
-    found = found if len(found) == 1 else [*Path(path).glob("[!.]*")]
-    found.sort(key=lambda at: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", at.name)])
-    if not found or not all(at.is_file() for at in found):
-        return []
-    starts = [at.open("rb").read(4) == b"GGUF" for at in found]
-    return found if starts[0] and not any(starts[1:]) else []  # else several GGUFs
 
 
 def _holds_weights(path: str) -> bool:

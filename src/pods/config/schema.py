@@ -35,7 +35,7 @@ class ModelConfig:
 
     name: str = key("label of the model in run folders", form=FILE_NAME)
     path: str | None = key(
-        "folder of weights, or of a LoRA adapter to merge, or a GGUF or its chunks; "
+        "folder of weights, or of a LoRA adapter to merge (`pods fetch` makes one of a GGUF); "
         "null: what `pods fetch` stored, else the hub"
     )
     hub: str | None = key("name on the Hugging Face hub; null: the model ships with the package")

@@ -5,10 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pods.config.schema import Config
-from pods.policy.gguf import ready_weights
-from pods.runs.evaluations import missing_evaluations
 from pods.runs.files import remove
 from pods.runs.freeze import freeze
+from pods.runs.history import missing_evaluations
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 
@@ -32,11 +31,7 @@ class Job:
 
 
 def prepare(config: Config) -> RunStore:
-    """Freeze a run; with `retry=all`, first remove it if it is done and no process holds it.
-
-    A GGUF is converted before, once for all jobs. Errors are those of `freeze` and `ready_weights`.
-    """
-    ready_weights(config.model)
+    """Freeze a run; with `retry=all`, first remove it if it is done and no process holds it."""
     store = freeze(config)
     if config.retry == "all" and state_of(store) == "done":
         with suppress(BlockingIOError), store.lock():

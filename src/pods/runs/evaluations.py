@@ -1,4 +1,4 @@
-"""The evaluations of a run: their records, and which steps have one or lack one.
+"""The evaluations of a run: their records, their files, and which steps are to have one.
 
 An evaluation exists if its file does. The answers are written to another file beside it, chunk by
 chunk, and that file is renamed when it has all of them. So whoever finds the file has a whole
@@ -13,7 +13,6 @@ import msgspec
 
 from pods.config.schema import CheckpointConfig, Config
 from pods.runs.files import append, fsync, read_or_empty, replace
-from pods.runs.history import STEP, checkpoint_fault, step_of
 from pods.runs.records import Damaged, decode_lines, read
 from pods.runs.store import RunStore
 from pods.seeding import evaluation_seeds
@@ -146,28 +145,6 @@ def means(records: Sequence[EvaluationRecord]) -> dict[str, float]:
         "no_answer": verdicts.count("none") / total,
         "timeouts": verdicts.count("timeout") / total,
     }
-
-
-def evaluated_steps(store: RunStore) -> list[int]:
-    """Return the steps that have an evaluation, in order."""
-    paths = store.folder.glob(f"evaluations/{STEP}.jsonl")
-    return sorted(step_of(path) for path in paths)
-
-
-def missing_evaluations(store: RunStore) -> list[int]:
-    """Return the steps whose checkpoints are to be evaluated and are not, in order.
-
-    A checkpoint whose clock cannot be read has no evaluation to make.
-    """
-    missing = []
-    for folder in sorted(store.checkpoints.glob(STEP)):
-        step = step_of(folder)
-        if store.evaluation_path(step).is_file():
-            continue
-        has_clock = checkpoint_fault(store, folder, only="clock.json") is None
-        if has_clock and store.clock(folder)["evaluation"]:
-            missing.append(step)
-    return missing
 
 
 def due(checkpoint: CheckpointConfig, step: int, before: float, after: float) -> bool:

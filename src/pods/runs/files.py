@@ -16,22 +16,21 @@ from pods.runs.records import Damaged, decode_lines, read
 TRASH = ".trash"
 
 
-def sha256(*paths: Path) -> str:
-    """Return the SHA-256 of the bytes of files, one after another, in hexadecimal."""
-    joined = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: joined)
-    return joined.hexdigest()
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def digest(*paths: Path) -> str:
-    """Return the SHA-256 of files, which are read once per process, however many jobs there are."""
-    statuses = map(Path.stat, paths)
-    return _cached_sha256(paths, *((status.st_size, status.st_mtime_ns) for status in statuses))
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file that is read once per process, however many jobs there are."""
+    status = path.stat()
+    return _cached_sha256(path, status.st_size, status.st_mtime_ns)
 
 
-_cached_sha256 = cache(lambda paths, *states: sha256(*paths))
+@cache
+def _cached_sha256(path: Path, size: int, changed: int) -> str:
+    return sha256(path)
 
 
 def read_or_empty(path: Path) -> bytes:

@@ -150,6 +150,28 @@ def evaluation_points(store: RunStore) -> dict[int, float]:
     return points
 
 
+def evaluated_steps(store: RunStore) -> list[int]:
+    """Return the steps that have an evaluation, in order."""
+    paths = store.folder.glob(f"evaluations/{STEP}.jsonl")
+    return sorted(step_of(path) for path in paths)
+
+
+def missing_evaluations(store: RunStore) -> list[int]:
+    """Return the steps whose checkpoints are to be evaluated and are not, in order.
+
+    A checkpoint whose clock cannot be read has no evaluation to make.
+    """
+    missing = []
+    for folder in sorted(store.checkpoints.glob(STEP)):
+        step = step_of(folder)
+        if store.evaluation_path(step).is_file():
+            continue
+        has_clock = checkpoint_fault(store, folder, only="clock.json") is None
+        if has_clock and store.clock(folder)["evaluation"]:
+            missing.append(step)
+    return missing
+
+
 def abandoned_paths(store: RunStore) -> list[Path]:
     """Return what killed processes have left half written or half removed.
 

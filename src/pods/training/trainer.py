@@ -24,6 +24,7 @@ from pods.runs.history import (
     checkpoint_fault,
     ended_at,
     evaluation_points,
+    missing_evaluations,
     roll_back,
 )
 from pods.runs.lock import RunLock
@@ -209,7 +210,7 @@ class Trainer:
         Raises:
             Damaged: a checkpoint that is to be evaluated is not what was written.
         """
-        for step in evaluations.missing_evaluations(self.store):
+        for step in missing_evaluations(self.store):
             folder = self.store.checkpoint(step)
             fault = checkpoint_fault(self.store, folder)
             if fault is not None:

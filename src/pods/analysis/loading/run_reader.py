@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from pods.config.schema import Config
 from pods.runs.attempts import environments, recorded_changes
 from pods.runs.checkpoint import READ_ERRORS
-from pods.runs.evaluations import due_points, evaluated_steps, means, read_evaluation
+from pods.runs.evaluations import due_points, means, read_evaluation
 from pods.runs.files import read_lines
+from pods.runs.history import evaluated_steps
 from pods.runs.identity import fingerprint, identity_keys
 from pods.runs.records import Damaged, Data
 from pods.runs.status import state_of

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from pods.config.schema import Config
 from pods.runs.attempts import environments
-from pods.runs.evaluations import EvaluationRecord, evaluated_steps, means, read_evaluation
+from pods.runs.evaluations import EvaluationRecord, means, read_evaluation
 from pods.runs.files import read_lines
-from pods.runs.history import clocks
+from pods.runs.history import clocks, evaluated_steps
 from pods.runs.store import RunStore
 
 AXIS = ("step", "train_seconds")  # numbers without a prefix: what charts are drawn over
