@@ -73,14 +73,10 @@ def test_whole_weights_are_exported_with_card_and_config(full, runs_dir, tmp_pat
     card = (out / "README.md").read_text()
     right = sum(json.loads(line)["correct"] for line in full.evaluation_path(2).open())
     seconds = full.clock(full.checkpoint(2))["train_seconds"]
-    of = "of 24 answers are right (8 questions × 3, temperature 0.5)"
-    for row in (f"{right / 24:.4f}: {right} {of}", "| arm | max_variance (rule max_variance) |",
-                "→ trained on | 8→4 |", "| steps | 2 |",
-                f"| training seconds | {seconds:.1f} |"):  # fmt: skip
-        assert row in card
+    assert f": {right / 24:.4f} (8 questions × 3, temperature 0.5)" in card
+    assert "max_variance 8→4, step 2" in card and f"for {seconds:.1f} s" in card
     about = yaml.safe_load(card.split("---")[1])
-    assert about["library_name"] == "transformers" and not {"base_model", "datasets"} & {*about}
-    assert about["license"] == "apache-2.0" and str(tmp_path) not in card
+    assert about == {"library_name": "transformers"} and str(tmp_path) not in card
     name = f"whole max_variance {full.folder.name}"
     assert f"`pods export '{name}' FOLDER --step 2`" in card
     assert pods("export", name, tmp_path / "again", "--step", 2, "--runs-dir", runs_dir) == 0
@@ -101,7 +97,7 @@ def test_merged_weights_are_those_of_the_policy_and_of_peft(lora, runs_dir, tmp_
     names = {name for name, _ in model.named_parameters()}
     assert names == {name for name, _ in untrained(composed()).named_parameters()}
     assert model.generation_config.eos_token_id == 1
-    assert "are merged into them" in (out / "README.md").read_text()
+    assert "merged into them" in (out / "README.md").read_text()
     assert AutoTokenizer.from_pretrained(out).chat_template
 
 
@@ -123,10 +119,8 @@ def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     settings = json.loads((tmp_path / "hub" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == "someone/model"
     card = (tmp_path / "hub" / "README.md").read_text()
-    about = yaml.safe_load(card.split("---")[1])
-    assert (about["base_model"], about["license"]) == ("someone/model", "other")
-    assert about["datasets"] == ["openai/gsm8k"]
-    assert "| not evaluated |" in card
+    assert "adapters of rank 8 for `someone/model`" in card
+    assert "This step was not evaluated." in card
 
 
 def test_merged_bfloat16_weights_are_rounded_once():

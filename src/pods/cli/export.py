@@ -5,29 +5,22 @@ import os
 import shutil
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from pods.cli.options import add_checkpoint_options
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
-from pods.runs.attempts import environments
 from pods.runs.find import find_checkpoint, find_run
 from pods.runs.store import RunStore
 
 CARD = """---
-{about}---
-# {title}
+library_name: {library}
+---
+# {model} on {task}: {arm} {sizes}, step {step}
 
-{weights}.
+{weights}, trained with reinforcement learning for {seconds:,.1f} s. {accuracy}.
 
-| | |
-| --- | --- |
-{rows}
-
-Load it with `{model}.from_pretrained`, of {library}. Every setting of the run is in `config.yaml`.
-This folder was made by `pods export '{run}' FOLDER {how}`.
+`{loader}.from_pretrained` loads it ({library}). Every setting of the run is in `config.yaml`.
+This folder was made by `pods export '{run}' FOLDER {options}`.
 """
 
 
@@ -41,13 +34,16 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Write the folder; it appears complete or not at all."""
-    store, out = find_run(options.run, options.runs_dir), options.out
+    store = find_run(options.run, options.runs_dir)
+    out = options.out
     if out.exists() or out.is_symlink():
         raise ConfigError("OUT", out, "must not exist; nothing is overwritten")
     if store.folder.resolve() in out.resolve().parents:
         raise ConfigError("OUT", out, "must not be in the run's folder")
-    config, checkpoint = store.config(), find_checkpoint(store, options.step)
+    config = store.config()
+    checkpoint = find_checkpoint(store, options.step)
     adapter = config.model.tuning == "lora" and not options.merge
+
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = out.with_name(f".{out.name}.tmp{os.getpid()}")
     folder.mkdir()
@@ -55,11 +51,7 @@ def run(options: Namespace) -> None:
         if adapter:
             _write_adapter(config, checkpoint, folder)
         elif config.model.tuning == "lora":
-            from pods.policy.policy import load_policy
-
-            policy = load_policy(config, checkpoint, "cpu")
-            policy.model.merge_and_unload().save_pretrained(folder)
-            policy.tokenizer.save_pretrained(folder)
+            _write_merged(config, checkpoint, folder)
         else:  # saved whole, with the tokenizer
             shutil.copytree(checkpoint / "policy", folder, dirs_exist_ok=True)
         shutil.copyfile(store.config_path, folder / store.config_path.name)
@@ -67,7 +59,17 @@ def run(options: Namespace) -> None:
         folder.rename(out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"{'adapter' if adapter else 'weights'} of {checkpoint}: {out}")
+    what = "adapter" if adapter else "weights"
+    print(f"{what} of {checkpoint}: {out}")
+
+
+def _write_merged(config: Config, checkpoint: Path, folder: Path) -> None:
+    """Write the base's weights with the adapters merged into them, and the tokenizer."""
+    from pods.policy.policy import load_policy
+
+    policy = load_policy(config, checkpoint, "cpu")
+    policy.model.merge_and_unload().save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
 
 
 def _write_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
@@ -87,67 +89,48 @@ def _write_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
 
 
 def _model_card(store: RunStore, checkpoint: Path, adapter: bool) -> str:
-    """Describe a checkpoint by the numbers of its run; `adapter`: its adapters alone."""
-    config, clock = store.config(), store.clock(checkpoint)
-    arm, step = config.arm_name(), clock["step"]
-    model, rank, task = config.model, config.model.lora.r, config.task
-    machine = [{}, *environments(store)][-1]  # lost if its file is damaged
-    library = "peft" if adapter else "transformers"
-    rows = {
-        "arm": f"{arm} (rule {config.sampler.rule})",
-        "rollouts per prompt → trained on": config.nm.label(),
-        "model": model.hub or model.name,
-        "task": task.label(),
-        "seed": config.seed,
-        "steps": f"{step:,}",
-        "training seconds": f"{clock['train_seconds']:,.1f}",
-        f"accuracy on {task.test_label()}": _accuracy(store, config, step),
-        "trained on": ", ".join(machine.get("gpus") or [machine.get("cpu", "?")]),
-    }
-    what = f"LoRA adapters of rank {rank} for" if adapter else "All weights of"
+    """Describe a checkpoint; `adapter`: the folder holds its adapters alone."""
+    config = store.config()
+    model = config.model
+    clock = store.clock(checkpoint)
+    step = clock["step"]
+    base = model.hub or model.name
     merged = model.tuning == "lora" and not adapter
-    weights = f"{what} `{model.hub or model.name}`, trained with reinforcement learning, in "
-    weights += model.dtype + merged * f". LoRA adapters of rank {rank} are merged into them"
+
+    options = f"--step {step}"
+    if merged:
+        options += " --merge"
+    weights = f"All weights of `{base}`, in {model.dtype}"
+    if merged:
+        weights += f", with LoRA adapters of rank {model.lora.r} merged into them"
+    if adapter:
+        weights = f"LoRA adapters of rank {model.lora.r} for `{base}`, in {model.dtype}"
     return CARD.format(
-        about=yaml.safe_dump(_header(config, library), sort_keys=False),
-        title=f"{model.name} on {task.label()}: {arm} {config.nm.label()}, step {step}",
+        library="peft" if adapter else "transformers",
+        loader="AutoPeftModelForCausalLM" if adapter else "AutoModelForCausalLM",
+        model=model.name,
+        task=config.task.label(),
+        arm=config.arm_name(),
+        sizes=config.nm.label(),
+        step=step,
         weights=weights,
-        rows="\n".join(f"| {label} | {value} |" for label, value in rows.items()),
-        library=library,
-        model="AutoPeftModelForCausalLM" if adapter else "AutoModelForCausalLM",
-        run=f"{config.study} {arm} {store.folder.name}",
-        how=f"--step {step}{' --merge' * merged}",
+        seconds=clock["train_seconds"],
+        accuracy=_accuracy(store, config, step),
+        run=f"{config.study} {config.arm_name()} {store.folder.name}",
+        options=options,
     )
 
 
-def _header(config: Config, library: str) -> dict[str, Any]:
-    """Return what a hub reads of a card; the license of a model from it is linked."""
-    from pods.tasks.load import TRAIN_SETS
-
-    task, (hub, path) = config.task.name, (config.model.hub, config.model.path)
-    shipped = hub is None and path is None  # with this package, under its license
-    about = {
-        "license": "apache-2.0" if shipped else "other",
-        "license_name": None if shipped else "that-of-the-base-model",
-        "license_link": hub and f"https://huggingface.co/{hub}",
-        "library_name": library,
-        "base_model": hub,
-        "datasets": [TRAIN_SETS[task].dataset] if task in ("gsm8k", "math") else None,
-        "pipeline_tag": "text-generation",
-        "tags": ["pods-rl", "reinforcement-learning"],
-    }
-    return {key: value for key, value in about.items() if value}
-
-
 def _accuracy(store: RunStore, config: Config, step: int) -> str:
-    from pods.runs.evaluations import read_evaluation
+    """Return a sentence without its full stop."""
+    from pods.runs.evaluations import means, read_evaluation
 
     if not store.evaluation_path(step).is_file():
-        return "not evaluated"
+        return "This step was not evaluated"
     records = read_evaluation(store, config, step)
-    right, evaluation = sum(record.correct for record in records), config.evaluation
-    questions = f"{len(records) // evaluation.repeats:,} questions × {evaluation.repeats}"
+    evaluation = config.evaluation
+    questions = len(records) // evaluation.repeats
     return (
-        f"{right / len(records):.4f}: {right:,} of {len(records):,} answers are right "
-        f"({questions}, temperature {evaluation.temperature:g})"
+        f"Accuracy on {config.task.test_label()}: {means(records)['accuracy']:.4f} "
+        f"({questions:,} questions × {evaluation.repeats}, temperature {evaluation.temperature:g})"
     )
