@@ -156,7 +156,6 @@ def _about(run: Run, varied: Row) -> Row:
         "budget_seconds": config.budget.train_seconds, "max_steps": config.budget.max_steps,
         "clock": config.budget.clock_text(),
         "machine": checks.machine_of(attempt, config), "device": hardware.device,
-        "devices": attempt.get("processes") or hardware.in_all(),
         "cpu_share": cpu / seconds if shared else np.nan,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "commit": attempt.get("commit"), "changes": "; ".join(run.changes),
