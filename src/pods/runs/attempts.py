@@ -54,6 +54,7 @@ def record_changes(store: RunStore, changes: Iterable[str]) -> None:
     """Add to the run's permanent list of what changed while it ran or was evaluated again."""
     before = recorded_changes(store)
     new = [change for change in changes if change not in before]
+
     if new:
         write_json(store.folder / "changes.json", before + new)
 

@@ -24,6 +24,7 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
     temporary = folder.with_name(f"{folder.name}.tmp")
     old = folder.with_name(f"{folder.name}.old")
     shutil.rmtree(temporary, ignore_errors=True)
+
     try:
         folder.parent.mkdir(exist_ok=True)
         temporary.mkdir()
@@ -41,6 +42,7 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
         free = f"{shutil.disk_usage(folder.parent).free:,} bytes are free"
         reason = f"{os.strerror(number)}: no checkpoint was written ({free}); earlier ones are kept"
         raise OSError(number, reason, str(folder)) from error
+
     fsync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
@@ -78,6 +80,7 @@ def manifest_files(folder: Path) -> dict[str, ManifestFile]:
     """Return size and SHA-256 of each file of a checkpoint; damage raises `READ_ERRORS`."""
     path = folder / MANIFEST
     files = read_json(path, dict[str, ManifestFile])
+
     if path.read_text("utf-8") != json.dumps(files, indent=1):
         raise ValueError(f"{MANIFEST} is damaged")
     return files
@@ -95,6 +98,7 @@ def _seal(folder: Path) -> None:
     paths = sorted(folder.rglob("*"))
     for path in paths:
         fsync(path)
+
     files = {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in paths

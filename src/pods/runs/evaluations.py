@@ -67,6 +67,7 @@ def count_answered(requests: Sequence[Asked], content: bytes) -> int:
     """
     count = 0
     lines = content.split(b"\n")[:-1]
+
     for request, line in zip(requests, lines, strict=False):
         try:
             record = DECODER.decode(line)
@@ -95,6 +96,7 @@ class Unfinished:
         count = count_answered(requests, content)
         if count < len(requests):
             count -= count % chunk
+
         lines = content.split(b"\n")[:count]
         if content:
             replace(self.path, b"".join(line + b"\n" for line in lines))

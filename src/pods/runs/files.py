@@ -48,11 +48,13 @@ def remove(path: Path) -> None:
     trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
     if trash != path and (trash.is_symlink() or trash.exists()):
         remove(trash)
+
     try:
         path = path.rename(trash)
     except OSError as error:
         if error.errno != errno.EXDEV:  # overlayfs renames no folder of its lower layer
             raise
+
     try:
         shutil.rmtree(path)
     except OSError as error:  # which names the entry alone
@@ -85,6 +87,7 @@ def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """
     path.parent.mkdir(exist_ok=True)
     text = json_lines(records)
+
     with open(path, "ab", buffering=0) as file:
         start = file.tell()
         try:
@@ -106,6 +109,7 @@ def read_lines(path: Path, decode: Callable[[bytes], Any] = json.loads) -> list[
     """Read JSON lines, but for an incomplete last one; `Damaged` names a line that is no record."""
     content = read_or_empty(path)
     whole_lines = content.rpartition(b"\n")[0]
+
     try:
         return decode_lines(whole_lines, decode)
     except ValueError as error:
@@ -118,6 +122,7 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
     With `durable` it is flushed to the disk, so that a power cut also leaves one of them.
     """
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+
     try:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         if durable:
@@ -140,6 +145,7 @@ def write_json(path: Path, content: object) -> None:
 def fsync(path: Path) -> None:
     """Flush a file's content, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
+
     try:
         os.fsync(descriptor)
     except OSError as error:  # which names nothing

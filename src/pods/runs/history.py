@@ -75,6 +75,7 @@ def ended_at(store: RunStore, config: Config) -> int | None:
     by_folder = clocks(store)
     if not by_folder:
         return None
+
     folder = max(by_folder)
     clock = by_folder[folder]
     if not clock["evaluation"] or not _is_spent(config, clock):
@@ -97,10 +98,12 @@ def checkpoint_fault(store: RunStore, folder: Path, only: str | None = None) -> 
     fault = checkpoint.damage(folder, only)
     if fault is not None:
         return fault
+
     try:
         clock = store.clock(folder)
     except ValueError as error:
         return str(error)
+
     if (clock["run"], clock["step"]) != (store.folder.name, step_of(folder)):
         return f"it is step {clock['step']} of run {clock['run']}"
     return None
@@ -118,6 +121,7 @@ def mark_damaged(store: RunStore, path: Path) -> None:
     renamed = path.with_name(f"{path.name}{DAMAGED_SUFFIX}")
     if renamed.exists():
         store.remove(renamed)
+
     shutil.move(path, renamed)  # which copies if an overlay cannot rename
 
 
@@ -190,6 +194,7 @@ def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:
     log = store.metrics_path
     if log.is_file():  # replaced, since a hard link to it may be a backup
         replace(log, read_or_empty(log)[:metrics_bytes], durable=True)
+
     for path in store.folder.glob(f"*/{STEP}*"):
         if path.suffix != DAMAGED_SUFFIX and step_of(path) > step:
             store.remove(path)

@@ -97,6 +97,7 @@ def read(path: Path) -> bytes:
     content = path.read_bytes()
     if path.suffix != ".gz":
         return content
+
     if not content:
         raise Damaged(path, "it is empty")
     try:
@@ -132,6 +133,7 @@ def parse_yaml(content: bytes) -> dict[str, Any]:
         value = LOADER(content).get_single_data()
     except yaml.YAMLError as error:
         raise ValueError(error) from error
+
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError("it does not map keys to values")
     return value

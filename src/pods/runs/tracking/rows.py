@@ -53,6 +53,7 @@ def read_rows(config: Config, store: RunStore, first: int = 0, ended: bool = Tru
     seconds = {0: 0.0}
     for line in lines:
         seconds[line["step"]] = line["train_seconds"]
+
     for step in evaluated_steps(store):
         if 2 * step + 1 >= first and step in seconds:
             records = read_evaluation(store, config, step)
@@ -98,16 +99,26 @@ def metric_name(key: str) -> str:
     return f"train/{key}" if key in TRAIN else f"rollouts/{key}"
 
 
-def description(config: Config, store: RunStore) -> dict[str, Any]:
-    """Return project, name, group and config; W&B's id tells runs of equal name apart."""
+class Description(NamedTuple):
+    """What trackers show of a run besides its rows."""
+
+    project: str
+    name: str  # equal names are possible: W&B's id tells such runs apart
+    group: str
+    config: dict[str, Any]
+
+
+def description(config: Config, store: RunStore) -> Description:
+    """Return what describes a run, with the machine of its last attempt in the config."""
     series = config.series_label()  # as figures have it
     attempts = environments(store)
     settings = asdict(config)
     settings["series"] = series
     settings["environment"] = attempts[-1] if attempts else None
-    return {
-        "project": os.environ.get("WANDB_PROJECT", "pods"),
-        "name": f"{series} s{config.seed}",
-        "group": config.study,
-        "config": settings,
-    }
+
+    return Description(
+        project=os.environ.get("WANDB_PROJECT", "pods"),
+        name=f"{series} s{config.seed}",
+        group=config.study,
+        config=settings,
+    )
