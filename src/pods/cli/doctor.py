@@ -75,7 +75,7 @@ def _malformed(task: TaskConfig) -> Iterator[str]:
     from pods.tasks.load import read_splits
     from pods.tasks.prompts import make_problems
 
-    train, test = read_splits(task)
+    train, test, _ = read_splits(task)
     rows = train.malformed + test.malformed
     found = f"{len(rows)} malformed rows, {len(train.rows)} train rows, {len(test.rows)} test rows"
     print(*rows[:BAD_ROWS], found, sep="\n")
