@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pods.types import Task
 
 FOLDER = "evaluated"
-"""Folder in the study's, beside the runs; in the working folder for a run outside of any study."""
+"""Folder in the study's folder, or in the working folder for a run outside of any study."""
 LONGEST_NAME = 60  # characters of a test set's file that stand in the name of the records' file
 
 
@@ -69,7 +69,7 @@ def run(options: Namespace) -> None:
     print(
         f"accuracy {about['accuracy']:.3f} ± {about['stderr']:.3f} (standard error over "
         f"{about['questions']} questions), format {about['format']:.3f}, length "
-        f"{about['length']:.1f} tokens\nrecords: {path} (a summary as JSON beside it)"
+        f"{about['length']:.1f} tokens\nrecords: {path} (and a summary as JSON)"
     )
 
 

@@ -1,7 +1,7 @@
 """The evaluations of a run: their records, their files, and which steps are to have one.
 
-An evaluation exists if its file does. The answers are written to another file beside it, chunk by
-chunk, and that file is renamed when it has all of them. So whoever finds the file has a whole
+An evaluation exists if its file does. The answers are written to a file with another name, chunk
+by chunk, and that file is renamed when it has all of them. So a file with the right name is a whole
 evaluation, and a run that was killed in the middle of one continues after its last chunk.
 """
 

@@ -29,7 +29,7 @@ OPTIMIZER = "optimizer.safetensors"  # in a checkpoint; twice the size of the tr
 LOCK = ".lock"
 DAMAGED_SUFFIX = ".damaged"
 SEED = re.compile(rb"^seed: (0|[1-9]\d{0,8})$", re.MULTILINE)  # a line of a frozen config
-_status_lock = threading.Lock()  # the watchdog writes heartbeats beside the main thread
+_status_lock = threading.Lock()  # the watchdog writes heartbeats in a thread
 
 
 @dataclasses.dataclass
@@ -163,7 +163,7 @@ def _parse_config(content: bytes) -> Config:
 
 
 def run_folders(study: Path) -> list[Path]:
-    """Return all run folders below a study's folder, also those that this user cannot read.
+    """Return all run folders below a study's folder, even if this user cannot read them.
 
     One with nothing but a lock is left out: a command has met a run that was being removed.
     """

@@ -34,7 +34,7 @@ class Copy:
     first: int = 0  # the first position that the copy lacks
 
     def send(self, ended: bool = True) -> int:
-        """Send the missing rows; of a run that has not ended only those that no resume repeats."""
+        """Send the missing rows; if the run may be resumed, only rows that no resume repeats."""
         rows = read_rows(self.config, self.store, self.first, ended)
         for row in rows:
             self.write(row)
