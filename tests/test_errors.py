@@ -66,7 +66,7 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_with_debug(run_py, tmp_
 def test_verbs_report_errors_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("runs").touch()
-    for verb in ("status", "clean", "evaluate", "plot"):
+    for verb in ("status", "clean", "plot"):
         assert main([verb]) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: ") and error.count("\n") == 1

@@ -1,6 +1,5 @@
-"""Evaluation points, and `pods evaluate`: it restores lost records byte for byte."""
+"""Evaluation points, and the files of evaluations: each is whole or it does not exist."""
 
-import errno
 import json
 import os
 import random
@@ -8,29 +7,31 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from compose import composed
 from rows import every
 from running import SHORT, contents, run_here
 
-from pods.analysis.loading.checks import faults
-from pods.analysis.loading.run_reader import open_run
-from pods.cli import evaluate
-from pods.cli.evaluate import evaluate_missing
-from pods.engines.base import EngineFailed
-from pods.launch import evaluation
-from pods.runs.attempts import environments, record_changes
-from pods.runs.evaluations import complete_records, due, due_points, is_complete
-from pods.runs.files import read_lines, sha256
-from pods.runs.history import evaluation_points
-from pods.runs.store import RunStore
+from pods.launch import job
+from pods.launch.backend import has_work_left
+from pods.runs import checkpoint
+from pods.runs.attempts import environments
+from pods.runs.evaluations import (
+    Unfinished,
+    asked,
+    due,
+    due_points,
+    read_evaluation,
+)
+from pods.runs.files import read_lines
+from pods.runs.history import evaluated_steps, evaluation_points, missing_evaluations
+from pods.runs.records import Damaged
+from pods.runs.store import OPTIMIZER, RunStore
 from pods.system.errors import AGAIN, DONE, FAILED
-from pods.training import trainer as evaluating
+from pods.training import trainer
 
 TICK = 1 / 64  # exact in binary, so that sums of it are
 POINTS = (0, 2, 3, 4, 6)
@@ -56,16 +57,10 @@ def copied(run, tmp_path):
     return RunStore(Path(shutil.copytree(run.folder, copy)))
 
 
-def content(store):
-    """Return the bytes of all files in a run folder except the lock and `evaluation_attempts`."""
-    left_out = (".lock", "evaluation_attempts")
+def results(store):
+    """Return the bytes of all files in a run folder except attempts, the state and the lock."""
+    left_out = (".lock", "attempts", "status.json")
     return {n: c for n, c in contents(store.folder).items() if not n.startswith(left_out)}
-
-
-def evaluated(store, capfd, *steps):
-    """Evaluate steps in this process; return exit code and what was printed."""
-    capfd.readouterr()
-    return evaluation.execute(store, steps), "".join(capfd.readouterr()).strip()
 
 
 def test_a_step_is_due_if_the_clock_passes_a_multiple_in_it_or_its_number_is_one():
@@ -105,246 +100,185 @@ def moved(text, *places):
 
 
 DAMAGES = {  # of a file; test_grid.py has those of a single record
-    "missing": lambda text, other: b"",
+    "empty": lambda text, other: b"",
     "its last record missing": lambda text, other: line(text, RECORDS - 1, lambda row: b""),
     "cut off in a line": lambda text, other: text[:-20],
-    "cut off at the end of a line": lambda text, other: text[:-1],
     "a record in its middle missing": lambda text, other: line(text, 9, lambda row: b""),
     "a record twice": lambda text, other: line(text, 4, lambda row: row * 2),
     "all twice": lambda text, other: text * 2,
     "a line begun after its end": lambda text, other: text + text[:30],
-    "a blank line": lambda text, other: line(text, 4, lambda row: b"\n" + row),
     "those of another step": lambda text, other: other,
     "one of another step": lambda text, other: line(text, 20, lambda row: moved(other, 20)),
     "two in the other's place": lambda text, other: moved(text, 1, 0, *range(2, RECORDS)),
     "a line that is no record": lambda text, other: line(text, 30, lambda row: b"17\n"),
-    "line ends of another system": lambda text, other: text.replace(b"\n", b"\r\n"),
     "zeros": lambda text, other: bytes(len(text)),
 }
 
 
-def test_an_incomplete_or_damaged_evaluation_is_detected(run):
+def test_a_damaged_evaluation_is_one_line_that_names_it(run, copied):
     text, other = (run.evaluation_path(step).read_bytes() for step in (2, 3))
+    path, config = copied.evaluation_path(2), copied.config()
     names = [f"test-{q:04d}" for q in range(16)]
-    assert [r.question for r in complete_records(run.config(), 2, text)][:16] == names
+    assert [record.question for record in read_evaluation(copied, config, 2)] == names * 2
 
     def check(damage):
-        damaged = DAMAGES[damage](text, other)
-        assert damaged != text and isinstance(complete_records(run.config(), 2, damaged), str)
+        path.write_bytes(DAMAGES[damage](text, other))
+        assert path.read_bytes() != text
+        with pytest.raises(Damaged, match=r"^\S*step-000002\.jsonl is damaged: .*(line|records)"):
+            read_evaluation(copied, config, 2)
 
     every(((damage,) for damage in DAMAGES), check)
-    repeated = text.replace(b"test-0001", b"test-0000")  # in every repeat
-    assert isinstance(complete_records(run.config(), 2, repeated), str)
-
-
-@pytest.mark.parametrize("first", range(0, len(DAMAGES), len(POINTS)))
-def test_damaged_evaluations_are_restored_and_nothing_else_changes(run, copied, first, capfd):
-    """Try all damages, one per evaluation of the run."""
-    damages = dict(zip(POINTS, list(DAMAGES.values())[first:], strict=False))
-    for step, damage in damages.items():
-        other = run.evaluation_path(4 if step == 3 else 3).read_bytes()
-        copied.evaluation_path(step).write_bytes(damage(run.evaluation_path(step).read_bytes(),
-                                                        other))  # fmt: skip
-    code, said = evaluated(copied, capfd, *damages)
-    assert code == DONE
-    assert content(copied) == content(run)
-    for line in said.splitlines():  # of each to which a record was added
-        step = int(line.split()[1])
-        records, clock = read_lines(copied.evaluation_path(step)), step * 7 * TICK
-        accuracy = sum(record["correct"] for record in records) / RECORDS
-        assert line.startswith(f"step {step:>6}  train {clock:8.1f} s  accuracy {accuracy:.3f}  ")
-    assert environments(copied) == environments(run)
-    assert (copied.folder / "evaluation_attempts" / "001" / "environment.json").exists()
-
-
-def test_only_missing_evaluations_of_a_study_are_made(run, copied, capfd):
-    """Real processes, one per run; a second run lacks an evaluation that cannot be made again."""
-    other = RunStore(copied.folder.with_name("seed1-0123456789"))
-    shutil.copytree(copied.folder, other.folder)  # its checkpoints are of the first one
-    copied.evaluation_path(0).unlink()
-    copied.evaluation_path(3).write_bytes(copied.evaluation_path(4).read_bytes())
-    other.evaluation_path(6).unlink()
-    path = copied.evaluation_path(4)  # of whose records one is another, and valid
-    assert path.with_suffix(".sha256").read_text() == f"{sha256(path)}  {path.name}\n"
-    path.write_bytes(path.read_bytes().replace(b'"length": ', b'"length": 1', 1))
-    said = [str(fault) for fault in faults(open_run(copied.folder), "seed 0")]
-    assert "seed 0 step 4: step-000004.jsonl was changed after it was complete" in said
-    before = content(other)
-    assert evaluate_missing([copied.folder, other.folder]) == FAILED
-    assert content(copied) == content(run) and content(other) == before
-    first, *made, second, failed = capfd.readouterr().out.splitlines()
-    assert first.endswith(f"/{copied.folder.name}  3 evaluations to make")
-    assert second.endswith(f"/{other.folder.name}  1 evaluations to make")
-    assert f"cannot be evaluated: it is step 6 of run {run.folder.name}" in failed
-    assert [line.split()[1] for line in made] == ["0", "3", "4"]
-
-
-def test_status_loads_no_library_nor_evaluate_if_nothing_is_missing(copied):
-    before = content(copied)
-    heavy = "{'torch', 'transformers', 'pandas', 'matplotlib'} & set(sys.modules)"
-    code = (
-        "import sys; from pods.cli.main import main\n"
-        "assert main(['status']) == 0 and 'numpy' not in sys.modules\n"
-        f"assert main(['evaluate']) == 0 and not {heavy}"
-    )
-    command, place = [sys.executable, "-c", code], copied.folder.parents[4]
-    printed = subprocess.check_output(command, cwd=place, text=True)
-    assert printed.endswith("\n1 runs, 5 evaluations: nothing is missing\n")
-    assert content(copied) == before and not (copied.folder / "evaluation_attempts").exists()
-
-
-def test_a_file_that_ends_early_is_incomplete_with_one_repeat_too(copied):
-    """By itself it looks complete; data.json says how many questions there are."""
-    config, path = composed("evaluation.repeats=1"), copied.evaluation_path(2)
-    rows = path.read_bytes().splitlines(keepends=True)
-    path.with_suffix(".sha256").unlink()
-    for size in (15, 16):
-        path.write_bytes(b"".join(rows[:size]))
-        assert len(complete_records(config, 2, path.read_bytes())) == size
-        assert is_complete(copied, config, 2) == (size == 16)
-    path.write_bytes(b"".join([*rows[:8], *rows[16:24]]))  # both repeats of half of the questions
-    assert len(complete_records(copied.config(), 2, path.read_bytes())) == 16
-    assert not is_complete(copied, copied.config(), 2)
-    record_changes(copied, ["data: test problems: 16 -> 8"])  # as retry=changed allows
-    assert is_complete(copied, copied.config(), 2)
-
-
-@pytest.mark.parametrize(("damage", "words"), [
-    (shutil.rmtree, "its checkpoint is missing"),
-    (lambda folder: (folder / "policy" / "model.safetensors").write_bytes(b"x"),
-     "policy/model.safetensors is damaged"),
-    (lambda folder: (folder / "MANIFEST.json").unlink(), "cannot be read")])  # fmt: skip
-def test_a_checkpoint_that_cannot_be_evaluated_is_named_and_left(run, copied, damage, words, capfd):
-    for step in (2, 4):
-        copied.evaluation_path(step).write_bytes(copied.evaluation_path(step).read_bytes()[:-200])
-    damage(copied.checkpoint(2))
-    before = content(copied)
-    code, said = evaluated(copied, capfd, 2, 4)
-    wrong, made = said.splitlines()
-    assert code == FAILED
-    assert wrong.startswith("step      2  cannot be evaluated: ") and words in wrong
-    assert made.startswith("step      4  ")
-    name = "evaluations/step-000004.jsonl"
-    assert content(copied) == {**before, name: content(run)[name]}
-
-
-def test_a_running_run_is_left_alone(copied, capfd):
-    copied.evaluation_path(2).unlink()
-    held = "held by another process; left alone"
-    for lock in (copied.lock(), nullcontext()):
-        before = content(copied)
-        with lock:
-            assert evaluate_missing([copied.folder]) == AGAIN
-            assert held in capfd.readouterr().out
-            assert evaluated(copied, capfd, 2) == (AGAIN, held)
-        assert content(copied) == before
-        copied.set_status(state="running", host="another one")
-
-
-def test_evaluations_that_resuming_makes_again_are_not_made(copied, capsys):
-    """The newest checkpoint of the stopped run is that of step 4, so step 6 is made again."""
-    copied.set_status(state="preempted")
-    shutil.rmtree(copied.checkpoint(6))
-    copied.evaluation_path(6).unlink()
-    assert evaluate_missing([copied.folder]) == DONE
-    assert capsys.readouterr().out == "1 runs, 4 evaluations: nothing is missing\n"
-    shutil.rmtree(copied.checkpoints)
-    assert evaluate_missing([copied.folder]) == DONE
-    assert capsys.readouterr().out == "1 runs, 0 evaluations: nothing is missing\n"
-
-
-def test_a_stopped_evaluation_keeps_whole_chunks(run, copied, monkeypatch, capfd):
-    before = content(copied)
-    path, plain, calls = copied.evaluation_path(2), evaluating.append, count(1)
     path.unlink()
+    with pytest.raises(FileNotFoundError):
+        read_evaluation(copied, config, 2)
 
-    def stopping(*arguments):
-        plain(*arguments)
+
+@pytest.mark.parametrize("cleaned", [False, True])
+@pytest.mark.parametrize("lost", [(0,), (3, 6), POINTS])
+def test_the_same_command_makes_the_missing_evaluations_of_a_done_run(run, copied, lost, cleaned):
+    """Also without the optimizer, which `pods clean` removes from a done run."""
+    assert not has_work_left(copied, "none") and missing_evaluations(copied) == []
+    if cleaned:
+        for step in POINTS:
+            checkpoint.remove_file(copied.checkpoint(step), OPTIMIZER)
+    before = results(copied)
+    for step in lost:
+        copied.evaluation_path(step).unlink()
+    assert has_work_left(copied, "none") and missing_evaluations(copied) == [*lost]
+    copied.set_status(accuracy=None)
+    assert job.execute(copied.folder) == DONE
+    assert results(copied) == before
+    for step in POINTS:
+        path = copied.evaluation_path(step)
+        assert path.read_bytes() == run.evaluation_path(step).read_bytes()
+    assert copied.status()["state"] == "done" and not has_work_left(copied, "none")
+    for fact in ("accuracy", "step", "train_seconds"):
+        assert copied.status()[fact] == run.status()[fact]
+
+
+def test_a_process_that_only_evaluates_is_not_the_machine_that_trained(run, copied):
+    copied.evaluation_path(3).unlink()
+    assert job.execute(copied.folder) == DONE
+    made = json.loads((copied.folder / "attempts/002/environment.json").read_text())
+    assert made["only_evaluates"] is True
+    assert environments(copied) == environments(run)
+
+
+def test_an_evaluation_appears_whole_and_is_on_the_disk_before(copied, monkeypatch):
+    seen, events = [], []
+    path = copied.evaluation_path(2)
+    path.unlink()
+    plain = {name: getattr(os, name) for name in ("fsync", "replace")}
+
+    def fsync(descriptor):
+        plain["fsync"](descriptor)
+        events.append(("synced", os.stat(descriptor).st_ino))
+
+    def replace(source, target):
+        inode = os.stat(source).st_ino
+        plain["replace"](source, target)
+        if Path(target) == path:
+            events.append(("renamed", inode))
+
+    def chunk(*arguments, **named):
+        for answers in evaluate(*arguments, **named):
+            seen.append(evaluated_steps(copied))
+            yield answers
+
+    evaluate = trainer.evaluate
+    monkeypatch.setattr(trainer, "evaluate", chunk)
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    assert job.execute(copied.folder) == DONE
+    assert seen == [[0, 3, 4, 6]] * (RECORDS // CHUNK)
+    inode = path.stat().st_ino
+    at = events.index(("renamed", inode))
+    assert ("synced", inode) in events[:at]
+    assert events[at + 1] == ("synced", path.parent.stat().st_ino)
+
+
+def test_an_evaluation_that_is_stopped_keeps_its_chunks(run, copied, monkeypatch, capfd):
+    before = results(copied)
+    path, calls = copied.evaluation_path(2), count(1)
+    part = path.with_name("step-000002.jsonl.part")
+    path.unlink()
+    add = Unfinished.add
+
+    def stopping(self, records):
+        add(self, records)
         if next(calls) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(evaluating, "append", stopping)
-    code, said = evaluated(copied, capfd, 2, 4)
-    assert code == AGAIN and "stopped on request" in said
-    name = str(path.relative_to(copied.folder))
-    kept = b"".join(before[name].splitlines(keepends=True)[: 2 * CHUNK])
-    assert content(copied)[name] == kept
-    assert evaluated(copied, capfd, 2)[0] == DONE
+    monkeypatch.setattr(Unfinished, "add", stopping)
+    assert job.execute(copied.folder) == AGAIN
+    assert "stopped on request" in capfd.readouterr().err
+    lines = run.evaluation_path(2).read_bytes().splitlines(keepends=True)
+    assert part.read_bytes() == b"".join(lines[: 2 * CHUNK])
+    assert missing_evaluations(copied) == [2]
+    assert job.execute(copied.folder) == DONE
     assert next(calls) == 1 + RECORDS // CHUNK
-    assert content(copied) == before == content(run)
+    assert results(copied) == before == results(run)
 
 
-def test_an_engine_that_fails_is_worth_another_try(copied, monkeypatch, capfd):
-    path = copied.evaluation_path(2)
-    valid = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*valid[: CHUNK + 1], b"damaged", *valid[CHUNK + 1 :]]))
+def test_of_an_unfinished_file_whole_chunks_of_right_lines_are_kept(run, copied):
+    lines = run.evaluation_path(2).read_bytes().splitlines(keepends=True)
+    others = run.evaluation_path(3).read_bytes().splitlines(keepends=True)
+    questions = [f"test-{q:04d}" for q in range(16)]
+    requests = asked(run.config(), 2, questions)
+    unfinished = Unfinished(copied, 2)
+    tails = {
+        "nothing": b"", "a part of a line": lines[16][:30], "zeros": bytes(300),
+        "a line without its end": lines[16][:-1], "another step's": others[16],
+        "one of a chunk": lines[16], "one twice": lines[15],
+        "a line that is damaged, and a right one": b"17\n" + lines[17],
+    }  # fmt: skip
 
-    def failing(*arguments):
-        raise EngineFailed("it broke down")
-        yield
+    def check(tail):
+        unfinished.path.write_bytes(b"".join(lines[:16]) + tails[tail])
+        assert unfinished.keep(requests, CHUNK) == 16
+        assert unfinished.path.read_bytes() == b"".join(lines[:16])
 
-    monkeypatch.setattr(evaluating, "evaluate", failing)
-    code, said = evaluated(copied, capfd, 2)
-    assert code == AGAIN and "EngineFailed: it broke down" in said
-    assert path.read_bytes() == b"".join(valid[:CHUNK])
-
-
-@pytest.mark.parametrize(("number", "code"), [(errno.EACCES, FAILED), (errno.ENOSPC, AGAIN)])
-def test_only_an_error_of_the_disk_is_worth_another_try(copied, monkeypatch, capfd, number, code):
-    refused = Mock(side_effect=OSError(number, os.strerror(number)))
-    monkeypatch.setattr(RunStore, "lock", refused)
-    exit_code, said = evaluated(copied, capfd, 2)
-    assert exit_code == code and os.strerror(number) in said
+    every(((tail,) for tail in tails), check)
+    unfinished.path.write_bytes(b"".join(lines))  # killed before it was renamed
+    assert unfinished.keep(requests, CHUNK + 1) == RECORDS
+    unfinished.path.unlink()
+    assert unfinished.keep(requests, CHUNK) == 0
 
 
-def test_the_signal_that_killed_a_process_is_printed(copied, monkeypatch, capsys):
+@pytest.mark.parametrize(("damage", "words"), [
+    (lambda folder: (folder / "policy" / "model.safetensors").write_bytes(b"x"),
+     "policy/model.safetensors is damaged"),
+    (lambda folder: (folder / "policy" / "config.json").unlink(),
+     "policy/config.json is missing")])  # fmt: skip
+def test_a_checkpoint_that_cannot_be_evaluated_is_named_and_left(copied, damage, words, capfd):
     copied.evaluation_path(2).unlink()
-    monkeypatch.setattr(subprocess, "call", lambda *_, **__: -signal.SIGKILL)
-    assert evaluate_missing([copied.folder]) == FAILED
-    assert f"{copied.folder.name}: killed by SIGKILL\n" in capsys.readouterr().out
+    damage(copied.checkpoint(2))
+    before = results(copied)
+    assert job.execute(copied.folder) == FAILED
+    said = capfd.readouterr().err
+    assert f"step 2 cannot be evaluated: {words}" in said and "Traceback" not in said
+    assert results(copied) == before
+
+
+def test_without_a_checkpoint_an_evaluation_is_not_missing(copied):
+    copied.evaluation_path(2).unlink()
+    shutil.rmtree(copied.checkpoint(2))
+    assert missing_evaluations(copied) == [] and not has_work_left(copied, "none")
 
 
 def test_an_evaluation_with_another_torch_is_refused(copied, capfd):
+    copied.evaluation_path(2).unlink()
     path = copied.folder / "attempts" / "001" / "environment.json"
     plain = json.loads(path.read_text())
     path.write_text(json.dumps({**plain, "packages": {"torch": "1.0.0"}}))
-    code, said = evaluated(copied, capfd, 2)
-    assert code == FAILED and "torch: 1.0.0 -> " in said and "retry=changed" in said
+    assert job.execute(copied.folder) == FAILED
+    said = capfd.readouterr().err
+    assert "torch: 1.0.0 -> " in said and "retry=changed" in said
 
 
-def test_without_a_log_a_run_has_the_points_of_its_checkpoints(copied, monkeypatch, capsys):
-    todo = []
-    monkeypatch.setattr(evaluate, "make", lambda store, steps: todo.append(steps) or DONE)
-    logged = copied.metrics_path.read_bytes()
-    kept = copied.evaluation_path(4).read_bytes()
-    copied.evaluation_path(4).unlink()
-    for log, last in ((b"", 0), (b"".join(logged.splitlines(keepends=True)[:5]), 5)):
-        copied.metrics_path.write_bytes(log)
-        assert evaluate_missing([copied.folder]) == FAILED
-        assert f"ends at step {last}, but the run at step 6\n" in capsys.readouterr().out
-    copied.metrics_path.unlink()
-    assert evaluate_missing([copied.folder]) == FAILED
-    copied.metrics_path.write_bytes(logged)
-    (copied.folder / "status.json").unlink()
-    assert evaluate_missing([copied.folder]) == DONE
-    assert todo == [[4]] * 4
-    shutil.rmtree(copied.checkpoints)
-    capsys.readouterr()
-    assert evaluate_missing([copied.folder]) == DONE
-    assert capsys.readouterr().out == "0 runs, 0 evaluations: nothing is missing\n"
-    copied.set_status(state="done", step=7)
-    copied.evaluation_path(4).write_bytes(kept)
-    assert evaluate_missing([copied.folder]) == FAILED
-    assert "ends at step 6, but the run at step 7\n" in capsys.readouterr().out
-
-
-def test_a_damaged_log_is_named_and_the_other_runs_are_still_read(run, copied, capsys):
-    other = RunStore(copied.folder.with_name("seed1-0123456789"))
-    shutil.copytree(copied.folder, other.folder)
-    with other.metrics_path.open("r+b") as file:
-        file.write(b"x")
-    assert evaluate_missing([other.folder, copied.folder]) == FAILED
-    wrong, fine = capsys.readouterr().out.splitlines()
-    damaged = f"{other.metrics_path} is damaged: line 1 is no record: "
-    assert f"{other.folder.name}  cannot be evaluated: {damaged}" in wrong
-    assert fine == "1 runs that could be read, 5 evaluations: nothing is missing"
+def test_status_loads_no_numpy(copied):
+    code = (
+        "import sys; from pods.cli.main import main\n"
+        "assert main(['status']) == 0 and 'numpy' not in sys.modules"
+    )
+    subprocess.check_output([sys.executable, "-c", code], cwd=copied.folder.parents[4])

@@ -11,11 +11,11 @@ from data_files import config, problem, row, write, write_rows
 from rows import every, table
 
 from pods.cli.evaluate import _task
-from pods.runs.evaluations import EvaluationRecord
+from pods.runs.evaluations import EvaluationRecord, asked, count_answered
 from pods.seeding import derive, evaluation_seeds
 from pods.tasks.datasets.math_sets import TEST_SETS
 from pods.tasks.load import load
-from pods.training.evaluate import already_done, evaluate, evaluation_questions
+from pods.training.evaluate import evaluate, evaluation_questions
 from pods.types import Rollout, Sampling
 
 HALF = {"problem": "What is 2 / 4?", "solution": "", "answer": r"\frac{1}{2}"}
@@ -56,7 +56,8 @@ def records(task, *texts):
     [chunk] = evaluate(settings, task, prompts, Script(*texts), step=0, done=0)
     assert [text for _, text in chunk] == [*texts]
     lines = b"".join(msgspec.json.encode(record) + b"\n" for record, _ in chunk)
-    assert already_done(settings, task, 0, lines) == len(chunk)
+    requests = asked(settings, 0, [problem.id for problem in task.test])
+    assert count_answered(requests, lines) == len(chunk)
     return [record for record, _ in chunk]
 
 

@@ -1,6 +1,7 @@
 """Data, rewards and tasks of one's own: rows and sums worked out by hand."""
 
 import json
+import sys
 import textwrap
 
 import pytest
@@ -42,6 +43,13 @@ MODULE = """
             return answer.startswith(gold)
 
         return [("A?", "a"), ("B?", "b")], [("C?", 3)], right
+
+    def counted():
+        global calls
+        calls += 1
+        return riddles()
+
+    calls = 0
 
     def broken():
         return [("A?",)], []
@@ -147,6 +155,14 @@ def test_a_task_is_a_function(module):
         wrong = composed("task=own", f"task.make=their_task:{name}", KEYS[1]).task
         with pytest.raises(ValueError, match=f"task.make=their_task:{name}: {why}"):
             check_data([wrong])
+
+
+def test_the_function_of_a_task_is_called_once_per_load(module):
+    """Its rows and its `right` are those of one call."""
+    mine = composed("task=own", "task.make=their_task:counted", *KEYS[1:]).task
+    sys.modules["their_task"].calls = 0
+    load(mine)
+    assert sys.modules["their_task"].calls == 1
 
 
 @pytest.mark.parametrize(("reward", "completion", "terms", "total"), [

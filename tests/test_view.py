@@ -128,19 +128,6 @@ def test_x_is_the_step_of_each_evaluation(loaded):
     assert made.summary.seconds_per_step.tolist() == [6.0, 5.0]  # 12 and 10 s in two steps
 
 
-def test_device_seconds_are_those_of_all_processes(loaded):
-    """Run a is evaluated at 0, 4 and 12 s and has three processes, run b at 0 and 10 s has one."""
-    several = loaded.runs.assign(devices=loaded.runs.arm.map({"pods": 3, "grpo": 1}))
-    chosen = apply_filter(
-        replace(loaded, runs=several), StudyFilter(("pods", "grpo"), x="device_seconds")
-    )
-    at = chosen.evaluations.groupby("run").device_seconds.agg(list)
-    assert sorted(map(tuple, at)) == [(0, 10)] * 2 + [(0, 12, 36)] * 2
-    ends = chosen.steps.groupby("run").device_seconds.max()
-    assert sorted(ends) == [10, 10, 36, 36]
-    assert set(loaded.runs.devices) == {1} and tables(chosen).summary.end_device_seconds.min() == 10
-
-
 def test_arms_are_compared_and_drawn_over_steps(loaded, study, one_format, capsys):
     """By hand: (0.25, 0.75, 1) at steps 0, 1, 2 has a mean of 0.6875, and (0, 0.5) one of 0.25."""
     result = compare(apply_filter(loaded, StudyFilter(("pods", "grpo"), x="steps")))

@@ -109,7 +109,7 @@ def _malformed(task: TaskConfig) -> Iterator[str]:
     from pods.tasks.load import read_splits
     from pods.tasks.prompts import make_problems
 
-    train, test = read_splits(task)
+    train, test, _ = read_splits(task)
     rows = train.malformed + test.malformed
     for row in rows[:BAD_ROWS]:
         print(row)

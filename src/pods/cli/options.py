@@ -54,7 +54,7 @@ def add_filter_options(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--arms", dest="shown", metavar="A,B,...", help="arms to show (default: all)")
     add("--metric", default="accuracy", help="accuracy, lenient (authors'), format, both, pass@K")
-    add("--x", default="train_seconds", help="train_seconds, device_seconds or steps")
+    add("--x", default="train_seconds", help="train_seconds or steps")
     add("--until", type=float, metavar="END", help="end of the window, in units of x")
     add("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
 

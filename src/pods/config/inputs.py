@@ -1,6 +1,5 @@
 """What a config needs that this machine may lack: data, weights and optional packages."""
 
-import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,13 +21,7 @@ WITH_MATH_VERIFY = {"latex", "math", *ON_THE_HUB} - {"gsm8k"}
 def missing_inputs(config: Config) -> Iterator[ConfigError]:
     """Yield the data, weights and packages that the config needs and this machine lacks."""
     yield from _missing_data(config.task)
-
-    path = config.model.path
-    if path is not None and not _holds_weights(path) and not gguf_parts(path):
-        allowed = "must be a folder with config.json and weights, or with an adapter of PEFT, "
-        allowed += "or a GGUF, as one file or as a folder of nothing but its chunks"
-        yield ConfigError("model.path", path, allowed)
-
+    yield from _missing_weights(config.model.path)
     yield from missing_packages(config)
 
 
@@ -55,6 +48,15 @@ def _wanted(task: TaskConfig, files: Sequence[Path]) -> str:
 
     names = dict.fromkeys(file.name for file in files)
     return f"must be a folder with {' and '.join(names)}"
+
+
+def _missing_weights(path: str | None) -> Iterator[ConfigError]:
+    if path is not None and not _holds_weights(path):
+        allowed = (
+            "must be a folder with config.json and weights, or with an adapter of PEFT; "
+            "`pods fetch FILE.gguf` makes one of a GGUF"
+        )
+        yield ConfigError("model.path", path, allowed)
 
 
 def missing_packages(config: Config) -> Iterator[ConfigError]:
@@ -88,37 +90,9 @@ def _needed_packages(config: Config) -> Iterator[_Needed]:
         first = as_math[0]
         yield _Needed(f"task.{first}", graded[first], "math_verify", "'pods-rl[math]'")
 
-    if config.model.path is not None and gguf_parts(config.model.path):
-        yield _Needed("model.path", config.model.path, "gguf", "'pods-rl[smollm]'")
     mode = config.tracking.mode
     if mode in TRACKERS:
         yield _Needed("tracking.mode", mode, TRACKERS[mode], f"'pods-rl[{mode}]'")
-
-
-def gguf_parts(path: str | None) -> list[Path]:
-    """Return the file of a GGUF, or its chunks in the order of their names; none if it is no GGUF.
-
-    A number in a name counts as one: part2 comes before part10.
-    """
-    if path is None or _holds_weights(path):
-        return []
-    files = [Path(path)] if Path(path).is_file() else list(Path(path).glob("*.gguf"))
-    if len(files) != 1:
-        files = list(Path(path).glob("[!.]*"))
-
-    if not files or not all(file.is_file() for file in files):
-        return []
-
-    files.sort(key=_with_numbers)
-    begins_one = [file.open("rb").read(4) == b"GGUF" for file in files]
-    several = any(begins_one[1:])
-    return files if begins_one[0] and not several else []
-
-
-def _with_numbers(file: Path) -> list[int | str]:
-    """Return the parts of a file's name, by which part2 comes before part10."""
-    parts = re.split(r"(\d+)", file.name)
-    return [int(part) if part.isdecimal() else part for part in parts]
 
 
 def _holds_weights(path: str) -> bool:

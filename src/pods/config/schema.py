@@ -49,7 +49,7 @@ class ModelConfig:
 
     name: str = key("label of the model in run folders", form=FILE_NAME)
     path: str | None = key(
-        "folder of weights, or of a LoRA adapter to merge, or a GGUF or its chunks; "
+        "folder of weights, or of a LoRA adapter to merge (`pods fetch` makes one of a GGUF); "
         "null: what `pods fetch` stored, else the hub"
     )
     hub: str | None = key("name on the Hugging Face hub; null: the model ships with the package")
@@ -101,10 +101,6 @@ class HardwareConfig:
         "shard all trained weights, gradients and moments over the processes (FSDP2); the "
         "transformers engine then uses a full copy in engine.dtype"
     )
-
-    def in_all(self) -> int:
-        """Return how many processes a run has."""
-        return self.processes
 
 
 @dataclass

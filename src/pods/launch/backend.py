@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pods.config.schema import Config
-from pods.policy.gguf import ready_weights
 from pods.runs.files import remove
 from pods.runs.freeze import freeze
+from pods.runs.history import missing_evaluations
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 
@@ -34,11 +34,7 @@ class Job:
 
 
 def prepare(config: Config) -> RunStore:
-    """Freeze a run; with `retry=all`, first remove it if it is done and no process holds it.
-
-    A GGUF is converted before, once for all jobs. Errors are those of `freeze` and `ready_weights`.
-    """
-    ready_weights(config.model)
+    """Freeze a run; with `retry=all`, first remove it if it is done and no process holds it."""
     store = freeze(config)
 
     if config.retry == "all" and state_of(store) == "done":
@@ -49,9 +45,14 @@ def prepare(config: Config) -> RunStore:
 
 
 def has_work_left(store: RunStore, retry: str) -> bool:
-    """Return whether a run is neither done nor failed, or is failed and to be retried."""
+    """Return whether a run is to be executed: it is not done, or one of its evaluations is missing.
+
+    A failed run is executed if it is to be retried.
+    """
     state = store.status()["state"]
-    return state not in ("done", "failed") or (state == "failed" and retry != "none")
+    if state == "done":
+        return bool(missing_evaluations(store))
+    return state != "failed" or retry != "none"
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) ->
 
 
 def _gpus_needed(config: Config) -> int:
-    return config.hardware.in_all() if config.hardware.device == "cuda" else 0
+    return config.hardware.processes if config.hardware.device == "cuda" else 0
 
 
 def device_pool(configs: Sequence[Config]) -> DevicePool:
@@ -82,9 +82,9 @@ def devices_needed(config: Config, pool: DevicePool) -> int:
     On a CPU, `launch.jobs` gives each of that many jobs an equal share, whatever its threads.
     """
     hardware = config.hardware
-    needed = hardware.in_all()
+    needed = hardware.processes
     if hardware.device == "cpu":
-        needed = 1 if config.launch.jobs else hardware.threads * hardware.in_all()
+        needed = 1 if config.launch.jobs else hardware.threads * hardware.processes
     return min(needed, len(pool.devices))
 
 

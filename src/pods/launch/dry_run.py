@@ -163,7 +163,7 @@ def _totals(jobs: Sequence[PlannedJob], repeated: int, at_once: int) -> str:
     totals = [f"at least {duration(max(in_turn, max(seconds, default=0.0)))}"]
 
     on_gpus = [job for job in left if job.config.hardware.device == "cuda"]
-    gpu_seconds = sum(job.seconds * job.config.hardware.in_all() for job in on_gpus)
+    gpu_seconds = sum(job.seconds * job.config.hardware.processes for job in on_gpus)
     if gpu_seconds:
         totals.append(f"{gpu_seconds / 3600:.1f} GPU-hours")
     totals.append(_disk(left, jobs[0].config.runs_dir))

@@ -1,11 +1,10 @@
 """Classify the error that ended a job: the user's, the machine's or the run's own."""
 
-import shlex
 import sys
 
 from pods.engines.base import EngineFailed
-from pods.runs.files import Altered
 from pods.runs.history import clocks
+from pods.runs.lock import LockLost
 from pods.runs.records import Damaged
 from pods.runs.store import RunStore
 from pods.system import errors
@@ -21,15 +20,9 @@ def classify(error: BaseException, started: bool, store: RunStore) -> tuple[str,
     `started`, by when policy, engine and data are loaded; all others are the run's own.
     """
     text = errors.as_short_text(error)
-    if isinstance(error, Altered) and not error.recoverable:
-        folder = shlex.quote(str(store.folder))
-        remedy = f"`pods clean {folder} --yes` removes this run, so that it is made again"
-        errors.print_error(f"{error}; {remedy}")
-        return "failed", errors.FAILED, text
-
-    if not store.folder.is_dir() and not isinstance(error, Altered):
-        error = Altered(f"{store.folder} was removed while the run was going on")
-    if isinstance(error, PeerLost | Altered):
+    if not store.folder.is_dir() and not isinstance(error, LockLost):
+        error = LockLost(f"{store.folder} was removed while the run was going on")
+    if isinstance(error, PeerLost | LockLost):
         errors.print_error(f"{error}; {errors.RESUME}")
         return "preempted", errors.AGAIN, text
 

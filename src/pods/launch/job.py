@@ -23,6 +23,7 @@ from pods.launch import local_processes
 from pods.launch.failures import classify
 from pods.runs import attempts, files
 from pods.runs.freeze import check_unchanged
+from pods.runs.history import ended_at
 from pods.runs.lock import RunLock
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
@@ -58,7 +59,7 @@ def execute(
 def _processes(store: RunStore) -> int:
     """Return how many processes a run has; 1 if its config is damaged, which the run reports."""
     try:
-        return store.config().hardware.in_all()
+        return store.config().hardware.processes
     except ValueError:
         return 1
 
@@ -102,6 +103,7 @@ class _Execution:
         facts = attempts.environment()
         facts["processes"] = config.hardware.processes
         facts["clock"] = config.budget.clock_text()
+        facts["only_evaluates"] = ended_at(self.store, config) is not None
         self.note(**facts)
         files.replace(self.folder / "git.diff", attempts.git("diff", "HEAD"))
 

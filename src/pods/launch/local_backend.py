@@ -34,7 +34,7 @@ def may_fork(configs: Sequence[Config]) -> bool:
         return False
     return all(
         config.hardware.device == "cpu"
-        and config.hardware.in_all() == 1
+        and config.hardware.processes == 1
         and config.engine.name == "transformers"
         for config in configs
     )

@@ -67,7 +67,7 @@ def run(store: RunStore, attempt: Path) -> int:
 
                 processes += start_processes(store, command, attempt.absolute(), stop)
             else:
-                for rank in range(store.config().hardware.in_all()):
+                for rank in range(store.config().hardware.processes):
                     processes.append(_start(store, command, Path(folder), rank))
             _watch(processes, stop)
         finally:
@@ -91,7 +91,7 @@ def run(store: RunStore, attempt: Path) -> int:
 def _start(store: RunStore, command: Sequence[str], folder: Path, rank: int) -> Popen[bytes]:
     """Start a rank on this machine; the ranks meet in a folder."""
     hardware = store.config().hardware
-    variables = environment(folder, hardware.in_all(), rank)
+    variables = environment(folder, hardware.processes, rank)
     variables["PYTHONPATH"] = machine.python_path()
     variables["OMP_NUM_THREADS"] = str(hardware.threads)
     # in a session of its own, so that Ctrl-C reaches only the process that starts it

@@ -39,7 +39,7 @@ def describe(configs: Sequence[Config], at_once: int | None) -> str:
     memory = None if at_once is None else free_memory(largest.hardware.device)
     if at_once is None or memory is None:
         return text
-    sharing = at_once * largest.hardware.in_all() if largest.hardware.device == "cpu" else 1
+    sharing = at_once * largest.hardware.processes if largest.hardware.device == "cpu" else 1
     free, total = (size / sharing for size in memory)
     text += f"; {free / GIB:.2f} of {total / GIB:.2f} GiB are free"
     if sharing > 1:

@@ -81,8 +81,8 @@ def _jobs_that_fit(config: Config) -> int:
 def resources(config: Config) -> dict[str, int]:
     """Return the cores and GPUs of one job, by the names of Ray's options."""
     hardware = config.hardware
-    gpus = hardware.in_all() if hardware.device == "cuda" else 0
-    return {"num_cpus": hardware.threads * hardware.in_all(), "num_gpus": gpus}
+    gpus = hardware.processes if hardware.device == "cuda" else 0
+    return {"num_cpus": hardware.threads * hardware.processes, "num_gpus": gpus}
 
 
 def execute(folder: str, cwd: str, group: str) -> None:
@@ -102,7 +102,7 @@ def _submit(job: Job) -> tuple[ray.ObjectRef, PlacementGroup | None]:
     needs = resources(job.config)
     group = None
     place: str | PlacementGroupSchedulingStrategy = "DEFAULT"
-    if job.config.hardware.in_all() > 1:
+    if job.config.hardware.processes > 1:
         group = _place(job.config, name)
         place = PlacementGroupSchedulingStrategy(group, 0)
         needs = {"num_cpus": 0}  # the group has what the processes need
@@ -120,7 +120,7 @@ def _submit(job: Job) -> tuple[ray.ObjectRef, PlacementGroup | None]:
 
 def _place(config: Config, name: str) -> PlacementGroup:
     """Reserve cores and GPUs for each process of a run, on one machine if one has room for all."""
-    count = config.hardware.in_all()
+    count = config.hardware.processes
     needs = resources(config)
     bundle = {"CPU": needs["num_cpus"] / count, "GPU": needs["num_gpus"] / count}
     strategy = "PACK"

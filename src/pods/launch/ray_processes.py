@@ -98,14 +98,14 @@ def start_processes(
 
     hardware = store.config().hardware
     shared = {
-        "WORLD_SIZE": str(hardware.in_all()),
+        "WORLD_SIZE": str(hardware.processes),
         "PYTHONPATH": machine.python_path(),
         "LOCAL_RANK": "0",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }
     try:
         group = ray.util.get_placement_group(name)
-        hosts = [_host(group, rank, hardware) for rank in range(hardware.in_all())]
+        hosts = [_host(group, rank, hardware) for rank in range(hardware.processes)]
         ports = [host.free_port.remote() for host in hosts]
         while ray.wait(ports, num_returns=len(ports), timeout=REFRESH_SECONDS)[1]:
             store.set_status()  # a heartbeat

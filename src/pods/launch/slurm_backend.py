@@ -80,9 +80,9 @@ def parameters(config: Config, settings: Settings) -> Settings:
 
     hardware = config.hardware
     if "cpus_per_gpu" not in given:
-        chosen["cpus_per_task"] = hardware.threads * hardware.in_all()
+        chosen["cpus_per_task"] = hardware.threads * hardware.processes
     if hardware.device == "cuda" and "gres" not in given and "gpus_per_task" not in given:
-        chosen["gpus_per_node"] = hardware.in_all()
+        chosen["gpus_per_node"] = hardware.processes
     if config.launch.jobs:
         chosen["array_parallelism"] = config.launch.jobs
 

@@ -1,4 +1,4 @@
-"""Give the policy's present weights to an engine that decodes from a copy of its own.
+"""Give the policy's present weights to an engine that decodes from its own copy.
 
 The transformers engine decodes from a `WeightMirror`; vLLM takes a stream of `merged_weights`, or
 an adapter. The policy itself is only read.
@@ -7,7 +7,7 @@ an adapter. The policy itself is only read.
 import copy
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from peft import PeftModel
@@ -27,10 +27,10 @@ PACKED_ROWS = 64  # of the products that packed weights are laid out for; others
 def kept_projection(products: Sequence[float]) -> float:
     """Return the share of training's change that survives rounding to an engine's dtype.
 
-    Where W is in that coarse dtype already, rounding loses each change that is smaller than half a
+    If W is in that coarse dtype already, rounding loses each change that is smaller than half a
     unit in the last place of its weight. How much of the change D survives is its kept projection
-    <round(W + D) - round(W), D> / <D, D>, of all weights together. (Where W is finer, it is rounded
-    up as often as down: noise, which can also make the projection larger than 1.)
+    <round(W + D) - round(W), D> / <D, D>, of all weights together. (If W is finer, it is rounded up
+    as often as down: noise, which can also make the projection larger than 1.)
     """
     survived_rounding, total = products
     return survived_rounding / total if total else 1.0
@@ -51,8 +51,8 @@ def copy_to_decode(
     Each token would go through every adapter's two small products, which are slow on a CPU. So the
     copy has weights of its own for the layers that will get adapters, and shares all others. This
     needs float32: in bfloat16, merging would round most of a small update away. Of a model that
-    will be sharded the copy has all weights, in the engine's dtype; where that is the coarser one,
-    a run on one process has a copy too, so that results do not depend on the number of processes.
+    will be sharded the copy has all weights, in the engine's dtype; if that is the coarser one, a
+    run on one process has a copy too, so that results do not depend on the number of processes.
     None: the engine decodes from the model itself.
     """
     dtype = getattr(torch, config.engine.dtype)
@@ -64,11 +64,13 @@ def copy_to_decode(
         dtype, endings = model.dtype, tuple(f".{name}.weight" for name in lora_targets(model))
     else:
         return None
-    memo: dict[int, Any] = {}
+
+    memo: dict[int, Any] = {}  # what `deepcopy` shares or replaces
     for name, weight in model.named_parameters():
-        own = weight.detach().to(config.hardware.device, dtype, copy=True)
-        shared = not name.endswith(endings)
-        memo[id(weight)] = weight if shared else nn.Parameter(own, requires_grad=False)
+        memo[id(weight)] = weight
+        if name.endswith(endings):
+            copied = weight.detach().to(config.hardware.device, dtype, copy=True)
+            memo[id(weight)] = nn.Parameter(copied, requires_grad=False)
     return copy.deepcopy(model, memo)
 
 
@@ -84,20 +86,31 @@ class WeightMirror:
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy the policy's weights, on all processes at once, if they changed."""
-        if self.version != (version := weights_version(self.source)):
-            for name, weight in self.model.named_parameters():
-                path, _, kind = name.rpartition(".")
-                layer = self.source.get_submodule(path)
-                if not isinstance(layer, LoraLayer):
-                    if (current := layer.get_parameter(kind)) is not weight:
-                        weight.copy_(full_tensor(current))
-                elif kind == "weight":  # unrounded; a bias is shared
-                    a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
-                    base = layer.get_base_layer().weight
-                    torch.addmm(base, b, a, alpha=layer.scaling[ADAPTER], out=weight)
-            if self.model.device.type == "cpu" and torch.backends.mkldnn.is_available():
-                _pack(self.model)
-            self.version = version
+        version = weights_version(self.source)
+        if self.version == version:
+            return
+
+        for name, weight in self.model.named_parameters():
+            path, _, kind = name.rpartition(".")
+            layer = self.source.get_submodule(path)
+            if isinstance(layer, LoraLayer):
+                if kind == "weight":  # a bias is shared
+                    _merge_into(weight, layer)
+            else:
+                current = layer.get_parameter(kind)
+                if current is not weight:
+                    weight.copy_(full_tensor(current))
+        if self.model.device.type == "cpu" and torch.backends.mkldnn.is_available():
+            _pack(self.model)
+        self.version = version
+
+
+def _merge_into(weight: Tensor, layer: LoraLayer) -> None:
+    """Write W + s B A into a weight in float32, which rounds nothing away."""
+    a = layer.lora_A[ADAPTER].weight
+    b = layer.lora_B[ADAPTER].weight
+    base = layer.get_base_layer().weight
+    torch.addmm(base, b, a, alpha=layer.scaling[ADAPTER], out=weight)
 
 
 def _pack(model: nn.Module) -> None:
@@ -106,50 +119,67 @@ def _pack(model: nn.Module) -> None:
     A plain product of few rows, as in decoding, spends half its time on such copies.
     """
     for layer in model.modules():
-        if isinstance(layer, nn.Linear) and layer.weight._version != getattr(layer, "packed", -1):
-            weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight, PACKED_ROWS)
-            named = {"W": weight, "B": layer.bias, "attr": "none", "scalars": [], "algorithm": ""}
-            layer.forward = partial(torch.ops.mkldnn._linear_pointwise, **named)  # type: ignore[method-assign]
-            layer.packed = layer.weight._version  # type: ignore[assignment]
+        if not isinstance(layer, nn.Linear):
+            continue
+        version = layer.weight._version
+        if version == getattr(layer, "packed", -1):
+            continue
+        layer.forward = partial(  # type: ignore[method-assign]
+            torch.ops.mkldnn._linear_pointwise,
+            W=torch.ops.mkldnn._reorder_linear_weight(layer.weight, PACKED_ROWS),
+            B=layer.bias,
+            attr="none",
+            scalars=[],
+            algorithm="",
+        )
+        layer.packed = version  # type: ignore[assignment]
+
+
+class MergedWeight(NamedTuple):
+    """One weight of the policy, as an engine loads it."""
+
+    name: str  # as in a checkpoint of the full model
+    weight: Tensor  # in the engine's dtype
+    rounding: Tensor  # (2,) `rounding_products` of an adapter's change; 0 if there is none
 
 
 def merged_weights(
     model: PreTrainedModel | PeftModel, dtype: torch.dtype
-) -> Iterator[tuple[str, Tensor, Tensor]]:
+) -> Iterator[MergedWeight]:
     """Yield each trained weight, adapters merged into it, in an engine's dtype.
 
     With adapters that is W + s B A of each target layer, out of place: merging in place and taking
-    the change out again would let the trainer's weights drift. The linear layers beside a target
-    are yielded too, unchanged: an engine may keep q, k and v as one, which is loaded together.
-
-    Yields:
-        The name that a checkpoint of the full model has for the weight, the weight, and the
-        `rounding_products` of an adapter's change, 0 where there is none.
+    the change out again would let the trainer's weights drift. The other linear layers of the same
+    block are yielded too, unchanged: an engine may keep q, k and v as one and load them together.
     """
     if not isinstance(model, PeftModel):
         for name, parameter in model.named_parameters():
-            yield name, *_unchanged(full_tensor(parameter.detach()), dtype)
+            yield _unchanged(name, full_tensor(parameter.detach()), dtype)
         return
+
     for path, block in model.get_base_model().named_modules():
         layers = dict(block.named_children())
-        if any(isinstance(layer, LoraLayer) for layer in layers.values()):
-            for name, layer in layers.items():
-                if isinstance(layer, LoraLayer | nn.Linear):
-                    yield f"{path}.{name}.weight", *_merged(layer, dtype)
+        if not any(isinstance(layer, LoraLayer) for layer in layers.values()):
+            continue
+        for name, layer in layers.items():
+            if isinstance(layer, LoraLayer | nn.Linear):
+                yield _merged(f"{path}.{name}.weight", layer, dtype)
 
 
-def _merged(layer: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _merged(name: str, layer: Any, dtype: torch.dtype) -> MergedWeight:
     if not isinstance(layer, LoraLayer):
-        return _unchanged(layer.weight.detach(), dtype)
-    a, b = layer.lora_A[ADAPTER].weight.detach(), layer.lora_B[ADAPTER].weight.detach()
+        return _unchanged(name, layer.weight.detach(), dtype)
+
+    a = layer.lora_A[ADAPTER].weight.detach()
+    b = layer.lora_B[ADAPTER].weight.detach()
     change = (b.float() @ a.float()) * layer.scaling[ADAPTER]
     before = layer.get_base_layer().weight.detach()
     rounded = (before.float() + change).to(dtype)
-    return rounded, rounding_products(before, change, rounded)
+    return MergedWeight(name, rounded, rounding_products(before, change, rounded))
 
 
-def _unchanged(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return weight.to(dtype), weight.new_zeros(2, dtype=torch.float64)
+def _unchanged(name: str, weight: Tensor, dtype: torch.dtype) -> MergedWeight:
+    return MergedWeight(name, weight.to(dtype), weight.new_zeros(2, dtype=torch.float64))
 
 
 def copy_adapter(

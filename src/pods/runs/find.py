@@ -9,7 +9,7 @@ from pathlib import Path
 from pods.config.key import FILE_NAME
 from pods.config.parse import ConfigError
 from pods.runs.checkpoint import READ_ERRORS
-from pods.runs.history import STEP, checkpoint_fault
+from pods.runs.history import STEP, checkpoint_fault, step_of
 from pods.runs.store import RunStore, run_folders
 
 SHOWN = 8  # runs that a message about an ambiguous name lists
@@ -30,14 +30,19 @@ def study_folder(name: str, runs_dir: Path) -> Path:
 
 
 def find_study(name: str, runs_dir: Path) -> tuple[Path, list[Path]]:
-    """Return the folder of a study and those of its runs, none where its logs were imported."""
+    """Return the folder of a study and those of its runs, none if its logs were imported."""
     folder = study_folder(name, runs_dir)
     runs = run_folders(folder)
-    if not runs and not is_imported(folder):
-        there = [p.name for p in sorted(runs_dir.glob("*")) if run_folders(p) or is_imported(p)]
-        where, names = folder.absolute(), ", ".join(there) or "none"
-        raise ConfigError("study", name, f"no runs in {where}; studies there: {names}")
-    return folder, runs
+    if runs or is_imported(folder):
+        return folder, runs
+
+    there = []
+    for study in sorted(runs_dir.glob("*")):
+        if run_folders(study) or is_imported(study):
+            there.append(study.name)
+
+    names = ", ".join(there) or "none"
+    raise ConfigError("study", name, f"no runs in {folder.absolute()}; studies there: {names}")
 
 
 def find_runs(name: str, runs_dir: Path) -> list[Path]:
@@ -52,40 +57,60 @@ def find_run(name: str, runs_dir: Path) -> RunStore:
     """Return the only run that a folder or words name: study, arm, n→m, seed, parts of its path."""
     if (Path(name) / "identity.json").is_file():
         return RunStore(Path(os.path.abspath(name)))  # which may be a link
+
     joined = re.sub(r"\bseed (?=\d)", "seed", name.replace("->", "→"))
     wanted = set(re.split(r"[/\s]+", joined.strip("/ ")))
-    studies = {study.name: run_folders(study) for study in sorted(runs_dir.glob("*"))}
-    found = [run for runs in studies.values() for run in runs if wanted <= _names(run)]
-    if len(found) == 1:
-        return RunStore(found[0])
-    there = ", ".join(study for study, runs in studies.items() if runs) or "none"
-    allowed = f"must be a run's folder or name; studies in {runs_dir}: {there}"
-    if found:
-        more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        allowed = f"must name one run, not {', '.join(map(str, found[:SHOWN]))}{more}"
-    raise ConfigError("run", name, allowed)
+    studies = []
+    matches = []
+    for study in sorted(runs_dir.glob("*")):
+        runs = run_folders(study)
+        if runs:
+            studies.append(study.name)
+        matches += [run for run in runs if wanted <= _names(run)]
+
+    if len(matches) == 1:
+        return RunStore(matches[0])
+    if not matches:
+        there = ", ".join(studies) or "none"
+        allowed = f"must be a run's folder or name; studies in {runs_dir}: {there}"
+        raise ConfigError("run", name, allowed)
+    shown = ", ".join(map(str, matches[:SHOWN]))
+    if len(matches) > SHOWN:
+        shown += f", and {len(matches) - SHOWN} more"
+    raise ConfigError("run", name, f"must name one run, not {shown}")
 
 
 def _names(folder: Path) -> set[str]:
     """Return all words that name a run, also 0.001 of a key; if it is unreadable, of its path."""
     seed, _, code = folder.name.partition("-")
     names = {*folder.parts, seed, seed.removeprefix("seed"), code}
+
     with suppress(*READ_ERRORS):
-        config, of = RunStore(folder).config(), RunStore(folder).identity().values()
-        names |= {config.arm_name(), config.nm.label(), *(str(v) for v in of if type(v) is float)}
+        store = RunStore(folder)
+        config = store.config()
+        names |= {config.arm_name(), config.nm.label()}
+        names |= {str(value) for value in store.identity().values() if type(value) is float}
     return names
 
 
 def find_checkpoint(store: RunStore, step: str) -> Path:
     """Return a checkpoint whose files are as they were committed; "last": the newest such one."""
-    folders = {str(int(path.name[5:])): path for path in sorted(store.checkpoints.glob(STEP))}
-    if step != "last" and step not in folders:
+    folders = {str(step_of(path)): path for path in sorted(store.checkpoints.glob(STEP))}
+    if step == "last":
+        return _newest_sound(store, list(folders.values()))
+    if step not in folders:
         steps = ", ".join(folders) or "none"
         raise ConfigError("--step", step, f"must be last or a step with a checkpoint: {steps}")
-    for folder in reversed(folders.values()) if step == "last" else [folders[step]]:
-        if (fault := checkpoint_fault(store, folder)) is None:
+    fault = checkpoint_fault(store, folders[step])
+    if fault is not None:
+        raise ConfigError("--step", step, f"that checkpoint is damaged: {fault}")
+    return folders[step]
+
+
+def _newest_sound(store: RunStore, folders: list[Path]) -> Path:
+    for folder in reversed(folders):
+        fault = checkpoint_fault(store, folder)
+        if fault is None:
             return folder
-        if step != "last":
-            raise ConfigError("--step", step, f"that checkpoint is damaged: {fault}")
         print(f"{folder} is damaged: {fault}", file=sys.stderr)
-    raise ConfigError("--step", step, f"{store.folder} has no checkpoint that can be read")
+    raise ConfigError("--step", "last", f"{store.folder} has no checkpoint that can be read")

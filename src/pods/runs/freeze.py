@@ -30,8 +30,10 @@ class Changed(ValueError):
 def freeze(config: Config) -> RunStore:
     """Write a config into the folder of its run, unless that run is running; return the folder.
 
-    Operational keys follow the newest command; science keys never change here: an edited config is
-    `Changed`, unless `retry` is changed, which undoes the edit.
+    Operational keys follow the newest command. Science keys never change here.
+
+    Raises:
+        Changed: the frozen config was edited, and `retry` is not changed, which undoes the edit.
     """
     content = identity(config)
     store = RunStore(run_folder(config, content))
@@ -39,7 +41,7 @@ def freeze(config: Config) -> RunStore:
         store.folder.mkdir(parents=True, exist_ok=True)
         with suppress(BlockingIOError), store.lock():  # a running one has been frozen already
             _freeze(config, content, store)
-    except OSError as error:  # a finished run may be somebody else's, or on a read-only disk
+    except OSError as error:  # a finished run may be another user's, or on a read-only disk
         if not is_machine_error(error, store.folder) or store.status()["state"] != "done":
             raise
     return store
@@ -52,6 +54,7 @@ def _freeze(config: Config, content: Mapping[str, Any], store: RunStore) -> None
         edited = []
     if edited and config.retry != "changed":
         raise Changed(store.config_path, edited)
+
     text = yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
     replace(store.config_path, text, durable=True)
     try:
@@ -63,11 +66,13 @@ def _freeze(config: Config, content: Mapping[str, Any], store: RunStore) -> None
 def check_unchanged(store: RunStore, config: Config) -> list[str]:
     """Compare a run with how it began: science keys, data, weights, own code, and minor versions.
 
-    What changed is raised as `Changed`, or if `retry` is changed returned, to be recorded.
+    What changed is raised as `Changed`, or returned to be recorded if `retry` is changed.
     """
-    changes = difference(store.identity(), json.loads(json.dumps(identity(config))))
-    for last in environments(store)[-1:]:
-        changes += version_changes(last)
+    now = json.loads(json.dumps(identity(config)))  # tuples as the file has them
+    changes = difference(store.identity(), now)
+    attempts = environments(store)
+    if attempts:
+        changes += version_changes(attempts[-1])
     if changes and config.retry != "changed":
         raise Changed(store.folder, changes)
     return changes

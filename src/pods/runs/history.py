@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from pods.config.schema import Config
 from pods.runs import checkpoint
 from pods.runs.files import read_or_empty, replace
 from pods.runs.records import Clock, Damaged, read
@@ -14,11 +14,25 @@ from pods.runs.store import DAMAGED_SUFFIX, RunStore
 
 STEP = f"step-{'[0-9]' * 6}"
 ABANDONED = (  # what lies in a folder before that folder
-    *("*.tmp[0-9]*", "tensorboard.trash", "wandb.trash", "rollouts/*.tmp[0-9]*"),
-    *("checkpoints/*/*.tmp[0-9]*", "checkpoints/*.trash", "checkpoints/*.tmp"),
-    *("evaluations/*.tmp", "evaluations/*.tmp[0-9]*"),
-    *("attempts/*/*.tmp[0-9]*", "evaluation_attempts/*/*.tmp[0-9]*"),
+    "*.tmp[0-9]*",
+    "tensorboard.trash",
+    "wandb.trash",
+    "rollouts/*.tmp[0-9]*",
+    "checkpoints/*/*.tmp[0-9]*",
+    "checkpoints/*.trash",
+    "checkpoints/*.tmp",
+    "evaluations/*.tmp[0-9]*",
+    "attempts/*/*.tmp[0-9]*",
 )
+
+
+def step_of(path: Path) -> int:
+    """Return the step in the name of a checkpoint, an evaluation or a file of rollouts.
+
+    >>> step_of(Path("checkpoints/step-000100")), step_of(Path("rollouts/step-000020.jsonl.gz"))
+    (100, 20)
+    """
+    return int(path.name.removeprefix("step-")[:6])
 
 
 def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Path, str]]:
@@ -29,30 +43,68 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
     going on after some step, that is `Damaged`.
     """
     checkpoint.recover(store.checkpoints)
-    faults, altered, first = dict[Path, str](), False, store.checkpoint(0)
+    faults: dict[Path, str] = {}
+    log_is_altered = False
+    first = store.checkpoint(0)
+
     for folder in sorted(store.checkpoints.glob(STEP), reverse=True):
         fault = checkpoint_fault(store, folder)
         if fault is None and is_log_altered(store, folder):
-            fault, altered = f"{store.metrics_path.name} is not what was written", True
-        if fault:
+            fault = f"{store.metrics_path.name} is not what was written"
+            log_is_altered = True
+        if fault is not None:
             faults[folder] = fault
-        elif needs in checkpoint.manifest_files(folder) and not (altered and folder == first):
+            continue
+        starts_over = log_is_altered and folder == first
+        if needs in checkpoint.manifest_files(folder) and not starts_over:
             return folder, faults
-    if altered:
+
+    if log_is_altered:
         cure = f"restore it, or remove {store.checkpoints} and the run starts again"
         raise Damaged(store.metrics_path, f"it is not what was written: {cure}")
     return None, faults
 
 
-def checkpoint_fault(store: RunStore, folder: Path, **checked: Any) -> str | None:
-    """Say why a checkpoint is not one that this run made; None if it is. See `damage`."""
-    if (fault := checkpoint.damage(folder, **checked)) is not None:
+def ended_at(store: RunStore, config: Config) -> int | None:
+    """Return the last step of a run that has nothing left to train; None: it has something left.
+
+    The last checkpoint is then an evaluation point at the end of the budget, and intact. Only
+    evaluations can be missing, for which no checkpoint needs the state of its optimizer.
+    """
+    checkpoint.recover(store.checkpoints)
+    by_folder = clocks(store)
+    if not by_folder:
+        return None
+
+    folder = max(by_folder)
+    clock = by_folder[folder]
+    if not clock["evaluation"] or not _is_spent(config, clock):
+        return None
+    if checkpoint_fault(store, folder) is not None or is_log_altered(store, folder):
+        return None
+    return clock["step"]
+
+
+def _is_spent(config: Config, clock: Clock) -> bool:
+    seconds = config.budget.train_seconds
+    steps = config.budget.max_steps
+    return (seconds is not None and clock["train_seconds"] >= seconds) or (
+        steps is not None and clock["step"] >= steps
+    )
+
+
+def checkpoint_fault(store: RunStore, folder: Path, only: str | None = None) -> str | None:
+    """Describe why a checkpoint is not one that this run made; None if it is. See `damage`."""
+    fault = checkpoint.damage(folder, only)
+    if fault is not None:
         return fault
+
     try:
         clock = store.clock(folder)
     except ValueError as error:
         return str(error)
-    if (clock["run"], clock["step"]) != (store.folder.name, int(folder.name[5:])):
+
+    if (clock["run"], clock["step"]) != (store.folder.name, step_of(folder)):
         return f"it is step {clock['step']} of run {clock['run']}"
     return None
 
@@ -66,9 +118,11 @@ def is_log_altered(store: RunStore, folder: Path) -> bool:
 
 def mark_damaged(store: RunStore, path: Path) -> None:
     """Rename a checkpoint or a file of rollouts, so that nothing reads it."""
-    if (renamed := path.with_name(f"{path.name}{DAMAGED_SUFFIX}")).exists():
+    renamed = path.with_name(f"{path.name}{DAMAGED_SUFFIX}")
+    if renamed.exists():
         store.remove(renamed)
-    shutil.move(path, renamed)  # which copies where an overlay cannot rename
+
+    shutil.move(path, renamed)  # which copies if an overlay cannot rename
 
 
 def check_rollouts(store: RunStore, report: Callable[[str], None]) -> None:
@@ -93,14 +147,33 @@ def clocks(store: RunStore) -> dict[Path, Clock]:
 
 def evaluation_points(store: RunStore) -> dict[int, float]:
     """Return the step of every checkpoint that is to be evaluated, with its training seconds."""
-    points = clocks(store).values()
-    return {clock["step"]: clock["train_seconds"] for clock in points if clock["evaluation"]}
+    points = {}
+    for clock in clocks(store).values():
+        if clock["evaluation"]:
+            points[clock["step"]] = clock["train_seconds"]
+    return points
 
 
-def evaluated_steps(store: RunStore) -> set[int]:
-    """Return the steps that have a file of evaluation records."""
+def evaluated_steps(store: RunStore) -> list[int]:
+    """Return the steps that have an evaluation, in order."""
     paths = store.folder.glob(f"evaluations/{STEP}.jsonl")
-    return {int(path.stem[5:]) for path in paths if path.is_file()}
+    return sorted(step_of(path) for path in paths)
+
+
+def missing_evaluations(store: RunStore) -> list[int]:
+    """Return the steps whose checkpoints are to be evaluated and are not, in order.
+
+    A checkpoint whose clock cannot be read has no evaluation to make.
+    """
+    missing = []
+    for folder in sorted(store.checkpoints.glob(STEP)):
+        step = step_of(folder)
+        if store.evaluation_path(step).is_file():
+            continue
+        has_clock = checkpoint_fault(store, folder, only="clock.json") is None
+        if has_clock and store.clock(folder)["evaluation"]:
+            missing.append(step)
+    return missing
 
 
 def abandoned_paths(store: RunStore) -> list[Path]:
@@ -108,14 +181,20 @@ def abandoned_paths(store: RunStore) -> list[Path]:
 
     Another process may be writing queued.json, see `set_queued`.
     """
-    found = [path for pattern in ABANDONED for path in sorted(store.folder.glob(pattern))]
-    return [path for path in found if not path.name.startswith("queued.json")]
+    paths = []
+    for pattern in ABANDONED:
+        for path in sorted(store.folder.glob(pattern)):
+            if not path.name.startswith("queued.json"):
+                paths.append(path)
+    return paths
 
 
 def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:
     """Discard everything that happened after the checkpoint of a step."""
-    if store.metrics_path.is_file():  # replaced, since a hard link to it may be a backup
-        replace(store.metrics_path, read_or_empty(store.metrics_path)[:metrics_bytes], durable=True)
+    log = store.metrics_path
+    if log.is_file():  # replaced, since a hard link to it may be a backup
+        replace(log, read_or_empty(log)[:metrics_bytes], durable=True)
+
     for path in store.folder.glob(f"*/{STEP}*"):
-        if path.suffix != DAMAGED_SUFFIX and int(path.name[5:11]) > step:
+        if path.suffix != DAMAGED_SUFFIX and step_of(path) > step:
             store.remove(path)

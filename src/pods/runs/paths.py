@@ -1,11 +1,9 @@
-"""Find the folder of the models that all runs of a user share."""
+"""Find the weights of a model: a given folder, the package, the user's own models, or the hub."""
 
 import os
 from pathlib import Path
 
-from pods.config.inputs import gguf_parts
 from pods.config.schema import ModelConfig
-from pods.runs.files import digest
 
 SHIPPED_MODELS = Path(__file__).parents[1] / "models"
 
@@ -19,12 +17,10 @@ def weights_source(model: ModelConfig) -> str:
     """Return the folder or the hub's name that a model's whole weights are loaded from.
 
     In this order: the given folder, the package, what `pods fetch` has fetched, the hub. A given
-    folder with an adapter is left out; see `ModelConfig.adapter`. The folder of a GGUF exists once
-    `policy.gguf` has converted it.
+    folder with an adapter is left out; see `ModelConfig.adapter`.
     """
     if model.path is not None and model.adapter() is None:
-        parts = gguf_parts(model.path)
-        return str(pods_home() / "models" / f"gguf-{digest(*parts)[:16]}") if parts else model.path
+        return model.path
     if model.hub is None:
         return str(SHIPPED_MODELS / model.name)
     fetched = pods_home() / "models" / model.name

@@ -1,10 +1,10 @@
 """The records of a run folder: one type per kind of JSON file or line, and how they are read.
 
-All who read a run decode with these types, so that they accept the same: a missing field or a value
-of another type is `Damaged`. In memory they are plain dictionaries.
+Every reader of a run decodes with these types, so all accept the same: a missing field or a value
+of another type is `Damaged`. In memory the records are plain dictionaries.
 """
 
-import stat
+import gzip
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,6 @@ import msgspec
 import yaml
 
 T = TypeVar("T")
-LIMIT = 2**30  # bytes: no log or evaluation has more, and a machine's memory has
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is 7 x faster
 
 
@@ -82,6 +81,7 @@ class Environment(TypedDict, total=False):
     processes: int  # all of the run's
     clock: str
     engine: dict[str, Any]
+    only_evaluates: bool  # the run had nothing left to train when the process began
 
 
 class ManifestFile(TypedDict):
@@ -92,22 +92,17 @@ class ManifestFile(TypedDict):
 
 
 def read(path: Path) -> bytes:
-    """Return a file's bytes, unpacked if it is gzip; `Damaged`: that fails, or is over `LIMIT`."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):  # to read a pipe would wait for ever
-        raise Damaged(path, "it is no file")
-    if found.st_size > LIMIT:
-        raise Damaged(path, f"it has more than {LIMIT:,} bytes")
-    content, unpacker = path.read_bytes(), zlib.decompressobj(wbits=31)
+    """Return a file's bytes, unpacked if it is gzip; `Damaged`: it cannot be unpacked."""
+    content = path.read_bytes()
     if path.suffix != ".gz":
         return content
+
+    if not content:
+        raise Damaged(path, "it is empty")
     try:
-        unpacked = unpacker.decompress(content, LIMIT + 1)
-    except zlib.error as error:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
         raise Damaged(path, error) from error
-    if not unpacker.eof or len(unpacked) > LIMIT:
-        raise Damaged(path, f"it is cut off, or holds more than {LIMIT:,} bytes")
-    return unpacked
 
 
 def read_json(path: Path, kind: type[T]) -> T:
@@ -115,7 +110,7 @@ def read_json(path: Path, kind: type[T]) -> T:
     content = read(path)
     try:
         return msgspec.json.decode(content, type=kind)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Damaged(path, error if content else "it is empty") from error
 
 
@@ -126,7 +121,7 @@ def decode_lines(content: bytes, decode: Callable[[bytes], T]) -> list[T]:
         try:
             if line:
                 records.append(decode(line))
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ValueError(f"line {number} is no record: {error}") from error
     return records
 
@@ -135,8 +130,9 @@ def parse_yaml(content: bytes) -> dict[str, Any]:
     """Return a YAML mapping; raise a `ValueError` if it is not YAML, or not a mapping of texts."""
     try:
         value = LOADER(content).get_single_data()
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise ValueError(error) from error
+
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError("it does not map keys to values")
     return value

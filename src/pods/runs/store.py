@@ -29,7 +29,7 @@ OPTIMIZER = "optimizer.safetensors"  # in a checkpoint; twice the size of the tr
 LOCK = ".lock"
 DAMAGED_SUFFIX = ".damaged"
 SEED = re.compile(rb"^seed: (0|[1-9]\d{0,8})$", re.MULTILINE)  # a line of a frozen config
-_status_lock = threading.Lock()  # the watchdog writes heartbeats beside the main thread
+_status_lock = threading.Lock()  # the watchdog writes heartbeats in a thread
 
 
 @dataclasses.dataclass
@@ -59,8 +59,10 @@ class RunStore:
 
         The run's folder itself, or one above it, may be a link, such as to a larger disk.
         """
-        if (link := first_link(self.folder, path.parent)) is not None:
+        link = first_link(self.folder, path.parent)
+        if link is not None:
             raise ValueError(f"{link} is a link: nothing beyond it is removed")
+
         remove(path)
 
     def lock(self) -> AbstractContextManager[RunLock]:
@@ -68,7 +70,7 @@ class RunStore:
         return hold_lock(self.folder / LOCK)
 
     def is_held(self) -> bool:
-        """Say whether a process of this machine holds the lock."""
+        """Return whether a process of this machine holds the lock."""
         return is_held(self.folder / LOCK)
 
     def config(self) -> Config:
@@ -78,15 +80,18 @@ class RunStore:
         alone: so each of the others is parsed once per process.
         """
         parts = SEED.split(read(self.config_path))
-        if len(parts) == 3:  # text before the only such line, seed, text after it
+        if len(parts) == 3:  # there is one such line
+            before, seed, after = parts
             with suppress(ValueError):  # whose message would not name the file
-                config = _parse_config(b"seed: 0".join(parts[::2]))
-                return dataclasses.replace(config, seed=int(parts[1]))
+                config = _parse_config(before + b"seed: 0" + after)
+                return dataclasses.replace(config, seed=int(seed))
+
         return parse(self.config_values())
 
     def config_values(self) -> dict[str, Any]:
         """Return the frozen config as plain values, unchecked."""
         content = read(self.config_path)
+
         try:
             return parse_yaml(content)
         except ValueError as error:
@@ -97,6 +102,7 @@ class RunStore:
         content = read_json(self.identity_path, dict[str, Any])
         if type(content.get("seed")) is not int:
             raise Damaged(self.identity_path, "it has no seed")
+
         return content
 
     def data(self) -> Data | None:
@@ -118,13 +124,16 @@ class RunStore:
     def set_status(self, **changes: Any) -> None:
         """Change some fields of status.json, which is replaced as a whole."""
         with _status_lock:
-            status = {**self.status(), **changes, "heartbeat": time.time()}
+            status: dict[str, Any] = dict(self.status())
+            status.update(changes)
+            status["heartbeat"] = time.time()
             replace(self.folder / "status.json", json.dumps(status), durable="state" in changes)
 
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Keep one step's rollouts for inspection, compressed; equal rows give equal bytes."""
         path = self.folder / "rollouts" / f"step-{step:06d}.jsonl.gz"
         path.parent.mkdir(exist_ok=True)
+
         replace(path, gzip.compress(json_lines(rows), mtime=0))
 
     def write_clock(self, folder: Path, step: int, train_seconds: float, evaluation: bool) -> None:
@@ -132,6 +141,7 @@ class RunStore:
         with self.metrics_path.open("ab") as file:
             os.fsync(file.fileno())
             size = file.tell()
+
         clock: Clock = {
             "run": self.folder.name,
             "step": step,
@@ -153,13 +163,16 @@ def _parse_config(content: bytes) -> Config:
 
 
 def run_folders(study: Path) -> list[Path]:
-    """Return all run folders below a study's folder, also those that this user cannot read.
+    """Return all run folders below a study's folder, even if this user cannot read them.
 
     One with nothing but a lock is left out: a command has met a run that was being removed.
     """
-    folders = (path for path in study.glob("*/*/seed*") if path.suffix != TRASH and path.is_dir())
-    return sorted(
-        folder
-        for folder in folders
-        if not os.access(folder, os.R_OK | os.X_OK) or {*os.listdir(folder)} - {LOCK}
-    )
+    return sorted(path for path in study.glob("*/*/seed*") if _is_run(path))
+
+
+def _is_run(folder: Path) -> bool:
+    if folder.suffix == TRASH or not folder.is_dir():
+        return False
+    if not os.access(folder, os.R_OK | os.X_OK):
+        return True
+    return any(name != LOCK for name in os.listdir(folder))

@@ -37,11 +37,14 @@ def closed_answer(completion: str, answer_format: str) -> str | None:
     if answer_format == "whole":
         return completion
     span = _answer_span(completion, answer_format)
-    return None if span is None else completion[slice(*span)]
+    if span is None:
+        return None
+    start, end = span
+    return completion[start:end]
 
 
 def well_formed(completion: str, answer_format: str) -> bool:
-    """Return whether the completion has the requested form and nothing beside it.
+    """Return whether the completion has the requested form and nothing besides it.
 
     For tags that is the authors' `format_correct` (utils/data.py at 3fc107e), in linear time; like
     their `$`, the end allows one more line break. The other forms end with their answer.
@@ -49,9 +52,12 @@ def well_formed(completion: str, answer_format: str) -> bool:
     if answer_format == "whole":
         return True
     outside = _outside(completion, answer_format)
-    if answer_format != "tag" or outside is None:
-        return outside == ("", "")
-    return outside[0] in EDGES and outside[1].removesuffix("\n") in EDGES
+    if outside is None:
+        return False
+    before, after = outside
+    if answer_format == "tag":
+        return before in EDGES and after.removesuffix("\n") in EDGES
+    return before == "" and after == ""
 
 
 def form_score(completion: str, answer_format: str) -> float:
@@ -60,7 +66,10 @@ def form_score(completion: str, answer_format: str) -> float:
     Source: the authors' `format_score` (utils/data.py at 187f43b; at 3fc107e a tenth of it).
     """
     outside = _outside(completion, answer_format)
-    return 0.0 if outside is None else max(0.0, 1 - 0.01 * sum(map(len, outside)))
+    if outside is None:
+        return 0.0
+    before, after = outside
+    return max(0.0, 1 - 0.01 * (len(before) + len(after)))
 
 
 def mark_score(completion: str, marks: Sequence[str]) -> float:
@@ -68,7 +77,8 @@ def mark_score(completion: str, marks: Sequence[str]) -> float:
 
     Of `MARKS["tag"]` it is the authors' `count_xml`, of `STRICT_MARKS` their `tag_count_reward`.
     """
-    return sum(completion.count(mark) == 1 for mark in marks) / len(marks)
+    once = [mark for mark in marks if completion.count(mark) == 1]
+    return len(once) / len(marks)
 
 
 def strict_form(completion: str) -> bool:
@@ -77,9 +87,11 @@ def strict_form(completion: str) -> bool:
     Source: open_r1/rewards.py `format_reward` at 3fc107e, whose expression
     `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$` may end at any line's end.
     """
-    start, thoughts = completion[:8], completion[8:]
+    if not completion.startswith("<think>\n"):
+        return False
+    thoughts = completion.removeprefix("<think>\n")
     answer = thoughts.partition("\n</think>\n<answer>\n")[2]
-    return start == "<think>\n" and STRICT_END.search(answer) is not None
+    return STRICT_END.search(answer) is not None
 
 
 def _answer_span(completion: str, answer_format: str) -> tuple[int, int] | None:
@@ -87,19 +99,24 @@ def _answer_span(completion: str, answer_format: str) -> tuple[int, int] | None:
     thought = completion.find("</think>") + 1
     if completion.find("<think>", thought) >= 0 or completion.find("</think>", thought) >= 0:
         return None  # the text ends in a thought, or has two
+
     mark, read = READERS[answer_format]
     start = completion.find(mark, thought)
     if start < 0:
         return None
     span = read(completion, start + len(mark))
-    return None if span is None or completion.find(mark, span[1]) >= 0 else span
+    if span is None or completion.find(mark, span[1]) >= 0:
+        return None
+    return span
 
 
 def _block(text: str, start: int) -> tuple[int, int] | None:
     """Return the span up to the closing tag, which must be the only one."""
     end = text.find("</answer>", start)
     first = text.find("</answer>", text.find("</think>") + 1)  # also before the answer
-    return (start, end) if end == first >= 0 and text.count("</answer>", end) == 1 else None
+    if end == first >= 0 and text.count("</answer>", end) == 1:
+        return start, end
+    return None
 
 
 def _line(text: str, start: int) -> tuple[int, int]:
@@ -109,17 +126,27 @@ def _line(text: str, start: int) -> tuple[int, int]:
 
 def _box(text: str, start: int) -> tuple[int, int] | None:
     r"""Return the span of a box's content: braces are balanced, and `\{` and `\}` do not count."""
-    mark = start - len("\\boxed")
     depth = 0
     for match in BRACES.finditer(text, start, start + MAX_BOX):
-        if not depth and (match[0] != "{" or text[start : match.start()].strip()):
+        if depth == 0 and (match[0] != "{" or text[start : match.start()].strip()):
             return None
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if not depth:
-            begin, end = text.find("{", start) + 1, match.start()
-            changed = BEFORE_BOX.search(text[max(0, mark - 16) : mark])
-            return None if changed or AFTER_BOX.match(text[end + 1 : end + 32]) else (begin, end)
+        if match[0] == "{":
+            depth += 1
+        elif match[0] == "}":
+            depth -= 1
+        if depth == 0:
+            end = match.start()
+            if _is_part_of_a_number(text, start - len("\\boxed"), end + 1):
+                return None
+            return text.find("{", start) + 1, end
     return None
+
+
+def _is_part_of_a_number(text: str, start: int, end: int) -> bool:
+    """Return whether the text around a box, from start to end, changes the number in it."""
+    before = text[max(0, start - 16) : start]
+    after = text[end : end + 31]
+    return BEFORE_BOX.search(before) is not None or AFTER_BOX.match(after) is not None
 
 
 READERS = {"tag": ("<answer>", _block), "hash": ("####", _line), "boxed": ("\\boxed", _box)}
@@ -132,10 +159,18 @@ def _outside(text: str, answer_format: str) -> tuple[str, str] | None:
     """
     if answer_format != "tag":
         span = _answer_span(text, answer_format)
-        tail = None if span is None else text[span[1] + (answer_format == "boxed") :]
-        return None if tail is None else ("", tail.strip(BOX_ENDS))
-    start, end = text.find("<think>"), text.rfind("</answer>")
-    junction = JUNCTION.search(text, start + len("<think>")) if start >= 0 else None
+        if span is None:
+            return None
+        end = span[1]
+        if answer_format == "boxed":
+            end += len("}")
+        return "", text[end:].strip(BOX_ENDS)
+
+    start = text.find("<think>")
+    if start < 0:
+        return None
+    end = text.rfind("</answer>")
+    junction = JUNCTION.search(text, start + len("<think>"))
     if junction is None or junction.end() > end:
         return None
     return text[:start], text[end + len("</answer>") :]

@@ -41,11 +41,12 @@ def lenient(completion: str, gold: str, era: str) -> bool:
     """
     golds = {_mathd(gold), _numeric(gold)}
     tagged = completion.rpartition("<answer>")[2].partition("</answer>")[0].strip()
-    number = ["-1", *LAST_NUMBER[era].findall(completion)][-1]
-    return any(
-        len(text) <= MAX_CANDIDATE and not golds.isdisjoint((_mathd(text), _numeric(text)))
-        for text in (completion, tagged, number)
-    )
+    numbers = LAST_NUMBER[era].findall(completion)
+    last_number = numbers[-1] if numbers else "-1"
+    for text in (completion, tagged, last_number):
+        if len(text) <= MAX_CANDIDATE and (_mathd(text) in golds or _numeric(text) in golds):
+            return True
+    return False
 
 
 def _mathd(text: str) -> str:
@@ -60,9 +61,12 @@ def _mathd(text: str) -> str:
     for mark in REMOVED:
         plain = plain.replace(mark, "")
     plain = plain.partition("\\text{ ")[0].replace(" .", " 0.")
-    plain = f"0{plain}" if plain.startswith(".") else plain
+    if plain.startswith("."):
+        plain = f"0{plain}"
+
     left, equals, right = plain.partition("=")
-    plain = right if equals and "=" not in right and len(left) <= 2 else plain
+    if equals and "=" not in right and len(left) <= 2:
+        plain = right
     return plain.replace(" ", "")
 
 
@@ -74,14 +78,18 @@ def _numeric(text: str) -> str:
     if plain.startswith("{") and plain.endswith("}"):
         plain = plain[1:-1]
     plain = SEPARATOR.sub("", plain)
+
     near = _near_integer(plain)
-    plain = plain if near is None else str(near)
-    plain = SPACES.sub(" ", LATEX.sub("", plain)).strip() if "\\" in plain else plain
+    if near is not None:
+        plain = str(near)
+    if "\\" in plain:
+        plain = SPACES.sub(" ", LATEX.sub("", plain)).strip()
     plain = MIXED.sub("+", re.sub("- *", "-", plain))
     for mark in (" ", "{", "}"):
         plain = plain.replace(mark, "")
-    whole_number = _near_integer(COMMA.sub("", plain))
-    return plain.lower() if whole_number is None else str(int(float(plain.replace(",", ""))))
+    if _near_integer(COMMA.sub("", plain)) is None:
+        return plain.lower()
+    return str(int(float(plain.replace(",", ""))))
 
 
 def _near_integer(text: str) -> int | None:
@@ -91,4 +99,6 @@ def _near_integer(text: str) -> int | None:
         nearest = round(value)
     except (ValueError, OverflowError):  # not a number, infinite or NaN
         return None
-    return nearest if abs(value - nearest) <= NEAR else None
+    if abs(value - nearest) <= NEAR:
+        return nearest
+    return None

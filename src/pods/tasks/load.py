@@ -14,63 +14,91 @@ from typing import Any
 from pods.config.task_checks import CHAINSUM_TEST_SIZE, OWN
 from pods.config.task_keys import TaskConfig
 from pods.tasks.datasets import chainsum, gsm8k, math_sets, own, splits
-from pods.tasks.datasets.splits import Split, read_split
+from pods.tasks.datasets.splits import Right, Splits, read_split
 from pods.tasks.prompts import ask, make_problems, opening
 from pods.tasks.rewards import math_grader, number_grader, own_grader, own_reward
 from pods.types import Grade, Grader, Message, Parts, Problem, Task
 
-TRAIN_SETS = {"gsm8k": gsm8k.TRAIN, "math": math_sets.TRAIN, **dict.fromkeys(OWN, own.SOURCE)}
-TEST_SETS = {"gsm8k": gsm8k.TEST, "jsonl": own.SOURCE, **math_sets.TEST_SETS}
+TRAIN_SETS = {
+    "gsm8k": gsm8k.TRAIN,
+    "math": math_sets.TRAIN,
+    **dict.fromkeys(OWN, own.SOURCE),
+}
+TEST_SETS = {
+    "gsm8k": gsm8k.TEST,
+    "jsonl": own.SOURCE,
+    **math_sets.TEST_SETS,
+}
 
 
 def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
     """Load the task that the config names, with the test set that it is evaluated on.
 
     Its graders call `check` repeatedly while they wait for a worker process; it may raise. Data
-    that cannot be read, or are malformed where that is an error, raise ValueError.
+    that cannot be read, or are malformed if that is an error, raise ValueError.
     """
     if config.name == "chainsum":
         task = chainsum.load(config.train_size or 0, CHAINSUM_TEST_SIZE, config.few_shot)
         return replace(task, own_reward=own_reward(config))
-    train, test = read_splits(config)
-    splits.check_splits(config, train, test)
-    splits.print_malformed("train", train)
-    splits.print_malformed("test", test)
-    problems = make_problems(config, train, test)
-    graders, dropped = _graders(config, check), train.malformed + test.malformed
-    return Task(*problems, *graders, dropped, own_reward(config))
+
+    data = read_splits(config)
+    splits.check_splits(config, data.train, data.test)
+    splits.print_malformed("train", data.train)
+    splits.print_malformed("test", data.test)
+
+    train, test = make_problems(config, data.train, data.test)
+    train_grader, test_grader = _graders(config, data.right, check)
+    return Task(
+        train=train,
+        test=test,
+        train_grader=train_grader,
+        test_grader=test_grader,
+        dropped=data.train.malformed + data.test.malformed,
+        own_reward=own_reward(config),
+    )
 
 
 def check_data(configs: Iterable[TaskConfig]) -> None:
-    """Raise ValueError if data in files, or a function of one's own, cannot be used.
+    """Raise ValueError if data in files, or a function of the user's, cannot be used.
 
     This is before any run has a folder. A hub's data are not asked for, and then the reward is
     tried on an empty answer to a toy problem, otherwise to the first one.
     """
-    for config in {str(config): config for config in configs}.values():
+    different = {str(config): config for config in configs}
+    for config in different.values():
         problem = Problem("toy", ({"role": "user", "content": "1+1?"},), "2")
         if config.name == "own" or all(config.files().values()):
-            train, test = read_splits(config)
-            splits.check_splits(config, train, test)
-            problem = make_problems(config, train, test)[0][0]
-        if (reward := own_reward(config)) is not None:
+            data = read_splits(config)
+            splits.check_splits(config, data.train, data.test)
+            train, _ = make_problems(config, data.train, data.test)
+            problem = train[0]
+
+        reward = own_reward(config)
+        if reward is not None:
             reward(Grade("none", False, Parts(0.0)), problem, "")
 
 
-def read_splits(config: TaskConfig) -> tuple[Split, Split]:
-    """Read the train and the test split of a task that has data, with their malformed rows."""
+def read_splits(config: TaskConfig) -> Splits:
+    """Read the rows of the train pool and of the test set; ValueError: they cannot be read."""
     if config.name == "own":
-        return own.made(config)[:2]
-    source, test_source = TRAIN_SETS[config.name], TEST_SETS[config.evaluated_on()]
+        return own.make(config)
+    source = TRAIN_SETS[config.name]
+    test_source = TEST_SETS[config.evaluated_on()]
     if config.answer_format == "chain":
-        source = test_source = own.CHAIN_SOURCE
-    files, path = config.files(), f"task.path={config.path or 'null'}"
+        source = own.CHAIN_SOURCE
+        test_source = own.CHAIN_SOURCE
+
+    files = config.files()
+    path = f"task.path={config.path or 'null'}"
     if config.name == "jsonl" and files["train"] == files["test"]:
         return own.divide(read_split(files["train"], source, path))
-    in_path = config.test_set == "own" and config.test_path is None
-    key = path if in_path else f"task.test_path={config.test_path or 'null'}"
-    tests = read_split(files["test"], test_source, key)
-    return read_split(files["train"], source, path, tests.rows), tests
+
+    test_key = f"task.test_path={config.test_path or 'null'}"
+    if config.test_set == "own" and config.test_path is None:  # beside the train split
+        test_key = path
+    test = read_split(files["test"], test_source, test_key)
+    train = read_split(files["train"], source, path, test.rows)
+    return Splits(train, test)
 
 
 def load_questions(config: TaskConfig, file: Path) -> Task:
@@ -83,17 +111,28 @@ def load_questions(config: TaskConfig, file: Path) -> Task:
     split = read_split(file, source, f"file={file}")
     splits.print_malformed("test", split)
     splits.check_usable(split)
-    problems, grader = ask(file.stem, load_opening(config), split.rows), own_grader(config)
-    return Task((), problems, grader, grader)
+
+    right = own.make(config).right if config.name == "own" else None
+    grader = own_grader(config, right)
+    problems = ask(file.stem, load_opening(config), split.rows)
+    return Task(train=(), test=problems, train_grader=grader, test_grader=grader)
 
 
-def _graders(config: TaskConfig, check: Callable[[], None]) -> tuple[Grader, Grader]:
+def _graders(
+    config: TaskConfig, right: Right | None, check: Callable[[], None]
+) -> tuple[Grader, Grader]:
     """Create the graders of train pool and test set; both share the workers that grade MATH."""
     if config.name in OWN:
-        return (own_grader(config),) * 2
-    numbers, names = number_grader(config, check), (config.name, config.evaluated_on())
-    maths = numbers if names == ("gsm8k", "gsm8k") else math_grader(config, check)
-    return tuple(numbers if name == "gsm8k" else maths for name in names)  # type: ignore[return-value]
+        grader = own_grader(config, right)
+        return grader, grader
+
+    numbers = number_grader(config, check)
+    if config.name == "gsm8k" and config.evaluated_on() == "gsm8k":
+        return numbers, numbers
+    maths = math_grader(config, check)
+    train_grader = numbers if config.name == "gsm8k" else maths
+    test_grader = numbers if config.evaluated_on() == "gsm8k" else maths
+    return train_grader, test_grader
 
 
 def load_opening(config: TaskConfig) -> tuple[Message, ...]:

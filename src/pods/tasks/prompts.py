@@ -42,32 +42,43 @@ def make_problems(
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
     """Make problems of rows; the first `few_shot` train rows become examples instead."""
     head = opening(config, train.wording, train.rows[: config.few_shot])
-    pool = train.rows[config.few_shot :][: config.train_size]
+    pool = train.rows[config.few_shot :]
+    if config.train_size is not None:
+        pool = pool[: config.train_size]
     return ask("train", head, pool), ask("test", head, test.rows)
 
 
 def ask(name: str, head: Sequence[Message], rows: Sequence[Row]) -> tuple[Problem, ...]:
     """Ask the questions of a set's rows, each after the messages `head`."""
-    asked = [(row, {"role": "user", "content": row.question}) for row in rows]
-    return tuple(Problem(f"{name}-{row.index:05d}", (*head, turn), row.gold) for row, turn in asked)
+    problems = []
+    for row in rows:
+        messages = (*head, {"role": "user", "content": row.question})
+        problems.append(Problem(id=f"{name}-{row.index:05d}", messages=messages, gold=row.gold))
+    return tuple(problems)
 
 
 def opening(config: TaskConfig, wording: Wording, examples: Sequence[Row]) -> tuple[Message, ...]:
     """Return the messages before each question: the system message and solved examples.
 
-    Where the whole completion is the answer, or a chain, the system message is the user's or none.
+    If the whole completion is the answer, or a chain, the system message is the user's or none.
     """
-    turns = list[tuple[str, str]]()
+    messages = []
     if config.system is not None:
-        turns.append(("system", Path(config.system).read_bytes().decode()))
-    elif text := SYSTEM_PROMPTS.get(config.answer_format):
-        words = {"how": wording.how, "what": wording.what, "subject": wording.subject}
-        turns.append(("system", text.format(**words)))
+        text = Path(config.system).read_bytes().decode()
+        messages.append({"role": "system", "content": text})
+    elif config.answer_format in SYSTEM_PROMPTS:
+        text = SYSTEM_PROMPTS[config.answer_format].format(
+            how=wording.how, what=wording.what, subject=wording.subject
+        )
+        messages.append({"role": "system", "content": text})
+
     for row in examples:
-        words = {"reasoning": wording.reasoning(row.solution), "answer": row.answer}
-        reply = REPLIES[config.answer_format].format(**words)
-        turns += [("user", row.question), ("assistant", reply)]
-    return tuple({"role": role, "content": content} for role, content in turns)
+        reply = REPLIES[config.answer_format].format(
+            reasoning=wording.reasoning(row.solution), answer=row.answer
+        )
+        messages.append({"role": "user", "content": row.question})
+        messages.append({"role": "assistant", "content": reply})
+    return tuple(messages)
 
 
 def prompt_ids(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
@@ -78,6 +89,7 @@ def prompt_ids(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> tuple[
     except Exception as error:  # it is a program, which may raise anything
         why = f"{type(error).__name__} {error}".strip()
         raise ValueError(f"{tokenizer.name_or_path}: chat template fails: {why}") from error
+
     ids = tokenizer.encode(text, add_special_tokens=False)
     if tokenizer.unk_token_id in ids:
         why = f"the model's tokenizer lacks characters of problem {problem.id}"

@@ -6,7 +6,7 @@ keep apart.
 
 import math
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, SupportsFloat
@@ -18,13 +18,13 @@ from pods.config.task_keys import TaskConfig
 from pods.system.imports import call_own, import_function
 from pods.system.machine import cores
 from pods.tasks import answers
-from pods.tasks.datasets import chainsum, own
-from pods.tasks.datasets.own import Right
+from pods.tasks.datasets import chainsum
+from pods.tasks.datasets.splits import Right
 from pods.tasks.lenient import lenient
 from pods.types import Grade, Grader, Parts, Problem, Rollout, Task
 
 MAX_WORKERS = 8
-OVERLONG_PENALTY = 0.5  # of a right answer's 1; DAPO has 1 beside rewards of 1 and -1
+OVERLONG_PENALTY = 0.5  # a right answer has 1; DAPO has a penalty of 1 and rewards of 1 and -1
 MAX_COMPLETIONS = 8192  # whose verdicts are kept: more than a step of the 8-GPU runs has
 AROUND = " .!,;:\"'`*“”‘’"  # may stand around an answer that is a text
 
@@ -40,36 +40,46 @@ def number_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) 
         def in_latex(completion: str, gold: str) -> bool:
             return latex.verdict(completion, gold) == "right"
 
-        return Grader(_grade_function(config, _verdict(same), in_latex), latex.prefetch, in_latex)
+        grade = _grade_function(config, _verdict(same), in_latex)
+        return Grader(grade, prefetch=latex.prefetch, lenient=in_latex)
+
     authors = partial(lenient, era=config.lenient)
     rewarded = None if config.grader == "exact" else authors
     return Grader(_grade_function(config, _verdict(same), rewarded), lenient=authors)
 
 
-def own_grader(config: TaskConfig) -> Grader:
-    """Create the grader of data of one's own, which may bring `right(answer, gold)`, and chains."""
+def own_grader(config: TaskConfig, right: Right | None = None) -> Grader:
+    """Create the grader of the user's own data, by `right(answer, gold)` if they bring it."""
     if config.answer_format == "chain":
         return Grader(chainsum.grade)
-    right = own.made(config)[2] if config.name == "own" else None
     return Grader(_grade_function(config, _verdict(right or same)))
 
 
 def _verdict(right: Right) -> Callable[[str, str], str]:
-    return lambda answer, gold: "right" if right(answer.strip(), gold) else "wrong"
+    def verdict(answer: str, gold: str) -> str:
+        return "right" if right(answer.strip(), gold) else "wrong"
+
+    return verdict
 
 
 def same(answer: str, gold: str) -> bool:
     """Compare an answer with a gold, as numbers if the gold is one.
 
-    Else they are texts, without case, the amount of white space, and quotes and full stops around.
+    Otherwise they are texts, whose case and white space do not count, nor quotes and full stops
+    around them.
 
     >>> same("$1,200.00", "1200"), same(" The  Nile. ", '"the nile"'), same("five", "5")
     (True, True, False)
     """
-    if (value := number(gold)) is not None:
+    value = number(gold)
+    if value is not None:
         return number(answer) == value
-    texts = (unicodedata.normalize("NFKC", " ".join(text.split())) for text in (answer, gold))
-    return len({text.strip(AROUND).casefold() for text in texts}) == 1
+    return _plain_text(answer) == _plain_text(gold)
+
+
+def _plain_text(text: str) -> str:
+    normal = unicodedata.normalize("NFKC", " ".join(text.split()))
+    return normal.strip(AROUND).casefold()
 
 
 def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Grader:
@@ -80,7 +90,8 @@ def math_grader(config: TaskConfig, check: Callable[[], None] = lambda: None) ->
     grader = MathGrader(_workers(), check)
 
     def prefetch(completion: str, gold: str) -> None:
-        if (answer := answers.closed_answer(completion, config.answer_format)) is not None:
+        answer = answers.closed_answer(completion, config.answer_format)
+        if answer is not None:
             grader.prefetch(answer, gold)
 
     return Grader(_grade_function(config, grader.verdict), prefetch)
@@ -91,11 +102,13 @@ def _workers() -> int:
 
 
 def grade_rollout(config: Config, task: Task, problem: Problem, rollout: Rollout) -> Grade:
-    """Grade a rollout as training does: its verdict and form, its length, and one's own rewards."""
+    """Grade a rollout as training does: verdict and form, its length, and the user's rewards."""
     grade = task.train_grader.grade(rollout.text, problem.gold)
-    limit, tokens = config.sampling.max_completion_tokens, len(rollout.completion_ids)
-    grade = punish_overlong(config.task, grade, tokens, limit)
-    return grade if task.own_reward is None else task.own_reward(grade, problem, rollout.text)
+    limit = config.sampling.max_completion_tokens
+    grade = punish_overlong(config.task, grade, len(rollout.completion_ids), limit)
+    if task.own_reward is not None:
+        grade = task.own_reward(grade, problem, rollout.text)
+    return grade
 
 
 def punish_overlong(config: TaskConfig, grade: Grade, length: int, limit: int) -> Grade:
@@ -105,7 +118,8 @@ def punish_overlong(config: TaskConfig, grade: Grade, length: int, limit: int) -
     at 03150d4) times a half: nothing up to limit - buffer tokens, then linearly more up to
     `OVERLONG_PENALTY` at the limit, where buffer = `task.overlong_tokens`.
     """
-    if (buffer := config.overlong_tokens) is None:
+    buffer = config.overlong_tokens
+    if buffer is None:
         return grade
     overlong = -OVERLONG_PENALTY * max(0, length - (limit - buffer)) / buffer
     return replace(grade, parts=grade.parts._replace(overlong=overlong))
@@ -118,14 +132,17 @@ def reward_parts(config: TaskConfig, completion: str, right: bool) -> Parts:
     GSM8K results; `additive` at 187f43b, of their Llama results; `none` of their MATH results;
     `open_r1`: open-r1's rewards.py at 3fc107e, of their 8-GPU runs, three parts of weight 1.
     """
-    kind, form = config.format_reward, config.answer_format
+    kind = config.format_reward
     if kind == "open_r1":
+        strict = answers.strict_form(completion)
         tags = answers.mark_score(completion, answers.STRICT_MARKS)
-        return Parts(float(right), float(answers.strict_form(completion)), tags)
+        return Parts(correct=float(right), format=float(strict), tags=tags)
+
     if kind == "additive" or (kind == "when_wrong" and not right):
-        tags = answers.mark_score(completion, answers.MARKS[form])
-        return Parts(float(right), 0.1 * answers.form_score(completion, form), 0.1 * tags)
-    return Parts(float(right))
+        form = answers.form_score(completion, config.answer_format)
+        tags = answers.mark_score(completion, answers.MARKS[config.answer_format])
+        return Parts(correct=float(right), format=0.1 * form, tags=0.1 * tags)
+    return Parts(correct=float(right))
 
 
 def _grade_function(
@@ -140,9 +157,14 @@ def _grade_function(
     def grade(completion: str, gold: str) -> Grade:
         answer = answers.closed_answer(completion, form)
         result = "none" if answer is None else verdict(answer, gold)
-        right = result == "right" if rewarded is None else rewarded(completion, gold)
-        formatted = answers.well_formed(completion, form)
-        return Grade(result, formatted, reward_parts(config, completion, right))
+        right = result == "right"
+        if rewarded is not None:
+            right = rewarded(completion, gold)
+        return Grade(
+            verdict=result,
+            format=answers.well_formed(completion, form),
+            parts=reward_parts(config, completion, right),
+        )
 
     return grade
 
@@ -150,28 +172,41 @@ def _grade_function(
 def own_reward(config: TaskConfig) -> Callable[[Grade, Problem, str], Grade] | None:
     """Make the function that replaces the reward of a grade by the terms of `task.reward`, if any.
 
-    It raises ValueError where a function of one's own fails or returns no finite number.
+    It raises ValueError if a function of the user's fails or returns no finite number.
     """
-    if not (terms := reward_terms(config)):
+    terms = reward_terms(config)
+    if not terms:
         return None
     functions = {name: import_function(name) for name, _ in terms if ":" in name}
     if "graded" in dict(terms):
         functions["graded"] = chainsum.graded
-    short = [name.rpartition(":")[2] for name, _ in terms]
-    labels = [
-        last if short.count(last) == 1 else name.replace(":", ".")
-        for last, (name, _) in zip(short, terms, strict=True)
-    ]
+    labels = _labels([name for name, _ in terms])
 
     def add(grade: Grade, problem: Problem, completion: str) -> Grade:
         values = {"correct": grade.parts.correct, "format": grade.parts.format + grade.parts.tags}
         for name, function in functions.items():
             key = f"task.reward={name}: problem {problem.id}"
             values[name] = call_own(key, function, (problem, completion), _finite)
-        weighted = [weight * values[name] for name, weight in terms]
-        return replace(grade, terms=dict(zip(labels, weighted, strict=True)))
+
+        weighted = {}
+        for label, (name, weight) in zip(labels, terms, strict=True):
+            weighted[label] = weight * values[name]
+        return replace(grade, terms=weighted)
 
     return add
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Return the functions' names, with their modules if two functions have one name.
+
+    >>> _labels(["correct", "a:short", "b:short", "a:long"])
+    ['correct', 'a.short', 'b.short', 'long']
+    """
+    short = [name.rpartition(":")[2] for name in names]
+    labels = []
+    for name, last in zip(names, short, strict=True):
+        labels.append(last if short.count(last) == 1 else name.replace(":", "."))
+    return labels
 
 
 def _finite(value: Any) -> float:

@@ -1,16 +1,23 @@
 """Evaluation: one policy x Q questions x R independent sampled repeats, one record each.
 
-It runs in fixed chunks that the config determines, so that an evaluation that was cut off resumes
-where it stopped and ends in the same records.
+It runs in fixed chunks that the config determines, so that an evaluation that was cut off continues
+after its last chunk and ends in the same records.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from typing import NamedTuple
 
 from pods.config.schema import Config
 from pods.engines.base import Engine
-from pods.runs.evaluations import DECODER, EvaluationRecord, asked
+from pods.runs.evaluations import Asked, EvaluationRecord, asked
 from pods.types import GenerationRequest, Grader, Problem, Prompt, Rollout, Sampling, Task
+
+
+class Answer(NamedTuple):
+    """One answer of an evaluation."""
+
+    record: EvaluationRecord
+    completion: str
 
 
 def evaluation_questions(config: Config, task: Task) -> tuple[Problem, ...]:
@@ -21,56 +28,62 @@ def evaluation_questions(config: Config, task: Task) -> tuple[Problem, ...]:
     return task.test[:wanted]
 
 
+def chunk_size(config: Config, requests: int) -> int:
+    """Return how many answers are generated in one call, and written together."""
+    if config.engine.name != "transformers":
+        return requests
+    return config.engine.max_rows * config.hardware.processes
+
+
 def evaluate(
     config: Config,
     task: Task,
     prompts: Sequence[Prompt],
     engine: Engine,
     step: int,
-    done: int,
+    done: int = 0,
     test_set: str = "",
-) -> Iterator[list[tuple[EvaluationRecord, str]]]:
-    """Answer every test question R times; yield the records and completions of chunk after chunk.
+) -> Iterator[list[Answer]]:
+    """Answer every test question R times, and yield the answers chunk after chunk.
 
-    The task's test set holds exactly the questions, whose token ids are `prompts`. `done` records
-    exist already: whole chunks, or all. Part of each seed are the checkpoint's step, the repeat and
-    `test_set`, the name of another test set than the run's own.
+    Args:
+        config: its evaluation and sampling decide how often and how the questions are asked.
+        task: its test set holds exactly the questions.
+        prompts: token ids of each question.
+        engine: generates the answers.
+        step: the checkpoint's step, a part of each seed.
+        done: answers that exist already: whole chunks, or all.
+        test_set: name of a test set other than the run's own, which is also a part of each seed.
     """
-    sampling = Sampling(
-        temperature=config.evaluation.temperature,
-        max_completion_tokens=config.sampling.max_completion_tokens,
-        top_k=config.sampling.top_k,
-    )
-    grader = task.test_grader
+    limit = config.sampling.max_completion_tokens
+    sampling = Sampling(config.evaluation.temperature, limit, config.sampling.top_k)
     requests = asked(config, step, [problem.id for problem in task.test], test_set)
-    size = _chunk(config, len(requests))
+    size = chunk_size(config, len(requests))
+
     for start in range(done, len(requests), size):
         chunk = requests[start : start + size]
-        numbers = [(start + i) % len(task.test) for i in range(len(chunk))]
-        problems = [task.test[number] for number in numbers]
+        places = [(start + i) % len(task.test) for i in range(len(chunk))]
+        problems = [task.test[place] for place in places]
         request = GenerationRequest(
-            prompts=[prompts[number] for number in numbers],
+            prompts=[prompts[place] for place in places],
             n=1,
             sampling=sampling,
-            seeds=[seed for _, _, seed in chunk],
+            seeds=[request.seed for request in chunk],
         )
-        answers = engine.generate(request, grader.on_completion(problems))
-        rows = []
-        for (repeat, _, seed), problem, rollouts in zip(chunk, problems, answers, strict=True):
-            record = _record(grader, repeat, problem, rollouts[0], seed)
-            rows.append((record, rollouts[0].text))
-        yield rows
+        groups = engine.generate(request, task.test_grader.on_completion(problems))
+        answers = []
+        for asked_for, problem, rollouts in zip(chunk, problems, groups, strict=True):
+            answers.append(_answer(task.test_grader, asked_for, problem, rollouts[0]))
+        yield answers
 
 
-def _record(
-    grader: Grader, repeat: int, problem: Problem, rollout: Rollout, seed: int
-) -> EvaluationRecord:
+def _answer(grader: Grader, request: Asked, problem: Problem, rollout: Rollout) -> Answer:
     grade = grader.grade(rollout.text, problem.gold)
     lenient = None
     if grader.lenient is not None:
         lenient = grader.lenient(rollout.text, problem.gold)
-    return EvaluationRecord(
-        repeat=repeat,
+    record = EvaluationRecord(
+        repeat=request.repeat,
         question=problem.id,
         correct=grade.correct,
         format=grade.format,
@@ -78,27 +91,6 @@ def _record(
         verdict=grade.verdict,
         length=len(rollout.completion_ids),
         finished=rollout.finished,
-        seed=seed,
+        seed=request.seed,
     )
-
-
-def already_done(config: Config, task: Task, step: int, content: bytes) -> int:
-    """Count the records that need not be repeated: whole chunks of what was asked, or all.
-
-    A record that is not the answer to its request (a damaged or unexpected line) ends the count.
-    """
-    wanted = asked(config, step, [problem.id for problem in task.test])
-    count, lines = 0, content.split(b"\n")[:-1]
-    with suppress(ValueError):
-        for request, line in zip(wanted, lines, strict=False):
-            record = DECODER.decode(line if line.endswith(b"}") else b"")
-            if (record.repeat, record.question, record.seed) != request:
-                break
-            count += 1
-    return count if count == len(wanted) else count - count % _chunk(config, len(wanted))
-
-
-def _chunk(config: Config, requests: int) -> int:
-    """Return how many answers are generated in one call, and written together."""
-    rows = config.engine.max_rows * config.hardware.processes
-    return rows if config.engine.name == "transformers" else requests
+    return Answer(record, rollout.text)

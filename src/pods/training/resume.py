@@ -11,11 +11,9 @@ import numpy as np
 
 from pods.method.prompt_selection import Selector
 from pods.runs import checkpoint
-from pods.runs.files import Altered
 from pods.runs.history import clocks, mark_damaged, newest_checkpoint
 from pods.runs.records import Clock, read_json
 from pods.runs.store import OPTIMIZER, PENDING, RESUMABLE, SELECTION, RunStore
-from pods.system.errors import as_short_text, is_machine_error
 from pods.training.step import RunState, Sample
 from pods.training.workers import Worker, WorkerGroup
 
@@ -32,32 +30,16 @@ def restore_newest(
 
     Returns:
         The checkpoint's clock and state; None if the run has no checkpoint.
-
-    Raises:
-        Altered: a checkpoint could not be restored, and no older one is left.
     """
-    fault = None
+    folder, faults = newest_checkpoint(store, needs=OPTIMIZER)
+    for damaged, fault in faults.items():
+        report(f"damaged checkpoint set aside: {damaged.name}: {fault}")
+        mark_damaged(store, damaged)
+    if folder is None:
+        return None
 
-    def set_aside(folder: Path, why: str) -> None:
-        report(f"damaged checkpoint set aside: {folder.name}: {why}")
-        mark_damaged(store, folder)
-
-    while True:
-        folder, faults = newest_checkpoint(store, needs=OPTIMIZER)
-        for damaged, why in faults.items():
-            set_aside(damaged, why)
-        if folder is None:
-            if fault is not None:  # the initial weights may have been overwritten
-                raise Altered(f"{store.checkpoints} holds no checkpoint to resume from")
-            return None
-        try:
-            workers.call_all(Worker.restore, folder)
-            return store.clock(folder), read_state(folder, type(start.selector))
-        except Exception as error:  # safetensors, torch and msgspec raise many kinds
-            if workers.worker.process_group.size > 1 or is_machine_error(error):
-                raise  # other processes may have restored it
-            fault = as_short_text(error)
-        set_aside(folder, fault)
+    workers.call_all(Worker.restore, folder)
+    return store.clock(folder), read_state(folder, type(start.selector))
 
 
 def write_state(folder: Path, state: RunState) -> None:

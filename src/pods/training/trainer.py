@@ -10,18 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from pods.config.schema import Config
 from pods.runs import checkpoint, evaluations
-from pods.runs.files import append, check_size, fsync, read_lines, read_or_empty, replace
-from pods.runs.history import abandoned_paths, check_rollouts, evaluation_points, roll_back
+from pods.runs.files import append, read_lines
+from pods.runs.history import (
+    abandoned_paths,
+    check_rollouts,
+    checkpoint_fault,
+    ended_at,
+    evaluation_points,
+    missing_evaluations,
+    roll_back,
+)
 from pods.runs.lock import RunLock
-from pods.runs.records import Clock
+from pods.runs.records import Clock, Damaged
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system.signals import Preempted
-from pods.training.evaluate import already_done, evaluate
+from pods.training.evaluate import chunk_size, evaluate
 from pods.training.loop import TrainingLoop
 from pods.training.metrics import metrics, rollout_rows
 from pods.training.mismatch import MismatchMonitor
@@ -54,15 +60,27 @@ class Trainer:
     monitor: MismatchMonitor
     skipped: set[int] = field(default_factory=set)  # steps not applied, for NaN or infinity
     last_heartbeat: float = 0.0  # time at which a step was last written to status.json
-    metrics_bytes: int = 0  # size of metrics.jsonl as this run has written it
 
     def run(self) -> None:
-        """Train from the newest checkpoint, or from the start, to the end of the budget.
+        """Train to the end of the budget, and make each evaluation that is missing.
 
         Raises:
             Preempted: the process was asked to stop; a checkpoint of the last step is committed.
-            Altered: the folder does not hold what was written; the same command repairs that.
+            LockLost: the folder was removed or replaced.
         """
+        for path in abandoned_paths(self.store):
+            self.store.remove(path)
+        last = ended_at(self.store, self.config)
+        if last is None:
+            last = self.train()
+        prune_checkpoints(self.store, last)
+        clock = self.store.clock(self.store.checkpoint(last))
+        self.store.set_status(step=last, train_seconds=clock["train_seconds"])
+        self.evaluate_missing(last)
+        self.lock.check_held()
+
+    def train(self) -> int:
+        """Train from the newest checkpoint, or from the start; return the last step."""
         done = self.begin()
         before = self.loop.clock.train_seconds
         try:
@@ -83,19 +101,11 @@ class Trainer:
         if done not in evaluation_points(self.store):
             self.commit(done, evaluation=True)
         self.evaluate(done)
-        for point in evaluation_points(self.store):
-            if not evaluations.is_complete(self.store, self.config, point):  # it was lost meanwhile
-                self.evaluate_again(point)
-        self.lock.check_held()
-        check_size(self.store.metrics_path, self.metrics_bytes)
-        evaluations.check_complete(self.store, self.config, done)
+        return done
 
     def begin(self) -> int:
         """Restore the newest checkpoint, or commit that of step 0; return its step."""
         store = self.store
-        for path in abandoned_paths(store):
-            store.remove(path)
-
         restored = restore_newest(store, self.workers, self.state, self.progress.print)
         if restored is None:
             step = 0
@@ -118,11 +128,9 @@ class Trainer:
         """Set clock, log and status back to a checkpoint, and read what the log tells of before."""
         store = self.store
         step = clock["step"]
-        self.metrics_bytes = clock["metrics_bytes"]
         self.loop.clock.train_seconds = clock["train_seconds"]
-        roll_back(store, step, self.metrics_bytes)
+        roll_back(store, step, clock["metrics_bytes"])
         store.set_status(step=step, train_seconds=clock["train_seconds"])
-        evaluations.check_complete(store, self.config, step, ended=False)
         check_rollouts(store, self.progress.print)
         self.progress.print(f"resuming from step {step}")
 
@@ -137,12 +145,12 @@ class Trainer:
         Raises:
             FloatingPointError: too many steps in a row were skipped.
             EngineMismatch: the engine does not generate from the policy.
-            Altered: another process has taken the run, or changed the log.
+            LockLost: another process may have taken the run.
         """
         line = metrics(step)
         skipped = step.nonfinite is not None
         self.lock.check_held()
-        self.metrics_bytes = append(self.store.metrics_path, [line], self.metrics_bytes)
+        append(self.store.metrics_path, [line])
         if skipped or self.saves_rollouts(step.number):
             self.store.write_rollouts(step.number, rollout_rows(step, replayable=skipped))
         self.tracker.update()
@@ -183,7 +191,6 @@ class Trainer:
         """
         clock = self.loop.clock.train_seconds
         self.lock.check_held()
-        check_size(self.store.metrics_path, self.metrics_bytes)
 
         def write(folder: Path) -> None:
             self.workers.call_all(Worker.save, folder)
@@ -206,49 +213,45 @@ class Trainer:
             raise FloatingPointError(f"no checkpoint of step {step}: {faults[0]}")
 
     def evaluate(self, step: int) -> None:
-        """Evaluate the policy of `step`, resuming an evaluation that was cut off."""
-        self.store.set_status(accuracy=self.complete_evaluation(step))
+        """Evaluate the policy of `step`, unless that is done, and say how good it is."""
+        if not self.store.evaluation_path(step).is_file():
+            self.make_evaluation(step)
+        records = evaluations.read_evaluation(self.store, self.config, step)
+        self.store.set_status(accuracy=evaluations.means(records)["accuracy"])
         self.tracker.update()
 
-    def complete_evaluation(self, step: int) -> float:
-        """Add the missing records of `step`, with the policy as it is, and return the accuracy."""
-        started, path = time.perf_counter(), self.store.evaluation_path(step)
-        with self.loop.clock.meter.phase("evaluation"):
-            new_records = self.add_records(step, path)
-        records = read_lines(path)
-        accuracy: float = sum(record["correct"] for record in records) / len(records)
-        if new_records:
-            clock = self.store.clock(self.store.checkpoint(step))["train_seconds"]
-            self.progress.evaluated(step, clock, accuracy, time.perf_counter() - started)
-        return accuracy
+    def evaluate_missing(self, last: int) -> None:
+        """Make the evaluations that are missing, from their checkpoints; `last` is the last step.
 
-    def add_records(self, step: int, path: Path) -> int:
-        """Add the missing records of `step` to its file, and return how many.
-
-        Records after the valid ones (duplicates, damaged or unexpected lines) are cut off first.
+        Raises:
+            Damaged: a checkpoint that is to be evaluated is not what was written.
         """
-        config, task = self.config, self.loop.task
-        total, content = len(self.questions) * config.evaluation.repeats, read_or_empty(path)
-        done = already_done(config, task, step, content)
-        records = evaluations.complete_records(config, step, content)
-        if done == total and not isinstance(records, str):
-            if not evaluations.is_changed(path, content):
-                evaluations.note_complete(path)
-                return 0
-            done = 0
-        path.with_suffix(evaluations.NOTED).unlink(missing_ok=True)
-        if content:  # replaced, since a hard link to it may be a backup
-            replace(path, b"".join(line + b"\n" for line in content.split(b"\n")[:done]))
-        for chunk in evaluate(config, task, self.questions, self.workers, step, done):
-            self.lock.check_held()
-            self.progress.redraw(f"evaluating step {step}")
-            append(path, (msgspec.structs.asdict(record) for record, _ in chunk))
-        fsync(path)
-        evaluations.note_complete(path)
-        return total - done
+        for step in missing_evaluations(self.store):
+            folder = self.store.checkpoint(step)
+            fault = checkpoint_fault(self.store, folder)
+            if fault is not None:
+                raise Damaged(folder, f"step {step} cannot be evaluated: {fault}")
+            self.workers.call_all(Worker.load_policy, folder)
+            self.workers.sync()
+            self.make_evaluation(step)
+        self.evaluate(last)
 
-    def evaluate_again(self, step: int) -> None:
-        """Make the lost evaluation of an earlier step, with the weights of its checkpoint."""
-        self.workers.call_all(Worker.load_policy, self.store.checkpoint(step))
-        self.workers.sync()
-        self.complete_evaluation(step)
+    def make_evaluation(self, step: int) -> None:
+        """Answer all questions with the policy as it is, after the chunks that are answered."""
+        started = time.perf_counter()
+        config, task = self.config, self.loop.task
+        unfinished = evaluations.Unfinished(self.store, step)
+        requests = evaluations.asked(config, step, [problem.id for problem in task.test])
+        done = unfinished.keep(requests, chunk_size(config, len(requests)))
+
+        with self.loop.clock.meter.phase("evaluation"):
+            for answers in evaluate(config, task, self.questions, self.workers, step, done):
+                self.lock.check_held()
+                self.progress.redraw(f"evaluating step {step}")
+                unfinished.add([answer.record for answer in answers])
+            unfinished.finish()
+
+        records = evaluations.read_evaluation(self.store, config, step)
+        accuracy = evaluations.means(records)["accuracy"]
+        clock = self.store.clock(self.store.checkpoint(step))["train_seconds"]
+        self.progress.evaluated(step, clock, accuracy, time.perf_counter() - started)

@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pods.runs.records import LIMIT
 from pods.system.console import printable
 
 Row = dict[str, Any]
 
+LIMIT = 2**30  # bytes of a file: no log has more, and a machine's memory may have
 LIMIT_UNPACKED = 2**28  # bytes of a packed file, once unpacked: a small one can hold terabytes
 MOST_LINES = 10**7  # of a file of text: each takes a hundred times its bytes in memory
 LONGEST = 300  # characters of a stranger's text in a message

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pods.runs.records import LIMIT
-from pods_lab.audit.formats import Log, Row, content
+from pods_lab.audit.formats import LIMIT, Log, Row, content
 from pods_lab.audit.values import DECIMAL_COMMA, THOUSANDS, number
 
 MARKS = ",;\t|"  # what lies between cells; of two that make as many columns the first counts

@@ -59,7 +59,7 @@ def wandb_run(path: Path) -> Iterator[Log]:
 
 def _parsed(message: Any, data: bytes) -> Any:
     """Return a record of a type of protobuf; None: it is damaged."""
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     try:
         return message.FromString(data)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.loading.study import KEY, MEASURED, Study, passes
+from pods.analysis.loading.study import Study, passes
 
 METRICS = ("accuracy", "lenient", "format", "both")
 """What can take the place of the accuracy, as each pass@k can; see `Study.evaluations`."""
@@ -27,7 +27,7 @@ class StudyFilter:
     """End of the window, in the unit of x; None: the study's own, which is in seconds."""
     baseline: str | None = None
     """The arm that the others are compared with; none: the GRPO arm."""
-    x: str = "train_seconds"  # what curves are drawn over; or device_seconds, steps
+    x: str = "train_seconds"  # what curves are drawn over; or steps
 
     @property
     def folder(self) -> str:
@@ -75,15 +75,13 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
         rows = rows[rows.series.isin(names)].sort_values("series", key=by_name, kind="stable")
         study = replace(study, **{table: rows})
     rows, steps = _measured(study, chosen.metric), study.steps
-    timed = "devices" in study.runs and study.clock == MEASURED
-    xs = ["train_seconds", *(["device_seconds"] if timed else [])]
-    xs += ["steps"] if rows.step.notna().all() else []
+    xs = ["train_seconds"]
+    if rows.step.notna().all():
+        xs.append("steps")
     if chosen.x not in xs:
         raise ValueError(f"x={chosen.x}: must be {' or '.join(xs)}")
     if chosen.x == "steps":
         rows, steps = rows.assign(steps=rows.step), steps.assign(steps=steps.step)
-    elif chosen.x == "device_seconds":
-        rows, steps = (_by_device(study.runs, table) for table in (rows, steps))
     own = study.until if chosen.x == "train_seconds" else math.inf
     until, at = own if chosen.until is None else chosen.until, rows[chosen.x][rows[chosen.x] > 0]
     if len(at) and not (at <= until).any():
@@ -92,12 +90,6 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
         raise ValueError(f"until={until:g}: must be at or after {first}")
     shown = replace(study, evaluations=rows, steps=steps, metric=chosen.metric, x=chosen.x)
     return replace(shown, until=until, baseline=baseline)
-
-
-def _by_device(runs: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Add the seconds of all processes of a run, each of which holds a GPU, or its cores."""
-    counts = table[KEY].merge(runs[[*KEY, "devices"]], how="left").devices.to_numpy()
-    return table.assign(device_seconds=table.train_seconds * counts)
 
 
 def resolve(study: Study, word: str) -> str:

@@ -116,7 +116,7 @@ def _odd_one(runs: Sequence[Run], series: Sequence[str]) -> Iterator[str]:
 
 
 def _refuse(missing: Sequence[str], alone: Iterable[str], inconsistent: Sequence[str]) -> None:
-    remedy = "the sweep's command makes a run, `pods evaluate` an evaluation"
+    remedy = "the sweep's command makes a run and its evaluations"
     lines = [f"missing ({remedy}, --allow leaves it out):", *missing, *alone] if missing else []
     if inconsistent:
         lines += ["inconsistent (--allow accepts it, study=NAME keeps runs apart):", *inconsistent]
@@ -156,7 +156,6 @@ def _about(run: Run, varied: Row) -> Row:
         "budget_seconds": config.budget.train_seconds, "max_steps": config.budget.max_steps,
         "clock": config.budget.clock_text(),
         "machine": checks.machine_of(attempt, config), "device": hardware.device,
-        "devices": attempt.get("processes") or hardware.in_all(),
         "cpu_share": cpu / seconds if shared else np.nan,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "commit": attempt.get("commit"), "changes": "; ".join(run.changes),

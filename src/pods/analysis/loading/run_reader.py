@@ -16,7 +16,7 @@ from pods.runs.evaluations import due_points, means, read_evaluation
 from pods.runs.files import read_lines
 from pods.runs.history import evaluated_steps
 from pods.runs.identity import fingerprint, identity_keys
-from pods.runs.records import Data
+from pods.runs.records import Damaged, Data
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 
@@ -47,9 +47,9 @@ class Run:
     changes: list[str]
     """What changed during the run, such as a version."""
     means: dict[int, Row] = field(default_factory=dict)
-    """What each complete evaluation has on average, by step; see `Study.evaluations`."""
+    """What each evaluation has on average, by step; see `Study.evaluations`."""
     incomplete: dict[int, str] = field(default_factory=dict)
-    """Why an evaluation is not complete, by step."""
+    """Why an evaluation cannot be read, by step."""
 
 
 def open_run(folder: Path) -> Run:
@@ -83,13 +83,15 @@ def open_run(folder: Path) -> Run:
             f"{folder.parent.name}/{folder.name} cannot be read: {type(error).__name__}: {error}"
         ) from error
     for step in evaluated_steps(store):
-        found = read_evaluation(store, config, step)
-        if isinstance(found, str):
-            run.incomplete[step] = found
-        else:
-            correct = np.array([r.correct for r in found]).reshape(config.evaluation.repeats, -1)
-            sizes = dict(zip(("repeats", "questions"), correct.shape, strict=True))
-            run.means[step] = means(found) | pass_at_k(correct) | sizes
+        try:
+            records = read_evaluation(store, config, step)
+        except Damaged as error:
+            run.incomplete[step] = str(error)
+            continue
+        correct = np.array([record.correct for record in records])
+        correct = correct.reshape(config.evaluation.repeats, -1)
+        sizes = dict(zip(("repeats", "questions"), correct.shape, strict=True))
+        run.means[step] = means(records) | pass_at_k(correct) | sizes
     return run
 
 

@@ -16,12 +16,23 @@ from pods.runs.store import RunStore
 AXIS = ("step", "train_seconds")  # numbers without a prefix: what charts are drawn over
 PREFIXES = ("train", "rollouts", "time", "eval")
 TRAIN = (
-    *("loss", "lr", "grad_norm", "clip_fraction", "kl", "entropy", "kept_projection"),
-    *("logprob_gap", "logprob_gap_mean", "importance_mean", "importance_ess", "importance_cut"),
+    "loss",
+    "lr",
+    "grad_norm",
+    "clip_fraction",
+    "kl",
+    "entropy",
+    "kept_projection",
+    "logprob_gap",
+    "logprob_gap_mean",
+    "importance_mean",
+    "importance_ess",
+    "importance_cut",
     "engine_gap",
-    *("trained_rollouts", "trained_tokens"),
+    "trained_rollouts",
+    "trained_tokens",
 )
-"""Numbers of metrics.jsonl about the update; those about rollouts and prompts are the others."""
+"""Numbers of metrics.jsonl about the update; the others are about rollouts and prompts."""
 EVAL = ("accuracy", "format", "length", "timeouts", "lenient")  # means over an evaluation
 
 
@@ -33,35 +44,45 @@ class Row(NamedTuple):
 
 
 def read_rows(config: Config, store: RunStore, first: int = 0, ended: bool = True) -> list[Row]:
-    """Read the rows of a run from position `first` on; an incomplete evaluation has none.
+    """Read the rows of a run from position `first` on.
 
     Of a run that may be resumed (not `ended`), steps after the newest checkpoint are left out.
     """
     lines = read_lines(store.metrics_path)
-    seconds = {0: 0.0, **{line["step"]: line["train_seconds"] for line in lines}}
     rows = [training_row(line) for line in lines if 2 * line["step"] >= first]
+    seconds = {0: 0.0}
+    for line in lines:
+        seconds[line["step"]] = line["train_seconds"]
+
     for step in evaluated_steps(store):
         if 2 * step + 1 >= first and step in seconds:
             records = read_evaluation(store, config, step)
-            if not isinstance(records, str):
-                rows.append(evaluation_row(step, seconds[step], records))
+            rows.append(evaluation_row(step, seconds[step], records))
+
+    last = math.inf
     if not ended:
-        last = max((clock["step"] for clock in clocks(store).values()), default=-1)
-        rows = [row for row in rows if row.position <= 2 * last + 1]
-    return sorted(rows)
+        newest = max((clock["step"] for clock in clocks(store).values()), default=-1)
+        last = 2 * newest + 1
+    return sorted(row for row in rows if row.position <= last)
 
 
 def training_row(line: Mapping[str, Any]) -> Row:
     """Return the numbers of a line of metrics.jsonl, under the names that trackers show."""
-    numbers = {k: number for k, number in line.items() if isinstance(number, int | float)}
-    return Row(2 * line["step"], {metric_name(key): number for key, number in numbers.items()})
+    values = {}
+    for key, value in line.items():
+        if isinstance(value, int | float):
+            values[metric_name(key)] = value
+    return Row(2 * line["step"], values)
 
 
 def evaluation_row(step: int, train_seconds: float, records: Sequence[EvaluationRecord]) -> Row:
     """Return the means over the records of the evaluation of a step."""
-    found = means(records)
-    shown = {f"eval/{name}": found[name] for name in EVAL if not math.isnan(found[name])}
-    return Row(2 * step + 1, {"step": step, "train_seconds": train_seconds, **shown})
+    values = {"step": step, "train_seconds": train_seconds}
+    averages = means(records)
+    for name in EVAL:
+        if not math.isnan(averages[name]):
+            values[f"eval/{name}"] = averages[name]
+    return Row(2 * step + 1, values)
 
 
 def metric_name(key: str) -> str:
@@ -78,13 +99,26 @@ def metric_name(key: str) -> str:
     return f"train/{key}" if key in TRAIN else f"rollouts/{key}"
 
 
-def description(config: Config, store: RunStore) -> dict[str, Any]:
-    """Return project, name, group and config; W&B's id tells runs of equal name apart."""
+class Description(NamedTuple):
+    """What trackers show of a run besides its rows."""
+
+    project: str
+    name: str  # equal names are possible: W&B's id tells such runs apart
+    group: str
+    config: dict[str, Any]
+
+
+def description(config: Config, store: RunStore) -> Description:
+    """Return what describes a run, with the machine of its last attempt in the config."""
     series = config.series_label()  # as figures have it
-    environment = [None, *environments(store)][-1]
-    return {
-        "project": os.environ.get("WANDB_PROJECT", "pods"),
-        "name": f"{series} s{config.seed}",
-        "group": config.study,
-        "config": {**asdict(config), "series": series, "environment": environment},
-    }
+    attempts = environments(store)
+    settings = asdict(config)
+    settings["series"] = series
+    settings["environment"] = attempts[-1] if attempts else None
+
+    return Description(
+        project=os.environ.get("WANDB_PROJECT", "pods"),
+        name=f"{series} s{config.seed}",
+        group=config.study,
+        config=settings,
+    )

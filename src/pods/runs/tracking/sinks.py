@@ -17,7 +17,9 @@ from pods.runs.tracking.rows import AXIS, PREFIXES, Row, description, read_rows
 from pods.system.errors import as_short_text
 
 ENDED = ("done", "failed")  # states whose runs are not resumed, so that no step is repeated
-TIMEOUTS = {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "30"}  # seconds, unless set
+VARIABLES = {"WANDB_SILENT": "true", "WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "30"}
+"""What wandb reads from the environment, unless the user has set it; timeouts are in seconds."""
+LONGEST_TAG = 64  # characters: W&B's limit
 
 
 @dataclass
@@ -28,11 +30,11 @@ class Copy:
     store: RunStore
     write: Callable[[Row], None]  # writes the next row
     close: Callable[[Mapping[str, Any], int], None]
-    """Writes the summary, where the tracker has one, and the exit code."""
+    """Writes the summary, if the tracker has one, and the exit code."""
     first: int = 0  # the first position that the copy lacks
 
     def send(self, ended: bool = True) -> int:
-        """Send the missing rows; of a run that has not ended only those that no resume repeats."""
+        """Send the missing rows; if the run may be resumed, only rows that no resume repeats."""
         rows = read_rows(self.config, self.store, self.first, ended)
         for row in rows:
             self.write(row)
@@ -51,7 +53,9 @@ def open_copy(config: Config, store: RunStore, mode: str) -> Copy:
     """Open the copy of a run that `tracking.mode` names. The library may raise anything."""
     if mode == "tensorboard":
         return _tensorboard(config, store)
-    return _trackio(config, store) if mode == "trackio" else _wandb(config, store, mode)
+    if mode == "trackio":
+        return _trackio(config, store)
+    return _wandb(config, store, mode)
 
 
 def _wandb(config: Config, store: RunStore, mode: str) -> Copy:
@@ -63,12 +67,16 @@ def _wandb(config: Config, store: RunStore, mode: str) -> Copy:
     _prepare()
     import wandb
 
+    about = description(config, store)
     tags = (config.arm_name(), config.task.label(), config.model.name)
     run = wandb.init(
-        **description(config, store),
+        project=about.project,
+        name=about.name,
+        group=about.group,
+        config=about.config,
         id=f"{config.study}-{store.folder.name}",
         job_type="train",
-        tags=[tag[:64] for tag in tags],  # W&B's limit
+        tags=[tag[:LONGEST_TAG] for tag in tags],
         dir=store.folder.absolute(),
         mode=mode,  # type: ignore[arg-type]
         resume="allow" if mode == "online" else None,
@@ -76,8 +84,9 @@ def _wandb(config: Config, store: RunStore, mode: str) -> Copy:
         settings=_settings(store),
     )
     run.define_metric("train_seconds")
-    for names in ("*", *(f"{prefix}/*" for prefix in PREFIXES)):
-        run.define_metric(names, step_metric="train_seconds")
+    run.define_metric("*", step_metric="train_seconds")
+    for prefix in PREFIXES:
+        run.define_metric(f"{prefix}/*", step_metric="train_seconds")
 
     def close(summary: Mapping[str, Any], exit_code: int) -> None:
         run.summary.update(dict(summary))
@@ -94,7 +103,7 @@ def _settings(store: RunStore) -> Any:
     import wandb
 
     status = store.status()
-    live = status["state"] == "running"  # else this machine may be another one
+    live = status["state"] == "running"  # otherwise this machine may be another one
     return wandb.Settings(
         console="off",
         disable_git=True,
@@ -122,7 +131,8 @@ def _tensorboard(config: Config, store: RunStore) -> Copy:
     writer: Any = EventsWriter(str(folder / "events"))
 
     def write(row: Row) -> None:
-        step, seconds = int(row.values["step"]), row.values["train_seconds"]
+        step = int(row.values["step"])
+        seconds = row.values["train_seconds"]
         for name, value in row.values.items():
             if name not in AXIS:
                 writer.write_event(Event(step=step, wall_time=seconds, summary=scalar(name, value)))
@@ -135,7 +145,14 @@ def _trackio(config: Config, store: RunStore) -> Copy:
     """Open Trackio, which has W&B's functions and keeps its data on this machine."""
     import trackio as wandb
 
-    run: Any = wandb.init(**description(config, store), embed=False)
+    about = description(config, store)
+    run: Any = wandb.init(
+        project=about.project,
+        name=about.name,
+        group=about.group,
+        config=about.config,
+        embed=False,
+    )
 
     def write(row: Row) -> None:
         run.log(dict(row.values), step=row.position)
@@ -146,7 +163,8 @@ def _trackio(config: Config, store: RunStore) -> Copy:
 def check_key() -> None:
     """Check that there are credentials for W&B, without a prompt and without the network."""
     _prepare()
-    if (mode := os.environ.get("WANDB_MODE")) in ("offline", "dryrun", "disabled"):
+    mode = os.environ.get("WANDB_MODE")
+    if mode in ("offline", "dryrun", "disabled"):
         raise ValueError(f"WANDB_MODE={mode}: must be unset to reach W&B's server")
     import wandb
 
@@ -163,5 +181,5 @@ def check_key() -> None:
 def _prepare() -> None:
     """Set what wandb reads from the environment when it loads: no output, and short timeouts."""
     logging.raiseExceptions = False  # otherwise wandb prints a traceback for every lost log line
-    for name, value in {"WANDB_SILENT": "true", **TIMEOUTS}.items():
+    for name, value in VARIABLES.items():
         os.environ.setdefault(name, value)

@@ -19,8 +19,8 @@ LAG_SECONDS = 60.0  # that a copy may be behind
 class Tracker:
     """The copy of a run in progress, or none; its first failure ends it and never the run.
 
-    W&B takes some 2 ms per row, so rows are sent before a checkpoint, and where checkpoints are
-    rare, once a minute. A thread would take its time from the training clock.
+    W&B takes some 2 ms per row, so rows are sent before a checkpoint, and if checkpoints are rare,
+    once a minute. A thread would take its time from the training clock.
     """
 
     def __init__(self, config: Config | None = None, store: RunStore | None = None) -> None:
@@ -76,7 +76,8 @@ def sync(folders: Sequence[Path], mode: str) -> Iterator[str]:
         except BlockingIOError:
             message = "skipped: it is running"
         except READ_ERRORS as error:
-            message, failed = f"cannot be read: {as_short_text(error)}", failed + 1
+            message = f"cannot be read: {as_short_text(error)}"
+            failed += 1
         yield f"{'/'.join(store.folder.parts[-2:])}: {message}"
     if failed:
         raise NotSynced(f"{failed} of {len(folders)} runs could not be read")
@@ -84,10 +85,12 @@ def sync(folders: Sequence[Path], mode: str) -> Iterator[str]:
 
 def _sync_run(store: RunStore, mode: str) -> str:
     config = store.config()
+
     if not read_rows(config, store):
         return "skipped: it has no steps yet"
     with store.lock():
-        if (state := state_of(store, ours=True)) == "running":
+        state = state_of(store, ours=True)
+        if state == "running":
             return "skipped: it is running"
         try:
             return f"{open_copy(config, store, mode).finish(state)} rows sent"

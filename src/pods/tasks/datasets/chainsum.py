@@ -32,7 +32,8 @@ def solve(question: str, slip: float = 0.0, rng: np.random.Generator | None = No
     >>> solve("7+8-4+1?")
     '7+8=5;5-4=1;1+1=2;#2'
     """
-    total, steps = int(question[0]), ""
+    total = int(question[0])
+    steps = ""
     for sign, digit in zip(question[1:-1:2], question[2::2], strict=True):
         result = (total + int(sign + digit)) % 10
         if rng is not None and rng.random() < slip:
@@ -54,7 +55,9 @@ def typed(question: str) -> str:
 def grade(completion: str, gold: str) -> Grade:
     """Grade a completion: it has to end in `#` and the right digit; the reward is 0 or 1."""
     answer = ANSWER.search(completion)
-    verdict = "none" if answer is None else "right" if answer[1] == gold else "wrong"
+    verdict = "none"
+    if answer is not None:
+        verdict = "right" if answer[1] == gold else "wrong"
     form = SOLUTION.fullmatch(completion) is not None
     return Grade(verdict, form, Parts(float(verdict == "right")))
 
@@ -73,11 +76,17 @@ def graded(problem: Problem, completion: str) -> float:
     """
     question = problem.question
     steps = list(zip(question[1:-1:2], question[2:-1:2], strict=True))
-    parts, last, right = completion.split(";"), question[0], 0
+    parts = completion.split(";")
+    right = 0
+    last = question[0]
     for part, (sign, digit) in zip(parts, steps, strict=False):
-        right += last in DIGITS and f"{part};" == solve(f"{last}{sign}{digit}?")[:6]
+        if last in DIGITS and f"{part};" == solve(f"{last}{sign}{digit}?")[:6]:
+            right += 1
         last = part[-1:]
-    right += last in DIGITS and parts[len(steps) :][:1] == [f"#{last}"]
+
+    answers = parts[len(steps) :]
+    if last in DIGITS and answers[:1] == [f"#{last}"]:
+        right += 1
     return right / max(len(parts), len(steps) + 1)
 
 
@@ -98,7 +107,8 @@ def load(train_size: int, test_size: int, few_shot: int = 0) -> Task:
     A model that was not trained on chains may get `few_shot` solved examples before each question.
     """
     train, test = questions(train_size, test_size)
-    rng, examples = np.random.default_rng(POOL_SEED + 1), list[Message]()
+    rng = np.random.default_rng(POOL_SEED + 1)
+    examples: list[Message] = []
     while len(examples) < 2 * few_shot:
         question = chain(rng)
         if question not in train + test:
@@ -109,6 +119,10 @@ def load(train_size: int, test_size: int, few_shot: int = 0) -> Task:
         messages = (*examples, {"role": "user", "content": question})
         return Problem(f"{split}-{index:04d}", messages, solve(question)[-1])
 
-    asked = tuple(ask(i, question, "train") for i, question in enumerate(train))
-    tested = tuple(ask(i, question, "test") for i, question in enumerate(test))
-    return Task(asked, tested, Grader(grade), Grader(grade))
+    grader = Grader(grade)
+    return Task(
+        train=tuple(ask(i, question, "train") for i, question in enumerate(train)),
+        test=tuple(ask(i, question, "test") for i, question in enumerate(test)),
+        train_grader=grader,
+        test_grader=grader,
+    )

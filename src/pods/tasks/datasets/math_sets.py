@@ -16,60 +16,69 @@ in any order.
 import math
 import re
 from decimal import Decimal
-from itertools import accumulate
 
-from pods.tasks.datasets.splits import Fields, Source, Wording, text_field
+from pods.tasks.datasets.splits import Fields, ReadRow, Source, Wording, text_field
 
 SUBJECTS = (
-    *("algebra", "counting_and_probability", "geometry", "intermediate_algebra"),
-    *("number_theory", "prealgebra", "precalculus"),
+    "algebra",
+    "counting_and_probability",
+    "geometry",
+    "intermediate_algebra",
+    "number_theory",
+    "prealgebra",
+    "precalculus",
 )
 MAX_GOLD = 500  # characters
 TOKEN = re.compile(
     r"\\(?P<bare>(?:boxed|fbox)(?![A-Za-z])\s*)(?P<boxed>\{)?|\\.|(?P<open>\{)|(?P<close>\})",
     re.DOTALL,
 )
-BOXES, OPENING = ("boxed", "bare"), ("boxed", "open")
+BOXES = ("boxed", "bare")  # groups of TOKEN
+OPENING = ("boxed", "open")
 BARE = re.compile(r"(?:[^$\\\n]|\\[^()\[\]])*")  # to the end of the line or the formula
 FORMULA_ENDS = ("$", "\\)", "\\]")
 SCIENTIFIC = re.compile(r"-?[0-9]+(?:\.[0-9]*)?e[+-]?[0-9]{1,2}")
 POINT = re.compile(r"(?<=[0-9])\.(?=/)")  # of `1./3`
 
 
-def read_train_row(fields: Fields) -> tuple[str, str, str]:
-    """Return problem, worked solution and its answer of a train row."""
-    problem, solution = text_field(fields, "problem"), text_field(fields, "solution")
-    return problem, solution, checked_answer(last_box(solution))
+def read_train_row(fields: Fields) -> ReadRow:
+    """Read a train row; its answer is in its solution."""
+    question = text_field(fields, "problem")
+    solution = text_field(fields, "solution")
+    return ReadRow(question, solution, checked_answer(last_box(solution)))
 
 
-def read_test_row(fields: Fields) -> tuple[str, str, str]:
-    """Return problem, no solution and answer of a test row; an answer may be a solution's box."""
+def read_test_row(fields: Fields) -> ReadRow:
+    """Read a test row, without its solution; the answer may be a solution's box."""
     if "answer" in fields:
         answer = text_field(fields, "answer", or_number=True)
     else:
         answer = last_box(text_field(fields, "solution"))
-    return text_field(fields, "problem", "question"), "", checked_answer(answer)
+    question = text_field(fields, "problem", "question")
+    return ReadRow(question, "", checked_answer(answer))
 
 
-def read_integer(fields: Fields) -> tuple[str, str, str]:
-    """Return question, no solution and the answer of a row, which must be an integer."""
-    question, _, answer = read_test_row(fields)
+def read_integer(fields: Fields) -> ReadRow:
+    """Read a test row whose answer must be an integer."""
+    row = read_test_row(fields)
     try:
-        value = float(answer)
+        value = float(row.answer)
     except ValueError:
         value = math.nan
     if not value.is_integer():
-        raise ValueError(f"the answer must be an integer, not {answer[:40]!r}")
-    return question, "", str(int(value))
+        raise ValueError(f"the answer must be an integer, not {row.answer[:40]!r}")
+    return row._replace(answer=str(int(value)))
 
 
-def read_list(fields: Fields) -> tuple[str, str, str]:
-    """Return the same of a row whose answer is a list of one text."""
+def read_list(fields: Fields) -> ReadRow:
+    """Read a test row whose answer is a list of one text."""
     answers = fields.get("final_answer")
     if not isinstance(answers, list) or len(answers) != 1:
         raise ValueError("`final_answer` must be a list of one text")
     answer = text_field({"final_answer": answers[0]}, "final_answer").replace("$", "")
-    return read_test_row({**fields, "answer": answer})
+    plain_fields = dict(fields)
+    plain_fields["answer"] = answer
+    return read_test_row(plain_fields)
 
 
 def plain_number(answer: str) -> str:
@@ -88,14 +97,16 @@ def last_box(solution: str) -> str:
 
     A box without braces ends with its formula, or else with its line: `$\boxed 7$`.
     """
-    boxes = [*_boxes(solution).items()]
+    boxes = list(_boxes(solution).items())
     if not boxes:
         raise ValueError("the solution has no \\boxed{}")
     box, close = boxes[-1]
+
     if box.lastgroup == "boxed":
         if close is None:
             raise ValueError("the solution's last \\boxed{ is not closed")
         return solution[box.end() : close.start()]
+
     match = BARE.match(solution, box.end())
     assert match is not None  # it may be empty
     if solution.startswith(FORMULA_ENDS, match.end()):
@@ -112,21 +123,33 @@ def unboxed(solution: str) -> str:
     >>> unboxed(r"So $x = \boxed{\frac{1}{2}}$.")
     'So $x = \\frac{1}{2}$.'
     """
-    marks = sorted(mark.span() for pair in _boxes(solution).items() for mark in pair if mark)
-    starts, ends = [0, *(end for _, end in marks)], [*(start for start, _ in marks), None]
-    return "".join(solution[a:b] for a, b in zip(starts, ends, strict=True)).strip()
+    marks = []
+    for box, close in _boxes(solution).items():
+        marks.append(box.span())
+        if close is not None:
+            marks.append(close.span())
+
+    text = ""
+    end_before = 0
+    for start, end in sorted(marks):
+        text += solution[end_before:start]
+        end_before = end
+    return (text + solution[end_before:]).strip()
 
 
 def _boxes(solution: str) -> dict[re.Match[str], re.Match[str] | None]:
     """Map the mark of each box to the brace that closes it, if there is one."""
-    boxes, opened = dict[re.Match[str], re.Match[str] | None](), list[re.Match[str]]()
+    boxes: dict[re.Match[str], re.Match[str] | None] = {}
+    opened: list[re.Match[str]] = []
     for token in TOKEN.finditer(solution):
         if token.lastgroup in BOXES:
             boxes[token] = None
         if token.lastgroup in OPENING:
             opened.append(token)
-        elif token.lastgroup == "close" and opened and (opening := opened.pop()) in boxes:
-            boxes[opening] = token
+        elif token.lastgroup == "close" and opened:
+            opening = opened.pop()
+            if opening in boxes:
+                boxes[opening] = token
     return boxes
 
 
@@ -135,15 +158,26 @@ def checked_answer(answer: str) -> str:
     plain = " ".join(answer.split())
     if plain[:1] == plain[-1:] == "$" and plain.count("$") == 2:
         plain = plain[1:-1].strip()
+
     if not plain:
         raise ValueError("the answer is empty")
     if len(plain) > MAX_GOLD:
         raise ValueError(f"the answer has {len(plain)} characters, over the limit of {MAX_GOLD}")
-    kinds = [token.lastgroup for token in TOKEN.finditer(plain)]
-    depths = [*accumulate(((kind in OPENING) - (kind == "close") for kind in kinds), initial=0)]
-    if min(depths) < 0 or depths[-1]:
+    if not _is_balanced(plain):
         raise ValueError(f"the braces of the answer are not balanced: {plain[:40]!r}")
     return plain
+
+
+def _is_balanced(answer: str) -> bool:
+    depth = 0
+    for token in TOKEN.finditer(answer):
+        if token.lastgroup in OPENING:
+            depth += 1
+        elif token.lastgroup == "close":
+            depth -= 1
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 WORDING = Wording("in LaTeX, simplified", "the answer", unboxed)

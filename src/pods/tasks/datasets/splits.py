@@ -1,7 +1,8 @@
 """Splits of a data set, read strictly: a row that cannot be asked or graded is malformed.
 
-So is one whose question appeared earlier in its split, or is a test question, too. Messages count
-rows from 1, as the lines of a file. A problem's id comes from its row, whatever others are dropped.
+A row is also malformed if its question appeared earlier in its split, or is a test question.
+Messages count rows from 1, as the lines of a file. A problem's id comes from its row, so that it
+stays when other rows are dropped.
 """
 
 import json
@@ -10,15 +11,26 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pods.config.task_keys import TaskConfig
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it
 MAX_PRINTED = 3  # reasons on the screen; the run's data.json has all
 Fields = Mapping[str, Any]
-Reader = Callable[[Fields], tuple[str, str, str]]
-"""Returns question, worked solution and answer of a row; raises ValueError if it is malformed."""
+Right = Callable[[str, str], bool]  # `right(answer, gold)` decides whether an answer is correct
+
+
+class ReadRow(NamedTuple):
+    """The texts of one row of a data set."""
+
+    question: str
+    solution: str  # worked; "" if the row has none
+    answer: str
+
+
+Reader = Callable[[Fields], ReadRow]
+"""Reads a row; raises ValueError if it is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +49,7 @@ class Row:
 
     index: int  # position in the split as read, from 0
     question: str
-    solution: str  # worked, for few-shot examples; empty where the data have none
+    solution: str  # worked, for few-shot examples; "" if the data have none
     answer: str  # as the data write it
     gold: str  # the answer that completions are graded against
 
@@ -65,19 +77,30 @@ class Split:
     malformed: tuple[str, ...]  # location and number of every other row, and why it is unusable
 
 
+class Splits(NamedTuple):
+    """What a task reads."""
+
+    train: Split
+    test: Split
+    right: Right | None = None  # what the function of `task=own` may return
+
+
 def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
     """Return the first of these fields, which must be text: not blank, and valid Unicode.
 
-    Where it may be a number, too, that is written as text.
+    With `or_number` it may be a number, which is written as text.
     """
-    name = next((name for name in names if name in fields), None)
-    if name is None:
+    present = [name for name in names if name in fields]
+    if not present:
         raise ValueError(f"`{'` or `'.join(names)}` is missing")
+    name = present[0]
     value = fields[name]
-    if or_number and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(int(value)) if isinstance(value, int) or value.is_integer() else repr(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if or_number and is_number:
+        return _number_text(value)
     if not isinstance(value, str):
         raise ValueError(f"`{name}` must be text, not {type(value).__name__}")
+
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -85,6 +108,12 @@ def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
     if not any(character.isprintable() and not character.isspace() for character in value):
         raise ValueError(f"`{name}` is blank")
     return value
+
+
+def _number_text(value: float) -> str:
+    if isinstance(value, int) or value.is_integer():
+        return str(int(value))
+    return repr(value)
 
 
 def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row] = ()) -> Split:
@@ -108,19 +137,37 @@ def read_rows(
     lines: Iterable[bytes | Fields], source: Source, key: str, location: str, tests: Sequence[Row]
 ) -> Split:
     """Read rows in memory, as `read_split` does."""
-    first = {_normalise(row.question): f"test row {row.index + 1}" for row in tests}
-    rows, malformed = [], []
+    first_rows = {_normalise(row.question): f"test row {row.index + 1}" for row in tests}
+    rows = []
+    malformed = []
     for index, line in enumerate(lines):
         name = f"row {index + 1}"
         try:
-            question, solution, answer = source.reader(_object(line))
-            earlier = first.setdefault(_normalise(question), name)
+            read = source.reader(_object(line))
+            earlier = first_rows.setdefault(_normalise(read.question), name)
             if earlier != name:
                 raise ValueError(f"repeats the question of {earlier}")
-            rows.append(Row(index, question, solution, answer, source.gold(answer)))
+            gold = source.gold(read.answer)
         except ValueError as error:
             malformed.append(f"{location} {name}: {error}")
-    return Split(source.wording, key, location, tuple(rows), tuple(malformed))
+            continue
+        rows.append(
+            Row(
+                index=index,
+                question=read.question,
+                solution=read.solution,
+                answer=read.answer,
+                gold=gold,
+            )
+        )
+
+    return Split(
+        wording=source.wording,
+        key=key,
+        location=location,
+        rows=tuple(rows),
+        malformed=tuple(malformed),
+    )
 
 
 def _object(line: bytes | Fields) -> Fields:
@@ -146,8 +193,10 @@ def _hub_rows(source: Source) -> Sequence[Fields]:
     disable_progress_bars()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns of every retry
     try:
-        name, split = source.dataset, source.split
-        return [row for each in source.subsets for row in load_dataset(name, each, split=split)]
+        rows: list[Fields] = []
+        for subset in source.subsets:
+            rows += load_dataset(source.dataset, subset, split=source.split)
+        return rows
     except (OSError, ValueError, DatasetsError) as error:
         why = " ".join(str(error).split())
         raise ValueError(f"on the hub: {why}; task.path=FOLDER reads files") from error
@@ -163,31 +212,39 @@ def check_splits(config: TaskConfig, train: Split, test: Split) -> None:
     malformed = train.malformed + test.malformed
     if malformed and config.malformed == "fail":
         key = train.key if train.malformed else test.key
-        several = f"{len(malformed)} rows are malformed, and this is the first; "
-        hint = (several if len(malformed) > 1 else "") + "task.malformed=drop drops malformed rows"
+        hint = "task.malformed=drop drops malformed rows"
+        if len(malformed) > 1:
+            hint = f"{len(malformed)} rows are malformed, and this is the first; {hint}"
         raise ValueError(f"{key}: {malformed[0]} ({hint})")
     check_usable(train)
     check_usable(test)
-    rows, examples = len(train.rows), config.few_shot
+
+    rows = len(train.rows)
+    examples = config.few_shot
     usable = f"the number of usable rows in {train.location}"
     if rows <= examples:
         raise ValueError(f"task.few_shot={examples}: must be less than {rows}, {usable}")
-    if (config.train_size or 0) > rows - examples:
-        besides = f" besides {examples} few-shot examples" if examples else ""
-        most = f"must be at most {rows - examples}, {usable}{besides}"
+    if config.train_size is not None and config.train_size > rows - examples:
+        most = f"must be at most {rows - examples}, {usable}"
+        if examples:
+            most += f" besides {examples} few-shot examples"
         raise ValueError(f"task.train_size={config.train_size}: {most}")
 
 
 def check_usable(split: Split) -> None:
     """Raise ValueError if a split has no usable row."""
-    if not split.rows:
-        why = f" ({split.malformed[0]})" if split.malformed else ""
-        raise ValueError(f"{split.key}: {split.location} has no usable row{why}")
+    if split.rows:
+        return
+    why = f" ({split.malformed[0]})" if split.malformed else ""
+    raise ValueError(f"{split.key}: {split.location} has no usable row{why}")
 
 
 def print_malformed(name: str, split: Split) -> None:
     """Print how many rows of a split are left out, and why the first of them are."""
-    if reasons := split.malformed:
-        more = f"; and {len(reasons) - MAX_PRINTED} more" if len(reasons) > MAX_PRINTED else ""
-        total, shown = len(reasons) + len(split.rows), "; ".join(reasons[:MAX_PRINTED])
-        print(f"dropped {len(reasons)} of {total} {name} rows: {shown}{more}")
+    count = len(split.malformed)
+    if count == 0:
+        return
+    shown = "; ".join(split.malformed[:MAX_PRINTED])
+    if count > MAX_PRINTED:
+        shown += f"; and {count - MAX_PRINTED} more"
+    print(f"dropped {count} of {count + len(split.rows)} {name} rows: {shown}")
