@@ -33,7 +33,7 @@ from pods.runs.store import OPTIMIZER, RunStore
 from pods.system.errors import AGAIN, DONE, FAILED
 from pods.training import trainer
 
-TICK = 1 / 64  # exact in binary, so that sums of it are
+TICK = 7 / 512  # exact in binary, so that sums of it are; a step is eight phases of one
 POINTS = (0, 2, 3, 4, 6)
 CHUNK = 8
 RECORDS = 32  # 2 repeats of 16 questions
@@ -70,19 +70,20 @@ def test_a_step_is_due_if_the_clock_passes_a_multiple_in_it_or_its_number_is_one
     for step in range(1, 400):
         ticks = chance.choice((0, 1, 5, 17, 48, 130))
         passed = any(tick % 48 == 0 for tick in range(clock + 1, clock + ticks + 1))
-        assert due(every, step, clock * TICK, (clock + ticks) * TICK) == (passed or step % 7 == 0)
+        is_due = due(every, step, clock / 64, (clock + ticks) / 64)  # 0.75 s are 48 ticks
+        assert is_due == (passed or step % 7 == 0)
         clock += ticks
     never = composed("checkpoint.every_steps=null", "checkpoint.every_train_seconds=null")
     assert not due(never.checkpoint, 1, 0.0, 1e6)
 
 
 def test_the_log_alone_gives_the_points_that_the_run_had(run):
-    """A step is 7 phases of a tick: 0.29 s pass in step 3 (14 to 21 ticks), 0.58 s in step 6."""
+    """A step is 8 phases of a tick: 0.29 s pass in step 3 (16 to 24 ticks), 0.58 s in step 6."""
     lines = read_lines(run.metrics_path)
     points = due_points(run.config(), lines, True)
-    assert points == evaluation_points(run) == {step: step * 7 * TICK for step in POINTS}
+    assert points == evaluation_points(run) == {step: step * 8 * TICK for step in POINTS}
     until = {step: seconds for step, seconds in points.items() if step < 5}
-    assert due_points(run.config(), lines[:5], True) == {**until, 5: 35 * TICK}
+    assert due_points(run.config(), lines[:5], True) == {**until, 5: 40 * TICK}
     assert due_points(run.config(), [], True) == {0: 0.0}
     void = [{**line, "nonfinite": "the loss is NaN"} for line in lines]
     assert due_points(run.config(), void, True) == points

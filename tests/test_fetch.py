@@ -79,9 +79,10 @@ def test_what_cannot_be_fetched_is_one_line(write_gguf, monkeypatch, capsys):
     assert "gguf is not installed: pip install 'pods-rl[smollm]'" in capsys.readouterr().err
 
 
-def test_a_run_takes_no_gguf_and_says_what_makes_a_folder_of_it(write_gguf):
+def test_a_run_takes_no_gguf_and_says_what_makes_a_folder_of_it(write_gguf, monkeypatch):
     path = write_gguf()
-    for place in (path, path.parent):
+    monkeypatch.chdir(path.parent.parent)
+    for place in (f"{path.parent.name}/{path.name}", path.parent.name):
         why = rf"model.path={place}: must be a folder with .*`pods fetch FILE.gguf` makes one"
         with pytest.raises(ConfigError, match=why):
             composed(f"model.path={place}")

@@ -87,7 +87,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(workdir, ru
 
 
 def test_the_user_defined_rule_in_the_readme_works(tmp_path, monkeypatch):
-    readme = (ROOT / "README.md").read_text()
+    readme = (ROOT / "src/pods/tasks/README.md").read_text()
     code = readme.split("```python\n# my_rules.py\n")[1].split("```")[0]
     assert "sampler.rule=my_rules:shortest" in readme and len(code.splitlines()) <= 10
     (tmp_path / "my_rules.py").write_text(code)
