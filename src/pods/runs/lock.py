@@ -56,7 +56,7 @@ def hold_lock(path: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[RunLoc
             if _is_same_file(file, path):  # else it was replaced, and others may lock the new one
                 try:
                     yield RunLock(path, file)
-                finally:  # closing the file is not enough if a rule has left a fork that has it, too
+                finally:  # closing it is not enough if a rule has left a fork that has it, too
                     fcntl.flock(file, fcntl.LOCK_UN)
                 return
 
