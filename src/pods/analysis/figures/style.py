@@ -56,7 +56,7 @@ METADATA = {
     ".svg": {"Date": None, "Creator": None},
 }
 UNITS = ((7200.0, 3600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
-AMOUNTS = {"steps": "training steps", "device_seconds": "device seconds"}
+AMOUNTS = {"steps": "training steps"}
 """Labels of what curves are drawn over other than time."""
 screen = partial(style.context, "pods.analysis.figures.screen")
 """The context in which a study's figures are drawn."""
