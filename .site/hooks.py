@@ -13,7 +13,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from pods.cli.main import VERBS
+from pods.cli import main as cli
 
 ROOT = Path(__file__).parent.parent
 SHOWN = {".md", ".png", ".csv", ".py", ".yaml", ".ipynb", ".cff"}
@@ -63,7 +63,7 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
 def verbs() -> str:
     """Show the help of each verb."""
     parts = ["# Verbs"]
-    for verb in VERBS:
+    for verb in cli.verbs():
         command = [sys.executable, "-m", "pods.cli.main", verb, "--help"]
         shown = subprocess.run(command, check=True, capture_output=True, text=True)
         parts.append(f"## pods {verb}\n\n```text\n{shown.stdout}```")

@@ -38,6 +38,11 @@ PROCESSES = ("test_sweep", "test_run", "test_fork_server", "test_slurm", "test_r
 FIRST = (*PROCESSES, "test_kill", "test_several", "test_failpoints", "test_presets")
 """Files that take longest: what is short comes last, so that workers end together."""
 
+CORE = {
+    "test_rules", "test_grpo", "test_update", "test_packing", "test_engine", "test_train",
+    "test_evaluate", "test_compare", "test_readme",
+}  # fmt: skip
+"""Files that a reviewer of the method would run: `pytest -m core`."""
 BEYOND_THE_DESK = {"slow", "realdata", "vllm", "gpu", "fake_cuda"}
 
 
@@ -53,6 +58,8 @@ def pytest_collection_modifyitems(
         marks = {mark.name for mark in item.iter_markers()}
         if not marks & BEYOND_THE_DESK and item.path.stem not in FIRST:
             item.add_marker(pytest.mark.desk)
+            if item.path.stem in CORE:
+                item.add_marker(pytest.mark.core)
         if "xdist_group" not in marks:
             group = "processes" if item.path.stem in PROCESSES else item.path.stem
             item.add_marker(pytest.mark.xdist_group(group))  # a file's tests on one worker, mostly

@@ -100,7 +100,7 @@ def moved(text, *places):
     return b"".join(text.splitlines(keepends=True)[i] for i in places)
 
 
-DAMAGES = {  # of a file; test_grid.py has those of a single record
+DAMAGES = {  # of a file; test_study_checks.py has those of a single record
     "empty": lambda text, other: b"",
     "its last record missing": lambda text, other: line(text, RECORDS - 1, lambda row: b""),
     "cut off in a line": lambda text, other: text[:-20],

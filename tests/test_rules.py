@@ -154,7 +154,7 @@ def test_rules_refuse_what_they_cannot_do(name):
      ([-1, 0], ": -1 is out of range"), ([0.0, 1.0], r", not \[0.0"), ([[0, 1]], r", not \[\[0"),
      ([True, False], r", not \[True"), (None, ", not None")])  # fmt: skip
 def test_what_a_rule_returns_is_checked(returned, why):
-    message = f"rule <lambda>: must return 2 distinct indices of 0 to 2{why}.*downsample.py:"
+    message = f"rule <lambda>: must return 2 distinct indices of 0 to 2{why}.*rules.py:"
     with pytest.raises(ValueError, match=message):
         keep(lambda group, m, rng: returned, [group([1.0, 0.0, 1.0])], 2, RNG)
     (kept,) = keep(lambda group, m, rng: [2, 0], [group([1.0, 0.0, 1.0])], 2, RNG)
