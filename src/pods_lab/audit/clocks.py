@@ -57,14 +57,41 @@ def set_tokens(records: Records, source: str | None, notes: Notes) -> None:
     records.tokens = _at_steps(records.steps, steps, amounts)
 
 
+def drop_without_common_span(records: Sequence[Records], key: str) -> list[str]:
+    """Forget the times or tokens of all runs if no span of them is covered by all; say so.
+
+    So it is with one final score for each run, after unequal times: at equal time there is then
+    nothing to compare.
+    """
+    spans = []
+    for one in records:
+        values = getattr(one, key)[np.isfinite(one.scores)]
+        values = values[np.isfinite(values)]
+        if len(values):
+            spans.append((values.min(), values.max(), one.run))
+    if not spans:
+        return []
+
+    first, _, late = max(spans)
+    last, early = min((end, run) for _, end, run in spans)
+    if first <= last:
+        return []
+    for one in records:
+        setattr(one, key, np.full(len(one.steps), np.nan))
+    return [
+        f"nothing is compared over {key}, since no span of them is covered by all runs: {early} "
+        f"ends at {last:,.6g}, and the first score of {late} is at {first:,.6g}"
+    ]
+
+
 def unit_in_name(source: str) -> float:
     """Return the seconds of the unit that the name of a column ends with; 1: it has none.
 
-    >>> unit_in_name("wall clock [h]"), unit_in_name("elapsed_min"), unit_in_name("seconds")
-    (3600.0, 60.0, 1.0)
+    >>> unit_in_name("wall clock [h]"), unit_in_name("elapsed_min"), unit_in_name("hours")
+    (3600.0, 60.0, 3600.0)
     """
     for unit, seconds in NAMED_UNITS.items():
-        if re.search(rf"(?i)[\s_\[(./]({unit})[\])]?$", source):
+        if re.search(rf"(?i)(?:^|[\s_\[(./])({unit})[\])]?$", source):
             return seconds
     return 1.0
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pods.analysis.loading.imports import Imported
 from pods.analysis.loading.study import Study
-from pods_lab.audit.clocks import set_clocks, set_tokens
+from pods_lab.audit.clocks import drop_without_common_span, set_clocks, set_tokens
 from pods_lab.audit.formats import Log
 from pods_lab.audit.labels import labels
 from pods_lab.audit.left_out import called, some, unusable
@@ -68,6 +68,9 @@ def study_of(
     missing += [f"{run}: {reason}" for run, reason in reasons.items()]
     runs["complete"] = ~runs.run.isin(reasons)
     _check_methods(list(runs.series[runs.complete].unique()), mapping, missing)
+    complete = [one for one in records if one.run not in reasons]
+    for key in ("seconds", "tokens"):
+        notes += drop_without_common_span(complete, key)
 
     table = _table(logs, runs, records, mapping, reasons)
     extra = ["run", "file", "unit", "first_step", "last_step", "end_seconds", "left_out"]
@@ -182,7 +185,9 @@ def _unreadable(
 def _check_methods(used: Sequence[str], mapping: Mapping, missing: Sequence[str]) -> None:
     """Raise a ValueError if no run is left, or these methods are too many or lack the baseline."""
     if not used:
-        raise ValueError("\n".join(["no run can be used", *short(missing)]))
+        more = len(missing) - SHOWN
+        lines = [*missing[:SHOWN], *([f"and {more} more such lines"] if more > 0 else [])]
+        raise ValueError("\n".join(["no run can be used", *lines]))
     if len(used) > MOST_METHODS:
         fewer = f"--by config:KEY, column:NAME or path:REGEX must make {MOST_METHODS} at most"
         raise ValueError(f"method={mapping.method}: makes {len(used)} methods: {fewer}")

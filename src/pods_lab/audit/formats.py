@@ -23,6 +23,14 @@ LONGEST = 300  # characters of a stranger's text in a message
 RUN_COLUMNS = ("run", "run_name", "run_id")
 METHOD_COLUMNS = ("method", "arm", "algorithm", "algo")
 SEED_COLUMNS = ("seed", "rng_seed", "random_seed")
+LIKE_A_METHOD = re.compile(
+    r"(?i)(?:.*[^a-z])?(?:method|algorithm|algo|arm|variant|approach|trainer|agent|system|condition)"
+    r"(?:[^a-z].*)?"
+)
+LIKE_A_SEED = re.compile(
+    r"(?i)(?:.*[^a-z])?(?:seed|rng|init|initiali[sz]ation|replicate|repetition|trial)(?:[^a-z].*)?"
+)
+"""Names that count if no usual one is there and no other column has such a name."""
 
 ROTATED = r"(?P<rotation>\.\d{1,3}|-\d{8})?(\.gz)?"
 """What follows the name of a log that was set aside: `.1` is newer than `.2`, or a date."""
@@ -192,7 +200,7 @@ def by_run(log: Log, about: Iterable[str] = ()) -> Iterator[Log]:
     several = len(parts) > 1
     first_tells_all = len({values[0] for values in parts}) == len(parts)
     for values, rows in parts.items():
-        run = replace(log, rows=rows, config=log.config | _about(telling, values))
+        run = replace(log, rows=rows, config=log.config | _about(log, telling, values))
         if telling[0].lower() in RUN_COLUMNS and first_tells_all:
             run.name = values[0]
         elif several and {column.lower() for column in telling} <= {*SEED_COLUMNS}:
@@ -207,14 +215,35 @@ def by_run(log: Log, about: Iterable[str] = ()) -> Iterator[Log]:
 def _telling(log: Log, about: Iterable[str]) -> list[str]:
     """Return the columns that say of which run a row is, the one of the run's name first."""
     names = {column.lower(): column for column in sorted(log.columns)}
-    known = (*RUN_COLUMNS, *METHOD_COLUMNS, *SEED_COLUMNS)
-    telling = [names[name] for name in known if name in names]
-    return telling + [name for name in about if name in log.columns and name not in telling]
+    telling = []
+    for usual in (RUN_COLUMNS, METHOD_COLUMNS, SEED_COLUMNS):
+        telling += [names[name] for name in usual if name in names]
+    telling += [name for name in about if name in log.columns and name not in telling]
+    if not telling:
+        telling = [*_guessed(log).values()]
+        log.notes += [f"{name!r} says of which run a row is" for name in telling]
+    return telling
 
 
-def _about(telling: list[str], values: tuple[str, ...]) -> Row:
+def _guessed(log: Log) -> dict[str, str]:
+    """Return the columns that must be method and seed by unusual names, by these words."""
+    texts = {name for row in log.rows for name, cell in row.items() if isinstance(cell, str)}
+    guessed: dict[str, str] = {}
+    for key, pattern in (("method", LIKE_A_METHOD), ("seed", LIKE_A_SEED)):
+        alike = [name for name in sorted(log.columns) if pattern.fullmatch(name)]
+        if key == "method":
+            alike = [name for name in alike if name in texts]
+        if len(alike) == 1 and alike[0] not in guessed.values():
+            guessed[key] = alike[0]
+    return guessed
+
+
+def _about(log: Log, telling: list[str], values: tuple[str, ...]) -> Row:
     """Return method and seed of a run, under the names that a config would have for them."""
     told = {column.lower(): value for column, value in zip(telling, values, strict=True) if value}
+    for key, column in _guessed(log).items():
+        if column in telling and column.lower() in told:
+            told.setdefault(key, told[column.lower()])
     about = {key: told[key] for key in (*METHOD_COLUMNS, *SEED_COLUMNS) if key in told}
     seed = next((about[key] for key in SEED_COLUMNS if key in about), None)
     return about if seed is None else about | {"seed": seed}

@@ -49,6 +49,12 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     baseline: str | None = None
 
 
+TIME_WITH_UNIT = re.compile(
+    r"(?i)(?!.*(?:per|step|iter))(?:.*\b(?:wall|elapsed|clock|time|duration)\b.*[\s_\[(./])?"
+    r"(?:h|hrs?|hours|min|minutes|s|sec|seconds)[\])]?"
+)
+"""Such as `Elapsed wall clock [h]` or `hours`, and not the time of a step."""
+
 ABOUT = {
     "score": "column that is compared",
     "unit": "share (0 to 1), percent (0 to 100) or score (any other number)",
@@ -143,13 +149,14 @@ def propose(logs: Sequence[Log], given: Given) -> Mapping:
     proposed = Mapping(
         score=next(iter(scores_among(columns)), None),
         step=[name for name in NAMES["step"] if name in columns],
-        seconds=_most_common(NAMES["seconds"], columns),
+        seconds=_most_common(NAMES["seconds"], columns) or _time_with_unit(columns),
         tokens=_most_common(NAMES["tokens"], columns),
         method=f"config:{keys[0]}" if keys else "name",
         seed=f"config:{min(seeds, key=len)}" if seeds else seed,
         test_set=next(iter(test_sets), None),
     )
-    mapping = msgspec.structs.replace(proposed, **given)
+    chosen = {key: value for key, value in given.items() if (key, value) != ("step", [])}
+    mapping = msgspec.structs.replace(proposed, **chosen)
     named = {
         key: _in_logs(getattr(mapping, key), columns) for key in ("score", "seconds", "tokens")
     }
@@ -274,6 +281,16 @@ def _most_common(names: Sequence[str], columns: Counter[str]) -> str | None:
     """Return the name that most logs have, the first of several; None if no log has any."""
     best = max(names, key=lambda name: columns[name.removeprefix(SUM)])
     return best if columns[best.removeprefix(SUM)] else None
+
+
+def _time_with_unit(columns: Collection[str]) -> str | None:
+    """Return the only column whose name says that it is a time and in which unit; None: no such.
+
+    >>> _time_with_unit(["Elapsed wall clock [h]", "step time [s]", "score"])
+    'Elapsed wall clock [h]'
+    """
+    times = [name for name in sorted(columns) if TIME_WITH_UNIT.fullmatch(name)]
+    return times[0] if len(times) == 1 else None
 
 
 def differing(logs: Sequence[Log]) -> list[str]:

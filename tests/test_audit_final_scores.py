@@ -1,0 +1,76 @@
+"""`pods audit` of a table with one row for each run, under headers that no trainer uses."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pods.cli.main import main
+
+SEEDS = range(6)
+BASELINE = np.array([60.7, 61.2, 61.4, 58.4, 59.9, 61.0])  # percent right
+GAINS = np.array([1.5, 3.5, 2.0, 4.5, 0.5, 3.0])
+OTHER = BASELINE + GAINS
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """Write the table with these hours of the two methods, and stand in its folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(baseline_hours, other_hours):
+        lines = ["Trainer variant,Random init #,Held-out correct [%],Elapsed wall clock [h]"]
+        for name, scores, hours in (
+            ("vanilla", BASELINE, baseline_hours),
+            ("trick", OTHER, other_hours),
+        ):
+            lines += [f"{name},{seed},{scores[seed]},{hours[seed]}" for seed in SEEDS]
+        (tmp_path / "results.csv").write_text("\n".join(lines))
+
+    return write
+
+
+def verdict(capsys, *words):
+    assert main(["audit", "results.csv", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_verdict_is_the_paired_t_test_of_scipy(table, capsys):
+    table([3.0] * 6, [3.0] * 6)
+    said = verdict(capsys)
+    test = stats.ttest_rel(OTHER, BASELINE)
+    low, high = test.confidence_interval()
+    assert f"is {np.mean(OTHER - BASELINE):.2f} points ahead of vanilla" in said
+    assert f"(95 % interval {low:.2f} to {high:.2f}, p = {test.pvalue:.2g})" in said
+    assert "'Trainer variant' says of which run a row is" in said
+
+
+def test_hours_that_no_two_runs_share_are_said_and_nothing_is_compared_over_them(table, capsys):
+    table([2.91, 2.97, 2.98, 3.02, 2.95, 2.99], [3.1, 3.11, 3.12, 3.13, 3.14, 3.15])
+    said = verdict(capsys)
+    assert "nothing is compared over seconds, since no span of them is covered by all" in said
+    assert "vanilla 0 ends at 10,476, and the first score of trick 5 is at 11,340" in said
+    assert "Over steps: Settled" in said and "Over seconds" not in said
+
+
+def test_a_mapping_that_init_wrote_can_be_used_as_it_is(table, capsys):
+    table([3.0] * 6, [3.0] * 6)
+    assert main(["audit", "results.csv", "--init"]) == 0
+    assert "points ahead of vanilla" in verdict(capsys, "--map", "pods-audit.yaml")
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        ("Approach,Replicate,solve rate", "solve rate"),
+        ("algo,seed,test accuracy", "test accuracy"),
+        ("agent,rng,Win rate", "Win rate"),
+    ],
+)
+def test_other_headers_are_understood(header, key, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"a,{seed},{BASELINE[seed] / 100}" for seed in SEEDS]
+    rows += [f"b,{seed},{OTHER[seed] / 100}" for seed in SEEDS]
+    (tmp_path / "results.csv").write_text("\n".join([header, *rows]))
+    said = verdict(capsys)
+    assert f"score: {key} (proposed)" in said
+    assert "a is 2.50 points behind b" in said
