@@ -67,11 +67,14 @@ def test_a_file_in_the_working_folder_replaces_no_library(words, tmp_path):
 def test_a_fork_neither_holds_the_lock_nor_swallows_signals(tmp_path):
     """As a rule's `multiprocessing.Process` is forked from the process of its run."""
     path = tmp_path / ".lock"
+    begun, begin = os.pipe()
     with stop_on_signals() as stop, hold_lock(path):
         child = os.fork()
         if child == 0:
+            os.write(begin, b"!")  # from here on its signals are its own
             time.sleep(60)
             os._exit(0)
+        assert os.read(begun, 1) == b"!"
         assert is_held(path)
     try:
         wait_for(lambda: not is_held(path), 20)
