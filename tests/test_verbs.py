@@ -203,7 +203,7 @@ def test_the_published_comparison(tmp_path):
     for study, records in (("all", logs), ("eight", eight)):
         write_import(records, tmp_path / study)
         assert pods("compare", "pods", "grpo", "--study", study, "--runs-dir", tmp_path) == 0
-        found[study] = tmp_path / study / "figures"
+        found[study] = tmp_path / study / "figures" / "compare=pods,grpo"
     ours, theirs = pd.read_csv(found["all"] / "compare.arms.csv").to_dict("records")
     final = [round(100 * arm[f"final_accuracy{end}"], 2)
              for arm in (ours, theirs) for end in ("", "_stderr")]  # fmt: skip
