@@ -118,7 +118,7 @@ def machines():
 
 
 @pytest.mark.slow
-def test_a_run_on_two_machines_is_stopped_and_outlives_one_and_ends_in_the_bytes_of_one_process(
+def test_a_run_on_two_machines_is_stopped_and_outlives_one_and_ends_in_the_bytes_of_one_machine(
     machines, run_py, tmp_path
 ):
     cluster, others = machines
@@ -139,7 +139,7 @@ def test_a_run_on_two_machines_is_stopped_and_outlives_one_and_ends_in_the_bytes
     cluster.add_node(num_cpus=1)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
-    assert run_py(*words).returncode == 0
+    assert run_py(*words, "hardware.processes=2").returncode == 0
     folder, alone = run_folder(there), run_folder(tmp_path)
     assert science_of(folder) == science_of(alone)
     attempts = sorted((folder / "attempts").iterdir())

@@ -95,7 +95,7 @@ def crashes(libc, run, step, k, how):
     """Commit in a child; say whether it died at its k-th operation."""
     child = os.fork()
     if not child:
-        own = dataclasses.replace(run.lock, file=run.lock.path.open(), owner=os.getpid())
+        own = dataclasses.replace(run.lock, file=run.lock.path.open())
         commit(libc, dataclasses.replace(run, lock=own), step, k, how)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == CRASHED
