@@ -157,6 +157,19 @@ def test_the_same_command_makes_the_missing_evaluations_of_a_done_run(run, copie
         assert copied.status()[fact] == run.status()[fact]
 
 
+def test_a_cleaned_run_whose_last_checkpoint_is_damaged_loses_nothing(copied, capfd):
+    """It could only start again, which would remove every number that it measured."""
+    for step in POINTS:
+        checkpoint.remove_file(copied.checkpoint(step), OPTIMIZER)
+    copied.evaluation_path(3).unlink()
+    weights = copied.checkpoint(6) / "policy" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    before = results(copied)
+    assert job.execute(copied.folder) != DONE
+    assert results(copied) == before
+    assert "step-000004" in capfd.readouterr().err
+
+
 def test_a_process_that_only_evaluates_is_not_the_machine_that_trained(run, copied):
     copied.evaluation_path(3).unlink()
     assert job.execute(copied.folder) == DONE

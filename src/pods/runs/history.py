@@ -39,12 +39,16 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
     """Return the newest checkpoint to resume from, and the later ones with their faults.
 
     One that an interrupted commit had renamed is put back first. The checkpoint must have the file
-    that is named by `needs`, which older ones have lost. If nothing but the log keeps the run from
-    going on after some step, that is `Damaged`.
+    that is named by `needs`, which older ones have lost.
+
+    Raises:
+        Damaged: no checkpoint can be resumed from, but one is intact apart from that file, or the
+            log alone keeps the run from going on. To start again would remove what was measured.
     """
     checkpoint.recover(store.checkpoints)
     faults: dict[Path, str] = {}
     log_is_altered = False
+    without_the_file: Path | None = None
     first = store.checkpoint(0)
 
     for folder in sorted(store.checkpoints.glob(STEP), reverse=True):
@@ -58,10 +62,14 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
         starts_over = log_is_altered and folder == first
         if needs in checkpoint.manifest_files(folder) and not starts_over:
             return folder, faults
+        without_the_file = without_the_file or folder
 
     if log_is_altered:
         cure = f"restore it, or remove {store.checkpoints} and the run starts again"
         raise Damaged(store.metrics_path, f"it is not what was written: {cure}")
+    if without_the_file is not None:
+        cure = f"remove {store.checkpoints} and the run starts again"
+        raise Damaged(without_the_file, f"it has no {needs}, and no other one can go on: {cure}")
     return None, faults
 
 

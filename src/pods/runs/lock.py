@@ -54,10 +54,12 @@ def hold_lock(path: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[RunLoc
                 raise
 
             if _is_same_file(file, path):  # else it was replaced, and others may lock the new one
+                owner = os.getpid()
                 try:
                     yield RunLock(path, file)
                 finally:  # closing it is not enough if a rule has left a fork that has it, too
-                    fcntl.flock(file, fcntl.LOCK_UN)
+                    if os.getpid() == owner:  # a fork that ends does not unlock the run
+                        fcntl.flock(file, fcntl.LOCK_UN)
                 return
 
 

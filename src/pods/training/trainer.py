@@ -68,6 +68,7 @@ class Trainer:
             Preempted: the process was asked to stop; a checkpoint of the last step is committed.
             LockLost: the folder was removed or replaced.
         """
+        self.lock.check_held()  # loading takes a while, and what follows removes files
         for path in abandoned_paths(self.store):
             self.store.remove(path)
         last = ended_at(self.store, self.config)
