@@ -56,7 +56,8 @@ def test_an_edited_science_key_is_refused_with_its_values(tmp_path):
 
 
 OPERATIONAL = {
-    "study": "other", "arm": "pods", "reproduction": None, "runs_dir": None, "retry": "changed",
+    "study": "other", "arm": "pods", "label_settings": "[other]",
+    "reproduction": None, "runs_dir": None, "retry": "changed",
     "dry_run": None, "watchdog_seconds": 999.0, "rollouts_every_steps": None,
     "hardware.processes": None,
     "engine.graphs": "none", "tracking.mode": None, "launch.on": None,

@@ -165,6 +165,9 @@ class Config:
     seed: int = key("seed of prompt order, sampling, selection and adapter initialization", low=0)
     study: str = operational("folder of the runs to compare", form=FILE_NAME)
     arm: str | None = operational("label of the curve; null: the rule's name", form=FILE_NAME)
+    label_settings: list[str] = operational(
+        "what the files of arm and reproduction set, as KEY=VALUE; pods fills it in"
+    )
     reproduction: Literal["ours", "faithful"] = operational("our choices, or the papers'")
     runs_dir: str = operational("folder that holds all studies")
     retry: Literal["none", "failed", "changed", "all"] = operational(
