@@ -141,7 +141,7 @@ def test_the_same_command_makes_the_missing_evaluations_of_a_done_run(run, copie
     assert not has_work_left(copied, "none") and missing_evaluations(copied) == []
     if cleaned:
         for step in POINTS:
-            checkpoint.remove_file(copied.checkpoint(step), OPTIMIZER)
+            checkpoint.remove_part(copied.checkpoint(step), OPTIMIZER)
     before = results(copied)
     for step in lost:
         copied.evaluation_path(step).unlink()
@@ -160,7 +160,7 @@ def test_the_same_command_makes_the_missing_evaluations_of_a_done_run(run, copie
 def test_a_cleaned_run_whose_last_checkpoint_is_damaged_loses_nothing(copied, capfd):
     """It could only start again, which would remove every number that it measured."""
     for step in POINTS:
-        checkpoint.remove_file(copied.checkpoint(step), OPTIMIZER)
+        checkpoint.remove_part(copied.checkpoint(step), OPTIMIZER)
     copied.evaluation_path(3).unlink()
     weights = copied.checkpoint(6) / "policy" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])

@@ -145,7 +145,7 @@ def test_a_checkpoint_without_a_file_is_valid_but_not_resumed_from(tmp_path):
     commit(run, 1, 2)
     assert newest_checkpoint(run, "a") == (run.checkpoint(2), {})
     for _ in range(2):  # again, as after a crash: nothing to do
-        checkpoint.remove_file(run.checkpoint(2), "a")
+        checkpoint.remove_part(run.checkpoint(2), "a")
         assert checkpoint.damage(run.checkpoint(2)) is None
         assert not (run.checkpoint(2) / "a").exists()
     assert newest_checkpoint(run, "a") == (run.checkpoint(1), {})
@@ -211,7 +211,7 @@ def test_a_commit_or_removal_is_on_the_disk_before_it_is_visible_and_the_old_goe
     assert moves() == [
         manifest, ("moved", "step-000001.old", []), ("moved", "step-000001", []), parent,
     ]  # fmt: skip
-    checkpoint.remove_file(folder, "a")  # which the disk's manifest has no more by then
+    checkpoint.remove_part(folder, "a")  # which the disk's manifest has no more by then
     (new, _), *then = disk
     assert new == "synced"  # the temporary manifest
     assert then == [

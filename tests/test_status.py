@@ -10,10 +10,13 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
+import pandas as pd
 import pytest
 from compose import composed
 from running import contents
+from studies import A, pods, refused, write_run
 
+from pods.analysis.loading.load import load
 from pods.cli.main import main
 from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt, set_queued
@@ -21,7 +24,7 @@ from pods.runs.files import remove, size
 from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint, roll_back
 from pods.runs.status import state_of
-from pods.runs.store import OPTIMIZER
+from pods.runs.store import OPTIMIZER, RunStore, run_folders
 
 
 @pytest.fixture
@@ -103,6 +106,45 @@ def test_runs_are_removed_only_by_their_state_and_never_while_they_run(study, ca
     assert all(study[state].config_path.exists() for state in study if state != "failed")
     with pytest.raises(SystemExit):
         main(["clean", "--state", "running"])
+
+
+def with_weights(runs_dir: Path, *overrides: str) -> RunStore:
+    """Write a finished run whose last checkpoint has weights."""
+    store = write_run(runs_dir, A, *overrides)
+
+    def write(folder: Path) -> None:
+        store.write_clock(folder, step=2, train_seconds=12.0, evaluation=True)
+        (folder / "policy").mkdir()
+        (folder / "policy/model.safetensors").write_bytes(b"w" * 1000)
+
+    checkpoint.commit(store.checkpoint(2), write)
+    return store
+
+
+def test_weights_can_be_removed_and_the_numbers_stay(tmp_path, capsys):
+    stores = [with_weights(tmp_path, f"arm={arm}") for arm in ("pods", "grpo")]
+    lacking = with_weights(tmp_path, "arm=pods", "study=lacking")
+    lacking.evaluation_path(2).unlink()
+    before = load(tmp_path / "default", run_folders(tmp_path / "default"))
+    words = ("--weights", "--runs-dir", tmp_path)
+    assert pods("clean", "default", *words) == 0
+    assert "0.00 MB can be removed" in capsys.readouterr().out.splitlines()[-1]
+    policies = [store.checkpoint(2) / "policy" for store in (*stores, lacking)]
+    assert all(path.is_dir() for path in policies)
+    for study in ("default", "lacking"):
+        assert pods("clean", study, *words, "--yes") == 0
+    assert [path.is_dir() for path in policies] == [False, False, True]  # which evaluates it yet
+    assert checkpoint.damage(stores[0].checkpoint(2)) is None
+    after = load(tmp_path / "default", run_folders(tmp_path / "default"))
+    for name in ("runs", "evaluations", "steps"):
+        pd.testing.assert_frame_equal(getattr(before, name), getattr(after, name))
+    folder = stores[0].folder
+    line = refused(capsys, "generate", folder, "1+1", "--step", 2)
+    assert "--step=2: that checkpoint has no weights" in line
+    assert "--weights=true: must be given without" in refused(
+        capsys, "clean", "default", *words, "--state", "done"
+    )
+    assert pods("clean", folder, "--weights", "--yes") == 0 and folder.is_dir()
 
 
 def test_clean_takes_one_run_by_its_folder_or_name(study, capsys):
