@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pods.config.checks import OWN_FUNCTIONS
 from pods.config.labels import label_settings
-from pods.config.parse import ConfigError, leaves, unknown_key
+from pods.config.parse import ConfigError, all_keys, unknown_key
 from pods.config.schema import CONF
 from pods.system.text import RUN
 
@@ -136,7 +136,7 @@ def _no_such_option(lines: Sequence[str]) -> str:
 
 def _several_values(typed: str) -> str:
     key, _, values = typed.partition("=")
-    known = leaves()
-    if key in known and "list" in str(known[key][0]):
+    known = all_keys().get(key)
+    if known is not None and known.takes_list():
         return f"{typed}: must be a list: '{key}=[{values}]'"
     return f"{typed}: must be one value; `{RUN} -m` sweeps over several"

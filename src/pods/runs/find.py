@@ -6,8 +6,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from pods.config.key import FILE_NAME
-from pods.config.parse import ConfigError
+from pods.config.parse import ConfigError, read_value
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import STEP, checkpoint_fault, step_of
 from pods.runs.store import POLICY, RunStore, run_folders
@@ -24,8 +23,7 @@ def study_folder(name: str, runs_dir: Path) -> Path:
     """Return the folder of a study that is named, or whose folder is, as a shell completes it."""
     if len(Path(name).parts) > 1 and Path(name).is_dir():
         return Path(name)
-    if not re.fullmatch(FILE_NAME.pattern, name):
-        raise ConfigError("study", name, f"must be {FILE_NAME.description}")
+    read_value("study", name)
     return runs_dir / name
 
 
