@@ -216,6 +216,18 @@ def test_the_authors_grader_has_columns_of_its_own(tmp_path):
     assert panels(study)[0] == style.LABELS["lenient"]
 
 
+def test_a_metric_that_never_changes_has_no_panel(tmp_path):
+    """Every answer has one length and the format, and four of eight are right at all times."""
+    changing = load(tmp_path / "a/default", [write_run(tmp_path / "a", A).folder])
+    assert panels(changing) == [style.LABELS["both"], style.LABELS["reward"]]
+    drawn = {spec.name: spec for spec in figures.figure_specs(changing, tables(changing))}
+    assert {*drawn["training"].table.metric} == {"both", "reward"}
+
+    store = write_run(tmp_path / "b", [(0, 0.0, 4)], "budget.max_steps=0")
+    flat = load(tmp_path / "b/default", [store.folder])
+    assert "training" not in {spec.name for spec in figures.figure_specs(flat, tables(flat))}
+
+
 def test_the_right_format_and_the_right_answer_are_counted_apart(tmp_path):
     """Of 8 answers 2 are right; one of those and one of the others are not in form."""
     store = write_run(tmp_path, A)
@@ -293,9 +305,9 @@ def test_figures_and_tables_are_written_with_stable_bytes(tmp_path):
     study, place = tmp_path / "default", tmp_path / "default" / "figures"
     text = list(draw(study, folders, drawn="all"))
     assert "pods 64→16" in text[0] and "accuracy_vs_time.png" in text[1]
-    assert text[2] == "also: difference, step_cost, training, pass_at_k, rules"
+    assert text[2] == "also: difference, step_cost, training, rules"
     first = contents(place)
-    for name in ("accuracy_vs_time", "difference", "step_cost", "training", "pass_at_k", "rules"):
+    for name in ("accuracy_vs_time", "difference", "step_cost", "training", "rules"):
         for suffix in (".png", ".pdf", ".svg", ".csv", ".runs.csv", ".json"):
             assert first[f"{name}{suffix}"], name
     assert list(draw(study, folders)) == text[:2]
@@ -326,3 +338,11 @@ def test_runs_that_waited_for_the_cpu_are_named_in_one_line(tmp_path):
     [line] = slow_runs(study)
     assert "max_variance 64→16 seed 1 (52 %): other" in line and "seed 0" not in line
     assert line in list(summary_lines(study, tables(study)))
+
+
+def test_many_runs_that_waited_for_the_cpu_are_counted(tmp_path):
+    """A sentence on twelve runs named each of them, in some 800 characters."""
+    for seed, busy in enumerate((0.98, 0.52, 0.761, 0.6, 0.48)):
+        write_run(tmp_path, A, f"seed={seed}", busy=busy)
+    [line] = slow_runs(load(tmp_path / "default", run_folders(tmp_path / "default")))
+    assert "training time of 4 of 5 runs (lowest: 48 %): other processes" in line
