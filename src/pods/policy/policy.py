@@ -27,7 +27,7 @@ from pods.policy import attention
 from pods.policy.compiled import fuse_layers
 from pods.policy.export import WeightMirror, copy_to_decode
 from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like
-from pods.policy.lora import with_adapters, with_merged_adapter
+from pods.policy.lora import make_portable, with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.runs.paths import weights_source
 from pods.system.machine import CUDA_MATH, why_no_gpu
@@ -104,6 +104,7 @@ class Policy:
             state = gather_on_host(dict(self.model.named_parameters()), keep=is_main)
         if is_main and isinstance(self.model, PeftModel):
             self.model.save_pretrained(folder, save_embedding_layers=False)
+            make_portable(folder)
         elif is_main:
             self.model.save_pretrained(folder, state_dict=state)
             self.tokenizer.save_pretrained(folder)
