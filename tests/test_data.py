@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import os
 import sys
 import time
 from dataclasses import replace
@@ -152,6 +153,14 @@ def test_a_byte_order_mark_and_empty_lines_at_the_end_are_accepted(tmp_path, mon
     task = load(config(tmp_path))
     assert (len(task.train), len(task.test)) == (5, 3) and task.dropped == ()
     assert task.train[0].messages[-1]["content"] == "What is 1 thousand, train?"
+
+
+def test_a_file_that_does_not_fit_into_memory_is_named(tmp_path):
+    write(tmp_path, TRAIN, TEST)
+    os.truncate(tmp_path / "train.jsonl", 2**42)  # 4 TB, of which the disk holds a few bytes
+    why = f"^task.path={tmp_path}: train.jsonl does not fit into memory$"
+    with pytest.raises(ValueError, match=why):
+        load(config(tmp_path))
 
 
 BOXES = [*table("boxes"), (rf"\boxed{{{'9' * 500}}}", "9" * 500)]
@@ -314,6 +323,25 @@ def with_template(template, **tokens):
 
 def asked(question, **more):
     return chainsum.Problem("x", ({"role": "user", "content": question},), "2", **more)
+
+
+def test_a_text_that_is_far_too_long_is_not_encoded(monkeypatch):
+    """10 MB take the tokenizer of a real model 4 GB and half a minute, in which no signal helps."""
+    from pods.training.data import LONGEST_TOKEN, fitting
+
+    tokenizer = with_template(TEMPLATE)
+    encoded = []
+    encode = tokenizer.encode
+    monkeypatch.setattr(
+        tokenizer, "encode", lambda text, **more: encoded.append(text) or encode(text, **more)
+    )
+    limit = 20 * LONGEST_TOKEN - len("<s>")
+    problems = [asked("7" * length) for length in (limit + 1, limit, 3)]
+    kept, _, too_long = fitting(
+        "train", problems, tokenizer, composed("sampling.max_prompt_tokens=20")
+    )
+    assert [len(text) for text in encoded] == [20 * LONGEST_TOKEN, len("<s>777")]
+    assert len(kept) == 1 and len(too_long) == 2
 
 
 @pytest.mark.parametrize("end", ["</s>", "<|endoftext|>", "<pad>"])

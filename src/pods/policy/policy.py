@@ -30,7 +30,10 @@ from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like
 from pods.policy.lora import make_portable, with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.runs.paths import weights_source
+from pods.system.errors import is_machine_error
 from pods.system.machine import CUDA_MATH, why_no_gpu
+
+LONGEST_REASON = 300  # characters
 
 
 @dataclass(frozen=True)
@@ -153,12 +156,20 @@ def _located_weights(config: Config) -> Iterator[str]:
             raise ValueError(
                 f"{key}={source}: needs code of its own, which is never run"
             ) from error
-        if not isinstance(error, ValueError):
+        is_shipped = config.model.path is None and config.model.hub is None
+        if is_shipped or is_machine_error(error):
             raise
-        reason = " ".join(str(error).split())
-        if "tokenizer" in reason:
-            reason = "must have the files of a tokenizer"
-        raise ValueError(f"{key}={source}: {reason}") from error
+        raise ValueError(f"{key}={source}: {_why_not_loaded(error)}") from error
+
+
+def _why_not_loaded(error: Exception) -> str:
+    """Say in one line what is wrong with a model's files; libraries raise any kind of error."""
+    reason = " ".join(str(error).split())[:LONGEST_REASON]
+    if not isinstance(error, ValueError):
+        return f"damaged, or no model that transformers can load ({type(error).__name__}: {reason})"
+    if "tokenizer" in reason:
+        return "must have the files of a tokenizer"
+    return reason
 
 
 def _needs_code(error: Exception) -> bool:

@@ -133,6 +133,8 @@ def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row]
             lines = file.read_bytes().removeprefix(BYTE_ORDER_MARK).rstrip().splitlines()
     except (OSError, ValueError) as error:
         raise ValueError(f"{key}: cannot read {location} ({error})") from error
+    except MemoryError as error:
+        raise ValueError(f"{key}: {location} does not fit into memory") from error
     return read_rows(lines, source, key, location, tests)
 
 
