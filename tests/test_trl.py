@@ -27,7 +27,7 @@ from pods.types import Rollout
 
 TINY = str(SHIPPED_MODELS / "tiny")
 EXAMPLE = str(ROOT / "experiments" / "trl" / "chainsum.py")
-HELPERS = ROOT / "tests" / "helpers"
+HELPERS, SRC = ROOT / "tests" / "helpers", ROOT / "src"
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # TRL's and its libraries'
     pytest.mark.usefixtures("one_thread"),
@@ -216,6 +216,37 @@ def test_logs_tell_generated_from_kept_and_unscored_rollouts_are_left_out(tmp_pa
     assert len(table) == 4 and sorted(table["index"][:2]) == kept
 
 
+def test_a_rollout_is_right_by_the_first_function_and_each_table_has_a_generations_rows(tmp_path):
+    """The second function gives 0.4 to all, so that by both together 0.25 and 0.5 were right."""
+    groups = []
+
+    def first(group, m, rng):
+        groups.append(group)
+        return np.arange(m)
+
+    def more(prompts, **_):
+        return [0.4] * len(prompts)
+
+    theirs(tmp_path, 2, rule=first, reward_funcs=[rewards, more], log_completions=True, max_steps=2,
+           per_device_train_batch_size=8, gradient_accumulation_steps=2)  # fmt: skip
+    right = [False, True, False, True, False, False, True, False]
+    assert [group.rewarded.tolist() for group in groups[::2]] == [right] * 2
+    assert groups[0].rewards.tolist() == pytest.approx([reward_of("", i) + 0.4 for i in range(N)])
+    tables = [pd.read_parquet(path) for path in sorted((tmp_path / "completions").iterdir())]
+    assert [len(table) for table in tables] == [4, 4]  # 2 of each of 2 groups
+    assert [set(table.step) for table in tables] == [{1}, {2}]
+
+
+def test_an_evaluation_is_of_all_rollouts(tmp_path):
+    settings = config(tmp_path, per_device_eval_batch_size=2 * N)
+    trainer = pods_trainer(TINY, rewards, settings, dataset(), keep=4, rollout_func=given,
+                           eval_dataset=dataset())  # fmt: skip
+    found = trainer.evaluate()
+    all_rewards = [reward_of(prompt, i) for prompt in PROMPTS for i in range(N)]
+    assert found["eval_reward"] == pytest.approx(np.mean(all_rewards))
+    assert not [name for name in found if "kept/" in name]
+
+
 def test_dropped_rollouts_have_no_log_probs_and_adapters_train(tmp_path, monkeypatch):
     from peft import LoraConfig
     from trl import GRPOTrainer
@@ -290,7 +321,7 @@ def test_a_group_that_lies_on_two_processes_gives_the_gradient_of_one(tmp_path):
     finished(subprocess.Popen(
         [sys.executable, "-W", "ignore", *BY_HAND, "--nproc-per-node=2", f"--log-dir={tmp_path}",
          tmp_path / "one.py"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (HELPERS.parent, HELPERS)))},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (HELPERS.parent, HELPERS, SRC)))},
     ))  # fmt: skip
     for rank in range(2):
         actual = torch.from_numpy(np.load(tmp_path / f"{rank}.npy"))
