@@ -280,6 +280,26 @@ def test_a_run_that_needs_more_gpus_than_there_are_is_refused(run_py, computer, 
     assert lines[0].endswith("unknown") and ", disk unknown, " in lines[1]
 
 
+def test_a_dry_run_adds_up_what_is_left(tmp_path):
+    """Two at a time: the longest job, of 100 s, and one that has done 20 of its 30 s."""
+    words = (f"runs_dir={tmp_path}", "launch.jobs=2")
+    budgets = ("budget.train_seconds=100", "budget.train_seconds=30")
+    configs = [composed(*words, budget, f"seed={seed}") for seed, budget in enumerate(budgets)]
+    freeze(configs[1]).set_status(state="preempted", train_seconds=20.0)
+    table, totals, *_ = dry_run.show(configs)
+    _, first, second = [" ".join(line.split()) for line in table.splitlines()]
+    weights = dry_run.read_sizes(configs[0].model).parameters
+    # 11 checkpoints, at 0 and each tenth, of 4 bytes a weight; 2 keep two more numbers of each
+    disk = f"{4 * (11 + 2 * 2) * weights / 1e6:.1f} MB"
+    assert first.endswith(f"pending ≥ 1 min 40 s ≥ {disk}"), first
+    assert second.endswith(f"preempted ≥ 10 s ≥ {disk}"), second
+    assert totals.startswith("2 of 2 jobs to run, 2 at a time: at least 1 min 40 s, "), totals
+    one = composed(*words, "budget.train_seconds=null", "budget.max_steps=7",
+                   "checkpoint.every_steps=2", "seed=2")  # fmt: skip
+    table, *_ = dry_run.show([one])  # 0, 2, 4, 6 and 7
+    assert table.endswith(f"≥ 0 s  ≥ {4 * (5 + 2 * 2) * weights / 1e6:.1f} MB"), table
+
+
 def test_only_visible_gpus_are_used(computer, monkeypatch):
     computer(8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")

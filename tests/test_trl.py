@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import needs
 import numpy as np
@@ -235,6 +236,23 @@ def test_a_rollout_is_right_by_the_first_function_and_each_table_has_a_generatio
     tables = [pd.read_parquet(path) for path in sorted((tmp_path / "completions").iterdir())]
     assert [len(table) for table in tables] == [4, 4]  # 2 of each of 2 groups
     assert [set(table.step) for table in tables] == [{1}, {2}]
+
+
+def test_each_process_trains_on_its_share_of_the_kept_rollouts():
+    from pods.integrations.trl import PODSTrainer, _Row
+
+    rows = [_Row(f"p{i}", [i], [i], None, f"c{i}", None, {"index": i}) for i in range(4)]
+    for process, share in enumerate(([0, 1], [2, 3])):
+        trainer = object.__new__(PODSTrainer)
+        trainer.accelerator = SimpleNamespace(num_processes=2, process_index=process)
+        trainer.num_generations, trainer.keep, trainer._kept = 8, 2, None
+        trainer._pending_extra_logs, trainer._logs = {"index": [9] * 8}, {}
+        with trainer._replaying(rows, torch.zeros(4, 1)) as inputs:
+            assert inputs == [{"prompt": f"p{i}"} for i in share]
+            assert trainer._generate([])[1] == [[i] for i in share]
+            assert trainer._pending_extra_logs == {"index": share}
+            assert trainer.num_generations == 2 and len(trainer._calculate_rewards()) == 4
+        assert trainer.num_generations == 8 and trainer._kept is None
 
 
 def test_an_evaluation_is_of_all_rollouts(tmp_path):
