@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
@@ -89,6 +91,23 @@ for name, node in LAUNCHERS.items():
     ConfigStore.instance().store(group="hydra/launcher", name=name, node=node)
 
 
+@dataclass
+class SweeperConf(BasicSweeperConf):
+    """Hydra's own keys of a sweep: params and max_batch_size."""
+
+    _target_: str = "hydra_plugins.pods_launchers.launcher.Sweeper"
+
+
+ConfigStore.instance().store(group="hydra/sweeper", name="pods", node=SweeperConf)
+
+
+class Sweeper(BasicSweeper):
+    """Hydra's sweeper, without composing each job twice: the launcher checks them all."""
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """Leave it to the launcher, which composes every job before the first one starts."""
+
+
 class SweepLauncher(Launcher):
     """Execute each job of a sweep in a process of its own, on this machine or a cluster."""
 
@@ -119,7 +138,7 @@ class SweepLauncher(Launcher):
         """
         try:
             accuracies = self._execute(job_overrides)
-        except ValueError:  # nothing has begun
+        except (ValueError, HydraException):  # nothing has begun
             self._remove_overrides()
             raise
         return [
@@ -143,7 +162,7 @@ class SweepLauncher(Launcher):
 
     def _config(self, overrides: Sequence[str]) -> Config:
         composed = self.context.config_loader.load_sweep_config(self.config, list(overrides))
-        return validate(plain(composed, composed.hydra.overrides.task))
+        return validate(plain(composed, overrides))
 
     def _empty_sweep(self) -> ConfigError:
         """Name the key that is swept over no value, such as `seed=range(0)`."""
@@ -174,11 +193,8 @@ def _backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
         return local_backend(configs)
     if CLUSTER_KEYS[on] not in settings:  # the key was set without its group
         raise ConfigError("launch.on", on, f"use launch={on} instead")
-    try:
-        if on == "slurm":
-            from pods.launch.slurm_backend import slurm_backend as backend
-        else:
-            from pods.launch.ray_backend import ray_backend as backend
-    except ModuleNotFoundError as error:
-        raise ConfigError("launch", on, f"pip install 'pods-rl[{on}]'") from error
+    if on == "slurm":
+        from pods.launch.slurm_backend import slurm_backend as backend
+    else:
+        from pods.launch.ray_backend import ray_backend as backend
     return backend(configs, settings)
