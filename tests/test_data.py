@@ -297,6 +297,33 @@ def test_long_prompts_are_dropped_and_characters_without_ids_are_an_error():
         prompt_ids(letters, refusing)
 
 
+def test_a_text_that_cannot_fit_is_not_encoded(monkeypatch):
+    from pods.training import data
+
+    tokenizer = data.load_tokenizer(composed())
+    encoded = []
+
+    def encode(problem, tokenizer):
+        encoded.append(problem.id)
+        return (1,) * 7
+
+    monkeypatch.setattr(data, "prompt_ids", encode)
+    longest = max(map(len, tokenizer.get_vocab()))
+    texts = {
+        "short": "1+1?",
+        "at the bound": "1" * (7 * longest),
+        "over it": "1" * (7 * longest + 1),
+    }
+    problems = [
+        chainsum.Problem(name, ({"role": "user", "content": text},), "2")
+        for name, text in texts.items()
+    ]
+    config = composed("sampling.max_prompt_tokens=7")
+    kept, _, too_long = data.fitting("train", problems, tokenizer, config)
+    assert encoded == [problem.id for problem in kept] == ["short", "at the bound"]
+    assert too_long == ("over it",)
+
+
 def built(*words):
     """Build a run that is ready to start or to resume."""
     from pods.runs.tracking.tracker import Tracker

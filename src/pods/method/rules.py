@@ -168,6 +168,8 @@ def balanced(group: Group, m: int, rng: Generator) -> Indices:
 
 def _checked(group: Group | Rewards, m: int) -> Rewards:
     rewards = group.rewards if isinstance(group, Group) else np.asarray(group, dtype=np.float64)
+    if rewards.ndim != 1:
+        raise ValueError(f"a rule takes the rewards of one group, (n,), not {rewards.shape}")
     if not 1 <= m <= len(rewards):
         raise ValueError(f"cannot keep m={m} of n={len(rewards)} rollouts")
     if not np.isfinite(rewards).all():

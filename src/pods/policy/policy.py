@@ -30,6 +30,7 @@ from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like
 from pods.policy.lora import with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.runs.paths import weights_source
+from pods.system.errors import is_machine_error
 from pods.system.machine import CUDA_MATH, why_no_gpu
 
 
@@ -152,9 +153,9 @@ def _located_weights(config: Config) -> Iterator[str]:
             raise ValueError(
                 f"{key}={source}: needs code of its own, which is never run"
             ) from error
-        if not isinstance(error, ValueError):
+        if is_machine_error(error):
             raise
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split())  # of a damaged file it has any type
         if "tokenizer" in reason:
             reason = "must have the files of a tokenizer"
         raise ValueError(f"{key}={source}: {reason}") from error

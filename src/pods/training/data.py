@@ -92,16 +92,21 @@ def fitting(
         ValueError: no prompt fits.
     """
     limit = config.sampling.max_prompt_tokens
+    most_characters = limit * max(len(token) for token in tokenizer.get_vocab())
     fit: list[Problem] = []
     prompts: list[Prompt] = []
     too_long: list[str] = []
     for problem in problems:
-        ids = prompt_ids(problem, tokenizer)
-        if len(ids) <= limit:
-            fit.append(problem)
-            prompts.append(ids)
-        else:
+        # megabytes of text are not encoded: a tokenizer needs minutes and gigabytes for them
+        if sum(len(message["content"]) for message in problem.messages) > most_characters:
             too_long.append(problem.id)
+            continue
+        ids = prompt_ids(problem, tokenizer)
+        if len(ids) > limit:
+            too_long.append(problem.id)
+            continue
+        fit.append(problem)
+        prompts.append(ids)
 
     if not fit:
         raise ValueError(
