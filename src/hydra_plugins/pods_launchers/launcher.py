@@ -5,12 +5,14 @@ compose a job's config only when it starts. The work is done in `pods.launch`. H
 module at every start, so it must not import anything heavy.
 """
 
+import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -122,6 +124,7 @@ class SweepLauncher(Launcher):
         """Keep what composes a job's config; the task function is not called in this process."""
         self.context = hydra_context
         self.config = config
+        self.composed: dict[tuple[str, ...], DictConfig] = {}
 
         folder = Path(config.hydra.sweep.dir)
         # Hydra creates them next, also for a dry run and for a sweep that is then refused
@@ -161,7 +164,17 @@ class SweepLauncher(Launcher):
         return [freeze(config).status().get("accuracy") or 0.0 for config in configs]
 
     def _config(self, overrides: Sequence[str]) -> Config:
-        composed = self.context.config_loader.load_sweep_config(self.config, list(overrides))
+        """Compose and check a job; jobs that choose the same options, as seeds do, share a part."""
+        loader = self.context.config_loader
+        parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
+        chosen = [word for word in parsed if loader.get_group_options(word.key_or_group)]
+        values = [word for word in parsed if word not in chosen]
+
+        words = tuple(str(word.input_line) for word in chosen)
+        if words not in self.composed:
+            self.composed[words] = loader.load_sweep_config(self.config, list(words))
+        composed = copy.deepcopy(self.composed[words])
+        ConfigLoaderImpl._apply_overrides_to_config(values, composed)  # as Hydra does it next
         return validate(plain(composed, overrides))
 
     def _empty_sweep(self) -> ConfigError:

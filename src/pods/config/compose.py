@@ -106,6 +106,9 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
     text = " ".join(str(error).split())
     if text.startswith(("Ambiguous value", "Sweep parameters")):
         return _several_values(text.split("'")[1])
+    if text.startswith("Multiple values for "):
+        added = [override for override in overrides if override.startswith("+")]
+        return f"{' '.join(added)}: must be without +, since each group has an option already"
     return text
 
 
