@@ -61,6 +61,18 @@ def test_a_study_by_hand(tmp_path):
     assert row["seconds/generate"] == pytest.approx(0.75 * row.seconds_per_step)
 
 
+def test_a_runs_row_is_of_the_evaluation_nearest_to_the_end_and_of_the_mean_of_its_steps(tmp_path):
+    """Evaluations at 0, 6 and 11 s, of which 11 is nearest to 10; steps of 6 and 5 s, and of 1."""
+    store = write_run(tmp_path, [(0, 0.0, 2), (1, 6.0, 4), (2, 11.0, 6)])
+    study = load(tmp_path / "default", [store.folder])
+    for until, step in ((10.0, 2), (8.0, 1), (2.0, 0)):
+        assert tables(replace(study, until=until)).runs.steps.tolist() == [step]
+    store = write_run(tmp_path, [(0, 0.0, 2), (3, 10.0, 6)], "study=uneven")  # 1, 1 and 8 s
+    [row] = tables(load(tmp_path / "uneven", [store.folder])).runs.to_dict("records")
+    assert row["seconds/update"] == pytest.approx((0.25 + 0.25 + 2) / 3)
+    assert row["seconds/generate"] == pytest.approx((0.75 + 0.75 + 6) / 3)
+
+
 def test_pass_at_k_is_the_share_of_all_subsets_that_have_a_right_answer():
     rng = np.random.default_rng(0)
     for repeats in range(1, 9):
@@ -216,6 +228,18 @@ def test_the_authors_grader_has_columns_of_its_own(tmp_path):
     assert panels(study)[0] == style.LABELS["lenient"]
 
 
+def test_a_metric_that_never_changes_has_no_panel(tmp_path):
+    """Every answer has one length and the format, and four of eight are right at all times."""
+    changing = load(tmp_path / "a/default", [write_run(tmp_path / "a", A).folder])
+    assert panels(changing) == [style.LABELS["both"], style.LABELS["reward"]]
+    drawn = {spec.name: spec for spec in figures.figure_specs(changing, tables(changing))}
+    assert {*drawn["training"].table.metric} == {"both", "reward"}
+
+    store = write_run(tmp_path / "b", [(0, 0.0, 4)], "budget.max_steps=0")
+    flat = load(tmp_path / "b/default", [store.folder])
+    assert "training" not in {spec.name for spec in figures.figure_specs(flat, tables(flat))}
+
+
 def test_the_right_format_and_the_right_answer_are_counted_apart(tmp_path):
     """Of 8 answers 2 are right; one of those and one of the others are not in form."""
     store = write_run(tmp_path, A)
@@ -293,9 +317,9 @@ def test_figures_and_tables_are_written_with_stable_bytes(tmp_path):
     study, place = tmp_path / "default", tmp_path / "default" / "figures"
     text = list(draw(study, folders, drawn="all"))
     assert "pods 64→16" in text[0] and "accuracy_vs_time.png" in text[1]
-    assert text[2] == "also: difference, step_cost, training, pass_at_k, rules"
+    assert text[2] == "also: difference, step_cost, training, rules"
     first = contents(place)
-    for name in ("accuracy_vs_time", "difference", "step_cost", "training", "pass_at_k", "rules"):
+    for name in ("accuracy_vs_time", "difference", "step_cost", "training", "rules"):
         for suffix in (".png", ".pdf", ".svg", ".csv", ".runs.csv", ".json"):
             assert first[f"{name}{suffix}"], name
     assert list(draw(study, folders)) == text[:2]
@@ -326,3 +350,11 @@ def test_runs_that_waited_for_the_cpu_are_named_in_one_line(tmp_path):
     [line] = slow_runs(study)
     assert "max_variance 64→16 seed 1 (52 %): other" in line and "seed 0" not in line
     assert line in list(summary_lines(study, tables(study)))
+
+
+def test_many_runs_that_waited_for_the_cpu_are_counted(tmp_path):
+    """A sentence on twelve runs named each of them, in some 800 characters."""
+    for seed, busy in enumerate((0.98, 0.52, 0.761, 0.6, 0.48)):
+        write_run(tmp_path, A, f"seed={seed}", busy=busy)
+    [line] = slow_runs(load(tmp_path / "default", run_folders(tmp_path / "default")))
+    assert "training time of 4 of 5 runs (lowest: 48 %): other processes" in line

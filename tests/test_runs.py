@@ -18,11 +18,13 @@ from compose import composed
 
 from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt, record_changes, recorded_changes, set_queued
+from pods.runs.evaluations import Unfinished
 from pods.runs.files import append, read_lines, replace, size, write_json
 from pods.runs.freeze import freeze
 from pods.runs.history import abandoned_paths, evaluation_points, newest_checkpoint, roll_back
-from pods.runs.identity import difference, fingerprint
+from pods.runs.identity import difference, fingerprint, identity
 from pods.runs.lock import is_held
+from pods.runs.paths import SHIPPED_MODELS
 from pods.runs.status import status_row
 from pods.training import clock as clocks
 from pods.training.clock import PHASES, TrainClock
@@ -228,9 +230,11 @@ def test_log_config_state_and_changes_survive_a_power_cut_and_heartbeats_do_not_
     run.write_clock(tmp_path, 1, 0.5, True)  # which describes the log
     assert disk == [("synced", run.metrics_path.stat().st_ino)]
     assert run.clock(tmp_path)["metrics_bytes"] == len('{"step": 1}\n')
+    answers = Unfinished(run, 1)
+    answers.add([])
     for write_file in (
         lambda: write_json(run.data_path, {"train": {}}), lambda: run.set_status(state="done"),
-        lambda: record_changes(run, ["torch"]), lambda: set_queued(run, "job 1"),
+        lambda: record_changes(run, ["torch"]), lambda: set_queued(run, "job 1"), answers.finish,
     ):  # fmt: skip
         disk.clear()
         write_file()
@@ -322,6 +326,17 @@ def largest_file(size):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero", "folder"])
+def test_a_pipe_or_a_device_among_a_models_files_is_refused(tmp_path, target):
+    """It has no end, so that every command would read it for ever."""
+    model = shutil.copytree(SHIPPED_MODELS / "tiny", tmp_path / "model")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (model / "extra.json").symlink_to(tmp_path / target)
+    with pytest.raises(ValueError, match=r"model/extra.json: must be a file$"):
+        identity(composed(f"model.path={model}"))
 
 
 def test_a_full_disk_leaves_files_as_they_were(tmp_path):

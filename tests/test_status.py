@@ -177,7 +177,8 @@ def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
     """A shared disk may show the lock of another machine's job; else the heartbeat decides."""
     store = study["running"]
     status = json.loads((store.folder / "status.json").read_text())
-    for age, state in ((1100, "running"), (1300, "lost")):
+    # an age below 0: that machine's clock is ahead
+    for age, state in ((1100, "running"), (1300, "lost"), (-1100, "running"), (-1300, "lost")):
         changed = {**status, "heartbeat": time.time() - age}
         (store.folder / "status.json").write_text(json.dumps(changed))
         assert state_of(store) == state
@@ -186,6 +187,15 @@ def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
         assert state_of(store, ours=True) == "lost"
     store.set_status(host=socket.gethostname())  # whose process released the lock, without an end
     assert state_of(store) == "lost"
+
+
+@pytest.mark.parametrize("error", ["a\nmax_variance 8→4 1 done", "\x1b]0;owned\x07", "a\r\tb"])
+def test_an_error_stays_on_its_line_and_writes_nothing_but_text(study, capsys, error):
+    before = main(["status", "default"]), capsys.readouterr().out.splitlines()
+    study["failed"].set_status(error=error)
+    after = main(["status", "default"]), capsys.readouterr().out.splitlines()
+    assert (before[0], len(before[1])) == (after[0], len(after[1]))
+    assert all(line.isprintable() for line in after[1])
 
 
 def test_a_running_run_shows_its_last_reward_and_others_their_cluster_job(study, capsys):
@@ -338,6 +348,10 @@ def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path,
     (tmp_path / "folder.trash").symlink_to(outside)
     remove(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+    assert (outside / "file").exists()
+    monkeypatch.setattr(Path, "rename", Mock(side_effect=OSError(errno.EACCES, "read-only")))
+    with pytest.raises(OSError, match="read-only"):
+        remove(outside)
     assert (outside / "file").exists()
     monkeypatch.setattr(Path, "rename", Mock(side_effect=OSError(errno.EXDEV, "overlayfs")))
     remove(outside)

@@ -108,9 +108,8 @@ def test_tables_for_latex_are_what_the_screen_shows_in_ascii(tmp_path, capsys):
     assert [row.split(" & ")[:4] for row in rows] == [
         [r"pods 64$\to$16", rate, "2", r"0.750 $\pm$ 0.250"] for rate in ("0.0001", "0.5")
     ]
-    assert {line.count("&") + 1 for line in (header, *rows)} == {
-        begin.partition("}{")[2].count("l")
-    }
+    columns = begin.partition("}{")[2].count("l")
+    assert {line.count("&") + 1 for line in (header, *rows)} == {columns}
 
 
 def test_pass_at_k_takes_the_place_of_accuracy(study):

@@ -143,6 +143,12 @@ class BudgetConfig:
         ),
     ]
 
+    def is_spent(self, step: int, train_seconds: float) -> bool:
+        """Return whether a run whose training clock shows `train_seconds` ends after a step."""
+        if self.max_steps is not None and step >= self.max_steps:
+            return True
+        return self.train_seconds is not None and train_seconds >= self.train_seconds
+
     def clock_text(self) -> str:
         """Return where the training seconds come from."""
         model = self.clock_model
