@@ -22,7 +22,8 @@ from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt, set_queued
 from pods.runs.files import remove, size
 from pods.runs.freeze import freeze
-from pods.runs.history import newest_checkpoint, roll_back
+from pods.runs.history import check_evaluable, newest_checkpoint, roll_back
+from pods.runs.records import Damaged
 from pods.runs.status import state_of
 from pods.runs.store import OPTIMIZER, RunStore, run_folders
 
@@ -140,7 +141,9 @@ def test_weights_can_be_removed_and_the_numbers_stay(tmp_path, capsys):
         pd.testing.assert_frame_equal(getattr(before, name), getattr(after, name))
     folder = stores[0].folder
     line = refused(capsys, "generate", folder, "1+1", "--step", 2)
-    assert "--step=2: that checkpoint has no weights" in line
+    assert "--step=2: that checkpoint cannot be used: `pods clean --weights` removed" in line
+    with pytest.raises(Damaged, match=r"step 2 cannot be evaluated: .* removed its weights"):
+        check_evaluable(stores[0], 2)  # if its answers were lost
     assert "--weights=true: must be given without" in refused(
         capsys, "clean", "default", *words, "--state", "done"
     )
