@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,14 @@ LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains the
 HIDDEN = {*LABEL_KEYS, *SOURCES.values()}
 """Keys that a name shows only if curves of one label differ in them."""
 SYSTEM = "system message"  # of the identity: the hash of task.system
+NAMED_BY = {
+    SYSTEM: "task.system",
+    "data": "task.path",
+    "weights": "model.path",
+    "adapter": "model.path",
+    "clock model": "budget.clock_model",
+}
+"""Contents of files in the identity, and the keys of the config that name the files."""
 SEPARATOR = ", "
 LONGEST = 40  # characters of a value
 DIGITS = 8  # of a hash in a name
@@ -38,15 +47,13 @@ class _Curve:
 
     def sets(self, key: str) -> bool:
         """Return whether the files of the curve's arm and of its `reproduction` set a key."""
-        name = "task.system" if key == SYSTEM else key
-        return any(setting.startswith(f"{name}=") for setting in self.config.label_settings)
+        start = f"{NAMED_BY.get(key, key)}="
+        return any(setting.startswith(start) for setting in self.config.label_settings)
 
     def implies(self, key: str) -> bool:
         """Return whether the key has the value that those files set."""
-        setting = f"{key}={self.text(key)}"
-        if key == SYSTEM:
-            setting = f"task.system={self.config.task.system}"
-        return setting in self.config.label_settings
+        name = NAMED_BY.get(key, key)
+        return f"{name}={attrgetter(name)(self.config)}" in self.config.label_settings
 
 
 def series_names(runs: Runs) -> list[str]:
