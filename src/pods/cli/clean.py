@@ -27,15 +27,15 @@ def run(options: Namespace) -> int:
     """Print what can be removed, and with --yes remove it; fail if a run cannot be read."""
     if options.weights and options.state:
         raise ConfigError("--weights", "true", "must be given without --state")
-    study, one = _chosen(options.study, options.runs_dir)
+    study, folder = _chosen(options.study, options.runs_dir)
     states = options.state or []
-    as_a_whole = one is not None and not options.weights
+    as_a_whole = folder is not None and not options.weights
     if as_a_whole and not states:
         states = REMOVABLE_STATES
 
     total = 0
     code = DONE
-    for item in clean(study, one, states, options.weights, dry_run=not options.yes):
+    for item in clean(study, folder, states, options.weights, dry_run=not options.yes):
         size = item.bytes or 0
         total += size
         print(f"{size / 1e6:>10.2f} MB  {item.path}  ({item.why})")
