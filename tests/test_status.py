@@ -174,6 +174,11 @@ def test_without_a_study_the_studies_are_listed_and_what_varies_in_one_is_a_colu
     column = [line.split()[2] for line in capsys.readouterr().out.splitlines()]
     assert column[0] == "update.lr" and sorted(column[1:]) == ["0.0001"] * 5 + ["0.5"]
     assert sum(row["update.lr"] for row in rows_of("default", capsys)) == 0.5005
+    freeze(composed("model=smollm2_135m", "task=gsm8k", "dry_run=true"))
+    assert main(["status", "default"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:5] == ["arm", "n→m", "model-task", "update.lr", "seed"]
+    assert {line.split()[2] for line in lines[1:]} == {"tiny-chainsum", "smollm2_135m-gsm8k"}
 
 
 def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):

@@ -2,7 +2,7 @@
 
 import json
 from argparse import ArgumentParser, Namespace
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from pods.runs.store import RunStore, run_folders
 from pods.system.errors import DONE, FAILED
 from pods.system.text import table
 
+PLACE = "model-task"  # a column, if a study has several; of other runs a key says nothing
 UNWELL = ("failed", "lost")  # states of runs of which somebody should know
 
 
@@ -50,22 +51,38 @@ class _Listing:
 
 
 def _runs(folders: Sequence[Path]) -> _Listing:
-    """List runs, with the keys that vary in the study."""
+    """List runs, with the keys that vary among those of the same model and task."""
     rows = [status_row(folder) for folder in folders]
+    places = defaultdict(list)
+    for row, folder in zip(rows, folders, strict=True):
+        places[folder.parents[1].name].append(row)
+
+    columns: dict[str, None] = {}
+    for place, alike in places.items():
+        if len(places) > 1:
+            columns[PLACE] = None
+            for row in alike:
+                row[PLACE] = place
+        columns |= dict.fromkeys(_add_varied(alike))
+    unwell = any(row["state"] in UNWELL or row["error"] for row in rows)
+    return _Listing(rows, format_statuses(rows, list(columns)), unwell)
+
+
+def _add_varied(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Add to the rows of readable runs the values of the keys that vary; return the keys."""
     readable = []
     runs = []
-    for row, folder in zip(rows, folders, strict=True):
-        store = RunStore(folder)
+    for row in rows:
+        store = RunStore(Path(row["folder"]))
         with suppress(*READ_ERRORS):  # the row says why
             runs.append((store.config(), store.identity()))
             readable.append(row)
 
-    columns: list[str] = []
-    for row, keys in zip(readable, varied(runs), strict=True):
-        row.update(keys)
-        columns = list(keys)
-    unwell = any(row["state"] in UNWELL or row["error"] for row in rows)
-    return _Listing(rows, format_statuses(rows, columns), unwell)
+    keys: list[str] = []
+    for row, values in zip(readable, varied(runs), strict=True):
+        row.update(values)
+        keys = list(values)
+    return keys
 
 
 def _studies(runs_dir: Path) -> _Listing:
