@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.compare.speedup import Row, default_targets, measured_targets, speedups
-from pods.analysis.loading.filter import default_baseline
+from pods.analysis.loading.arm_names import default_baseline
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.contrasts import Contrast, choose_arms, choose_pairs, contrast_of

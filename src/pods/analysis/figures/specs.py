@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from pods.analysis.figures import drawing, style
 from pods.analysis.figures.style import BAND
-from pods.analysis.loading.filter import default_baseline
+from pods.analysis.loading.arm_names import default_baseline
 from pods.analysis.loading.study import MEASURED, Study
 from pods.analysis.numbers.contrasts import differences
 from pods.analysis.numbers.curves import STEP_METRICS, phase_columns

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pods.analysis.loading.filter import default_baseline, resolve
+from pods.analysis.loading.arm_names import default_baseline, resolve
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.curves import time_grid
 from pods.analysis.numbers.outcomes import RunCurve, on_grid, run_curves
