@@ -20,7 +20,7 @@ from pods.analysis.loading.arm_names import default_baseline
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.contrasts import Contrast, choose_arms, choose_pairs, contrast_of
-from pods.analysis.numbers.outcomes import OUTCOMES, RunCurve, Window, values_of
+from pods.analysis.numbers.outcomes import RunCurve, Window, values_of
 from pods.analysis.numbers.statistics import holm, is_settled, spread, t_test
 
 DRAWS = 10_000
@@ -98,15 +98,18 @@ def compare(
         draws: number of resamples, for the intervals of speed-ups.
         by: rank the arms, by `mean` or `final` accuracy; default: by mean, if more than four.
 
-    `ValueError`: see `choose_arms`; or a target is no accuracy.
+    `ValueError`: see `choose_arms`; or a target is no accuracy, or there is no such criterion.
     """
+    if by is not None and by not in CRITERIA:
+        raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
     curves = choose_arms(study, arms)
     span = outcomes.window(itertools.chain.from_iterable(curves.values()), study.until)
 
     ranking = None
     baseline = default_baseline(study)
     if by or len(curves) > MANY:
-        ranking = rank_arms(curves, by or "mean", span, study.seeded)
+        outcome = CRITERIA[by] if by else span.outcomes[0]
+        ranking = rank_arms(curves, outcome, span, study.seeded)
         if baseline is None and len(curves) > MANY:
             baseline = ranking.best
 
@@ -116,7 +119,7 @@ def compare(
     for arm, reference in choose_pairs(list(curves), bool(arms), baseline):
         contrast = contrast_of(curves[arm], curves[reference], study.seeded)
         contrasts.append(contrast)
-        tests += [_test(contrast, outcome, span) for outcome in OUTCOMES]
+        tests += [_test(contrast, outcome, span) for outcome in span.outcomes]
         left_out |= dict.fromkeys(contrast.left_out)
 
     return Comparison(
@@ -133,19 +136,14 @@ def compare(
 
 
 def rank_arms(
-    arms: Mapping[str, Sequence[RunCurve]], by: str, span: Window, seeded: bool
+    arms: Mapping[str, Sequence[RunCurve]], outcome: str, span: Window, seeded: bool
 ) -> Ranking:
-    """Rank arms by what their runs reach in the window of all of them.
+    """Rank arms by an outcome of their runs in the window of all of them.
 
     Each other arm is tested against the one that came out best, as contrasts are. It is `behind`
     only if that is settled; what is left is `not settled`, so that the search for the best (n, m)
     ends with a set and not with the luckiest of many. An arm whose value is unknown comes last.
-
-    `ValueError`: there is no such criterion.
     """
-    if by not in CRITERIA:
-        raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
-    outcome = CRITERIA[by]
     values = {name: values_of(outcome, runs, span) for name, runs in arms.items()}
     means = pd.Series({name: runs.mean() for name, runs in values.items()})
     ranked = means.sort_values(ascending=False, kind="stable", na_position="last").index
@@ -239,7 +237,7 @@ def _arm_table(study: Study, arms: Mapping[str, list[RunCurve]], span: Window) -
     for series, curves in arms.items():
         total = int((study.runs.series == series).sum())
         row: Row = {"series": series, "runs": len(curves), "left_out": total - len(curves)}
-        for outcome in OUTCOMES:
+        for outcome in span.outcomes:
             row |= spread(outcome, values_of(outcome, curves, span))
         rows.append(row)
     return pd.DataFrame(rows)
