@@ -62,6 +62,18 @@ def test_a_study_by_hand(tmp_path):
     assert row["seconds/generate"] == pytest.approx(0.75 * row.seconds_per_step)
 
 
+def test_a_runs_row_is_of_the_evaluation_nearest_to_the_end_and_of_the_mean_of_its_steps(tmp_path):
+    """Evaluations at 0, 6 and 11 s, of which 11 is nearest to 10; steps of 6 and 5 s, and of 1."""
+    store = write_run(tmp_path, [(0, 0.0, 2), (1, 6.0, 4), (2, 11.0, 6)])
+    study = load(tmp_path / "default", [store.folder])
+    for until, step in ((10.0, 2), (8.0, 1), (2.0, 0)):
+        assert tables(replace(study, until=until)).runs.steps.tolist() == [step]
+    store = write_run(tmp_path, [(0, 0.0, 2), (3, 10.0, 6)], "study=uneven")  # 1, 1 and 8 s
+    [row] = tables(load(tmp_path / "uneven", [store.folder])).runs.to_dict("records")
+    assert row["seconds/update"] == pytest.approx((0.25 + 0.25 + 2) / 3)
+    assert row["seconds/generate"] == pytest.approx((0.75 + 0.75 + 6) / 3)
+
+
 def test_pass_at_k_is_the_share_of_all_subsets_that_have_a_right_answer():
     rng = np.random.default_rng(0)
     for repeats in range(1, 9):

@@ -102,6 +102,12 @@ def test_the_other_way_round_it_is_the_inverse_and_half_of_the_misses_is_a_miss(
     assert row["bound"] == pytest.approx(10 / 7.5)
 
 
+def test_an_arm_with_a_single_run_has_a_ratio_and_no_interval():
+    for ours, theirs in ((OURS, THEIRS[:1]), (OURS[:1], THEIRS)):
+        for row in speed(ours, theirs, [0.3], paired=False):
+            assert row["ratio"] > 1 and np.isnan([row["low"], row["high"]]).all()
+
+
 def slow_crossing(run, target, end):
     """The first crossing, a segment at a time."""
     points = list(zip(run.seconds, run.accuracy, strict=True))

@@ -18,6 +18,7 @@ from compose import composed
 
 from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt, record_changes, recorded_changes, set_queued
+from pods.runs.evaluations import Unfinished
 from pods.runs.files import append, read_lines, replace, size, write_json
 from pods.runs.freeze import freeze
 from pods.runs.history import abandoned_paths, evaluation_points, newest_checkpoint, roll_back
@@ -229,9 +230,11 @@ def test_log_config_state_and_changes_survive_a_power_cut_and_heartbeats_do_not_
     run.write_clock(tmp_path, 1, 0.5, True)  # which describes the log
     assert disk == [("synced", run.metrics_path.stat().st_ino)]
     assert run.clock(tmp_path)["metrics_bytes"] == len('{"step": 1}\n')
+    answers = Unfinished(run, 1)
+    answers.add([])
     for write_file in (
         lambda: write_json(run.data_path, {"train": {}}), lambda: run.set_status(state="done"),
-        lambda: record_changes(run, ["torch"]), lambda: set_queued(run, "job 1"),
+        lambda: record_changes(run, ["torch"]), lambda: set_queued(run, "job 1"), answers.finish,
     ):  # fmt: skip
         disk.clear()
         write_file()

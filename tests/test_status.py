@@ -349,6 +349,10 @@ def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path,
     remove(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
     assert (outside / "file").exists()
+    monkeypatch.setattr(Path, "rename", Mock(side_effect=OSError(errno.EACCES, "read-only")))
+    with pytest.raises(OSError, match="read-only"):
+        remove(outside)
+    assert (outside / "file").exists()
     monkeypatch.setattr(Path, "rename", Mock(side_effect=OSError(errno.EXDEV, "overlayfs")))
     remove(outside)
     assert not outside.exists()

@@ -254,6 +254,16 @@ def test_a_run_whose_parts_contradict_each_other_is_named(tmp_path):
         load(tmp_path / "early", [store.folder])
 
 
+def test_of_two_equal_runs_the_one_that_contradicts_itself_is_left_out(tmp_path):
+    whole = write_run(tmp_path, A).folder
+    copy = whole.with_name("seed0-0")  # whose name is no hash, and which comes first
+    shutil.copytree(whole, copy)
+    for folders in ((copy, whole), (whole, copy)):
+        study = load(tmp_path / "default", folders, allow=True)
+        assert study.runs.folder.tolist() == [str(whole)]
+        assert study.complete == {whole.name} and "duplicate runs" in "".join(study.missing)
+
+
 def test_a_run_that_cannot_be_read_is_named_and_can_be_left_out(tmp_path):
     folders = [write_run(tmp_path, A, f"seed={seed}").folder for seed in range(2)]
 
