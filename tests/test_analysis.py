@@ -229,6 +229,16 @@ def test_the_authors_grader_has_columns_of_its_own(tmp_path):
     assert panels(study)[0] == style.LABELS["lenient"]
 
 
+def test_a_legend_says_how_many_seeds_a_band_is_of(tmp_path):
+    """In a part of the curve all runs are there, in its rest one: it is a band nevertheless."""
+    folders = [write_run(tmp_path, A, f"seed={seed}").folder for seed in (0, 1, 2)]
+    study = load(tmp_path / "default", folders)
+    for runs, title in (([3, 3], f"{style.BAND}, 3 seeds"), ([1, 1], "1 seed"),
+                        ([1, 3], f"{style.BAND}, 1 to 3 seeds")):  # fmt: skip
+        table = pd.DataFrame({"series": "max_variance 64→16", "runs": runs})
+        assert style.legend_texts(study, table, style.BAND)[0] == title
+
+
 def test_a_metric_that_never_changes_has_no_panel(tmp_path):
     """Every answer has one length and the format, and four of eight are right at all times."""
     changing = load(tmp_path / "a/default", [write_run(tmp_path / "a", A).folder])

@@ -60,15 +60,15 @@ def choose_arms(study: Study, words: Sequence[str]) -> dict[str, list[RunCurve]]
     `ValueError`: an arm is unknown, ambiguous, named twice or without a complete run, or there
     are fewer than two arms.
     """
+    present = list(study.runs.series.unique())
     names = _named_arms(study, words)
-    candidates = names or list(study.runs.series.unique())
-    arms = {}
-    for name in candidates:
-        runs = run_curves(study, name)
-        if runs:
-            arms[name] = runs
-        elif names or name == study.baseline:
+    arms = {name: run_curves(study, name) for name in names or present}
+    needed = names or {study.baseline}
+    empty = [name for name, runs in arms.items() if not runs]
+    for name in empty:
+        if name in needed:
             raise ValueError(f"arm {name!r} has no complete run")
+        del arms[name]
 
     if len(arms) < 2:
         there = " | ".join(arms) or "none"
@@ -154,17 +154,16 @@ def differences(study: Study) -> pd.DataFrame:
     rows = []
     for series in study.runs.series.unique():
         arm = run_curves(study, series)
-        if series != name and _has_two_values(arm) and _has_two_values(baseline):
+        if series != name and _are_two(arm) and _are_two(baseline):
             contrast = contrast_of(arm, baseline, study.seeded)
             rows += _rows_on_grid(contrast, grid, study.x)
     return pd.DataFrame(rows, columns=columns)
 
 
-def _has_two_values(runs: Sequence[RunCurve]) -> bool:
-    """Whether there are two runs or more, and each of them has a number."""
-    if len(runs) < 2:
-        return False
-    return all(np.isfinite(run.accuracy).any() for run in runs)
+def _are_two(runs: Sequence[RunCurve]) -> bool:
+    """Whether there are two runs or more, each of which has a number."""
+    measured = [np.isfinite(run.accuracy).any() for run in runs]
+    return len(runs) >= 2 and all(measured)
 
 
 def _rows_on_grid(contrast: Contrast, grid: Floats, x: str) -> list[dict[str, object]]:
