@@ -60,15 +60,15 @@ def choose_arms(study: Study, words: Sequence[str]) -> dict[str, list[RunCurve]]
     `ValueError`: an arm is unknown, ambiguous, named twice or without a complete run, or there
     are fewer than two arms.
     """
-    present = list(study.runs.series.unique())
     names = _named_arms(study, words)
-    arms = {name: run_curves(study, name) for name in names or present}
-    needed = names or {study.baseline}
-    empty = [name for name, runs in arms.items() if not runs]
-    for name in empty:
-        if name in needed:
+    needed: list[str | None] = [study.baseline, *names]
+    arms = {}
+    for name in names or study.runs.series.unique():
+        runs = run_curves(study, name)
+        if runs:
+            arms[name] = runs
+        elif name in needed:
             raise ValueError(f"arm {name!r} has no complete run")
-        del arms[name]
 
     if len(arms) < 2:
         there = " | ".join(arms) or "none"

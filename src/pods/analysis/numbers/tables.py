@@ -185,8 +185,8 @@ def slow_runs(study: Study) -> Iterator[str]:
         which = f"{count} runs (lowest: {100 * slow.cpu_share.min():.0f} %)"
     else:
         names = []
-        for run in slow.itertuples():
-            names.append(f"{run.series} seed {run.seed} ({100 * run.cpu_share:.0f} %)")
+        for series, seed, share in zip(slow.series, slow.seed, slow.cpu_share, strict=True):
+            names.append(f"{series} seed {seed} ({100 * share:.0f} %)")
         which = SEPARATOR.join(names)
     yield (
         f"The CPU was used for less than {100 * LEAST_CPU_SHARE:.0f} % of the training time of "
