@@ -92,13 +92,12 @@ def compare(
     Without a GRPO arm it is every two arms, or of more than four arms each with the best one.
 
     Args:
-        study: the runs.
         arms: labels of arms, rules, or names of curves ("pods", "pods 64->16").
         targets: accuracies to time; default: those of `default_targets` that are measured.
-        draws: number of resamples, for the intervals of speed-ups.
+        draws: resamples for the intervals of speed-ups.
         by: rank the arms, by `mean` or `final` accuracy; default: by mean, if more than four.
 
-    `ValueError`: see `choose_arms`; or a target is no accuracy, or there is no such criterion.
+    `ValueError`: see `choose_arms`; or a target or the criterion is not allowed.
     """
     if by is not None and by not in CRITERIA:
         raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
@@ -114,19 +113,17 @@ def compare(
             baseline = ranking.best
 
     contrasts = []
-    tests = []
     left_out: dict[str, None] = {}  # each line once
     for arm, reference in choose_pairs(list(curves), bool(arms), baseline):
         contrast = contrast_of(curves[arm], curves[reference], study.seeded)
         contrasts.append(contrast)
-        tests += [_test(contrast, outcome, span) for outcome in span.outcomes]
         left_out |= dict.fromkeys(contrast.left_out)
 
     return Comparison(
         study=study,
         window=span,
         arms=_arm_table(study, curves, span),
-        contrasts=with_holm(pd.DataFrame(tests)),
+        contrasts=_contrast_table(contrasts, span),
         speedups=_speedup_table(study, contrasts, curves, targets, span, draws),
         left_out=list(left_out),
         given_targets=targets is not None,
@@ -197,6 +194,15 @@ def _speedup_table(
 
     x = study.x.removeprefix("train_")
     return pd.DataFrame(rows).rename(columns={"seconds": x, "baseline_seconds": f"baseline_{x}"})
+
+
+def _contrast_table(contrasts: Sequence[Contrast], span: Window) -> pd.DataFrame:
+    """Test each contrast in each outcome."""
+    rows = []
+    for contrast in contrasts:
+        for outcome in span.outcomes:
+            rows.append(_test(contrast, outcome, span))
+    return with_holm(pd.DataFrame(rows))
 
 
 def with_holm(tests: pd.DataFrame) -> pd.DataFrame:
