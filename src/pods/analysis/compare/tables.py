@@ -14,11 +14,10 @@ from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import MEASURED, Study, by_key
-from pods.analysis.numbers.outcomes import OUTCOMES, amount, measure, title_of
+from pods.analysis.numbers.outcomes import amount, measure, title_of
 from pods.analysis.numbers.statistics import ALPHA
 from pods.analysis.writing import folder_for, provenance, write_csv, write_json, write_latex
 
-MEANS = ["mean_accuracy", "mean_accuracy_stderr", "final_accuracy", "final_accuracy_stderr"]
 TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
 TESTS += ["estimate", "low", "high", "p", "p_holm"]
 LEVELS = ["value", "stderr", "estimate", "low", "high"]
@@ -87,7 +86,7 @@ def findings(comparison: Comparison) -> dict[str, Any]:
             "metric": study.metric,
             "alpha": ALPHA,
             f"window_{comparison.unit}": [comparison.window.start, comparison.window.end],
-            "primary_outcome": next(iter(OUTCOMES)),
+            "primary_outcome": comparison.window.outcomes[0],
             "bootstrap_draws": comparison.draws,
             "bootstrap_seed": SEED,
             "seeds_pair_runs": study.seeded,
@@ -127,7 +126,8 @@ def shown_tables(comparison: Comparison) -> Iterator[ShownTable]:
     if comparison.ranking is not None:
         yield _ranking(comparison.ranking, study)
 
-    arms = _scaled(comparison.arms[["series", "runs", *MEANS]], MEANS, study)
+    means = [outcome + end for outcome in comparison.window.outcomes for end in ("", "_stderr")]
+    arms = _scaled(comparison.arms[["series", "runs", *means]], means, study)
     yield _shown("arms.", _arms_title(comparison), arms, study)
 
     unit = "points" if study.share else "units of the score"
@@ -168,6 +168,7 @@ def _arms_title(comparison: Comparison) -> str:
     study = comparison.study
     start = amount(comparison.window.start, study.x)
     end = amount(comparison.window.end, study.x)
+    span = f"from {start} to {end}" if start != end else f"at {end}"
     clock = ""
     if study.x == "train_seconds":
         clock = " of training clock"
@@ -176,7 +177,7 @@ def _arms_title(comparison: Comparison) -> str:
     shown = f"{measure(study)} in percent" if study.share else measure(study)
     return (
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
-        f"{shown} from {start} to {end}{clock}: mean over runs, stderr"
+        f"{shown} {span}{clock}: mean over runs, stderr"
     )
 
 

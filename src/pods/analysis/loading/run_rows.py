@@ -74,6 +74,7 @@ def _about(run: Run, varied: Row) -> Row:
         "cpu_share": _cpu_share(run),
         "versions": ", ".join(versions),
         "commit": attempt.get("commit"),
+        "started": run.attempts[0].get("started") if run.attempts else None,
         "changes": "; ".join(run.changes),
         "folder": str(run.store.folder),
     }
