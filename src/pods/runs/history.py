@@ -12,7 +12,7 @@ from pods.runs import checkpoint
 from pods.runs.evaluations import due_points
 from pods.runs.files import read_lines, read_or_empty, replace
 from pods.runs.records import Clock, Damaged, read
-from pods.runs.store import DAMAGED_SUFFIX, RunStore
+from pods.runs.store import DAMAGED_SUFFIX, POLICY, RunStore
 
 STEP = f"step-{'[0-9]' * 6}"
 ABANDONED = (  # what lies in a folder before that folder
@@ -113,6 +113,14 @@ def checkpoint_fault(store: RunStore, folder: Path, only: str | None = None) -> 
     return None
 
 
+def weights_fault(store: RunStore, folder: Path) -> str | None:
+    """Describe why a checkpoint has no weights that this run made; None if it has them."""
+    fault = checkpoint_fault(store, folder)
+    if fault is None and not (folder / POLICY).is_dir():
+        return "`pods clean --weights` removed its weights"
+    return fault
+
+
 def is_log_altered(store: RunStore, folder: Path) -> bool:
     """Return whether the log up to an intact checkpoint has changed since."""
     clock = store.clock(folder)
@@ -187,7 +195,7 @@ def missing_evaluations(store: RunStore) -> list[int]:
 def check_evaluable(store: RunStore, step: int) -> None:
     """Raise `Damaged` if the checkpoint of a step, which is to be evaluated, is not intact."""
     folder = store.checkpoint(step)
-    fault = checkpoint_fault(store, folder)
+    fault = weights_fault(store, folder)
     if fault is not None:
         cure = f"`pods clean {shlex.quote(str(store.folder))} --yes` removes the run"
         text = f"step {step} cannot be evaluated: {fault}; {cure}, and the same command trains anew"

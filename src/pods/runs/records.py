@@ -68,8 +68,9 @@ class Data(TypedDict):
 
 
 class Environment(TypedDict, total=False):
-    """environment.json of an attempt: what its process ran on."""
+    """environment.json of an attempt: what its process ran on, and since when."""
 
+    started: str  # ISO 8601, in UTC
     cpu: str | None
     cores: int | None
     gpus: list[str]
