@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,30 +41,34 @@ def clean(
         dry_run: only yield what would be removed.
     """
     if run is None:
-        trash = [path for path in study.glob(f"*/*/seed*{TRASH}") if RUN_NAME.fullmatch(path.stem)]
-        yield from _remove(study, dict.fromkeys(sorted(trash), "half removed"), dry_run)
+        trash = sorted(study.glob(f"*/*/seed*{TRASH}"))
+        removed = [path for path in trash if RUN_NAME.fullmatch(path.stem)]
+        yield from _remove(study, dict.fromkeys(removed, "half removed"), dry_run)
 
     folders = run_folders(study) if run is None else [run]
-    for store in map(RunStore, folders):
+    for folder in folders:
         try:
-            yield from _clean_run(study, store, states, weights, dry_run)
+            yield from _clean_run(study, RunStore(folder), states, weights, dry_run)
         except checkpoint.READ_ERRORS as error:  # one must not hide the others
-            yield Item(store.folder, None, f"cannot be read: {as_text(error)}")
+            yield Item(folder, None, f"cannot be read: {as_text(error)}")
 
 
 def _clean_run(
     study: Path, store: RunStore, states: Sequence[str], weights: bool, dry_run: bool
 ) -> Iterator[Item]:
+    """Clean one run, unless a process is working on it."""
+    if dry_run and store.is_held():
+        return
     if not _is_run(store):  # asked before the lock, which would be a file in it
         if not store.is_held():  # else the run has only just begun
             yield Item(store.folder, None, "pods did not write it: it is left alone")
         return
+    if dry_run:
+        yield from _remove(study, _removable(store, states, weights), dry_run)
+        return
 
-    lock = nullcontext() if dry_run else store.lock()
-    with suppress(BlockingIOError), lock:  # nothing changes while it is held
-        if not (dry_run and store.is_held()):
-            removable = _removable(store, state_of(store, ours=True), states, weights)
-            yield from _remove(study, removable, dry_run)
+    with suppress(BlockingIOError), store.lock():  # nothing changes while it is held
+        yield from _remove(study, _removable(store, states, weights), dry_run)
 
 
 def _is_run(store: RunStore) -> bool:
@@ -74,16 +78,18 @@ def _is_run(store: RunStore) -> bool:
     too. One of the three proofs is enough, since the other two may be damaged.
     """
     name = store.folder.name
-    damaged = FileNotFoundError, ValueError
-    with suppress(*damaged):
+    with suppress(FileNotFoundError, ValueError):
         if name.endswith(f"-{fingerprint(store.identity())}"):
             return True
-    with suppress(*damaged):
+    with suppress(FileNotFoundError, ValueError):
         store.config()  # it has every key of a config, and no other one
         return True
+
+    if RUN_NAME.fullmatch(name) is None:
+        return False
     for folder in store.checkpoints.glob(STEP):
-        with suppress(*damaged):
-            if store.clock(folder)["run"] == name and RUN_NAME.fullmatch(name):
+        with suppress(FileNotFoundError, ValueError):
+            if store.clock(folder)["run"] == name:
                 return True
     return False
 
@@ -105,14 +111,19 @@ def _remove_item(path: Path) -> None:
         remove(path)
 
 
-def _removable(
-    store: RunStore, state: str, states: Sequence[str], weights: bool
-) -> dict[Path, str]:
-    """Return what can be removed of one run, or the run as a whole, and why."""
+def _removable(store: RunStore, states: Sequence[str], weights: bool) -> dict[Path, str]:
+    """Return what can be removed of one run, or the run as a whole, and why.
+
+    No other process of this machine is working on it.
+    """
+    state = state_of(store, ours=True)
     if state == "running":  # on another machine
         return {}
+    if state in states:
+        return {store.folder: f"run is {state}"}
     if states:
-        return {store.folder: f"run is {state}"} if state in states else {}
+        return {}
+
     paths = dict.fromkeys(abandoned_paths(store), "left by a killed process")
     if state == "done":
         optimizers = sorted(store.checkpoints.glob(f"{STEP}/{OPTIMIZER}"))
