@@ -64,9 +64,10 @@ class Comparison:
     """One row per arm: series, runs, left_out (runs that are not complete), and of each outcome
     over its runs mean, stderr and 95 % t interval."""
     contrasts: pd.DataFrame
-    """One row per (contrast, outcome): series, baseline, outcome, design, runs, baseline_runs,
-    left_out, mean, baseline_mean, the numbers of a `TTest`, higher and lower (pairs; NaN if
-    unpaired), p_holm (adjusted over the contrasts of the outcome)."""
+    """One row per (contrast, outcome), of the final score alone if the window is a point: series,
+    baseline, outcome, design, runs, baseline_runs, left_out, mean, baseline_mean, the numbers of a
+    `TTest`, higher and lower (pairs; NaN if unpaired), p_holm (adjusted over the contrasts of the
+    outcome)."""
     speedups: pd.DataFrame
     """One row per (contrast, target), see `speedup.speedups`; its seconds are named as `unit`."""
     left_out: list[str]  # complete runs without a partner, each with the reason
@@ -102,11 +103,14 @@ def compare(
     """
     curves = choose_arms(study, arms)
     span = outcomes.window(itertools.chain.from_iterable(curves.values()), study.until)
+    is_point = span.end == span.start  # a mean over it is the final score
+    measured = ["final_accuracy"] if is_point else list(OUTCOMES)
 
     ranking = None
     baseline = default_baseline(study)
     if by or len(curves) > MANY:
-        ranking = rank_arms(curves, by or "mean", span, study.seeded)
+        criterion = by or ("final" if is_point else "mean")
+        ranking = rank_arms(curves, criterion, span, study.seeded)
         if baseline is None and len(curves) > MANY:
             baseline = ranking.best
 
@@ -116,7 +120,7 @@ def compare(
     for arm, reference in choose_pairs(list(curves), bool(arms), baseline):
         contrast = contrast_of(curves[arm], curves[reference], study.seeded)
         contrasts.append(contrast)
-        tests += [_test(contrast, outcome, span) for outcome in OUTCOMES]
+        tests += [_test(contrast, outcome, span) for outcome in measured]
         left_out |= dict.fromkeys(contrast.left_out)
 
     return Comparison(

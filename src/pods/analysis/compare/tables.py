@@ -13,11 +13,10 @@ from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import MEASURED, Study, by_key
-from pods.analysis.numbers.outcomes import OUTCOMES, amount, measure, title_of
+from pods.analysis.numbers.outcomes import amount, measure, title_of
 from pods.analysis.numbers.statistics import ALPHA
 from pods.analysis.writing import folder_for, provenance, write_csv, write_json
 
-MEANS = ["mean_accuracy", "mean_accuracy_stderr", "final_accuracy", "final_accuracy_stderr"]
 TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
 TESTS += ["estimate", "low", "high", "p", "p_holm"]
 LEVELS = ["value", "stderr", "estimate", "low", "high"]
@@ -81,7 +80,7 @@ def findings(comparison: Comparison) -> dict[str, Any]:
             "metric": study.metric,
             "alpha": ALPHA,
             f"window_{comparison.unit}": [comparison.window.start, comparison.window.end],
-            "primary_outcome": next(iter(OUTCOMES)),
+            "primary_outcome": str(comparison.contrasts.outcome.iloc[0]),
             "bootstrap_draws": comparison.draws,
             "bootstrap_seed": SEED,
             "seeds_pair_runs": study.seeded,
@@ -109,7 +108,10 @@ def format_comparison(comparison: Comparison) -> str:
 def format_tables(comparison: Comparison) -> str:
     """Return the tables for a screen: some columns of the CSV files, shares in percent."""
     study = comparison.study
-    arms = _scaled(comparison.arms[["series", "runs", *MEANS]], MEANS, study)
+    means = []
+    for outcome in comparison.contrasts.outcome.unique():
+        means += [outcome, f"{outcome}_stderr"]
+    arms = _scaled(comparison.arms[["series", "runs", *means]], means, study)
     contrasts = _scaled(comparison.contrasts[TESTS], ["estimate", "low", "high"], study)
 
     parts = []
