@@ -137,6 +137,13 @@ def test_the_unit_of_a_clock_is_in_its_name_size_or_text(name, unit, cells):
                                                 if unit != 1 else [])  # fmt: skip
 
 
+def test_the_amounts_of_steps_have_the_unit_in_the_name_of_their_column():
+    """A step takes 30 s, written as half a minute; the last of the tenth steps is step 100."""
+    found = audited(study(2, minutes=lambda method, seed, step: 0.5), seconds="sum:minutes")
+    assert {*ends(found).values()} == {3000.0}
+    assert noted(found, "is read in units") == ["sum:minutes is read in units of 60 s"]
+
+
 def test_a_time_that_cannot_be_read_is_said_and_no_other_axis_takes_its_place():
     logs = study(2, seconds=lambda method, seed, step: "soon")
     line = "seconds=seconds: no value is a time, such as 30.5 or 00:05:00: 'soon' is none"

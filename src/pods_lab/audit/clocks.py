@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pods.system.text import duration
-from pods_lab.audit.mapping import SUM
+from pods_lab.audit.mapping import adds_up, column_of
 from pods_lab.audit.records import SINCE_1970, Floats, Notes, Records
 
 PAUSE = 5.0  # times the usual interval; steps of one run hardly differ by more than two
@@ -34,25 +34,26 @@ NAMED_UNITS = {
 
 def set_clocks(all_records: Sequence[Records], source: str | None, notes: Notes) -> None:
     """Turn the seconds of all runs, as recorded, into training seconds since their start."""
-    factor = unit_in_name(source or "")
+    factor = unit_in_name(column_of(source))
     if factor != 1.0:
         notes.setdefault(f"{source} is read in units of {factor:g} s", [])
-    paces = [_usual_pace(records, source) for records in all_records]
-    known = [pace for pace in paces if np.isfinite(pace)]
-    typical = float(np.median(known)) if known else np.nan
-    for records, pace in zip(all_records, paces, strict=True):
-        usual = pace if np.isfinite(pace) else typical
-        records.seconds = factor * _training_seconds(records, source, usual, factor, notes)
+
+    paces = np.array([_usual_pace(records, source) for records in all_records])
+    is_known = np.isfinite(paces)
+    if is_known.any():
+        paces[~is_known] = np.median(paces[is_known])
+    for records, pace in zip(all_records, paces.tolist(), strict=True):
+        records.seconds = factor * _training_seconds(records, source, pace, factor, notes)
 
 
 def set_tokens(records: Records, source: str | None, notes: Notes) -> None:
     """Turn the tokens of a run, as recorded, into tokens since its start."""
-    known = np.isfinite(records.tokens)
-    if not known.any():
+    is_known = np.isfinite(records.tokens)
+    if not is_known.any():
         return
-    steps = records.steps[known]
-    amounts = records.tokens[known]
-    if (source or "").startswith(SUM):
+    steps = records.steps[is_known]
+    amounts = records.tokens[is_known]
+    if adds_up(source):
         amounts = np.cumsum(amounts * _spans(steps))
     elif _runs_backwards(records, "tokens", np.diff(amounts), steps, notes):
         return
@@ -136,14 +137,14 @@ class _Intervals(NamedTuple):
 
 def _intervals(records: Records, source: str | None) -> _Intervals:
     """Read the time between records, which is told as amounts or as a time so far or of day."""
-    known = np.isfinite(records.seconds)
-    steps = records.steps[known]
-    times = records.seconds[known]
+    is_known = np.isfinite(records.seconds)
+    steps = records.steps[is_known]
+    times = records.seconds[is_known]
     if not len(steps):
         return _Intervals(steps, steps, times)
 
     spans = _spans(steps)
-    if (source or "").startswith(SUM):
+    if adds_up(source):
         return _Intervals(steps, spans, times * spans)
     if times.min() > SINCE_1970:
         seconds = np.diff(times, prepend=np.nan) / _units_per_second(times.min())

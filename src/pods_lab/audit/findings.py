@@ -26,9 +26,11 @@ DRAWN = 20_000  # points of single runs that a figure shows
 
 def check_folder(folder: Path) -> None:
     """Raise a ValueError if a folder has other things than an audit in it."""
-    if folder.exists() and not folder.is_dir():
+    if not folder.exists():
+        return
+    if not folder.is_dir():
         raise ValueError(f"out={folder}: must be a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not is_mark(folder / MARK):
+    if any(folder.iterdir()) and not is_mark(folder / MARK):
         raise ValueError(f"out={folder}: must be a new folder or that of an audit; --out names one")
 
 

@@ -13,7 +13,7 @@ from pods.analysis.loading.study import Study
 from pods_lab.audit.clocks import drop_without_common_span, set_clocks, set_tokens
 from pods_lab.audit.formats import Log, some
 from pods_lab.audit.labels import label_runs, read_seeds
-from pods_lab.audit.left_out import called, unusable
+from pods_lab.audit.left_out import unusable
 from pods_lab.audit.lines import LONGEST_CELL, READERS
 from pods_lab.audit.mapping import Mapping, column_of
 from pods_lab.audit.records import Floats, Notes, Records, read_records
@@ -98,7 +98,6 @@ def _records(
 
     for note, runs in runs_by_note.items():
         notes.append(f"{note}: {some(runs)}" if runs else note)
-    notes += called(logs)
     return all_records, notes
 
 

@@ -18,6 +18,7 @@ from pods_lab.audit.mapping import Mapping
 
 SEED = re.compile(r"(?i)(?:^|(?<=[-_/. ]))(?:seed|rep|run|s)[-_= ]?(\d{1,5})(?=$|[-_/. ])")
 LARGEST_SEED = 2**53  # above it a float no longer counts by ones
+KINDS = ("name", "path", "config", "column")
 PATIENCE = 10.0  # seconds for a regular expression on the names of all runs
 SEARCH = """
 import json, re, sys
@@ -109,7 +110,7 @@ def labels(logs: Sequence[Log], key: str, source: str | None) -> list[Any]:
         return [_from_name(log, key) for log in logs]
 
     kind, _colon, name = source.partition(":")
-    if kind not in ("path", "name", "config", "column") or not name:
+    if kind not in KINDS or not name:
         allowed = "name, config:KEY, column:NAME, path:REGEX or name:REGEX"
         raise ValueError(f"{key}={source}: must be {allowed}")
     if kind == "path":
@@ -117,13 +118,18 @@ def labels(logs: Sequence[Log], key: str, source: str | None) -> list[Any]:
     if kind == "name":
         return search(name, [[log.name] for log in logs], key, source)
 
-    if kind == "config":
-        values = [log.config.get(name) for log in logs]
-    else:
-        values = [_first(log, name) for log in logs]
+    values = [_value(log, kind, name) for log in logs]
     if all(value is None for value in values):
         raise ValueError(f"{key}={source}: no run has it")
     return values
+
+
+def _value(log: Log, kind: str, name: str) -> Any:
+    """Return what a run has for a config key, or first in a column; None: it has nothing."""
+    if kind == "config":
+        return log.config.get(name)
+    cells = log.cells(name)
+    return cells[0] if cells else None
 
 
 def _path_texts(logs: Sequence[Log]) -> list[list[str]]:
@@ -143,12 +149,6 @@ def _from_name(log: Log, key: str) -> str | None:
         match = SEED.search(log.name)
         return match[1] if match else None
     return SEED.sub("", log.name).strip("-_/. ") or "all runs"
-
-
-def _first(log: Log, column: str) -> Any:
-    """Return the first value that a column of a run has; None: it has none."""
-    cells = log.cells(column)
-    return cells[0] if cells else None
 
 
 def search(pattern: str, texts: Sequence[Sequence[str]], key: str, source: str) -> list[Any]:

@@ -4,9 +4,8 @@ Independent runs stay, even if few test questions make their scores equal.
 """
 
 import math
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -14,24 +13,13 @@ import numpy as np
 import pandas as pd
 
 from pods_lab.audit import values
-from pods_lab.audit.formats import Log, Row, some
+from pods_lab.audit.formats import Log, Row
 from pods_lab.audit.records import Records
 
 LARGEST = float(np.finfo(np.float32).max)
 CUT = 0.9  # of what the median run of its method has: a shorter run was cut off
 EVIDENCE = 6  # rare numbers that two runs share: chance gives equal scores to fewer in a row
 RARE = 0.25  # of the runs at most have a number that is evidence
-STATE = re.compile(r"(?i)(.*\.)?(state|status)")  # keys of a config that say how a run ended
-LONGEST_CELL = 200  # letters of a text cell in which words are looked for
-CALLED = {
-    "cut off": r"crashed|killed|aborted|interrupted|preempted|truncated|cut|partial|unfinished|oom",
-    "resumed": r"resumed?|restarted?|continued",
-    "a copy": r"copy|copied|dup|duplicate|bak|backup",
-    "a group of runs": r"grouped|averaged|aggregated?",
-}
-"""What words in a path or a text column say of a run."""
-WORDS = {what: re.compile(rf"(?i)(?<![a-z])({words})(?![a-z])") for what, words in CALLED.items()}
-
 
 Key = tuple[str, float]  # column and step
 Numbers = dict[Key, float]
@@ -242,33 +230,3 @@ def _is_same(
         if owners[key, first[key]] <= most:
             rare += 1
     return rare >= EVIDENCE
-
-
-def called(logs: Sequence[Log]) -> Iterator[str]:
-    """Say what path or columns of some runs call them, such as cut off or resumed.
-
-    What all runs are called, such as the name of a folder, tells nothing.
-    """
-    for what, pattern in WORDS.items():
-        named = []
-        for log in logs:
-            evidence = _evidence(log, pattern)
-            if evidence:
-                named.append(f"{log.name} ({evidence})")
-        if 0 < len(named) < len(logs):
-            yield f"runs that their own name or column calls {what}: {some(named)}"
-
-
-def _evidence(log: Log, pattern: re.Pattern[str]) -> str:
-    """Return the part of a run's name or path, or its column and value, that the pattern fits."""
-    for part in (log.name, log.path.name, log.path.parent.name):
-        if pattern.search(part):
-            return part
-
-    cells = {key: cell for key, cell in log.config.items() if STATE.fullmatch(key)}
-    if log.rows:
-        cells |= log.rows[-1]
-    for name, cell in cells.items():
-        if isinstance(cell, str) and pattern.search(cell[:LONGEST_CELL]):
-            return f"{name}: {cell[:LONGEST_CELL]}"
-    return ""

@@ -213,6 +213,11 @@ def column_of(source: str | None) -> str:
     return "" if source is None else source.removeprefix(SUM)
 
 
+def adds_up(source: str | None) -> bool:
+    """Return whether a key of the mapping names the amount of each step, by `sum:COLUMN`."""
+    return source is not None and source.startswith(SUM)
+
+
 def columns_of_runs(given: Given) -> list[str]:
     """Return the columns that the user says name the run, method or seed of a row.
 

@@ -23,11 +23,19 @@ def printable_log(log: Log) -> Log:
             if isinstance(cell, str) and not cell.isprintable():
                 row[name] = one_line(cell)
 
-    config: Row = {}
-    for key, value in log.config.items():
-        config[one_line(key)] = one_line(value) if isinstance(value, str) else value
-    path = Path(one_line(log.path, LONGEST_PATH))
-    return replace(log, path=path, config=config, machine=one_line(log.machine))
+    return replace(
+        log,
+        path=Path(one_line(log.path, LONGEST_PATH)),
+        config=_printable_config(log.config),
+        machine=one_line(log.machine),
+    )
+
+
+def _printable_config(config: Row) -> Row:
+    printable: Row = {}
+    for key, value in config.items():
+        printable[one_line(key)] = one_line(value) if isinstance(value, str) else value
+    return printable
 
 
 def named(logs: list[Log]) -> list[Log]:

@@ -41,11 +41,11 @@ def _offsets(before: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
     None is added to steps that the trainer gave, and to a clock that goes on by itself.
     """
     offsets: dict[str, float] = {}
-    clock_before = _numbers(before, CLOCK)
-    clock = _numbers(rows, CLOCK)
-    if clock_before and clock and clock[0] < max(clock_before):
-        offsets[CLOCK] = max(clock_before)
-    if before and rows and _counts_from_zero(before) and _counts_from_zero(rows):
+    times_before = _numbers(before, CLOCK)
+    times = _numbers(rows, CLOCK)
+    if times_before and times and times[0] < max(times_before):
+        offsets[CLOCK] = max(times_before)
+    if _counts_from_zero(before) and _counts_from_zero(rows):
         offsets[COUNTER] = len(before)
     return offsets
 
@@ -64,4 +64,5 @@ def _numbers(rows: Sequence[Row], key: str) -> list[Any]:
 
 def _counts_from_zero(rows: Sequence[Row]) -> bool:
     """Return whether the counter is W&B's own: 0, 1, 2, ... since the start of the process."""
-    return [row.get(COUNTER) for row in rows] == list(range(len(rows)))
+    counts = [row.get(COUNTER) for row in rows]
+    return bool(rows) and counts == list(range(len(rows)))

@@ -105,14 +105,17 @@ def _time_with_unit(columns: Collection[str]) -> str | None:
 
 def differing(logs: Sequence[Log]) -> list[str]:
     """List the config keys in which the runs differ, for `--by`."""
-    values: dict[str, set[str]] = {}
+    keys: set[str] = set()
     for log in logs:
-        for key in log.config:
-            if key != "id" and not key.startswith("_"):
-                values[key] = set()
-    for key, texts in values.items():
-        texts.update(str(log.config.get(key)) for log in logs)
-    return sorted(key for key, texts in values.items() if len(texts) > 1)
+        keys.update(log.config)
+    return [key for key in sorted(keys) if _differs(logs, key)]
+
+
+def _differs(logs: Sequence[Log], key: str) -> bool:
+    """Return whether a config key, which is no bookkeeping of a tracker, differs between runs."""
+    if key == "id" or key.startswith("_"):
+        return False
+    return len({str(log.config.get(key)) for log in logs}) > 1
 
 
 def mapping_lines(logs: Sequence[Log], mapping: Mapping, given: Given) -> list[str]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pods_lab.audit import values
 from pods_lab.audit.formats import Log
 from pods_lab.audit.lines import RANKS, Line, read_lines
-from pods_lab.audit.mapping import MEAN, SUM, Mapping, is_value
+from pods_lab.audit.mapping import MEAN, Mapping, adds_up, is_value
 
 Floats = NDArray[np.float64]
 SINCE_1970 = 1e8  # seconds: a larger number is a time of day, since no run takes three years
@@ -61,8 +61,7 @@ def read_records(log: Log, mapping: Mapping, notes: Notes) -> Records:
     if contradictions and mapping.several != MEAN:
         records.unusable = _contradiction_message(contradictions, read.tellers)
     for key in ("seconds", "tokens"):
-        source = getattr(mapping, key) or ""
-        if source.startswith(SUM) and _contradictions(lines, key):
+        if adds_up(getattr(mapping, key)) and _contradictions(lines, key):
             records.faults.append(f"steps have several {key} that differ, so they are not used")
             setattr(records, key, np.full(len(records.steps), np.nan))
     return records

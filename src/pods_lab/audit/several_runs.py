@@ -79,15 +79,21 @@ def _guessed_columns(log: Log) -> dict[str, str]:
     Of a table with the columns `Approach` (texts) and `Init #` they are method and seed.
     """
     guessed = {}
-    methods = [name for name in sorted(log.columns) if LIKE_A_METHOD.fullmatch(name)]
-    methods = [name for name in methods if any(isinstance(cell, str) for cell in log.cells(name))]
+    methods = [name for name in _columns_like(LIKE_A_METHOD, log) if _has_texts(log, name)]
+    seeds = _columns_like(LIKE_A_SEED, log)
     if len(methods) == 1:
         guessed["method"] = methods[0]
-
-    seeds = [name for name in sorted(log.columns) if LIKE_A_SEED.fullmatch(name)]
     if len(seeds) == 1 and seeds != methods:
         guessed["seed"] = seeds[0]
     return guessed
+
+
+def _columns_like(pattern: re.Pattern[str], log: Log) -> list[str]:
+    return [name for name in sorted(log.columns) if pattern.fullmatch(name)]
+
+
+def _has_texts(log: Log, column: str) -> bool:
+    return any(isinstance(cell, str) for cell in log.cells(column))
 
 
 def _rows_by_values(log: Log, columns: Sequence[str]) -> dict[Values, list[Row]]:
@@ -118,11 +124,12 @@ def _labels(columns: Sequence[str], values: Values, guessed: dict[str, str]) -> 
         if value:
             by_name[column.lower()] = value
     for key, column in guessed.items():
-        if column in columns and column.lower() in by_name:
-            by_name.setdefault(key, by_name[column.lower()])
+        value = by_name.get(column.lower(), "")
+        if value:
+            by_name.setdefault(key, value)
 
     labels = {key: by_name[key] for key in METHOD_COLUMNS + SEED_COLUMNS if key in by_name}
-    seeds = [labels[key] for key in SEED_COLUMNS if key in labels]
-    if seeds:
-        labels["seed"] = seeds[0]
+    for key in SEED_COLUMNS:
+        if key in labels:
+            labels.setdefault("seed", labels[key])
     return labels

@@ -6,6 +6,7 @@ around names, and in comments. What a file uses is told from its header and its 
 
 import csv
 import io
+import itertools
 import math
 import re
 from collections import Counter
@@ -86,20 +87,19 @@ def _layout(lines: list[str]) -> _Layout:
     The header may itself be a comment, as numpy writes it above lines of numbers.
     """
     chosen = EXCEL.fullmatch(lines[0]) if lines else None
-    start = 1 if chosen else 0
-    comment = ""
-    while start < len(lines) and _is_no_row(lines[start]):
-        comment = lines[start].strip() or comment
-        start += 1
-    lines = lines[start:]
+    if chosen:
+        lines = lines[1:]
+    comments = list(itertools.takewhile(_is_no_row, lines))
+    lines = lines[len(comments) :]
     if not lines:
         return _Layout(",", [])
     if len(lines[0]) > LONGEST_HEADER:
         raise ValueError(f"its header has more than {LONGEST_HEADER:,} characters")
 
     mark = chosen[1] if chosen else _mark(lines)
-    if comment and _are_numbers(lines[0], mark):
-        lines = [comment.lstrip("# ") + "\n", *lines]
+    comments = [line.strip() for line in comments if line.strip()]
+    if comments and _are_numbers(lines[0], mark):
+        lines = [comments[-1].lstrip("# ") + "\n", *lines]
     return _Layout(mark, lines)
 
 
@@ -164,14 +164,15 @@ def _table(lines: Iterator[list[str]]) -> _Table:
         if any(cells[len(names) :]):
             lost += 1
             continue
-        row = {}
-        for name, cell in zip(names, cells, strict=False):
-            if name and cell:
-                row[name] = cell
-        sheet.rows.append(row)
+        sheet.rows.append(_row(names, cells))
     if lost:
         sheet.faults.append(f"{lost} rows have more cells than the header, and are left out")
     return sheet
+
+
+def _row(names: Sequence[str], cells: Sequence[str]) -> Row:
+    """Name the cells of a line; what is empty, or has no name, is left out."""
+    return {name: cell for name, cell in zip(names, cells, strict=False) if name and cell}
 
 
 def _read_decimal_commas(rows: Sequence[Row]) -> None:
