@@ -37,6 +37,12 @@ class Pool(NamedTuple):
     groups: list[Group]
     """The P groups of N rollouts."""
 
+    @property
+    def success(self) -> float:
+        """The share of right rollouts."""
+        shares = [float(group.rewarded.mean()) for group in self.groups]
+        return sum(shares) / len(shares)
+
 
 def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> Pool:
     """Generate and grade the rollouts of each prompt, and sketch their normalised gradients.

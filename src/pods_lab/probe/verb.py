@@ -17,6 +17,7 @@ from pods.system.machine import cores, set_threads
 
 if TYPE_CHECKING:
     from pods_lab.probe.moments import Estimator
+    from pods_lab.probe.pool import Pool
 
 FOLDER = "probed"  # in the study's, beside the runs: what is in it belongs to no run
 PANELS = (  # rule, advantage.baseline, advantage.scale
@@ -52,10 +53,7 @@ def run(options: Namespace) -> None:
 
     `ValueError`: an option is not allowed; run, checkpoint, weights, data or memory are missing.
     """
-    for name, least in LEAST.items():
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise ConfigError(f"--{name}", value, f"must be at least {least}")
+    _check(options)
     store = find_run(options.run, options.runs_dir)
     config = store.config()
     checkpoint = find_checkpoint(store, options.step)
@@ -89,27 +87,38 @@ def run(options: Namespace) -> None:
     )
     law = constants(products, pool.groups, BOOTSTRAP, derive(options.seed, "probe law"))
 
-    success = sum(float(group.rewarded.mean()) for group in pool.groups) / len(pool.groups)
-    about = {
+    about = _about(options, pool) | {
         "checkpoint": str(checkpoint),
-        "exact": not options.sketch,
         "seconds": prices.origin,
-        "success": success,
+        "prompts_per_step": config.prompts_per_step,
+    }
+    name = f"{store.folder.parent.name}-{store.folder.name}"
+    title = f"{name}, {checkpoint.name}: {pool.success:.0%} of the rollouts are right"
+    stem = store.folder.parents[2] / FOLDER / f"{name}-{checkpoint.name}"
+    path = write(table, law, about, stem, title)
+    print(f"{readable(table, law)}\n{title}\nper second: {prices.origin}")
+    print(f"figure: {path} (PDF, SVG, CSV, JSON beside it)")
+
+
+def _check(options: Namespace) -> None:
+    """Raise a ConfigError if a number is too small."""
+    for name, least in LEAST.items():
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise ConfigError(f"--{name}", value, f"must be at least {least}")
+
+
+def _about(options: Namespace, pool: "Pool") -> dict[str, object]:
+    """Return how the numbers were made, for their JSON file."""
+    return {
+        "exact": not options.sketch,
+        "success": pool.success,
         "prompts": options.prompts,
         "rollouts": options.rollouts,
         "groups": options.groups,
         "seed": options.seed,
         "dimensions": pool.gradients.shape[1],
-        "prompts_per_step": config.prompts_per_step,
     }
-    name = f"{store.folder.parent.name}-{store.folder.name}"
-    title = f"{name}, {checkpoint.name}: {success:.0%} of the rollouts are right"
-    stem = store.folder.parents[2] / FOLDER / f"{name}-{checkpoint.name}"
-    path = write(table, law, about, stem, title)
-    print(readable(table, law))
-    print(title)
-    print(f"per second: {prices.origin}")
-    print(f"figure: {path} (PDF, SVG, CSV, JSON beside it)")
 
 
 def _estimators(config: Config, most: int) -> "list[Estimator]":

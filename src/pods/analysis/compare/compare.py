@@ -103,14 +103,11 @@ def compare(
     """
     curves = choose_arms(study, arms)
     span = outcomes.window(itertools.chain.from_iterable(curves.values()), study.until)
-    is_point = span.end == span.start  # a mean over it is the final score
-    measured = ["final_accuracy"] if is_point else list(OUTCOMES)
-
+    criteria = _criteria_in(span)
     ranking = None
     baseline = default_baseline(study)
     if by or len(curves) > MANY:
-        criterion = by or ("final" if is_point else "mean")
-        ranking = rank_arms(curves, criterion, span, study.seeded)
+        ranking = rank_arms(curves, by or next(iter(criteria)), span, study.seeded)
         if baseline is None and len(curves) > MANY:
             baseline = ranking.best
 
@@ -120,7 +117,7 @@ def compare(
     for arm, reference in choose_pairs(list(curves), bool(arms), baseline):
         contrast = contrast_of(curves[arm], curves[reference], study.seeded)
         contrasts.append(contrast)
-        tests += [_test(contrast, outcome, span) for outcome in measured]
+        tests += [_test(contrast, outcome, span) for outcome in criteria.values()]
         left_out |= dict.fromkeys(contrast.left_out)
 
     return Comparison(
@@ -134,6 +131,16 @@ def compare(
         draws=draws,
         ranking=ranking,
     )
+
+
+def _criteria_in(span: Window) -> dict[str, str]:
+    """Return what is compared in a window, the primary outcome first.
+
+    A mean over a window that is a point is the final score.
+    """
+    if span.end == span.start:
+        return {"final": CRITERIA["final"]}
+    return CRITERIA
 
 
 def rank_arms(
