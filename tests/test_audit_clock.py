@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from foreign_runs import audited, ends, rows_of, run_log, study
 
+from pods_lab.audit.axes import axes
 from pods_lab.audit.clocks import unit_in_name
-from pods_lab.audit.foreign import axes
 
 START = 1_760_000_000  # a time of day
 

@@ -6,6 +6,7 @@ them; `formats.py` has the record of a run's log, `several_runs.py` splits a fil
 
 Judging begins with `verb.py`: `propose.py` and `mapping.py` say which columns mean what, `lines.py`
 and `records.py` make numbers of rows, one per step, `clocks.py` training seconds of times,
-`left_out.py` finds the runs that do not count, and `foreign.py` makes our `Study` of the rest. What
-follows is `pods.analysis`, with `extras.py` and `findings.py`.
+`left_out.py` finds the runs that do not count, and `foreign.py` makes our `Study` of the rest.
+`axes.py` takes it over seconds, steps and tokens. What follows is `pods.analysis`, with `extras.py`
+and `findings.py`.
 """

@@ -15,8 +15,9 @@ from pods.analysis.loading.study import Study
 from pods.analysis.numbers.tables import Tables, readable, tables
 from pods.analysis.report import write_report
 from pods.analysis.writing import write_csv, write_json
+from pods_lab.audit.axes import X, axes, short
 from pods_lab.audit.extras import best_checkpoints, decisions, remarks
-from pods_lab.audit.foreign import Audited, X, axes, short
+from pods_lab.audit.foreign import Audited
 from pods_lab.audit.mapping import Mapping
 from pods_lab.audit.own_output import MARK, is_mark
 

@@ -12,13 +12,12 @@ from pods.analysis.loading.imports import Imported
 from pods.analysis.loading.study import Study
 from pods_lab.audit.clocks import drop_without_common_span, set_clocks, set_tokens
 from pods_lab.audit.formats import Log, some
-from pods_lab.audit.labels import label_runs, read_seeds
+from pods_lab.audit.labels import LabelledRuns, label_runs, read_seeds
 from pods_lab.audit.left_out import unusable
 from pods_lab.audit.lines import LONGEST_CELL, READERS
 from pods_lab.audit.mapping import Mapping, column_of
 from pods_lab.audit.records import Floats, Notes, Records, read_records
 
-X = {"train_seconds": "seconds", "steps": "steps", "tokens": "tokens"}  # the fairest first
 SHOWN = 12  # lines on what was left out
 MOST_METHODS = 30  # more are runs whose methods were not told, and every two are compared
 
@@ -64,12 +63,7 @@ def study_of(
         )
 
     reasons = unusable(runs, logs, records, mapping.score or "")
-    missing = list(left_out)
-    for log in logs:
-        missing += [f"{log.name}: {fault}" for fault in log.faults]
-    missing += [f"{run}: has no method" for run in labelled.nameless]
-    for run_records in records:
-        missing += [f"{run_records.run}: {fault}" for fault in run_records.faults]
+    missing = list(left_out) + _faults(labelled, records)
     missing += [f"{run}: {reason}" for run, reason in reasons.items()]
     runs["complete"] = ~runs.run.isin(reasons)
     _check_methods(list(runs.series[runs.complete].unique()), mapping, missing)
@@ -83,6 +77,17 @@ def study_of(
     runs = runs.merge(ends, on="run").sort_values(["series", "seed"], kind="stable")
     study = _study(runs, records, mapping, missing, "; ".join(notes))
     return Audited(replace(study, seeded=seeds.pair_runs), table, notes)
+
+
+def _faults(labelled: LabelledRuns, all_records: Sequence[Records]) -> list[str]:
+    """Say what of runs is left out, and which runs have no method."""
+    lines = []
+    for log in labelled.logs:
+        lines += [f"{log.name}: {fault}" for fault in log.faults]
+    lines += [f"{run}: has no method" for run in labelled.nameless]
+    for records in all_records:
+        lines += [f"{records.run}: {fault}" for fault in records.faults]
+    return lines
 
 
 def _records(
@@ -142,19 +147,27 @@ def _unreadable(
             continue
         if any(np.isfinite(getattr(records, key)).any() for records in all_records):
             continue
-        cells = []
-        for log in logs:
-            cells += log.cells(column_of(source))
-        if any(math.isfinite(READERS[key](cell)) for cell in cells):
-            continue  # it can be read, and is not used for a reason that is said elsewhere
-
-        what = "a time, such as 30.5 or 00:05:00" if key == "seconds" else "a number"
-        example = f": {str(cells[0])[:LONGEST_CELL]!r} is none" if cells else ""
-        line = f"{key}={source}: no value is {what}{example}, so nothing is compared over {key}"
-        if key in given:
+        line = _unreadable_line(logs, key, source)
+        if line and key in given:
             raise ValueError(line)
-        lines.append(line)
+        if line:
+            lines.append(line)
     return lines
+
+
+def _unreadable_line(logs: Sequence[Log], key: str, source: str) -> str:
+    """Say that no cell of a time or of tokens can be read; empty: some can.
+
+    Those are not used for a reason that is said elsewhere.
+    """
+    cells = []
+    for log in logs:
+        cells += log.cells(column_of(source))
+    if any(math.isfinite(READERS[key](cell)) for cell in cells):
+        return ""
+    what = "a time, such as 30.5 or 00:05:00" if key == "seconds" else "a number"
+    example = f": {str(cells[0])[:LONGEST_CELL]!r} is none" if cells else ""
+    return f"{key}={source}: no value is {what}{example}, so nothing is compared over {key}"
 
 
 def _check_methods(used: Sequence[str], mapping: Mapping, missing: Sequence[str]) -> None:
@@ -255,41 +268,3 @@ def _inconsistent(runs: pd.DataFrame) -> Iterator[str]:
         named = ", ".join(f"{name} ({count} runs)" for name, count in counts.most_common(5))
         if len(counts) > 1:
             yield f"different {title}: {named}"
-
-
-def axes(study: Study) -> Iterator[Study]:
-    """Yield the study over each x that was recorded, the fairest one that all runs have first."""
-    rows = study.evaluations
-    known = {x: rows[rows[x].notna()] for x in X}
-    whole_first = sorted(X, key=lambda x: len(known[x]) < len(rows))  # stable
-    for x in whole_first:
-        if x == "steps" or _is_comparable(known[x], x, several=rows.series.nunique() > 1):
-            yield _over(study, x, known[x])
-
-
-def _is_comparable(rows: pd.DataFrame, x: str, several: bool) -> bool:
-    """Return whether two methods, or the only one, have points after the start of an x."""
-    least = 2 if several else 1
-    return rows.series.nunique() >= least and rows[x].max() > 0
-
-
-def _over(study: Study, x: str, rows: pd.DataFrame) -> Study:
-    """Return the study over an x, without the runs that have no points over it."""
-    lost = study.complete - set(rows.run)
-    lines = short([f"{run}: has no {X[x]} to compare over" for run in sorted(lost)])
-    complete = study.runs.complete & ~study.runs.run.isin(lost)
-    return replace(
-        study,
-        runs=study.runs.assign(complete=complete),
-        evaluations=rows,
-        x=x,
-        missing=list(study.missing) + lines,
-    )
-
-
-def short(lines: Sequence[str]) -> list[str]:
-    """Return the first lines for a screen or a page, and how many more there are."""
-    shown = list(lines[:SHOWN])
-    if len(lines) > SHOWN:
-        shown.append(f"{len(lines) - SHOWN} more lines in left_out.csv")
-    return shown

@@ -15,16 +15,18 @@ def frame_rows(value: Any) -> list[Row]:
     Its forms are `split` (columns, index, data), a list for each column, and dictionaries in
     dictionaries, by columns and then rows or the other way round. Rows have numbers there.
     """
-    if not isinstance(value, dict) or not value:
+    if not isinstance(value, dict):
         return []
     names = value.get("columns")
     data = value.get("data")
     if isinstance(names, list) and isinstance(data, list):
         rows = [_named(names, cells) for cells in data]
         return _with_index(rows, value.get("index", []))
-    if all(isinstance(cells, list) for cells in value.values()):
+
+    types = {type(cells) for cells in value.values()}
+    if types == {list}:
         return _from_lists(value)
-    if all(isinstance(cells, dict) for cells in value.values()):
+    if types == {dict}:
         return _from_dictionaries(value)
     return []
 

@@ -118,17 +118,20 @@ def labels(logs: Sequence[Log], key: str, source: str | None) -> list[Any]:
     if kind == "name":
         return search(name, [[log.name] for log in logs], key, source)
 
-    values = [_value(log, kind, name) for log in logs]
+    read = _config_value if kind == "config" else _first
+    values = [read(log, name) for log in logs]
     if all(value is None for value in values):
         raise ValueError(f"{key}={source}: no run has it")
     return values
 
 
-def _value(log: Log, kind: str, name: str) -> Any:
-    """Return what a run has for a config key, or first in a column; None: it has nothing."""
-    if kind == "config":
-        return log.config.get(name)
-    cells = log.cells(name)
+def _config_value(log: Log, key: str) -> Any:
+    return log.config.get(key)
+
+
+def _first(log: Log, column: str) -> Any:
+    """Return what a run has first in a column; None: it has nothing."""
+    cells = log.cells(column)
     return cells[0] if cells else None
 
 

@@ -87,18 +87,23 @@ def _cut_off(runs: Sequence[_Run]) -> dict[str, str]:
     reasons = {}
     for group in methods.values():
         usual_steps = median(run.steps for run in group)
-        timed = [run.seconds for run in group if not math.isnan(run.seconds)]
-        usual_seconds = median(timed) if timed else math.nan
+        usual_seconds = _median_seconds(group)
         for run in group:
-            if run.steps >= CUT * usual_steps:
-                continue
-            if run.seconds >= CUT * usual_seconds:  # which is false if there is no time
+            has_steps = run.steps >= CUT * usual_steps
+            has_time = run.seconds >= CUT * usual_seconds  # which is false if there is no time
+            if has_steps or has_time:
                 continue
             reached = f"{run.steps:g} of {usual_steps:g} steps"
             if not math.isnan(run.seconds):
                 reached += f", {run.seconds:,.0f} of {usual_seconds:,.0f} s"
             reasons[run.name] = f"is cut off before other runs of its method end ({reached})"
     return reasons
+
+
+def _median_seconds(runs: Sequence[_Run]) -> float:
+    """Return the median of the seconds at the last scores; NaN: no run has a time."""
+    known = [run.seconds for run in runs if not math.isnan(run.seconds)]
+    return median(known) if known else math.nan
 
 
 def _second_of_seed(runs: Sequence[_Run]) -> dict[str, str]:
@@ -188,10 +193,16 @@ def _numbers(log: Log, records: Records, score: str) -> Numbers:
             if abs(number) < LARGEST:  # which is false of NaN
                 by_column.setdefault(column, {})[step] = float(np.float32(number))
 
+    telling = {}
+    for column, by_step in by_column.items():
+        if column == score or not _is_line(by_step):
+            telling[column] = by_step
+    return _by_key(telling)
+
+
+def _by_key(by_column: dict[str, dict[float, float]]) -> Numbers:
     numbers: Numbers = {}
     for column, by_step in by_column.items():
-        if column != score and _is_line(by_step):
-            continue
         for step, number in by_step.items():
             numbers[column, step] = number
     return numbers

@@ -172,12 +172,6 @@ def _agree(log: Log, first: str, second: str) -> bool:
 
 def _tellers(log: Log, chosen: Collection[str | None]) -> list[str]:
     """Return the columns of a log that may tell lines of a step apart: ranks, then test sets."""
-    texts: dict[str, set[str]] = {}
-    for row in log.rows:
-        for column, cell in row.items():
-            if isinstance(cell, str):
-                texts.setdefault(column, set()).add(cell)
-
     ranks = []
     test_sets = []
     for column in sorted(log.columns):
@@ -185,13 +179,14 @@ def _tellers(log: Log, chosen: Collection[str | None]) -> list[str]:
             continue
         if column.lower() in RANKS:
             ranks.append(column)
-        elif column.lower() in REPEATS or _are_kinds(texts.get(column, set())):
+        elif column.lower() in REPEATS or _has_kinds(log, column):
             test_sets.append(column)
     return ranks + test_sets
 
 
-def _are_kinds(texts: set[str]) -> bool:
-    """Return whether the texts of a column are a few words, and neither numbers nor times."""
+def _has_kinds(log: Log, column: str) -> bool:
+    """Return whether the texts in a column are a few words, and neither numbers nor times."""
+    texts = {cell for cell in log.cells(column) if isinstance(cell, str)}
     if not 1 < len(texts) <= MOST_KINDS:
         return False
     return not any(_is_number(text) or math.isfinite(values.seconds(text)) for text in texts)

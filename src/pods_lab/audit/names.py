@@ -19,16 +19,19 @@ def printable_log(log: Log) -> Log:
         rows = [{one_line(name): cell for name, cell in row.items()} for row in log.rows]
         log = replace(log, rows=rows)
     for row in log.rows:
-        for name, cell in row.items():
-            if isinstance(cell, str) and not cell.isprintable():
-                row[name] = one_line(cell)
-
+        _make_printable(row)
     return replace(
         log,
         path=Path(one_line(log.path, LONGEST_PATH)),
         config=_printable_config(log.config),
         machine=one_line(log.machine),
     )
+
+
+def _make_printable(row: Row) -> None:
+    for name, cell in row.items():
+        if isinstance(cell, str) and not cell.isprintable():
+            row[name] = one_line(cell)
 
 
 def _printable_config(config: Row) -> Row:

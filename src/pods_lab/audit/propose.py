@@ -36,16 +36,14 @@ def propose(logs: Sequence[Log], given: Given) -> Mapping:
     needed is missing.
     """
     columns = count_columns(logs)
-    scores = scores_among(columns)
-    test_sets = [name for name in NAMES["test_set"] if name in columns]
     proposed = Mapping(
-        score=scores[0] if scores else None,
+        score=next(iter(scores_among(columns)), None),
         step=[name for name in NAMES["step"] if name in columns],
         seconds=_most_common(NAMES["seconds"], columns) or _time_with_unit(columns),
         tokens=_most_common(NAMES["tokens"], columns),
         method=_method(logs),
         seed=_seed(logs),
-        test_set=f"{COLUMN}{test_sets[0]}" if test_sets else None,
+        test_set=_test_set(columns),
     )
 
     chosen = dict(given)
@@ -75,6 +73,14 @@ def _seed(logs: Sequence[Log]) -> str | None:
         return f"config:{min(keys, key=len)}"
     if any(SEED.search(log.name) for log in logs):
         return "name"
+    return None
+
+
+def _test_set(columns: Collection[str]) -> str | None:
+    """Propose the column that names the test set, or none."""
+    for name in NAMES["test_set"]:
+        if name in columns:
+            return f"{COLUMN}{name}"
     return None
 
 

@@ -44,6 +44,20 @@ class Records:
     """Why the whole run is left out; empty: it is not."""
 
 
+class _Attempted(NamedTuple):
+    """A line, and how often the run had been resumed when it wrote the line."""
+
+    line: Line
+    attempt: int
+
+
+class _Contradiction(NamedTuple):
+    """Two lines of one step whose numbers differ."""
+
+    first: Line
+    second: Line
+
+
 def read_records(log: Log, mapping: Mapping, notes: Notes) -> Records:
     """Read the records of a run, and add to the notes what was chosen among them."""
     read = read_lines(log, mapping)
@@ -60,25 +74,18 @@ def read_records(log: Log, mapping: Mapping, notes: Notes) -> Records:
     records.faults += read.faults
     if contradictions and mapping.several != MEAN:
         records.unusable = _contradiction_message(contradictions, read.tellers)
+    _drop_contradicting_amounts(records, lines, mapping)
+    return records
+
+
+def _drop_contradicting_amounts(
+    records: Records, lines: Sequence[_Attempted], mapping: Mapping
+) -> None:
+    """Forget seconds or tokens that are amounts of steps, if a step has several that differ."""
     for key in ("seconds", "tokens"):
         if adds_up(getattr(mapping, key)) and _contradictions(lines, key):
             records.faults.append(f"steps have several {key} that differ, so they are not used")
             setattr(records, key, np.full(len(records.steps), np.nan))
-    return records
-
-
-class _Attempted(NamedTuple):
-    """A line, and how often the run had been resumed when it wrote the line."""
-
-    line: Line
-    attempt: int
-
-
-class _Contradiction(NamedTuple):
-    """Two lines of one step whose numbers differ."""
-
-    first: Line
-    second: Line
 
 
 def _of_first_rank(
@@ -115,8 +122,7 @@ def _with_attempts(lines: Sequence[Line]) -> list[_Attempted]:
     the time of day goes back with the step, two processes wrote the log and none was resumed.
     """
     times = [line.numbers["seconds"] for line in lines]
-    known_times = [time for time in times if not math.isnan(time)]
-    are_times_of_day = bool(known_times) and min(known_times) > SINCE_1970
+    are_times_of_day = _are_times_of_day(times)
     attempted = []
     attempt = 0
     latest = -math.inf
@@ -135,6 +141,12 @@ def _with_attempts(lines: Sequence[Line]) -> list[_Attempted]:
         latest = max(latest, time)  # which is `latest` if the time is NaN
         attempted.append(_Attempted(line, attempt))
     return attempted
+
+
+def _are_times_of_day(times: Sequence[float]) -> bool:
+    """Return whether all times that are known are of day; none is known: they are not."""
+    known = [time for time in times if not math.isnan(time)]
+    return bool(known) and min(known) > SINCE_1970
 
 
 def _contradictions(lines: Sequence[_Attempted], key: str) -> list[_Contradiction]:
@@ -175,20 +187,31 @@ def _without_abandoned(run: str, lines: Sequence[_Attempted], notes: Notes) -> l
 
     kept = attempts.pop(0, [])
     for later in attempts.values():
-        start = min(line.step for line, _ in later)
-        end = max(line.step for line, _ in later)
-        start_before = min(line.step for line, _ in kept)
-        end_before = max(line.step for line, _ in kept)
-        if start > start_before:
+        before = _steps(kept)
+        after = _steps(later)
+        if after.first > before.first:
             note = "resumed runs, whose later records count"
-            place = f"from step {end_before:g} back to {start:g}"
-            kept = [attempted for attempted in kept if attempted.line.step < start] + later
+            place = f"from step {before.last:g} back to {after.first:g}"
+            kept = [attempted for attempted in kept if attempted.line.step < after.first] + later
         else:
             note = "logs with a run that was begun anew, of which the longer counts"
-            place = f"to step {end_before:g}, then to {end:g}"
-            kept = later if end >= end_before else kept
+            place = f"to step {before.last:g}, then to {after.last:g}"
+            if after.last >= before.last:
+                kept = later
         notes.setdefault(note, []).append(f"{run} ({place})")
     return kept
+
+
+class _Steps(NamedTuple):
+    """The least and largest step of some records."""
+
+    first: float
+    last: float
+
+
+def _steps(lines: Sequence[_Attempted]) -> _Steps:
+    steps = [line.step for line, _ in lines]
+    return _Steps(first=min(steps), last=max(steps))
 
 
 def _by_step(run: str, lines: Sequence[_Attempted], mapping: Mapping) -> Records:

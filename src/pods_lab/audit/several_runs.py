@@ -35,24 +35,26 @@ def by_run(log: Log, chosen: Iterable[str] = ()) -> Iterator[Log]:
         return
 
     rows_of = _rows_by_values(log, columns)
-    several = len(rows_of) > 1
     first_values = {values[0] for values in rows_of}
     names_are_unique = len(first_values) == len(rows_of)
     has_names = columns[0].lower() in RUN_COLUMNS and names_are_unique
-    only_seeds = all(column.lower() in SEED_COLUMNS for column in columns)
-
     for values, rows in rows_of.items():
         labels = _labels(columns, values, guessed)
         run = replace(log, rows=rows, config=log.config | labels)
-        if has_names:
+        if len(rows_of) > 1:
+            _name(run, columns, values)
+        if has_names:  # which are no seeds
             run.name = values[0]
-        elif several and only_seeds:
-            run.ending = f"-seed{values[0]}"
-        elif several:
-            run.name = " ".join(value for value in values if value)
-        if several:
-            run.key = "\0".join([run_path(log.path), *values])
         yield run
+
+
+def _name(run: Log, columns: Sequence[str], values: Values) -> None:
+    """Tell one of several runs of a file from the others, by what its columns hold."""
+    run.key = "\0".join([run_path(run.path), *values])
+    if all(column.lower() in SEED_COLUMNS for column in columns):
+        run.ending = f"-seed{values[0]}"
+    else:
+        run.name = " ".join(value for value in values if value)
 
 
 def _telling_columns(log: Log, chosen: Iterable[str], guessed: dict[str, str]) -> list[str]:

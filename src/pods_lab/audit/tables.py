@@ -9,7 +9,6 @@ import io
 import itertools
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,10 +151,7 @@ def _table(lines: Iterator[list[str]]) -> _Table:
     was resumed, is no row.
     """
     names = next(lines, [])
-    counts = Counter(name for name in names if name)
-    if counts and max(counts.values()) > 1:
-        raise ValueError("two columns have one name")
-
+    _check_names(names)
     sheet = _Table(names, rows=[], faults=[])
     lost = 0
     for cells in lines:
@@ -168,6 +164,13 @@ def _table(lines: Iterator[list[str]]) -> _Table:
     if lost:
         sheet.faults.append(f"{lost} rows have more cells than the header, and are left out")
     return sheet
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raise a ValueError if two columns have one name."""
+    named = [name for name in names if name]
+    if len(set(named)) < len(named):
+        raise ValueError("two columns have one name")
 
 
 def _row(names: Sequence[str], cells: Sequence[str]) -> Row:

@@ -154,6 +154,11 @@ def _scalar(value: Any) -> float | None:
         if len(numbers) == 1:
             return float(numbers[0])
 
+    return _from_bytes(tensor)
+
+
+def _from_bytes(tensor: Any) -> float | None:
+    """Return the number in the raw bytes of a tensor; None: it is no number, or it is several."""
     raw = tensor.tensor_content or np.array(tensor.half_val, "<u2").tobytes()
     code = DTYPES.get(tensor.dtype)
     if tensor.dtype == BFLOAT16:  # the upper half of a float32

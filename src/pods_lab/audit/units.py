@@ -55,28 +55,28 @@ def unit_of(name: str, values: Mapping[str, Sequence[float]], given: Unit | None
         return given or "score"
     low = min(scores.low for scores in ranges.values())
     high = max(scores.high for scores in ranges.values())
-    if given is not None:
-        allowed = ALLOWED[given]
-        if low < allowed.low or high > allowed.high:
-            raise ValueError(f"unit={given}: scores go from {low:g} to {high:g}")
-        return given
-
-    unit = _proposed(name, low, high)
-    if unit == "percent" and PERCENT.search(name) is None:
-        _check_equal(name, ranges)
-    return unit
+    if given is None:
+        return _proposed(name, ranges, Range(low, high))
+    allowed = ALLOWED[given]
+    if low < allowed.low or high > allowed.high:
+        raise ValueError(f"unit={given}: scores go from {low:g} to {high:g}")
+    return given
 
 
-def _proposed(name: str, low: float, high: float) -> Unit:
-    """Tell the unit of scores from low to high by the name of their column."""
+def _proposed(name: str, ranges: Mapping[str, Range], scores: Range) -> Unit:
+    """Tell the unit of scores by their range in all runs and the name of their column."""
     says_percent = PERCENT.search(name) is not None
-    if low < 0 or high > 100:
+    if scores.low < 0 or scores.high > 100:
         return "score"
-    if high <= 1:
-        return "score" if says_percent and high > 0 else "share"
-    if says_percent or ACCURACY.search(name):
+    if scores.high <= 1:
+        is_doubtful = says_percent and scores.high > 0
+        return "score" if is_doubtful else "share"
+    if says_percent:
         return "percent"
-    return "score"
+    if ACCURACY.search(name) is None:
+        return "score"
+    _check_equal(name, ranges)
+    return "percent"
 
 
 def _ranges(values: Mapping[str, Sequence[float]]) -> dict[str, Range]:

@@ -61,19 +61,24 @@ def _from_text(text: str, decimal: str) -> float:
     if wrapped:
         text = wrapped[1].strip()
 
-    text = BLANKS_BETWEEN_DIGITS.sub("", text)
-    thousands = "," if decimal == "." else "."
-    is_other_way_round = thousands in text or text.count(decimal) > 1
-    if THOUSANDS[decimal].fullmatch(text):
-        text = text.replace(thousands, "")
-    elif is_other_way_round and THOUSANDS[thousands].fullmatch(text):
-        text = text.replace(decimal, "")
-    elif "," in text and not DECIMAL_COMMA.fullmatch(text):
+    text = _without_thousands(BLANKS_BETWEEN_DIGITS.sub("", text), decimal)
+    if "," in text and not DECIMAL_COMMA.fullmatch(text):
         return NAN
     try:
         return float(text.replace(",", "."))
     except ValueError:
         return NAN
+
+
+def _without_thousands(text: str, decimal: str) -> str:
+    """Write a number that has marks of thousands without them, and with a decimal point."""
+    thousands = "," if decimal == "." else "."
+    if THOUSANDS[decimal].fullmatch(text):
+        return text.replace(thousands, "").replace(",", ".")
+    is_certain = thousands in text or text.count(decimal) > 1
+    if is_certain and THOUSANDS[thousands].fullmatch(text):
+        return text.replace(decimal, "").replace(",", ".")
+    return text
 
 
 def step(cell: object) -> float:

@@ -35,7 +35,8 @@ def audit(*paths: str | Path, **mapping: Any) -> "Study":
     verb with `--init`. Its x are seconds if all runs have them, else steps or tokens. A ValueError
     says why no comparison could be made of the logs.
     """
-    from pods_lab.audit.foreign import axes, study_of
+    from pods_lab.audit.axes import axes
+    from pods_lab.audit.foreign import study_of
     from pods_lab.audit.mapping import check, typed
     from pods_lab.audit.propose import propose
 
@@ -54,8 +55,8 @@ def run(options: argparse.Namespace) -> None:
     from pods_lab.audit.propose import mapping_lines, propose
 
     path = options.map
-    if path is None and MAP.is_file() and not options.init:
-        path = MAP
+    if path is None and not options.init:
+        path = MAP if MAP.is_file() else None
     given = read_map(path) if path else {}
     if options.by:
         given |= typed({"method": options.by})

@@ -72,17 +72,20 @@ def _walk_folder(top: Path, paths: Sequence[Path], listing: Listing) -> None:
         if kind:
             listing.ours[kind] += 1
             continue
-
         copied = _copied_by_wandb(folder, names)
         for entry in entries:
             if not _is_folder(entry):
                 listing.files.append(Path(entry.path))
-            elif not entry.is_symlink():
-                if entry.name not in copied:
-                    waiting.append(entry.path)
-            elif not is_below(entry.path, paths):
-                note = f"{one_line(entry.path)}: a link, which is not followed"
-                listing.notes.append(note)
+            elif entry.is_symlink():
+                _note_link(entry.path, paths, listing)
+            elif entry.name not in copied:
+                waiting.append(entry.path)
+
+
+def _note_link(path: str, tops: Sequence[Path], listing: Listing) -> None:
+    """Say that a link to a folder is not followed, unless the folder is listed anyway."""
+    if not is_below(path, tops):
+        listing.notes.append(f"{one_line(path)}: a link, which is not followed")
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
