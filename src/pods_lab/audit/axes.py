@@ -14,11 +14,12 @@ SHOWN = 12  # lines on what was left out
 def axes(study: Study) -> Iterator[Study]:
     """Yield the study over each x that was recorded, the fairest one that all runs have first."""
     rows = study.evaluations
-    known = {x: rows[rows[x].notna()] for x in X}
-    whole_first = sorted(X, key=lambda x: len(known[x]) < len(rows))  # stable
+    several = rows.series.nunique() > 1
+    rows_over = {x: rows[rows[x].notna()] for x in X}
+    whole_first = sorted(X, key=lambda x: len(rows_over[x]) < len(rows))  # stable
     for x in whole_first:
-        if x == "steps" or _is_comparable(known[x], x, several=rows.series.nunique() > 1):
-            yield _over(study, x, known[x])
+        if x == "steps" or _is_comparable(rows_over[x], x, several):
+            yield _over(study, x, rows_over[x])
 
 
 def _is_comparable(rows: pd.DataFrame, x: str, several: bool) -> bool:

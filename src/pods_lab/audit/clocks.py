@@ -235,12 +235,13 @@ def _runs_backwards(
     return True
 
 
-def _at_steps(steps: Floats, known: Floats, amounts: Floats) -> Floats:
-    """Return amounts at all (P,) steps: between records on a line, after the last one as there.
+def _at_steps(steps: Floats, recorded: Floats, amounts: Floats) -> Floats:
+    """Return amounts at all (P,) steps, of (K,) recorded ones: on a line between them, level after.
+
 
     Nothing was trained at step 0; before the first record it is otherwise NaN.
     """
-    values = np.interp(steps, known, amounts, left=np.nan)
+    values = np.interp(steps, recorded, amounts, left=np.nan)
     is_start = np.isnan(values) & (steps == 0)
     return np.where(is_start, 0.0, values)
 

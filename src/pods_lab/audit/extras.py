@@ -43,10 +43,10 @@ def _decision(row: Any, tests: int, verdict: str, comparison: Comparison) -> str
 
     fewest = min(row.runs, row.baseline_runs)
     seeds = seeds_needed(row.estimate, row.stderr * fewest**0.5, tests, paired)
-    more = _more_seeds(seeds, row, comparison)
+    more_seeds = _more_seeds(seeds, row, comparison)
     return (
-        f"Not settled ({test}). {verdict} {more} would settle a difference of this size four times "
-        "in five."
+        f"Not settled ({test}). {verdict} {more_seeds} would settle a difference of this size four "
+        "times in five."
     )
 
 

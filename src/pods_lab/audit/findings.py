@@ -91,10 +91,10 @@ def write(
     for part in parts:
         verdicts += [f"Over {part.over}: {line}" for line in part.decisions]
     specs.write(first.figure, first.study, folder)
-    more = [part.figure for part in parts[1:]]
+    later_figures = [part.figure for part in parts[1:]]
     lead = verdicts + sentences + about["took"]
     page = folder / "report.html"
-    write_report(_thin(first.study), first.tables, page, lead, first.comparison, more)
+    write_report(_thin(first.study), first.tables, page, lead, first.comparison, later_figures)
 
     content = _content(audited, about, sentences, parts, best)
     write_json(folder / MARK, content)
@@ -107,8 +107,9 @@ def _part(study: Study, mapping: Mapping, targets: Sequence[float] | None) -> _P
     comparison = None
     if study.evaluations.series.nunique() > 1:
         comparison = _compare(study, mapping, targets)
-    made = tables(study)
-    return _Part(study, made, comparison, specs.accuracy(_thin(study), made))
+    study_tables = tables(study)
+    figure = specs.accuracy(_thin(study), study_tables)
+    return _Part(study, study_tables, comparison, figure)
 
 
 def _content(

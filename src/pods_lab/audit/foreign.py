@@ -165,9 +165,9 @@ def _unreadable_line(logs: Sequence[Log], key: str, source: str) -> str:
         cells += log.cells(column_of(source))
     if any(math.isfinite(READERS[key](cell)) for cell in cells):
         return ""
-    what = "a time, such as 30.5 or 00:05:00" if key == "seconds" else "a number"
+    kind = "a time, such as 30.5 or 00:05:00" if key == "seconds" else "a number"
     example = f": {str(cells[0])[:LONGEST_CELL]!r} is none" if cells else ""
-    return f"{key}={source}: no value is {what}{example}, so nothing is compared over {key}"
+    return f"{key}={source}: no value is {kind}{example}, so nothing is compared over {key}"
 
 
 def _check_methods(used: Sequence[str], mapping: Mapping, missing: Sequence[str]) -> None:

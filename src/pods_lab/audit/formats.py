@@ -80,8 +80,8 @@ def some(names: Sequence[str], most: int = 4) -> str:
     'a, b and 1 more'
     """
     shown = ", ".join(names[:most])
-    more = len(names) - most
-    return f"{shown} and {more} more" if more > 0 else shown
+    hidden = len(names) - most
+    return f"{shown} and {hidden} more" if hidden > 0 else shown
 
 
 def check_file(path: Path) -> None:

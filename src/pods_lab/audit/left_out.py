@@ -53,7 +53,7 @@ def unusable(
         score: the column that is compared.
     """
     reasons = {}
-    left = []
+    remaining = []
     labels = zip(table.series.astype(str), table.seed.astype(int), strict=True)
     for log, (method, seed), records in zip(logs, labels, all_records, strict=True):
         scored = np.flatnonzero(np.isfinite(records.scores))
@@ -64,13 +64,13 @@ def unusable(
         else:
             steps = float(records.steps[scored[-1]])
             seconds = float(records.seconds[scored[-1]])
-            left.append(_Run(log, records, method, seed, steps, seconds))
+            remaining.append(_Run(log, records, method, seed, steps, seconds))
 
-    reasons |= _copies(left, score)
-    left = [run for run in left if run.name not in reasons]
-    reasons |= _cut_off(left)
-    left = [run for run in left if run.name not in reasons]
-    reasons |= _second_of_seed(left)
+    reasons |= _copies(remaining, score)
+    remaining = [run for run in remaining if run.name not in reasons]
+    reasons |= _cut_off(remaining)
+    remaining = [run for run in remaining if run.name not in reasons]
+    reasons |= _second_of_seed(remaining)
     return reasons
 
 
@@ -102,8 +102,8 @@ def _cut_off(runs: Sequence[_Run]) -> dict[str, str]:
 
 def _median_seconds(runs: Sequence[_Run]) -> float:
     """Return the median of the seconds at the last scores; NaN: no run has a time."""
-    known = [run.seconds for run in runs if not math.isnan(run.seconds)]
-    return median(known) if known else math.nan
+    finite = [run.seconds for run in runs if not math.isnan(run.seconds)]
+    return median(finite) if finite else math.nan
 
 
 def _second_of_seed(runs: Sequence[_Run]) -> dict[str, str]:

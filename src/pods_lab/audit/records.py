@@ -145,8 +145,8 @@ def _with_attempts(lines: Sequence[Line]) -> list[_Attempted]:
 
 def _are_times_of_day(times: Sequence[float]) -> bool:
     """Return whether all times that are known are of day; none is known: they are not."""
-    known = [time for time in times if not math.isnan(time)]
-    return bool(known) and min(known) > SINCE_1970
+    finite = [time for time in times if not math.isnan(time)]
+    return bool(finite) and min(finite) > SINCE_1970
 
 
 def _contradictions(lines: Sequence[_Attempted], key: str) -> list[_Contradiction]:
