@@ -18,8 +18,8 @@ from foreign_runs import audited, run_log
 from scipy import stats
 
 from pods import audit, compare
+from pods_lab.audit.axes import axes
 from pods_lab.audit.extras import _luck, decisions, seeds_needed
-from pods_lab.audit.foreign import axes
 
 STEPS = range(0, 101, 10)
 Rows = list[dict[str, float]]

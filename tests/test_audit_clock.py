@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from foreign_runs import audited, ends, rows_of, run_log, study
 
+from pods_lab.audit.axes import axes
 from pods_lab.audit.clocks import unit_in_name
-from pods_lab.audit.foreign import axes
 
 START = 1_760_000_000  # a time of day
 
@@ -135,6 +135,13 @@ def test_the_unit_of_a_clock_is_in_its_name_size_or_text(name, unit, cells):
     assert {round(value, 6) for value in ends(found).values()} == {3000.0}
     assert noted(found, "is read in units") == ([f"{name} is read in units of {unit:g} s"]
                                                 if unit != 1 else [])  # fmt: skip
+
+
+def test_the_amounts_of_steps_have_the_unit_in_the_name_of_their_column():
+    """A step takes 30 s, written as half a minute; the last of the tenth steps is step 100."""
+    found = audited(study(2, minutes=lambda method, seed, step: 0.5), seconds="sum:minutes")
+    assert {*ends(found).values()} == {3000.0}
+    assert noted(found, "is read in units") == ["sum:minutes is read in units of 60 s"]
 
 
 def test_a_time_that_cannot_be_read_is_said_and_no_other_axis_takes_its_place():

@@ -13,11 +13,12 @@ from data_files import write_rows
 from pods import audit
 from pods_lab.audit import values
 from pods_lab.audit.console import console
-from pods_lab.audit.formats import Log, by_run
+from pods_lab.audit.formats import Log
 from pods_lab.audit.json_logs import checkpoints, json_file, json_lines
 from pods_lab.audit.mapping import NAMES
 from pods_lab.audit.readers import Reading
 from pods_lab.audit.readers import read as read_logs
+from pods_lab.audit.several_runs import by_run
 from pods_lab.audit.tables import table
 from pods_lab.audit.trackers import leveldb_records, tensorboard
 

@@ -94,22 +94,6 @@ def test_of_two_runs_of_a_seed_the_longer_one_is_kept():
     assert ends(found, "seed") == {"a/grpo-seed0": 0, "b/grpo-seed0": 0, "b/pods-seed0": 0}
 
 
-def test_what_a_run_calls_itself_is_said():
-    logs = study(3)
-    logs[0].path = logs[0].path.with_name("grpo-seed0_killed.jsonl")
-    logs[1].rows[-1]["status"] = "crashed"
-    logs[2].config["state"] = "finished"
-    logs[3].name = "pods-seed0-resumed"
-    logs[4].path = logs[4].path.with_name("pods-seed1 (copy).jsonl")
-    notes = audited(logs).notes
-    assert notes == [
-        "runs that their own name or column calls cut off: grpo-seed0 (grpo-seed0_killed.jsonl), "
-        "grpo-seed1 (status: crashed)",
-        "runs that their own name or column calls resumed: pods-seed0-resumed (pods-seed0-resumed)",
-        "runs that their own name or column calls a copy: pods-seed1 (pods-seed1 (copy).jsonl)",
-    ]
-
-
 def test_no_run_of_a_coarse_study_is_lost_and_false_verdicts_are_nominal():
     """Few studies here; experiments/audit/coverage.csv has many."""
     coverage = runpy.run_path(str(ROOT / "experiments/audit/coverage.py"))

@@ -399,9 +399,7 @@ def test_the_thought_that_a_prompt_opens(end, opened):
 def test_training_and_evaluation_grade_with_the_thought_that_the_prompt_opened(keys):
     from pods.training.evaluate import evaluate
 
-    run = composed(
-        *keys, "task.format_reward=additive", "task.few_shot=0", "evaluation.repeats=1"
-    )
+    run = composed(*keys, "task.format_reward=additive", "task.few_shot=0", "evaluation.repeats=1")
     grader = number_grader(run.task)
     problem = asked("9+9?", opened="<think>\n")
     task = types.Task((problem,), (problem,), grader, grader)
