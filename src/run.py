@@ -44,7 +44,7 @@ DEBUG = "--debug" in sys.argv
 def train(composed: DictConfig) -> None:
     """Execute one run in this process; for `-m` Hydra calls a launcher instead."""
     try:
-        config = validate(plain(composed, HydraConfig.get().overrides.task))
+        config = validate(plain(composed, HydraConfig.get()))
         if config.dry_run:
             print("\n".join(dry_run.show([config])))
         else:

@@ -17,7 +17,7 @@ from rows import table
 
 from pods.config import compose
 from pods.config.checks import PATHS, validate
-from pods.config.parse import OTHER_NAMES, ConfigError, allowed, leaves, unknown_key
+from pods.config.parse import OTHER_NAMES, ConfigError, all_keys, unknown_key
 from pods.config.schema import Config
 from pods.method.rules import RULES
 from pods.runs import identity
@@ -80,7 +80,7 @@ def test_an_arm_differs_from_its_baseline_only_in_what_its_paper_changes(arm):
     baseline, changes = ARMS[arm]
     # as dry runs, since an extra that an arm needs may not be installed
     both = [composed(f"arm={name}", "dry_run=true") for name in (arm, baseline)]
-    values = {key: [attrgetter(key)(each) for each in both] for key in leaves()}
+    values = {key: [attrgetter(key)(each) for each in both] for key in all_keys()}
     expected = {"arm": arm, **changes}
     assert {key: ours for key, (ours, other) in values.items() if ours != other} == expected
 
@@ -115,7 +115,7 @@ def test_what_hydra_itself_composes_is_checked_too():
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
             validate(compose.compose([override]))
     for name, key in OTHER_NAMES.items():
-        assert key in leaves() and unknown_key(name) == f"no such key; did you mean {key}?"
+        assert key in all_keys() and unknown_key(name) == f"no such key; did you mean {key}?"
     values = dataclasses.asdict(composed())
     del values["nm"]["n"]
     with pytest.raises(ConfigError, match=r"nm\.n=: missing"):
@@ -174,8 +174,8 @@ def test_a_model_is_asked_for_the_format_that_it_was_trained_on(model, answer_fo
 def reference() -> str:
     """The table of all keys; ° marks the operational ones."""
     rows = ["|key|allowed|meaning|", "|---|---|---|"]
-    for name, (hint, key) in leaves().items():
-        values, meaning = allowed(hint, key).removeprefix("must be "), key.meaning
+    for name, key in all_keys().items():
+        values, meaning = key.allowed(), key.meaning
         mark = " °" if key.operational else ""
         rows.append(f"|`{name}`{mark}|{values}|{meaning.replace('|', chr(92) + '|')}|")
     return "\n".join(rows)
@@ -196,7 +196,7 @@ def test_every_key_is_read_somewhere():
     common = {"name", "path", "step", "seed", "n", "m"}
     unread = {
         name
-        for name in leaves()
+        for name in all_keys()
         if (last := name.rpartition(".")[2]) not in read
         or (last in common and "." in name and name not in ends)
     }

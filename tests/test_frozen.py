@@ -11,7 +11,7 @@ from compose import composed
 from running import ONE_STEP, SHORT, contents, run_here, science_of
 
 from pods.cli.main import main
-from pods.config.parse import leaves, parse
+from pods.config.parse import all_keys, parse
 from pods.launch import job
 from pods.runs import store as stores
 from pods.runs.attempts import recorded_changes, version_changes
@@ -22,7 +22,7 @@ from pods.runs.store import RunStore
 OTHER = {
     int: lambda v: v + 1, float: lambda v: v / 3 + 0.25, bool: lambda v: not v,
     str: lambda v: v + "x", list: lambda v: v[:-1], type(None): lambda v: 7}  # fmt: skip
-SCIENCE = [name for name, (_, key) in leaves().items() if not key.operational]
+SCIENCE = [name for name, key in all_keys().items() if not key.operational]
 PLACES = {"task.path", "task.test_path", "task.system", "model.path", "model.hub",
           "budget.clock_model"}  # fmt: skip
 
@@ -58,7 +58,8 @@ def test_an_edited_science_key_is_refused_with_its_values(tmp_path):
 
 
 OPERATIONAL = {
-    "study": "other", "arm": "pods", "reproduction": None, "runs_dir": None, "retry": "changed",
+    "study": "other", "arm": "pods", "label_settings": "[other]",
+    "reproduction": None, "runs_dir": None, "retry": "changed",
     "dry_run": None, "watchdog_seconds": 999.0, "rollouts_every_steps": None,
     "hardware.processes": None,
     "engine.graphs": "none", "tracking.mode": None, "launch.on": None,
@@ -71,7 +72,7 @@ where its files are or which there are, or that nothing runs, or that several pr
 
 
 def test_a_run_computes_the_same_whatever_its_operational_keys_say(tmp_path):
-    assert set(OPERATIONAL) == {name for name, (_, key) in leaves().items() if key.operational}
+    assert set(OPERATIONAL) == {name for name, key in all_keys().items() if key.operational}
     short = (*ONE_STEP, "budget.max_steps=2", "nm.n=8", "nm.m=4", "checkpoint.every_steps=null")
     others = [f"{name}={value}" for name, value in OPERATIONAL.items() if value is not None]
     one = run_here(*short, f"runs_dir={tmp_path}")

@@ -1,13 +1,18 @@
 """When the engine's log-probs stop being the trainer's: the alarm, and the end of the run."""
 
 import math
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
+import torch
 from compose import composed
 from running import SHORT, run_folder
 
 from pods.runs.files import read_lines
-from pods.training.mismatch import EngineMismatch, MismatchMonitor, make_monitor
+from pods.training import mismatch
+from pods.training.mismatch import EngineMismatch, MismatchMonitor, engine_gap, make_monitor
+from pods.types import Rollout
 
 
 def monitor(**settings):
@@ -53,6 +58,7 @@ def test_the_bound_is_that_of_the_coarser_dtype_and_of_engines_with_weights_of_t
     assert bound("engine=vllm") == 1e-4
     assert bound("engine=vllm", "engine.dtype=bfloat16") == 0.05
     assert bound("engine=vllm", "model.tuning=lora", "model.dtype=bfloat16") == 0.05
+    assert bound("engine=vllm", "model.tuning=full", "model.compute_dtype=bfloat16") == 0.05
     assert bound("engine=vllm", "engine.lag=1") == 1e-4
     assert bound("engine=transformers") == bound("engine=transformers", "engine.lag=1") == math.inf
     assert make_monitor(composed("dry_run=true")).fails
@@ -73,3 +79,14 @@ def test_a_lagging_engine_is_compared_with_the_weights_that_it_drew_from(
         assert min(gaps) > 0 and max(gaps) < 0.02 < lines[-1]["logprob_gap_mean"]
     else:
         assert gaps == [None] * 4
+
+
+def test_the_gap_of_an_engine_is_the_mean_distance_of_log_probs_whatever_their_sign(monkeypatch):
+    scores = [torch.tensor([-1.0]), torch.tensor([-1.0, -2.0])]
+    monkeypatch.setattr(mismatch, "score_all", lambda context, rollouts: scores)
+    drawn = [
+        Rollout((5,), (1,) * len(logprobs), np.array(logprobs, np.float32), "", True)
+        for logprobs in ([-1.5], [-0.5, -2.0])
+    ]
+    worker = Mock(config=composed("dry_run=true"))
+    assert engine_gap(worker, drawn) == pytest.approx((0.5 + 0.5 + 0.0) / 3)

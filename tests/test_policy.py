@@ -1,6 +1,7 @@
 """Log-probs and updates of the real tiny model, compared with plain torch and each other."""
 
 import copy
+import shutil
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -8,7 +9,7 @@ import numpy as np
 import policies
 import pytest
 import torch
-from compose import composed
+from compose import ROOT, composed
 from policies import ADVANTAGES, flat, make, plain_logprobs, rollouts, run_update, sgd_step, trained
 from safetensors.torch import load_file, save_file
 
@@ -248,3 +249,27 @@ def test_a_model_that_packing_would_get_wrong_is_refused(tmp_path):
         policies.save_other(tmp_path / kind, kind, num_key_value_heads=2, **changes)
         with pytest.raises(ValueError, match=message):
             load(composed(f"model.path={tmp_path / kind}"))
+
+
+DAMAGES = {
+    "weights cut off": ("model.safetensors", b"cut", "deserializing header"),
+    "weights empty": ("model.safetensors", b"", "deserializing header"),
+    "a header of 2^63 bytes": ("model.safetensors", b"\xff" * 7 + b"\x7f{}", "header"),
+    "a config that is a list": ("config.json", b"[]", "mapping"),
+    "a config of 100,000 levels": ("config.json", b"[" * 100_000, "recursion"),
+    "a config at odds with itself": ("config.json", None, "not a multiple"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_weights_are_one_line_with_their_key(damage, tmp_path):
+    file, content, why = DAMAGES[damage]
+    shutil.copytree(ROOT / "src/pods/models/tiny", tmp_path / "model")
+    path = tmp_path / "model" / file
+    if content is None:
+        content = path.read_bytes().replace(b'"hidden_size": 64', b'"hidden_size": 77')
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=why) as caught:
+        load(composed(f"model.path={tmp_path / 'model'}"))
+    assert str(caught.value).startswith(f"model.path={tmp_path / 'model'}: ")
+    assert "\n" not in str(caught.value)

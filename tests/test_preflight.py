@@ -14,7 +14,7 @@ from pods.policy.fsdp import weights_version
 from pods.policy.optimizer import make_optimizer, trained_weights
 from pods.policy.packing import pack, plan_micro_batches
 from pods.policy.policy import load
-from pods.policy.process_group import SINGLE_PROCESS
+from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.system import machine
 from pods.training.preflight import preflight, worst_micro_batches
 from pods.training.workers import Worker
@@ -102,3 +102,23 @@ def test_no_memory_at_the_preflight_is_one_line(ready, monkeypatch):
     monkeypatch.setattr(engine, "_forward", Mock(side_effect=other))
     with pytest.raises(RuntimeError, match=r"^mat1"):  # another error stays what it is
         preflight(ready, [PROMPT])
+
+
+@pytest.mark.parametrize(("words", "processes"), [((), 1), ((), 2),
+                         (("update.minibatches=2", "update.epochs=3"), 1)])  # fmt: skip
+def test_the_trial_update_is_one_whole_micro_batch_for_each_process(
+    ready, monkeypatch, words, processes
+):
+    config = composed("model.tuning=lora", "nm=n16_m16", "engine.name=vllm", "dry_run=true", *words)
+    group = ProcessGroup()
+    group.size = processes
+    calls = []
+
+    def update(worker, rollouts, advantages, sizes, step):
+        settings = worker.config.update
+        calls.append((len(rollouts), len(advantages), sizes, settings.epochs, settings.minibatches))
+
+    monkeypatch.setattr(Worker, "update", update)
+    preflight(dataclasses.replace(ready, config=config, process_group=group), [PROMPT])
+    rows = [size.completions for size in worst_micro_batches(config, len(PROMPT))]
+    assert calls == [(n * processes, n * processes, [n * processes], 1, 1) for n in rows]

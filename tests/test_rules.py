@@ -159,3 +159,11 @@ def test_what_a_rule_returns_is_checked(returned, why):
         keep(lambda group, m, rng: returned, [group([1.0, 0.0, 1.0])], 2, RNG)
     (kept,) = keep(lambda group, m, rng: [2, 0], [group([1.0, 0.0, 1.0])], 2, RNG)
     assert kept.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("rewards", [[[1.0, 2.0], [3.0, 4.0]], 1.0, [[1.0, 2.0]]])
+def test_a_rule_takes_one_row_of_rewards(rewards):
+    for name, rule in RULES.items():
+        if name != "balanced":
+            with pytest.raises(ValueError, match=r"the rewards of one group, \(n,\), not \("):
+                rule(np.array(rewards), 1, np.random.default_rng(0))

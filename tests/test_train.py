@@ -1,6 +1,6 @@
 """The loop with a fake engine and clock: budget, selection, filters, and where seeds go."""
 
-import dataclasses
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -9,13 +9,14 @@ from fake_loop import TASK, FakeEngine, grade, loop, steps_of, take_step
 
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import Uniform, start
-from pods.method.rules import random
+from pods.method.rules import across_groups, random
 from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive, evaluation_seeds
 from pods.training import schedule
 from pods.training.evaluate import evaluate
 from pods.training.metrics import metrics, rollout_rows
 from pods.training.resume import read_state, write_state
+from pods.training.step import choose_trained
 from pods.types import Grader, Sampling
 
 TICKS = 16 / 32  # each reading of the clock is 1/32 s on, which binary fractions hold exactly
@@ -65,7 +66,7 @@ def test_a_completion_that_is_almost_too_long_loses_reward():
     """Completions of 1 to 4 tokens; the last two of four are punished, by up to 0.5."""
     made, _ = loop("sampling.max_completion_tokens=4", "task.overlong_tokens=2",
                    "prompts_per_step=1")  # fmt: skip
-    [group] = take_step(dataclasses.replace(made, prompts=[(0,)] * 5), 1, Uniform()).groups
+    [group] = take_step(replace(made, prompts=[(0,)] * 5), 1, Uniform()).groups
     assert group.group.rewards.tolist() == [0, 1, -0.25, 0.5]
     assert group.group.rewarded.tolist() == [False, True, False, True]
     assert [grade.parts.overlong for grade in group.grades] == [0, 0, -0.25, -0.5]
@@ -77,7 +78,7 @@ def test_the_line_of_a_whole_step_by_hand(in_order):
     first, second = take_step(made, 1, Uniform()), take_step(made, 2, Uniform(3))
     assert (first.epoch, first.state.selector, second.state.selector) == (0, Uniform(3), Uniform(6))
     assert take_step(loop("prompts_per_step=3")[0], 1, Uniform(2)).epoch == 0  # its last prompt's
-    line, update = metrics(second), [field.name for field in dataclasses.fields(UpdateStats)]
+    line, update = metrics(second), [field.name for field in fields(UpdateStats)]
     assert line.items() >= {name: getattr(second.update, name) for name in update}.items()
     assert line.items() >= {
         "step": 2, "nonfinite": None, "train_seconds": 16 / 32,
@@ -117,7 +118,7 @@ def test_a_logprob_of_the_engine_that_is_not_finite_makes_the_step_void(value):
             return groups
 
     made, updates = loop()
-    step = one(dataclasses.replace(made, engine=Spoilt()), 1)
+    step = one(replace(made, engine=Spoilt()), 1)
     assert step.nonfinite == "a log-prob of the engine is NaN or infinite"
     assert updates == [] and step.update is None
     assert all(len(group.kept) == 0 and not group.trained for group in step.groups)
@@ -141,7 +142,7 @@ def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again(la
     generate = engine.generate
     engine.sync = lambda: events.append("sync")
     engine.generate = lambda *words: events.append("generate") or generate(*words)
-    noted = dataclasses.replace(made, update=lambda *a: events.append("update") or update(*a),
+    noted = replace(made, update=lambda *a: events.append("update") or update(*a),
                                 gap=lambda rollouts: [0.5, float(len(rollouts))])  # fmt: skip
     steps = list(steps_of(noted, 0, Uniform()))
     assert events == ["generate"] * lag + ["generate", "update", "sync"] * 4
@@ -168,6 +169,34 @@ def test_a_run_goes_on_from_what_was_pending_as_if_nothing_had_been_read(tmp_pat
     assert loop()[0].config.update.importance == "off"
 
 
+@pytest.mark.parametrize("lag", [0, 1, 2])
+def test_the_rollouts_of_every_step_have_seeds_of_their_own_whatever_the_lag(lag):
+    made, _ = loop(f"engine.lag={lag}", "budget.max_steps=4")
+    list(steps_of(made, 0, Uniform()))
+    seeds = [seeds for *_, seeds in made.engine.calls]
+    assert seeds == [
+        [derive(0, "rollouts", number, group) for group in (0, 1)] for number in range(1, 5 + lag)
+    ]
+
+
+def test_the_gap_is_measured_on_four_rollouts_or_on_one_for_each_process():
+    made, _ = loop("engine.lag=1", "budget.max_steps=1", "hardware.processes=6")
+    [step] = steps_of(replace(made, gap=lambda rollouts: [len(rollouts)]), 0, Uniform())
+    assert step.sample.gap == 6
+
+
+def test_a_group_of_which_a_rule_across_groups_keeps_nothing_has_no_advantages():
+    @across_groups
+    def only_the_first(groups, m, rng):
+        return [[0, 1]] + [[]] * (len(groups) - 1)
+
+    made, _ = loop("prompts_per_step=3")
+    sample = replace(made, rule=only_the_first).collect(1, Uniform())
+    first, *others = choose_trained(made.config, only_the_first, 1, sample)
+    assert len(first.kept) == len(first.advantages) == 2
+    assert [(len(group.kept), len(group.advantages)) for group in others] == [(0, 0), (0, 0)]
+
+
 def test_a_seed_is_what_a_hash_of_its_purpose_and_counters_says():
     """So that no version draws anew: `printf 1/rollouts/2/3 | sha256sum`, its first 63 bits."""
     assert derive(1, "rollouts", 2, 3) == 0x85DA847BC2FC5396 >> 1
@@ -177,7 +206,7 @@ def test_a_seed_is_what_a_hash_of_its_purpose_and_counters_says():
 def test_seeds_and_the_rules_draws_differ_by_run_step_and_slot():
     def drawn(seed, step):
         made, _ = loop(f"seed={seed}", "nm.n=16", "nm.m=8")
-        groups = one(dataclasses.replace(made, rule=random), step).groups
+        groups = one(replace(made, rule=random), step).groups
         [(*_, seeds)] = made.engine.calls
         return [*seeds, *(tuple(group.kept) for group in groups)]
 
@@ -194,8 +223,8 @@ def test_slow_grading_begins_with_each_completion_and_nothing_is_lost():
         return grade(text, gold)
 
     grader = Grader(noted, lambda *pair: begun.append(pair))
-    task = dataclasses.replace(TASK, train_grader=grader, test_grader=grader)
-    one(dataclasses.replace(made, task=task), 1)
+    task = replace(TASK, train_grader=grader, test_grader=grader)
+    one(replace(made, task=task), 1)
     assert begun == asked and len(begun) == 8
     [(prompts, *_)] = made.engine.calls
     assert [gold for _, gold in asked] == [str(i) for (i,) in prompts for _ in range(4)]

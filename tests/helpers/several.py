@@ -16,6 +16,7 @@ from compose import composed
 from safetensors.torch import save_file
 
 from pods.launch.local_processes import rank
+from pods.policy import process_group as messages
 from pods.policy import update as room
 from pods.policy.fsdp import full_tensor
 from pods.policy.optimizer import trained_weights
@@ -46,6 +47,7 @@ def watch(found: dict[str, torch.Tensor]) -> None:
 def main(out: Path, *words: str) -> None:
     config = composed("tracking=none", f"runs_dir={out / 'runs'}", *words)
     process_group = SINGLE_PROCESS if rank() is None else join("cpu")
+    messages.BUCKET_ELEMENTS = 3000  # so that the tiny model's gradients take several messages
     gradients: dict[str, torch.Tensor] = {}
     if not process_group.is_main:
         follower = Follower(process_group)

@@ -143,7 +143,7 @@ class SweepLauncher(Launcher):
 
     def _config(self, overrides: Sequence[str]) -> Config:
         composed = self.context.config_loader.load_sweep_config(self.config, list(overrides))
-        return validate(plain(composed, composed.hydra.overrides.task))
+        return validate(plain(composed, composed.hydra))
 
     def _empty_sweep(self) -> ConfigError:
         """Name the key that is swept over no value, such as `seed=range(0)`."""

@@ -199,8 +199,6 @@ def _batch_key(config: Config) -> str:
 
 def _update(config: Config) -> Iterator[Refusal]:
     update = config.update
-    if len(update.betas) != 2 or not all(0 <= beta < 1 for beta in update.betas):
-        yield "update.betas", "must be two numbers in [0, 1)"
     warmup = update.warmup_steps
     if update.schedule != "constant" and (update.schedule_steps or 0) <= warmup:
         condition = f"if update.schedule={update.schedule}"

@@ -2,7 +2,7 @@
 
 import difflib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,7 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pods.config.checks import OWN_FUNCTIONS
-from pods.config.parse import ConfigError, leaves, unknown_key
+from pods.config.labels import label_settings
+from pods.config.parse import ConfigError, all_keys, unknown_key
 from pods.config.schema import CONF
 from pods.system.text import RUN
 
@@ -60,19 +61,23 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     started = nullcontext() if within else hydra.initialize_config_dir(str(CONF), "app", "1.3")
     try:
         with started:
-            composed = hydra.compose("config", list(overrides))
-        return plain(composed, overrides)
+            composed = hydra.compose("config", list(overrides), return_hydra_config=True)
+            return plain(composed, composed.hydra)
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(one_line(error, overrides)) from error
 
 
-def plain(composed: DictConfig, overrides: Iterable[str]) -> dict[str, Any]:
-    """Return the plain values of what Hydra composed from these overrides, without Hydra's own.
+def plain(composed: DictConfig, about: DictConfig) -> dict[str, Any]:
+    """Return the plain values of what Hydra composed, and `label_settings`.
+
+    Args:
+        composed: the config.
+        about: Hydra's own config, which has the overrides and the chosen options.
 
     Raises:
         ConfigError: a list of options was given for a group; Hydra would take the last one.
     """
-    for override in overrides:
+    for override in about.overrides.task:
         group, _, value = override.lstrip("+").partition("=")
         if value.startswith("[") and (CONF / group).is_dir():
             options = value.strip("[]")
@@ -80,7 +85,8 @@ def plain(composed: DictConfig, overrides: Iterable[str]) -> dict[str, Any]:
 
     keys = [str(key) for key in composed if key != "hydra"]
     values = OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True)
-    return dict(values)  # type: ignore[arg-type]
+    settings = label_settings(composed, about.runtime)
+    return {**values, "label_settings": settings}  # type: ignore[dict-item]
 
 
 def one_line(error: Exception, overrides: Sequence[str]) -> str:
@@ -130,7 +136,7 @@ def _no_such_option(lines: Sequence[str]) -> str:
 
 def _several_values(typed: str) -> str:
     key, _, values = typed.partition("=")
-    known = leaves()
-    if key in known and "list" in str(known[key][0]):
+    known = all_keys().get(key)
+    if known is not None and known.takes_list():
         return f"{typed}: must be a list: '{key}=[{values}]'"
     return f"{typed}: must be one value; `{RUN} -m` sweeps over several"

@@ -1,25 +1,20 @@
-"""Parse plain nested values into a typed `Config`; an error is one line that names its key."""
+"""Parse plain nested values into a typed `Config`; an error is one line that names its key.
+
+msgspec checks each value by the type of its key; here is what a user reads of it.
+"""
 
 import difflib
-import math
-import re
 from collections.abc import Mapping
-from dataclasses import Field, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
-from pods.config.key import Key
-from pods.config.schema import Config
+import msgspec
+
+from pods.config.key import OPERATIONAL
+from pods.config.schema import CONF, Config
 from pods.system.console import printable
 
-TYPE_NAMES: dict[Any, str] = {
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    bool: "true or false",
-    list[float]: "a list of numbers",
-    list[str]: "a list of strings",
-}
 OTHER_NAMES = {
     "batch_size": "prompts_per_step",
     "beta": "update.kl_beta",
@@ -61,16 +56,39 @@ class ConfigError(ValueError):
         super().__init__(f"{key}={text}: {allowed}")
 
 
+@dataclass(frozen=True)
+class Key:
+    """What the schema says of one key."""
+
+    kind: Any
+    """The type of its value, as msgspec reads it."""
+    meaning: str
+    operational: bool
+    """The key is not part of a run's identity, since it does not change what a run computes."""
+
+    def allowed(self) -> str:
+        """Say which values the key allows: an integer >= 1, or null."""
+        return _allowed(self.kind)
+
+    def takes_list(self) -> bool:
+        """Tell whether the value is a list."""
+        kind = get_args(self.kind)[0]
+        options = [kind, *get_args(kind)]  # of a list, or of a list or null
+        return any(get_origin(option) is list for option in options)
+
+
 @cache
-def leaves(cls: type = Config, prefix: str = "") -> Mapping[str, tuple[Any, Key]]:
-    """Map the dotted name of every key to its type and its `Key`."""
-    keys: dict[str, tuple[Any, Key]] = {}
+def all_keys(cls: Any = Config, prefix: str = "") -> Mapping[str, Key]:
+    """Map the dotted name of every key to what the schema says of it."""
+    keys: dict[str, Key] = {}
     for field in fields(cls):
         name = prefix + field.name
-        if "key" in field.metadata:
-            keys[name] = (field.type, field.metadata["key"])
+        kind: Any = field.type
+        if is_dataclass(kind):
+            keys |= all_keys(kind, f"{name}.")  # type: ignore[arg-type]
         else:
-            keys |= leaves(field.type, f"{name}.")  # type: ignore[arg-type]
+            said = kind.__metadata__[-1]  # `key` or `operational`
+            keys[name] = Key(kind, said.description, operational=said.extra == OPERATIONAL)
     return keys
 
 
@@ -84,10 +102,58 @@ def parse(values: Mapping[str, Any]) -> Config:
     return config
 
 
+def read_value(name: str, value: Any) -> Any:
+    """Return the value of a key as its type; a single text of a list is a list of one.
+
+    Raises:
+        ConfigError: the value is not allowed.
+    """
+    key = all_keys()[name]
+    if isinstance(value, str) and key.takes_list():
+        value = [value]
+    try:
+        return msgspec.convert(value, key.kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(name, value, f"must be {key.allowed()}") from error
+
+
+def _section(cls: Any, values: Any, prefix: str) -> Any:
+    """Make a section of the config, whose keys begin with this prefix."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(prefix.rstrip("."), values, "must be a group of keys")
+    kinds = {field.name: field.type for field in fields(cls)}
+    for name, value in values.items():
+        if name not in kinds:
+            raise ConfigError(f"{prefix}{name}", value, unknown_key(f"{prefix}{name}"))
+
+    parsed = {}
+    for name, kind in kinds.items():
+        if name not in values:
+            raise ConfigError(prefix + name, "", "missing")
+        if is_dataclass(kind):
+            parsed[name] = _section(kind, values[name], f"{prefix}{name}.")
+        else:
+            parsed[name] = read_value(prefix + name, values[name])
+    return cls(**parsed)
+
+
+def _allowed(kind: Any) -> str:
+    """Say which values a type has, by its title."""
+    for said in getattr(kind, "__metadata__", ()):
+        if said.title is not None:
+            return str(said.title)
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+
+    inner = get_args(kind)[0]  # of a list, of a value or null, or of what a key says
+    text = _allowed(inner)
+    return f"{text}, or null" if type(None) in get_args(kind) else text
+
+
 def unknown_key(name: str) -> str:
     """Say that a key does not exist, and which keys do or may have been meant."""
     group, _, last = name.rpartition(".")
-    siblings = [key.removeprefix(f"{group}.") for key in leaves() if key.startswith(f"{group}.")]
+    siblings = [key.removeprefix(f"{group}.") for key in all_keys() if key.startswith(f"{group}.")]
     meant = OTHER_NAMES.get(last) or _similar_key(name, siblings)
     if meant is not None:
         return f"no such key; did you mean {meant}?"
@@ -97,105 +163,15 @@ def unknown_key(name: str) -> str:
 
 
 def _similar_key(name: str, siblings: list[str]) -> str | None:
-    """Return the key that is most like an unknown one, in its group if there is such a group."""
+    """Return the key or group that is most like an unknown one, in its group if there is such."""
     group, _, last = name.rpartition(".")
     if siblings:
         near = difflib.get_close_matches(last, siblings, n=1)
         return f"{group}.{near[0]}" if near else None
 
-    same_name = [key for key in leaves() if key.rpartition(".")[2] == last]
-    near = same_name + difflib.get_close_matches(name, leaves(), n=1)
+    for key in all_keys():
+        if key.rpartition(".")[2] == last:
+            return key
+    groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
+    near = difflib.get_close_matches(name, [*all_keys(), *groups], n=1)
     return near[0] if near else None
-
-
-def allowed(hint: Any, key: Key) -> str:
-    """Say which values a key allows: must be an integer >= 1, or null."""
-    kind = _without_null(hint)
-    text = f"must be {_kind(kind, key)}{_bounds(key)}"
-    return text if kind == hint else f"{text}, or null"
-
-
-def _kind(kind: Any, key: Key) -> str:
-    if get_origin(kind) is Literal:
-        return f"one of {', '.join(get_args(kind))}"
-    return key.form.description if key.form else TYPE_NAMES[kind]
-
-
-def _bounds(key: Key) -> str:
-    if math.isfinite(key.high):
-        return f" from {key.low:g} to {key.high:g}"
-    if math.isfinite(key.low):
-        return f" >= {key.low:g}"
-    if math.isfinite(key.above):
-        return f" > {key.above:g}"
-    return ""
-
-
-def _section(cls: Any, values: Any, prefix: str) -> Any:
-    """Make a section of the config, whose keys begin with this prefix."""
-    if not isinstance(values, Mapping):
-        raise ConfigError(prefix.rstrip("."), values, "must be a group of keys")
-    known = {field.name: field for field in fields(cls)}
-    for name in values:
-        if name not in known:
-            raise ConfigError(f"{prefix}{name}", values[name], unknown_key(f"{prefix}{name}"))
-
-    parsed = {}
-    for name, field in known.items():
-        if name not in values:
-            raise ConfigError(prefix + name, "", "missing")
-        parsed[name] = _value(field, values[name], prefix + name)
-    return cls(**parsed)
-
-
-def _value(field: Field[Any], value: Any, name: str) -> Any:
-    """Return the value of a key as its type."""
-    if "key" not in field.metadata:
-        return _section(field.type, value, f"{name}.")
-    kind = _without_null(field.type)
-    if value is None and kind != field.type:
-        return None
-
-    value = _converted(value, kind)
-    if not _fits(value, kind, field.metadata["key"]):
-        raise ConfigError(name, value, allowed(field.type, field.metadata["key"]))
-    return value
-
-
-def _converted(value: Any, kind: Any) -> Any:
-    """Return 1 as 1.0 if a number is asked for, and a single text as a list of one if a list is."""
-    if kind is float and type(value) is int:
-        return float(value)
-    if kind == list[float] and isinstance(value, list):
-        return [_converted(number, float) for number in value]
-    if kind == list[str] and isinstance(value, str):
-        return [value]
-    return value
-
-
-def _without_null(hint: Any) -> Any:
-    """Return `int` for `int | None`, and any other hint as it is."""
-    options = get_args(hint)
-    if type(None) not in options:
-        return hint
-    return next(option for option in options if option is not type(None))
-
-
-def _fits(value: Any, kind: Any, key: Key) -> bool:
-    """Tell whether a value has the type, form and bounds of its key."""
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if get_origin(kind) is list:
-        [item] = get_args(kind)
-        return isinstance(value, list) and all(_fits(entry, item, key) for entry in value)
-    if type(value) is not kind:
-        return False
-    if kind is str:
-        return _has_form(value, key)
-    return math.isfinite(value) and key.low <= value <= key.high and value > key.above
-
-
-def _has_form(text: str, key: Key) -> bool:
-    if printable(text) != text:  # control characters
-        return False
-    return key.form is None or re.fullmatch(key.form.pattern, text) is not None

@@ -3,15 +3,15 @@
 The keys of the method (`nm`, `sampler`, `prompts`, `update`, ...) are in `method_keys.py`, those of
 `task` in `task_keys.py`. Values live in `conf/`; rules that bind several keys in `checks.py`. A key
 is *science* (it can change what a run computes, so it is part of the run's identity) unless it is
-marked `operational`. Standard library only, because every command imports this module.
+marked `operational`. Every command imports this module, so it imports nothing heavy.
 """
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pods.config import method_keys as method
-from pods.config.key import FILE_NAME, key, operational
+from pods.config.key import Amount, Count, FileName, Flag, Positive, Text, Whole, key, operational
 from pods.config.task_keys import TaskConfig
 
 PACKAGE = Path(__file__).parents[1]
@@ -25,41 +25,54 @@ LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 class LoraConfig:
     """Low-rank adapters (PEFT), used if model.tuning=lora."""
 
-    r: int = key("rank of the LoRA adapters", low=1)
-    alpha: int = key("LoRA scale: the weights change by alpha / r * B A", low=1)
+    r: Annotated[Count, key("rank of the LoRA adapters")]
+    alpha: Annotated[Count, key("LoRA scale: the weights change by alpha / r * B A")]
 
 
 @dataclass
 class SizesConfig:
     """The sizes of the model, by which memory is forecast before its weights are here."""
 
-    parameters: int = operational("numbers in all weights; 0: unknown, as all sizes of hub", low=0)
-    layers: int = operational("layers, each with attention and a gated part", low=0)
-    hidden: int = operational("width of a layer's input", low=0)
-    intermediate: int = operational("width of the gated part", low=0)
-    heads: int = operational("heads of queries", low=0)
-    kv_heads: int = operational("heads of keys, and of values", low=0)
-    head_size: int = operational("width of a head", low=0)
-    vocabulary: int = operational("rows of the embedding", low=0)
+    parameters: Annotated[
+        Whole, operational("numbers in all weights; 0: unknown, as all sizes of hub")
+    ]
+    layers: Annotated[Whole, operational("layers, each with attention and a gated part")]
+    hidden: Annotated[Whole, operational("width of a layer's input")]
+    intermediate: Annotated[Whole, operational("width of the gated part")]
+    heads: Annotated[Whole, operational("heads of queries")]
+    kv_heads: Annotated[Whole, operational("heads of keys, and of values")]
+    head_size: Annotated[Whole, operational("width of a head")]
+    vocabulary: Annotated[Whole, operational("rows of the embedding")]
 
 
-@dataclass(kw_only=True)
+@dataclass
 class ModelConfig:
     """The policy."""
 
-    name: str = key("label of the model in run folders", form=FILE_NAME)
-    path: str | None = key(
-        "folder of weights, or of a LoRA adapter to merge (`pods fetch` makes one of a GGUF); "
-        "null: what `pods fetch` stored, else the hub"
-    )
-    hub: str | None = key("name on the Hugging Face hub; null: the model ships with the package")
-    dtype: Literal["float32", "bfloat16"] = key("dtype of the policy's weights, frozen or trained")
-    tuning: Literal["lora", "full"] = key("train LoRA adapters or all weights")
+    name: Annotated[FileName, key("label of the model in run folders")]
+    path: Annotated[
+        Text | None,
+        key(
+            "folder of weights, or of a LoRA adapter to merge (`pods fetch` makes one of a GGUF); "
+            "null: what `pods fetch` stored, else the hub"
+        ),
+    ]
+    hub: Annotated[
+        Text | None, key("name on the Hugging Face hub; null: the model ships with the package")
+    ]
+    dtype: Annotated[
+        Literal["float32", "bfloat16"], key("dtype of the policy's weights, frozen or trained")
+    ]
+    tuning: Annotated[Literal["lora", "full"], key("train LoRA adapters or all weights")]
     lora: LoraConfig
     sizes: SizesConfig
-    compute_dtype: Literal["float32", "bfloat16"] | None = key(
-        "dtype that the update of all weights (model.tuning=full) computes in; null: model.dtype"
-    )
+    compute_dtype: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        key(
+            "dtype that the update of all weights (model.tuning=full) computes in; null: "
+            "model.dtype"
+        ),
+    ]
 
     def adapter(self) -> Path | None:
         """Return `path` if it holds an adapter: it is merged into the weights that it was for."""
@@ -75,48 +88,66 @@ class ModelConfig:
 class EngineConfig:
     """The engine of rollouts; `sync` and `kv_gb` are for vLLM."""
 
-    name: Literal["transformers", "vllm"] = key("inference engine")
-    max_rows: int = key(
-        "most sequences decoded at once; transformers also evaluates in such chunks", low=1
-    )
-    dtype: Literal["float32", "bfloat16", "float16"] = key(
-        "dtype of the engine's own weights: vLLM's, or the full copy of sharded weights"
-    )
-    sync: Literal["merged", "adapter"] = key(
-        "how weights reach vLLM: merged, or as an adapter (which needs model.tuning=lora)"
-    )
-    kv_gb: float = key("GiB for vLLM's keys and values", above=0)
-    graphs: Literal["full", "none"] = operational("CUDA graphs and compiled layers of vLLM")
-    lag: int = key("draw a step's rollouts from weights of so many updates before", low=0)
+    name: Annotated[Literal["transformers", "vllm"], key("inference engine")]
+    max_rows: Annotated[
+        Count, key("most sequences decoded at once; transformers also evaluates in such chunks")
+    ]
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"],
+        key("dtype of the engine's own weights: vLLM's, or the full copy of sharded weights"),
+    ]
+    sync: Annotated[
+        Literal["merged", "adapter"],
+        key("how weights reach vLLM: merged, or as an adapter (which needs model.tuning=lora)"),
+    ]
+    kv_gb: Annotated[Positive, key("GiB for vLLM's keys and values")]
+    graphs: Annotated[
+        Literal["full", "none"], operational("CUDA graphs and compiled layers of vLLM")
+    ]
+    lag: Annotated[Whole, key("draw a step's rollouts from weights of so many updates before")]
 
 
 @dataclass
 class HardwareConfig:
     """The devices of one run."""
 
-    device: Literal["cpu", "cuda"] = key("device of the model")
-    threads: int = key("CPU threads per process, set before torch is loaded", low=1)
-    processes: int = operational("processes that train a run, each on its own GPU", low=1)
-    shard: bool = key(
-        "shard all trained weights, gradients and moments over the processes (FSDP2); the "
-        "transformers engine then uses a full copy in engine.dtype"
-    )
+    device: Annotated[Literal["cpu", "cuda"], key("device of the model")]
+    threads: Annotated[Count, key("CPU threads per process, set before torch is loaded")]
+    processes: Annotated[Count, operational("processes that train a run, each on its own GPU")]
+    shard: Annotated[
+        Flag,
+        key(
+            "shard all trained weights, gradients and moments over the processes (FSDP2); the "
+            "transformers engine then uses a full copy in engine.dtype"
+        ),
+    ]
 
 
 @dataclass
 class BudgetConfig:
     """The end of training, whichever limit comes first."""
 
-    train_seconds: float | None = key(
-        "seconds of training clock: generate, reward, select, update and sync of committed steps, "
-        "without start, checkpoints and evaluations; null sets no limit",
-        above=0,
-    )
-    max_steps: int | None = key("number of steps; null sets no limit", low=0)
-    clock_model: str | None = key(
-        "prices by which each step advances the clock: l40s, or a JSON file with base, "
-        "per_rollout, per_kept (seconds) and source; null: it is measured"
-    )
+    train_seconds: Annotated[
+        Positive | None,
+        key(
+            "seconds of training clock: generate, reward, select, update and sync of committed "
+            "steps, without start, checkpoints and evaluations; null sets no limit"
+        ),
+    ]
+    max_steps: Annotated[Whole | None, key("number of steps; null sets no limit")]
+    clock_model: Annotated[
+        Text | None,
+        key(
+            "prices by which each step advances the clock: l40s, or a JSON file with base, "
+            "per_rollout, per_kept (seconds) and source; null: it is measured"
+        ),
+    ]
+
+    def is_spent(self, step: int, train_seconds: float) -> bool:
+        """Return whether a run whose training clock shows `train_seconds` ends after a step."""
+        if self.max_steps is not None and step >= self.max_steps:
+            return True
+        return self.train_seconds is not None and train_seconds >= self.train_seconds
 
     def clock_text(self) -> str:
         """Return where the training seconds come from."""
@@ -128,57 +159,76 @@ class BudgetConfig:
 class EvaluationConfig:
     """The evaluation of each checkpoint."""
 
-    repeats: int = key("independently sampled passes over the test questions", low=1)
-    questions: int | None = key("use the first N test questions in every run; null uses all", low=1)
-    temperature: float = key("sampling temperature of evaluations; 0 is greedy decoding", low=0)
+    repeats: Annotated[Count, key("independently sampled passes over the test questions")]
+    questions: Annotated[
+        Count | None, key("use the first N test questions in every run; null uses all")
+    ]
+    temperature: Annotated[Amount, key("sampling temperature of evaluations; 0 is greedy decoding")]
 
 
 @dataclass
 class CheckpointConfig:
     """The checkpoints that are saved and evaluated, besides step 0 and the end of the budget."""
 
-    every_steps: int | None = key("save a checkpoint every N steps; null disables", low=1)
-    every_train_seconds: float | None = key("save one every N seconds of training clock", above=0)
+    every_steps: Annotated[Count | None, key("save a checkpoint every N steps; null disables")]
+    every_train_seconds: Annotated[
+        Positive | None, key("save one every N seconds of training clock")
+    ]
 
 
 @dataclass
 class TrackingConfig:
     """The copy of a run's metrics for a tracker, in the project `WANDB_PROJECT`, or else pods."""
 
-    mode: Literal["none", "offline", "online", "tensorboard", "trackio"] = operational(
-        "tracker: W&B (offline: in the run folder), TensorBoard, Trackio"
-    )
+    mode: Annotated[
+        Literal["none", "offline", "online", "tensorboard", "trackio"],
+        operational("tracker: W&B (offline: in the run folder), TensorBoard, Trackio"),
+    ]
 
 
 @dataclass
 class LaunchConfig:
     """The execution of a sweep's jobs."""
 
-    on: Literal["local", "slurm", "ray"] = operational("where a sweep's jobs run")
-    jobs: int | None = operational("jobs at once; null: by GPUs or cores, all on a cluster", low=1)
+    on: Annotated[Literal["local", "slurm", "ray"], operational("where a sweep's jobs run")]
+    jobs: Annotated[
+        Count | None, operational("jobs at once; null: by GPUs or cores, all on a cluster")
+    ]
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Config:
     """The config of one run."""
 
-    seed: int = key("seed of prompt order, sampling, selection and adapter initialization", low=0)
-    study: str = operational("folder of the runs to compare", form=FILE_NAME)
-    arm: str | None = operational("label of the curve; null: the rule's name", form=FILE_NAME)
-    reproduction: Literal["ours", "faithful"] = operational("our choices, or the papers'")
-    runs_dir: str = operational("folder that holds all studies")
-    retry: Literal["none", "failed", "changed", "all"] = operational(
-        "run again what has failed; changed: also resume, and mark, runs although what they are "
-        "made of has changed; all: also remove and repeat what is done"
-    )
-    dry_run: bool = operational("only list the jobs, what they need and cost")
-    watchdog_seconds: float | None = operational(
-        "end a job after N seconds without a heartbeat, 4 N at its start; null disables", above=0
-    )
-    prompts_per_step: int = key("prompts per step", low=1)
-    rollouts_every_steps: int | None = operational(
-        "save rollouts every N steps; null: never", low=1
-    )
+    seed: Annotated[
+        Whole, key("seed of prompt order, sampling, selection and adapter initialization")
+    ]
+    study: Annotated[FileName, operational("folder of the runs to compare")]
+    arm: Annotated[FileName | None, operational("label of the curve; null: the rule's name")]
+    label_settings: Annotated[
+        list[Text],
+        operational("what the files of arm and reproduction set, as KEY=VALUE; pods fills it in"),
+    ]
+    reproduction: Annotated[Literal["ours", "faithful"], operational("our choices, or the papers'")]
+    runs_dir: Annotated[Text, operational("folder that holds all studies")]
+    retry: Annotated[
+        Literal["none", "failed", "changed", "all"],
+        operational(
+            "run again what has failed; changed: also resume, and mark, runs although what they "
+            "are made of has changed; all: also remove and repeat what is done"
+        ),
+    ]
+    dry_run: Annotated[Flag, operational("only list the jobs, what they need and cost")]
+    watchdog_seconds: Annotated[
+        Positive | None,
+        operational(
+            "end a job after N seconds without a heartbeat, 4 N at its start; null disables"
+        ),
+    ]
+    prompts_per_step: Annotated[Count, key("prompts per step")]
+    rollouts_every_steps: Annotated[
+        Count | None, operational("save rollouts every N steps; null: never")
+    ]
     task: TaskConfig
     model: ModelConfig
     sampler: method.SamplerConfig

@@ -3,56 +3,91 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pods.config.key import FUNCTION, Form, key
+from msgspec import Meta
+
+from pods.config.key import Count, OwnFunction, Text, Whole, key
 
 REWARD_TERM = r"(correct|format|graded|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?"
+RewardTerm = Annotated[
+    str,
+    Meta(
+        pattern=rf"\A{REWARD_TERM}\Z",
+        title="terms: correct, format, graded or module:function, each *WEIGHT or not",
+    ),
+]
 
 
 @dataclass
 class TaskConfig:
     """The problems to learn, and how answers are graded."""
 
-    name: Literal["chainsum", "gsm8k", "math", "jsonl", "own"] = key(
-        "task: chainsum (generated), GSM8K, MATH, a file (jsonl) or a function (own) of your own"
-    )
-    path: str | None = key(
-        "folder with train.jsonl and test.jsonl, or for task=jsonl one file, of which a fifth "
-        "is the test set if task.test_path is null; null uses the hub (gsm8k, math)"
-    )
-    test_set: Literal["own", "gsm8k", "math500", "amc23", "aime24", "minerva", "olympiad"] = key(
-        "test set to evaluate on, graded by its own rules; own: the task's"
-    )
-    test_path: str | None = key("JSON lines file with the test set; null: task.path, or the hub")
-    train_size: int | None = key("number of training problems; null uses all", low=1)
-    few_shot: int = key("solved examples in the prompt, removed from the training problems", low=0)
-    malformed: Literal["fail", "drop"] = key(
-        "fail at duplicate rows and rows without a question or a readable answer, or drop them"
-    )
-    answer_format: Literal["tag", "hash", "boxed", "chain", "whole"] = key(
-        "format of answers, set by model=; src/pods/tasks/README.md shows each"
-    )
-    format_reward: Literal["additive", "when_wrong", "open_r1", "none"] = key(
-        "reward for the format, beside 1 for a right answer; src/pods/tasks/README.md has each"
-    )
-    grader: Literal["exact", "lenient", "latex"] = key(
-        "grader of the reward: ours (exact), or the PODS authors' of one GPU (lenient) or 8 (latex)"
-    )
-    lenient: Literal["release", "later"] = key(
-        "the authors' lenient grader of their GSM8K results, or the later one of Llama's"
-    )
-    system: str | None = key("text file with the system message; null: ours, by the answer format")
-    overlong_tokens: int | None = key(
-        "last tokens of a completion that cost reward, together 0.5 (DAPO); null: none", low=1
-    )
-    make: str | None = key("module:function that returns the problems of task=own", form=FUNCTION)
-    reward: list[str] | None = key(
-        "weighted sum; graded: the right share of a chain; null: correct and task.format_reward",
-        form=Form(
-            REWARD_TERM, "terms: correct, format, graded or module:function, each *WEIGHT or not"
+    name: Annotated[
+        Literal["chainsum", "gsm8k", "math", "jsonl", "own"],
+        key("task: chainsum (generated), GSM8K, MATH, your own file (jsonl) or function (own)"),
+    ]
+    path: Annotated[
+        Text | None,
+        key(
+            "folder with train.jsonl and test.jsonl, or for task=jsonl one file, of which a fifth "
+            "is the test set if task.test_path is null; null uses the hub (gsm8k, math)"
         ),
-    )
+    ]
+    test_set: Annotated[
+        Literal["own", "gsm8k", "math500", "amc23", "aime24", "minerva", "olympiad"],
+        key("test set to evaluate on, graded by its own rules; own: the task's"),
+    ]
+    test_path: Annotated[
+        Text | None, key("JSON lines file with the test set; null: task.path, or the hub")
+    ]
+    train_size: Annotated[Count | None, key("number of training problems; null uses all")]
+    few_shot: Annotated[
+        Whole, key("solved examples in the prompt, removed from the training problems")
+    ]
+    malformed: Annotated[
+        Literal["fail", "drop"],
+        key(
+            "fail at duplicate rows and rows without a question or a readable answer, or drop them"
+        ),
+    ]
+    answer_format: Annotated[
+        Literal["tag", "hash", "boxed", "chain", "whole"],
+        key("format of answers, set by model=; src/pods/tasks/README.md shows each"),
+    ]
+    format_reward: Annotated[
+        Literal["additive", "when_wrong", "open_r1", "none"],
+        key(
+            "reward for the format, beside 1 for a right answer; src/pods/tasks/README.md has each"
+        ),
+    ]
+    grader: Annotated[
+        Literal["exact", "lenient", "latex"],
+        key(
+            "grader of the reward: ours (exact), or the PODS authors' of one GPU (lenient) or of 8 "
+            "(latex)"
+        ),
+    ]
+    lenient: Annotated[
+        Literal["release", "later"],
+        key("the authors' lenient grader of their GSM8K results, or the later one of Llama's"),
+    ]
+    system: Annotated[
+        Text | None, key("text file with the system message; null: ours, by the answer format")
+    ]
+    overlong_tokens: Annotated[
+        Count | None,
+        key("last tokens of a completion that cost reward, together 0.5 (DAPO); null: none"),
+    ]
+    make: Annotated[
+        OwnFunction | None, key("module:function that returns the problems of task=own")
+    ]
+    reward: Annotated[
+        list[RewardTerm] | None,
+        key(
+            "weighted sum; graded: the right share of a chain; null: correct and task.format_reward"
+        ),
+    ]
 
     def label(self) -> str:
         """Return the name of the problems in folders and titles, also of the user's data.

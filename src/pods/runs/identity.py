@@ -12,7 +12,7 @@ from typing import Any
 
 from pods.config.checks import OWN_FUNCTIONS, own_functions
 from pods.config.clock_model import read_clock_model
-from pods.config.parse import leaves
+from pods.config.parse import all_keys
 from pods.config.schema import Config
 from pods.runs.files import digest
 from pods.runs.paths import weights_source
@@ -82,7 +82,7 @@ def identity_keys(config: Config) -> dict[str, Any]:
 @cache
 def _names() -> list[str]:
     names = []
-    for name, (_, key) in leaves().items():
+    for name, key in all_keys().items():
         if not key.operational and name not in LOCATIONS:
             names.append(name)
     return names
