@@ -42,6 +42,7 @@ def test_the_verdict_is_the_paired_t_test_of_scipy(table, capsys):
     assert f"is {np.mean(OTHER - BASELINE):.2f} points ahead of vanilla" in said
     assert f"(95 % interval {low:.2f} to {high:.2f}, p = {test.pvalue:.2g})" in said
     assert "'Trainer variant' says of which run a row is" in said
+    assert "nothing is compared" not in said  # all hours are equal
 
 
 def test_hours_that_no_two_runs_share_are_said_and_nothing_is_compared_over_them(table, capsys):
