@@ -45,6 +45,7 @@ def test_the_verdict_is_the_paired_t_test_of_scipy(table, capsys):
     assert f"is {np.mean(OTHER - BASELINE):.2f} points ahead of vanilla" in said
     assert f"(95 % interval {low:.2f} to {high:.2f}, p = {test.pvalue:.2g})" in said
     assert "'Trainer variant' says of which run a row is" in said
+    assert "nothing is compared" not in said  # all hours are equal
 
 
 def test_a_final_score_is_told_once(tmp_path, monkeypatch, capsys):
