@@ -102,14 +102,7 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
         return _malformed(error.override)
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         return _no_such_key(str(cause.full_key), overrides)
-
-    text = " ".join(str(error).split())
-    if text.startswith(("Ambiguous value", "Sweep parameters")):
-        return _several_values(text.split("'")[1])
-    if text.startswith("Multiple values for "):
-        added = [override for override in overrides if override.startswith("+")]
-        return f"{' '.join(added)}: must be without +, since each group has an option already"
-    return text
+    return _from_text(" ".join(str(error).split()), overrides)
 
 
 def _no_value(error: InterpolationResolutionError, overrides: Iterable[str]) -> str:
@@ -149,6 +142,16 @@ def _no_such_option(name: str, options: Sequence[str]) -> str:
     own_keys = [key for key in OWN_FUNCTIONS if key.startswith(f"{group}.")]
     if own_keys and ":" in option:
         text += f"; {own_keys[0]}={option} is one of your own"
+    return text
+
+
+def _from_text(text: str, overrides: Iterable[str]) -> str:
+    """Say what Hydra says in several lines or as advice for a file; otherwise its own words."""
+    if text.startswith(("Ambiguous value", "Sweep parameters")):
+        return _several_values(text.split("'")[1])
+    if text.startswith("Multiple values for "):
+        added = [override for override in overrides if override.startswith("+")]
+        return f"{' '.join(added)}: must be without +, since each group has an option already"
     return text
 
 
