@@ -18,6 +18,7 @@ try:
     import hydra
 except ModuleNotFoundError:
     sys.exit(f"error: {sys.executable} lacks this project: activate its environment, or install it")
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -45,7 +46,7 @@ OF_HYDRA = ("hydra.job.chdir", "hydra.run.dir")
 def train(composed: DictConfig) -> None:
     """Execute one run in this process; for `-m` Hydra calls a launcher instead."""
     try:
-        config = validate(plain(composed, sys.argv[1:]))
+        config = validate(plain(composed, sys.argv[1:], HydraConfig.get().runtime))
         if config.launch.on != "local":
             fail(f"launch={config.launch.on}: only for sweeps; -m makes this run one", BAD_INPUT)
         if config.dry_run:

@@ -4,19 +4,27 @@ import gc
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"  # a test that would reach a hub fails at once
 
 import pytest
+from compose import ROOT
 from hypothesis import settings
 from running import ONE_STEP, SHORT, run_here, start, start_forked
 
+import pods
 from pods.cli.main import main
 from pods.runs.store import RunStore
+
+here = Path(pods.__file__).is_relative_to(ROOT)
+assert here, f"pods is that of {pods.__file__}: pip install -e {ROOT} makes it this folder's"
 
 # a shell's background jobs ignore it, and so would the runs that tests start and stop
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -44,6 +52,8 @@ CORE = {
 }  # fmt: skip
 """Files that a reviewer of the method would run: `pytest -m core`."""
 BEYOND_THE_DESK = {"slow", "realdata", "vllm", "gpu", "fake_cuda"}
+LIMIT_SECONDS, SLOW_LIMIT_SECONDS = 600.0, 3600.0
+"""After which a test fails, but for `-m kill`: one that waits without end is named."""
 
 
 @pytest.hookimpl(wrapper=True)  # before xdist reads the groups
@@ -71,6 +81,47 @@ def pytest_collection_modifyitems(
     gc.freeze()  # libraries stay: to look through them at each collection takes seconds
     if config.getoption("loadgroup", False):
         assert all("@" in item.nodeid for item in items), "this pytest-xdist makes no groups"
+
+
+@contextmanager
+def time_limit(item: pytest.Item) -> Iterator[None]:
+    """Fail if the block takes too long, also in the midst of a wait.
+
+    The signal is one that no run uses: a run that is executed here has its own SIGALRM.
+    """
+    marks = {mark.name for mark in item.iter_markers()}
+    seconds = SLOW_LIMIT_SECONDS if marks & BEYOND_THE_DESK else LIMIT_SECONDS
+    main_thread = threading.main_thread().ident
+    if "kill" in marks or main_thread is None:
+        yield
+        return
+
+    def fail(number: int, frame: FrameType | None) -> None:
+        pytest.fail(f"it took more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGVTALRM, fail)
+    timer = threading.Timer(seconds, signal.pthread_kill, (main_thread, signal.SIGVTALRM))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Limit the test."""
+    with time_limit(item):
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Limit what its fixtures do, which may start a run."""
+    with time_limit(item):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -154,5 +205,5 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """Return overrides for a rule that ends jobs badly, by seed, while the file `faults` exists."""
     (tmp_path / "my_rules.py").write_text(FAULTS)
     (tmp_path / "faults").touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     return ("sampler.rule=my_rules:rule", *SHORT, "budget.max_steps=1")

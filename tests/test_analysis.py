@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 from itertools import combinations
+from operator import attrgetter
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from compose import compose_once, composed
+from compose import composed
 from data_files import write_rows
 from rows import every
 from running import contents
@@ -19,10 +20,12 @@ from pods.analysis.figures import specs as figures
 from pods.analysis.figures import style
 from pods.analysis.loading.load import load
 from pods.analysis.loading.run_reader import pass_at_k
-from pods.analysis.loading.series_names import ARM_KEYS, LABEL_KEYS, _implied, series_names, varied
+from pods.analysis.loading.series_names import series_names, varied
 from pods.analysis.numbers.curves import EVALUATED, _step_means, curves
 from pods.analysis.numbers.outcomes import RunCurve, on_grid
 from pods.analysis.numbers.tables import readable, slow_runs, tables
+from pods.config.checks import validate
+from pods.config.compose import compose
 from pods.config.schema import CONF
 from pods.runs.freeze import freeze
 from pods.runs.identity import identity_keys
@@ -56,6 +59,18 @@ def test_a_study_by_hand(tmp_path):
     assert outcomes == pytest.approx(((area_a + 0.25) / 2, (0.9375 + 0.5) / 2))
     assert (row.seconds, row.seconds_per_step) == pytest.approx((10.0, (12 / 2 + 10 / 2) / 2))
     assert row["seconds/generate"] == pytest.approx(0.75 * row.seconds_per_step)
+
+
+def test_a_runs_row_is_of_the_evaluation_nearest_to_the_end_and_of_the_mean_of_its_steps(tmp_path):
+    """Evaluations at 0, 6 and 11 s, of which 11 is nearest to 10; steps of 6 and 5 s, and of 1."""
+    store = write_run(tmp_path, [(0, 0.0, 2), (1, 6.0, 4), (2, 11.0, 6)])
+    study = load(tmp_path / "default", [store.folder])
+    for until, step in ((10.0, 2), (8.0, 1), (2.0, 0)):
+        assert tables(replace(study, until=until)).runs.steps.tolist() == [step]
+    store = write_run(tmp_path, [(0, 0.0, 2), (3, 10.0, 6)], "study=uneven")  # 1, 1 and 8 s
+    [row] = tables(load(tmp_path / "uneven", [store.folder])).runs.to_dict("records")
+    assert row["seconds/update"] == pytest.approx((0.25 + 0.25 + 2) / 3)
+    assert row["seconds/generate"] == pytest.approx((0.75 + 0.75 + 6) / 3)
 
 
 def test_pass_at_k_is_the_share_of_all_subsets_that_have_a_right_answer():
@@ -110,19 +125,44 @@ def test_curves_are_kept_apart_by_every_science_key_that_differs():
 
 
 def test_an_arms_label_implies_what_its_file_sets_and_no_more():
-    """Words that change what an arm selects are shown beside its label."""
-    assert named("arm=grpo", "arm=pods_greso", "arm=cppo", "arm=pods prompts=mopps") == [
-        "grpo 16→16", "pods_greso 64→16", "cppo 64→16", "pods 64→16, prompts.selector=mopps",
+    """Words that change what an arm selects are a difference as any other, shown beside labels."""
+    arms = ("arm=grpo", "arm=pods_greso", "arm=cppo", "arm=grpo_wide")
+    assert named(*arms) == ["grpo 16→16", "pods_greso 64→16", "cppo 64→16", "grpo_wide 16→16"]
+    assert named(*arms[:3], "arm=pods prompts=mopps") == [
+        "grpo 16→16, prompts.selector=uniform", "pods_greso 64→16",
+        "cppo 64→16, prompts.selector=uniform", "pods 64→16, prompts.selector=mopps",
     ]  # fmt: skip
-    assert _implied("mine") == _implied("../config") == _implied("a" * 300) == {}
+    changed = named("arm=grpo", "arm=cppo advantage.baseline=leave_one_out")
+    assert changed == ["grpo 16→16, advantage.baseline=selected",
+                       "cppo 64→16, advantage.baseline=leave_one_out"]  # fmt: skip
     names = [f"max_variance 64→16, prompts.selector={name}" for name in ("uniform", "greso")]
     assert named("prompts=uniform", "prompts=greso") == names
 
 
-def test_an_arm_of_ones_own_is_its_name():
-    config, keys = runs_of("prompts=mopps sampler=random")[0]
-    mine = replace(config, arm="mine"), keys
+OWN_ARM = """# @package _global_
+defaults:
+  - override /prompts: mopps
+  - override /sampler: random
+arm: mine
+update: {lr: 3.0e-4}
+advantage: {eps: "${update.lr}"}
+"""
+
+
+def test_an_arm_of_ones_own_is_its_name(tmp_path):
+    """Without the record of its file, which a config had not in the past, its keys are shown."""
+    (tmp_path / "arm").mkdir()
+    (tmp_path / "arm/mine.yaml").write_text(OWN_ARM)
+    config = validate(compose([f"hydra.searchpath=[file://{tmp_path}]", "arm=mine"]))
+    mine = (config, identity_keys(config))
     assert series_names([mine, *runs_of("arm=grpo")]) == ["mine 64→16", "grpo 16→16"]
+    assert varied([mine, *runs_of("arm=grpo")]) == [{}, {}]
+    unknown = (replace(config, label_settings=[]), identity_keys(config))
+    keys = "advantage.eps={}, prompts.selector={}, update.lr={}"
+    assert series_names([unknown, *runs_of("arm=grpo")]) == [
+        f"mine 64→16, {keys.format(0.0003, 'mopps', 0.0003)}",
+        f"grpo 16→16, {keys.format(0.0001, 'uniform', 0.0001)}",
+    ]
 
 
 def test_what_varies_is_a_column_of_every_run():
@@ -135,17 +175,19 @@ def test_what_varies_is_a_column_of_every_run():
     assert [of["prompts.selector"] for of in found] == ["uniform", "mopps", "uniform"]
 
 
-def test_an_arms_label_implies_what_hydra_composes():
+def test_label_settings_are_what_hydra_composes():
     def check(arm):
-        values = compose_once([f"arm={arm}"])
-        for key, value in _implied(arm).items():
-            group, name = key.split(".")
-            assert values[group][name] == value
-        assert set(_implied(arm)) == set(ARM_KEYS)
+        config = validate(compose([f"arm={arm}"]))
+        recorded = dict(setting.split("=") for setting in config.label_settings)
+        for key, value in recorded.items():
+            assert str(attrgetter(key)(config)) == value
         file = yaml.safe_load((CONF / f"arm/{arm}.yaml").read_text())
-        own = {f"{group}.{name}" for group, keys in file.items() if isinstance(keys, dict)
-               for name in keys}  # fmt: skip
-        assert own <= {*ARM_KEYS, *LABEL_KEYS}
+        options = {key.removeprefix("override /") for line in file.pop("defaults")
+                   for key in line}  # fmt: skip
+        keys = {f"{group}.{key}" for group, values in file.items() if isinstance(values, dict)
+                for key in values}  # fmt: skip
+        assert keys <= set(recorded)
+        assert {key.partition(".")[0] for key in recorded} >= options
 
     every(sorted((path.stem,) for path in (CONF / "arm").glob("*.yaml")), check)
 
@@ -184,6 +226,18 @@ def test_the_authors_grader_has_columns_of_its_own(tmp_path):
     shown = readable(made.summary, study).iloc[0]
     assert shown.lenient == "0.812" and shown["timeouts"] == "0.062"
     assert panels(study)[0] == style.LABELS["lenient"]
+
+
+def test_a_metric_that_never_changes_has_no_panel(tmp_path):
+    """Every answer has one length and the format, and four of eight are right at all times."""
+    changing = load(tmp_path / "a/default", [write_run(tmp_path / "a", A).folder])
+    assert panels(changing) == [style.LABELS["both"], style.LABELS["reward"]]
+    drawn = {spec.name: spec for spec in figures.figure_specs(changing, tables(changing))}
+    assert {*drawn["training"].table.metric} == {"both", "reward"}
+
+    store = write_run(tmp_path / "b", [(0, 0.0, 4)], "budget.max_steps=0")
+    flat = load(tmp_path / "b/default", [store.folder])
+    assert "training" not in {spec.name for spec in figures.figure_specs(flat, tables(flat))}
 
 
 def test_the_right_format_and_the_right_answer_are_counted_apart(tmp_path):
@@ -229,12 +283,12 @@ def test_a_run_with_something_missing_is_in_no_mean_and_a_seed_that_an_arm_lacks
     (folders[0] / "config.yaml").write_bytes(config)
     words = (f"runs_dir={tmp_path / 'arms'}", *BASE, "seed=1")
     pending = [freeze(composed(*words, *more)).folder for more in (["arm=grpo"], ["update.lr=0.5"])]
-    names, by = ("grpo 16→16", "max_variance 64→16"), "the same command makes it, `pods clean"
-    said = [f"{name} seed 1 never began: {by} {folder} --yes` removes it"
-            for name, folder in zip(names, pending, strict=True)]  # fmt: skip
-    with pytest.raises(ValueError) as refused:
-        load(tmp_path / "arms" / "default", [*folders, *pending])
-    assert str(refused.value).splitlines()[1:] == said  # and nothing of its place or its machine
+    study = load(tmp_path / "arms" / "default", [*folders, *pending])  # seed 1 is no gap
+    assert study.missing == [
+        f"{name} seed 1 never began: its command runs it, `pods clean {folder} --yes` removes it"
+        for name, folder in zip(("grpo 16→16", "max_variance 64→16"), pending, strict=True)
+    ]
+    assert list(study.runs.series.unique()) == ["grpo 16→16", "pods 64→16"]
 
 
 def test_a_column_that_no_run_or_series_has_is_left_out(tmp_path):
@@ -263,9 +317,9 @@ def test_figures_and_tables_are_written_with_stable_bytes(tmp_path):
     study, place = tmp_path / "default", tmp_path / "default" / "figures"
     text = list(draw(study, folders, drawn="all"))
     assert "pods 64→16" in text[0] and "accuracy_vs_time.png" in text[1]
-    assert text[2] == "also: difference, step_cost, training, pass_at_k, rules"
+    assert text[2] == "also: difference, step_cost, training, rules"
     first = contents(place)
-    for name in ("accuracy_vs_time", "difference", "step_cost", "training", "pass_at_k", "rules"):
+    for name in ("accuracy_vs_time", "difference", "step_cost", "training", "rules"):
         for suffix in (".png", ".pdf", ".svg", ".csv", ".runs.csv", ".json"):
             assert first[f"{name}{suffix}"], name
     assert list(draw(study, folders)) == text[:2]
@@ -296,3 +350,11 @@ def test_runs_that_waited_for_the_cpu_are_named_in_one_line(tmp_path):
     [line] = slow_runs(study)
     assert "max_variance 64→16 seed 1 (52 %): other" in line and "seed 0" not in line
     assert line in list(summary_lines(study, tables(study)))
+
+
+def test_many_runs_that_waited_for_the_cpu_are_counted(tmp_path):
+    """A sentence on twelve runs named each of them, in some 800 characters."""
+    for seed, busy in enumerate((0.98, 0.52, 0.761, 0.6, 0.48)):
+        write_run(tmp_path, A, f"seed={seed}", busy=busy)
+    [line] = slow_runs(load(tmp_path / "default", run_folders(tmp_path / "default")))
+    assert "training time of 4 of 5 runs (lowest: 48 %): other processes" in line

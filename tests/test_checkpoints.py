@@ -9,17 +9,18 @@ import torch
 import yaml
 from compose import composed
 from data_files import write_rows
-from peft import PeftModel
+from peft import AutoPeftModelForCausalLM, PeftModel
 from policies import untrained
 from running import ONE_STEP, contents, run_here
 from studies import pods, refused
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.config.parse import ConfigError
+from pods.config.schema import LORA_TARGETS
 from pods.policy.policy import load as load_weights
 from pods.policy.policy import load_policy
 from pods.runs.identity import identity
-from pods.runs.paths import weights_source
+from pods.runs.paths import SHIPPED_MODELS, weights_source
 from pods.runs.store import RunStore
 from pods.tasks.load import load, load_opening
 
@@ -102,12 +103,23 @@ def test_merged_weights_are_those_of_the_policy_and_of_peft(lora, runs_dir, tmp_
     assert AutoTokenizer.from_pretrained(out).chat_template
 
 
+def test_an_adapter_has_the_same_bytes_wherever_and_in_whatever_process_it_is_made(lora):
+    policy = lora.checkpoint(2) / "policy"
+    settings = json.loads((policy / "adapter_config.json").read_text())
+    assert settings["target_modules"] == sorted(LORA_TARGETS)  # a set's order is of its process
+    assert settings["base_model_name_or_path"] == "tiny"
+    for path in policy.iterdir():
+        assert str(SHIPPED_MODELS).encode() not in path.read_bytes(), path.name
+
+
 def test_an_adapter_is_exported_under_the_hubs_name(lora, runs_dir, tmp_path):
     out = tmp_path / "out"
     values = yaml.safe_load(lora.config_path.read_text())
     assert pods("export", "low", out, "--runs-dir", runs_dir) == 0
     adapted = PeftModel.from_pretrained(untrained(composed()), out)
     assert torch.allclose(plain_logits(adapted), policy_logits(lora, 2), atol=1e-4)
+    alone = AutoPeftModelForCausalLM.from_pretrained(out)  # finds its base, which is on no hub
+    assert torch.equal(plain_logits(alone), plain_logits(adapted))
     assert AutoTokenizer.from_pretrained(out).chat_template
     card = (out / "README.md").read_text()
     assert "AutoPeftModelForCausalLM" in card and "LoRA adapters of rank 8" in card

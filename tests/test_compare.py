@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,8 @@ from pods.analysis.compare.compare import compare
 from pods.analysis.compare.speedup import default_targets, measured_targets, speedups
 from pods.analysis.compare.tables import findings, format_comparison, tables_of
 from pods.analysis.compare.text import caveats, verdicts
-from pods.analysis.loading.filter import default_baseline, resolve
+from pods.analysis.loading.arm_names import curves_named, default_baseline, resolve
+from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.contrasts import differences
 from pods.analysis.numbers.outcomes import Window, crossings, mean_accuracy, run_curves, window
@@ -100,6 +102,12 @@ def test_the_other_way_round_it_is_the_inverse_and_half_of_the_misses_is_a_miss(
     assert row["bound"] == pytest.approx(10 / 7.5)
 
 
+def test_an_arm_with_a_single_run_has_a_ratio_and_no_interval():
+    for ours, theirs in ((OURS, THEIRS[:1]), (OURS[:1], THEIRS)):
+        for row in speed(ours, theirs, [0.3], paired=False):
+            assert row["ratio"] > 1 and np.isnan([row["low"], row["high"]]).all()
+
+
 def slow_crossing(run, target, end):
     """The first crossing, a segment at a time."""
     points = list(zip(run.seconds, run.accuracy, strict=True))
@@ -155,8 +163,16 @@ NAMED = study({
 
 def test_an_arm_is_named_by_label_rule_or_curve():
     words = {"pods 64→16": "pods 64→16", " pods 32->16": "pods 32→16", "grpo_ga": "grpo_ga 64→64"}
-    words |= dict.fromkeys(("grpo", "grpo 16->16"), "grpo 16→16, update.lr=0.1")
+    by_key = ("grpo", "grpo 16->16", "grpo lr=0.1", "grpo, update.lr=0.1", "lr=0.1")
+    words |= dict.fromkeys(by_key, "grpo 16→16, update.lr=0.1")
     assert {word: resolve(NAMED, word) for word in words} == words
+    assert curves_named(NAMED, "pods") == ["pods 64→16", "pods 32→16"]
+    with_steps = replace(NAMED, steps=NAMED.evaluations)
+    shown = apply_filter(with_steps, StudyFilter(("pods", "grpo_ga")))
+    assert [*shown.runs.series] == ["pods 64→16", "pods 32→16", "grpo_ga 64→64"]
+    for word in ("lr=0.2", "pods grpo", ",", "64"):
+        with pytest.raises(ValueError, match=f"arm '{word}' is unknown"):
+            curves_named(NAMED, word)
 
 
 @pytest.mark.parametrize(("arms", "targets", "message"), [

@@ -126,6 +126,22 @@ def test_what_hydra_itself_composes_is_checked_too():
         validate(values)
 
 
+def test_what_just_fits_is_accepted():
+    """Each is at its bound; bad_config.jsonl has what is beyond."""
+    for words in (
+        "prompts_per_step=8 group_filter=resample group_filter.batch=4 group_filter.max_batches=2",
+        "prompts_per_step=8 group_filter=resample group_filter.max_batches=1",
+        "nm.n=16 nm.m=16",
+        "nm.n=16 nm.m=8 sampler=max_variance_aliased",
+        "prompts_per_step=2 nm.groups=2 update.minibatches=4",
+        "prompts_per_step=2 nm.n=4 nm.m=4 hardware.processes=8",
+        "update.schedule=cosine update.warmup_steps=3 update.schedule_steps=4",
+        "prompts=mopps prompts_per_step=2 task.train_size=2",
+        "nm.n=2 nm.m=2",
+    ):
+        assert isinstance(composed(*words.split()), Config), words
+
+
 def test_a_gsm8k_folder_without_files_is_refused(tmp_path):
     overrides = ("task=gsm8k", "model=smollm2_135m", f"task.path={tmp_path}")
     with pytest.raises(ConfigError, match=r"must be a folder with train\.jsonl and test\.jsonl$"):
@@ -237,7 +253,8 @@ def test_a_system_message_that_cannot_be_one_is_refused(tmp_path, content):
     assert composed(*overrides, "dry_run=true").task.system == str(file)
 
 
-@pytest.mark.parametrize("key", ["task.system", "task.path", "task.test_path", "budget.clock_model"])
+@pytest.mark.parametrize(
+    "key", ["task.system", "task.path", "task.test_path", "budget.clock_model"])  # fmt: skip
 def test_a_pipe_is_refused_instead_of_waited_for(key, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     task = ("task=jsonl", "model=smollm2_135m", f"task.path={__file__}")

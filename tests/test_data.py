@@ -3,16 +3,19 @@
 import copy
 import itertools
 import json
+import os
 import sys
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from compose import composed
 from data_files import config, problem, row, write
 from rows import every, table
 from studies import A, B, write_run
 
+from pods import types
 from pods.analysis.loading.load import load as load_study
 from pods.runs.attempts import recorded_changes
 from pods.runs.files import write_json
@@ -22,7 +25,7 @@ from pods.tasks.datasets import chainsum
 from pods.tasks.datasets.math_sets import checked_answer, last_box, unboxed
 from pods.tasks.load import data_record, load
 from pods.tasks.prompts import prompt_ids
-from pods.tasks.rewards import math_grader, number_grader
+from pods.tasks.rewards import grade_rollout, math_grader, number_grader
 
 FORMS = ("tag", "hash", "boxed")
 
@@ -150,6 +153,14 @@ def test_a_byte_order_mark_and_empty_lines_at_the_end_are_accepted(tmp_path, mon
     task = load(config(tmp_path))
     assert (len(task.train), len(task.test)) == (5, 3) and task.dropped == ()
     assert task.train[0].messages[-1]["content"] == "What is 1 thousand, train?"
+
+
+def test_a_file_that_does_not_fit_into_memory_is_named(tmp_path):
+    write(tmp_path, TRAIN, TEST)
+    os.truncate(tmp_path / "train.jsonl", 2**42)  # 4 TB, of which the disk holds a few bytes
+    why = f"^task.path={tmp_path}: train.jsonl does not fit into memory$"
+    with pytest.raises(ValueError, match=why):
+        load(config(tmp_path))
 
 
 BOXES = [*table("boxes"), (rf"\boxed{{{'9' * 500}}}", "9" * 500)]
@@ -297,31 +308,139 @@ def test_long_prompts_are_dropped_and_characters_without_ids_are_an_error():
         prompt_ids(letters, refusing)
 
 
-def test_a_text_that_cannot_fit_is_not_encoded(monkeypatch):
-    from pods.training import data
+TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
-    tokenizer = data.load_tokenizer(composed())
+
+def with_template(template, **tokens):
+    """Return the embedded model's tokenizer with another template, and tokens by their names."""
+    from pods.training.data import load_tokenizer
+
+    tokenizer = copy.deepcopy(load_tokenizer(composed()))
+    tokenizer.add_special_tokens({"bos_token": "<s>"} | tokens)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def asked(question, **more):
+    return chainsum.Problem("x", ({"role": "user", "content": question},), "2", **more)
+
+
+def test_a_text_that_is_far_too_long_is_not_encoded(monkeypatch):
+    """10 MB take the tokenizer of a real model 4 GB and half a minute, in which no signal helps."""
+    from pods.training.data import LONGEST_TOKEN, fitting
+
+    tokenizer = with_template(TEMPLATE)
     encoded = []
+    encode = tokenizer.encode
+    monkeypatch.setattr(
+        tokenizer, "encode", lambda text, **more: encoded.append(text) or encode(text, **more)
+    )
+    limit = 20 * LONGEST_TOKEN - len("<s>")
+    problems = [asked("7" * length) for length in (limit + 1, limit, 3)]
+    kept, _, too_long = fitting(
+        "train", problems, tokenizer, composed("sampling.max_prompt_tokens=20")
+    )
+    assert [len(text) for text in encoded] == [20 * LONGEST_TOKEN, len("<s>777")]
+    assert len(kept) == 1 and len(too_long) == 2
 
-    def encode(problem, tokenizer):
-        encoded.append(problem.id)
-        return (1,) * 7
 
-    monkeypatch.setattr(data, "prompt_ids", encode)
-    longest = max(map(len, tokenizer.get_vocab()))
-    texts = {
-        "short": "1+1?",
-        "at the bound": "1" * (7 * longest),
-        "over it": "1" * (7 * longest + 1),
-    }
-    problems = [
-        chainsum.Problem(name, ({"role": "user", "content": text},), "2")
-        for name, text in texts.items()
-    ]
-    config = composed("sampling.max_prompt_tokens=7")
-    kept, _, too_long = data.fitting("train", problems, tokenizer, config)
-    assert encoded == [problem.id for problem in kept] == ["short", "at the bound"]
-    assert too_long == ("over it",)
+@pytest.mark.parametrize("end", ["</s>", "<|endoftext|>", "<pad>"])
+def test_a_special_token_that_is_also_unknown_is_no_missing_character(end):
+    """As Granite's (unknown is the end) and GPT-2's (unknown, begin and end are one)."""
+    tokenizer = with_template(TEMPLATE, bos_token=end, eos_token=end, unk_token=end)
+    unknown = tokenizer.unk_token_id
+    assert unknown == tokenizer.bos_token_id
+    assert prompt_ids(asked("7+8?"), tokenizer)[0] == unknown
+    assert prompt_ids(asked(f"7{end}+8?"), tokenizer).count(unknown) == 2
+
+
+def test_a_missing_character_is_named_although_the_template_writes_the_unknown_token():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: i for i, token in enumerate(["</s>", *"0123456789+-?"])}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="</s>"))
+    words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, bos_token="</s>", eos_token="</s>", unk_token="</s>"
+    )
+    tokenizer.chat_template = TEMPLATE
+    assert prompt_ids(asked("7+8?"), tokenizer) == (0, 8, 11, 9, 13)
+    with pytest.raises(ValueError, match="lacks characters of problem x: '</s>7×8"):
+        prompt_ids(asked("7×8?"), tokenizer)
+
+
+@pytest.mark.parametrize(("end", "opened"), [
+    ("<think>\n", "<think>\n"),  # DeepSeek-R1's distills, QwQ
+    ("<think>", "<think>"),
+    ("<think>\nFirst, ", "<think>\nFirst, "),
+    ("<think>\n\n</think>\n\n", ""),  # Qwen3 with enable_thinking=False
+    ("", ""),
+])  # fmt: skip
+def test_the_thought_that_a_prompt_opens(end, opened):
+    from pods.training.data import fitting
+
+    generation = "{% if add_generation_prompt %}" + end.replace("\n", "{{ '\\n' }}") + "{% endif %}"
+    tokenizer = with_template(TEMPLATE + generation)
+    tokenizer.add_tokens([*"<>/thinkFrs, \n"])
+    run = composed("sampling.max_prompt_tokens=64")
+    run = replace(run, task=replace(run.task, answer_format="tag"))
+    for question in ("7+8?", "<think>?"):  # a question about the mark opens no thought
+        [problem], _, _ = fitting("train", [asked(question)], tokenizer, run)
+        assert problem == asked(question, opened=opened)
+
+
+@pytest.mark.parametrize("keys", [
+    ("model=r1_distill_qwen_1_5b", "task=gsm8k"),
+    ("model=qwen2_5_0_5b", "task=gsm8k", "task.answer_format=hash"),
+    ("model=qwen2_5_0_5b", "task=gsm8k", "task.answer_format=tag"),
+])  # fmt: skip
+def test_training_and_evaluation_grade_with_the_thought_that_the_prompt_opened(keys):
+    from pods.training.evaluate import Asked, _answer
+
+    run = composed(*keys, "task.format_reward=additive", "task.few_shot=0")
+    grader = number_grader(run.task)
+    problem = asked("9+9?", opened="<think>\n")
+    task = types.Task((problem,), (problem,), grader, grader)
+    answer = {"boxed": "\\boxed{2}", "hash": "#### 2", "tag": "\n<answer>2</answer>"}
+    written = answer[run.task.answer_format]
+
+    def graded(text):
+        rollout = types.Rollout((0,), (0,), np.zeros(1, np.float32), text, True)
+        record = _answer(grader, Asked(0, "x", 0), problem, rollout).record
+        grade = grade_rollout(run, task, problem, rollout)
+        assert (record.verdict, record.format) == (grade.verdict, grade.format)
+        return grade
+
+    assert graded(f"It is {written}. Wait").verdict == "none"  # cut off in its thought
+    assert graded(f"x</think>y</think>{written}").verdict == "none"
+    whole = graded(f"x</think>{written}")
+    assert (whole.verdict, whole.format, whole.reward) == ("right", True, pytest.approx(1.2))
+
+
+def test_a_completion_that_is_the_answer_as_a_whole_has_no_thoughts():
+    from pods.training.data import fitting
+
+    tokenizer = with_template(TEMPLATE + "<think>")
+    tokenizer.add_tokens([*"<>/thinkFrs, \n"])
+    run = composed("sampling.max_prompt_tokens=64")
+    for answer_format, opened in (("chain", ""), ("whole", ""), ("boxed", "<think>")):
+        run = replace(run, task=replace(run.task, answer_format=answer_format))
+        [problem], _, _ = fitting("train", [asked("7+8?")], tokenizer, run)
+        assert problem.opened == opened
+
+
+def test_maths_is_prefetched_without_a_thought_that_the_prompt_opened(monkeypatch):
+    asked_for = []
+    monkeypatch.setattr("mathgrade.MathGrader.prefetch", lambda _, *pair: asked_for.append(pair))
+    grader = math_grader(
+        composed("task=math", "model=qwen2_5_0_5b", "task.answer_format=boxed").task
+    )
+    begin = grader.on_completion([asked("?", opened="<think>"), asked("?")])
+    for index in (0, 1):
+        begin(index, "\\boxed{3}")
+    begin(0, "x</think>\\boxed{4}")
+    assert asked_for == [("3", "2"), ("4", "2")]
 
 
 def built(*words):

@@ -41,6 +41,8 @@ def test_greedy_equals_transformers_own_generate():
     for prompt, [rollout] in zip(PROMPTS, groups, strict=True):
         expected = POLICY.model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=32)
         assert list(rollout.completion_ids) == expected[0, len(prompt) :].tolist()
+        shown = POLICY.tokenizer.decode(rollout.completion_ids, skip_special_tokens=True)
+        assert rollout.text == shown and POLICY.tokenizer.eos_token not in shown  # as graders read
         assert rollout.finished
         with torch.no_grad():  # its log-probs are those at temperature 1
             scores = POLICY.model(expected).logits[0, len(prompt) - 1 : -1].log_softmax(-1)

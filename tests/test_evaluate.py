@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,7 @@ from compose import composed
 from rows import every
 from running import SHORT, contents, run_here
 
+from pods.cli.main import main
 from pods.launch import job
 from pods.launch.backend import has_work_left
 from pods.runs import checkpoint
@@ -141,7 +144,7 @@ def test_the_same_command_makes_the_missing_evaluations_of_a_done_run(run, copie
     assert not has_work_left(copied, "none") and missing_evaluations(copied) == []
     if cleaned:
         for step in POINTS:
-            checkpoint.remove_file(copied.checkpoint(step), OPTIMIZER)
+            checkpoint.remove_part(copied.checkpoint(step), OPTIMIZER)
     before = results(copied)
     for step in lost:
         copied.evaluation_path(step).unlink()
@@ -160,7 +163,7 @@ def test_the_same_command_makes_the_missing_evaluations_of_a_done_run(run, copie
 def test_a_cleaned_run_whose_last_checkpoint_is_damaged_loses_nothing(copied, capfd):
     """It could only start again, which would remove every number that it measured."""
     for step in POINTS:
-        checkpoint.remove_file(copied.checkpoint(step), OPTIMIZER)
+        checkpoint.remove_part(copied.checkpoint(step), OPTIMIZER)
     copied.evaluation_path(3).unlink()
     weights = copied.checkpoint(6) / "policy" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
@@ -263,15 +266,31 @@ def test_of_an_unfinished_file_whole_chunks_of_right_lines_are_kept(run, copied)
     (lambda folder: (folder / "policy" / "model.safetensors").write_bytes(b"x"),
      "policy/model.safetensors is damaged"),
     (lambda folder: (folder / "policy" / "config.json").unlink(),
-     "policy/config.json is missing")])  # fmt: skip
+     "policy/config.json is missing"),
+    (lambda folder: (folder / "clock.json").write_bytes(b"{"), "clock.json is damaged"),
+    (lambda folder: (folder / "clock.json").write_bytes(b""), "clock.json is damaged"),
+    (lambda folder: (folder / "clock.json").unlink(), "clock.json is missing"),
+    (lambda folder: (folder / checkpoint.MANIFEST).unlink(), "cannot be read")])  # fmt: skip
 def test_a_checkpoint_that_cannot_be_evaluated_is_named_and_left(copied, damage, words, capfd):
     copied.evaluation_path(2).unlink()
     damage(copied.checkpoint(2))
+    assert has_work_left(copied, "none")  # so that the same command comes to say it
     before = results(copied)
     assert job.execute(copied.folder) == FAILED
     said = capfd.readouterr().err
-    assert f"step 2 cannot be evaluated: {words}" in said and "Traceback" not in said
+    assert f"step 2 cannot be evaluated: {words}" in said.replace("step-000002 ", "")
+    assert "Traceback" not in said
     assert results(copied) == before
+
+    [command] = re.findall("`pods (clean .* --yes)` removes the run", said)
+    assert main(shlex.split(command)) == DONE and not copied.folder.exists()
+
+
+def test_a_checkpoint_that_is_only_to_resume_from_has_no_evaluation_to_make(copied):
+    extra = copied.checkpoint(5)
+    shutil.copytree(copied.checkpoint(2), extra)
+    (extra / "clock.json").write_bytes(b"{")
+    assert missing_evaluations(copied) == []
 
 
 def test_without_a_checkpoint_an_evaluation_is_not_missing(copied):

@@ -52,6 +52,32 @@ def test_a_model_that_needs_code_of_its_own_is_refused(model, tmp_path, monkeypa
         load(config, tokenizer)
 
 
+def damaged(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+DAMAGES = {
+    "weights cut off": lambda folder: os.truncate(folder / "model.safetensors", 1000),
+    "no weights": damaged("model.safetensors", b""),
+    "no header": damaged("model.safetensors", b"\x10" + bytes(7) + b'{"a":[[[[[[[[[[[['),
+    "a list": damaged("config.json", b"[1]"),
+    "nested": damaged("config.json", b"[" * 100_000),
+    "a text for a number": damaged("config.json", b'{"model_type":"llama","hidden_size":"two"}'),
+    "tokenizer cut off": damaged("tokenizer.json", b'{"version": "1.0"'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_model_is_refused_in_one_line(tmp_path, damage):
+    folder = shutil.copytree(SHIPPED_MODELS / "tiny", tmp_path / "model")
+    DAMAGES[damage](folder)
+    with pytest.raises(ValueError) as caught:
+        load(composed(f"model.path={folder}"))
+    message = str(caught.value)
+    assert message.startswith(f"model.path={folder}: ")
+    assert "\n" not in message and len(message) < len(str(folder)) + 450
+
+
 @pytest.mark.parametrize("words", [("-m", "seed=0,1"), ("hardware.processes=2", "nm.groups=2")])
 def test_a_file_in_the_working_folder_replaces_no_library(words, tmp_path):
     for name in ("random", "statistics", "selectors", "yaml", "numpy", "torch"):

@@ -108,7 +108,7 @@ def rule(group, m, rng):
 def test_a_sweep_whose_server_is_killed_resumes_by_the_same_command(tmp_path, monkeypatch):
     (tmp_path / "my_rules.py").write_text(SLOW)
     (tmp_path / "slow").touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     words = ("-m", "seed=0,1,2", *SHORT, "nm.n=8", "nm.m=4", "budget.max_steps=30",
              "checkpoint.every_steps=30", "sampler.rule=my_rules:rule")  # fmt: skip
     process = start(tmp_path, *words)

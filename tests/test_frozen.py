@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from pods.config.parse import all_keys, parse
 from pods.launch import job
 from pods.runs import store as stores
 from pods.runs.attempts import recorded_changes, version_changes
+from pods.runs.files import write_json
 from pods.runs.freeze import Changed, check_unchanged, freeze
 from pods.runs.store import RunStore
 
@@ -56,7 +58,8 @@ def test_an_edited_science_key_is_refused_with_its_values(tmp_path):
 
 
 OPERATIONAL = {
-    "study": "other", "arm": "pods", "reproduction": None, "runs_dir": None, "retry": "changed",
+    "study": "other", "arm": "pods", "label_settings": "[other]",
+    "reproduction": None, "runs_dir": None, "retry": "changed",
     "dry_run": None, "watchdog_seconds": 999.0, "rollouts_every_steps": None,
     "hardware.processes": None,
     "engine.graphs": "none", "tracking.mode": None, "launch.on": None,
@@ -150,6 +153,19 @@ def test_only_minor_versions_of_decisive_packages_count(monkeypatch):
         monkeypatch.setattr("pods.runs.attempts._version", {name: "2.13.0+cpu", "numpy": "2.4"}.get)
         assert version_changes({"packages": {name: "2.13.2", "numpy": "1.0"}}) == []
         assert version_changes({"packages": before}) == [f"{name}: 2.12.1 -> 2.13.0+cpu"]
+
+
+def test_versions_are_compared_with_those_of_the_last_attempt(tmp_path):
+    """Not the first: its change was allowed when the second began."""
+    config = composed(f"runs_dir={tmp_path}")
+    store, today = freeze(config), version("torch")
+    folders = [store.folder / "attempts" / name for name in ("001", "002")]
+    for versions, changes in ((("1.0.0", today), []), ((today, "1.0.0"), ["torch: 1.0.0 -> "])):
+        for folder, torch in zip(folders, versions, strict=True):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / "environment.json", {"packages": {"torch": torch}})
+        found = check_unchanged(store, replace(config, retry="changed"))
+        assert [change.removesuffix(today) for change in found] == changes
 
 
 def test_a_changed_run_is_refused_or_marked(run_py, tmp_path, monkeypatch, capsys):

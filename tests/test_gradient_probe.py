@@ -79,6 +79,21 @@ def test_scaled_and_selected_estimators_by_hand():
     assert turned.bias.to_list() == pytest.approx([0.8])
 
 
+def test_an_estimators_draws_do_not_depend_on_the_others():
+    rewards = np.array([1.0, 0.0, 0.0, 1.0, 0.0])
+    pool = Group(rewards, rewards > 0, np.ones(5, dtype=np.int64))
+    gradients = np.random.default_rng(0).normal(size=(10, 3))
+    products = (gradients @ gradients.T).astype(np.float32)
+    second = estimator("random", 4, 2, "leave_one_out", "none")
+    found = []
+    for rule in ("max_variance", "random"):  # which draws nothing, and which draws
+        first = estimator(rule, 4, 2, "leave_one_out", "none")
+        found.append(moments(products, [pool, pool], [first, second], 20, seed=0))
+    assert np.array_equal(found[0].means[1], found[1].means[1])
+    assert np.array_equal(found[0].squares[1], found[1].squares[1])
+    assert not np.array_equal(found[1].means[0], found[1].means[1])  # of the same rule
+
+
 def test_sketches_preserve_inner_products_and_an_identity_changes_nothing():
     vectors = torch.from_numpy(np.random.default_rng(0).normal(1, 1, (12, 3000))).float()
     exact = vectors @ vectors.T

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pods.method.grpo import advantages, importance_weights, policy_loss, token_weights
+from pods.method.keep import informative
 from pods.method.rules import max_variance
 
 
@@ -73,6 +74,39 @@ def test_equal_rewards_have_exactly_no_advantage(baseline, scale):
     values = found(rewards, range(3), baseline=baseline, scale=scale, eps=1e-4)
     assert values.tolist() == [expected] * 3
     assert not found([-2.0, 0.0, 1.0], range(3), scale="mean", baseline=baseline).any()  # mean < 0
+
+
+ROUNDED = [  # equal in real numbers
+    [0.1 + 0.2, 0.3, 0.3],
+    [0.1 + 0.2 - 0.3, 0.0, 0.0],
+    [1e8 * 1.1, 1.1e8, 1.1e8],
+    [sum([0.1] * 10), 1.0, 1.0],
+]
+
+
+@pytest.mark.parametrize("scale", ["std", "mean", "none", "stratified"])
+@pytest.mark.parametrize("rewards", ROUNDED)
+def test_rewards_that_differ_by_rounding_have_no_advantage(rewards, scale):
+    assert len(set(rewards)) == 2
+    for baseline in ("selected", "full", "leave_one_out"):
+        assert not found(rewards, range(3), baseline=baseline, scale=scale).any()
+    assert not informative(np.array(rewards), np.ones(3, bool), "reward")
+
+
+@pytest.mark.parametrize(("size", "step"), [(0, 1e-9), (1, 1e-9), (1e8, 1e-2), (0, 1e-6)])
+def test_a_small_difference_of_rewards_is_not_taken_for_rounding(size, step):
+    apart = np.array([0.0, step, step]) + size
+    expected = np.array([-2, 1, 1]) / np.sqrt(3)  # mean 2/3 of a step, standard deviation 1/√3
+    assert found(apart, range(3)) == pytest.approx(expected, rel=1e-5)
+    assert informative(apart, np.ones(3, bool), "reward")
+
+
+def test_classes_whose_rewards_differ_by_rounding_are_one_class():
+    rewards = [0.0, 0.3, 0.1 + 0.2, 0.0]  # mean 0.15; half of the group, two thirds of the kept
+    weighed = found(rewards, [0, 1, 2], baseline="full", scale="stratified")
+    assert weighed == pytest.approx(
+        [-0.15 * (1 / 2) / (1 / 3), 0.15 * (1 / 2) / (2 / 3), 0.15 * (1 / 2) / (2 / 3)]
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,15 @@ from pods.config.checks import validate
 from pods.config.compose import plain
 from pods.config.parse import ConfigError
 from pods.config.schema import CONF
-from pods.launch import devices, dry_run, local_backend, sweep
-from pods.launch.backend import Job, has_work_left, prepare
+from pods.launch import devices, dry_run, local_backend, subprocesses, sweep
+from pods.launch.backend import Backend, Job, has_work_left, prepare
 from pods.launch.devices import DevicePool, device_pool, max_concurrent
 from pods.launch.live_table import LiveTable
-from pods.launch.subprocesses import JobProcess, check_heartbeat
+from pods.launch.subprocesses import JobProcess, check_heartbeat, start_job
+from pods.launch.sweep import SweepFailed
 from pods.runs.freeze import freeze
 from pods.system import machine
+from pods.system.errors import AGAIN, FAILED
 from pods.system.machine import warn_if_busy
 
 
@@ -80,7 +82,8 @@ def test_a_job_of_a_sweep_has_the_config_that_hydra_composes(words):
         context = HydraContext(config_loader=loader, callbacks=Callbacks())
         launcher.setup(hydra_context=context, task_function=lambda _: None, config=master)
         words = (*words, "dry_run=true")
-        expected = validate(plain(loader.load_sweep_config(master, list(words)), words))
+        whole = loader.load_sweep_config(master, list(words))
+        expected = validate(plain(whole, words, whole.hydra.runtime))
         assert launcher._config(words) == launcher._config(words) == expected
 
 
@@ -142,6 +145,56 @@ def test_a_job_that_cannot_start_gives_its_devices_back(tmp_path, monkeypatch, c
     assert first.startswith("[1/2] not started ") and "No space left on device" in first
     assert second.startswith("[2/2] pending ")
     assert local_backend._run_jobs([], pool) is False  # where all jobs are done
+
+
+PREEMPTED = {"state": "preempted"}
+BROKE = {"state": "failed", "error": "ValueError: x"}
+NEVER_BEGAN = {"state": "pending", "error": "the job ended before the run began", "exit_code": 1}
+LOST = {"state": "lost", "error": "killed by SIGKILL"}
+
+
+@pytest.mark.parametrize(("ends", "stopped", "code", "said"), [
+    ([PREEMPTED], False, AGAIN, ["preempted"]),
+    ([LOST], False, AGAIN, ["killed by SIGKILL"]),
+    ([BROKE, PREEMPTED], False, FAILED, ["ValueError: x", "preempted"]),
+    ([PREEMPTED, BROKE], False, FAILED, ["preempted", "ValueError: x"]),
+    ([NEVER_BEGAN], False, FAILED, ["ended before the run began"]),
+    ([PREEMPTED, LOST], True, AGAIN, ["2 jobs 1 preempted, 1 lost; the same command resumes"]),
+    ([BROKE, PREEMPTED], True, AGAIN, ["ValueError: x", "2 jobs 1 failed, 1 preempted; the"]),
+])  # fmt: skip
+def test_how_a_sweep_ends_by_the_ends_of_its_jobs(ends, stopped, code, said, tmp_path):
+    """A stop is temporary, whatever failed before; a job that could not begin is not."""
+
+    def run(jobs):
+        for job, end in zip(jobs, ends, strict=True):
+            job.store.set_status(**end)
+        return stopped
+
+    words = ("budget.max_steps=1", f"runs_dir={tmp_path}")
+    configs = [composed(*words, f"seed={seed}") for seed in range(len(ends))]
+    with pytest.raises(SweepFailed) as failed:
+        sweep.run(configs, Backend(at_once=1, run=run), figure=False)
+    lines = str(failed.value).splitlines()
+    assert failed.value.code == code and len(lines) == len(said)
+    assert all(part in line for part, line in zip(said, lines, strict=True)), lines
+
+
+def test_a_job_that_runs_again_has_no_error_of_an_earlier_attempt(tmp_path, monkeypatch):
+    monkeypatch.setattr(subprocesses, "fork", lambda *_: SimpleNamespace(pid=7))
+    config = composed(f"runs_dir={tmp_path}")
+    store = freeze(config)
+    store.set_status(step=4, **NEVER_BEGAN)
+    start_job(Job(store, config), forked=True)
+    status = store.status()
+    assert (status["error"], status["exit_code"]) == (None, None)
+    assert (status["state"], status["step"]) == ("pending", 4)
+
+
+def test_as_many_jobs_take_a_gpu_as_are_to_run_at_once():
+    pool = DevicePool("0123", jobs=2)
+    assert [pool.take(1), pool.take(1), pool.take(1)] == [("0",), ("1",), None]
+    pool.taken.remove(("0",))
+    assert pool.take(2) == ("0", "2") and pool.take(1) is None
 
 
 def test_the_time_left_counts_what_running_jobs_have_done(tmp_path, monkeypatch):
@@ -208,7 +261,7 @@ def computer(tmp_path, monkeypatch):
 
     (tmp_path / "sitecustomize.py").write_text(JOB)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.chdir(tmp_path)
     return make
@@ -253,6 +306,26 @@ def test_a_run_that_needs_more_gpus_than_there_are_is_refused(run_py, computer, 
     nobodys = ("model=hub", "model.hub=some/body", "task=gsm8k", "dry_run=true")
     lines = list(dry_run.show([composed(*nobodys)]))
     assert lines[0].endswith("unknown") and ", disk unknown, " in lines[1]
+
+
+def test_a_dry_run_adds_up_what_is_left(tmp_path):
+    """Two at a time: the longest job, of 100 s, and one that has done 20 of its 30 s."""
+    words = (f"runs_dir={tmp_path}", "launch.jobs=2")
+    budgets = ("budget.train_seconds=100", "budget.train_seconds=30")
+    configs = [composed(*words, budget, f"seed={seed}") for seed, budget in enumerate(budgets)]
+    freeze(configs[1]).set_status(state="preempted", train_seconds=20.0)
+    table, totals, *_ = dry_run.show(configs)
+    _, first, second = [" ".join(line.split()) for line in table.splitlines()]
+    weights = dry_run.read_sizes(configs[0].model).parameters
+    # 11 checkpoints, at 0 and each tenth, of 4 bytes a weight; 2 keep two more numbers of each
+    disk = f"{4 * (11 + 2 * 2) * weights / 1e6:.1f} MB"
+    assert first.endswith(f"pending ≥ 1 min 40 s ≥ {disk}"), first
+    assert second.endswith(f"preempted ≥ 10 s ≥ {disk}"), second
+    assert totals.startswith("2 of 2 jobs to run, 2 at a time: at least 1 min 40 s, "), totals
+    one = composed(*words, "budget.train_seconds=null", "budget.max_steps=7",
+                   "checkpoint.every_steps=2", "seed=2")  # fmt: skip
+    table, *_ = dry_run.show([one])  # 0, 2, 4, 6 and 7
+    assert table.endswith(f"≥ 0 s  ≥ {4 * (5 + 2 * 2) * weights / 1e6:.1f} MB"), table
 
 
 def test_only_visible_gpus_are_used(computer, monkeypatch):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from itertools import chain, repeat
 from pathlib import Path
 from unittest.mock import Mock
@@ -86,6 +87,12 @@ def test_the_exact_stage_accepts_rejects_and_refuses_at_once() -> None:
     every(((verdict, *pair) for verdict in cases for pair in ANSWERS[verdict]), check)
     itself = {text for pair in ANSWERS["right"] + ANSWERS["proved"] for text in pair}
     every((("right", text, text) for text in sorted(itself)), check)
+
+
+def test_the_root_of_a_negative_number_is_left_to_a_worker() -> None:
+    """Its principal value is complex, and arithmetic would say -2 and 4."""
+    for answer, other in ((r"(-8)^{1/3}", "-2"), (r"(-8)^{2/3}", "4"), (r"(-1)^{1/3}", "-1")):
+        assert isinstance(verdict_or_goal(answer, other), list)
 
 
 def test_mutated_answers_raise_nothing_and_take_no_time() -> None:
@@ -270,6 +277,37 @@ def test_failures_of_the_machine_are_not_verdicts_and_are_not_cached(monkeypatch
     grader.close()  # the next answer starts a new worker
     assert grader.verdict("\\frac{5}{\\sqrt{5}}", "\\sqrt{5}") == "right"
     grader.close()
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Return a function that makes a grader, whose workers answer with these futures in turn."""
+
+    def make(first: Future[str]) -> MathGrader:
+        second: Future[str] = Future()
+        second.set_result("right")
+        waits = Mock(side_effect=[None] * 9)  # a wait without end raises
+        grader = MathGrader(check=waits)
+        monkeypatch.setattr(grader.pool, "submit", Mock(side_effect=[first, second]))
+        return grader
+
+    return make
+
+
+def test_an_answer_whose_pool_was_closed_is_graded_anew(answers) -> None:
+    cancelled: Future[str] = Future()
+    cancelled.cancel()
+    grader = answers(cancelled)
+    assert grader.verdict(*HARD) == "right" and grader.pool.submit.call_count == 2
+
+
+def test_an_answer_for_which_there_was_no_worker_is_graded_when_it_comes_again(answers) -> None:
+    broken: Future[str] = Future()
+    broken.set_exception(WorkerUnavailable("two in a row"))
+    grader = answers(broken)
+    with pytest.raises(WorkerUnavailable):
+        grader.verdict(*HARD)
+    assert grader.verdict(*HARD) == "right"
 
 
 @pytest.mark.parametrize("first", ["7 right", "1 failed"])

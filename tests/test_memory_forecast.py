@@ -131,6 +131,38 @@ def test_the_parts_of_the_tiny_model_by_hand():
     assert memory_forecast.LOGITS == logprobs.CHUNK_ELEMENTS
 
 
+@pytest.mark.parametrize(("words", "rows", "scored"), [
+    (("update.micro_batch_tokens=10000",), 32, 32 * 32),
+    (("update.micro_batch_tokens=210",), 32, 200),  # and the 10 of a prompt
+    (("update.micro_batch_tokens=60", "nm.m=64"), 50, 50),  # one token of each of 50 completions
+    (("update.micro_batch_tokens=20",), 32, 32),  # a completion is never cut
+    (("update.micro_batch_tokens=10000", "nm.groups=3", "update.minibatches=2"), 48, 48 * 32),
+])  # fmt: skip
+def test_activations_by_hand(words, rows, scored):
+    """2 layers of width 64, of 2 heads of 32 with as many keys, and 256 gated, in float32."""
+    parts = forecast(composed(*TEN, *words))
+    tokens = scored + 10
+    per_token = 4 * 4 * 64 + 4 * (2 * 64 + 4 * 64 + 4 * 256 + 2 * 64)
+    layer = tokens * per_token + (scored + rows * 10) * 2 * 64 * 4
+    embedded = tokens * 64 * 4
+    assert parts["activations"] == 1.75 * (2 * layer + 3 * embedded)
+    parts = forecast(composed(*TEN, *words, "update.activation_checkpointing=true"))
+    assert parts["activations"] == 1.75 * (layer + 2 * embedded)
+
+
+def test_weights_and_engines_by_hand():
+    total = 494_032_768
+    for words, copies in (
+        ((), 3), (("update.kl_beta=0.1",), 4), (("update.epochs=2",), 6),
+        (("update.minibatches=2",), 6), (("update.minibatches=2", "update.kl_beta=0.1"), 7),
+    ):  # fmt: skip
+        assert forecast(composed(*SHARDED, *words))["training"] == 4 * copies * total
+    words = (*ON_GPU, "engine=vllm", "engine.kv_gb=3")
+    parts = forecast(composed(*words))
+    assert parts["engine"] == 2 * total + (3 + 1) * GIB  # in bfloat16, and its libraries
+    assert "keys and values" not in parts  # which are the 3 GiB
+
+
 @pytest.mark.parametrize("tuning", ["full", "lora"])
 def test_an_update_keeps_what_torch_keeps(tuning):
     """Weights, gradients and moments match to the byte, activations to a tenth too many."""

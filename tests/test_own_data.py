@@ -13,6 +13,7 @@ from pods.analysis.loading.series_names import series_names
 from pods.cli.main import main
 from pods.launch.sweep import check_data
 from pods.runs.identity import identity
+from pods.tasks.datasets.math_sets import read_integer
 from pods.tasks.load import load
 from pods.tasks.rewards import own_reward
 from pods.types import Grade, Parts, Problem
@@ -85,6 +86,31 @@ def test_answers_are_numbers_texts_or_worked_solutions(tmp_path):
         assert verdict(answer, gold) == "right"
     for answer, gold in (("1201", "1,200"), ("five", "5"), ("Lima, Peru", "Lima")):
         assert verdict(answer, gold) == "wrong"
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_a_malformed_row(tmp_path, value):
+    """pandas' `to_dict` and `json.dumps` write NaN where a cell is missing."""
+    file = write_rows(tmp_path / "mine.jsonl", ROWS)
+    with file.open("a") as rows:
+        rows.write(f'{{"problem": "x?", "solution": {value}}}\n')
+    why = r"row 6: `solution` must be a finite number, not -?(nan|inf)"
+    with pytest.raises(ValueError, match=why):
+        load(task(f"task.path={file}"))
+    assert len(load(task(f"task.path={file}", "task.malformed=drop")).dropped) == 1
+
+
+@pytest.mark.parametrize("answer", ["nan", "-inf"])
+def test_a_function_and_a_test_set_of_integers_give_no_such_gold_either(
+    answer, module, monkeypatch
+):
+    mine = composed("task=own", "task.make=their_task:riddles", *KEYS[1:]).task
+    made = [("A?", "a"), ("B?", float(answer))], [("C?", 3)]
+    monkeypatch.setattr(sys.modules["their_task"], "riddles", lambda: made)
+    with pytest.raises(ValueError, match=r"train list row 2: `answer` must be a finite number"):
+        load(mine)
+    with pytest.raises(ValueError, match="`answer` must be a finite number, not "):
+        read_integer({"problem": "p?", "answer": float(answer)})
 
 
 def test_the_division_depends_on_the_questions_alone(tmp_path):

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from curves import curve
+from curves import curve, ramps
+from curves import study as study_of
 from releases import GRPO, PODS, steps_of, write_base, write_setting
 from running import contents
 from studies import pods, refused, write_run
@@ -329,6 +330,21 @@ def test_own_runs_beside_the_published_ones(release, tmp_path, monkeypatch, caps
     assert set(table.logs) == {"the authors' logs", "own"}
     own = table[(table.logs == "own") & (table.arm == "GRPO-PODS")]
     assert len(own) == 12 and own["mean"].iloc[-1] == pytest.approx(6 / 8)
+
+
+def test_own_runs_are_read_until_the_first_of_them_ends_and_by_one_grader():
+    """They end at 10 and 9 s, and the authors' verdict counts only if every run has it."""
+    short = [[(0, 0.0), (9, 0.5)]]
+    made = study_of({"grpo 16→16": ramps(0.4), "pods 64→16": short, "random 64→16": [[(0, 0.0)]]})
+    made = replace(made, steps=pd.DataFrame(columns=["series", "seed", "run", "step"]))
+    rows = made.evaluations
+    for lenient, metric in ((None, "accuracy"), (0.5, "lenient"), ("pods", "accuracy")):
+        if lenient is not None:
+            known = rows.series.str.startswith("pods") if lenient == "pods" else True
+            rows["lenient"] = np.where(known, 0.5, np.nan)
+        own = reproduce.own(GSM8K, made)
+        assert own.grid[-1] == pytest.approx(9) and len(own.grid) == GSM8K.times
+        assert own.study.metric == metric
 
 
 def test_the_list_and_bad_input(release, tmp_path, capsys):

@@ -96,7 +96,7 @@ def test_a_stopped_sweep_commits_and_the_same_command_resumes(run_py, tmp_path):
 def test_a_job_that_dies_is_retried_and_one_that_fails_is_not(run_py, tmp_path, monkeypatch):
     (tmp_path / "my_rules.py").write_text(ONCE)
     (tmp_path / "faults").touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     result = run_py(*RAY, "seed=0,1,2", "sampler.rule=my_rules:rule", *SHORT)
     assert result.returncode == 1
     assert "2 of 3 jobs done" in result.stdout

@@ -162,7 +162,7 @@ MOMENTS = [
 def test_ctrl_c_while_no_run_is_going_on_is_one_line(module, words, tmp_path, monkeypatch):
     """It comes within an import: of a rule, or of the figure."""
     (tmp_path / f"{module}.py").write_text("open('reached', 'w').close(); input()")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     program = [sys.executable, "-m", "pods.cli.main", "run"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     process = subprocess.Popen([*program, *words], cwd=tmp_path, **pipes, text=True)

@@ -18,11 +18,13 @@ from compose import composed
 
 from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt, record_changes, recorded_changes, set_queued
+from pods.runs.evaluations import Unfinished
 from pods.runs.files import append, read_lines, replace, size, write_json
 from pods.runs.freeze import freeze
 from pods.runs.history import abandoned_paths, evaluation_points, newest_checkpoint, roll_back
-from pods.runs.identity import difference, fingerprint
+from pods.runs.identity import difference, fingerprint, identity
 from pods.runs.lock import is_held
+from pods.runs.paths import SHIPPED_MODELS
 from pods.runs.status import status_row
 from pods.training import clock as clocks
 from pods.training.clock import PHASES, TrainClock
@@ -145,7 +147,7 @@ def test_a_checkpoint_without_a_file_is_valid_but_not_resumed_from(tmp_path):
     commit(run, 1, 2)
     assert newest_checkpoint(run, "a") == (run.checkpoint(2), {})
     for _ in range(2):  # again, as after a crash: nothing to do
-        checkpoint.remove_file(run.checkpoint(2), "a")
+        checkpoint.remove_part(run.checkpoint(2), "a")
         assert checkpoint.damage(run.checkpoint(2)) is None
         assert not (run.checkpoint(2) / "a").exists()
     assert newest_checkpoint(run, "a") == (run.checkpoint(1), {})
@@ -211,7 +213,7 @@ def test_a_commit_or_removal_is_on_the_disk_before_it_is_visible_and_the_old_goe
     assert moves() == [
         manifest, ("moved", "step-000001.old", []), ("moved", "step-000001", []), parent,
     ]  # fmt: skip
-    checkpoint.remove_file(folder, "a")  # which the disk's manifest has no more by then
+    checkpoint.remove_part(folder, "a")  # which the disk's manifest has no more by then
     (new, _), *then = disk
     assert new == "synced"  # the temporary manifest
     assert then == [
@@ -228,9 +230,11 @@ def test_log_config_state_and_changes_survive_a_power_cut_and_heartbeats_do_not_
     run.write_clock(tmp_path, 1, 0.5, True)  # which describes the log
     assert disk == [("synced", run.metrics_path.stat().st_ino)]
     assert run.clock(tmp_path)["metrics_bytes"] == len('{"step": 1}\n')
+    answers = Unfinished(run, 1)
+    answers.add([])
     for write_file in (
         lambda: write_json(run.data_path, {"train": {}}), lambda: run.set_status(state="done"),
-        lambda: record_changes(run, ["torch"]), lambda: set_queued(run, "job 1"),
+        lambda: record_changes(run, ["torch"]), lambda: set_queued(run, "job 1"), answers.finish,
     ):  # fmt: skip
         disk.clear()
         write_file()
@@ -322,6 +326,17 @@ def largest_file(size):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero", "folder"])
+def test_a_pipe_or_a_device_among_a_models_files_is_refused(tmp_path, target):
+    """It has no end, so that every command would read it for ever."""
+    model = shutil.copytree(SHIPPED_MODELS / "tiny", tmp_path / "model")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (model / "extra.json").symlink_to(tmp_path / target)
+    with pytest.raises(ValueError, match=r"model/extra.json: must be a file$"):
+        identity(composed(f"model.path={model}"))
 
 
 def test_a_full_disk_leaves_files_as_they_were(tmp_path):

@@ -303,7 +303,7 @@ def rule(group, m, rng):
 def test_an_error_of_a_follower_fails_the_run(tmp_path, monkeypatch, leaves_nothing):
     change = "if others[-1] == 2: raise KeyError('injected')"  # in the second step
     (tmp_path / "sitecustomize.py").write_text(OTHER.format(name="update", change=change))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     code, said = run(tmp_path, "hardware.processes=2")
     assert code == 1 and "KeyError: 'injected'" in said, said
     status = RunStore(run_folder(tmp_path)).status()
@@ -315,7 +315,7 @@ def test_an_error_of_a_follower_fails_the_run(tmp_path, monkeypatch, leaves_noth
 def test_the_watchdog_waits_for_a_process_that_gets_on(sign, code, tmp_path, monkeypatch):
     change = f"for _ in range(140 * (first.n == 16)): time.sleep(0.1); {sign}"  # 14 s, in training
     (tmp_path / "sitecustomize.py").write_text(OTHER.format(name="generate", change=change))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     words = ("hardware.processes=2", "watchdog_seconds=6", "budget.max_steps=2")
     found, said = run(tmp_path, *words)
     assert found == code, said
@@ -346,7 +346,7 @@ def test_a_process_leaves_without_the_end_of_python():
 @pytest.mark.slow
 def test_a_job_that_is_killed_leaves_no_process_that_hangs(tmp_path, monkeypatch):
     (tmp_path / "hangs.py").write_text(HANGS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     words = ("sampler.rule=hangs:rule", "hardware.processes=2", "evaluation.questions=1")
     process = start(tmp_path, *RUN, *words)
     wait_for(lambda: leader_of(tmp_path) is not None, 120)

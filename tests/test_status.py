@@ -10,10 +10,13 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
+import pandas as pd
 import pytest
 from compose import composed
 from running import contents
+from studies import A, pods, refused, write_run
 
+from pods.analysis.loading.load import load
 from pods.cli.main import main
 from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt, set_queued
@@ -21,7 +24,7 @@ from pods.runs.files import remove, size
 from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint, roll_back
 from pods.runs.status import state_of
-from pods.runs.store import OPTIMIZER
+from pods.runs.store import OPTIMIZER, RunStore, run_folders
 
 
 @pytest.fixture
@@ -105,6 +108,45 @@ def test_runs_are_removed_only_by_their_state_and_never_while_they_run(study, ca
         main(["clean", "--state", "running"])
 
 
+def with_weights(runs_dir: Path, *overrides: str) -> RunStore:
+    """Write a finished run whose last checkpoint has weights."""
+    store = write_run(runs_dir, A, *overrides)
+
+    def write(folder: Path) -> None:
+        store.write_clock(folder, step=2, train_seconds=12.0, evaluation=True)
+        (folder / "policy").mkdir()
+        (folder / "policy/model.safetensors").write_bytes(b"w" * 1000)
+
+    checkpoint.commit(store.checkpoint(2), write)
+    return store
+
+
+def test_weights_can_be_removed_and_the_numbers_stay(tmp_path, capsys):
+    stores = [with_weights(tmp_path, f"arm={arm}") for arm in ("pods", "grpo")]
+    lacking = with_weights(tmp_path, "arm=pods", "study=lacking")
+    lacking.evaluation_path(2).unlink()
+    before = load(tmp_path / "default", run_folders(tmp_path / "default"))
+    words = ("--weights", "--runs-dir", tmp_path)
+    assert pods("clean", "default", *words) == 0
+    assert "0.00 MB can be removed" in capsys.readouterr().out.splitlines()[-1]
+    policies = [store.checkpoint(2) / "policy" for store in (*stores, lacking)]
+    assert all(path.is_dir() for path in policies)
+    for study in ("default", "lacking"):
+        assert pods("clean", study, *words, "--yes") == 0
+    assert [path.is_dir() for path in policies] == [False, False, True]  # which evaluates it yet
+    assert checkpoint.damage(stores[0].checkpoint(2)) is None
+    after = load(tmp_path / "default", run_folders(tmp_path / "default"))
+    for name in ("runs", "evaluations", "steps"):
+        pd.testing.assert_frame_equal(getattr(before, name), getattr(after, name))
+    folder = stores[0].folder
+    line = refused(capsys, "generate", folder, "1+1", "--step", 2)
+    assert "--step=2: that checkpoint has no weights" in line
+    assert "--weights=true: must be given without" in refused(
+        capsys, "clean", "default", *words, "--state", "done"
+    )
+    assert pods("clean", folder, "--weights", "--yes") == 0 and folder.is_dir()
+
+
 def test_clean_takes_one_run_by_its_folder_or_name(study, capsys):
     folder = study["lost"].folder
     for name in ("seed 2", f"default/{folder.name}", str(folder)):
@@ -135,7 +177,8 @@ def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
     """A shared disk may show the lock of another machine's job; else the heartbeat decides."""
     store = study["running"]
     status = json.loads((store.folder / "status.json").read_text())
-    for age, state in ((1100, "running"), (1300, "lost")):
+    # an age below 0: that machine's clock is ahead
+    for age, state in ((1100, "running"), (1300, "lost"), (-1100, "running"), (-1300, "lost")):
         changed = {**status, "heartbeat": time.time() - age}
         (store.folder / "status.json").write_text(json.dumps(changed))
         assert state_of(store) == state
@@ -144,6 +187,15 @@ def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
         assert state_of(store, ours=True) == "lost"
     store.set_status(host=socket.gethostname())  # whose process released the lock, without an end
     assert state_of(store) == "lost"
+
+
+@pytest.mark.parametrize("error", ["a\nmax_variance 8→4 1 done", "\x1b]0;owned\x07", "a\r\tb"])
+def test_an_error_stays_on_its_line_and_writes_nothing_but_text(study, capsys, error):
+    before = main(["status", "default"]), capsys.readouterr().out.splitlines()
+    study["failed"].set_status(error=error)
+    after = main(["status", "default"]), capsys.readouterr().out.splitlines()
+    assert (before[0], len(before[1])) == (after[0], len(after[1]))
+    assert all(line.isprintable() for line in after[1])
 
 
 def test_a_running_run_shows_its_last_reward_and_others_their_cluster_job(study, capsys):
@@ -296,6 +348,10 @@ def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path,
     (tmp_path / "folder.trash").symlink_to(outside)
     remove(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+    assert (outside / "file").exists()
+    monkeypatch.setattr(Path, "rename", Mock(side_effect=OSError(errno.EACCES, "read-only")))
+    with pytest.raises(OSError, match="read-only"):
+        remove(outside)
     assert (outside / "file").exists()
     monkeypatch.setattr(Path, "rename", Mock(side_effect=OSError(errno.EXDEV, "overlayfs")))
     remove(outside)

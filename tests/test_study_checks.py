@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 from compose import composed
 from rows import every, table
-from studies import A, write_evaluation, write_run
+from studies import BASE, A, write_evaluation, write_run
 
-from pods.analysis.loading.checks import faults, machine_of
+from pods.analysis.loading.consistency import machine_of
+from pods.analysis.loading.faults import faults
 from pods.analysis.loading.load import load
 from pods.analysis.loading.run_reader import open_run
 from pods.analysis.loading.series_names import series_names
 from pods.cli.main import main
 from pods.runs.evaluations import read_evaluation
 from pods.runs.files import write_json
+from pods.runs.freeze import freeze
 from pods.runs.store import RunStore, run_folders
 
 SEEDS, ARMS, POINTS, REPEATS, QUESTIONS = 3, ("pods", "grpo"), 4, 5, 4
@@ -181,7 +183,7 @@ def other_clock(store: RunStore) -> None:
 
 FAULTS = {  # of a run, and what is said of it
     "preempted": (lambda store: store.set_status(state="preempted"), "run is preempted"),
-    "failed": (lambda store: store.set_status(state="failed", error="E: so"), "run is failed"),
+    "lost": (lambda store: store.set_status(state="lost"), "run is lost"),
     "its clock goes back": (edited("metrics.jsonl", '"train_seconds": 12.0', '"train_seconds": 3'),
                             "the clock of metrics.jsonl goes backwards"),
     "its log is edited": (edited("metrics.jsonl", '"reward": 0.1', '"reward": 0.9'),
@@ -205,6 +207,36 @@ def test_what_is_wrong_with_a_run_is_named(tmp_path, fault):
         assert len(study.evaluations) == 3 and not study.complete
 
 
+def test_a_run_that_failed_or_never_began_is_left_out_and_the_command_that_is_named_works(
+    tmp_path, capsys
+):
+    for seed in (0, 1):
+        for arm in ("pods", "grpo"):
+            write_run(tmp_path, A, f"arm={arm}", f"seed={seed}")
+    failed = write_run(tmp_path, A[:2], "arm=pods", "update.lr=0.5", "seed=2")
+    failed.set_status(state="failed", error="late")
+    begun = freeze(composed(f"runs_dir={tmp_path}", *BASE, "arm=pods", "seed=2"))
+    lines = ["pods 64→16 seed 2 never began: ", "pods 64→16 seed 2 failed: "]
+    study = tmp_path / "default"
+    page = study / "figures/report.html"
+    for words in (["plot", "--tables", study], ["compare", "--study", study], ["report", study]):
+        assert main([str(word) for word in words]) == 0
+        said = capsys.readouterr().out
+        said = page.read_text() if words[0] == "report" else said
+        assert all(line in said for line in lines) and "lr=0.5" not in said
+
+    missing = load(study, run_folders(study)).missing
+    for line, store in zip(missing, (begun, failed), strict=True):
+        command = re.search("`pods (.*)` removes it$", line)[1]
+        assert store.folder.is_dir() and main(command.split()) == 0
+        assert not store.folder.exists()
+    assert load(study, run_folders(study)).missing == []
+    for folder in run_folders(study):
+        RunStore(folder).set_status(state="failed", error="E")
+    with pytest.raises(ValueError, match=r"default: no evaluation to read\n(.* failed: .*\n?){4}$"):
+        load(study, run_folders(study), allow=True)
+
+
 def test_a_run_whose_parts_contradict_each_other_is_named(tmp_path):
     stores = [write_run(tmp_path, A, f"arm={arm}") for arm in ("pods", "grpo")]
     folders = [store.folder for store in stores]
@@ -220,6 +252,16 @@ def test_a_run_whose_parts_contradict_each_other_is_named(tmp_path):
     store = write_run(tmp_path, A[:2], "study=early")
     with pytest.raises(ValueError, match="ends before its budget, at step 1 and 4 s"):
         load(tmp_path / "early", [store.folder])
+
+
+def test_of_two_equal_runs_the_one_that_contradicts_itself_is_left_out(tmp_path):
+    whole = write_run(tmp_path, A).folder
+    copy = whole.with_name("seed0-0")  # whose name is no hash, and which comes first
+    shutil.copytree(whole, copy)
+    for folders in ((copy, whole), (whole, copy)):
+        study = load(tmp_path / "default", folders, allow=True)
+        assert study.runs.folder.tolist() == [str(whole)]
+        assert study.complete == {whole.name} and "duplicate runs" in "".join(study.missing)
 
 
 def test_a_run_that_cannot_be_read_is_named_and_can_be_left_out(tmp_path):

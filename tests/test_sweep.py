@@ -83,7 +83,7 @@ def test_jobs_run_seed_by_seed_what_was_frozen(run_py, tmp_path, monkeypatch):
     (tmp_path / "conf" / "group").mkdir(parents=True)
     later = tmp_path / "conf" / "group" / "later.yaml"
     later.write_text("# @package _global_\nbudget: {max_steps: 2}\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     result = run_py("-m", "nm.n=16,32", "nm.m=4", "seed=range(2)", "sampler.rule=meddler:rule",
                     "launch.jobs=1", *SHORT[1:], "+group=later",
                     "hydra.searchpath=[file://conf]")  # fmt: skip

@@ -5,6 +5,8 @@ import http.server
 import json
 import logging
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -454,3 +456,44 @@ def test_a_log_that_the_disk_does_not_take_says_nothing(tmp_path, capfd):
     log.error("a line that is lost")
     handler.stream = None  # else it would fail once more at the end
     assert capfd.readouterr().err == ""
+
+
+HANGING = """
+import os, signal, sys
+from pathlib import Path
+import psutil
+from pods.runs.store import RunStore
+from pods.runs.tracking import tracker
+from pods.system.machine import end_process
+
+tracker.PATIENCE_SECONDS = 1.0
+store = RunStore(Path(sys.argv[1]))
+copy = tracker.Tracker(store.config(), store)
+[service] = [one for one in psutil.Process().children(True) if "wandb-core" in one.name()]
+print(service.pid)
+os.kill(service.pid, signal.SIGSTOP)
+copy.finish()
+copy.update(now=True)
+print("the run goes on")
+end_process(0)
+"""
+
+
+def test_a_service_that_hangs_neither_stops_nor_slows_a_run(tmp_path):
+    """Stopped, as by a disk that hangs; a service that is killed is a failure like any other."""
+    store = start(tmp_path, "tracking=offline")
+    train(store, 1, 4)
+    timeouts = {"WANDB_INIT_TIMEOUT": "9", "WANDB_FINISH_TIMEOUT": "1"}
+    output = tmp_path / "output.txt"  # a pipe would be open as long as the service is there
+    started = time.monotonic()
+    try:
+        with output.open("w") as file:
+            command = [sys.executable, "-u", "-c", HANGING, store.folder]
+            environment = {**os.environ, **timeouts}
+            code = subprocess.call(command, stdout=file, env=environment, timeout=90)
+    finally:
+        service, *printed = output.read_text().splitlines()
+        os.kill(int(service), signal.SIGKILL)
+    assert code == 0 and time.monotonic() - started < 45  # 10 s, and the imports
+    assert "the tracker is off for this run (it has not answered for 10 s)" in printed[0]
+    assert printed[1:] == ["the run goes on"]

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import needs
 import numpy as np
@@ -27,7 +28,7 @@ from pods.types import Rollout
 
 TINY = str(SHIPPED_MODELS / "tiny")
 EXAMPLE = str(ROOT / "experiments" / "trl" / "chainsum.py")
-HELPERS = ROOT / "tests" / "helpers"
+HELPERS, SRC = ROOT / "tests" / "helpers", ROOT / "src"
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # TRL's and its libraries'
     pytest.mark.usefixtures("one_thread"),
@@ -216,6 +217,54 @@ def test_logs_tell_generated_from_kept_and_unscored_rollouts_are_left_out(tmp_pa
     assert len(table) == 4 and sorted(table["index"][:2]) == kept
 
 
+def test_a_rollout_is_right_by_the_first_function_and_each_table_has_a_generations_rows(tmp_path):
+    """The second function gives 0.4 to all, so that by both together 0.25 and 0.5 were right."""
+    groups = []
+
+    def first(group, m, rng):
+        groups.append(group)
+        return np.arange(m)
+
+    def more(prompts, **_):
+        return [0.4] * len(prompts)
+
+    theirs(tmp_path, 2, rule=first, reward_funcs=[rewards, more], log_completions=True, max_steps=2,
+           per_device_train_batch_size=8, gradient_accumulation_steps=2)  # fmt: skip
+    right = [False, True, False, True, False, False, True, False]
+    assert [group.rewarded.tolist() for group in groups[::2]] == [right] * 2
+    assert groups[0].rewards.tolist() == pytest.approx([reward_of("", i) + 0.4 for i in range(N)])
+    tables = [pd.read_parquet(path) for path in sorted((tmp_path / "completions").iterdir())]
+    assert [len(table) for table in tables] == [4, 4]  # 2 of each of 2 groups
+    assert [set(table.step) for table in tables] == [{1}, {2}]
+
+
+def test_each_process_trains_on_its_share_of_the_kept_rollouts():
+    from pods.integrations.trl import PODSTrainer, _Row
+
+    rows = [_Row(f"p{i}", [i], [i], None, f"c{i}", None, {"index": i}) for i in range(4)]
+    for process, share in enumerate(([0, 1], [2, 3])):
+        trainer = object.__new__(PODSTrainer)
+        trainer.accelerator = SimpleNamespace(num_processes=2, process_index=process)
+        trainer.num_generations, trainer.keep, trainer._kept = 8, 2, None
+        trainer._pending_extra_logs, trainer._logs = {"index": [9] * 8}, {}
+        with trainer._replaying(rows, torch.zeros(4, 1)) as inputs:
+            assert inputs == [{"prompt": f"p{i}"} for i in share]
+            assert trainer._generate([])[1] == [[i] for i in share]
+            assert trainer._pending_extra_logs == {"index": share}
+            assert trainer.num_generations == 2 and len(trainer._calculate_rewards()) == 4
+        assert trainer.num_generations == 8 and trainer._kept is None
+
+
+def test_an_evaluation_is_of_all_rollouts(tmp_path):
+    settings = config(tmp_path, per_device_eval_batch_size=2 * N)
+    trainer = pods_trainer(TINY, rewards, settings, dataset(), keep=4, rollout_func=given,
+                           eval_dataset=dataset())  # fmt: skip
+    found = trainer.evaluate()
+    all_rewards = [reward_of(prompt, i) for prompt in PROMPTS for i in range(N)]
+    assert found["eval_reward"] == pytest.approx(np.mean(all_rewards))
+    assert not [name for name in found if "kept/" in name]
+
+
 def test_dropped_rollouts_have_no_log_probs_and_adapters_train(tmp_path, monkeypatch):
     from peft import LoraConfig
     from trl import GRPOTrainer
@@ -290,7 +339,7 @@ def test_a_group_that_lies_on_two_processes_gives_the_gradient_of_one(tmp_path):
     finished(subprocess.Popen(
         [sys.executable, "-W", "ignore", *BY_HAND, "--nproc-per-node=2", f"--log-dir={tmp_path}",
          tmp_path / "one.py"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (HELPERS.parent, HELPERS)))},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (HELPERS.parent, HELPERS, SRC)))},
     ))  # fmt: skip
     for rank in range(2):
         actual = torch.from_numpy(np.load(tmp_path / f"{rank}.npy"))

@@ -92,6 +92,26 @@ def test_a_choice_has_its_own_folder_and_name(study, capsys):
     assert len(names) == 5 and "/" not in "".join(names)
 
 
+def test_tables_for_latex_are_what_the_screen_shows_in_ascii(tmp_path, capsys):
+    """The standard error of 1 and 1/2 is 1/4; an arm has two learning rates."""
+    for seed, points in enumerate((A, [*A[:2], (2, 12.0, 4)])):
+        for rate in (0.5, 1e-4):
+            write_run(tmp_path, points, "arm=pods", f"seed={seed}", f"update.lr={rate}")
+    words = ["plot", "default", "--tables", "--latex", "--arms", "pods", "--runs-dir"]
+    assert main([*words, str(tmp_path)]) == 0
+    path = tmp_path / "default/figures/arms=pods/summary.tex"
+    assert f"LaTeX: {path}" in capsys.readouterr().out
+    text = path.read_text("ascii")
+    begin, top, header, middle, *rows, bottom, _ = text.splitlines()
+    assert [top, middle, bottom] == [rf"\{name}rule" for name in ("top", "mid", "bottom")]
+    assert header.startswith(r"series & update.lr & runs & final\_accuracy & mean\_accuracy & ")
+    assert [row.split(" & ")[:4] for row in rows] == [
+        [r"pods 64$\to$16", rate, "2", r"0.750 $\pm$ 0.250"] for rate in ("0.0001", "0.5")
+    ]
+    columns = begin.partition("}{")[2].count("l")
+    assert {line.count("&") + 1 for line in (header, *rows)} == {columns}
+
+
 def test_pass_at_k_takes_the_place_of_accuracy(study):
     """At least 1 of 2 answers to each question: pods 2/4, 1, 1 at 0, 4, 12 s; grpo 0, 1 at 10 s."""
 

@@ -30,6 +30,15 @@ LEAD_HEDGES = HEDGES | word_set(
 """Words that rule out the number that follows them."""
 TAIL_HEDGES = NUMBER_WORDS | HEDGES | word_set("is are was were equals off")
 """Words that rule out the number that they follow."""
+ASIDE_HEDGES = (
+    NUMBER_WORDS
+    | HEDGES
+    | word_set("""
+    less more fewer twice double triple thrice half quarter wait think thought guess believe suppose
+    assume unsure uncertain correction rather sorry oops inf nan
+""")
+)
+"""Words that, behind a comma, may take back the number before it."""
 DANGLING = word_set("per of to from by and the than for on at with")
 """Words that no unit ends in."""
 UNIT_HEDGES = TAIL_HEDGES - {"square"} | word_set("and to from by over times negative")

@@ -5,9 +5,11 @@ Any text is accepted, and reading takes time linear in its length.
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from fractions import Fraction
 
 from mathgrade.number_words import (
+    ASIDE_HEDGES,
     CURRENCY_WORDS,
     DANGLING,
     GLUED_UNITS,
@@ -48,6 +50,8 @@ UNIT = re.compile(
         r"(?:[A-Za-z]++(?:['.][A-Za-z]++)*+\.?(?: ?\^ ?[23]|[²³])?|(?:[cmk]?m|ft|in|yd|mi)[23])"
     )
 )
+ASIDE = re.compile(r" ?(?:, [A-Za-z' ]+)+\.?\Z")
+"""What follows a number behind a comma, in words: `72, altogether`, `72, which is the total`."""
 REMARK = re.compile(r"\(([A-Za-z ]*)\)")
 WORD = re.compile(r"[A-Za-z']+")
 ROMAN = re.compile(r"[IVXLC]{2,}")
@@ -57,9 +61,9 @@ def number(text: str) -> Fraction | None:
     r"""Read an answer that is one number, exactly; return None if it is anything else.
 
     A sign, thousands separators, decimals, a currency, a percent sign (18% is 18), an exponent, a
-    unit as text, what the number is the value of (`x = 18`, `She makes $18.`), and the marks of
-    bold, formulas and boxes are allowed. A second number, also one as text, a hedge or a sum is
-    not.
+    unit as text, what the number is the value of (`x = 18`, `She makes $18.`), an afterthought
+    (`18, altogether`), and the marks of bold, formulas and boxes are allowed. A second number, also
+    one as text, a hedge or a sum is not.
 
     >>> number(" $1,234.50 "), number("x = -\\boxed{18}"), number("The answer is 18 dollars.")
     (Fraction(2469, 2), Fraction(-18, 1), Fraction(18, 1))
@@ -72,6 +76,12 @@ def number(text: str) -> Fraction | None:
     if PLAIN.fullmatch(text):
         return Fraction(text)
     bare, has_currency = _undecorated(text)
+    aside = ASIDE.search(bare)
+    if aside is not None:
+        if _alters(WORD.findall(aside[0]), ASIDE_HEDGES):
+            return None
+        bare = bare[: aside.start()]
+
     digits = DIGITS.search(bare)  # a second group of digits could not be part of a unit
     value = None if digits is None else _value(digits[0])
     if digits is None or value is None:
@@ -154,7 +164,7 @@ def _sign(lead: str) -> int | None:
 def _is_unit(tail: str, has_currency: bool) -> bool:
     """Return whether the text behind the number only names what it counts."""
     glued = WORD.match(tail)
-    tail = REMARK.sub(r" \1", tail.replace("~", " ")).strip()
+    tail = " ".join(REMARK.sub(r" \1 ", tail.replace("~", " ")).split())
     words = WORD.findall(tail)
     if UNIT.fullmatch(tail) is None or (glued is not None and glued[0] not in GLUED_UNITS):
         return False
@@ -162,10 +172,17 @@ def _is_unit(tail: str, has_currency: bool) -> bool:
         return False
     if has_currency and any(word in SCALES for word in words):
         return False
-    return not any(
-        word.lower() in TAIL_HEDGES
-        or is_negation(word)
-        or ROMAN.fullmatch(word) is not None
-        or (len(word) == 1 and word not in UNIT_LETTERS and (word != "a" or i == len(words) - 1))
-        for i, word in enumerate(words)
-    )
+    return not _alters(words, TAIL_HEDGES, UNIT_LETTERS)
+
+
+def _alters(
+    words: Sequence[str], hedges: frozenset[str], letters: frozenset[str] = frozenset()
+) -> bool:
+    """Return whether words behind a number are a hedge, a number or a variable."""
+    for place, word in enumerate(words):
+        if word.lower() in hedges or is_negation(word) or ROMAN.fullmatch(word) is not None:
+            return True
+        is_article = word == "a" and place < len(words) - 1
+        if len(word) == 1 and word not in letters and not is_article:
+            return True
+    return False

@@ -25,6 +25,7 @@ class Problem:
     id: str
     messages: tuple[Message, ...]
     gold: str
+    opened: str = ""  # the thought that the model's prompt opens, such as "<think>\n"
 
     @property
     def question(self) -> str:
@@ -76,7 +77,10 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Grader:
-    """The functions that grade the answers to one set of problems."""
+    """The functions that grade the answers to one set of problems.
+
+    A completion is what the model wrote, after what its prompt had `opened`.
+    """
 
     grade: Callable[[str, str], Grade]
     """`grade(completion, gold)` grades one completion; it never raises, whatever the text."""
@@ -94,7 +98,8 @@ class Grader:
             return None
 
         def on_completion(index: int, completion: str) -> None:
-            prefetch(completion, problems[index].gold)
+            problem = problems[index]
+            prefetch(problem.opened + completion, problem.gold)
 
         return on_completion
 

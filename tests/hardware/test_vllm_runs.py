@@ -27,7 +27,7 @@ def run_afresh(tmp_path, *arguments):
     return subprocess.run(
         [sys.executable, str(ROOT / "src" / "run.py"), *arguments],
         cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "helpers")},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests' / 'helpers'}:{ROOT / 'src'}"},
     )  # fmt: skip
 
 

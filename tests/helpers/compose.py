@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pods.config import compose
 from pods.config.checks import validate
+from pods.config.labels import label_settings
 from pods.config.schema import CONF, Config
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,9 @@ def tracked(ending: str) -> list[Path]:
 def _groups(choices: tuple[str, ...]) -> DictConfig:
     """Return what Hydra composes of these choices of groups: 0.2 s, and most tests share them."""
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return hydra.compose("config", list(choices))
+        composed = hydra.compose("config", list(choices), return_hydra_config=True)
+        composed.label_settings = label_settings(composed, composed.hydra.runtime)
+        return OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
 
 
 def compose_once(overrides: Sequence[str]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def note_imports(tmp_path: Path, monkeypatch) -> Path:
     path = tmp_path / "imported"
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(WATCHED.format(path=str(path)))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
     return path
 
 

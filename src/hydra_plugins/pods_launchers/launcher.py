@@ -175,7 +175,7 @@ class SweepLauncher(Launcher):
             self.composed[words] = loader.load_sweep_config(self.config, list(words))
         composed = copy.deepcopy(self.composed[words])
         ConfigLoaderImpl._apply_overrides_to_config(values, composed)  # as Hydra does it next
-        return validate(plain(composed, overrides))
+        return validate(plain(composed, overrides, composed.hydra.runtime))
 
     def _empty_sweep(self) -> ConfigError:
         """Name the key that is swept over no value, such as `seed=range(0)`."""

@@ -12,7 +12,13 @@ A goal is true, false, or a list that JSON can hold:
 from collections.abc import Sequence
 
 from mathgrade.latex.printer import Printer
-from mathgrade.latex.relations import as_elements, ascending, assignment, common_form
+from mathgrade.latex.relations import (
+    as_elements,
+    ascending,
+    assignment,
+    chain_of_equals,
+    common_form,
+)
 from mathgrade.latex.tokens import Rejected
 from mathgrade.latex.tree import (
     NOT_ARITHMETIC,
@@ -48,10 +54,34 @@ def proof_goal(answer: Tree, gold: Tree) -> Goal:
         check_size(tree)
         if len(tree.parts) > MAX_ELEMENTS:
             raise Rejected("refused")
+    sides = chain_of_equals(answer, gold)
+    if sides:
+        return _all([*_equal_sides(sides), proof_goal(_result(sides, gold), gold)])
+    gold_sides = chain_of_equals(gold, answer)
+    if gold_sides:
+        return proof_goal(answer, _result(gold_sides, answer))
+
     answer, gold = common_form(as_elements(answer), as_elements(gold))
     if answer.kind == "list" and gold.kind == "list":
         return _any_order(answer.parts, gold.parts)
     return _element(answer, gold)
+
+
+def _equal_sides(sides: Sequence[Tree]) -> list[Goal]:
+    """Return the goals that sides of a chain are equal if they have the last one's variables.
+
+    The others say what a name stands for, such as `A`, or cannot be compared, such as `\\pi r^2`.
+    """
+    last = sides[-1]
+    known = variables(last)
+    return [_element(side, last) for side in sides[:-1] if variables(side) == known]
+
+
+def _result(sides: Sequence[Tree], like: Tree) -> Tree:
+    """Return what a chain says: its last side, or `x = 5` of `x = 2+3 = 5` if `like` is such."""
+    if like.kind == "relation" and variables(sides[0]):
+        return Tree("relation", (sides[0], sides[-1]), "=")
+    return sides[-1]
 
 
 def _element(answer: Tree, gold: Tree) -> Goal:

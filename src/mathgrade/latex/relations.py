@@ -49,6 +49,20 @@ def common_form(answer: Tree, gold: Tree) -> tuple[Tree, Tree]:
     return answer, gold
 
 
+def chain_of_equals(tree: Tree, like: Tree) -> tuple[Tree, ...]:
+    r"""Return the sides of `A = \pi r^2 = 9\pi`, or of `2+3 = 5`; nothing if it is no such chain.
+
+    Two sides are one only if no side has a variable; otherwise they are an equation. Nor is it one
+    if the other answer, `like`, has as many sides.
+    """
+    if tree.kind != "relation" or set(tree.text.split()) != {"="}:
+        return ()
+    is_equation = len(tree.parts) == 2 and bool(variables(tree))
+    if is_equation or (like.kind == "relation" and len(like.parts) == len(tree.parts)):
+        return ()
+    return tree.parts
+
+
 def assignment(tree: Tree) -> tuple[str | None, Tree]:
     r"""Return name and value of `x = 5`, `5 = x` or `x \in S`; else no name and the tree."""
     if tree.kind != "relation" or tree.text not in ("=", r"\in"):

@@ -1,26 +1,38 @@
 """Write a study's tables and figures beside its runs: load, filter, average, draw."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title, tables
-from pods.analysis.writing import folder_for, write_csv
+from pods.analysis.writing import folder_for, write_csv, write_latex
 
 EVERYTHING = StudyFilter()
 
 
+@dataclass(frozen=True)
+class WrittenTables:
+    """A study, its tables, and the folder that they were written into."""
+
+    study: Study
+    tables: Tables
+    folder: Path
+
+
 def write_tables(
     folder: Path, runs: Sequence[Path], chosen: StudyFilter = EVERYTHING, allow: bool = False
-) -> tuple[Study, Tables]:
+) -> WrittenTables:
     """Load a study, see `load` and `apply_filter`, and write its tables below FOLDER/figures."""
     study = apply_filter(load(folder, runs, allow), chosen)
-    made, figures = tables(study), folder_for(folder, runs, chosen)
-    for name in ("curves", "runs", "summary"):
-        write_csv(figures / f"{name}.csv", getattr(made, name), study)
-    return study, made
+    made = tables(study)
+    target = folder_for(folder, runs, chosen)
+    write_csv(target / "curves.csv", made.curves, study)
+    write_csv(target / "runs.csv", made.runs, study)
+    write_csv(target / "summary.csv", made.summary, study)
+    return WrittenTables(study, made, target)
 
 
 def summary_lines(study: Study, made: Tables) -> Iterator[str]:
@@ -30,8 +42,7 @@ def summary_lines(study: Study, made: Tables) -> Iterator[str]:
     if study.note:
         yield study.note
     if study.missing:
-        complete = int(study.runs.complete.sum())
-        yield f"complete runs: {complete}; missing: {len(study.missing)}"
+        yield f"complete runs: {study.runs.complete.sum()}; missing: {len(study.missing)}"
         yield from study.missing
     yield from study.inconsistencies
     yield from slow_runs(study)
@@ -43,21 +54,34 @@ def draw(
     chosen: StudyFilter = EVERYTHING,
     allow: bool = False,
     drawn: str = "main",
+    latex: bool = False,
 ) -> Iterator[str]:
     """Write the tables and the figures that the study supports; yield lines for the user.
 
-    `drawn` is `main` (accuracy against time), `none`, or `all` that the study has the runs for.
+    Args:
+        folder: the study's folder.
+        runs: the folders of its runs.
+        chosen: see `apply_filter`.
+        allow: see `load`.
+        drawn: `main` (accuracy against time), `none`, or `all` that the study has the runs for.
+        latex: also write the summary for LaTeX.
     """
-    study, made = write_tables(folder, runs, chosen, allow)
-    target = folder_for(folder, runs, chosen)
-    yield from summary_lines(study, made)
+    written = write_tables(folder, runs, chosen, allow)
+    study = written.study
+    yield from summary_lines(study, written.tables)
+    if latex:
+        path = written.folder / "summary.tex"
+        write_latex(path, readable(written.tables.summary, study))
+        yield f"LaTeX: {path}"
     if drawn == "none":
-        yield f"tables: {target}"
+        yield f"tables: {written.folder}"
         return
     from pods.analysis.figures import specs  # matplotlib is not needed for the tables
 
-    asked = [specs.accuracy(study, made)] if drawn == "main" else specs.figure_specs(study, made)
-    paths = [specs.write(spec, study, target) for spec in asked]
+    figures = [specs.accuracy(study, written.tables)]
+    if drawn == "all":
+        figures = list(specs.figure_specs(study, written.tables))
+    paths = [specs.write(figure, study, written.folder) for figure in figures]
     yield f"figure: {paths[0]} (PDF, SVG, CSV and JSON beside it)"
-    if paths[1:]:
+    if len(paths) > 1:
         yield f"also: {', '.join(path.stem for path in paths[1:])}"

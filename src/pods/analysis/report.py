@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,18 @@ from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_ti
 from pods.runs.files import replace
 from pods.system.text import command
 
-RUN_COLUMNS = (
-    *("series", "seed", "run", "complete", "steps", "train_seconds"),
-    *("machine", "versions"),
-    *("file", "unit", "first_step", "last_step", "end_seconds", "left_out"),  # of other trainers
-)
+RUN_COLUMNS = [
+    "series",
+    "seed",
+    "run",
+    "complete",
+    "steps",
+    "train_seconds",
+    "machine",
+    "versions",
+]
+FOREIGN_COLUMNS = ["file", "unit", "first_step", "last_step", "end_seconds", "left_out"]
+"""What else runs of other trainers have."""
 
 
 def write_report(
@@ -34,46 +42,68 @@ def write_report(
     found: Comparison | None = None,
     more: Sequence[specs.FigureSpec] = (),
 ) -> None:
-    """Write the page of a study, its tables, its comparison if that was made, and more figures.
+    """Write the page of a study.
 
-    The sentences `first` stand before all others.
+    Args:
+        study: the runs.
+        tables: their tables.
+        path: the file to write.
+        first: sentences that stand before all others.
+        found: the comparison of its arms; made here if it is None.
+        more: figures behind those of the study.
     """
     pages = Environment(
         loader=PackageLoader("pods.analysis", "."), autoescape=True, undefined=StrictUndefined
     )
     with style.screen():
         figures = [_inline(spec) for spec in (*specs.figure_specs(study, tables), *more)]
-    extra = study.runs[[c for c in study.runs if c not in tables.runs or c == "run"]]
-    runs = tables.runs.merge(extra, on="run")
-    columns = [name for name in (*RUN_COLUMNS, *OUTCOMES, *passes(runs)) if name in runs]
     page = pages.get_template("report.html.j2").render(
         study=study,
         lead=f"{len(study.runs)} runs, {study.budget} each, on {', '.join(study.machines)}",
         first=first,
-        **_comparison(study, found),
+        compared=_comparison(study, found),
         figures=figures,
         summary=readable(tables.summary, study),
         outcomes=summary_title(tables.summary, study),
-        runs=runs[columns].map(_rounded),
+        runs=_run_table(study, tables),
         samples=list(_samples(study)),
         footer=f"Made by: {command()}",
     )
     replace(path, page)
 
 
-def _comparison(study: Study, found: Comparison | None) -> dict[str, Any]:
-    if study.runs[study.runs.complete].series.nunique() < 2:
+@dataclass(frozen=True)
+class _Compared:
+    """What the page says of the comparison."""
+
+    verdicts: Sequence[str]
+    caveats: Sequence[str]
+    tables: str
+
+
+def _comparison(study: Study, found: Comparison | None) -> _Compared:
+    complete = study.runs[study.runs.complete]
+    if complete.series.nunique() < 2:
         alone = "There is only one arm, so there is nothing to compare."
-        return {"verdicts": [alone], "caveats": list(slow_runs(study)), "comparison": ""}
-    found = found or compare(study)
-    said = {name: of for name, of in findings(found).items() if name in ("verdicts", "caveats")}
-    return {**said, "comparison": format_tables(found)}
+        return _Compared([alone], list(slow_runs(study)), tables="")
+    if found is None:
+        found = compare(study)
+    said = findings(found)
+    return _Compared(said["verdicts"], said["caveats"], format_tables(found))
 
 
 def _inline(spec: specs.FigureSpec) -> dict[str, str]:
     content = BytesIO()
     spec.draw().savefig(content, format="svg", metadata=style.METADATA[".svg"])
     return {"caption": spec.caption, "data": base64.b64encode(content.getvalue()).decode()}
+
+
+def _run_table(study: Study, tables: Tables) -> pd.DataFrame:
+    """Return what the page shows of each run, as texts."""
+    only_in_study = [name for name in study.runs if name not in tables.runs]
+    runs = tables.runs.merge(study.runs[["run", *only_in_study]], on="run")
+    shown = [*RUN_COLUMNS, *FOREIGN_COLUMNS, *OUTCOMES, *passes(runs)]
+    return runs[[name for name in shown if name in runs]].map(_rounded)
 
 
 def _rounded(value: Any) -> str:
@@ -84,14 +114,17 @@ def _rounded(value: Any) -> str:
 
 def _samples(study: Study) -> Iterator[dict[str, Any]]:
     """Yield some rollouts of the last stored step of a run of each series; logs have none."""
-    runs = study.runs.drop_duplicates("series") if "folder" in study.runs else study.runs[:0]
-    for run in runs.itertuples():
-        folder = Path(str(run.folder))
+    if "folder" not in study.runs:
+        return
+    runs = study.runs.drop_duplicates("series")
+    for series, name in zip(runs.series, runs.folder, strict=True):
+        folder = Path(name)
         steps = rollout_steps(folder)
-        if steps:
-            rows = examples(read_rollouts(folder, steps[-1]))
-            yield {
-                "title": f"{run.series}, {folder.name}, step {steps[-1]}",
-                "question": rows.question.iloc[0],
-                "rows": list(rows.itertuples()),
-            }
+        if not steps:
+            continue
+        rows = examples(read_rollouts(folder, steps[-1]))
+        yield {
+            "title": f"{series}, {folder.name}, step {steps[-1]}",
+            "question": rows.question.iloc[0],
+            "rows": list(rows.itertuples()),
+        }

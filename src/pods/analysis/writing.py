@@ -17,6 +17,9 @@ from pods.system.text import command
 PASSING = ("folder", "cpu_share")
 """Columns of runs that say where and when they ran, and are left out of a figure's record."""
 
+LATEX = {"→": r"$\to$", "±": r"$\pm$", "×": r"$\times$", "…": r"\dots{}"}
+"""LaTeX of the signs that tables of this package have."""
+
 
 def figures_folder(study: Path, part: str = "") -> Path:
     """Make the folder of a study's tables and figures, or the folder in it for a part of them."""
@@ -34,28 +37,42 @@ def folder_for(
     says which part it is: the choice of arms, metric and x, the arms that are `compared`, or the
     `runs` if the study has others, too. So no part takes the place of the whole study.
     """
-    parts = [chosen.folder]
+    parts = []
+    if chosen.folder:
+        parts.append(chosen.folder)
     if compared:
         parts.append(folder_name(f"compare={','.join(compared)}"))
 
-    names = {run.parts[-3:] for run in runs}  # whether their paths are absolute or not
-    if names != {run.parts[-3:] for run in run_folders(study)}:
-        joined = "\n".join("/".join(name) for name in sorted(names))
-        parts.append(f"runs={len(names)}-{hashlib.sha256(joined.encode()).hexdigest()[:8]}")
+    names = _names(runs)
+    if names != _names(run_folders(study)):
+        digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
+        parts.append(f"runs={len(names)}-{digest}")
+    return figures_folder(study, ",".join(parts))
 
-    return figures_folder(study, ",".join(filter(None, parts)))
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """Return what names runs within a study, whether their paths are absolute or not."""
+    return sorted({"/".join(run.parts[-3:]) for run in runs})
 
 
 def write_csv(path: Path, table: pd.DataFrame, study: Study) -> None:
     """Write a table of a study as CSV, with six digits, and a column `clock` if it is modelled.
 
-    Where it has series, their arm, n, m and each key that varies have columns beside.
+    If it has series, their arm, n, m and each key that varies have columns behind them.
     """
     if "series" in table and len(table):
         table = with_columns(table, study, ("arm", "n", "m", *study.varied))
     if study.clock != MEASURED and len(table):
         table = table.assign(clock=study.clock)
     replace(path, table.to_csv(index=False, float_format="%.6g"))
+
+
+def write_latex(path: Path, table: pd.DataFrame) -> None:
+    """Write a table as a reader sees it, in LaTeX with the lines of the package booktabs."""
+    text = table.to_latex(index=False, escape=True)
+    for sign, code in LATEX.items():
+        text = text.replace(sign, code)
+    replace(path, text)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -66,8 +83,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def provenance(study: Study) -> dict[str, Any]:
     """Record where numbers come from: runs with hash and versions, and what was left out."""
-    columns = [column for column in study.runs.columns if column not in PASSING]
-    runs = study.runs[columns].astype(object).where(study.runs[columns].notna(), None)
+    runs = study.runs.drop(columns=list(PASSING), errors="ignore")
+    rows = runs.astype(object).where(runs.notna(), None)
     return {
         "study": study.name,
         "budget": study.budget,
@@ -76,5 +93,5 @@ def provenance(study: Study) -> dict[str, Any]:
         "note": study.note,
         "missing": study.missing,
         "inconsistent": study.inconsistencies,
-        "runs": runs.to_dict("records"),
+        "runs": rows.to_dict("records"),
     }

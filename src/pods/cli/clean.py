@@ -18,16 +18,23 @@ def add_options(parser: ArgumentParser) -> None:
     add_study_options(parser, word=f"a study, or a run to remove as a whole: {RUN}")
     state = "only remove runs in this state, including their results"
     parser.add_argument("--state", action="append", choices=REMOVABLE_STATES, help=state)
+    weights = "also weights of runs that are done and evaluated; their numbers stay"
+    parser.add_argument("--weights", action="store_true", help=weights)
     parser.add_argument("--yes", action="store_true", help="remove the files")
 
 
 def run(options: Namespace) -> int:
     """Print what can be removed, and with --yes remove it; fail if a run cannot be read."""
+    if options.weights and options.state:
+        raise ConfigError("--weights", "true", "must be given without --state")
     study, one = _chosen(options.study, options.runs_dir)
-    states = options.state or (REMOVABLE_STATES if one else ())
+    states = options.state or ()
+    if one is not None and not options.weights and not states:
+        states = REMOVABLE_STATES  # the run as a whole
+
     total = 0
     unreadable = False
-    for path, size, why in clean(study, one, states, dry_run=not options.yes):
+    for path, size, why in clean(study, one, states, options.weights, dry_run=not options.yes):
         print(f"{(size or 0) / 1e6:>10.2f} MB  {path}  ({why})")
         if size is None:
             unreadable = True

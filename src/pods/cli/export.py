@@ -10,6 +10,7 @@ from pods.cli.options import add_checkpoint_options
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.runs.find import find_checkpoint, find_run
+from pods.runs.paths import weights_source
 from pods.runs.store import RunStore
 
 CARD = """---
@@ -76,7 +77,7 @@ def _write_merged(config: Config, checkpoint: Path, folder: Path) -> None:
 
 
 def _write_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
-    """Copy the adapter, with its base under a portable name, and write the tokenizer."""
+    """Copy the adapter, with its base as PEFT finds it, and write the tokenizer."""
     from pods.policy.policy import load_tokenizer
 
     if config.model.adapter() is not None:
@@ -85,8 +86,7 @@ def _write_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
     shutil.copytree(checkpoint / "policy", folder, dirs_exist_ok=True)
     path = folder / "adapter_config.json"
     settings = json.loads(path.read_text())
-    if config.model.hub is not None:
-        settings["base_model_name_or_path"] = config.model.hub
+    settings["base_model_name_or_path"] = config.model.hub or weights_source(config.model)
     path.write_text(json.dumps(settings, indent=2))
     load_tokenizer(config).save_pretrained(folder)
 

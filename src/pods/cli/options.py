@@ -59,6 +59,12 @@ def add_filter_options(parser: ArgumentParser) -> None:
     add("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
 
 
+def add_latex_option(parser: ArgumentParser) -> None:
+    """Declare whether tables are also written for a paper."""
+    tables = "also write the tables for LaTeX, which needs the package booktabs"
+    parser.add_argument("--latex", action="store_true", help=tables)
+
+
 def filter_of(options: Namespace) -> "StudyFilter":
     """Return the choice that was typed."""
     from pods.analysis.loading.filter import StudyFilter

@@ -2,7 +2,12 @@
 
 from argparse import ArgumentParser, Namespace
 
-from pods.cli.options import add_filter_options, add_study_options, filter_of
+from pods.cli.options import (
+    add_filter_options,
+    add_latex_option,
+    add_study_options,
+    filter_of,
+)
 from pods.runs.find import find_study
 
 
@@ -11,6 +16,7 @@ def add_options(parser: ArgumentParser) -> None:
     add_study_options(parser, allow=True)
     add_filter_options(parser)
     parser.add_argument("--tables", action="store_true", help="write the tables alone")
+    add_latex_option(parser)
     every = "also draw differences, step costs, n, m, rules, training and selection"
     parser.add_argument("--all", action="store_true", help=every)
 
@@ -26,5 +32,5 @@ def run(options: Namespace) -> None:
         drawn = "none"
     elif options.all:
         drawn = "all"
-    for line in draw(folder, runs, chosen, options.allow, drawn):
+    for line in draw(folder, runs, chosen, options.allow, drawn, options.latex):
         print(line)

@@ -17,7 +17,7 @@ def run(options: Namespace) -> None:
     from pods.analysis.report import write_report
 
     folder, runs = find_study(options.study, options.runs_dir)
-    study, tables = write_tables(folder, runs, allow=options.allow)
-    path = folder / "figures" / "report.html"
-    write_report(study, tables, path)
+    written = write_tables(folder, runs, allow=options.allow)
+    path = written.folder / "report.html"
+    write_report(written.study, written.tables, path)
     print(f"report: {path}")

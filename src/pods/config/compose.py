@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from pods.config.checks import OWN_FUNCTIONS
+from pods.config.labels import label_settings
 from pods.config.parse import ConfigError, all_keys, unknown_key
 from pods.config.schema import CONF
 from pods.system.text import RUN
@@ -64,14 +65,19 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     started = nullcontext() if within else hydra.initialize_config_dir(str(CONF), "app", "1.3")
     try:
         with started:
-            composed = hydra.compose("config", list(overrides))
+            composed = hydra.compose("config", list(overrides), return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(one_line(error, overrides)) from error
-    return plain(composed, overrides)
+    return plain(composed, overrides, composed.hydra.runtime)
 
 
-def plain(composed: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the plain values of what Hydra composed from these overrides, without Hydra's own.
+def plain(composed: DictConfig, overrides: Sequence[str], runtime: DictConfig) -> dict[str, Any]:
+    """Return the plain values of what Hydra composed, without Hydra's own, and `label_settings`.
+
+    Args:
+        composed: the config.
+        overrides: the words that it was composed from.
+        runtime: `hydra.runtime`, which has the chosen options.
 
     Raises:
         ValueError: a `${...}` has no value, or a list of options was given for a group, of which
@@ -86,9 +92,10 @@ def plain(composed: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     keys = [str(key) for key in composed if key != "hydra"]
     try:
         values = OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True)
+        settings = label_settings(composed, runtime)
     except OmegaConfBaseException as error:
         raise ValueError(one_line(error, overrides)) from error
-    return dict(values)  # type: ignore[arg-type]
+    return {**values, "label_settings": settings}  # type: ignore[dict-item]
 
 
 def one_line(error: Exception, overrides: Sequence[str]) -> str:

@@ -143,6 +143,12 @@ class BudgetConfig:
         ),
     ]
 
+    def is_spent(self, step: int, train_seconds: float) -> bool:
+        """Return whether a run whose training clock shows `train_seconds` ends after a step."""
+        if self.max_steps is not None and step >= self.max_steps:
+            return True
+        return self.train_seconds is not None and train_seconds >= self.train_seconds
+
     def clock_text(self) -> str:
         """Return where the training seconds come from."""
         if self.clock_model is None:
@@ -200,6 +206,10 @@ class Config:
     ]
     study: Annotated[FileName, operational("folder of the runs to compare")]
     arm: Annotated[FileName | None, operational("label of the curve; null: the rule's name")]
+    label_settings: Annotated[
+        list[Text],
+        operational("what the files of arm and reproduction set, as KEY=VALUE; pods fills it in"),
+    ]
     reproduction: Annotated[Literal["ours", "faithful"], operational("our choices, or the papers'")]
     runs_dir: Annotated[Text, operational("folder that holds all studies")]
     retry: Annotated[

@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pods.method.rules import all_equal, rounding
+
 
 def advantages(
     rewards: NDArray[np.float64], kept: NDArray[np.intp], *, baseline: str, scale: str, eps: float
@@ -25,7 +27,7 @@ def advantages(
     rewards (`selected`), of the whole group's (`full`), of the other m - 1 kept ones
     (`leave_one_out`), or 0 (`none`). The `scale` divides by eps plus the `std` (ddof 1, torch's
     default) or `mean` of the whole group for the baseline `full`, else of the kept, or by nothing
-    (`none`). They are exactly 0 if all of those rewards are equal, or such a mean is not positive.
+    (`none`). They are exactly 0 if those rewards are `all_equal`, or such a mean is not positive.
 
     - (selected, std): PODS, Algorithm 1 step 4 (eps 1e-4); GRPO if n = m (arXiv:2402.03300);
     - (full, std): CPPO (arXiv:2503.22342, grpo_trainer_gsm.py:870-930);
@@ -47,7 +49,7 @@ def advantages(
         return kept_rewards
     pool = rewards if baseline == "full" else kept_rewards
     mean = pool.mean()  # which can differ from equal rewards
-    if pool.min() == pool.max() or (scale == "mean" and mean <= 0):
+    if all_equal(pool) or (scale == "mean" and mean <= 0):
         return np.zeros(len(kept))
 
     if baseline == "leave_one_out":
@@ -62,7 +64,7 @@ def advantages(
     if scale == "mean":
         return np.asarray(centred / (mean + eps))
     if scale == "stratified":
-        same = kept_rewards[:, None] == rewards
+        same = np.abs(kept_rewards[:, None] - rewards) <= rounding(rewards)
         return np.asarray(centred * same.mean(1) / same[:, kept].mean(1))
 
     return np.asarray(centred)

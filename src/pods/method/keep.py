@@ -16,7 +16,7 @@ from pods.config.method_keys import GroupFilterConfig
 from pods.config.schema import Config
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import CANDIDATES, start
-from pods.method.rules import RULES, Indices, Rule, RuleAcross, is_across_groups
+from pods.method.rules import RULES, Indices, Rule, RuleAcross, all_equal, is_across_groups
 from pods.system.imports import call_own, import_function
 from pods.types import Group, Rollout
 
@@ -117,8 +117,9 @@ def own_advantages(name: str, group: Group, kept: Indices) -> NDArray[np.float64
 
 def informative(rewards: NDArray[np.float64], correct: NDArray[np.bool_], metric: str) -> bool:
     """Return whether rollouts differ: in their reward, or in whether they are correct."""
-    values = rewards if metric == "reward" else correct
-    return bool(values.min() != values.max())
+    if metric == "reward":
+        return not all_equal(rewards)
+    return bool(correct.any() and not correct.all())
 
 
 def next_batch(

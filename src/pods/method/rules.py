@@ -21,6 +21,23 @@ Rewards = NDArray[np.float64]  # (n,)
 TIE = 1e-12  # values that differ by less, relative to the whole group, are tied
 
 
+def rounding(rewards: Rewards) -> float:
+    """Return by how much two rewards of a group may differ and still be the same number.
+
+    A reward is a sum of parts of about 1, such as 0.1 + 0.2, so the group is taken to have a 1.
+    """
+    return TIE * max(1.0, float(np.abs(rewards).max()))
+
+
+def all_equal(rewards: Rewards) -> bool:
+    """Return whether all rewards are equal, apart from rounding.
+
+    >>> all_equal(np.array([0.1 + 0.2, 0.3])), all_equal(np.array([0.3, 0.300001]))
+    (True, False)
+    """
+    return bool(np.ptp(rewards) <= rounding(rewards))
+
+
 def max_variance(group: Group | Rewards, m: int, rng: Generator | None = None) -> Indices:
     """Keep the m rollouts whose rewards have the largest variance (PODS, Def. 3.1, Algorithm 2).
 

@@ -7,6 +7,7 @@ small; here both are part of a product.
 Shapes: N = tokens, I and O = a layer's inputs and outputs, r = rank.
 """
 
+import json
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -60,6 +61,23 @@ def with_merged_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel
             f"model.path={folder}: cannot be merged into this model: {reason}"
         ) from error
     return merged.requires_grad_(True)  # type: ignore[no-any-return]
+
+
+def make_portable(folder: Path) -> None:
+    """Make what PEFT has written of an adapter the same in every process and on every machine.
+
+    PEFT lists the layers in any order, names the folder of the base model, and adds a form for a
+    model card with that name. `pods export` names the base again.
+    """
+    path = folder / "adapter_config.json"
+    settings = json.loads(path.read_text())
+    settings["target_modules"].sort()
+    base = Path(settings["base_model_name_or_path"])
+    if base.is_dir():
+        settings["base_model_name_or_path"] = base.name
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True))
+
+    (folder / "README.md").unlink(missing_ok=True)
 
 
 def _forward(layer: LoraLinear, x: Tensor) -> Tensor:

@@ -27,11 +27,13 @@ from pods.policy import attention
 from pods.policy.compiled import fuse_layers
 from pods.policy.export import WeightMirror, copy_to_decode
 from pods.policy.fsdp import gather_on_host, is_sharded, shard, shard_like
-from pods.policy.lora import with_adapters, with_merged_adapter
+from pods.policy.lora import make_portable, with_adapters, with_merged_adapter
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.runs.paths import weights_source
 from pods.system.errors import is_machine_error
 from pods.system.machine import CUDA_MATH, why_no_gpu
+
+LONGEST_REASON = 300  # characters
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class Policy:
             state = gather_on_host(dict(self.model.named_parameters()), keep=is_main)
         if is_main and isinstance(self.model, PeftModel):
             self.model.save_pretrained(folder, save_embedding_layers=False)
+            make_portable(folder)
         elif is_main:
             self.model.save_pretrained(folder, state_dict=state)
             self.tokenizer.save_pretrained(folder)
@@ -153,12 +156,20 @@ def _located_weights(config: Config) -> Iterator[str]:
             raise ValueError(
                 f"{key}={source}: needs code of its own, which is never run"
             ) from error
-        if is_machine_error(error):
+        is_shipped = config.model.path is None and config.model.hub is None
+        if is_shipped or is_machine_error(error):
             raise
-        reason = " ".join(str(error).split())  # of a damaged file it has any type
-        if "tokenizer" in reason:
-            reason = "must have the files of a tokenizer"
-        raise ValueError(f"{key}={source}: {reason}") from error
+        raise ValueError(f"{key}={source}: {_why_not_loaded(error)}") from error
+
+
+def _why_not_loaded(error: Exception) -> str:
+    """Say in one line what is wrong with a model's files; libraries raise any kind of error."""
+    reason = " ".join(str(error).split())[:LONGEST_REASON]
+    if not isinstance(error, ValueError):
+        return f"damaged, or no model that transformers can load ({type(error).__name__}: {reason})"
+    if "tokenizer" in reason:
+        return "must have the files of a tokenizer"
+    return reason
 
 
 def _needs_code(error: Exception) -> bool:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from pods.runs.files import fsync, sha256, write_json
+from pods.runs.files import fsync, remove, sha256, write_json
 from pods.runs.records import ManifestFile, read_json
 from pods.system.errors import errno_of
 
@@ -86,12 +86,17 @@ def manifest_files(folder: Path) -> dict[str, ManifestFile]:
     return files
 
 
-def remove_file(folder: Path, name: str) -> None:
-    """Remove one file from a checkpoint; the rest is valid at any moment."""
+def remove_part(folder: Path, name: str) -> None:
+    """Remove a file or folder of a checkpoint; the rest is valid at any moment."""
     files = manifest_files(folder)
-    if files.pop(name, None) is not None:
-        write_json(folder / MANIFEST, files)
-    (folder / name).unlink(missing_ok=True)
+    kept = {}
+    for path, entry in files.items():
+        if path != name and not path.startswith(f"{name}/"):
+            kept[path] = entry
+    if kept != files:
+        write_json(folder / MANIFEST, kept)
+    if (folder / name).exists():
+        remove(folder / name)
 
 
 def _seal(folder: Path) -> None:

@@ -7,21 +7,24 @@ from pathlib import Path
 
 from pods.runs import checkpoint
 from pods.runs.files import TRASH, first_link, remove, size
-from pods.runs.history import STEP, abandoned_paths
+from pods.runs.history import STEP, abandoned_paths, missing_evaluations
 from pods.runs.identity import fingerprint
 from pods.runs.status import state_of
-from pods.runs.store import DAMAGED_SUFFIX, OPTIMIZER, RunStore, run_folders
+from pods.runs.store import DAMAGED_SUFFIX, OPTIMIZER, POLICY, RunStore, run_folders
 from pods.system.errors import as_text
 
 Removed = tuple[Path, int | None, str]
 RUN_NAME = re.compile(r"seed\d+-[0-9a-f]{10}")  # as `identity.run_folder` makes it
 
 
-def clean(study: Path, run: Path | None, states: Sequence[str], dry_run: bool) -> Iterator[Removed]:
+def clean(
+    study: Path, run: Path | None, states: Sequence[str], weights: bool, dry_run: bool
+) -> Iterator[Removed]:
     """Remove what no run needs, unless `dry_run`; yield path, bytes and reason of each item.
 
-    With `states` only runs in one of them are removed, as a whole, with all their results. The one
-    `run` of the study may be named. Runs that are running are left out, and so is what lies beyond
+    With `states` only runs in one of them are removed, as a whole, with all their results. With
+    `weights` those of done runs are removed, too, whose numbers stay. The one `run` of the study
+    may be named. Runs that are running are left out, and so is what lies beyond
     a link. Of a run that cannot be read, and of a folder that is no run, the bytes are None.
     """
     if run is None:
@@ -37,7 +40,7 @@ def clean(study: Path, run: Path | None, states: Sequence[str], dry_run: bool) -
             lock = nullcontext() if dry_run else store.lock()
             with suppress(BlockingIOError), lock:  # nothing changes while it is held
                 if not (dry_run and store.is_held()):
-                    items = _removable(store, state_of(store, ours=True), states)
+                    items = _removable(store, state_of(store, ours=True), states, weights)
                     yield from _remove(study, items, dry_run)
         except checkpoint.READ_ERRORS as error:  # one must not hide the others
             yield store.folder, None, f"cannot be read: {as_text(error)}"
@@ -69,14 +72,21 @@ def _remove(study: Path, removable: dict[Path, str], dry_run: bool) -> Iterator[
         if first_link(study, path.parent) is not None:
             continue
         item = path, size(path), why
-        if not dry_run and path.name == OPTIMIZER:
-            checkpoint.remove_file(path.parent, OPTIMIZER)
-        elif not dry_run:
-            remove(path)
+        if not dry_run:
+            _remove_item(path)
         yield item
 
 
-def _removable(store: RunStore, state: str, states: Sequence[str]) -> dict[Path, str]:
+def _remove_item(path: Path) -> None:
+    if path.name in (OPTIMIZER, POLICY):
+        checkpoint.remove_part(path.parent, path.name)
+    else:
+        remove(path)
+
+
+def _removable(
+    store: RunStore, state: str, states: Sequence[str], weights: bool
+) -> dict[Path, str]:
     """Return what can be removed of one run, or the run as a whole, and why."""
     if state == "running":  # on another machine
         return {}
@@ -88,4 +98,7 @@ def _removable(store: RunStore, state: str, states: Sequence[str]) -> dict[Path,
         paths |= dict.fromkeys(optimizers, "needed only to resume, and the run is done")
         damaged = sorted(store.checkpoints.glob(f"*{DAMAGED_SUFFIX}"))
         paths |= dict.fromkeys(damaged, "damaged, and the run has a new one")
+    if state == "done" and weights and not missing_evaluations(store):
+        policies = sorted(store.checkpoints.glob(f"{STEP}/{POLICY}"))
+        paths |= dict.fromkeys(policies, "weights; the run is done and evaluated")
     return paths

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -23,8 +24,14 @@ def sha256(path: Path) -> str:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file that is read once per process, however many jobs there are."""
+    """Return the SHA-256 of a file that is read once per process, however many jobs there are.
+
+    Raises:
+        ValueError: it is a pipe or a device, which may have no end.
+    """
     status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path}: must be a file")
     return _cached_sha256(path, status.st_size, status.st_mtime_ns)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pods.config.parse import ConfigError, read_value
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import STEP, checkpoint_fault, step_of
-from pods.runs.store import RunStore, run_folders
+from pods.runs.store import POLICY, RunStore, run_folders
 
 SHOWN = 8  # runs that a message about an ambiguous name lists
 
@@ -92,23 +92,33 @@ def _names(folder: Path) -> set[str]:
 
 
 def find_checkpoint(store: RunStore, step: str) -> Path:
-    """Return a checkpoint whose files are as they were committed; "last": the newest such one."""
+    """Return a checkpoint with weights, its files as committed; "last": the newest such one."""
     folders = {str(step_of(path)): path for path in sorted(store.checkpoints.glob(STEP))}
     if step == "last":
         return _newest_sound(store, list(folders.values()))
     if step not in folders:
         steps = ", ".join(folders) or "none"
         raise ConfigError("--step", step, f"must be last or a step with a checkpoint: {steps}")
-    fault = checkpoint_fault(store, folders[step])
+    fault = _fault(store, folders[step])
     if fault is not None:
-        raise ConfigError("--step", step, f"that checkpoint is damaged: {fault}")
+        raise ConfigError("--step", step, f"that checkpoint {fault}")
     return folders[step]
 
 
 def _newest_sound(store: RunStore, folders: list[Path]) -> Path:
     for folder in reversed(folders):
-        fault = checkpoint_fault(store, folder)
+        fault = _fault(store, folder)
         if fault is None:
             return folder
-        print(f"{folder} is damaged: {fault}", file=sys.stderr)
+        print(f"{folder} {fault}", file=sys.stderr)
     raise ConfigError("--step", "last", f"{store.folder} has no checkpoint that can be read")
+
+
+def _fault(store: RunStore, folder: Path) -> str | None:
+    """Say why the weights of a checkpoint cannot be used; None if they can."""
+    fault = checkpoint_fault(store, folder)
+    if fault is not None:
+        return f"is damaged: {fault}"
+    if not (folder / POLICY).is_dir():
+        return "has no weights: `pods clean --weights` removed them"
+    return None

@@ -1,6 +1,7 @@
 """Read a run's history: its checkpoints, the one to resume from, and those to discard."""
 
 import hashlib
+import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,7 +9,8 @@ from pathlib import Path
 
 from pods.config.schema import Config
 from pods.runs import checkpoint
-from pods.runs.files import read_or_empty, replace
+from pods.runs.evaluations import due_points
+from pods.runs.files import read_lines, read_or_empty, replace
 from pods.runs.records import Clock, Damaged, read
 from pods.runs.store import DAMAGED_SUFFIX, RunStore
 
@@ -86,19 +88,13 @@ def ended_at(store: RunStore, config: Config) -> int | None:
 
     folder = max(by_folder)
     clock = by_folder[folder]
-    if not clock["evaluation"] or not _is_spent(config, clock):
+    if not clock["evaluation"]:
+        return None
+    if not config.budget.is_spent(clock["step"], clock["train_seconds"]):
         return None
     if checkpoint_fault(store, folder) is not None or is_log_altered(store, folder):
         return None
     return clock["step"]
-
-
-def _is_spent(config: Config, clock: Clock) -> bool:
-    seconds = config.budget.train_seconds
-    steps = config.budget.max_steps
-    return (seconds is not None and clock["train_seconds"] >= seconds) or (
-        steps is not None and clock["step"] >= steps
-    )
 
 
 def checkpoint_fault(store: RunStore, folder: Path, only: str | None = None) -> str | None:
@@ -171,17 +167,31 @@ def evaluated_steps(store: RunStore) -> list[int]:
 def missing_evaluations(store: RunStore) -> list[int]:
     """Return the steps whose checkpoints are to be evaluated and are not, in order.
 
-    A checkpoint whose clock cannot be read has no evaluation to make.
+    If the clock of one cannot be read, the log says whether it is to be; see `check_evaluable`.
     """
     missing = []
     for folder in sorted(store.checkpoints.glob(STEP)):
         step = step_of(folder)
         if store.evaluation_path(step).is_file():
             continue
-        has_clock = checkpoint_fault(store, folder, only="clock.json") is None
-        if has_clock and store.clock(folder)["evaluation"]:
+        if checkpoint_fault(store, folder, only="clock.json") is None:
+            is_point = store.clock(folder)["evaluation"]
+        else:
+            lines = read_lines(store.metrics_path)
+            is_point = step in due_points(store.config(), lines, ended=True)
+        if is_point:
             missing.append(step)
     return missing
+
+
+def check_evaluable(store: RunStore, step: int) -> None:
+    """Raise `Damaged` if the checkpoint of a step, which is to be evaluated, is not intact."""
+    folder = store.checkpoint(step)
+    fault = checkpoint_fault(store, folder)
+    if fault is not None:
+        cure = f"`pods clean {shlex.quote(str(store.folder))} --yes` removes the run"
+        text = f"step {step} cannot be evaluated: {fault}; {cure}, and the same command trains anew"
+        raise Damaged(folder, text)
 
 
 def abandoned_paths(store: RunStore) -> list[Path]:

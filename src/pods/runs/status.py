@@ -10,6 +10,7 @@ from pods.config.schema import Config
 from pods.runs.attempts import queued, recorded_changes
 from pods.runs.records import Status
 from pods.runs.store import RunStore
+from pods.system.console import printable
 from pods.system.errors import as_text
 from pods.system.text import table
 
@@ -30,7 +31,7 @@ def state_of(store: RunStore, ours: bool = False, status: Status | None = None) 
     if status.get("host") == socket.gethostname():
         return "lost"
 
-    silent = time.time() - status.get("heartbeat", 0)
+    silent = abs(time.time() - status.get("heartbeat", 0))  # its machine's clock may be ahead
     return "running" if silent < SILENT_SECONDS else "lost"
 
 
@@ -127,7 +128,7 @@ def _decimal(value: float | None) -> str:
 def _notes(row: dict[str, Any]) -> str:
     notes = []
     if row["error"]:
-        notes.append(row["error"])
+        notes.append(printable(" ".join(row["error"].split())))  # on one line of the table
     if row["queued"]:
         notes.append(f"submitted as {row['queued']}")
     if row["skipped_steps"]:

@@ -25,6 +25,7 @@ from pods.runs.records import Clock, Damaged, Data, Status, parse_yaml, read, re
 RESUMABLE = 2  # newest checkpoints that keep their optimizer, without which no run resumes
 SELECTION = "selection.json"  # in a checkpoint: what the prompt selection knows
 PENDING = "pending.msgpack"  # in a checkpoint under engine.lag: rollouts for the next steps
+POLICY = "policy"  # in a checkpoint: the folder of its weights and tokenizer
 OPTIMIZER = "optimizer.safetensors"  # in a checkpoint; twice the size of the trained weights
 LOCK = ".lock"
 DAMAGED_SUFFIX = ".damaged"

@@ -154,7 +154,7 @@ def why_no_gpu(built_for: str | None) -> str:
 @lossy_console()
 def warn_if_busy(device: str, own_jobs: int = 0) -> None:
     """Warn if others than `own_jobs`, which run already, keep this machine or its GPUs busy."""
-    reasons = []
+    reasons: list[str] = []
     if device == "cuda" and not own_jobs:
         reasons += _busy_gpus()
     load = os.getloadavg()[0]

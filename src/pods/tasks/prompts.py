@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from pods.config.task_keys import TaskConfig
 from pods.tasks.datasets.splits import Row, Split, Wording
-from pods.types import Message, Problem
+from pods.types import Message, Problem, Prompt
 
 if TYPE_CHECKING:  # it takes a second to import
     from transformers import PreTrainedTokenizerBase
 
+THINK = "<think>"
 INTRODUCTION = """You are given a {subject}. Reason step by step and check your reasoning; \
 then give the answer {how}. Your reply is limited in length. """
 SYSTEM_PROMPTS = {
@@ -81,17 +82,55 @@ def opening(config: TaskConfig, wording: Wording, examples: Sequence[Row]) -> tu
     return tuple(messages)
 
 
-def prompt_ids(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
+def prompt_ids(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> Prompt:
     """Render a problem with the model's chat template and encode it; no id may be unknown."""
-    messages = [dict(message) for message in problem.messages]
-    try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # it is a program, which may raise anything
-        why = f"{type(error).__name__} {error}".strip()
-        raise ValueError(f"{tokenizer.name_or_path}: chat template fails: {why}") from error
+    return encode(render(problem, tokenizer), problem, tokenizer)
 
+
+def encode(text: str, problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> Prompt:
+    """Return the token ids of a rendered problem; a `ValueError` if an id is unknown."""
     ids = tokenizer.encode(text, add_special_tokens=False)
-    if tokenizer.unk_token_id in ids:
+
+    unknown = ids.count(tokenizer.unk_token_id)
+    written = 0  # a template may write that token itself: in some models it is also the end
+    if unknown > 0:
+        written = text.count(str(tokenizer.unk_token))
+    if unknown > written:
         why = f"the model's tokenizer lacks characters of problem {problem.id}"
         raise ValueError(f"{why}: {text!r}")
     return tuple(ids)
+
+
+def render(
+    problem: Problem, tokenizer: "PreTrainedTokenizerBase", with_reply_head: bool = True
+) -> str:
+    """Return a problem in the model's chat template, up to the head of the model's reply.
+
+    Raises:
+        ValueError: the template cannot be rendered.
+    """
+    messages = [dict(message) for message in problem.messages]
+    try:
+        text = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=with_reply_head
+        )
+    except Exception as error:  # it is a program, which may raise anything
+        why = f"{type(error).__name__} {error}".strip()
+        raise ValueError(f"{tokenizer.name_or_path}: chat template fails: {why}") from error
+    return str(text)
+
+
+def opened_thought(text: str, problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> str:
+    r"""Return the thought that a rendered problem opens for the model, such as "<think>\n"; or "".
+
+    The completion then has no `<think>`. Templates of DeepSeek-R1's distills and of QwQ do so.
+    """
+    start = text.rfind(THINK)
+    if start < 0 or "</think>" in text[start:]:
+        return ""
+
+    messages = render(problem, tokenizer, with_reply_head=False)
+    is_in_message = text.startswith(messages) and start < len(messages)
+    if is_in_message and text[start:].strip() != THINK:
+        return ""  # a message speaks of the mark
+    return text[start:]

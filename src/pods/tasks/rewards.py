@@ -103,7 +103,7 @@ def _workers() -> int:
 
 def grade_rollout(config: Config, task: Task, problem: Problem, rollout: Rollout) -> Grade:
     """Grade a rollout as training does: verdict and form, its length, and the user's rewards."""
-    grade = task.train_grader.grade(rollout.text, problem.gold)
+    grade = task.train_grader.grade(problem.opened + rollout.text, problem.gold)
     limit = config.sampling.max_completion_tokens
     grade = punish_overlong(config.task, grade, len(rollout.completion_ids), limit)
     if task.own_reward is not None:

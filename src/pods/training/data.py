@@ -17,10 +17,11 @@ from pods.runs.identity import difference
 from pods.runs.store import RunStore
 from pods.tasks.load import data_record
 from pods.tasks.load import load as load_task
-from pods.tasks.prompts import prompt_ids
+from pods.tasks.prompts import encode, opened_thought, render
 from pods.training.evaluate import evaluation_questions
 from pods.types import Problem, Prompt, Task
 
+LONGEST_TOKEN = 256  # characters, twice what any vocabulary that we know has: 128 spaces
 NAMED = 5  # problems with too long prompts that are printed; data.json lists all
 
 
@@ -86,27 +87,28 @@ def fitting(
 ) -> tuple[tuple[Problem, ...], tuple[Prompt, ...], tuple[str, ...]]:
     """Return the problems whose prompts fit, their token ids, and the ids of the others, if any.
 
-    The others are printed.
+    Each problem knows the thought that its prompt opens. The others are printed.
 
     Raises:
         ValueError: no prompt fits.
     """
     limit = config.sampling.max_prompt_tokens
-    most_characters = limit * max(len(token) for token in tokenizer.get_vocab())
+    has_thoughts = config.task.answer_format not in ("whole", "chain")
     fit: list[Problem] = []
     prompts: list[Prompt] = []
     too_long: list[str] = []
     for problem in problems:
-        # megabytes of text are not encoded: a tokenizer needs minutes and gigabytes for them
-        if sum(len(message["content"]) for message in problem.messages) > most_characters:
+        text = render(problem, tokenizer)
+        ids: Prompt | None = None
+        if len(text) <= limit * LONGEST_TOKEN:  # else encoding could take minutes and gigabytes
+            ids = encode(text, problem, tokenizer)
+
+        if ids is not None and len(ids) <= limit:
+            opened = opened_thought(text, problem, tokenizer) if has_thoughts else ""
+            fit.append(replace(problem, opened=opened))
+            prompts.append(ids)
+        else:
             too_long.append(problem.id)
-            continue
-        ids = prompt_ids(problem, tokenizer)
-        if len(ids) > limit:
-            too_long.append(problem.id)
-            continue
-        fit.append(problem)
-        prompts.append(ids)
 
     if not fit:
         raise ValueError(

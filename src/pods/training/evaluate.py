@@ -78,7 +78,7 @@ def evaluate(
 
 
 def _answer(grader: Grader, request: Asked, problem: Problem, rollout: Rollout) -> Answer:
-    grade = grader.grade(rollout.text, problem.gold)
+    grade = grader.grade(problem.opened + rollout.text, problem.gold)
     lenient = None
     if grader.lenient is not None:
         lenient = grader.lenient(rollout.text, problem.gold)

@@ -59,12 +59,8 @@ class TrainingLoop:
 
     def numbers(self, done: int) -> Iterator[int]:
         """Yield the number of each step after `done` until the budget ends."""
-        max_steps = self.config.budget.max_steps
-        max_seconds = self.config.budget.train_seconds
         number = done
-        while (max_steps is None or number < max_steps) and (
-            max_seconds is None or self.clock.train_seconds < max_seconds
-        ):
+        while not self.config.budget.is_spent(number, self.clock.train_seconds):
             number += 1
             yield number
 

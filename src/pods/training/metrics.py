@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pods.method.rules import all_equal
 from pods.training.step import SelectedGroup, Step, amounts
 from pods.types import Grade, Parts
 
@@ -65,7 +66,7 @@ def _prompt_metrics(step: Step, counts: Mapping[str, int]) -> dict[str, Any]:
         "rollouts_saved": saved_prompts * counts["generated_rollouts"] // prompts,
         "generated_rollouts": counts["generated_rollouts"],
         "trained_rollouts": counts["trained_rollouts"],
-        "zero_variance_fraction": np.mean([np.ptp(group.rewards) == 0 for group in groups]),
+        "zero_variance_fraction": np.mean([all_equal(group.rewards) for group in groups]),
         "all_right_fraction": np.mean([group.rewarded.all() for group in groups]),
         "none_right_fraction": np.mean([not group.rewarded.any() for group in groups]),
     }
@@ -141,7 +142,7 @@ def _kept_metrics(all_groups: Sequence[SelectedGroup], counts: Mapping[str, int]
         "kept_reward": np.concatenate(kept_rewards).mean(),
         "kept_reward_std": np.mean([rewards.std() for rewards in kept_rewards]),
         "kept_reward_variance": np.mean(variances) if variances else None,
-        "zero_variance_kept": sum(int(kept.min() == kept.max()) for kept in kept_rewards),
+        "zero_variance_kept": sum(map(all_equal, kept_rewards)),
         "skipped_groups": len(all_groups) - len(variances),
         "kept_length": np.concatenate(kept_lengths).mean(),
         "trained_tokens": counts["trained_tokens"],

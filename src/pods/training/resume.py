@@ -87,4 +87,4 @@ def prune_checkpoints(store: RunStore, step: int) -> None:
             store.remove(folder)
     for folder in list(clocks(store))[:-RESUMABLE]:
         with suppress(*checkpoint.READ_ERRORS):  # a damaged checkpoint is left as it is
-            checkpoint.remove_file(folder, OPTIMIZER)
+            checkpoint.remove_part(folder, OPTIMIZER)

@@ -14,7 +14,7 @@ from pods.method.grpo import advantages
 from pods.method.keep import informative, keep, own_advantages
 from pods.method.prompt_order import ChosenPrompts, Outcome
 from pods.method.prompt_selection import Selector
-from pods.method.rules import Rule, RuleAcross, is_across_groups
+from pods.method.rules import Rule, RuleAcross, all_equal, is_across_groups
 from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive
 from pods.training.clock import StepSeconds
@@ -183,5 +183,5 @@ def outcome(groups: Sequence[SelectedGroup]) -> Outcome:
         problem=groups[0].problem_index,
         right=right,
         rollouts=len(rewards),
-        zero_variance=bool(rewards.min() == rewards.max()),
+        zero_variance=all_equal(rewards),
     )

@@ -15,15 +15,15 @@ from pods.runs import checkpoint, evaluations
 from pods.runs.files import append, read_lines
 from pods.runs.history import (
     abandoned_paths,
+    check_evaluable,
     check_rollouts,
-    checkpoint_fault,
     ended_at,
     evaluation_points,
     missing_evaluations,
     roll_back,
 )
 from pods.runs.lock import RunLock
-from pods.runs.records import Clock, Damaged
+from pods.runs.records import Clock
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system.signals import Preempted
@@ -228,11 +228,8 @@ class Trainer:
             Damaged: a checkpoint that is to be evaluated is not what was written.
         """
         for step in missing_evaluations(self.store):
-            folder = self.store.checkpoint(step)
-            fault = checkpoint_fault(self.store, folder)
-            if fault is not None:
-                raise Damaged(folder, f"step {step} cannot be evaluated: {fault}")
-            self.workers.call_all(Worker.load_policy, folder)
+            check_evaluable(self.store, step)
+            self.workers.call_all(Worker.load_policy, self.store.checkpoint(step))
             self.workers.sync()
             self.make_evaluation(step)
         self.evaluate(last)

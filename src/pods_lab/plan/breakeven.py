@@ -5,27 +5,27 @@ expensive arm is faster where speed-up = steps ratio / (its seconds per step / t
 above 1.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from pods.analysis.compare.speedup import Row, default_targets, measured_targets, speedups
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers.outcomes import mean_curve, run_curves, window
-from pods.analysis.numbers.statistics import mean_and_stderr, resamples
+from pods.analysis.numbers.contrasts import contrast_of
+from pods.analysis.numbers.outcomes import RunCurve, mean_curve, run_curves, window
+from pods.analysis.numbers.statistics import mean_and_stderr
 from pods_lab.plan.model import CostModel, Pair, predict
 
 LEAST_RUNS = 3  # complete runs per arm
 LEAST_RISE = 0.02  # in accuracy above the start; noise alone crosses lower targets
 MARGIN = 1.05  # a smaller speed-up is no verdict
 DRAWS = 10_000  # as in `pods compare`
-COLUMNS = (
-    *("expensive", "cheaper", "seconds", "cheaper_seconds", "cost", "cost_stderr", "outside"),
-    *("target", "steps_ratio", "speedup", "low", "high", "winner", "verdict"),
-)
+COSTS = ["expensive", "cheaper", "seconds", "cheaper_seconds", "cost", "cost_stderr", "outside"]
+TIMES = ["target", "steps_ratio", "speedup", "low", "high", "winner", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -55,76 +55,131 @@ def break_even(model: CostModel, study: Study | None, nm: Sequence[Pair]) -> pd.
         undecided), verdict (of all targets), and by phase extra/PHASE, the extra seconds of the
         expensive arm.
     """
-    rows = [
-        row
-        for n, m in nm
-        for size in ((m, n) if m < n else ())
-        for one in _arms(model, n, m)
-        for other in _arms(model, size, size)
-        if not math.isnan(one.seconds + other.seconds)
-        for row in weigh(study, one, other)
-    ]
-    return pd.DataFrame(rows, columns=[*COLUMNS, *(f"extra/{phase}" for phase in model.phases)])
+    rows: list[Row] = []
+    for n, m in nm:
+        if m < n:
+            arms = _arms(model, n, m)
+            rows += _rows(study, arms, _arms(model, m, m))
+            rows += _rows(study, arms, _arms(model, n, n))
+    extra = [f"extra/{phase}" for phase in model.phases]
+    return pd.DataFrame(rows, columns=COSTS + TIMES + extra)
+
+
+def _rows(study: Study | None, arms: Sequence[Arm], baselines: Sequence[Arm]) -> list[Row]:
+    """Weigh each arm against each baseline, if the costs of both are known."""
+    rows = []
+    for arm, baseline in itertools.product(arms, baselines):
+        if not math.isnan(arm.seconds + baseline.seconds):
+            rows += weigh(study, arm, baseline)
+    return rows
 
 
 def _arms(model: CostModel, n: int, m: int) -> list[Arm]:
-    runs = model.steady
+    """Return the arms of these sizes that were run, or the predicted one if there are none."""
+    steady = model.steady
     arms = []
-    for series, of in runs[(runs.n == n) & (runs.m == m)].groupby("series", sort=False):
-        mean, stderr = mean_and_stderr(of.seconds.to_numpy(float)[:, None])
-        phases = {phase: float(of[f"seconds/{phase}"].mean()) for phase in model.phases}
-        arms.append(Arm(str(series), float(mean[0]), float(stderr[0]), phases, frozenset(of.run)))
+    for series, runs in steady[(steady.n == n) & (steady.m == m)].groupby("series", sort=False):
+        mean, stderr = mean_and_stderr(runs.seconds.to_numpy(float)[:, None])
+        arm = Arm(
+            name=str(series),
+            seconds=float(mean[0]),
+            stderr=float(stderr[0]),
+            phases={phase: float(runs[f"seconds/{phase}"].mean()) for phase in model.phases},
+            runs=frozenset(runs.run),
+        )
+        arms.append(arm)
     if arms:
         return arms
+
     step = predict(model, n, m)
-    return [Arm(f"{n}→{m}", step.seconds, math.nan, step.phases, outside=step.outside)]
+    predicted = Arm(
+        name=f"{n}→{m}",
+        seconds=step.seconds,
+        stderr=math.nan,
+        phases=step.phases,
+        outside=step.outside,
+    )
+    return [predicted]
 
 
-def weigh(study: Study | None, one: Arm, other: Arm) -> list[Row]:
-    """Compare two arms' costs per step, and the steps that they need where both have runs."""
-    expensive, cheaper = sorted((one, other), key=lambda arm: -arm.seconds)
+def weigh(study: Study | None, arm: Arm, baseline: Arm) -> list[Row]:
+    """Compare two arms' costs per step, and the steps that they need if both have runs."""
+    expensive, cheaper = sorted((arm, baseline), key=lambda side: side.seconds, reverse=True)
     cost = expensive.seconds / cheaper.seconds
-    errors = [arm.stderr / arm.seconds for arm in (expensive, cheaper)]
-    pair = {
-        **{"expensive": expensive.name, "seconds": expensive.seconds},
-        **{"cheaper": cheaper.name, "cheaper_seconds": cheaper.seconds},
-        **{"cost": cost, "cost_stderr": cost * math.hypot(*errors)},
-        "outside": one.outside or other.outside,
-        **{f"extra/{k}": s - cheaper.phases[k] for k, s in expensive.phases.items()},
+    error = math.hypot(expensive.stderr / expensive.seconds, cheaper.stderr / cheaper.seconds)
+    costs = {
+        "expensive": expensive.name,
+        "cheaper": cheaper.name,
+        "seconds": expensive.seconds,
+        "cheaper_seconds": cheaper.seconds,
+        "cost": cost,
+        "cost_stderr": cost * error,
+        "outside": expensive.outside or cheaper.outside,
     }
-    if not (one.runs and other.runs):
-        return [{**pair, "verdict": "predicted, each phase by its own fit"}]
-    targets = _targets(study, expensive, cheaper) if study else "no accuracies"
-    if isinstance(targets, str):
-        return [{**pair, "verdict": f"not timed: {targets}"}]
-    for target in targets:
-        speedup = target["speedup"] = target["steps_ratio"] / cost
-        slower = speedup < 1 / MARGIN and target["high"] < 1
-        faster = speedup > MARGIN and target["low"] > 1
-        target["winner"] = "expensive" if faster else "cheaper" if slower else ""
-    winners = {target["winner"] for target in targets} - {""}
-    verdict = "depends on the accuracy" if len(winners) == 2 else "".join(winners) or "undecided"
-    return [{**pair, **target, "verdict": verdict} for target in targets]
+    for phase, seconds in expensive.phases.items():
+        costs[f"extra/{phase}"] = seconds - cheaper.phases[phase]
+
+    if not expensive.runs or not cheaper.runs:
+        return [costs | {"verdict": "predicted, each phase by its own fit"}]
+    timed = _time(study, expensive, cheaper)
+    if timed.why_not:
+        return [costs | {"verdict": f"not timed: {timed.why_not}"}]
+    for row in timed.rows:
+        row["speedup"] = row["steps_ratio"] / cost
+        row["winner"] = _winner(row["speedup"], row["low"], row["high"])
+    verdict = _verdict({row["winner"] for row in timed.rows})
+    return [costs | row | {"verdict": verdict} for row in timed.rows]
 
 
-def _targets(study: Study, expensive: Arm, cheaper: Arm) -> list[Row] | str:
-    """Return the accuracies that half of both arms' runs reach, or why there are none."""
-    arms = [
-        [curve for curve in run_curves(study, arm.name) if curve.run in arm.runs]
-        for arm in (expensive, cheaper)
-    ]
+def _winner(speedup: float, low: float, high: float) -> str:
+    """Say which arm is faster to one accuracy, by a margin and by the interval; "": undecided."""
+    if speedup > MARGIN and low > 1:
+        return "expensive"
+    if speedup < 1 / MARGIN and high < 1:
+        return "cheaper"
+    return ""
+
+
+def _verdict(winners: set[str]) -> str:
+    """Say which arm is faster, from who is so to each accuracy."""
+    decided = sorted(winners - {""})
+    if not decided:
+        return "undecided"
+    return decided[0] if len(decided) == 1 else "depends on the accuracy"
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """How two arms come to the accuracies that half of both arms' runs reach."""
+
+    why_not: str = ""  # why there are no such accuracies
+    rows: list[Row] = field(default_factory=list)
+    """One per accuracy: target, steps_ratio, low, high."""
+
+
+def _time(study: Study | None, expensive: Arm, cheaper: Arm) -> _Timed:
+    """Compare the steps of two arms to each accuracy, over the runs that `pods compare` takes."""
+    if study is None:
+        return _Timed("no accuracies")
+    contrast = contrast_of(_curves(study, expensive), _curves(study, cheaper), study.seeded)
+    arms = [contrast.arm, contrast.baseline]
     if min(map(len, arms)) < LEAST_RUNS:
-        return f"an arm has fewer than {LEAST_RUNS} complete runs"
-    span = window((curve for arm in arms for curve in arm), study.until)
-    paired = study.seeded and len({tuple(curve.seed for curve in arm) for arm in arms}) == 1
-    draws = resamples([len(arm) for arm in arms[: 1 if paired else 2]], DRAWS, seed=0)
+        return _Timed(f"an arm has fewer than {LEAST_RUNS} complete runs")
+
+    span = window(contrast.arm + contrast.baseline, study.until)
+    begin = np.array([span.start])
+    least = LEAST_RISE + max(float(mean_curve(arm, begin)[0]) for arm in arms)
     levels = default_targets(arms, span)
-    start = max(float(mean_curve(arm, np.array([span.start]))[0]) for arm in arms)
-    targets = [
-        {name: row[name] for name in ("target", "steps_ratio", "low", "high")}
-        for row in speedups(arms[0], arms[1], levels, span, (draws[0], draws[-1]))
-        if 0 < row.get("steps_ratio", math.nan) < math.inf
-        and row["target"] >= start + LEAST_RISE
-        and measured_targets(arms, [row["target"]], span)
-    ]
-    return targets or "half of the runs of both arms reach no common accuracy"
+    draws = contrast.resampled(DRAWS, seed=0)
+    rows = []
+    for row in speedups(contrast.arm, contrast.baseline, levels, span, draws):
+        is_high = row["target"] >= least and measured_targets(arms, [row["target"]], span)
+        if is_high and 0 < row["steps_ratio"] < math.inf:
+            rows.append({name: row[name] for name in ("target", "steps_ratio", "low", "high")})
+    if not rows:
+        return _Timed("half of the runs of both arms reach no common accuracy")
+    return _Timed(rows=rows)
+
+
+def _curves(study: Study, arm: Arm) -> list[RunCurve]:
+    return [curve for curve in run_curves(study, arm.name) if curve.run in arm.runs]

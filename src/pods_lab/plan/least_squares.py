@@ -51,20 +51,30 @@ def fit(table: pd.DataFrame, column: str, terms: Sequence[str]) -> Fit:
     A singular (S, K) design is no error: the pseudo-inverse shows what it leaves open.
     """
     present = table.assign(fixed=1.0).dropna(subset=[column, *terms])
-    x, y = present[[*terms]].to_numpy(float), present[column].to_numpy(float)
-    scale = np.abs(x).max(axis=0, initial=0.0)
+    design = present[list(terms)].to_numpy(float)
+    values = present[column].to_numpy(float)
+    scale = np.abs(design).max(axis=0, initial=0.0)
     scale[scale == 0] = 1.0
-    inverse = np.linalg.pinv(x / scale, rcond=SINGULAR)
-    solution, span = inverse @ y, inverse @ (x / scale)
+    scaled = design / scale
+
+    inverse = np.linalg.pinv(scaled, rcond=SINGULAR)
+    solution = inverse @ values
+    span = inverse @ scaled
     rank = round(float(np.trace(span)))
-    spare = len(y) - rank
-    squares = float(np.sum((y - (x / scale) @ solution) ** 2))
-    spread = float(np.sum((y - y.mean()) ** 2)) if len(y) else 0.0
+
+    squares = float(np.sum((values - scaled @ solution) ** 2))
+    spare = len(values) - rank
     variance = squares / spare if spare else float("nan")
+    spread = float(np.sum((values - values.mean()) ** 2)) if len(values) else 0.0
     return Fit(
-        terms=tuple(terms), scale=scale, solution=solution,
-        covariance=variance * inverse @ inverse.T, span=span,
+        terms=tuple(terms),
+        scale=scale,
+        solution=solution,
+        covariance=variance * inverse @ inverse.T,
+        span=span,
         residual_sd=float(np.sqrt(variance)),
         r2=1 - squares / spread if spread > 0 else float("nan"),
-        rows=len(y), combinations=len(np.unique(x, axis=0)), rank=rank,
-    )  # fmt: skip
+        rows=len(values),
+        combinations=len(np.unique(design, axis=0)),
+        rank=rank,
+    )

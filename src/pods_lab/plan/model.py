@@ -24,6 +24,7 @@ PHASES: dict[str, tuple[str, ...]] = {  # the terms of each phase; a rule reads 
     "sync": ("fixed",),
 }
 ROLLOUTS = {"generated": "generated_rollouts", "kept": "trained_rollouts"}
+"""The terms that count rollouts, and the columns in which steps log them."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,11 @@ def per_run(runs: pd.DataFrame, steps: pd.DataFrame, evaluations: pd.DataFrame) 
         if column in steps:
             logged = steps.groupby("run")[column].mean().reindex(table.index)
             table[name] = logged.fillna(table[name])
+
     last = evaluations.sort_values("step").groupby("run").last().reindex(table.index)
     table["seconds"] = (last.train_seconds / last.step.where(last.step > 0)).astype(float)
-    if phases := phase_columns(steps):
+    phases = phase_columns(steps)
+    if phases:
         total = steps[phases].sum(axis=1).groupby(steps.run).mean().reindex(table.index)
         table = table.join(steps.groupby("run")[phases].mean())
         table["seconds"] = total.fillna(table.seconds)
@@ -82,12 +85,12 @@ def cost_model(table: pd.DataFrame) -> CostModel:
     nominal = np.isclose(runs.generated, runs.prompts * runs.n)
     nominal &= np.isclose(runs.kept, runs.prompts * runs.m)
     steady = runs[nominal] if nominal.any() else runs
-    phases = {
-        phase: fit(steady, f"seconds/{phase}", terms)
-        for phase, terms in PHASES.items()
-        if f"seconds/{phase}" in steady
-    }
-    return CostModel(runs, steady, fit(steady, "seconds", STEP), phases)
+    phases = {}
+    for phase, terms in PHASES.items():
+        column = f"seconds/{phase}"
+        if column in steady:
+            phases[phase] = fit(steady, column, terms)
+    return CostModel(runs, steady, total=fit(steady, "seconds", STEP), phases=phases)
 
 
 def coefficient(model: CostModel, term: str) -> tuple[float, float]:
@@ -98,7 +101,8 @@ def coefficient(model: CostModel, term: str) -> tuple[float, float]:
     """
     value, stderr = model.total.at({term: 1.0})
     if np.isnan(value) and model.phases:
-        return sum(phase.at({term: 1.0})[0] for phase in model.phases.values()), float("nan")
+        values = [phase.at({term: 1.0})[0] for phase in model.phases.values()]
+        return sum(values), float("nan")
     return value, stderr
 
 
@@ -106,30 +110,28 @@ def predict(model: CostModel, n: float, m: float, prompts: int | None = None) ->
     """Predict the cost of a step of (n, m), by default with the most frequent number of prompts."""
     size = prompts or model.prompts
     point = {"fixed": 1.0, "generated": float(size * n), "kept": float(size * m)}
-    phases = {phase: line.at(point)[0] for phase, line in model.phases.items()}
-    (seconds, stderr), source = model.total.at(point), "total"
+    phases = {}
+    for phase, line in model.phases.items():
+        phases[phase], _ = line.at(point)
+
+    source = "total"
+    seconds, stderr = model.total.at(point)
     if np.isnan(seconds) and phases:
-        seconds, stderr, source = sum(phases.values()), float("nan"), "phases"
-    new_run = float(np.hypot(stderr, model.total.residual_sd))
-    runs = model.steady
-    outside = any(not runs[k].min() <= point[k] <= runs[k].max() for k in STEP[1:])
-    return Prediction(seconds, new_run, phases, source, outside)
+        source = "phases"
+        seconds = sum(phases.values())
+        stderr = float("nan")
 
-
-def on_devices(model: CostModel, n: float, m: float, devices: int) -> tuple[float, float]:
-    """Predict the seconds of a step of (n, m) on several devices like that of the runs.
-
-    The first number is with rollouts and update dealt to all of them, the second with sampling on
-    some while the rest updates, by the best split. NaN: not identified.
-    """
-    if not {"generate", "update"} <= model.phases.keys():
-        return np.nan, np.nan
-    shares = [predict(model, n / k, m / k).phases for k in range(1, devices + 1)]
-    sync = shares[0].get("sync", 0.0)
-    alone = shares[0].get("reward", 0.0) + shares[0].get("select", 0.0)  # by the main process
-    sampling, updating = np.array([(alone + of["generate"], of["update"]) for of in shares]).T
-    apart = np.maximum(sampling[:-1], updating[-2::-1]).min()
-    return sync + float(sampling[-1] + updating[-1]), sync + float(apart)
+    outside = False
+    for rollouts in ROLLOUTS:
+        measured = model.steady[rollouts]
+        outside |= not measured.min() <= point[rollouts] <= measured.max()
+    return Prediction(
+        seconds=seconds,
+        stderr=float(np.hypot(stderr, model.total.residual_sd)),
+        phases=phases,
+        source=source,
+        outside=outside,
+    )
 
 
 def residuals(model: CostModel) -> pd.DataFrame:
@@ -142,8 +144,10 @@ def residuals(model: CostModel) -> pd.DataFrame:
     keys = ["n", "m", "prompts", "rule", "arm"]
     groups = model.runs.groupby(keys)
     table = groups[["generated", "kept", "seconds"]].mean().assign(runs=groups.size()).reset_index()
-    sizes = zip(table.generated, table.kept, strict=True)
-    table["fitted"] = [predict(model, *size, prompts=1).seconds for size in sizes]
+    table["fitted"] = [
+        predict(model, generated, kept, prompts=1).seconds
+        for generated, kept in zip(table.generated, table.kept, strict=True)
+    ]
     table["residual"] = table.seconds - table.fitted
     table["percent"] = 100 * table.residual / table.fitted
     return table[[*keys, "runs", "seconds", "fitted", "residual", "percent"]]
@@ -154,17 +158,21 @@ def why_not_identifiable(model: CostModel) -> str:
     if model.total.rank == len(STEP):
         return ""
     runs = model.steady
-    constant = {
-        letter: f"{letter} = {runs[letter].iloc[0]}"
-        if runs[letter].nunique() == 1
-        else f"{runs[rollouts].iloc[0]:g} rollouts {rollouts} per step"
-        for letter, rollouts in (("n", "generated"), ("m", "kept"))
-        if runs[rollouts].nunique() == 1
-    }
-    costs = " and ".join(f"the cost of {letter}" for letter in constant)
+    constant = []
+    costs = []
+    for letter, rollouts in (("n", "generated"), ("m", "kept")):
+        if runs[letter].nunique() == 1:
+            constant.append(f"{letter} = {runs[letter].iloc[0]}")
+            costs.append(f"the cost of {letter}")
+        elif runs[rollouts].nunique() == 1:
+            constant.append(f"{runs[rollouts].iloc[0]:g} rollouts {rollouts} per step")
+            costs.append(f"the cost of {letter}")
+
     if constant:
-        why = f"all runs have {' and '.join(constant.values())}, so {costs} cannot be separated "
-        why += "from the fixed cost"
+        why = (
+            f"all runs have {' and '.join(constant)}, so {' and '.join(costs)} cannot be "
+            "separated from the fixed cost"
+        )
     elif (runs.generated == runs.kept).all():
         why = "all runs have n = m, so the cost of n cannot be separated from the cost of m"
     else:

@@ -11,7 +11,7 @@ from pods.analysis.loading.study import Study
 from pods.config.parse import ConfigError
 from pods_lab.plan import text
 from pods_lab.plan.breakeven import break_even
-from pods_lab.plan.model import STEP, CostModel, Pair, cost_model, on_devices, predict, residuals
+from pods_lab.plan.model import STEP, CostModel, Pair, cost_model, predict, residuals
 from pods_lab.plan.settings import AUTHORS, authors_runs, settings
 
 
@@ -29,18 +29,23 @@ def plan(study: Study, nm: Sequence[Pair] = (), seconds: float | None = None) ->
     Without `nm` the sizes are those of the runs, without `seconds` the training clock is that of
     most runs. `ConfigError`: the seconds are out of range.
     """
-    reports = [_setting(name, runs, study, nm, seconds) for name, runs in settings(study)]
-    tables = [report.tables for report in reports if report.tables]
-    return PlanReport(
-        [line for report in reports for line in (*report.lines, "")][:-1],
-        {n: pd.concat([of[n] for of in tables], ignore_index=True) for n in next(iter(tables), ())},
-    )
+    lines: list[str] = []
+    tables: dict[str, list[pd.DataFrame]] = {}
+    for name, runs in settings(study):
+        report = _setting(name, runs, study, nm, seconds)
+        if lines:
+            lines.append("")
+        lines += report.lines
+        for table_name, table in report.tables.items():
+            tables.setdefault(table_name, []).append(table)
+    whole = {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
+    return PlanReport(lines, whole)
 
 
 def plan_authors(nm: Sequence[Pair] = (), seconds: float | None = None) -> PlanReport:
     """Do the same with the PODS authors' step times on one L40S: GSM8K, max-variance and GRPO."""
-    name, nm = "one L40S, the PODS authors' runs", nm or ((16, 16), (64, 16), (64, 64))
-    report = _setting(name, authors_runs(), None, nm, seconds)
+    sizes = nm or ((16, 16), (64, 16), (64, 64))
+    report = _setting("one L40S, the PODS authors' runs", authors_runs(), None, sizes, seconds)
     notes = [line for line in AUTHORS.read_text().splitlines() if line.startswith("#")]
     return PlanReport([*report.lines, "", *notes], report.tables)
 
@@ -48,25 +53,40 @@ def plan_authors(nm: Sequence[Pair] = (), seconds: float | None = None) -> PlanR
 def _setting(
     name: str, table: pd.DataFrame, study: Study | None, nm: Sequence[Pair], seconds: float | None
 ) -> PlanReport:
+    """Fit the runs of one setting. `ConfigError`: the seconds are out of range."""
     if seconds is not None and not 0 < seconds < math.inf:
         raise ConfigError("--seconds", seconds, "must be a number > 0")
     model = cost_model(table)
-    runs = model.runs
-    if runs.empty:
+    if model.runs.empty:
         return PlanReport([f"{name}: no run has a time per step"], {})
-    measured = runs[["n", "m"]].drop_duplicates().sort_values(["n", "m"])
-    sizes = list(dict.fromkeys(nm)) or [(int(n), int(m)) for n, m in measured.to_numpy()]
-    budgets = runs.reindex(columns=["budget_seconds"]).budget_seconds.mode()
-    seconds = seconds or float(next(iter(budgets), math.nan))  # NaN: they end by steps
-    predicted, pairs = predictions(model, sizes, seconds), break_even(model, study, sizes)
-    tables = {"fit": fit_table(model), "residuals": residuals(model)}
-    tables |= {"predictions": predicted, "arms": pairs}
+
+    sizes = list(dict.fromkeys(nm)) or _measured_sizes(model.runs)
+    pairs = break_even(model, study, sizes)
     shown = pairs if nm else pairs[~pairs.outside.astype(bool)]
-    lines = [*text.fit_lines(name, model, tables["fit"], tables["residuals"]), ""]
-    lines += [text.prediction_table(predicted), "", *text.arm_lines(shown)]
+    tables = {
+        "fit": fit_table(model),
+        "residuals": residuals(model),
+        "predictions": predictions(model, sizes, seconds or _budget(model.runs)),
+        "arms": pairs,
+    }
+    lines = list(text.fit_lines(name, model, tables["fit"], tables["residuals"]))
+    lines += ["", text.prediction_table(tables["predictions"]), ""]
+    lines += text.arm_lines(shown)
     for frame in tables.values():
         frame.insert(0, "setting", name)
     return PlanReport(lines, tables)
+
+
+def _measured_sizes(runs: pd.DataFrame) -> list[Pair]:
+    table = runs[["n", "m"]].drop_duplicates().sort_values(["n", "m"])
+    return [(int(n), int(m)) for n, m in table.to_numpy()]
+
+
+def _budget(runs: pd.DataFrame) -> float:
+    """Return the training clock of most runs; NaN: they end by steps."""
+    if "budget_seconds" not in runs or runs.budget_seconds.isna().all():
+        return math.nan
+    return float(runs.budget_seconds.mode().iloc[0])
 
 
 def fit_table(model: CostModel) -> pd.DataFrame:
@@ -81,10 +101,15 @@ def fit_table(model: CostModel) -> pd.DataFrame:
     for what, line in {"step": model.total, **model.phases}.items():
         row: dict[str, object] = {"what": what}
         for term in STEP:
-            values = line.at({term: 1.0}) if term in line.terms else (math.nan, math.nan)
-            row[term], row[f"{term}_stderr"] = values
-        row |= {"r2": line.r2, "residual_sd": line.residual_sd}
-        rows.append(row | {"rows": line.rows, "cells": line.combinations})
+            row[term] = math.nan
+            row[f"{term}_stderr"] = math.nan
+            if term in line.terms:
+                row[term], row[f"{term}_stderr"] = line.at({term: 1.0})
+        row["r2"] = line.r2
+        row["residual_sd"] = line.residual_sd
+        row["rows"] = line.rows
+        row["cells"] = line.combinations
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -92,20 +117,27 @@ def predictions(model: CostModel, sizes: Sequence[Pair], budget_seconds: float) 
     """Predict the cost of a step and of a run, one row per (n, m).
 
     Returns:
-        n, m, seconds, stderr, source, outside, seconds/PHASE, together/D, apart/D (`on_devices`),
-        steps, train_seconds of a run under the budget, checked after each step. NaN: not known.
+        n, m, seconds, stderr, source, outside, seconds/PHASE, and of a run under the budget,
+        which is checked after each step, steps and train_seconds. NaN: not known.
     """
     rows = []
     for n, m in sizes:
         step = predict(model, n, m)
-        share = budget_seconds / step.seconds if step.seconds > 0 else math.nan
-        steps = math.nan if math.isnan(share) else math.ceil(share)
-        row: dict[str, object] = {"n": n, "m": m, "seconds": step.seconds, "stderr": step.stderr}
-        row |= {"source": step.source, "outside": step.outside}
-        row |= {f"seconds/{phase}": value for phase, value in step.phases.items()}
-        row |= {"steps": steps, "train_seconds": steps * step.seconds}
-        for count in (2, 4, 8):
-            row[f"together/{count}"], row[f"apart/{count}"] = on_devices(model, n, m, count)
+        row = {
+            "n": n,
+            "m": m,
+            "seconds": step.seconds,
+            "stderr": step.stderr,
+            "source": step.source,
+            "outside": step.outside,
+        }
+        for phase, seconds in step.phases.items():
+            row[f"seconds/{phase}"] = seconds
+        steps = math.nan
+        if step.seconds > 0 and not math.isnan(budget_seconds):
+            steps = math.ceil(budget_seconds / step.seconds)
+        row["steps"] = steps
+        row["train_seconds"] = steps * step.seconds
         rows.append(row)
     return pd.DataFrame(rows)
 

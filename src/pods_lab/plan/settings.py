@@ -1,6 +1,5 @@
 """Settings: the runs of a study on one machine whose configs give a rollout the same cost."""
 
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,14 @@ from pods_lab.plan.model import STEP, coefficient, cost_model, per_run, why_not_
 
 AUTHORS = Path(__file__).with_name("authors_step_times.csv")
 SAME_ROLLOUT_COST = (
-    *("prompts_per_step", "prompts.", "group_filter.", "seed", "update.lr"),
-    *("advantage.", "sampler.", "nm."),
+    "prompts_per_step",
+    "prompts.",
+    "group_filter.",
+    "seed",
+    "update.lr",
+    "advantage.",
+    "sampler.",
+    "nm.",
 )
 """Beginnings of the keys that may differ among the runs of one fit."""
 
@@ -32,11 +37,11 @@ def settings(study: Study) -> Iterator[tuple[str, pd.DataFrame]]:
     machine = table.machine if "machine" in table else pd.Series("", table.index)
     if study.clock != MEASURED:
         machine = machine + f", time {study.clock}"
-    others = table.series.map(_cost_keys)
+    keys = table.series.map(_cost_keys)
     if not study.seeded:
-        same = table.rule.isin(["all", "max_variance", "max_variance_aliased"])
-        others = others.where(same, "rule=" + table.rule)
-    names = machine.where(others == "", machine + ", " + others)
+        is_variance = table.rule.isin(["all", "max_variance", "max_variance_aliased"])
+        keys = keys.where(is_variance, "rule=" + table.rule)
+    names = machine.where(keys == "", machine + ", " + keys)
     for name, runs in table.groupby(names, sort=False):
         yield str(name), runs
 
@@ -56,18 +61,25 @@ def fitted_clock(study: Study) -> ClockModel:
 
     `ValueError`: its runs are of several settings, or do not identify each price.
     """
-    (name, runs), *others = settings(study)
-    if others:
-        names = " | ".join([name, *(other for other, _ in others)])
+    fitted = list(settings(study))
+    if len(fitted) > 1:
+        names = " | ".join(name for name, _ in fitted)
         raise ValueError(f"must have runs of one setting, not of {names}")
+    [(name, runs)] = fitted
+
     model = cost_model(runs)
-    base, per_rollout, per_kept = (coefficient(model, term)[0] for term in STEP)
-    if math.isnan(base + per_rollout + per_kept):
+    prices = [coefficient(model, term)[0] for term in STEP]
+    if np.isnan(prices).any():
         raise ValueError(f"must identify the prices: {why_not_identifiable(model)}")
-    source = f"fitted to {len(model.steady)} runs of {study.name} on {name}"
-    prompts = model.prompts if model.steady.prompts.nunique() == 1 else None
-    prices = {"base": base, "per_rollout": per_rollout, "per_kept": per_kept}
-    return ClockModel(f"fit of {study.name}", source, **prices, prompts=prompts)
+    base, per_rollout, per_kept = prices
+    return ClockModel(
+        name=f"fit of {study.name}",
+        source=f"fitted to {len(model.steady)} runs of {study.name} on {name}",
+        base=base,
+        per_rollout=per_rollout,
+        per_kept=per_kept,
+        prompts=model.prompts if model.steady.prompts.nunique() == 1 else None,
+    )
 
 
 def authors_runs() -> pd.DataFrame:
@@ -79,9 +91,18 @@ def authors_runs() -> pd.DataFrame:
     rows = rows[(rows.setting == "GSM8K") & rows["rule"].isin(["all", "max_variance"])]
     arm = np.where(rows["rule"] == "all", "grpo", "pods")
     label = [f"{a} {n}→{m}" for a, n, m in zip(arm, rows.n, rows.m, strict=True)]
-    generate, seconds = rows.inference_seconds, rows.seconds_per_step
-    return rows.assign(
-        run=label, series=label, arm=arm, prompts=1, seed=0, generated=rows.n, kept=rows.m,
-        complete=True, seconds=seconds, budget_seconds=6 * 3600.0,
-        **{"seconds/generate": generate, "seconds/update": seconds - generate},
-    )  # fmt: skip
+    table = rows.assign(
+        run=label,
+        series=label,
+        arm=arm,
+        prompts=1,
+        seed=0,
+        generated=rows.n,
+        kept=rows.m,
+        complete=True,
+        seconds=rows.seconds_per_step,
+        budget_seconds=6 * 3600.0,
+    )
+    table["seconds/generate"] = rows.inference_seconds
+    table["seconds/update"] = rows.seconds_per_step - rows.inference_seconds
+    return table

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from pods_lab.plan.model import STEP, CostModel, coefficient, why_not_identifiable
+from pods_lab.plan.breakeven import TIMES
+from pods_lab.plan.model import CostModel, coefficient, why_not_identifiable
 
-UNITS = {"fixed": "", "generated": " n", "kept": " m"}
 OUTSIDE = "outside the measured range"
 
 
@@ -16,12 +16,11 @@ def fit_lines(
     name: str, model: CostModel, fits: pd.DataFrame, misfits: pd.DataFrame
 ) -> Iterator[str]:
     """Describe a setting: its line, how well it fits, its phases, the residuals."""
-    runs, line = model.runs, model.total
-    prompts = sorted(runs.prompts.unique())
-    yield (
-        f"{name}: {len(runs)} runs, {len(runs[['n', 'm']].drop_duplicates())} (n, m), "
-        f"prompts per step: {', '.join(map(str, prompts))}"
-    )
+    runs = model.runs
+    line = model.total
+    sizes = runs[["n", "m"]].drop_duplicates()
+    prompts = ", ".join(map(str, sorted(runs.prompts.unique())))
+    yield f"{name}: {len(runs)} runs, {len(sizes)} (n, m), prompts per step: {prompts}"
     reason = why_not_identifiable(model)
     yield reason or f"seconds per step = {_formula(model)}  (± standard error)"
     if not reason:
@@ -33,10 +32,10 @@ def fit_lines(
     elif np.isfinite(coefficient(model, "generated")[0] + coefficient(model, "kept")[0]):
         yield f"summed over the phases: seconds per step = {_formula(model)}"
     if model.phases:
-        yield _table(fits[fits.what != "step"][["what", *STEP, "r2"]])
+        yield _table(fits.loc[fits.what != "step", ["what", "fixed", "generated", "kept", "r2"]])
     yield _table(misfits.drop(columns=["prompts", "residual"]))
     if not reason and line.combinations == line.rank:
-        yield f"- as many (n, m) as coefficients ({len(STEP)}), so linearity is unchecked"
+        yield f"- as many (n, m) as coefficients ({len(line.terms)}), so linearity is unchecked"
     uneven = runs[~runs.index.isin(model.steady.index)]
     if len(uneven):
         yield (
@@ -47,13 +46,17 @@ def fit_lines(
 
 def _formula(model: CostModel) -> str:
     """Write fixed + b n + c m, or per rollout where runs differ in prompts per step."""
-    single = model.steady.prompts.nunique() == 1
-    parts = []
-    for term in STEP:
+    factor = 1
+    unit = " x prompts"
+    if model.steady.prompts.nunique() == 1:
+        factor = model.prompts
+        unit = ""
+
+    value, stderr = coefficient(model, "fixed")
+    parts = [_with_error(value, stderr)]
+    for term, letter in (("generated", "n"), ("kept", "m")):
         value, stderr = coefficient(model, term)
-        per_prompt = model.prompts if single and term != "fixed" else 1
-        times = "" if single or term == "fixed" else " x prompts"
-        parts.append(f"{_with_error(per_prompt * value, per_prompt * stderr)}{times}{UNITS[term]}")
+        parts.append(f"{_with_error(factor * value, factor * stderr)}{unit} {letter}")
     return " + ".join(parts)
 
 
@@ -70,14 +73,13 @@ def _with_error(value: float, stderr: float) -> str:
 
 
 def prediction_table(rows: pd.DataFrame) -> str:
-    """Show the predicted steps and runs, which of them extrapolate, and steps on more devices."""
+    """Show the predicted steps and runs, and which of them extrapolate."""
     notes = rows.outside.map({True: OUTSIDE, False: ""})
     notes = notes.where(rows.source == "total", "sum of the phases")
     notes = notes.where(rows.seconds.notna(), "not identifiable")
-    several = rows.filter(regex="^(together|apart)/")
-    one = rows.drop(columns=["source", "outside", *several]).assign(**{"": notes})
-    title = "seconds of a step on D devices, its rows dealt to all, or sampling apart (engine.lag):"
-    return f"{_table(one)}\n\n{title}\n{_table(rows[['n', 'm']].join(several))}"
+    shown = rows.drop(columns=["source", "outside"])
+    shown[""] = notes
+    return _table(shown)
 
 
 def arm_lines(pairs: pd.DataFrame) -> Iterator[str]:
@@ -87,9 +89,9 @@ def arm_lines(pairs: pd.DataFrame) -> Iterator[str]:
     first = pairs.drop_duplicates(["expensive", "cheaper"])
     untimed = first.verdict.where(first.target.isna(), "")
     notes = untimed.where(~first.outside.astype(bool), OUTSIDE + "; " + untimed)
-    extra = [str(column) for column in pairs if str(column).startswith("extra/")]
-    columns = ["expensive", "cheaper", "seconds", "cheaper_seconds", "cost", "cost_stderr", *extra]
-    yield _table(first[columns].assign(**{"": notes}))
+    shown = first.drop(columns=["outside", *TIMES])
+    shown[""] = notes
+    yield _table(shown)
     for _, rows in pairs.groupby(["expensive", "cheaper"], sort=False):
         if rows.target.notna().all():
             yield _verdict(rows)
@@ -101,8 +103,9 @@ def _verdict(rows: pd.DataFrame) -> str:
     verdict = pair.verdict
     if verdict in ("expensive", "cheaper"):
         decided = int((rows.winner == verdict).sum())
-        part = f", at {decided} of {len(rows)} accuracies" if decided < len(rows) else ""
-        verdict = f"this machine favours {pair[verdict]}{part}"
+        verdict = f"this machine favours {pair[verdict]}"
+        if decided < len(rows):
+            verdict += f", at {decided} of {len(rows)} accuracies"
     return (
         f"{pair.expensive} against {pair.cheaper}: {_range(rows.steps_ratio)} x fewer steps to "
         f"accuracy {_range(rows.target)}, so {_range(rows.speedup)} x as fast (95 % "
@@ -111,7 +114,8 @@ def _verdict(rows: pd.DataFrame) -> str:
 
 
 def _range(values: "pd.Series[float]") -> str:
-    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
+    low = f"{values.min():.2f}"
+    high = f"{values.max():.2f}"
     return low if low == high else f"{low} to {high}"
 
 

@@ -26,17 +26,19 @@ def run(options: argparse.Namespace) -> None:
     from pods_lab.plan.plan import parse_nm, plan, plan_authors
     from pods_lab.plan.settings import fitted_clock
 
-    asked = tuple(map(parse_nm, options.nm or ())), options.seconds
+    sizes = [parse_nm(word) for word in options.nm or ()]
     if options.published:
-        print(*plan_authors(*asked).lines, sep="\n")
+        print("\n".join(plan_authors(sizes, options.seconds).lines))
         return
+
     folder, runs = find_study(options.study, options.runs_dir)
     study = load(folder, runs, options.allow)
-    report, figures = plan(study, *asked), figures_folder(folder)
+    report = plan(study, sizes, options.seconds)
+    figures = figures_folder(folder)
     for name, table in report.tables.items():
         replace(figures / f"plan.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
     with suppress(ValueError):  # several settings, or not identified: the lines say so
         prices = dataclasses.asdict(fitted_clock(study))
         replace(figures / "plan.clock.json", json.dumps(prices, indent=1))
-    print(*study.missing, *study.inconsistencies, *report.lines, sep="\n")
+    print("\n".join(study.missing + study.inconsistencies + report.lines))
     print(f"tables: {figures}/plan.*")

@@ -8,6 +8,7 @@ More than four arms are also ranked, since every two of so many would be a list 
 (nine arms have 36 pairs): each is compared with the baseline, or with the best where there is none.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.compare.speedup import Row, default_targets, measured_targets, speedups
-from pods.analysis.loading.filter import default_baseline
+from pods.analysis.loading.arm_names import default_baseline
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.contrasts import Contrast, choose_arms, choose_pairs, contrast_of
@@ -100,8 +101,7 @@ def compare(
     `ValueError`: see `choose_arms`; or a target is no accuracy.
     """
     curves = choose_arms(study, arms)
-    all_runs = [curve for runs in curves.values() for curve in runs]
-    span = outcomes.window(all_runs, study.until)
+    span = outcomes.window(itertools.chain.from_iterable(curves.values()), study.until)
 
     ranking = None
     baseline = default_baseline(study)
@@ -111,10 +111,13 @@ def compare(
             baseline = ranking.best
 
     contrasts = []
-    for arm, other in choose_pairs(list(curves), bool(arms), baseline):
-        contrasts.append(contrast_of(curves[arm], curves[other], study.seeded))
-    tests = [_test(contrast, outcome, span) for contrast in contrasts for outcome in OUTCOMES]
-    left_out = dict.fromkeys(line for contrast in contrasts for line in contrast.left_out)
+    tests = []
+    left_out: dict[str, None] = {}  # each line once
+    for arm, reference in choose_pairs(list(curves), bool(arms), baseline):
+        contrast = contrast_of(curves[arm], curves[reference], study.seeded)
+        contrasts.append(contrast)
+        tests += [_test(contrast, outcome, span) for outcome in OUTCOMES]
+        left_out |= dict.fromkeys(contrast.left_out)
 
     return Comparison(
         study=study,
@@ -144,8 +147,8 @@ def rank_arms(
         raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
     outcome = CRITERIA[by]
     values = {name: values_of(outcome, runs, span) for name, runs in arms.items()}
-    means = {name: float(runs.mean()) for name, runs in values.items()}
-    ranked = sorted(arms, key=lambda name: (np.isnan(means[name]), -means[name]))  # stable
+    means = pd.Series({name: runs.mean() for name, runs in values.items()})
+    ranked = means.sort_values(ascending=False, kind="stable", na_position="last").index
 
     rows = []
     for rank, name in enumerate(ranked, 1):
@@ -153,19 +156,14 @@ def rank_arms(
             "rank": rank,
             "series": name,
             "runs": len(values[name]),
-            "value": means[name],
+            "value": float(means[name]),
             "stderr": t_test(values[name]).stderr,
         }
         if rank > 1:
             contrast = contrast_of(list(arms[name]), list(arms[ranked[0]]), seeded)
-            arm_values = values_of(outcome, contrast.arm, span)
-            best_values = values_of(outcome, contrast.baseline, span)
-            test = contrast.test(arm_values, best_values)
-            row["design"] = contrast.design
-            row["estimate"] = test.estimate
-            row["low"] = test.low
-            row["high"] = test.high
-            row["p"] = test.p
+            test = _test(contrast, outcome, span)
+            for column in ("design", "estimate", "low", "high", "p"):
+                row[column] = test[column]
         rows.append(row)
 
     table = pd.DataFrame(rows)

@@ -129,7 +129,8 @@ def _row(kind: str, target: float, arms: Sides, span: Window, resampled: Floats)
         baseline_least = np.median(np.minimum(baseline_seconds, span.end))
         bound = float(_ratio(arm_least, baseline_least))
 
-    low, high = np.nan, np.nan
+    low = np.nan
+    high = np.nan
     if min(len(arm), len(baseline)) >= 2:
         low, high = percentile_interval(resampled)
         low = max(low, 0.0)

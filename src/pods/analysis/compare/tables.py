@@ -17,11 +17,11 @@ from pods.analysis.numbers.outcomes import OUTCOMES, amount, measure, title_of
 from pods.analysis.numbers.statistics import ALPHA
 from pods.analysis.writing import folder_for, provenance, write_csv, write_json
 
-MEANS = [outcome + end for outcome in OUTCOMES for end in ("", "_stderr")]
+MEANS = ["mean_accuracy", "mean_accuracy_stderr", "final_accuracy", "final_accuracy_stderr"]
 TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
 TESTS += ["estimate", "low", "high", "p", "p_holm"]
 LEVELS = ["value", "stderr", "estimate", "low", "high"]
-RANKS = ["rank", "series", "runs", *LEVELS, "against_best"]
+RANKS = ["rank", "series", "runs", "value", "stderr", "estimate", "low", "high", "against_best"]
 RATIOS = ["ratio", "low", "high", "steps_ratio"]
 SHOWN_TARGETS = 3
 CONTRASTS_TITLE = (
@@ -52,28 +52,31 @@ def compare_study(
     What is chosen and allowed is explained at `load` and `apply_filter`, the rest at `compare`.
     """
     study = apply_filter(load(folder, runs, allow), chosen)
-    found = compare(study, arms, targets, by=by)
+    comparison = compare(study, arms, targets, by=by)
     figures = folder_for(folder, runs, chosen, compared=arms)
     (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
-    for name, table in tables_of(found).items():
+    for name, table in tables_of(comparison).items():
         write_csv(figures / f"compare.{name}csv", table, study)
-    write_json(figures / "compare.json", findings(found))
-    yield format_comparison(found)
+    write_json(figures / "compare.json", findings(comparison))
+    yield format_comparison(comparison)
     yield f"\ntables: {figures}/compare.*"
 
 
 def tables_of(comparison: Comparison) -> dict[str, pd.DataFrame]:
     """Return the tables that are written, by what their file names have after `compare.`."""
     tables = {"": comparison.contrasts, "arms.": comparison.arms, "speedup.": comparison.speedups}
-    return tables | ({"ranking.": comparison.ranking.table} if comparison.ranking else {})
+    if comparison.ranking is not None:
+        tables["ranking."] = comparison.ranking.table
+    return tables
 
 
 def findings(comparison: Comparison) -> dict[str, Any]:
     """Return where the tables come from, the settings, and what the comparison says."""
     study = comparison.study
-    ranking = ranking_verdict(comparison)
-    return {
-        **provenance(study),
+    sentences = verdicts(comparison)
+    if comparison.ranking is not None:
+        sentences.insert(0, ranking_verdict(comparison))
+    return provenance(study) | {
         "settings": {
             "metric": study.metric,
             "alpha": ALPHA,
@@ -85,21 +88,22 @@ def findings(comparison: Comparison) -> dict[str, Any]:
             "targets_given": comparison.given_targets,
         },
         "left_out": comparison.left_out,
-        "verdicts": ([ranking] if ranking else []) + verdicts(comparison),
+        "verdicts": sentences,
         "caveats": list(caveats(comparison)),
     }
 
 
 def format_comparison(comparison: Comparison) -> str:
     """Return what a comparison found: the ranking if there is one, sentences, tables, caveats."""
-    listed = [f"- {line}" for line in caveats(comparison)]
-    parts = [
-        ranking_verdict(comparison),
-        "\n".join(verdicts(comparison)),
-        format_tables(comparison),
-        "\n".join(["caveats:", *listed]) if listed else "",
-    ]
-    return "\n\n".join(part for part in parts if part)
+    parts = []
+    if comparison.ranking is not None:
+        parts.append(ranking_verdict(comparison))
+    parts.append("\n".join(verdicts(comparison)))
+    parts.append(format_tables(comparison))
+    lines = [f"- {line}" for line in caveats(comparison)]
+    if lines:
+        parts.append("\n".join(["caveats:", *lines]))
+    return "\n\n".join(parts)
 
 
 def format_tables(comparison: Comparison) -> str:

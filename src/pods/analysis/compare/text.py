@@ -4,18 +4,24 @@
 arms are equal.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from pods.analysis.compare.compare import BEHIND, NOT_SETTLED, Comparison
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers.outcomes import amount, run_curves, title_of
+from pods.analysis.numbers.outcomes import RunCurve, amount, run_curves, title_of
 from pods.analysis.numbers.statistics import FEW_RUNS, LEAST_RUNS, is_settled
 from pods.analysis.numbers.tables import slow_runs
 
 RECORD = 0.9  # of the longest record: a shorter window leaves out too much of it
+NO_SPREAD = {
+    "paired": "the difference is the same in all {runs}",
+    "unpaired": "the runs of each arm are equal",
+}
+NORMAL = {"paired": "differences", "unpaired": "outcomes"}
+"""What a t test of each design takes for normally distributed."""
 Record = Any  # a row of a table, by attribute
 
 
@@ -29,20 +35,21 @@ def ranking_verdict(comparison: Comparison) -> str:
     runs = "1 run" if best.runs == 1 else f"{best.runs} runs"
     title = title_of(ranking.outcome, comparison.study)
     value = shown_score(best.value, comparison.study)
-    unit = " %" if comparison.study.share else ""
-    sentences = [f"{ranking.best} has the highest {title}, {value}{unit} over {runs}."]
+    if comparison.study.share:
+        value += " %"
+    first = f"{ranking.best} has the highest {title}, {value} over {runs}."
     if ranking.table.p.isna().all():
-        sentences.append(
-            f"Nothing is settled: that takes {LEAST_RUNS} runs of each arm, which differ."
+        return (
+            f"{first} Nothing is settled: that takes {LEAST_RUNS} runs of each arm, which differ."
         )
-        return " ".join(sentences)
 
+    sentences = [first]
     behind = ranking.arms(BEHIND)
-    not_settled = ranking.arms(NOT_SETTLED)
     if behind:
-        others = len(ranking.table) - 1
         verb = "is" if len(behind) == 1 else "are"
-        sentences.append(f"{len(behind)} of {others} other arms {verb} behind it.")
+        rest = len(ranking.table) - 1
+        sentences.append(f"{len(behind)} of {rest} other arms {verb} behind it.")
+    not_settled = ranking.arms(NOT_SETTLED)
     if not_settled:
         sentences.append(f"Not settled against it: {', '.join(not_settled)}.")
     return " ".join(sentences)
@@ -71,10 +78,11 @@ def _verdict(row: Record, family: int, study: Study) -> str:
 
     points = shown_difference(abs(row.estimate), study)
     certainty = _certainty(row, family, study)
+    is_lower = row.estimate < 0
     if is_settled(row.p_holm):
-        side = "behind" if row.estimate < 0 else "ahead of"
+        side = "behind" if is_lower else "ahead of"
         return f"{title}: {row.series} is {points} {side} {row.baseline} ({certainty})."
-    side = "below" if row.estimate < 0 else "above"
+    side = "below" if is_lower else "above"
     return f"{title}: {row.series} is {points} {side} {row.baseline}, not settled ({certainty})."
 
 
@@ -91,26 +99,27 @@ def shown_difference(value: float, study: Study) -> str:
 
 def _certainty(row: Record, family: int, study: Study) -> str:
     """Give interval and p of a contrast, and what they rest on, or say why there are none."""
-    paired = row.design == "paired"
-    runs = f"{row.runs} pairs" if paired else f"{row.runs} and {row.baseline_runs} runs"
-    fewest = min(row.runs, row.baseline_runs)
-    interval = "" if np.isnan(row.low) else f"95 % interval {_interval(row, study)}"
-    if fewest < LEAST_RUNS:
-        nothing = f"with {runs} nothing can be settled"
-        return f"{interval}; {nothing}" if interval else nothing
-    if not interval:
-        return (
-            f"the difference is the same in all {runs}"
-            if paired
-            else "the runs of each arm are equal"
-        )
+    runs = f"{row.runs} and {row.baseline_runs} runs"
+    if row.design == "paired":
+        runs = f"{row.runs} pairs"
+    parts = []
+    if not np.isnan(row.low):
+        parts.append(f"95 % interval {_interval(row, study)}")
 
-    p = _probability(row.p_holm)
+    fewest = min(row.runs, row.baseline_runs)
+    if fewest < LEAST_RUNS:
+        parts.append(f"with {runs} nothing can be settled")
+        return "; ".join(parts)
+    if not parts:
+        return NO_SPREAD[row.design].format(runs=runs)
+
+    parts.append(_probability(row.p_holm))
+    certainty = ", ".join(parts)
     if family > 1:
-        p += f" after Holm over {family} contrasts"
+        certainty += f" after Holm over {family} contrasts"
     if fewest < FEW_RUNS:
-        p += f"; with {runs} this rests on normal {'differences' if paired else 'outcomes'}"
-    return f"{interval}, {p}"
+        certainty += f"; with {runs} this rests on normal {NORMAL[row.design]}"
+    return certainty
 
 
 def _interval(row: Record, study: Study) -> str:
@@ -144,22 +153,25 @@ def caveats(comparison: Comparison) -> Iterator[str]:
             "winner's curse): confirm its value and its lead with new seeds."
         )
     yield from slow_runs(study)
+    yield from _labelled("Left out", comparison.left_out)
+    yield from _labelled("Missing", study.missing)
+    yield from _labelled("Inconsistent", study.inconsistencies)
+    if study.note:
+        yield f"Note: {study.note}"
 
-    for title, lines in {
-        "Left out": comparison.left_out,
-        "Missing": study.missing,
-        "Inconsistent": study.inconsistencies,
-        "Note": [study.note] if study.note else [],
-    }.items():
-        for line in lines:
-            yield f"{title}: {line}"
+
+def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        yield f"{label}: {line}"
 
 
 def _end_of_records(comparison: Comparison) -> Iterator[str]:
     """Say where the window ends long before the longest record."""
     study = comparison.study
     span = comparison.window
-    curves = [curve for series in comparison.arms.series for curve in run_curves(study, series)]
+    curves: list[RunCurve] = []
+    for series in comparison.arms.series:
+        curves += run_curves(study, series)
     last = max(curves, key=lambda curve: curve.seconds[-1])
     if span.end - span.start < RECORD * (last.seconds[-1] - span.start):
         yield (

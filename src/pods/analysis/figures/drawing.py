@@ -4,6 +4,8 @@ Shapes: K = markers of a curve.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,28 @@ from matplotlib.collections import LineCollection
 from pods.analysis.figures import style
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.curves import phase_columns
-from pods.analysis.numbers.outcomes import all_curves, run_curves
+from pods.analysis.numbers.outcomes import RunCurve, all_curves, run_curves
 from pods.analysis.numbers.statistics import Floats
 
 MOST_MARKERS = 12  # per curve
 LEAST = 3  # values of n or m that a scaling figure needs
 SIZES = {"n": "rollouts generated per prompt, n", "m": "rollouts trained on, m"}
+LEAST_SHARE = 0.01  # of the time of all steps: a shorter phase could not be seen
+JITTER = 0.06  # of the distance of two values, so that no line hides another one's error
+FLAT_NAMES = 30  # characters of an axis' names that fit next to each other
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """A line with its band, in the units of the axes."""
+
+    series: str
+    x: "pd.Series[float]"
+    y: "pd.Series[float]"
+    low: "pd.Series[float]"
+    high: "pd.Series[float]"
+    markers: Floats
+    """(K,) places on the x axis."""
 
 
 def against_time(axes: Axes, curve: pd.DataFrame, study: Study, scale: float = 1.0) -> str:
@@ -28,24 +46,26 @@ def against_time(axes: Axes, curve: pd.DataFrame, study: Study, scale: float = 1
     Values are multiplied by `scale`. Imported logs are dashed. Returns the title of a legend.
     """
     metric = str(curve.metric.iloc[0])
-    dash = "-" if study.seeded else "--"
+    line_style = "-" if study.seeded else "--"
     unit, _ = style.x_unit(study, curve[study.x].max())
     title, labels = style.legend_texts(study, curve, style.BAND)
 
-    ends = curve.groupby("series", sort=False)["mean"].last()
-    for series in ends.sort_values(ascending=False, kind="stable").index:  # as lines end
+    for series in _from_the_top(curve, "mean"):
+        look = style.look_of(study, series) | {"linestyle": line_style}
+        if metric in study.evaluations:
+            _thin_lines(axes, all_curves(study, series, metric), unit, scale, look)
         points = curve[curve.series == series]
-        look = style.look_of(study, str(series)) | {"linestyle": dash}
-        runs = all_curves(study, str(series), metric) if metric in study.evaluations else []
-        if len(runs) > 1:
-            lines = [np.stack([run.seconds / unit, scale * run.accuracy], -1) for run in runs]
-            thin = {"alpha": 0.3, "linewidth": 0.6, "linestyle": dash, "color": look["color"]}
-            axes.add_collection(LineCollection(lines, **thin))
-
-        mean, stderr = scale * points["mean"], scale * points.stderr
-        marks = marker_positions(study, metric, str(series)) / unit
-        band = (mean - stderr, mean + stderr)
-        _banded_line(axes, points[study.x] / unit, mean, band, marks, look, labels[str(series)])
+        mean = scale * points["mean"]
+        stderr = scale * points.stderr
+        line = _Curve(
+            series=series,
+            x=points[study.x] / unit,
+            y=mean,
+            low=mean - stderr,
+            high=mean + stderr,
+            markers=marker_positions(study, metric, series) / unit,
+        )
+        _draw_curve(axes, line, look, labels[series])
     return title
 
 
@@ -58,21 +78,30 @@ def differences(axes: Axes, table: pd.DataFrame, study: Study, scale: float) -> 
     title, labels = style.legend_texts(study, table, "mean, 95 % t interval")
     axes.axhline(0, color="#000000", linewidth=0.8)
 
-    ends = table.groupby("series", sort=False).estimate.last()
-    for series in ends.sort_values(ascending=False, kind="stable").index:
+    for series in _from_the_top(table, "estimate"):
         points = table[table.series == series]
-        look = style.look_of(study, str(series))
-        marks = marker_positions(study, "accuracy", str(series)) / unit
-        band = (scale * points.low, scale * points.high)
-        times, estimate = points[study.x] / unit, scale * points.estimate
-        _banded_line(axes, times, estimate, band, marks, look, labels[str(series)])
+        line = _Curve(
+            series=series,
+            x=points[study.x] / unit,
+            y=scale * points.estimate,
+            low=scale * points.low,
+            high=scale * points.high,
+            markers=marker_positions(study, "accuracy", series) / unit,
+        )
+        _draw_curve(axes, line, style.look_of(study, series), labels[series])
     return title
+
+
+def _from_the_top(table: pd.DataFrame, column: str) -> list[str]:
+    """List the series in the order in which their lines end, so that a legend has it, too."""
+    ends = table.groupby("series", sort=False)[column].last()
+    return list(ends.sort_values(ascending=False, kind="stable").index)
 
 
 def marker_positions(study: Study, metric: str, series: str) -> Floats:
     """Return the (K,) markers of a curve: the mean over runs of the k-th evaluation's x.
 
-    That is for each k that all complete runs have, or every second or third of them where there
+    That is for each k that all complete runs have, or every second or third of them if there
     are many, at most `MOST_MARKERS`. Metrics of steps have no markers.
     """
     if metric not in study.evaluations:
@@ -80,20 +109,33 @@ def marker_positions(study: Study, metric: str, series: str) -> Floats:
     runs = run_curves(study, series) or all_curves(study, series)
     count = min(len(run.seconds) for run in runs)
     mean: Floats = np.mean([run.seconds[:count] for run in runs], 0)
-    return mean[:: -(-count // MOST_MARKERS)]
+    stride = math.ceil(count / MOST_MARKERS)
+    return mean[::stride]
 
 
-def _banded_line(
-    axes: Axes, x: Any, y: Any, band: Any, marks: Floats, look: dict[str, Any], label: str
+def _thin_lines(
+    axes: Axes, runs: Sequence[RunCurve], unit: float, scale: float, look: dict[str, Any]
 ) -> None:
+    """Draw each of several runs."""
+    if len(runs) < 2:
+        return
+    lines = [np.stack([run.seconds / unit, scale * run.accuracy], -1) for run in runs]
+    thin = LineCollection(
+        lines, alpha=0.3, linewidth=0.6, linestyle=look["linestyle"], color=look["color"]
+    )
+    axes.add_collection(thin)
+
+
+def _draw_curve(axes: Axes, line: _Curve, look: dict[str, Any], label: str) -> None:
     """Draw a line in its band, with markers at some x; all have one entry in the legend."""
-    axes.fill_between(x, *band, color=look["color"], alpha=0.25, linewidth=0)
-    axes.plot(x, y, **{**look, "marker": ""})
-    heights = np.interp(marks, x, y, left=np.nan, right=np.nan)
+    axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.25, linewidth=0)
+    axes.plot(line.x, line.y, **(look | {"marker": ""}))
+
+    heights = np.interp(line.markers, line.x, line.y, left=np.nan, right=np.nan)
     inside = np.isfinite(heights)
     if inside.any():
         dots = look | {"linestyle": "", "clip_on": False, "zorder": 3}  # whole at an axis' ends
-        axes.plot(marks[inside], heights[inside], **dots)
+        axes.plot(line.markers[inside], heights[inside], **dots)
     axes.plot([], [], **look, label=label)
 
 
@@ -102,30 +144,33 @@ def step_cost(axes: Axes, summary: pd.DataFrame, baseline: str | None) -> None:
 
     With a baseline, also how many times its step a step of another series costs.
     """
-    names, left = summary.series.map(style.legend_name), pd.Series(0.0, index=summary.index)
+    names = summary.series.map(style.legend_name)
+    seconds = summary.seconds_per_step
+    end = pd.Series(0.0, index=summary.index)
     for column in phase_columns(summary):
-        phase, widths = column.removeprefix("seconds/"), summary[column]
-        if summary[column].sum() > 0.01 * summary.seconds_per_step.sum():
-            axes.barh(names, widths, left=left, color=style.PHASE_COLOURS[phase], label=phase)
-            left = left + widths.fillna(0)
-    if not left.any():  # imported logs have no phases
-        left = summary.seconds_per_step
-        axes.barh(names, left, color="#b0b0b0", label="all phases")
+        widths = summary[column]
+        if widths.sum() > LEAST_SHARE * seconds.sum():
+            phase = column.removeprefix("seconds/")
+            axes.barh(names, widths, left=end, color=style.PHASE_COLOURS[phase], label=phase)
+            end = end + widths.fillna(0)
+    if not end.any():  # imported logs have no phases
+        end = seconds
+        axes.barh(names, end, color=style.PHASE_COLOURS["modelled"], label="all phases")
 
-    decimals = max(0, 2 - math.floor(math.log10(summary.seconds_per_step.max())))
-    of_baseline = summary.seconds_per_step[summary.series == baseline]
-    for name, series, end, seconds in zip(
-        names, summary.series, left, summary.seconds_per_step, strict=True
-    ):
-        text = f" {seconds:.{decimals}f} s"
-        if len(of_baseline) and series != baseline:
-            text += f"\n {seconds / of_baseline.iloc[0]:.2f}×"
-        axes.text(end, name, text, va="center", fontsize="small")
+    label = "time per step (s)"
+    decimals = max(0, 2 - math.floor(math.log10(seconds.max())))
+    texts = seconds.map(f" {{:.{decimals}f}} s".format)
+    if baseline in set(summary.series):
+        label += f"; ×: relative to {style.legend_name(str(baseline))}"
+        is_other = summary.series != baseline
+        times = seconds / seconds[~is_other].iloc[0]
+        texts[is_other] += times[is_other].map("\n {:.2f}×".format)
+    for place, name in names.items():
+        axes.text(end[place], name, texts[place], va="center", fontsize="small")
 
     axes.invert_yaxis()
     axes.margins(x=0.2)  # for the text
-    relative = f"; ×: relative to {style.legend_name(str(baseline))}" if len(of_baseline) else ""
-    axes.set_xlabel(f"time per step (s){relative}")
+    axes.set_xlabel(label)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5)
     axes.grid(visible=False, axis="y")
 
@@ -136,15 +181,17 @@ def scaling_family(runs: pd.DataFrame, by: str, fixed: str) -> pd.DataFrame | No
     Each value of `fixed` that has two values of `by` or more makes a line. Where n = m nothing is
     left out, so such a run belongs to every rule.
     """
-    families = []
+    best = None
+    best_size = (0, 0)
     for _, rows in runs.groupby("settings"):
-        for rule in [rule for rule in rows.rule.unique() if rule != "all"]:
+        for rule in rows.rule[rows.rule != "all"].unique():
             family = rows[rows.rule.isin([rule, "all"])]
             length = family.groupby(fixed)[by].transform("nunique")
-            if length.max() >= LEAST:
-                families.append((length.max(), len(family), family[length > 1]))
-    best = max(families, key=lambda family: family[:2], default=None)
-    return None if best is None else best[-1]
+            size = (length.max(), len(family))
+            if size[0] >= LEAST and size > best_size:
+                best = family[length > 1]
+                best_size = size
+    return best
 
 
 def outcome_by(
@@ -155,27 +202,33 @@ def outcome_by(
     A run is a dot, and each value of the column `line` makes a line of means ± stderr.
     """
     values = sorted(table[by].unique())
-    lines = [("", table)]
+    lines = {"": table}
     if line is not None:
-        lines = [(f"{line} = {value}, ", rows) for value, rows in table.groupby(line)]
+        lines = {f"{line} = {value}, ": rows for value, rows in table.groupby(line)}
 
-    for index, (which, runs) in enumerate(lines):
-        beside = 0.06 * (index - (len(lines) - 1) / 2)  # so that no line hides another one's error
-        look, groups = style.marker_and_colour(index), runs.groupby(by)[outcome]
-        at, counts = runs[by].map(values.index) + beside, groups.count()
-        axes.scatter(at, runs[outcome], s=12, alpha=0.35, color=look["color"], linewidths=0)
+    middle = (len(lines) - 1) / 2
+    for index, (name, runs) in enumerate(lines.items()):
+        shift = JITTER * (index - middle)
+        look = style.marker_and_colour(index)
+        places = runs[by].map(values.index) + shift
+        axes.scatter(places, runs[outcome], s=12, alpha=0.35, color=look["color"], linewidths=0)
+
+        groups = runs.groupby(by)[outcome]
+        counts = groups.count()
         axes.errorbar(
-            [values.index(value) + beside for value in counts.index],
+            counts.index.map(values.index) + shift,
             groups.mean(),
             yerr=groups.sem().fillna(0),
             **look,
             linestyle="-" if by in SIZES else "none",
             capsize=3,
-            label=f"{which}{style.seeds(study, counts)}",
+            label=f"{name}{style.seeds(study, counts)}",
         )
 
     names = [str(value).rpartition(":")[2] for value in values]  # of a rule, the function
-    tilt = 0 if sum(map(len, names)) < 30 else 30  # characters that fit beside each other
-    axes.set_xticks(range(len(values)), names, rotation=tilt, ha="right" if tilt else "center")
+    if len("".join(names)) < FLAT_NAMES:
+        axes.set_xticks(range(len(values)), names)
+    else:
+        axes.set_xticks(range(len(values)), names, rotation=30, ha="right")
     axes.set_xlim(-0.5, len(values) - 0.5)
     axes.set_xlabel(SIZES.get(by, "down-sampling rule"))

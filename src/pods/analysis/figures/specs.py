@@ -13,13 +13,15 @@ from matplotlib.figure import Figure
 
 from pods.analysis.figures import drawing, style
 from pods.analysis.figures.style import BAND
-from pods.analysis.loading.filter import default_baseline
+from pods.analysis.loading.arm_names import default_baseline
 from pods.analysis.loading.study import MEASURED, Study
 from pods.analysis.numbers.contrasts import differences
 from pods.analysis.numbers.curves import STEP_METRICS, phase_columns
 from pods.analysis.numbers.outcomes import OUTCOMES
 from pods.analysis.numbers.tables import Tables, end_text
 from pods.analysis.writing import provenance, write_csv, write_json
+
+SELECTION = [metric for metric in STEP_METRICS if metric != "reward"]
 
 
 @dataclass(frozen=True)
@@ -41,28 +43,52 @@ def figure_specs(study: Study, tables: Tables) -> Iterator[FigureSpec]:
         yield difference(study, table)
     if tables.summary.seconds_per_step.notna().any():
         yield step_cost(study, tables)
+    yield from _over_time(study, tables.curves)
+    yield from _by_size(study, tables.runs)
+    yield from _by_rule(study, tables.runs)
 
-    metric = tables.curves.metric
-    of_k, of_selection = metric.str.startswith("pass@"), metric.isin({*STEP_METRICS} - {"reward"})
-    others = ~(of_k | of_selection | (metric == "accuracy"))
-    for name, shown, what in (
-        ("training", others, "Other metrics over the training."),
-        ("pass_at_k", of_k, "How likely it is that one of k answers to a question is right."),
-        ("selection", of_selection, "The effect of selection: what is generated and what is kept."),
-    ):
-        if shown.any():
-            yield _metrics(study, name, what, tables.curves[shown])
 
+def _over_time(study: Study, curves: pd.DataFrame) -> Iterator[FigureSpec]:
+    """Yield the figures of other metrics: of the answers and rewards, and of the selection."""
+    metrics = curves.metric
+    is_pass_at_k = metrics.str.startswith("pass@")  # those are for tables, and for `--metric`
+    is_of_selection = metrics.isin(SELECTION)
+    is_of_training = ~is_pass_at_k & ~is_of_selection & (metrics != "accuracy")
+    training = curves[is_of_training]
+    selection = curves[is_of_selection]
+
+    if _has_a_slope(training):
+        yield _metrics(study, "training", "Other metrics over the training.", training)
+    if _has_a_slope(selection):
+        caption = "The effect of selection: what is generated and what is kept."
+        yield _metrics(study, "selection", caption, selection)
+
+
+def _has_a_slope(curves: pd.DataFrame) -> bool:
+    """Whether some series of a table of curves changes over time; a flat panel tells nothing."""
+    return bool((curves.groupby(["metric", "series"])["mean"].nunique() > 1).any())
+
+
+def _by_size(study: Study, runs: pd.DataFrame) -> Iterator[FigureSpec]:
+    """Yield a figure of the outcomes by n, and by m, if the runs have enough values of it."""
     for by, fixed in (("n", "m"), ("m", "n")):
-        family = drawing.scaling_family(tables.runs, by, fixed)
+        family = drawing.scaling_family(runs, by, fixed)
         if family is not None:
             yield _outcomes(study, f"{by}_scaling", f"Outcomes by {by}", family, by, fixed)
-    selected = tables.runs[tables.runs.n > tables.runs.m].groupby(["n", "m", "settings"])
-    families = [rows for _, rows in selected if rows.rule.nunique() > 1]
-    if families:
-        family = max(families, key=lambda rows: rows.rule.nunique())
-        where = f"n = {family.n.iloc[0]}, m = {family.m.iloc[0]}"
-        yield _outcomes(study, "rules", f"Down-sampling rules at {where}", family, "rule", None)
+
+
+def _by_rule(study: Study, runs: pd.DataFrame) -> Iterator[FigureSpec]:
+    """Yield a figure of the outcomes by rule, at the n and m for which most rules were tried."""
+    best = None
+    most_rules = 1
+    for _, family in runs[runs.n > runs.m].groupby(["n", "m", "settings"]):
+        rules = family.rule.nunique()
+        if rules > most_rules:
+            best = family
+            most_rules = rules
+    if best is not None:
+        title = f"Down-sampling rules at n = {best.n.iloc[0]}, m = {best.m.iloc[0]}"
+        yield _outcomes(study, "rules", title, best, "rule", None)
 
 
 def accuracy(study: Study, tables: Tables) -> FigureSpec:
@@ -79,16 +105,22 @@ def accuracy(study: Study, tables: Tables) -> FigureSpec:
         style.legend_inside(figure, axes, title)
         return figure
 
-    over = "training time" if study.x == "train_seconds" else study.x
-    passes, questions = study.evaluations.repeats.max(), study.evaluations.questions.max()
-    sampled = f" Each value is of {passes} passes over {questions:g} questions."
-    caption = f"{label[0].upper()}{label[1:]} against {over}: {BAND}; thin lines are single runs."
+    name = f"accuracy_vs_{study.x}"
+    over = study.x
+    if study.x == "train_seconds":
+        name = "accuracy_vs_time"
+        over = "training time"
+    caption = f"{_capital(label)} against {over}: {BAND}; thin lines are single runs."
+    questions = study.evaluations.questions.max()
+    if questions > 0:  # some logs of other trainers do not say it
+        passes = study.evaluations.repeats.max()
+        caption += f" Each value is of {passes} passes over {questions:g} questions."
     return FigureSpec(
-        f"accuracy_vs_{over.rpartition(' ')[2]}",
-        f"{caption}{sampled if questions > 0 else ''} {_budget(study)}.",
-        draw,
-        curve,
-        study.evaluations,
+        name=name,
+        caption=f"{caption} {_budget(study)}.",
+        draw=draw,
+        table=curve,
+        runs=study.evaluations,
     )
 
 
@@ -96,7 +128,8 @@ def difference(study: Study, table: pd.DataFrame) -> FigureSpec:
     """Specify the figure of differences to the baseline, of which there are some."""
     baseline = style.legend_name(table.baseline.iloc[0])
     scale, unit = style.percent(study)
-    points = "points" if unit else style.accuracy_label(study)
+    label = style.accuracy_label(study)
+    points = "points" if unit else label
 
     def draw() -> Figure:
         figure, axes = _panel(study)
@@ -106,14 +139,14 @@ def difference(study: Study, table: pd.DataFrame) -> FigureSpec:
         style.legend_inside(figure, axes, title)
         return figure
 
-    paired = "paired over seeds" if (table.design == "paired").all() else "not all paired"
+    all_paired = (table.design == "paired").all()
+    paired = "paired over seeds" if all_paired else "not all paired"
+    caption = (
+        f"Each arm's {label} minus that of {baseline}, {paired}, with the 95 % t interval, which "
+        f"holds for one time. {_budget(study)}."
+    )
     return FigureSpec(
-        "difference",
-        f"Each arm's {style.accuracy_label(study)} minus that of {baseline}, {paired}, with the "
-        f"95 % t interval, which holds for one time. {_budget(study)}.",
-        draw,
-        table,
-        study.evaluations,
+        name="difference", caption=caption, draw=draw, table=table, runs=study.evaluations
     )
 
 
@@ -125,18 +158,20 @@ def step_cost(study: Study, tables: Tables) -> FigureSpec:
 
     def draw() -> Figure:
         figure, axes = _panel(study)
-        lines = sum(style.legend_name(name).count("\n") + 1 for name in summary.series)
+        lines = "\n".join(map(style.legend_name, summary.series)).count("\n") + 1
         figure.set_figheight(1.6 + 0.45 * max(len(summary), lines / 2))
         drawing.step_cost(axes, summary, baseline)
         return figure
 
-    times = f", and how many times that of {baseline} it is" if baseline else ""
+    caption = "Mean time of a step"
+    if baseline is not None:
+        caption += f", and how many times that of {baseline} it is"
     return FigureSpec(
-        "step_cost",
-        f"Mean time of a step{times}. {_budget(study)}.",
-        draw,
-        summary[columns],
-        tables.runs[["run", "seed", *columns]],
+        name="step_cost",
+        caption=f"{caption}. {_budget(study)}.",
+        draw=draw,
+        table=summary[columns],
+        runs=tables.runs[["run", "seed", *columns]],
     )
 
 
@@ -147,20 +182,30 @@ def write(spec: FigureSpec, study: Study, folder: Path) -> Path:
         style.save(spec.draw(), [stem.with_suffix(suffix) for suffix in style.METADATA])
     write_csv(folder / f"{spec.name}.csv", spec.table, study)
     write_csv(folder / f"{spec.name}.runs.csv", spec.runs, study)
-    about = {"figure": spec.name, "caption": spec.caption, **provenance(study)}
-    write_json(folder / f"{spec.name}.json", about)
+    about = {"figure": spec.name, "caption": spec.caption}
+    write_json(folder / f"{spec.name}.json", about | provenance(study))
     return stem.with_suffix(".png")
 
 
 def _marks(study: Study) -> list[str]:
     """Return what must stand in every figure of the study, since it is not as it should be."""
-    marks = [f"INCOMPLETE: {len(study.missing)} missing"] if study.missing else []
-    return marks + (["INCONSISTENT"] if study.inconsistencies else [])
+    marks = []
+    if study.missing:
+        marks.append(f"INCOMPLETE: {len(study.missing)} missing")
+    if study.inconsistencies:
+        marks.append("INCONSISTENT")
+    return marks
 
 
 def _budget(study: Study) -> str:
-    where = f"on {', '.join(study.machines)}" if study.clock == MEASURED else f"time {study.clock}"
-    return f"{study.name}: {study.budget} per run, {where}"
+    place = f"on {', '.join(study.machines)}"
+    if study.clock != MEASURED:
+        place = f"time {study.clock}"
+    return f"{study.name}: {study.budget} per run, {place}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _panel(study: Study) -> tuple[Figure, Axes]:
@@ -176,55 +221,79 @@ def _title(study: Study) -> str:
     return ", ".join([f"{study.name}: {study.budget} per run", *_marks(study)])
 
 
-def _metrics(study: Study, name: str, what: str, curve: pd.DataFrame) -> FigureSpec:
-    """Specify a figure with a panel for each metric of a curve table."""
-    metrics = list(curve.metric.unique())
+def _metrics(study: Study, name: str, caption: str, curves: pd.DataFrame) -> FigureSpec:
+    """Specify a figure with a panel for each metric of a table of curves that is not flat."""
+    metrics = [str(metric) for metric in curves.metric.unique()]
+    shown = [metric for metric in metrics if _has_a_slope(curves[curves.metric == metric])]
 
     def draw() -> Figure:
-        figure, panels = style.grid(len(metrics))
-        titles = []
-        for axes, metric in zip(panels, metrics, strict=True):
-            of_metric = curve[curve.metric == metric]
-            titles.append(drawing.against_time(axes, of_metric, study))
-            style.x_axis(axes, study, of_metric[study.x].max())
+        figure, panels = style.grid(len(shown))
+        title = None
+        for axes, metric in zip(panels, shown, strict=True):
+            curve = curves[curves.metric == metric]
+            title = drawing.against_time(axes, curve, study)
+            style.x_axis(axes, study, curve[study.x].max())
             axes.set_ylabel(style.LABELS.get(metric, metric))
-        style.legend_below(figure, panels[0], titles[0])
+        style.legend_below(figure, panels[0], title)
         figure.suptitle(_title(study))
         return figure
 
     runs = study.evaluations
     if name == "selection":
         runs = study.steps.groupby(["series", "seed", "run"])[metrics].mean().reset_index()
-    caption = f"{what} {BAND[0].upper()}{BAND[1:]}; thin lines are single runs. {_budget(study)}."
-    return FigureSpec(name, caption, draw, curve, runs)
+    band = f"{_capital(BAND)}; thin lines are single runs."
+    return FigureSpec(
+        name=name,
+        caption=f"{caption} {band} {_budget(study)}.",
+        draw=draw,
+        table=curves[curves.metric.isin(shown)],
+        runs=runs,
+    )
 
 
 def _outcomes(
-    study: Study, name: str, what: str, family: pd.DataFrame, by: str, line: str | None
+    study: Study, name: str, title: str, family: pd.DataFrame, by: str, line: str | None
 ) -> FigureSpec:
     """Specify a figure of finished runs: final and mean accuracy, and step time."""
+    keys = [by]
     if line is not None:
-        values = sorted(family[line].unique())
-        what += f" at {line} = {values[0]}" if len(values) == 1 else f", a line per {line}"
-    what += f", until {end_text(family, study.x)}"
-    label, (scale, unit) = style.accuracy_label(study), style.percent(study)
+        keys = [line, by]
+        title += _lines_text(family[line], line)
+    title += f", until {end_text(family, study.x)}"
+
+    label = style.accuracy_label(study)
+    scale, unit = style.percent(study)
     labels = {
         "final_accuracy": f"final {label}{unit}",
         "mean_accuracy": f"mean {label}{unit}",
         "seconds_per_step": "time per step (s)",
     }
-    keys = [by] if line is None else [line, by]
-    table = family.groupby(keys)[list(labels)].agg(["mean", "sem", "count"]).reset_index()
-    table.columns = pd.Index(["_".join(filter(None, parts)) for parts in table.columns])
+    shown = family.copy()
+    for outcome in OUTCOMES:
+        shown[outcome] = scale * family[outcome]
 
     def draw() -> Figure:
-        shown = family.assign(**{outcome: scale * family[outcome] for outcome in OUTCOMES})
         figure, panels = style.grid(len(labels))
         for axes, (outcome, text) in zip(panels, labels.items(), strict=True):
             drawing.outcome_by(axes, study, shown, by, outcome, line)
             axes.set_ylabel(text)
         style.legend_below(figure, panels[0], BAND)
-        figure.suptitle(f"{_title(study)}\n{what}.")
+        figure.suptitle(f"{_title(study)}\n{title}.")
         return figure
 
-    return FigureSpec(name, f"{what}: {BAND}. {_budget(study)}.", draw, table, family)
+    table = family.groupby(keys)[list(labels)].agg(["mean", "sem", "count"])
+    table.columns = pd.Index([f"{outcome}_{number}" for outcome, number in table.columns])
+    return FigureSpec(
+        name=name,
+        caption=f"{title}: {BAND}. {_budget(study)}.",
+        draw=draw,
+        table=table.reset_index(),
+        runs=family,
+    )
+
+
+def _lines_text(values: "pd.Series[int]", line: str) -> str:
+    """Say of what the lines of a figure of outcomes are: one value, or several."""
+    if values.nunique() == 1:
+        return f" at {line} = {values.iloc[0]}"
+    return f", a line per {line}"

@@ -1,5 +1,6 @@
 """What the figures share: colours, names, axis labels, and how a figure is saved."""
 
+import math
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -20,14 +21,26 @@ from pods.analysis.numbers.outcomes import MEASURES, measure
 from pods.runs.files import replace
 
 COLOURS = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
-    *("#000000", "#882255", "#999933", "#332288", "#999999", "#F0E442"),
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#882255",
+    "#999933",
+    "#332288",
+    "#999999",
+    "#F0E442",
 )
 """The first seven and the last, pale on white, are those of Okabe and Ito, which the colour-blind
 can tell apart."""
 MARKERS = "osD^vP*<>Xp"  # one fewer than colours, so that pairs repeat only after 132 series
-WIDTH, HEIGHT = 6.4, 4.2  # inches of a figure with one panel
-SEVERAL_WIDTH, SEVERAL_HEIGHT = 4.4, 3.3  # inches of each of several panels, two in a row
+WIDTH = 6.4  # inches of a figure with one panel
+HEIGHT = 4.2
+SEVERAL_WIDTH = 4.4  # inches of each of several panels, two in a row
+SEVERAL_HEIGHT = 3.3
 LONGEST_NAME = 28  # characters of a curve's name on one line
 LONGEST_LINE = 34  # characters of a line below it
 LEGEND_COLUMN = 3.2  # inches that fit the longest line
@@ -41,8 +54,7 @@ PHASE_COLOURS = {  # grey, since a colour belongs to an arm
     "sync": "#606060",
     "modelled": "#b0b0b0",
 }
-LABELS = {
-    **MEASURES,
+LABELS = MEASURES | {
     "length": "completion tokens",
     "reward": "training reward",
     "zero_variance_fraction": "groups without variance",
@@ -55,7 +67,6 @@ METADATA = {
     ".pdf": {"CreationDate": None, "Producer": None},
     ".svg": {"Date": None, "Creator": None},
 }
-UNITS = ((7200.0, 3600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
 AMOUNTS = {"steps": "training steps"}
 """Labels of what curves are drawn over other than time."""
 screen = partial(style.context, "pods.analysis.figures.screen")
@@ -81,12 +92,11 @@ def legend_name(name: str) -> str:
     >>> legend_name("pods 64→16, update.lr=1e-05, task.grader=exact")
     'pods 64→16\\nlr=1e-05, grader=exact'
     """
-    arm, *keys = name.split(SEPARATOR)
-    parts = [re.sub(r"^[\w.]*\.(?=\w+=)", "", key) for key in keys]
-    whole = SEPARATOR.join([arm, *parts])
-    if len(whole) <= LONGEST_NAME:
-        return whole
-    lines = wrap(SEPARATOR.join(parts), LONGEST_LINE, break_long_words=False)
+    shortened = re.sub(rf"({SEPARATOR})[\w.]*\.(?=\w+=)", r"\1", name)
+    if len(shortened) <= LONGEST_NAME:
+        return shortened
+    arm, _, keys = shortened.partition(SEPARATOR)
+    lines = wrap(keys, LONGEST_LINE, break_long_words=False)
     return "\n".join([arm, *lines])
 
 
@@ -95,10 +105,13 @@ def seeds(study: Study, counts: "pd.Series[int]") -> str:
 
     Where a seed decides nothing, as in imported logs, they are runs.
     """
-    word = "seed" if study.seeded else "run"
-    least, most = counts.min(), counts.max()
+    least = counts.min()
+    most = counts.max()
     number = f"{most}" if least == most else f"{least} to {most}"
-    return f"{number} {word}" if number == "1" else f"{number} {word}s"
+    word = "seed" if study.seeded else "run"
+    if number != "1":
+        word += "s"
+    return f"{number} {word}"
 
 
 def legend_texts(study: Study, table: pd.DataFrame, band: str) -> tuple[str, dict[str, str]]:
@@ -107,29 +120,44 @@ def legend_texts(study: Study, table: pd.DataFrame, band: str) -> tuple[str, dic
     The number of seeds stands in the title if it is the same for all series, else in each label.
     The rows of `table` have series and runs.
     """
-    numbers = {
-        str(series): seeds(study, runs[runs > 0])
-        for series, runs in table.groupby("series", sort=False).runs
-    }
-    names = {series: legend_name(series) for series in numbers}
-    different = {*numbers.values()}
+    labels = {}
+    numbers = {}
+    for series, runs in table.groupby("series", sort=False).runs:
+        labels[str(series)] = legend_name(str(series))
+        numbers[str(series)] = seeds(study, runs[runs > 0])
+
+    different = set(numbers.values())
     if len(different) > 1:
-        return band, {series: f"{names[series]} ({numbers[series]})" for series in names}
-    (number,) = different
-    return (number if number.startswith("1 ") else f"{band}, {number}"), names
+        for series, number in numbers.items():
+            labels[series] += f" ({number})"
+        return band, labels
+
+    [number] = different
+    if number.startswith("1 "):  # which has no band
+        return number, labels
+    return f"{band}, {number}", labels
 
 
 def legend_inside(figure: Figure, axes: Axes, title: str) -> None:
     """Draw the legend of a single panel: in it if it has room there, else below."""
     handles, labels = axes.get_legend_handles_labels()
-    box = {"frameon": True, "framealpha": 0.8, "edgecolor": "none", "alignment": "left"}
-    lines = sum(label.count("\n") + 1 for label in labels)
+    lines = "\n".join(labels).count("\n") + 1
     if lines <= LINES_INSIDE:
-        legend = axes.legend(handles, labels, title=title, loc="best", **box)
+        legend = axes.legend(
+            handles,
+            labels,
+            title=title,
+            loc="best",
+            frameon=True,
+            framealpha=0.8,
+            edgecolor="none",
+            alignment="left",
+        )
         figure.draw_without_rendering()  # which places it
         if not _covers(legend, axes):
             return
         legend.remove()
+
     figure.set_figheight(HEIGHT + LEGEND_LINE * (lines + 1) / _columns(figure))
     legend_below(figure, axes, title)
 
@@ -137,15 +165,18 @@ def legend_inside(figure: Figure, axes: Axes, title: str) -> None:
 def _covers(legend: Legend, axes: Axes) -> bool:
     """Say whether a legend that has been placed hides a part of a curve."""
     box = legend.get_window_extent()
-    curves = [line.get_transform().transform(line.get_xydata()) for line in axes.lines]
-    return any(box.count_contains(curve) for curve in curves if len(curve))
+    for line in axes.lines:
+        points = line.get_transform().transform(line.get_xydata())
+        if len(points) and box.count_contains(points):
+            return True
+    return False
 
 
 def legend_below(figure: Figure, axes: Axes, title: str | None) -> None:
     """Draw one legend for all panels, where it covers no curve."""
     handles, labels = axes.get_legend_handles_labels()
-    about = {"ncols": _columns(figure), "title": title}
-    figure.legend(handles, labels, loc="outside lower center", **about)
+    columns = _columns(figure)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title)
 
 
 def _columns(figure: Figure) -> int:
@@ -161,16 +192,23 @@ def percent(study: Study) -> tuple[float, str]:
 
 
 def accuracy_label(study: Study) -> str:
-    """Return what the axis of the accuracy says, without its unit: test accuracy, or pass@5."""
-    own = "folder" in study.runs  # elsewhere accuracy may be that of the training set
-    tested = own and study.metric in ("accuracy", "lenient")
-    return f"test {measure(study)}" if tested else measure(study)
+    """Return what the axis of the accuracy says, without its unit, such as test accuracy."""
+    label = measure(study)
+    is_ours = "folder" in study.runs  # elsewhere accuracy may be that of the training set
+    if is_ours and study.metric in ("accuracy", "lenient"):
+        return f"test {label}"
+    return label
 
 
 def x_unit(study: Study, end: float) -> tuple[float, str]:
     """Return the unit that suits an axis up to this end: its seconds (1 of no time) and symbol."""
-    units = UNITS if study.x == "train_seconds" else ((0.0, 1.0, ""),)
-    return next((size, symbol) for above, size, symbol in units if end >= above)
+    if study.x != "train_seconds":
+        return 1.0, ""
+    if end >= 7200:
+        return 3600.0, "h"
+    if end >= 300:
+        return 60.0, "min"
+    return 1.0, "s"
 
 
 def x_axis(axes: Axes, study: Study, end: float) -> None:
@@ -179,9 +217,12 @@ def x_axis(axes: Axes, study: Study, end: float) -> None:
     Of a time that was not measured it says by which prices it is modelled.
     """
     size, symbol = x_unit(study, end)
-    modelled = "" if study.clock == MEASURED else f" {study.clock}"
-    time = f"training time{modelled} ({symbol})"
-    axes.set_xlabel(time if symbol else AMOUNTS.get(study.x, study.x))
+    label = AMOUNTS.get(study.x, study.x)
+    if symbol:
+        label = f"training time ({symbol})"
+        if study.clock != MEASURED:
+            label = f"training time {study.clock} ({symbol})"
+    axes.set_xlabel(label)
     axes.set_xlim(0, end / size or 1.0)
 
 
@@ -194,9 +235,10 @@ def panel() -> tuple[Figure, Axes]:
 def grid(count: int) -> tuple[Figure, list[Axes]]:
     """Make a figure with `count` panels, two in a row."""
     columns = min(count, 2)
-    rows = -(-count // columns)
-    size = SEVERAL_WIDTH * columns, SEVERAL_HEIGHT * rows + 0.8  # a title and a legend
-    figure = Figure(figsize=size, layout="constrained")
+    rows = math.ceil(count / columns)
+    width = SEVERAL_WIDTH * columns
+    height = SEVERAL_HEIGHT * rows + 0.8  # a title and a legend
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for empty in axes[count:]:
         empty.remove()

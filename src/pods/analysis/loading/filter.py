@@ -5,11 +5,10 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 
 import pandas as pd
 
+from pods.analysis.loading.arm_names import curves_named, resolve
 from pods.analysis.loading.study import Study, passes
 
 METRICS = ("accuracy", "lenient", "format", "both")
@@ -21,7 +20,7 @@ class StudyFilter:
     """What a user chose to see of a study."""
 
     arms: Sequence[str] = ()
-    """Labels of arms, rules, or names of curves, as in `resolve`; empty: all."""
+    """What names the curves to show, as in `curves_named`; empty: all."""
     metric: str = "accuracy"  # one of `METRICS`, or pass@k
     until: float | None = None
     """End of the window, in the unit of x; None: the study's own, which is in seconds."""
@@ -36,14 +35,18 @@ class StudyFilter:
         >>> StudyFilter().folder, StudyFilter(("pods", "grpo"), "both", 60.0).folder
         ('', 'arms=pods,grpo,metric=both,until=60')
         """
-        parts = {
-            "arms": ",".join(self.arms),
-            "metric": "" if self.metric == "accuracy" else self.metric,
-            "x": "" if self.x == "train_seconds" else self.x,
-            "until": "" if self.until is None else repr(self.until).removesuffix(".0"),
-            "baseline": self.baseline or "",
-        }
-        return folder_name(",".join(f"{key}={value}" for key, value in parts.items() if value))
+        parts = []
+        if self.arms:
+            parts.append(f"arms={','.join(self.arms)}")
+        if self.metric != "accuracy":
+            parts.append(f"metric={self.metric}")
+        if self.x != "train_seconds":
+            parts.append(f"x={self.x}")
+        if self.until is not None:
+            parts.append(f"until={repr(self.until).removesuffix('.0')}")
+        if self.baseline is not None:
+            parts.append(f"baseline={self.baseline}")
+        return folder_name(",".join(parts))
 
 
 def folder_name(typed: str) -> str:
@@ -68,80 +71,84 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     """
     if chosen == StudyFilter():
         return study  # in its own order, so that default tables keep their bytes
-    names, baseline = _arms(study, chosen)
-    by_name = partial(pd.Series.map, arg={name: place for place, name in enumerate(names)})
-    for table in ("runs", "evaluations", "steps"):
-        rows = getattr(study, table)
-        rows = rows[rows.series.isin(names)].sort_values("series", key=by_name, kind="stable")
-        study = replace(study, **{table: rows})
-    rows, steps = _measured(study, chosen.metric), study.steps
-    xs = ["train_seconds"]
-    if rows.step.notna().all():
-        xs.append("steps")
-    if chosen.x not in xs:
-        raise ValueError(f"x={chosen.x}: must be {' or '.join(xs)}")
-    if chosen.x == "steps":
-        rows, steps = rows.assign(steps=rows.step), steps.assign(steps=steps.step)
-    own = study.until if chosen.x == "train_seconds" else math.inf
-    until, at = own if chosen.until is None else chosen.until, rows[chosen.x][rows[chosen.x] > 0]
-    if len(at) and not (at <= until).any():
-        unit = "s" if chosen.x == "train_seconds" else chosen.x
-        first = f"the first evaluation, at {at.min():g} {unit}"
-        raise ValueError(f"until={until:g}: must be at or after {first}")
-    shown = replace(study, evaluations=rows, steps=steps, metric=chosen.metric, x=chosen.x)
-    return replace(shown, until=until, baseline=baseline)
+    names = _chosen_arms(study, chosen)
+    study = replace(
+        study,
+        runs=_of_arms(study.runs, names),
+        evaluations=_of_arms(study.evaluations, names),
+        steps=_of_arms(study.steps, names),
+        baseline=_chosen_baseline(study, chosen, names),
+    )
+    return _in_window(_over(_measured(study, chosen.metric), chosen.x), chosen.until)
 
 
-def resolve(study: Study, word: str) -> str:
-    """Find the curve meant by an arm's label, a rule, or a curve's name (-> may stand for →).
-
-    `ValueError`: no curve fits, or several do; the message lists the candidates.
-    """
-    name = word.replace("->", "→").strip()
-    runs, series = study.runs, list(dict.fromkeys(study.runs.series))
-    if name in series:
-        return name
-    before_keys = runs.series.str.partition(",")[0]
-    fits = (runs.arm == name) | (runs.rule == name) | (before_keys == name)
-    fits |= before_keys.str.endswith(f" {name}")  # imported logs: GSM8K pods 64→16
-    matches = list(dict.fromkeys(runs.series[fits]))
-    if len(matches) != 1:
-        fault = f"is {'ambiguous' if matches else 'unknown'} in study {study.name}"
-        allowed = f": must be one of {' | '.join(matches or series)}"
-        folders = [] if matches or "folder" not in runs else map(Path, runs.folder)
-        if any((folder.parents[3] / name).is_dir() for folder in folders):
-            allowed = f"; did you mean pods compare --study {name}?"
-        raise ValueError(f"arm {word!r} {fault}{allowed}")
-    return str(matches[0])
-
-
-def default_baseline(study: Study) -> str | None:
-    """Return the chosen baseline; else the only curve labelled `grpo`, or with n = m."""
-    if study.baseline is not None:
-        return study.baseline
-    runs = study.runs[study.runs.complete]
-    for fits in (runs.arm == "grpo", (runs.rule == "all") & (runs.n == runs.m)):
-        names = runs.series[fits].unique()
-        if len(names) == 1:
-            return str(names[0])
-    return None
-
-
-def _arms(study: Study, chosen: StudyFilter) -> tuple[list[str], str | None]:
-    names = [resolve(study, word) for word in chosen.arms] or list(study.runs.series.unique())
-    if len({*names}) < len(names):
+def _chosen_arms(study: Study, chosen: StudyFilter) -> list[str]:
+    """Return the names of the curves to show, in the order of the words that name them."""
+    if not chosen.arms:
+        return list(study.runs.series.unique())
+    names = []
+    for word in chosen.arms:
+        names += curves_named(study, word)
+    if len(set(names)) < len(names):
         raise ValueError(f"arms={','.join(chosen.arms)}: must be different ones, not one arm twice")
-    baseline = None if chosen.baseline is None else resolve(study, chosen.baseline)
-    if baseline is not None and baseline not in names:
+    return names
+
+
+def _chosen_baseline(study: Study, chosen: StudyFilter, names: Sequence[str]) -> str | None:
+    if chosen.baseline is None:
+        return None
+    baseline = resolve(study, chosen.baseline)
+    if baseline not in names:
         raise ValueError(f"baseline={chosen.baseline}: must be among the arms {' | '.join(names)}")
-    return names, baseline
+    return baseline
 
 
-def _measured(study: Study, metric: str) -> pd.DataFrame:
+def _of_arms(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of these curves, curve by curve."""
+    places = {name: place for place, name in enumerate(names)}
+    rows = table[table.series.isin(names)]
+    return rows.sort_values("series", key=lambda series: series.map(places), kind="stable")
+
+
+def _measured(study: Study, metric: str) -> Study:
+    """Put a metric in the place of the accuracy."""
     rows = study.evaluations
-    names = [*(name for name in METRICS if name in rows), *passes(rows)]
-    present = [name for name in names if rows[name].notna().all()]
+    present = []
+    for name in (*METRICS, *passes(rows)):
+        if name in rows and rows[name].notna().all():
+            present.append(name)
     if metric not in present:
-        answers = f"; a question has {rows.repeats.min():.0f} answers" * metric.startswith("pass@")
-        raise ValueError(f"metric={metric}: must be one of {', '.join(present)}{answers}")
-    return rows.assign(accuracy=rows[metric])
+        allowed = f"must be one of {', '.join(present)}"
+        if metric.startswith("pass@"):
+            allowed += f"; a question has {rows.repeats.min():.0f} answers"
+        raise ValueError(f"metric={metric}: {allowed}")
+    return replace(study, evaluations=rows.assign(accuracy=rows[metric]), metric=metric)
+
+
+def _over(study: Study, x: str) -> Study:
+    """Choose what curves are drawn over; a window in seconds does not hold for steps."""
+    if x == "train_seconds":
+        return study
+    rows = study.evaluations
+    if x != "steps" or rows.step.isna().any():
+        allowed = "train_seconds" if rows.step.isna().any() else "train_seconds or steps"
+        raise ValueError(f"x={x}: must be {allowed}")
+    return replace(
+        study,
+        evaluations=rows.assign(steps=rows.step),
+        steps=study.steps.assign(steps=study.steps.step),
+        x=x,
+        until=math.inf,
+    )
+
+
+def _in_window(study: Study, until: float | None) -> Study:
+    """End the window at the chosen place, if there is one."""
+    end = study.until if until is None else until
+    values = study.evaluations[study.x]
+    later = values[values > 0]
+    if len(later) and not (later <= end).any():
+        unit = "s" if study.x == "train_seconds" else study.x
+        first = f"the first evaluation, at {later.min():g} {unit}"
+        raise ValueError(f"until={end:g}: must be at or after {first}")
+    return replace(study, until=end)

@@ -8,41 +8,53 @@ import msgspec
 import pandas as pd
 
 from pods.runs.files import read_lines
+from pods.runs.history import STEP, step_of
 
-COLUMNS: dict[str, Any] = {
-    **dict.fromkeys(("problem", "question", "completion"), str),
-    **dict.fromkeys(("correct", "format", "finished", "kept"), bool),
-    **{"length": int, "reward": float | str, "advantage": float | str | None},  # "nan" is text
-}
-ROW = msgspec.defstruct("Row", COLUMNS.items())
+
+class Rollout(msgspec.Struct):
+    """The fields of a stored rollout that its readers need; it may have more."""
+
+    problem: str
+    question: str
+    completion: str
+    correct: bool
+    format: bool
+    finished: bool
+    kept: bool
+    length: int
+    reward: float | str  # "nan" is a text in JSON
+    advantage: float | str | None  # of kept ones
 
 
 def rollout_steps(run: Path) -> list[int]:
     """List the steps of a run folder whose rollouts were written."""
-    return sorted(int(path.name[5:11]) for path in run.glob("rollouts/step-??????.jsonl.gz"))
+    return sorted(step_of(path) for path in run.glob(f"rollouts/{STEP}.jsonl.gz"))
 
 
 def read_rollouts(run: Path, step: int) -> pd.DataFrame:
     """Read the rollouts of one of a run folder's `rollout_steps`, one row each.
 
-    They have `COLUMNS` and more, and an advantage if they were kept. A `ValueError` names a line.
+    The columns are those of `Rollout` and more. A `ValueError` names a line.
     """
     return pd.DataFrame(read_lines(run / "rollouts" / f"step-{step:06d}.jsonl.gz", _row))
 
 
 def _row(line: bytes) -> dict[str, Any]:
     row: dict[str, Any] = json.loads(line)
-    msgspec.convert(row, ROW)
+    msgspec.convert(row, Rollout)
     return row
 
 
-def examples(rollouts: pd.DataFrame, each: int = 2) -> pd.DataFrame:
+def examples(rollouts: pd.DataFrame, count: int = 2) -> pd.DataFrame:
     """Pick a few informative rollouts of the problem whose rewards differ most.
 
-    These are the kept ones with the largest and the smallest advantage, and some not kept.
+    They are, `count` of each: kept ones with the largest and with the smallest advantage, and
+    some that were not kept.
     """
     spread = rollouts.groupby("problem", sort=False).reward.std(ddof=0)
     group = rollouts[rollouts.problem == spread.idxmax()]
     kept = group[group.kept].sort_values("advantage", kind="stable")
-    best, worst = kept.tail(each).iloc[::-1], kept.iloc[:-each].head(each)
-    return pd.concat([best, worst, group[~group.kept].head(each)], ignore_index=True)
+    best = kept.tail(count).iloc[::-1]
+    worst = kept.iloc[:-count].head(count)
+    not_kept = group[~group.kept].head(count)
+    return pd.concat([best, worst, not_kept], ignore_index=True)

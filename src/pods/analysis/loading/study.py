@@ -7,6 +7,8 @@ from functools import cached_property
 
 import pandas as pd
 
+from pods.analysis.loading.series_names import SEPARATOR
+
 MEASURED = "measured"
 KEY = ["series", "seed", "run"]  # the first columns of each table
 
@@ -65,21 +67,28 @@ class Study:
 
 def passes(table: pd.DataFrame) -> list[str]:
     """List the columns with shares of questions that one of k answers solves, pass@1 first."""
-    return sorted(map(str, table.filter(regex=r"^pass@\d+$")), key=lambda name: int(name[5:]))
+    names = [str(name) for name in table.filter(regex=r"^pass@\d+$")]
+    return sorted(names, key=lambda name: int(name.removeprefix("pass@")))
 
 
 def with_columns(table: pd.DataFrame, study: Study, names: Sequence[str]) -> pd.DataFrame:
     """Put columns of `Study.runs` behind the series of a table; those that it has stay."""
-    of_series, at = study.runs.drop_duplicates("series").set_index("series"), list(table)
-    added = {name: table.series.map(of_series[name]) for name in names if name not in table}
-    behind = at.index("series") + 1
-    return table.assign(**added)[[*at[:behind], *added, *at[behind:]]]
+    by_series = study.runs.drop_duplicates("series").set_index("series")
+    wider = table.copy()
+    behind = list(table).index("series") + 1
+    for name in names:
+        if name not in table:
+            wider.insert(behind, name, table.series.map(by_series[name]))
+            behind += 1
+    return wider
 
 
 def by_key(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Show each key that varies as a column, and no more in the names of the series."""
     if not study.varied:
         return table
-    table = with_columns(table, study, study.varied)
-    texts = {name: table[name].astype(str) for name in study.varied}
-    return table.assign(**texts, series=table.series.str.partition(", ")[0])
+    shown = with_columns(table, study, study.varied)
+    for name in study.varied:
+        shown[name] = shown[name].astype(str)
+    shown["series"] = shown.series.str.partition(SEPARATOR)[0]
+    return shown

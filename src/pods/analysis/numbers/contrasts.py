@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pods.analysis.loading.filter import default_baseline, resolve
+from pods.analysis.loading.arm_names import default_baseline, resolve
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.curves import time_grid
 from pods.analysis.numbers.outcomes import RunCurve, on_grid, run_curves
@@ -60,27 +60,35 @@ def choose_arms(study: Study, words: Sequence[str]) -> dict[str, list[RunCurve]]
     `ValueError`: an arm is unknown, ambiguous, named twice or without a complete run, or there
     are fewer than two arms.
     """
+    names = _named_arms(study, words)
+    candidates = names or list(study.runs.series.unique())
+    arms = {}
+    for name in candidates:
+        runs = run_curves(study, name)
+        if runs:
+            arms[name] = runs
+        elif names or name == study.baseline:
+            raise ValueError(f"arm {name!r} has no complete run")
+
+    if len(arms) < 2:
+        there = " | ".join(arms) or "none"
+        raise ValueError(f"a comparison needs two arms with complete runs; the study has: {there}")
+    return arms
+
+
+def _named_arms(study: Study, words: Sequence[str]) -> list[str]:
+    """Return the curves that are named, and the default baseline of a single one."""
     names = [resolve(study, word) for word in words]
     if len(names) == 1:
         baseline = default_baseline(study)
         if baseline is not None:
             names.append(baseline)
-    if len(set(names)) < len(names) or len(names) == 1:
-        present = " | ".join(dict.fromkeys(study.runs.series))
+
+    different = set(names)
+    if len(different) < len(names) or len(names) == 1:
+        present = " | ".join(study.runs.series.unique())
         raise ValueError(f"arms={' '.join(words)}: must be two or more different ones of {present}")
-
-    candidates = names or list(dict.fromkeys(study.runs.series))
-    curves = {name: run_curves(study, name) for name in candidates}
-    needed = names or [name for name in candidates if name == study.baseline]
-    for name in needed:
-        if not curves[name]:
-            raise ValueError(f"arm {name!r} has no complete run")
-
-    arms = {name: runs for name, runs in curves.items() if runs}
-    if len(arms) < 2:
-        there = " | ".join(arms) or "none"
-        raise ValueError(f"a comparison needs two arms with complete runs; the study has: {there}")
-    return arms
+    return names
 
 
 def choose_pairs(arms: Sequence[str], named: bool, baseline: str | None) -> list[tuple[str, str]]:
@@ -92,7 +100,7 @@ def choose_pairs(arms: Sequence[str], named: bool, baseline: str | None) -> list
     ([('a', 'b'), ('c', 'b')], [('a', 'b'), ('a', 'c')])
     """
     if named:
-        return [(arms[0], other) for other in arms[1:]]
+        return [(arms[0], name) for name in arms[1:]]
     if baseline is None:
         return list(itertools.combinations(arms, 2))
     return [(name, baseline) for name in arms if name != baseline]
@@ -110,7 +118,7 @@ def contrast_of(arm: list[RunCurve], baseline: list[RunCurve], seeded: bool) -> 
         arm=[arm_by_seed[seed] for seed in shared],
         baseline=[baseline_by_seed[seed] for seed in shared],
         paired=True,
-        left_out=[*_without_partner(arm, baseline), *_without_partner(baseline, arm)],
+        left_out=_without_partner(arm, baseline) + _without_partner(baseline, arm),
     )
 
 
@@ -146,25 +154,36 @@ def differences(study: Study) -> pd.DataFrame:
     rows = []
     for series in study.runs.series.unique():
         arm = run_curves(study, series)
-        measured = all(np.isfinite(run.accuracy).any() for run in [*arm, *baseline])
-        if series == name or min(len(arm), len(baseline)) < 2 or not measured:
-            continue
-
-        contrast = contrast_of(arm, baseline, study.seeded)
-        arm_values = on_grid(contrast.arm, grid)
-        baseline_values = on_grid(contrast.baseline, grid)
-        for place, x in enumerate(grid):
-            test = contrast.test(arm_values[:, place], baseline_values[:, place])
-            row = {
-                "series": series,
-                "baseline": name,
-                "design": contrast.design,
-                "runs": len(contrast.arm),
-                "baseline_runs": len(contrast.baseline),
-                study.x: x,
-                "estimate": test.estimate,
-                "low": test.low,
-                "high": test.high,
-            }
-            rows.append(row)
+        if series != name and _has_two_values(arm) and _has_two_values(baseline):
+            contrast = contrast_of(arm, baseline, study.seeded)
+            rows += _rows_on_grid(contrast, grid, study.x)
     return pd.DataFrame(rows, columns=columns)
+
+
+def _has_two_values(runs: Sequence[RunCurve]) -> bool:
+    """Whether there are two runs or more, and each of them has a number."""
+    if len(runs) < 2:
+        return False
+    return all(np.isfinite(run.accuracy).any() for run in runs)
+
+
+def _rows_on_grid(contrast: Contrast, grid: Floats, x: str) -> list[dict[str, object]]:
+    """Test a contrast at each of the (G,) grid points."""
+    arm_values = on_grid(contrast.arm, grid)
+    baseline_values = on_grid(contrast.baseline, grid)
+    rows = []
+    for place, amount in enumerate(grid):
+        test = contrast.test(arm_values[:, place], baseline_values[:, place])
+        row = {
+            "series": contrast.arm[0].series,
+            "baseline": contrast.baseline[0].series,
+            "design": contrast.design,
+            "runs": len(contrast.arm),
+            "baseline_runs": len(contrast.baseline),
+            x: amount,
+            "estimate": test.estimate,
+            "low": test.low,
+            "high": test.high,
+        }
+        rows.append(row)
+    return rows

@@ -3,7 +3,9 @@
 Shapes: S = runs (seeds) of a series, P = evaluations of a run, G = grid points.
 """
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -29,10 +31,11 @@ def time_grid(study: Study) -> Floats:
 
     It ends with the first complete run, so that every point of a curve averages the same runs.
     """
-    last = study.evaluations.groupby("run")[study.x].max()
-    complete = last[last.index.isin(study.complete)]
-    end = (complete if len(complete) else last).min()
-    return np.linspace(0.0, min(end, study.until), GRID_POINTS)
+    ends = study.evaluations.groupby("run")[study.x].max()
+    complete = ends[ends.index.isin(study.complete)]
+    if len(complete):
+        ends = complete
+    return np.linspace(0.0, min(ends.min(), study.until), GRID_POINTS)
 
 
 def curves(study: Study) -> pd.DataFrame:
@@ -46,37 +49,48 @@ def curves(study: Study) -> pd.DataFrame:
     """
     grid = time_grid(study)
     parts = []
-    for metric, series, values in _values(study, grid):
-        mean, stderr = mean_and_stderr(values)
+    for curve in itertools.chain(_evaluated(study, grid), _trained(study, grid)):
+        mean, stderr = mean_and_stderr(curve.values)
         part = {
-            "metric": metric,
-            "series": series,
+            "metric": curve.metric,
+            "series": curve.series,
             study.x: grid,
             "mean": mean,
             "stderr": stderr,
-            "runs": (~np.isnan(values)).sum(0),
+            "runs": (~np.isnan(curve.values)).sum(0),
         }
         parts.append(pd.DataFrame(part))
     return pd.concat(parts, ignore_index=True)
 
 
-def _values(study: Study, grid: Floats) -> Iterator[tuple[str, str, Floats]]:
-    """Yield metric, series and the (S, G) values of its runs."""
-    rows = study.evaluations
-    for metric in (*EVALUATED, *passes(rows)):
-        if metric not in rows:
-            continue
-        for series in rows.series.unique():
-            runs = all_curves(study, series, metric)
-            if any(np.isfinite(run.accuracy).any() for run in runs):
-                yield metric, series, on_grid(runs, grid)
+@dataclass(frozen=True)
+class _Values:
+    """One metric of the runs of a series."""
 
+    metric: str
+    series: str
+    values: Floats  # (S, G)
+
+
+def _evaluated(study: Study, grid: Floats) -> Iterator[_Values]:
+    """Yield what evaluations measured."""
+    rows = study.evaluations
+    metrics = [name for name in EVALUATED if name in rows]
+    for metric in metrics + passes(rows):
+        for series, measured in rows.groupby("series", sort=False)[metric]:
+            if measured.notna().any():
+                runs = all_curves(study, str(series), metric)
+                yield _Values(metric, str(series), on_grid(runs, grid))
+
+
+def _trained(study: Study, grid: Floats) -> Iterator[_Values]:
+    """Yield what was logged of the steps."""
     for metric in STEP_METRICS:
-        if metric not in study.steps:
-            continue
-        steps = study.steps[["series", "run", study.x, metric]]
-        for series, series_steps in steps.groupby("series", sort=False):
-            yield metric, str(series), _step_means(series_steps, metric, grid, study.x)
+        if metric in study.steps:
+            steps = study.steps[["series", "run", study.x, metric]]
+            for series, series_steps in steps.groupby("series", sort=False):
+                values = _step_means(series_steps, metric, grid, study.x)
+                yield _Values(metric, str(series), values)
 
 
 def _step_means(steps: pd.DataFrame, metric: str, grid: Floats, x: str) -> Floats:

@@ -53,7 +53,7 @@ class Window:
 
 
 def measure(study: Study) -> str:
-    """Return what a text says for accuracy, such as pass@5 or share in the format."""
+    """Return what a text says for accuracy, such as share in the format."""
     return MEASURES.get(study.metric, study.metric)
 
 
@@ -105,9 +105,10 @@ def window(curves: Iterable[RunCurve], until: float = math.inf) -> Window:
 
     `ValueError`: a run, or the window, ends before a run's first evaluation.
     """
-    records = [(curve.seconds[0], curve.seconds[-1]) for curve in curves]
-    start = max(first for first, _ in records)
-    end = min(until, *(last for _, last in records))
+    curves = list(curves)
+    start = max(curve.seconds[0] for curve in curves)
+    end = min(curve.seconds[-1] for curve in curves)
+    end = min(end, until)
 
     if start > until:
         raise ValueError(f"until={until:g}: must be after the first evaluations, at {start:g}")
@@ -121,8 +122,9 @@ def window(curves: Iterable[RunCurve], until: float = math.inf) -> Window:
 
 def values_of(outcome: str, curves: Iterable[RunCurve], span: Window) -> Floats:
     """Return the (S,) values of an outcome, which is a key of `OUTCOMES`."""
-    outcome_of = {"mean_accuracy": mean_accuracy, "final_accuracy": final_accuracy}[outcome]
-    return np.array([outcome_of(curve, span) for curve in curves], float)
+    functions = {"mean_accuracy": mean_accuracy, "final_accuracy": final_accuracy}
+    function = functions[outcome]
+    return np.array([function(curve, span) for curve in curves], float)
 
 
 def mean_accuracy(curve: RunCurve, span: Window) -> float:
@@ -130,8 +132,8 @@ def mean_accuracy(curve: RunCurve, span: Window) -> float:
     if span.end == span.start:
         return final_accuracy(curve, span)
 
-    inner = curve.seconds[(curve.seconds > span.start) & (curve.seconds < span.end)]
-    grid = np.array([span.start, *inner, span.end])
+    inside = (curve.seconds > span.start) & (curve.seconds < span.end)
+    grid = np.concatenate([[span.start], curve.seconds[inside], [span.end]])
     area = np.trapezoid(on_grid([curve], grid)[0], grid)
     return float(area / (span.end - span.start))
 
@@ -159,7 +161,8 @@ def crossings(curves: Sequence[RunCurve], targets: Floats, span: Window) -> tupl
     Returns:
         (K, S) training seconds and (K, S) training steps.
     """
-    seconds, steps = [], []
+    seconds = []
+    steps = []
     for curve in curves:
         run_seconds, run_steps = _crossing(curve, targets, span.end)
         seconds.append(run_seconds)
@@ -170,8 +173,9 @@ def crossings(curves: Sequence[RunCurve], targets: Floats, span: Window) -> tupl
 def _crossing(curve: RunCurve, targets: Floats, end: float) -> tuple[Floats, Floats]:
     """Return the (K,) seconds and steps at which one run first reaches the targets."""
     unknown = np.isnan(curve.accuracy)
-    known = int(unknown.argmax()) if unknown.any() else len(unknown)  # the points before a NaN
-    interrupted = known < len(unknown) and (known == 0 or curve.seconds[known - 1] < end)
+    known = int(np.append(unknown, True).argmax())  # the number of points before a NaN
+    last = curve.seconds[:known].max(initial=-np.inf)
+    interrupted = known < len(unknown) and last < end
     missed = np.nan if interrupted else np.inf
     absent = np.where(np.isnan(targets), np.nan, missed)
     if known == 0:
@@ -180,16 +184,16 @@ def _crossing(curve: RunCurve, targets: Floats, end: float) -> tuple[Floats, Flo
     accuracy = curve.accuracy[:known]
     best = np.maximum.accumulate(accuracy)
     first = np.searchsorted(best, targets - ROUNDING)  # the first point at or above the target
-    right = np.minimum(first, known - 1)
-    left = np.maximum(right - 1, 0)
+    after = np.minimum(first, known - 1)
+    before = np.maximum(after - 1, 0)
 
-    rise = accuracy[right] - accuracy[left]
-    lacking = targets - accuracy[left]
-    inside = (first > 0) & (first < known)  # the line from left to right crosses the target
+    rise = accuracy[after] - accuracy[before]
+    lacking = targets - accuracy[before]
+    inside = (first > 0) & (first < known)  # the line between both points crosses the target
     share = np.divide(lacking, rise, out=np.ones_like(lacking), where=inside).clip(max=1)
 
-    seconds = curve.seconds[left] + share * (curve.seconds[right] - curve.seconds[left])
-    steps = curve.steps[left] + share * (curve.steps[right] - curve.steps[left])
+    seconds = curve.seconds[before] + share * (curve.seconds[after] - curve.seconds[before])
+    steps = curve.steps[before] + share * (curve.steps[after] - curve.steps[before])
     reached = (first < known) & (seconds <= end)
     return np.where(reached, seconds, absent), np.where(reached, steps, absent)
 
@@ -203,6 +207,6 @@ def mean_curve(curves: Sequence[RunCurve], grid: Floats) -> Floats:
 def knots(curves: Sequence[RunCurve], span: Window) -> Floats:
     """Return the (G,) times after 0 where a mean curve can bend, and so have its maximum."""
     points = [curve.seconds for curve in curves]
-    times: Floats = np.unique(np.concatenate([*points, [span.end]]))
+    times: Floats = np.unique(np.append(np.concatenate(points), span.end))
     inside = (times > 0) & (times >= span.start) & (times <= span.end)
     return times[inside]

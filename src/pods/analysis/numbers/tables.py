@@ -1,7 +1,7 @@
 """The tables of a study: its curves, one row per run, and one row per series."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from pods.analysis.loading.study import Study, by_key, passes
 from pods.analysis.numbers.curves import curves, phase_columns
 from pods.analysis.numbers.outcomes import (
     OUTCOMES,
+    RunCurve,
     Window,
     amount,
     measure,
@@ -24,6 +25,7 @@ from pods.analysis.numbers.statistics import spread
 AT_THE_END = ("lenient", "format", "both", "length")
 UNANSWERED = ("no_answer", "timeouts")
 LEAST_CPU_SHARE = 0.8  # of the training seconds, below which a run waited for other processes
+MOST_NAMED = 3  # runs that a sentence names; of more it says how many they are
 
 
 @dataclass(frozen=True)
@@ -55,25 +57,37 @@ def run_table(study: Study) -> pd.DataFrame:
     """
     names = ["run", "series", "seed", "arm", "rule", "n", "m", *study.varied, "settings"]
     rows = study.runs[names].copy()
-    complete = [curve for series in rows.series.unique() for curve in run_curves(study, series)]
-    span = window(complete, study.until) if complete else Window(np.nan, np.nan)
-    complete_runs = [curve.run for curve in complete]
-    ends = dict.fromkeys(complete_runs, span.end)
-    rows[end_column(study.x)] = rows.run.map(ends).astype(float)
-    for outcome in OUTCOMES:
-        values = values_of(outcome, complete, span)
-        by_run = dict(zip(complete_runs, values, strict=True))
-        rows[outcome] = rows.run.map(by_run).astype(float)
+    complete: list[RunCurve] = []
+    for series in rows.series.unique():
+        complete += run_curves(study, series)
+    measured = _outcomes(study, complete)
+    rows = rows.join(measured, on="run")
 
     last = at_the_end(study)
-    shown = [name for name in AT_THE_END if name in last]
-    shown += [name for name in UNANSWERED if name in last and last[name].any()]
-    steps = last.step.where(last.step > 0)
-    last_values = last[[*shown, *passes(last)]].assign(
-        steps=last.step, seconds_per_step=last.train_seconds / steps
-    )
+    last_values = last[_shares(last)]
+    last_values["steps"] = last.step
+    last_values["seconds_per_step"] = last.train_seconds / last.step.where(last.step > 0)
     phases = study.steps.groupby("run")[phase_columns(study.steps)].mean()
     return rows.join(last_values, on="run").join(phases, on="run").reset_index(drop=True)
+
+
+def _shares(last: pd.DataFrame) -> list[str]:
+    """List the columns that are told of last evaluations, as far as these have them."""
+    shown = [name for name in AT_THE_END if name in last]
+    for name in UNANSWERED:
+        if name in last and last[name].any():
+            shown.append(name)
+    return shown + passes(last)
+
+
+def _outcomes(study: Study, complete: Sequence[RunCurve]) -> pd.DataFrame:
+    """Measure complete runs in the window of all of them: its end and each outcome, by run."""
+    table = pd.DataFrame(index=[curve.run for curve in complete])
+    span = window(complete, study.until) if complete else Window(np.nan, np.nan)
+    table[end_column(study.x)] = span.end
+    for outcome in OUTCOMES:
+        table[outcome] = values_of(outcome, complete, span)
+    return table.astype(float)
 
 
 def at_the_end(study: Study) -> pd.DataFrame:
@@ -94,8 +108,10 @@ def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
         columns of `run_table` from the evaluation there, of steps, seconds_per_step and each phase.
     """
     complete = runs[runs.run.isin(study.complete)]
-    shown = [name for name in (*AT_THE_END, *UNANSWERED, *passes(runs)) if name in runs]
-    averaged = [*shown, "steps", "seconds_per_step", *phase_columns(runs)]
+    averaged = [name for name in AT_THE_END + UNANSWERED if name in runs]
+    averaged += passes(runs)
+    averaged += ["steps", "seconds_per_step"]
+    averaged += phase_columns(runs)
     end = end_column(study.x)
 
     rows = []
@@ -123,23 +139,24 @@ def end_text(table: pd.DataFrame, x: str) -> str:
 
 def summary_title(table: pd.DataFrame, study: Study) -> str:
     """Say what the outcomes of a summary are, and of when its other columns."""
+    name = measure(study)
+    end = end_text(table, study.x)
     return (
-        f"final_accuracy: {measure(study)} at {end_text(table, study.x)}, mean_accuracy: until "
-        "then, each mean ± stderr over runs;\n"
-        "other shares: of the last evaluation, seconds: of a step"
+        f"mean_accuracy: {name} averaged until {end}; final_accuracy: {name} at {end}; "
+        "±: standard error over runs;\nseconds: of a step; other shares: of the last evaluation"
     )
 
 
 def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Format the summary for a reader, with some of its columns under the same names."""
     columns = {"series": summary.series, "runs": summary.runs.astype(str)}
-    for outcome in reversed(OUTCOMES):
+    for outcome in OUTCOMES:
         columns[outcome] = _pairs(summary, outcome)
-    for share in ("lenient", *UNANSWERED, *passes(summary)):
+    for share in ("lenient", *UNANSWERED):
         if share in summary:
             columns[share] = summary[share].map("{:.3f}".format)
     columns["steps"] = summary.steps.map("{:.0f}".format)
-    for seconds in ("seconds_per_step", *phase_columns(summary)):
+    for seconds in ["seconds_per_step", *phase_columns(summary)]:
         columns[seconds] = summary[seconds].map("{:.3g}".format)
     return by_key(pd.DataFrame(columns).replace("nan", ""), study)
 
@@ -150,16 +167,24 @@ def _pairs(summary: pd.DataFrame, outcome: str) -> "pd.Series[str]":
 
 
 def slow_runs(study: Study) -> Iterator[str]:
-    """Yield a line that names the runs which other processes slowed down, if there are any."""
-    shares = study.runs.get("cpu_share", pd.Series(np.nan, study.runs.index))
-    slow = study.runs[shares < LEAST_CPU_SHARE]
+    """Yield a line on the runs which other processes slowed down, if there are any."""
+    if "cpu_share" not in study.runs:  # imported logs
+        return
+    slow = study.runs[study.runs.cpu_share < LEAST_CPU_SHARE]
     if slow.empty:
         return
 
-    names = []
-    for series, seed, share in zip(slow.series, slow.seed, slow.cpu_share, strict=True):
-        names.append(f"{series} seed {seed} ({100 * share:.0f} %)")
+    if len(slow) > MOST_NAMED:
+        count = f"{len(slow)} of {len(study.runs)}"
+        if len(slow) == len(study.runs):
+            count = f"all {len(slow)}"
+        which = f"{count} runs (lowest: {100 * slow.cpu_share.min():.0f} %)"
+    else:
+        names = []
+        for run in slow.itertuples():
+            names.append(f"{run.series} seed {run.seed} ({100 * run.cpu_share:.0f} %)")
+        which = SEPARATOR.join(names)
     yield (
         f"The CPU was used for less than {100 * LEAST_CPU_SHARE:.0f} % of the training time of "
-        f"{SEPARATOR.join(names)}: other processes made their measured times longer."
+        f"{which}: other processes made their measured times longer."
     )

@@ -49,6 +49,13 @@ class Copy:
         return sent
 
 
+def longest_wait() -> float:
+    """Return the longest of the seconds after which W&B says that it gives up."""
+    names = [name for name in VARIABLES if name.endswith("_TIMEOUT")]
+    given = [os.environ.get(name, VARIABLES[name]) for name in names]
+    return max(float(seconds) for seconds in given if seconds.isdigit())
+
+
 def open_copy(config: Config, store: RunStore, mode: str) -> Copy:
     """Open the copy of a run that `tracking.mode` names. The library may raise anything."""
     if mode == "tensorboard":

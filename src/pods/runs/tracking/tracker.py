@@ -1,26 +1,30 @@
 """Keep the copy of a run up to date while it trains, and bring it up to date later: `pods sync`."""
 
+import atexit
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from pods.config.schema import Config
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
 from pods.runs.tracking.rows import read_rows
-from pods.runs.tracking.sinks import Copy, check_key, open_copy
+from pods.runs.tracking.sinks import Copy, check_key, longest_wait, open_copy
 from pods.system.errors import as_short_text
 
+T = TypeVar("T")
 LAG_SECONDS = 60.0  # that a copy may be behind
+PATIENCE_SECONDS = 15.0  # after W&B itself should have given up
 
 
 class Tracker:
     """The copy of a run in progress, or none; its first failure ends it and never the run.
 
     W&B takes some 2 ms per row, so rows are sent before a checkpoint, and if checkpoints are rare,
-    once a minute. A thread would take its time from the training clock.
+    once a minute. A thread that sent them meanwhile would take its time from the training clock.
     """
 
     def __init__(self, config: Config | None = None, store: RunStore | None = None) -> None:
@@ -28,32 +32,65 @@ class Tracker:
         self.copy: Copy | None = None
         self.updated = time.monotonic()
         if config is not None and store is not None and config.tracking.mode != "none":
-            with self._off_after_failure():
-                self.copy = open_copy(config, store, config.tracking.mode)
+            self.copy = self._try(lambda: open_copy(config, store, config.tracking.mode))
 
     def update(self, now: bool = False) -> None:
         """Send the rows that the copy lacks if `now` is set, or if that was a minute ago."""
-        if self.copy is not None and (now or time.monotonic() - self.updated >= LAG_SECONDS):
-            with self._off_after_failure():
-                self.copy.send()
+        copy = self.copy
+        if copy is not None and (now or time.monotonic() - self.updated >= LAG_SECONDS):
+            self._try(copy.send)
             self.updated = time.monotonic()
 
     def finish(self) -> None:
-        """Send the last rows and close, within half a minute even if the network has died."""
-        if self.copy is not None:
-            with self._off_after_failure():
-                self.copy.finish(self.copy.store.status()["state"])
+        """Send the last rows and close, within a minute even if network or tracker have died."""
+        copy = self.copy
+        if copy is not None:
+            self._try(lambda: copy.finish(copy.store.status()["state"]))
 
-    @contextmanager
-    def _off_after_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # W&B raises many kinds
-            self.copy = None
-            print(
-                f"the tracker is off for this run ({as_short_text(error)}); the run continues, and "
-                "`pods sync` can send its rows later"
-            )
+    def _try(self, call: Callable[[], T]) -> T | None:
+        """Let the tracker do something, and wait; None if it fails or hangs, and it is off then.
+
+        It does so in a thread, since nothing else can leave a call that hangs.
+        """
+        results: list[T] = []
+        failures: list[Exception] = []
+
+        def work() -> None:
+            try:
+                results.append(call())
+            except Exception as error:  # W&B raises many kinds
+                failures.append(error)
+
+        thread = threading.Thread(target=work, name="tracker", daemon=True)
+        thread.start()
+        limit = longest_wait() + PATIENCE_SECONDS
+        self._join(thread, limit)
+
+        if thread.is_alive():
+            atexit._clear()  # the handler that W&B has set would wait for its service for ever
+            self._turn_off(f"it has not answered for {limit:g} s")
+        elif failures:
+            self._turn_off(as_short_text(failures[0]))
+        else:
+            return results[0]
+        return None
+
+    def _join(self, thread: threading.Thread, limit: float) -> None:
+        """Wait until a thread ends, or has sent no row for `limit` seconds."""
+        sent = -1
+        while thread.is_alive() and sent != self._position():
+            sent = self._position()
+            thread.join(limit)
+
+    def _position(self) -> int:
+        return 0 if self.copy is None else self.copy.first
+
+    def _turn_off(self, why: str) -> None:
+        self.copy = None
+        print(
+            f"the tracker is off for this run ({why}); the run continues, and `pods sync` can send "
+            "its rows later"
+        )
 
 
 class NotSynced(ValueError):

@@ -7,6 +7,7 @@ stays when other rows are dropped.
 
 import json
 import logging
+import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ class Splits(NamedTuple):
 def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
     """Return the first of these fields, which must be text: not blank, and valid Unicode.
 
-    With `or_number` it may be a number, which is written as text.
+    With `or_number` it may be a finite number, which is written as text.
     """
     present = [name for name in names if name in fields]
     if not present:
@@ -97,6 +98,8 @@ def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
     value = fields[name]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if or_number and is_number:
+        if not math.isfinite(value):
+            raise ValueError(f"`{name}` must be a finite number, not {value}")
         return _number_text(value)
     if not isinstance(value, str):
         raise ValueError(f"`{name}` must be text, not {type(value).__name__}")
@@ -130,6 +133,8 @@ def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row]
             lines = file.read_bytes().removeprefix(BYTE_ORDER_MARK).rstrip().splitlines()
     except (OSError, ValueError) as error:
         raise ValueError(f"{key}: cannot read {location} ({error})") from error
+    except MemoryError as error:
+        raise ValueError(f"{key}: {location} does not fit into memory") from error
     return read_rows(lines, source, key, location, tests)
 
 

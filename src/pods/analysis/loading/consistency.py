@@ -1,0 +1,157 @@
+"""Check that runs are comparable: equal budget, evaluation, machine, versions, data and clock."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pods.analysis.loading.run_reader import Run
+from pods.analysis.loading.series_names import SEPARATOR, SYSTEM
+from pods.config.clock_model import L40S, ClockModel
+from pods.config.schema import Config
+from pods.runs.attempts import DECISIVE
+
+DATA_KEYS = (
+    "task.name",
+    "task.test_set",
+    "task.train_size",
+    "task.few_shot",
+    "task.malformed",
+    "task.answer_format",
+    "model.name",
+    "weights",
+    "evaluation.questions",
+    "sampling.max_prompt_tokens",
+    SYSTEM,
+)
+"""Keys that decide which problems a run is given, and how their prompts are written."""
+
+
+@dataclass(frozen=True)
+class _Property:
+    """What should be equal in all runs that have a property of this name and scope."""
+
+    name: str
+    value: str
+    scope: str = ""
+
+
+def inconsistencies(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
+    """Write a line for each property that differs, with its values and the runs that have them."""
+    labels_by_value: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
+    for run, label in zip(runs, labels, strict=True):
+        for item in _properties(run):
+            values = labels_by_value[item.name, item.scope]
+            values.setdefault(item.value, []).append(label)
+
+    folders = {label: run.store.folder for label, run in zip(labels, runs, strict=True)}
+    lines = []
+    for (name, _), values in labels_by_value.items():
+        if len(values) > 1:
+            lines.append(f"{name}: {_sides(values, folders)}")
+    for run, label in zip(runs, labels, strict=True):
+        if run.changes:
+            lines.append(f"{label}: changed during the run: {', '.join(run.changes)}")
+    return lines
+
+
+def _properties(run: Run) -> Iterator[_Property]:
+    """Yield what has to be equal in all runs.
+
+    A hub's data may change under the same name, so data.json is compared among the runs whose
+    configs name the same problems. The data in a folder are part of a run's identity.
+    """
+    evaluation = run.config.evaluation
+    size = f"{evaluation.repeats} passes over {evaluation.questions or 'all'} questions"
+    yield _Property("budget", budget_text(run.config))
+    yield _Property("evaluation", f"{size} at temperature {evaluation.temperature:g}")
+
+    for attempt in run.attempts or [{}]:
+        yield _Property("machine", machine_of(attempt, run.config))
+        if attempt:
+            packages = attempt.get("packages", {})
+            for package in DECISIVE:
+                yield _Property(package, packages.get(package) or "not installed")
+
+    if run.data is not None:
+        scope = str([run.identity.get(key) for key in DATA_KEYS])
+        for name, split in (("train data", run.data["train"]), ("test data", run.data["test"])):
+            text = f"{split['problems']} problems of SHA-256 {split['sha256'][:16]}"
+            yield _Property(name, text, scope)
+
+
+def _sides(values: Mapping[str, list[str]], folders: Mapping[str, Path]) -> str:
+    """List each value with the labels of the runs that have it, but for the commonest.
+
+    Args:
+        values: the labels of the runs that have each value.
+        folders: the folders of all runs, by label.
+    """
+    common = max(values, key=lambda value: len(set(values[value])))
+    sides = [f"{common} (most)"]
+    odd: set[str] = set()
+    for value, labels in values.items():
+        if value != common:
+            sides.append(f"{value} ({SEPARATOR.join(dict.fromkeys(labels))})")
+            odd.update(labels)
+
+    text = " | ".join(sides)
+    if len(odd) == 1 and len(folders) > 2:
+        text += f"; `pods clean {folders[odd.pop()]} --yes` removes it"
+    return text
+
+
+def clock_note(runs: Sequence[Run]) -> str:
+    """Say by which prices the training clock of all runs was advanced; "": it was measured.
+
+    `ValueError`: the runs have different clocks, whose seconds cannot be compared.
+    """
+    models = [_clock_of(run) for run in runs]
+    counts = Counter("measured" if m is None else f"{m.name}, {m.formula()}" for m in models)
+    if len(counts) > 1:
+        sides = " | ".join(f"{clock} ({count} runs)" for clock, count in counts.items())
+        raise ValueError(f"budget.clock_model: must be one for all runs compared, not {sides}")
+
+    model = models[0] if models else None
+    if model is None:
+        return ""
+    return (
+        f"training time is modelled by {model.name}, not measured: "
+        f"a step takes {model.formula()} ({model.source})"
+    )
+
+
+def _clock_of(run: Run) -> ClockModel | None:
+    """Return the prices that a run was frozen with, whatever has become of their file."""
+    prices = run.identity.get("clock model")
+    if prices is None:
+        return None
+    name = Path(str(run.config.budget.clock_model)).name
+    if name == L40S.name and prices == L40S.prices():
+        return L40S
+    return ClockModel(name, "as frozen with the runs", **prices)
+
+
+def machine_of(attempt: Mapping[str, Any], config: Config) -> str:
+    """Name what an attempt ran on: its GPUs if it used any, else processes and CPU."""
+    gpus = attempt.get("gpus") or []
+    processes = attempt.get("processes")
+    if config.hardware.device != "cuda" or not gpus:
+        machine = str(attempt.get("cpu", "unknown"))
+        return f"{processes} processes on {machine}" if (processes or 1) > 1 else machine
+
+    if processes is not None:  # one GPU per process; other nodes are taken to be like this one
+        gpus = (gpus * processes)[:processes]
+    kinds = ", ".join(dict.fromkeys(gpus))
+    return kinds if len(gpus) == 1 else f"{len(gpus)} x {kinds}"
+
+
+def budget_text(config: Config) -> str:
+    """Write the budget of a run for a reader."""
+    parts = []
+    if config.budget.train_seconds is not None:
+        parts.append(f"{config.budget.train_seconds:g} s of training clock")
+    if config.budget.max_steps is not None:
+        parts.append(f"{config.budget.max_steps} steps")
+    return " or ".join(parts)
