@@ -44,6 +44,18 @@ def test_the_verdict_is_the_paired_t_test_of_scipy(table, capsys):
     assert "'Trainer variant' says of which run a row is" in said
 
 
+def test_a_final_score_is_told_once(tmp_path, monkeypatch, capsys):
+    """A mean over a time of no length is the final score, and was said twice."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"a,{seed},{BASELINE[seed] / 100}" for seed in SEEDS]
+    rows += [f"b,{seed},{OTHER[seed] / 100}" for seed in SEEDS]
+    (tmp_path / "results.csv").write_text("\n".join(["method,seed,accuracy", *rows]))
+    said = verdict(capsys)
+    assert said.count("Settled") == 1 and "mean_accuracy" not in said
+    assert "\naccuracy in percent at 1 steps: mean over runs" in said
+    assert "What is before" not in said
+
+
 def test_hours_that_no_two_runs_share_are_said_and_nothing_is_compared_over_them(table, capsys):
     table([2.91, 2.97, 2.98, 3.02, 2.95, 2.99], [3.1, 3.11, 3.12, 3.13, 3.14, 3.15])
     said = verdict(capsys)

@@ -72,12 +72,12 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def plain(composed: DictConfig, overrides: Sequence[str], runtime: DictConfig) -> dict[str, Any]:
-    """Return the plain values of what Hydra composed, without Hydra's own, and `label_settings`.
+    """Return the plain values of what Hydra composed from these overrides, and `label_settings`.
 
     Args:
         composed: the config.
-        overrides: the words that it was composed from.
-        runtime: `hydra.runtime`, which has the chosen options.
+        overrides: as typed.
+        runtime: `hydra.runtime`, which has the chosen options and the folders that they are in.
 
     Raises:
         ValueError: a `${...}` has no value, or a list of options was given for a group, of which
@@ -109,7 +109,14 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
         return _malformed(error.override)
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         return _no_such_key(str(cause.full_key), overrides)
-    return _from_text(" ".join(str(error).split()), overrides)
+
+    text = " ".join(str(error).split())
+    if text.startswith(("Ambiguous value", "Sweep parameters")):
+        text = _several_values(text.split("'")[1])
+    elif text.startswith("Multiple values for "):
+        added = [override for override in overrides if override.startswith("+")]
+        text = f"{' '.join(added)}: must be without +, since each group has an option already"
+    return text
 
 
 def _no_value(error: InterpolationResolutionError, overrides: Iterable[str]) -> str:
@@ -149,16 +156,6 @@ def _no_such_option(name: str, options: Sequence[str]) -> str:
     own_keys = [key for key in OWN_FUNCTIONS if key.startswith(f"{group}.")]
     if own_keys and ":" in option:
         text += f"; {own_keys[0]}={option} is one of your own"
-    return text
-
-
-def _from_text(text: str, overrides: Iterable[str]) -> str:
-    """Say what Hydra says in several lines or as advice for a file; otherwise its own words."""
-    if text.startswith(("Ambiguous value", "Sweep parameters")):
-        return _several_values(text.split("'")[1])
-    if text.startswith("Multiple values for "):
-        added = [override for override in overrides if override.startswith("+")]
-        return f"{' '.join(added)}: must be without +, since each group has an option already"
     return text
 
 
