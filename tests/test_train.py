@@ -142,7 +142,7 @@ def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again(la
     engine.sync = lambda: events.append("sync")
     engine.generate = lambda *words: events.append("generate") or generate(*words)
     noted = dataclasses.replace(made, update=lambda *a: events.append("update") or update(*a),
-                                gap=lambda rollouts: [0.5, float(len(rollouts))])  # fmt: skip
+                                gap=lambda rollouts: float(len(rollouts)))  # fmt: skip
     steps = list(steps_of(noted, 0, Uniform()))
     assert events == ["generate"] * lag + ["generate", "update", "sync"] * 4
     plain = steps_of(loop("budget.max_steps=4")[0], 0, Uniform())  # the same batches, older weights
