@@ -28,7 +28,7 @@ from pods.system.watchdog import watchdog
 from pods.training.clock import TrainClock
 
 REPORT_SECONDS = 10.0  # most errors also occur on rank 0, which then reports them
-STOP_SECONDS = 24 * 3600  # a stop may wait for a large checkpoint; the watchdog ends one that hangs
+STOP_SECONDS = 600  # from a request to stop to the end by force: time for a large checkpoint
 
 
 def start(store: RunStore, attempt: Path) -> int:
@@ -53,6 +53,7 @@ def _launch(store: RunStore, attempt: Path, folder: Path) -> dict[int, int]:
 
     logging.disable(logging.ERROR)  # the agent logs what `end` says in a line
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(STOP_SECONDS)  # torch 2.11 has 30 s
     os.environ["PYTHONPATH"] = machine.python_path()
     handled = [number.name for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     config = LaunchConfig(
@@ -66,7 +67,6 @@ def _launch(store: RunStore, attempt: Path, folder: Path) -> dict[int, int]:
         rdzv_configs={"store_type": "file"},
         logs_specs=DefaultLogsSpecs(log_dir=str(folder)),
         signals_to_handle=",".join(handled),
-        shutdown_timeout=STOP_SECONDS,
     )
     command = ["-P", "-m", "pods.launch.job", store.folder, attempt, folder / "ranks"]
     try:
@@ -94,9 +94,11 @@ def end(store: RunStore, codes: Mapping[int, int]) -> int:
     if status["state"] == "running" and not store.is_held():
         store.set_status(state="preempted", error="a process of the run died")
         print(RESUME, file=sys.stderr)
-        return AGAIN
+
     recorded = status.get("exit_code")
-    return AGAIN if recorded is None else int(recorded)
+    if codes.get(0, DONE) < 0 or recorded is None:
+        return AGAIN
+    return int(recorded)
 
 
 def as_started(config: Config) -> Config:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -22,6 +23,8 @@ from pods.system.signals import PeerLost, Preempted, Stop
 TIMEOUT = timedelta(hours=6)
 """Longest wait for the others, far over that for a download or a large checkpoint. The watchdog of
 a process that hangs ends it before, and so the run."""
+MEETING_TIMEOUT = timedelta(minutes=15)  # torchrun's own, for processes that were started together
+POLL_SECONDS = 0.01
 BUCKET_ELEMENTS = 2**24  # gradients that are summed in one message: 64 MB in float32
 ENDED = "ended"  # key of the store: how a process ended that met an error
 
@@ -166,15 +169,16 @@ def join(device: str, stop: Stop, place: Path | None = None) -> JoinedProcesses:
 
     if place is None:
         try:
-            store, rank, size = next(rendezvous("env://", rank, size, timeout=TIMEOUT))
+            store, rank, size = next(rendezvous("env://", rank, size, timeout=MEETING_TIMEOUT))
         except RuntimeError as error:
             raise PeerLost("the processes of the run did not meet") from error
     else:
         for variable, interface in LOOPBACK.items():  # messages stay on this machine
             os.environ.setdefault(variable, interface)
         store = dist.FileStore(str(place), size)  # type: ignore[attr-defined]
-        store.set_timeout(TIMEOUT)
 
+    store.set_timeout(MEETING_TIMEOUT)
+    _meet(PrefixStore("here", store), rank, size)
     dist.init_process_group(
         BACKENDS[device],
         store=PrefixStore("torch", store),
@@ -185,3 +189,14 @@ def join(device: str, stop: Stop, place: Path | None = None) -> JoinedProcesses:
     group = JoinedProcesses(stop, PrefixStore("pods", store))
     group.mesh = init_device_mesh(device, (size,))
     return group
+
+
+def _meet(store: Store, rank: int, size: int) -> None:
+    """Wait until all processes are here, in Python, so that a signal can stop this one."""
+    store.set(str(rank), "")
+    everybody = [str(other) for other in range(size)]
+    deadline = time.monotonic() + MEETING_TIMEOUT.total_seconds()
+    while not store.check(everybody):
+        if time.monotonic() > deadline:
+            raise PeerLost("the processes of the run did not meet")
+        time.sleep(POLL_SECONDS)
