@@ -19,7 +19,17 @@ import pytest
 from compose import composed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running import BY_HAND, run_folder, science_of, start, steps, steps_made, wait_for
+from running import (
+    BY_HAND,
+    ONE_STEP,
+    note_imports,
+    run_folder,
+    science_of,
+    start,
+    steps,
+    steps_made,
+    wait_for,
+)
 from safetensors.torch import load_file
 
 from pods.launch import several
@@ -266,6 +276,15 @@ def test_a_run_opens_no_port_and_a_signal_stops_it_safely(tmp_path, leaves_nothi
         assert not complaints and newest is not None
         assert store.clock(newest)["step"] == steps_made(tmp_path)  # nothing is made twice
         assert store.status()["state"] == "preempted"
+
+
+def test_a_run_of_one_process_loads_nothing_of_several(tmp_path, monkeypatch):
+    imported = note_imports(tmp_path, monkeypatch)
+    process = start(tmp_path, *ONE_STEP)
+    said, _ = process.communicate(timeout=300)
+    names = set(imported.read_text().split())
+    assert process.returncode == 0 and "pods.training.trainer" in names, said
+    assert not {"pods.launch.several", "pods.policy.joined", "torch.distributed.launcher"} & names
 
 
 def test_another_thread_goes_on_where_the_main_one_is_stopped():

@@ -125,8 +125,21 @@ def execute_together(folder: str, cwd: str, group: PlacementGroup) -> None:
     if job is None:
         return
 
+    tasks = _start_ranks(job, cwd, group)
+    try:
+        _wait_for_all(tasks)
+    except KeyboardInterrupt:  # Ray has passed it on, and each process commits and ends
+        ray.wait(tasks, num_returns=len(tasks))
+        raise
+    codes = {rank: _exit_code(task) for rank, task in enumerate(tasks)}
+    _retry_unless_ended(folder, end(job.store, codes))
+
+
+def _start_ranks(job: Job, cwd: str, group: PlacementGroup) -> list[ray.ObjectRef]:
+    """Start a task for each process of a run; rank 0 is on this machine."""
     hardware = job.config.hardware
-    attempt = new_attempt(job.store)
+    folder = str(job.store.folder)
+    attempt = new_attempt(job.store).absolute()
     shared = {  # as torchrun sets them
         "TORCHELASTIC_RUN_ID": attempt.name,
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
@@ -144,16 +157,8 @@ def execute_together(folder: str, cwd: str, group: PlacementGroup) -> None:
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank),
         )
         variables = shared | {"RANK": str(rank)}
-        task = options(execute_rank).remote(folder, cwd, str(attempt.absolute()), variables)
-        tasks.append(task)
-
-    try:
-        _wait_for_all(tasks)
-    except KeyboardInterrupt:  # Ray has passed it on, and each process commits and ends
-        ray.wait(tasks, num_returns=len(tasks))
-        raise
-    codes = {rank: _exit_code(task) for rank, task in enumerate(tasks)}
-    _retry_unless_ended(folder, end(job.store, codes))
+        tasks.append(options(execute_rank).remote(folder, cwd, str(attempt), variables))
+    return tasks
 
 
 def _free_port() -> str:

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from pods.policy.process_group import BACKENDS, P, ProcessGroup, T
+from pods.policy.process_group import BACKENDS, ProcessGroup, T, Ts
 from pods.system.machine import LOOPBACK
 from pods.system.signals import PeerLost, Preempted, Stop
 
@@ -44,11 +44,11 @@ class JoinedProcesses(ProcessGroup):
         # gloo, for what is in the host's memory
         self.control = dist.new_group(backend="gloo", timeout=TIMEOUT)
 
-    def on_main(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    def on_main(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Call a function on the main process alone, and return its result on every process."""
         result: Any = None
         if self.is_main:
-            result = function(*arguments, **named)
+            result = function(*arguments)
         return self.broadcast(result)  # type: ignore[no-any-return]
 
     def broadcast(self, value: T) -> T:

@@ -5,7 +5,7 @@ function of the config; `joined.py` has several processes, which exchange messag
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from torch import Tensor
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}  # of torch.distributed, by device
-P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class ProcessGroup:
@@ -38,9 +38,9 @@ class ProcessGroup:
         stop = count * (self.rank + 1) // self.size
         return range(start, stop)
 
-    def on_main(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    def on_main(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Call a function on the main process alone, and return its result on every process."""
-        return function(*arguments, **named)
+        return function(*arguments)
 
     def broadcast(self, value: T) -> T:
         """Return the main process's value on every process."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pods.config.schema import Config
-from pods.policy.process_group import P, T
+from pods.policy.process_group import T, Ts
 from pods.runs import checkpoint, evaluations
 from pods.runs.files import append, read_lines
 from pods.runs.history import (
@@ -78,9 +78,9 @@ class Trainer:
         self.evaluate_missing(last)
         self.check_lock()
 
-    def on_main(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    def on_main(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Call a function on the main process alone, and return its result on every process."""
-        return self.worker.process_group.on_main(function, *arguments, **named)
+        return self.worker.process_group.on_main(function, *arguments)
 
     def check_lock(self) -> None:
         """Raise `LockLost` if this process held the run's lock and does not hold it any more."""
