@@ -17,7 +17,8 @@ from pods.cli.main import verbs
 
 SRC = ROOT / "src"
 HOMES = {
-    "torch": {"cli", "engines", "integrations", "method", "pods_lab", "policy", "training"},
+    "torch": {"cli", "engines", "integrations", "launch", "method", "pods_lab", "policy",
+              "training"},
     "transformers": {"policy", "engines", "tasks", "training", "models", "cli"},
     "pandas": {"pods_lab", "analysis"}, "matplotlib": {"pods_lab", "analysis"},
     "rich": {"launch", "pods_lab", "training"},

@@ -19,10 +19,20 @@ import pytest
 from compose import composed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running import BY_HAND, run_folder, science_of, start, steps, steps_made, wait_for
+from running import (
+    BY_HAND,
+    ONE_STEP,
+    note_imports,
+    run_folder,
+    science_of,
+    start,
+    steps,
+    steps_made,
+    wait_for,
+)
 from safetensors.torch import load_file
 
-from pods.launch import local_processes
+from pods.launch import several
 from pods.policy.packing import split_among_processes
 from pods.policy.process_group import ProcessGroup
 from pods.runs.attempts import environments
@@ -214,11 +224,19 @@ def test_a_process_that_dies_ends_the_run_which_goes_on(words, times, tmp_path):
     assert found == expected
 
 
-def test_a_death_is_reported_if_all_have_ended_before_the_next_look(capsys):
-    processes = [subprocess.Popen(["sh", "-c", text]) for text in ("kill -9 $$", "true")]
-    assert [process.wait() for process in processes] == [-signal.SIGKILL, 0]
-    local_processes._watch(processes, local_processes.Stop())
-    assert capsys.readouterr().err == "process 0 of the run ended: killed by SIGKILL\n"
+def test_the_death_of_rank_0_is_recorded_by_the_process_that_started_it(tmp_path, capsys):
+    store = freeze(composed(f"runs_dir={tmp_path}"))
+    store.set_status(state="running", exit_code=None)
+    assert several.end(store, {0: -signal.SIGKILL, 1: 75}) == 75
+    said = capsys.readouterr().err
+    assert said.startswith("process 0 of the run ended: killed by SIGKILL\nrun the same command")
+    assert (store.status()["state"], store.status()["error"]) == (
+        "preempted", "a process of the run died")  # fmt: skip
+    store.set_status(state="failed", error="process 1: KeyError: 'injected'", exit_code=1)
+    assert several.end(store, {0: 1, 1: 1}) == 1 and capsys.readouterr().err == ""
+    store.set_status(state="running", exit_code=None)
+    with store.lock():  # by another process, for which rank 0 has made way
+        assert several.end(store, {0: 75, 1: 75}) == 75 and store.status()["state"] == "running"
 
 
 @pytest.mark.slow
@@ -260,6 +278,15 @@ def test_a_run_opens_no_port_and_a_signal_stops_it_safely(tmp_path, leaves_nothi
         assert store.status()["state"] == "preempted"
 
 
+def test_a_run_of_one_process_loads_nothing_of_several(tmp_path, monkeypatch):
+    imported = note_imports(tmp_path, monkeypatch)
+    process = start(tmp_path, *ONE_STEP)
+    said, _ = process.communicate(timeout=300)
+    names = set(imported.read_text().split())
+    assert process.returncode == 0 and "pods.training.trainer" in names, said
+    assert not {"pods.launch.several", "pods.policy.joined", "torch.distributed.launcher"} & names
+
+
 def test_another_thread_goes_on_where_the_main_one_is_stopped():
     """It grades a sample beside an update, and cannot know what is half-changed."""
     stop = Stop()
@@ -281,12 +308,12 @@ def test_wrong_weights_are_one_line_whoever_finds_them(tmp_path):
 OTHER = """
 import os, time
 if os.environ.get("RANK") == "1":
-    from pods.training.workers import Worker
-    plain = Worker.{name}
+    from pods.training.workers import {of}
+    plain = {of}.{name}
     def other(worker, first, *others):
         {change}
         return plain(worker, first, *others)
-    Worker.{name} = other
+    {of}.{name} = other
 """
 HANGS = """
 import ctypes, os
@@ -302,7 +329,8 @@ def rule(group, m, rng):
 @pytest.mark.slow
 def test_an_error_of_a_follower_fails_the_run(tmp_path, monkeypatch, leaves_nothing):
     change = "if others[-1] == 2: raise KeyError('injected')"  # in the second step
-    (tmp_path / "sitecustomize.py").write_text(OTHER.format(name="update", change=change))
+    other = OTHER.format(of="Worker", name="update", change=change)
+    (tmp_path / "sitecustomize.py").write_text(other)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     code, said = run(tmp_path, "hardware.processes=2")
     assert code == 1 and "KeyError: 'injected'" in said, said
@@ -311,10 +339,11 @@ def test_an_error_of_a_follower_fails_the_run(tmp_path, monkeypatch, leaves_noth
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sign", "code"), [("worker.check()", 0), ("pass", 75)])
+@pytest.mark.parametrize(("sign", "code"), [("worker.engine.check()", 0), ("pass", 75)])
 def test_the_watchdog_waits_for_a_process_that_gets_on(sign, code, tmp_path, monkeypatch):
     change = f"for _ in range(140 * (first.n == 16)): time.sleep(0.1); {sign}"  # 14 s, in training
-    (tmp_path / "sitecustomize.py").write_text(OTHER.format(name="generate", change=change))
+    other = OTHER.format(of="SharedEngine", name="_draw", change=change)
+    (tmp_path / "sitecustomize.py").write_text(other)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     words = ("hardware.processes=2", "watchdog_seconds=6", "budget.max_steps=2")
     found, said = run(tmp_path, *words)

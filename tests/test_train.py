@@ -143,7 +143,7 @@ def test_the_engine_gets_the_weights_of_each_update_before_it_generates_again(la
     engine.sync = lambda: events.append("sync")
     engine.generate = lambda *words: events.append("generate") or generate(*words)
     noted = replace(made, update=lambda *a: events.append("update") or update(*a),
-                                gap=lambda rollouts: [0.5, float(len(rollouts))])  # fmt: skip
+                    gap=lambda rollouts: float(len(rollouts)))  # fmt: skip
     steps = list(steps_of(noted, 0, Uniform()))
     assert events == ["generate"] * lag + ["generate", "update", "sync"] * 4
     plain = steps_of(loop("budget.max_steps=4")[0], 0, Uniform())  # the same batches, older weights
@@ -181,7 +181,7 @@ def test_the_rollouts_of_every_step_have_seeds_of_their_own_whatever_the_lag(lag
 
 def test_the_gap_is_measured_on_four_rollouts_or_on_one_for_each_process():
     made, _ = loop("engine.lag=1", "budget.max_steps=1", "hardware.processes=6")
-    [step] = steps_of(replace(made, gap=lambda rollouts: [len(rollouts)]), 0, Uniform())
+    [step] = steps_of(replace(made, gap=len), 0, Uniform())
     assert step.sample.gap == 6
 
 

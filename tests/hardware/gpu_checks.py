@@ -30,10 +30,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from pods.config.schema import Config
 from pods.engines.transformers_engine import TransformersEngine
 from pods.policy import attention
-from pods.policy.fsdp import full_tensor
+from pods.policy.fsdp import full_tensor, mesh_of_one
 from pods.policy.optimizer import make_optimizer, restore_optimizer, save_optimizer
 from pods.policy.policy import Policy, load
-from pods.policy.process_group import SINGLE_PROCESS, mesh_of_one
+from pods.policy.process_group import SINGLE_PROCESS
 from pods.policy.scoring import UpdateContext, score_all
 from pods.policy.update import update
 from pods.training.clock import TrainClock

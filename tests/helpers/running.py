@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 
 from pods.launch import fork_server, job
 from pods.launch.fork_server import ForkedProcess
-from pods.launch.local_processes import environment
 from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
 from pods.runs.store import RunStore
@@ -179,7 +178,8 @@ def steps(folder: Path, processes: int, *words: str) -> tuple[list[dict], dict]:
     own = {**os.environ, "OMP_NUM_THREADS": "1"}
     environments = [own]
     if processes > 1:
-        environments = [environment(folder, processes, rank) | own for rank in range(processes)]
+        size = {"WORLD_SIZE": str(processes), "TORCHELASTIC_RUN_ID": "tests"}
+        environments = [own | size | {"RANK": str(rank)} for rank in range(processes)]
     started = [
         subprocess.Popen([sys.executable, *script], env=each, stderr=subprocess.PIPE, text=True)
         for each in environments

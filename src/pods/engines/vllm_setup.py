@@ -12,7 +12,7 @@ from vllm import EngineArgs, LLMEngine
 
 from pods.config.schema import Config
 from pods.runs.paths import weights_source
-from pods.system.machine import launched
+from pods.system.machine import rank
 
 GIB = 2**30
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the maximum ranks that vLLM offers
@@ -66,7 +66,7 @@ def arguments(config: Config) -> dict[str, Any]:
         "use_tqdm_on_load": False,
         "seed": 0,
     }
-    if launched():  # each process has its own engine
+    if rank() is not None:  # each process has its own engine
         settings["distributed_executor_backend"] = "external_launcher"
 
     if on_cpu:

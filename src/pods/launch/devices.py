@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
@@ -28,10 +29,11 @@ class DevicePool:
         >>> pool.take(1), pool.take(2), pool.take(2)
         (('0',), ('1', '2'), None)
         """
-        busy = {device for job in self.taken for device in job}
+        if len(self.taken) == self.jobs:
+            return None
+        busy = set(chain.from_iterable(self.taken))
         free = [device for device in self.devices if device not in busy]
-
-        if len(free) < count or len(self.taken) == self.jobs:
+        if len(free) < count:
             return None
         self.taken.append(tuple(free[:count]))
         return self.taken[-1]
@@ -43,24 +45,27 @@ def check_gpus(configs: Sequence[Config], names: Sequence[str] | None = None) ->
     Without their `names` it looks for them, but not for runs on one GPU: nvidia-smi may be missing
     where torch still finds a GPU.
     """
-    needed = max(_gpus_needed(config) for config in configs)
-    if needed and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
-        raise ConfigError("hardware.device", "cuda", "CUDA_VISIBLE_DEVICES is empty")
-    if needed == 0 or (needed == 1 and names is None):
+    on_gpus = [config.hardware.processes for config in configs if config.hardware.device == "cuda"]
+    if not on_gpus:
         return
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        raise ConfigError("hardware.device", "cuda", "CUDA_VISIBLE_DEVICES is empty")
 
+    needed = max(on_gpus)
     if names is None:
+        if needed == 1:
+            return
         names = gpus()
+
     if not names:
         raise ConfigError("hardware.device", "cuda", "needs a GPU; hardware=cpu runs anywhere")
     if needed > len(names):
-        count = "1 GPU" if len(names) == 1 else f"{len(names)} GPUs"
-        why = f"needs one GPU per process; this machine has {count}"
+        why = f"needs one GPU per process; this machine has {_count(names)}"
         raise ConfigError("hardware.processes", needed, why)
 
 
-def _gpus_needed(config: Config) -> int:
-    return config.hardware.processes if config.hardware.device == "cuda" else 0
+def _count(names: Sequence[str]) -> str:
+    return "1 GPU" if len(names) == 1 else f"{len(names)} GPUs"
 
 
 def device_pool(configs: Sequence[Config]) -> DevicePool:
@@ -82,9 +87,12 @@ def devices_needed(config: Config, pool: DevicePool) -> int:
     On a CPU, `launch.jobs` gives each of that many jobs an equal share, whatever its threads.
     """
     hardware = config.hardware
-    needed = hardware.processes
-    if hardware.device == "cpu":
-        needed = 1 if config.launch.jobs else hardware.threads * hardware.processes
+    if hardware.device == "cuda":
+        needed = hardware.processes
+    elif config.launch.jobs:
+        needed = 1
+    else:
+        needed = hardware.threads * hardware.processes
     return min(needed, len(pool.devices))
 
 

@@ -1,9 +1,10 @@
 """The main program of a job's process: execute one run from its frozen config.
 
-    python -m pods.launch.job RUN_FOLDER [ATTEMPT_FOLDER]
+    python -m pods.launch.job RUN_FOLDER [ATTEMPT_FOLDER [MEETING_PLACE]]
 
 It ends with an exit code of `system.errors`. If a run uses several processes, this one starts them
-and waits (`local_processes.py`); rank 0 executes the run and the others its commands.
+and waits (`several.py`); each executes this module, and they meet at a file or, without one, at the
+address that torchrun sets.
 """
 
 import os
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pods.config.schema import Config
-from pods.launch import local_processes
 from pods.launch.failures import classify
 from pods.runs import attempts, files
 from pods.runs.freeze import check_unchanged
@@ -30,30 +30,36 @@ from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system.console import lossy_console
 from pods.system.errors import AGAIN, DONE, as_text, print_error
-from pods.system.machine import end_process, end_with_parent, set_threads
+from pods.system.machine import end_process, end_with_parent, rank, set_threads
 from pods.system.signals import PeerLost, Preempted, Stop, stop_on_signals
 from pods.system.watchdog import watchdog
 from pods.training.clock import TrainClock
 
 if TYPE_CHECKING:
+    from pods.policy.joined import JoinedProcesses
     from pods.training.trainer import Trainer
 
 
 def execute(
-    folder: Path, attempt: Path | None = None, now: Callable[[], float] = time.perf_counter
+    folder: Path,
+    attempt: Path | None = None,
+    place: Path | None = None,
+    now: Callable[[], float] = time.perf_counter,
 ) -> int:
     """Execute a run's frozen config, and return the exit code; errors of the run are not raised.
 
-    The folder `attempt` is for what this process leaves, and `now` returns the training clock's
-    seconds.
+    The folder `attempt` is for what this process leaves, `place` is where several processes meet,
+    and `now` returns the training clock's seconds.
     """
     store = RunStore(folder)
-    execution = _Execution(store, attempt, TrainClock(now))
-    try:
-        if local_processes.rank() is None and _processes(store) > 1:
-            return local_processes.run(store, execution.folder)
-    except (OSError, PeerLost) as error:
-        return execution.not_started(error)
+    execution = _Execution(store, attempt, place, TrainClock(now))
+    if rank() is None and _processes(store) > 1:
+        from pods.launch import several
+
+        try:
+            return several.start(store, execution.folder)
+        except OSError as error:
+            return execution.not_started(error)
     return execution.run()
 
 
@@ -71,7 +77,9 @@ class _Execution:
 
     store: RunStore
     attempt: Path | None
+    place: Path | None
     clock: TrainClock
+    group: "JoinedProcesses | None" = None  # if this process is rank 0 of several
     tracker: Tracker = field(default_factory=Tracker)
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -97,7 +105,11 @@ class _Execution:
 
     def begin(self) -> Config:
         """Check that the run is what it was, and write down what this process runs on."""
-        config = local_processes.as_started(self.store.config())
+        config = self.store.config()
+        if rank() is not None:
+            from pods.launch.several import as_started
+
+            config = as_started(config)
         attempts.record_changes(self.store, check_unchanged(self.store, config))
         set_threads(config.hardware.threads)
 
@@ -128,19 +140,20 @@ class _Execution:
             with self.clock.meter.phase("preflight"), stop.while_loading():
                 from pods.training.preflight import preflight
 
-                preflight(trainer.workers.worker, [*trainer.loop.prompts, *trainer.questions])
-                if trainer.workers.facts:  # what a library has chosen for the engine
-                    self.note(engine=trainer.workers.facts)
+                preflight(trainer.worker, [*trainer.loop.prompts, *trainer.questions])
+                facts = trainer.worker.engine.facts
+                if facts:  # what a library has chosen for the engine
+                    self.note(engine=facts)
 
             started = True
-            with closing(trainer.progress), trainer.workers.release_on_exit():
+            with closing(trainer.progress):
                 trainer.run()
             state, error = "done", None
         except Preempted:
             state, code, error = "preempted", AGAIN, None
             print("stopped on request; the same command resumes", file=sys.stderr)
         except (Exception, SystemExit) as problem:  # a user's rule may call sys.exit
-            state, code, error = classify(problem, started, self.store)
+            state, code, error = self.classify(problem, started)
 
         if self.store.folder.is_dir():  # otherwise somebody removed it
             self.record(state=state, error=error, exit_code=code)
@@ -148,15 +161,29 @@ class _Execution:
             self.report()
         return code
 
+    def classify(self, problem: BaseException, started: bool) -> tuple[str, int, str]:
+        """Return the run's state, the exit code and the error as text, which is printed.
+
+        If this process has lost another one, what that one said before it ended is the error.
+        """
+        if self.group is None or not self.group.lost_another(problem):
+            return classify(problem, started, self.store)
+        note = self.group.read_note()
+        if note is None:
+            return classify(PeerLost("another process of the run has died"), started, self.store)
+        print_error(note[2])
+        return note
+
     def build(self, config: Config, lock: RunLock, stop: Stop) -> "Trainer":
         """Load what the run needs; `lock` is the run's, and `stop` can end it."""
-        from pods.policy.process_group import SINGLE_PROCESS, join
+        from pods.policy.process_group import SINGLE_PROCESS
         from pods.training.build import build_trainer
 
         self.tracker = Tracker(config, self.store)
-        group = SINGLE_PROCESS
-        if local_processes.rank() is not None:
-            group = join(config.hardware.device)
+        if rank() is not None:
+            from pods.policy.joined import join
+
+            self.group = join(config.hardware.device, stop, self.place)
         return build_trainer(
             config,
             self.store,
@@ -165,7 +192,7 @@ class _Execution:
             stop=stop,
             clock=self.clock,
             report=self.report,
-            process_group=group,
+            process_group=self.group or SINGLE_PROCESS,
         )
 
     def report(self) -> None:
@@ -205,13 +232,17 @@ def main(arguments: Sequence[str]) -> int:
     """Be the process of a job, or one of the processes of a run that uses several."""
     folder = Path(arguments[0])
     attempt = Path(arguments[1]) if len(arguments) > 1 else None
-    rank = local_processes.rank()
-    if rank:
-        return local_processes.obey(RunStore(folder), attempt)
+    place = Path(arguments[2]) if len(arguments) > 2 else None
+    if rank() is not None:  # it may hang where SIGTERM is not heard
+        end_with_parent(signal.SIGKILL)
+    elif attempt is not None:
+        end_with_parent(signal.SIGTERM)
 
-    if attempt is not None:  # several processes may hang where SIGTERM is not heard
-        end_with_parent(signal.SIGTERM if rank is None else signal.SIGKILL)
-    return execute(folder, attempt)
+    if rank():
+        from pods.launch.several import take_part
+
+        return take_part(RunStore(folder), place)
+    return execute(folder, attempt, place)
 
 
 if __name__ == "__main__":

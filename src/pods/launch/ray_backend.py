@@ -1,17 +1,19 @@
 """Execute the jobs of a sweep as Ray tasks, on a disk that the machines share.
 
-Ray assigns cores and GPUs, to each process of a run on whatever machine has them, and retries a
-task whose machine died or whose run can be resumed.
+Ray assigns cores and GPUs, and retries a task whose machine died or whose run can be resumed. If a
+run uses several processes, its task starts a task for each of them, on whatever machine has room.
 """
 
 import os
+import signal
+import socket
 import time
 from collections.abc import Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reads this once; send no usage report
 
@@ -25,12 +27,24 @@ from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.launch.backend import REFRESH_SECONDS, Backend, Job
 from pods.launch.live_table import LiveTable
-from pods.launch.ray_processes import connect
-from pods.launch.subprocesses import record_end, start_on_cluster, status_line, wait_for_end
+from pods.launch.several import end
+from pods.launch.subprocesses import (
+    job_on_cluster,
+    record_end,
+    start_on_cluster,
+    start_rank,
+    status_line,
+    wait_for_end,
+)
+from pods.runs.attempts import new_attempt
 from pods.runs.status import state_of
+from pods.runs.store import RunStore
 from pods.system.errors import DONE, FAILED
-from pods.system.machine import RAY, python_path
+from pods.system.machine import python_path
 from pods.system.signals import stop_on_signals
+
+QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+GRACE_SECONDS = 30.0  # from the failure of one process of a run to the end of the others
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,10 @@ def ray_backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
     address = given.setdefault("address", "local")  # whatever RAY_ADDRESS says
     os.environ["PYTHONPATH"] = python_path()  # a cluster that starts here imports this package
     try:
-        connect(**given)
+        # Ray puts the current folder first on the path of its workers, where a file named numpy.py
+        # would replace the library; a job goes to the sweep's folder itself
+        with chdir("/"):
+            ray.init(**(QUIET | given))
     except (ConnectionError, ValueError, RayError) as error:
         key, why = "hydra.launcher.ray.init.address", str(error).splitlines()[0]
         raise ConfigError(key, address, why) from error
@@ -85,12 +102,97 @@ def resources(config: Config) -> dict[str, int]:
     return {"num_cpus": hardware.threads * hardware.processes, "num_gpus": gpus}
 
 
-def execute(folder: str, cwd: str, group: str) -> None:
+def execute(folder: str, cwd: str) -> None:
     """Execute a frozen run within a Ray task, which Ray retries after a BlockingIOError."""
-    os.environ[RAY] = f"{ray.get_runtime_context().gcs_address} {group}"
     running = start_on_cluster(folder, cwd)
-    if running is not None and wait_for_end(running) not in (DONE, FAILED):
+    if running is not None:
+        _retry_unless_ended(folder, wait_for_end(running))
+
+
+def _retry_unless_ended(folder: str, code: int) -> None:
+    if code not in (DONE, FAILED):
         raise BlockingIOError(f"{folder}: the same task resumes it")
+
+
+def execute_together(folder: str, cwd: str, group: PlacementGroup) -> None:
+    """Execute a frozen run as a Ray task for each process, from one at the place of rank 0.
+
+    The processes end together. None of them starts before there is room for all.
+    """
+    while not group.wait(REFRESH_SECONDS):
+        pass
+    job = job_on_cluster(folder, cwd)
+    if job is None:
+        return
+
+    tasks = _start_ranks(job, cwd, group)
+    try:
+        _wait_for_all(tasks)
+    except KeyboardInterrupt:  # Ray has passed it on, and each process commits and ends
+        ray.wait(tasks, num_returns=len(tasks))
+        raise
+    codes = {rank: _exit_code(task) for rank, task in enumerate(tasks)}
+    _retry_unless_ended(folder, end(job.store, codes))
+
+
+def _start_ranks(job: Job, cwd: str, group: PlacementGroup) -> list[ray.ObjectRef]:
+    """Start a task for each process of a run; rank 0 is on this machine."""
+    hardware = job.config.hardware
+    folder = str(job.store.folder)
+    attempt = new_attempt(job.store).absolute()
+    shared = {  # as torchrun sets them
+        "TORCHELASTIC_RUN_ID": attempt.name,
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "WORLD_SIZE": str(hardware.processes),
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": ray.util.get_node_ip_address(),
+        "MASTER_PORT": _free_port(),
+    }
+    tasks = []
+    for rank in range(hardware.processes):
+        options = ray.remote(
+            max_retries=0,
+            num_cpus=hardware.threads,
+            num_gpus=1 if hardware.device == "cuda" else 0,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank),
+        )
+        variables = shared | {"RANK": str(rank)}
+        tasks.append(options(execute_rank).remote(folder, cwd, str(attempt), variables))
+    return tasks
+
+
+def _free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return str(free.getsockname()[1])
+
+
+def execute_rank(folder: str, cwd: str, attempt: str, variables: dict[str, str]) -> int:
+    """Execute one process of a run within a Ray task, and return its exit code."""
+    os.chdir(cwd)
+    store = RunStore(Path(folder))
+    return wait_for_end(start_rank(Job(store, store.config()), Path(attempt), variables))
+
+
+def _wait_for_all(tasks: Sequence[ray.ObjectRef]) -> None:
+    """Wait until all processes have ended; if one fails, the others must end soon."""
+    running = list(tasks)
+    failed = False
+    while running and not failed:
+        [task], running = ray.wait(running)
+        failed = _exit_code(task) != DONE
+
+    _, late = ray.wait(running, num_returns=len(running), timeout=GRACE_SECONDS)
+    for task in late:
+        ray.cancel(task, force=True)
+
+
+def _exit_code(task: ray.ObjectRef) -> int:
+    """Return the exit code of a process that has ended, or whose machine has."""
+    try:
+        return int(ray.get(task))
+    except RayError:
+        return -signal.SIGKILL
 
 
 def _submit(job: Job) -> tuple[ray.ObjectRef, PlacementGroup | None]:
@@ -98,27 +200,19 @@ def _submit(job: Job) -> tuple[ray.ObjectRef, PlacementGroup | None]:
 
     The group is on one machine, if the cluster has one so large.
     """
-    name = uuid4().hex
-    needs = resources(job.config)
-    group = None
-    place: str | PlacementGroupSchedulingStrategy = "DEFAULT"
-    if job.config.hardware.processes > 1:
-        group = _place(job.config, name)
-        place = PlacementGroupSchedulingStrategy(group, 0)
-        needs = {"num_cpus": 0}  # the group has what the processes need
+    places = (str(job.store.folder.absolute()), str(Path.cwd()))
+    options = {"max_retries": 3, "retry_exceptions": [BlockingIOError], "name": job.name}
+    if job.config.hardware.processes == 1:
+        alone = ray.remote(**options, **resources(job.config))(execute)
+        return alone.remote(*places), None
 
-    options = ray.remote(
-        max_retries=3,
-        retry_exceptions=[BlockingIOError],
-        name=job.name,
-        scheduling_strategy=place,
-        **needs,
-    )
-    task = options(execute)
-    return task.remote(str(job.store.folder.absolute()), str(Path.cwd()), name), group
+    group = _reserve(job.config)
+    first = PlacementGroupSchedulingStrategy(group, 0)
+    together = ray.remote(**options, num_cpus=0, scheduling_strategy=first)(execute_together)
+    return together.remote(*places, group), group
 
 
-def _place(config: Config, name: str) -> PlacementGroup:
+def _reserve(config: Config) -> PlacementGroup:
     """Reserve cores and GPUs for each process of a run, on one machine if one has room for all."""
     count = config.hardware.processes
     needs = resources(config)
@@ -128,7 +222,7 @@ def _place(config: Config, name: str) -> PlacementGroup:
         size = node["Resources"]
         if all(size.get(kind, 0) >= count * needed for kind, needed in bundle.items()):
             strategy = "STRICT_PACK"
-    return placement_group([bundle] * count, strategy, name)
+    return placement_group([bundle] * count, strategy)
 
 
 def _run_jobs(jobs: Sequence[Job], at_once: int) -> bool:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,17 +58,30 @@ def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> 
     if forked:
         return JobProcess(job, fork(main, arguments, environment, console), devices)
 
-    command = [sys.executable, "-P", "-m", "pods.launch.job", *arguments]
+    return JobProcess(job, _start_python(arguments, environment, console), devices)
+
+
+def start_rank(job: Job, attempt: Path, variables: dict[str, str]) -> JobProcess:
+    """Start one of several processes of a run, whose rank is in these environment variables."""
+    console = attempt / f"console.{variables['RANK']}.log"
+    environment = _environment(job.config, ()) | variables
+    arguments = [str(job.store.folder), str(attempt)]
+    return JobProcess(job, _start_python(arguments, environment, console), ())
+
+
+def _start_python(
+    arguments: Sequence[str], environment: Mapping[str, str], console: Path
+) -> "subprocess.Popen[bytes]":
+    """Execute `pods.launch.job` in a new Python, with a session of its own."""
     with console.open("wb") as output:
-        process = subprocess.Popen(
-            command,
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "pods.launch.job", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment | {PARENT: str(os.getpid())},
+            env={**environment, PARENT: str(os.getpid())},
             start_new_session=True,
         )
-    return JobProcess(job, process, devices)
 
 
 def _environment(config: Config, devices: Sequence[str]) -> dict[str, str]:
@@ -86,6 +99,15 @@ def start_on_cluster(folder: str, cwd: str) -> JobProcess | None:
 
     Paths in its config are relative to `cwd`. `BlockingIOError`: another process still runs it.
     """
+    job = job_on_cluster(folder, cwd)
+    return None if job is None else start_job(job)
+
+
+def job_on_cluster(folder: str, cwd: str) -> Job | None:
+    """Go to `cwd`, and return a frozen run as a job; None if another job has done it meanwhile.
+
+    `BlockingIOError`: another process still runs it.
+    """
     store = RunStore(Path(folder))
     deadline = time.monotonic() + STALE_LOCK_SECONDS
     while store.is_held():  # the process of a job that was requeued may still commit
@@ -97,7 +119,7 @@ def start_on_cluster(folder: str, cwd: str) -> JobProcess | None:
     if not has_work_left(store, config.retry):
         return None
     os.chdir(cwd)
-    return start_job(Job(store, config))
+    return Job(store, config)
 
 
 def wait_for_end(running: JobProcess) -> int:

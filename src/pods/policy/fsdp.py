@@ -6,21 +6,25 @@ gradients are summed as they are made, in the dtype of the weights. A single pro
 in another dtype than that of its weights is the same with one part.
 """
 
+import os
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from types import MethodType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import fsdp
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from pods.config.schema import Config
 from pods.policy.logprobs import TokenScores, token_logprobs
 from pods.policy.packing import MicroBatch
-from pods.policy.process_group import ProcessGroup, mesh_of_one
+from pods.policy.process_group import BACKENDS, ProcessGroup
+from pods.system.machine import LOOPBACK
 
 METHOD = "pods_token_logprobs"
 
@@ -42,6 +46,17 @@ def shard(model: PreTrainedModel, process_group: ProcessGroup, config: Config) -
 
     setattr(model, METHOD, MethodType(token_logprobs, model))
     fsdp.register_fsdp_forward_method(model, METHOD)  # gathers what the method reads
+
+
+@cache
+def mesh_of_one(device: str) -> DeviceMesh:
+    """Return the mesh of a process that is alone, for what torch computes only on a mesh."""
+    for variable, interface in LOOPBACK.items():
+        os.environ.setdefault(variable, interface)
+    if not dist.is_initialized():
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(BACKENDS[device], store=store, rank=0, world_size=1)
+    return init_device_mesh(device, (1,))
 
 
 def forward_logprobs(model: PreTrainedModel, batch: MicroBatch, **settings: Any) -> TokenScores:

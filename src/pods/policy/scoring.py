@@ -29,7 +29,7 @@ class UpdateContext:
     process_group: ProcessGroup = SINGLE_PROCESS
     """The processes of the run. All are called with the same rollouts; each takes a share."""
     check: Callable[[], None] = lambda: None
-    """Called on the main process between micro-batches; it may raise to stop the work."""
+    """Called between micro-batches; it may raise `Preempted`, which stops all processes."""
 
 
 def score(

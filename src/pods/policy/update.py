@@ -67,7 +67,7 @@ def update(
 
     Raises:
         FloatingPointError: the loss or the gradient is NaN or infinite.
-        Cancelled: `context.check` has raised on the main process.
+        Preempted: `context.check` has raised it on some process.
 
     Weights and optimizer are unchanged after an error.
     """

@@ -21,10 +21,6 @@ CGROUPS = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 PARENT = "PODS_PARENT"
 """Environment variable with the process id of the one that started this."""
-RENDEZVOUS = "PODS_RENDEZVOUS"
-"""Environment variable with what a run's processes meet at: a file of one machine, or a URL."""
-RAY = "PODS_RAY"
-"""Environment variable with the address of a Ray cluster and a placement group's name there."""
 _INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 LOOPBACK = {"GLOO_SOCKET_IFNAME": _INTERFACE, "NCCL_SOCKET_IFNAME": f"={_INTERFACE}"}
 """Environment variables with which torch's messages stay on this machine."""
@@ -173,9 +169,12 @@ def _busy_gpus() -> Iterator[str]:
             yield f"{gib:.1f} GiB of GPU {index} are in use by another process"
 
 
-def launched() -> bool:
-    """Tell whether this is one of a run's processes, which we or a user's torchrun started."""
-    return RENDEZVOUS in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
+def rank() -> int | None:
+    """Return this process's rank, or None if it was not started as one of several processes.
+
+    Torch's agent starts them, which torchrun is, too, or Ray with the same variables.
+    """
+    return int(os.environ["RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
 
 
 def set_threads(threads: int) -> None:

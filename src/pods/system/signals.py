@@ -29,6 +29,7 @@ class Stop:
 
     requested = False  # the process has been asked to stop
     loading = False  # nothing can be lost yet: a signal stops at once, or after the current import
+    waiting = False  # for another process of the run, whose own watchdog ends it if it hangs
     heartbeats = 0  # count that grows while the run makes progress; the watchdog reads it
 
     def check(self) -> None:

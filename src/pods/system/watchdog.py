@@ -25,7 +25,8 @@ def watchdog(
 
     After `limit` seconds without a heartbeat, more while it loads, `on_hang` is called with a
     message, and the process ends with AGAIN; None: never. The seconds are counted in polls,
-    not by a clock, so that a process that was suspended does not count as one that hangs.
+    not by a clock, so that a process that was suspended does not count as one that hangs. A poll
+    at which it waits for another process of the run counts as one with a heartbeat.
     `on_heartbeat` is called at each poll with a new heartbeat, and while the process loads.
     """
     ended = threading.Event()
@@ -35,7 +36,7 @@ def watchdog(
         last_heartbeat = stop.heartbeats
         silent = 0.0  # seconds without a new heartbeat
         while not ended.wait(poll):
-            is_new = stop.heartbeats != last_heartbeat
+            is_new = stop.heartbeats != last_heartbeat or stop.waiting
             last_heartbeat = stop.heartbeats
             silent = 0.0 if is_new else silent + poll
             if is_new or stop.loading:

@@ -26,14 +26,14 @@ from pods.training.mismatch import engine_gap, has_own_weights, make_monitor
 from pods.training.progress import Progress
 from pods.training.step import RunState
 from pods.training.trainer import Trainer
-from pods.training.workers import Worker, WorkerGroup
+from pods.training.workers import SharedEngine, Worker
 from pods.types import Prompt, Rollout
 
 
 def build_trainer(
     config: Config,
     store: RunStore,
-    lock: RunLock,
+    lock: RunLock | None,
     tracker: Tracker,
     stop: Stop,
     clock: TrainClock,
@@ -44,25 +44,25 @@ def build_trainer(
 
     Args:
         config, store: of the run.
-        lock: the run's lock, which this process holds.
+        lock: the run's lock, which this process holds if it is the main one.
         tracker, stop, clock: of this process.
         report: writes what the clock's meter measured.
-        process_group: the processes of the run; the others call `build_worker`.
+        process_group: the processes of the run, which all call this.
 
     Raises:
         ValueError: weights or data are missing, malformed or others, or memory is too small.
     """
     data = load_data(config, stop.check)
-    check_data(store, data.facts, config.retry == "changed")
+    process_group.on_main(check_data, store, data.facts, config.retry == "changed")
     worker = build_worker(config, data, stop.check, process_group)
-    workers = WorkerGroup(worker, stop)
     set_up_clock(clock, config)
     return Trainer(
         config=config,
         store=store,
         lock=lock,
-        workers=workers,
-        loop=make_loop(config, data, workers, clock),
+        worker=worker,
+        stop=stop,
+        loop=make_loop(config, data, worker, clock),
         state=RunState(prompt_selection.start(config.prompts)),
         questions=data.questions,
         tracker=tracker,
@@ -81,11 +81,15 @@ def set_up_clock(clock: TrainClock, config: Config) -> None:
         clock.model = read_clock_model(config.budget.clock_model)
 
 
-def make_loop(config: Config, data: Data, workers: WorkerGroup, clock: TrainClock) -> TrainingLoop:
-    """Make the training loop, which generates and updates on all workers."""
+def make_loop(config: Config, data: Data, worker: Worker, clock: TrainClock) -> TrainingLoop:
+    """Make the training loop, which generates and updates on all processes."""
+    process_group = worker.process_group
+    engine = worker.engine
+    if process_group.size > 1:
+        engine = SharedEngine(engine, process_group)
 
-    def gap(rollouts: list[Rollout]) -> list[float]:
-        return workers.call_all(engine_gap, rollouts)
+    def gap(rollouts: list[Rollout]) -> float:
+        return process_group.all_max(engine_gap(worker, rollouts))
 
     lagged = config.engine.lag > 0
     watched = lagged and has_own_weights(config) and config.scores_what_is_sampled()
@@ -93,11 +97,12 @@ def make_loop(config: Config, data: Data, workers: WorkerGroup, clock: TrainCloc
         config=config,
         task=data.task,
         prompts=data.prompts,
-        engine=workers,
+        engine=engine,
         rule=find_rule(config.sampler.rule),
-        update=workers.update,
+        update=worker.update,
         clock=clock,
         gap=gap if watched else None,
+        process_group=process_group,
     )
 
 

@@ -13,6 +13,14 @@ from pods.runs.evaluations import Asked, EvaluationRecord, asked
 from pods.types import GenerationRequest, Grader, Problem, Prompt, Rollout, Sampling, Task
 
 
+class Completed(NamedTuple):
+    """One question of an evaluation that the engine has answered."""
+
+    asked: Asked
+    problem: Problem
+    rollout: Rollout
+
+
 class Answer(NamedTuple):
     """One answer of an evaluation."""
 
@@ -44,7 +52,24 @@ def evaluate(
     done: int = 0,
     test_set: str = "",
 ) -> Iterator[list[Answer]]:
-    """Answer every test question R times, and yield the answers chunk after chunk.
+    """Answer every test question R times, and yield the graded answers chunk after chunk.
+
+    The arguments are those of `complete`.
+    """
+    for chunk in complete(config, task, prompts, engine, step, done, test_set):
+        yield [graded(task.test_grader, completed) for completed in chunk]
+
+
+def complete(
+    config: Config,
+    task: Task,
+    prompts: Sequence[Prompt],
+    engine: Engine,
+    step: int,
+    done: int = 0,
+    test_set: str = "",
+) -> Iterator[list[Completed]]:
+    """Let the engine answer every test question R times, chunk after chunk.
 
     Args:
         config: its evaluation and sampling decide how often and how the questions are asked.
@@ -71,26 +96,29 @@ def evaluate(
             seeds=[request.seed for request in chunk],
         )
         groups = engine.generate(request, task.test_grader.on_completion(problems))
-        answers = []
-        for asked_for, problem, rollouts in zip(chunk, problems, groups, strict=True):
-            answers.append(_answer(task.test_grader, asked_for, problem, rollouts[0]))
-        yield answers
+        yield [
+            Completed(asked=asked_for, problem=problem, rollout=rollout)
+            for asked_for, problem, [rollout] in zip(chunk, problems, groups, strict=True)
+        ]
 
 
-def _answer(grader: Grader, request: Asked, problem: Problem, rollout: Rollout) -> Answer:
-    grade = grader.grade(problem.opened + rollout.text, problem.gold)
+def graded(grader: Grader, completed: Completed) -> Answer:
+    """Grade an answer."""
+    rollout = completed.rollout
+    gold = completed.problem.gold
+    grade = grader.grade(completed.problem.opened + rollout.text, gold)
     lenient = None
     if grader.lenient is not None:
-        lenient = grader.lenient(rollout.text, problem.gold)
+        lenient = grader.lenient(rollout.text, gold)
     record = EvaluationRecord(
-        repeat=request.repeat,
-        question=problem.id,
+        repeat=completed.asked.repeat,
+        question=completed.problem.id,
         correct=grade.correct,
         format=grade.format,
         lenient=lenient,
         verdict=grade.verdict,
         length=len(rollout.completion_ids),
         finished=rollout.finished,
-        seed=request.seed,
+        seed=completed.asked.seed,
     )
     return Answer(record, rollout.text)

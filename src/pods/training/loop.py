@@ -1,6 +1,7 @@
 """The training loop: sample from the policy, grade, select, update. The caller writes files.
 
-`collect` and `learn` are the two halves of a step. `schedule.py` puts them in order.
+`collect` and `learn` are the two halves of a step. `schedule.py` puts them in order. All processes
+of a run execute this. The main one grades and selects, and the training clock is its clock.
 
 Shapes: n = rollouts per group, m = rollouts kept.
 """
@@ -17,6 +18,7 @@ from pods.method.keep import next_batch
 from pods.method.prompt_order import PromptOrder
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross
+from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive
 from pods.tasks.rewards import grade_rollout
@@ -48,9 +50,10 @@ class TrainingLoop:
     """`update(rollouts, advantages, sizes, step)` applies a step's optimizer updates to groups of
     these sizes."""
     clock: TrainClock
-    gap: Callable[[list[Rollout]], list[float]] | None = None
-    """`gap(rollouts)` measures `Sample.gap` on rollouts that were just drawn, once per process;
-    None: it is not asked for."""
+    gap: Callable[[list[Rollout]], float] | None = None
+    """`gap(rollouts)` measures `Sample.gap` on rollouts that were just drawn; None: it is not asked
+    for."""
+    process_group: ProcessGroup = SINGLE_PROCESS
 
     @property
     def order(self) -> PromptOrder:
@@ -91,14 +94,11 @@ class TrainingLoop:
         with self.clock.phase("select"):
             chosen, selector = sample.selector.choose(self.order, size)
         problems = [index for index in chosen.problems for _ in range(per_prompt)]
-        groups = self.grade(problems, self.generate(number, first_group, problems))
-        nonfinite = describe_nonfinite(groups)
-        if nonfinite is None:
-            with self.clock.phase("select"):
-                groups = [
-                    select(self.config, self.rule, number, index, group)
-                    for index, group in enumerate(groups, first_group)
-                ]
+        rollouts = self.generate(number, first_group, problems)
+        # graders have time limits and rules are anybody's code: two processes might differ
+        groups, nonfinite = self.process_group.on_main(
+            self.grade_and_select, number, first_group, problems, rollouts
+        )
 
         prompts = [groups[i : i + per_prompt] for i in range(0, len(groups), per_prompt)]
         return Sample(
@@ -129,6 +129,24 @@ class TrainingLoop:
         asked = [self.task.train[index] for index in problems]
         with self.clock.phase("generate"):
             return self.engine.generate(request, self.task.train_grader.on_completion(asked))
+
+    def grade_and_select(
+        self,
+        number: int,
+        first_group: int,
+        problems: Sequence[int],
+        rollouts: Sequence[Sequence[Rollout]],
+    ) -> tuple[list[SelectedGroup], str | None]:
+        """Grade each group, and keep m of its rollouts unless a value is NaN or infinite: which."""
+        groups = self.grade(problems, rollouts)
+        nonfinite = describe_nonfinite(groups)
+        if nonfinite is None:
+            with self.clock.phase("select"):
+                groups = [
+                    select(self.config, self.rule, number, index, group)
+                    for index, group in enumerate(groups, first_group)
+                ]
+        return groups, nonfinite
 
     def grade(
         self, problems: Sequence[int], rollouts: Sequence[Sequence[Rollout]]
@@ -182,12 +200,15 @@ class TrainingLoop:
         `state` is what the run knows after the step.
         """
         with self.clock.phase("select"):
-            groups = choose_trained(self.config, self.rule, number, sample)
+            groups = self.process_group.on_main(
+                choose_trained, self.config, self.rule, number, sample
+            )
         with self.clock.phase("update"):
             stats, fault = self.update_policy(number, groups)
         with self.clock.phase("sync"):
             kept_projection = self.engine.sync()
         seconds = self.clock.commit(amounts(groups))
+        self.clock.train_seconds = self.process_group.broadcast(self.clock.train_seconds)
 
         return Step(
             number=number,

@@ -15,31 +15,38 @@ from pods.runs.history import clocks, mark_damaged, newest_checkpoint
 from pods.runs.records import Clock, read_json
 from pods.runs.store import OPTIMIZER, PENDING, RESUMABLE, SELECTION, RunStore
 from pods.training.step import RunState, Sample
-from pods.training.workers import Worker, WorkerGroup
+from pods.training.workers import Worker
 
 
 def restore_newest(
-    store: RunStore, workers: WorkerGroup, start: RunState, report: Callable[[str], None]
+    store: RunStore, worker: Worker, start: RunState, report: Callable[[str], None]
 ) -> tuple[Clock, RunState] | None:
     """Restore weights and optimizer from the newest complete checkpoint; set damaged ones aside.
 
     Args:
-        store, workers: of the run.
+        store: of the run.
+        worker: of this process; all processes must restore at once.
         start: the state at the start of the run, whose types the saved one has.
         report: prints a line for each damaged checkpoint.
 
     Returns:
         The checkpoint's clock and state; None if the run has no checkpoint.
     """
+    folder = worker.process_group.on_main(find_newest, store, report)
+    if folder is None:
+        return None
+
+    worker.restore(folder)
+    return store.clock(folder), read_state(folder, type(start.selector))
+
+
+def find_newest(store: RunStore, report: Callable[[str], None]) -> Path | None:
+    """Return the newest complete checkpoint, if there is one, and set damaged ones aside."""
     folder, faults = newest_checkpoint(store, needs=OPTIMIZER)
     for damaged, fault in faults.items():
         report(f"damaged checkpoint set aside: {damaged.name}: {fault}")
         mark_damaged(store, damaged)
-    if folder is None:
-        return None
-
-    workers.call_all(Worker.restore, folder)
-    return store.clock(folder), read_state(folder, type(start.selector))
+    return folder
 
 
 def write_state(folder: Path, state: RunState) -> None:

@@ -65,5 +65,5 @@ def with_gap(loop: TrainingLoop, sample: Sample) -> Sample:
     count = max(GAP_ROLLOUTS, loop.config.hardware.processes)
     some = [drawn[i] for i in evenly_spaced(count, len(drawn))]
     with loop.clock.phase("generate"):
-        gap = max(loop.gap(some))
+        gap = loop.gap(some)
     return replace(sample, gap=gap)

@@ -1,5 +1,7 @@
 """One run: consume the steps of the schedule, and write what happens to the run folder.
 
+All processes of a run execute this. The main one writes, and decides by what it finds on the disk.
+
 The order of events at a checkpoint is: commit the checkpoint, evaluate it, continue. So a run that
 dies anywhere resumes from its newest complete checkpoint and repeats nothing that was committed.
 """
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pods.config.schema import Config
+from pods.policy.process_group import T, Ts
 from pods.runs import checkpoint, evaluations
 from pods.runs.files import append, read_lines
 from pods.runs.history import (
@@ -26,8 +29,8 @@ from pods.runs.lock import RunLock
 from pods.runs.records import Clock
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
-from pods.system.signals import Preempted
-from pods.training.evaluate import chunk_size, evaluate
+from pods.system.signals import Preempted, Stop
+from pods.training.evaluate import Completed, chunk_size, complete, graded
 from pods.training.loop import TrainingLoop
 from pods.training.metrics import metrics, rollout_rows
 from pods.training.mismatch import MismatchMonitor
@@ -35,7 +38,7 @@ from pods.training.progress import Progress
 from pods.training.resume import prune_checkpoints, restore_newest, write_state
 from pods.training.schedule import steps
 from pods.training.step import RunState, Step
-from pods.training.workers import Worker, WorkerGroup
+from pods.training.workers import Worker
 from pods.types import Prompt
 
 NONFINITE_LIMIT = 3  # consecutive steps with NaN or infinity after which a run fails
@@ -44,12 +47,13 @@ HEARTBEAT_SECONDS = 2.0  # between writes of status.json, each of which can take
 
 @dataclass(kw_only=True)
 class Trainer:
-    """Drives one run and writes its folder."""
+    """Drives one run and, on the main process, writes its folder."""
 
     config: Config
     store: RunStore
-    lock: RunLock
-    workers: WorkerGroup
+    lock: RunLock | None  # None on other processes than the main one, which write nothing
+    worker: Worker
+    stop: Stop
     loop: TrainingLoop
     questions: Sequence[Prompt]
     """Token ids of each question of the evaluation; the loop's task holds exactly these."""
@@ -68,17 +72,27 @@ class Trainer:
             Preempted: the process was asked to stop; a checkpoint of the last step is committed.
             LockLost: the folder was removed or replaced.
         """
-        self.lock.check_held()  # loading takes a while, and what follows removes files
-        for path in abandoned_paths(self.store):
-            self.store.remove(path)
-        last = ended_at(self.store, self.config)
+        last = self.on_main(self.find_end)
         if last is None:
             last = self.train()
-        prune_checkpoints(self.store, last)
-        clock = self.store.clock(self.store.checkpoint(last))
-        self.store.set_status(step=last, train_seconds=clock["train_seconds"])
         self.evaluate_missing(last)
-        self.lock.check_held()
+        self.check_lock()
+
+    def on_main(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Call a function on the main process alone, and return its result on every process."""
+        return self.worker.process_group.on_main(function, *arguments)
+
+    def check_lock(self) -> None:
+        """Raise `LockLost` if this process held the run's lock and does not hold it any more."""
+        if self.lock is not None:
+            self.lock.check_held()
+
+    def find_end(self) -> int | None:
+        """Return the last step if the training has ended, and remove what nothing needs."""
+        self.check_lock()  # loading takes a while, and what follows removes files
+        for path in abandoned_paths(self.store):
+            self.store.remove(path)
+        return ended_at(self.store, self.config)
 
     def train(self) -> int:
         """Train from the newest checkpoint, or from the start; return the last step."""
@@ -86,20 +100,20 @@ class Trainer:
         before = self.loop.clock.train_seconds
         try:
             for step in steps(self.loop, done, self.state):
-                self.record(step)
+                self.on_main(self.record, step)
                 done = step.number
                 self.state = step.state
                 if evaluations.due(self.config.checkpoint, done, before, step.train_seconds):
                     self.commit(done, evaluation=True)
                     self.evaluate(done)
                 before = step.train_seconds
-                self.workers.stop.check()
+                self.worker.process_group.check(self.stop.check)
         except Preempted:
-            if not self.store.checkpoint(done).exists():
+            if not self.on_main(self.store.checkpoint(done).exists):
                 self.commit(done, evaluation=False)
             raise
 
-        if done not in evaluation_points(self.store):
+        if done not in self.on_main(evaluation_points, self.store):
             self.commit(done, evaluation=True)
         self.evaluate(done)
         return done
@@ -107,29 +121,29 @@ class Trainer:
     def begin(self) -> int:
         """Restore the newest checkpoint, or commit that of step 0; return its step."""
         store = self.store
-        restored = restore_newest(store, self.workers, self.state, self.progress.print)
+        restored = restore_newest(store, self.worker, self.state, self.progress.print)
         if restored is None:
             step = 0
-            roll_back(store, -1, 0)
+            self.on_main(roll_back, store, -1, 0)
             self.commit(0, evaluation=True)
         else:
             clock, self.state = restored
             step = clock["step"]
-            self.go_on_from(clock)
+            self.loop.clock.train_seconds = clock["train_seconds"]
+            self.on_main(self.go_on_from, clock)
 
         with self.loop.clock.meter.phase("sync"):
-            self.workers.sync()
-        prune_checkpoints(store, step)
-        if step in evaluation_points(store):
+            self.worker.engine.sync()
+        self.on_main(prune_checkpoints, store, step)
+        if step in self.on_main(evaluation_points, store):
             self.evaluate(step)
 
         return step
 
     def go_on_from(self, clock: Clock) -> None:
-        """Set clock, log and status back to a checkpoint, and read what the log tells of before."""
+        """Set log and status back to a checkpoint, and read what the log tells of before."""
         store = self.store
         step = clock["step"]
-        self.loop.clock.train_seconds = clock["train_seconds"]
         roll_back(store, step, clock["metrics_bytes"])
         store.set_status(step=step, train_seconds=clock["train_seconds"])
         check_rollouts(store, self.progress.print)
@@ -150,7 +164,7 @@ class Trainer:
         """
         line = metrics(step)
         skipped = step.nonfinite is not None
-        self.lock.check_held()
+        self.check_lock()
         append(self.store.metrics_path, [line])
         if skipped or self.saves_rollouts(step.number):
             self.store.write_rollouts(step.number, rollout_rows(step, replayable=skipped))
@@ -191,32 +205,41 @@ class Trainer:
             FloatingPointError: weights or optimizer state are not finite; nothing was written.
         """
         clock = self.loop.clock.train_seconds
-        self.lock.check_held()
+        self.check_lock()
 
         def write(folder: Path) -> None:
-            self.workers.call_all(Worker.save, folder)
+            self.worker.save(folder)
             write_state(folder, self.state)
             self.store.write_clock(folder, step, clock, evaluation)
 
         self.tracker.update(now=True)  # a run that resumes from here does not log these rows again
         with self.loop.clock.meter.phase("checkpoint"):
-            self.check_finite(step)
-            checkpoint.commit(self.store.checkpoint(step), write)
-            prune_checkpoints(self.store, step)
-            self.store.set_status(step=step, train_seconds=clock, skipped_steps=len(self.skipped))
+            fault = self.worker.nonfinite()
+            if fault is not None:
+                raise FloatingPointError(f"no checkpoint of step {step}: {fault}")
+            folder = self.store.checkpoint(step)
+            if self.worker.process_group.is_main:
+                checkpoint.commit(folder, write)
+            else:
+                self.worker.save(folder)  # gives the main process its part
+            self.on_main(self.note_commit, step)
 
         self.report()
 
-    def check_finite(self, step: int) -> None:
-        """Raise a `FloatingPointError` if a weight or moment of any process is NaN or infinite."""
-        faults = [each for each in self.workers.call_all(Worker.nonfinite) if each is not None]
-        if faults:
-            raise FloatingPointError(f"no checkpoint of step {step}: {faults[0]}")
+    def note_commit(self, step: int) -> None:
+        """Write into the status that there is a checkpoint of `step`, and remove earlier ones."""
+        prune_checkpoints(self.store, step)
+        clock = self.loop.clock.train_seconds
+        self.store.set_status(step=step, train_seconds=clock, skipped_steps=len(self.skipped))
 
     def evaluate(self, step: int) -> None:
         """Evaluate the policy of `step`, unless that is done, and say how good it is."""
-        if not self.store.evaluation_path(step).is_file():
+        if not self.on_main(self.store.evaluation_path(step).is_file):
             self.make_evaluation(step)
+        self.on_main(self.note_accuracy, step)
+
+    def note_accuracy(self, step: int) -> None:
+        """Write into the status what the evaluation of `step` has found."""
         records = evaluations.read_evaluation(self.store, self.config, step)
         self.store.set_status(accuracy=evaluations.means(records)["accuracy"])
         self.tracker.update()
@@ -227,12 +250,19 @@ class Trainer:
         Raises:
             Damaged: a checkpoint that is to be evaluated is not what was written.
         """
-        for step in missing_evaluations(self.store):
-            check_evaluable(self.store, step)
-            self.workers.call_all(Worker.load_policy, self.store.checkpoint(step))
-            self.workers.sync()
+        self.on_main(self.note_end, last)
+        for step in self.on_main(missing_evaluations, self.store):
+            self.on_main(check_evaluable, self.store, step)
+            self.worker.load_policy(self.store.checkpoint(step))
+            self.worker.engine.sync()
             self.make_evaluation(step)
         self.evaluate(last)
+
+    def note_end(self, last: int) -> None:
+        """Write the last step into the status."""
+        prune_checkpoints(self.store, last)
+        clock = self.store.clock(self.store.checkpoint(last))
+        self.store.set_status(step=last, train_seconds=clock["train_seconds"])
 
     def make_evaluation(self, step: int) -> None:
         """Answer all questions with the policy as it is, after the chunks that are answered."""
@@ -240,16 +270,28 @@ class Trainer:
         config, task = self.config, self.loop.task
         unfinished = evaluations.Unfinished(self.store, step)
         requests = evaluations.asked(config, step, [problem.id for problem in task.test])
-        done = unfinished.keep(requests, chunk_size(config, len(requests)))
+        done = self.on_main(unfinished.keep, requests, chunk_size(config, len(requests)))
 
         with self.loop.clock.meter.phase("evaluation"):
-            for answers in evaluate(config, task, self.questions, self.workers, step, done):
-                self.lock.check_held()
+            for chunk in complete(config, task, self.questions, self.loop.engine, step, done):
                 self.progress.redraw(f"evaluating step {step}")
-                unfinished.add([answer.record for answer in answers])
-            unfinished.finish()
+                self.on_main(self.keep_answers, unfinished, chunk)
+            self.on_main(unfinished.finish)
 
-        records = evaluations.read_evaluation(self.store, config, step)
+        self.on_main(self.show_evaluation, step, started)
+
+    def keep_answers(
+        self, unfinished: evaluations.Unfinished, completed: Sequence[Completed]
+    ) -> None:
+        """Grade a chunk of answers and write them."""
+        grader = self.loop.task.test_grader
+        records = [graded(grader, answer).record for answer in completed]
+        self.check_lock()
+        unfinished.add(records)
+
+    def show_evaluation(self, step: int, started: float) -> None:
+        """Print what an evaluation has found that began at `started`."""
+        records = evaluations.read_evaluation(self.store, self.config, step)
         accuracy = evaluations.means(records)["accuracy"]
         clock = self.store.clock(self.store.checkpoint(step))["train_seconds"]
         self.progress.evaluated(step, clock, accuracy, time.perf_counter() - started)

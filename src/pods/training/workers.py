@@ -1,19 +1,10 @@
-"""The workers of a run: rank 0 calls a method of `Worker` on each process, also on itself.
-
-Rank 0 makes every decision alone (which prompts, what is kept, when to stop) and holds the
-`WorkerGroup`. Each other rank is a `Follower`.
-"""
+"""What one process of a run works with, and an engine whose rows several processes draw."""
 
 import math
-import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,66 +14,33 @@ from pods.config.schema import Config
 from pods.engines.base import Engine, EngineFailed
 from pods.policy.optimizer import nonfinite, restore_optimizer, save_optimizer
 from pods.policy.policy import Policy
-from pods.policy.process_group import POLL_SECONDS, Cancelled, ProcessGroup, lost_connections
+from pods.policy.process_group import ProcessGroup
 from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
 from pods.policy.update_stats import UpdateStats
 from pods.runs.store import OPTIMIZER
-from pods.system.signals import PeerLost, Preempted, Stop
+from pods.system.signals import Preempted
 from pods.types import GenerationRequest, OnCompletion, Rollout
-
-P = ParamSpec("P")
-T = TypeVar("T")
-RECOVERABLE = (Preempted, Cancelled, FloatingPointError, EngineFailed)  # end one command only
-DEATH_NOTICE_SECONDS = 3.0  # in which the launcher notices that a process has died
-HEARTBEAT_SECONDS = 0.5  # between heartbeats in the store that all ranks share
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Policy, optimizer and engine of one process of a run."""
+    """Policy, optimizer and engine of one process of a run.
+
+    All processes must call each of its methods at once.
+    """
 
     config: Config
     policy: Policy
     optimizer: torch.optim.Optimizer
-    engine: Engine
+    engine: Engine  # draws on this process alone
     process_group: ProcessGroup
     check: Callable[[], None]  # called when state is consistent; may raise to end the operation
-
-    def generate(
-        self, request: GenerationRequest, on_completion: OnCompletion | None = None
-    ) -> list[list[Rollout]]:
-        """Draw this process's share of the rows; rank 0, with `on_completion`, has the first."""
-        n = request.n
-        groups: list[list[Rollout]] = [[] for _ in request.prompts]
-        share = self.process_group.share(len(groups) * n)
-        if not share:
-            return groups
-
-        first = share.start // n  # the prompts of which this process draws some rows
-        last = math.ceil(share.stop / n)
-        part = replace(
-            request,
-            prompts=request.prompts[first:last],
-            seeds=request.seeds[first:last],
-            rows=range(share.start - first * n, share.stop - first * n),
-        )
-        groups[first:last] = self.engine.generate(part, on_completion)
-
-        return groups
-
-    def sync(self) -> float | None:
-        """Bring the policy's current weights into the engine; see `Engine.sync`."""
-        return self.engine.sync()
-
-    def facts(self) -> Mapping[str, Any]:
-        """Return what the engine has chosen; see `Engine.facts`."""
-        return self.engine.facts
 
     def update(
         self, rollouts: list[Rollout], advantages: NDArray[np.float64], sizes: list[int], step: int
     ) -> UpdateStats:
-        """Take part in an update of the policy; see `pods.policy.update`."""
+        """Update the policy; see `pods.policy.update`."""
         context = UpdateContext(
             policy=self.policy,
             config=self.config,
@@ -92,8 +50,9 @@ class Worker:
         return update(context, self.optimizer, rollouts, advantages, sizes, step)
 
     def nonfinite(self) -> str | None:
-        """Return which of this process's weights and moments are NaN or infinite, or None."""
-        return nonfinite(self.optimizer)
+        """Return which weights or moments of any process are NaN or infinite; None if none are."""
+        faults = self.process_group.all_values(nonfinite(self.optimizer))
+        return next((fault for fault in faults if fault is not None), None)
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer into a checkpoint; other ranks than 0 only contribute."""
@@ -111,175 +70,87 @@ class Worker:
         self.policy.restore(folder / "policy")
 
 
-@dataclass
-class WorkerGroup:
-    """The processes of a run, as rank 0 sees them; an `Engine` that spreads its rows over them."""
+@dataclass(frozen=True)
+class Share:
+    """What one process has drawn, or why it has not."""
 
-    worker: Worker
-    stop: Stop
-    sent: int = 0  # number of commands so far; equal on all ranks
-    cancelled: int = 0  # number of the last command that was cancelled
-    busy: bool = False  # True while the last command is being carried out
-    looked: float = 0.0  # time at which rank 0 last looked for heartbeats of the others
-    heartbeats: int = 0  # heartbeats of the others that it has seen
+    groups: list[list[Rollout]] = field(default_factory=list)
+    stops: bool = False  # it was asked to stop
+    failure: str | None = None  # of its engine
+
+
+@dataclass(frozen=True)
+class SharedEngine:
+    """The engines of several processes, as one `Engine`: each draws a share of the rows."""
+
+    engine: Engine  # of this process
+    process_group: ProcessGroup
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the engine has chosen; see `Engine.facts`."""
-        return self.call_all(Worker.facts)[0]
+        """What this process's engine has chosen; see `Engine.facts`."""
+        return self.engine.facts
+
+    def sync(self) -> float | None:
+        """Bring the policy's current weights into this process's engine; see `Engine.sync`."""
+        return self.engine.sync()
 
     def generate(
         self, request: GenerationRequest, on_completion: OnCompletion | None = None
     ) -> list[list[Rollout]]:
-        """Draw n completions of every prompt, a share on each process; see `Engine.generate`."""
-        parts = self.call_all(Worker.generate, request, on_completion=on_completion)
-        if on_completion is not None:
-            for part in parts[1:]:
-                for index, rollouts in enumerate(part):
+        """Draw n completions of every prompt, a share on each process; all processes get all.
+
+        Only the main process grades, so that `on_completion` is called on it alone.
+
+        Raises:
+            Preempted: a process was asked to stop, and none draws any more.
+            EngineFailed: the engine of a process broke down.
+        """
+        if not self.process_group.is_main:
+            on_completion = None
+
+        shares = self.process_group.all_values(self._try_to_draw(request, on_completion))
+        if any(share.stops for share in shares):
+            raise Preempted
+        for rank, share in enumerate(shares):
+            if share.failure is not None:
+                raise EngineFailed(f"process {rank}: {share.failure}")
+
+        groups: list[list[Rollout]] = [[] for _ in request.prompts]
+        for rank, share in enumerate(shares):
+            for index, rollouts in enumerate(share.groups):
+                groups[index] += rollouts
+                if on_completion is not None and rank > 0:
                     for rollout in rollouts:
                         on_completion(index, rollout.text)
-        return [list(chain.from_iterable(shares)) for shares in zip(*parts, strict=True)]
+        return groups
 
-    def sync(self) -> float | None:
-        """Bring the policy's current weights into each engine; see `Engine.sync`."""
-        return self.call_all(Worker.sync)[0]
-
-    def update(
-        self, rollouts: list[Rollout], advantages: NDArray[np.float64], sizes: list[int], step: int
-    ) -> UpdateStats:
-        """Update the policy on every process; see `Worker.update`."""
-        return self.call_all(Worker.update, rollouts, advantages, sizes, step)[0]
-
-    def call_all(
-        self, method: Callable[Concatenate[Worker, P], T], *arguments: P.args, **local: P.kwargs
-    ) -> list[T]:
-        """Call a function of the worker on every process and gather the results by rank.
-
-        Keyword arguments stay on this process.
-
-        Raises:
-            Preempted: the run was asked to stop, and all processes have stopped working.
-            EngineFailed, PeerLost: another process broke down, or died.
-        """
-        group = self.worker.process_group
-        if group.size == 1:
-            return [method(self.worker, *arguments, **local)]
-
-        self._send((method, arguments))
+    def _try_to_draw(self, request: GenerationRequest, on_completion: OnCompletion | None) -> Share:
         try:
-            error, result = attempt(partial(method, self.worker, *arguments, **local))
-        except RuntimeError as broken:  # torch raises many kinds if another process has died
-            if self._others_are_told_to_stop():
-                raise PeerLost("another process of the run has died") from broken
-            raise
+            return Share(self._draw(request, on_completion))
+        except Preempted:
+            return Share(stops=True)
+        except EngineFailed as error:
+            return Share(failure=str(error))
 
-        if error is not None:
-            self._cancel()
-        answers = group.gather((None, result), self._stop_waiting)
-        self.busy = False
+    def _draw(
+        self, request: GenerationRequest, on_completion: OnCompletion | None
+    ) -> list[list[Rollout]]:
+        """Draw this process's share of the rows; rank 0 has the first."""
+        n = request.n
+        groups: list[list[Rollout]] = [[] for _ in request.prompts]
+        share = self.process_group.share(len(groups) * n)
+        if not share:
+            return groups
 
-        if error is not None:
-            raise error
-        return self._results(answers)
+        first = share.start // n  # the prompts of which this process draws some rows
+        last = math.ceil(share.stop / n)
+        part = replace(
+            request,
+            prompts=request.prompts[first:last],
+            seeds=request.seeds[first:last],
+            rows=range(share.start - first * n, share.stop - first * n),
+        )
+        groups[first:last] = self.engine.generate(part, on_completion)
 
-    def _others_are_told_to_stop(self) -> bool:
-        """Wait for the launcher, which asks all processes to stop once one of them has died."""
-        until = time.monotonic() + DEATH_NOTICE_SECONDS
-        while not self.stop.requested and time.monotonic() <= until:
-            time.sleep(POLL_SECONDS)
-        return self.stop.requested
-
-    def _results(self, answers: Sequence[tuple[str | None, Any]]) -> list[Any]:
-        """Return what each process answered, unless one of them met an error."""
-        for rank, (error_text, _) in enumerate(answers):
-            if error_text is not None:
-                self.worker.check()  # raises if a request to stop is why they have stopped
-                raise EngineFailed(f"process {rank}: {error_text}")
-        return [result for _, result in answers]
-
-    def _send(self, command: Any) -> None:
-        self.sent += 1
-        self.busy = True
-        self.worker.process_group.broadcast(command)
-
-    def _cancel(self) -> None:
-        """Tell the other ranks to abandon the command that they are carrying out."""
-        if self.cancelled < self.sent:
-            self.cancelled = self.sent
-            with lost_connections():
-                self.worker.process_group.store.set(f"cancelled/{self.sent}", "")
-
-    def _stop_waiting(self) -> None:
-        """Cancel the command once asked to stop; pass the other ranks' heartbeats on."""
-        if self.stop.requested:
-            self._cancel()
-        if time.monotonic() - self.looked < HEARTBEAT_SECONDS:
-            return
-        self.looked = time.monotonic()
-        before = self.heartbeats
-        with lost_connections():
-            self.heartbeats = self.worker.process_group.store.add("heartbeats", 0)
-        if self.heartbeats > before:
-            self.stop.heartbeats += 1
-
-    @contextmanager
-    def release_on_exit(self) -> Iterator[None]:
-        """Let the other ranks end after the block, unless they are carrying out a command."""
-        try:
-            yield
-        finally:
-            if self.worker.process_group.size > 1 and not self.busy:
-                with suppress(PeerLost):
-                    self._send(None)
-
-
-@dataclass
-class Follower:
-    """A rank other than 0, which carries out the commands of rank 0."""
-
-    process_group: ProcessGroup
-    received: int = 0  # number of commands so far; equal on all ranks
-    last_heartbeat: float = 0.0
-
-    def heartbeat(self) -> None:
-        """Send a heartbeat now and then.
-
-        Raises:
-            Cancelled: rank 0 has cancelled the command.
-        """
-        if time.monotonic() - self.last_heartbeat < HEARTBEAT_SECONDS:
-            return
-        self.last_heartbeat = time.monotonic()
-        with lost_connections():
-            self.process_group.store.add("heartbeats", 1)
-            cancelled = self.process_group.store.check([f"cancelled/{self.received}"])
-        if cancelled:
-            raise Cancelled
-
-    def serve(self, worker: Worker) -> None:
-        """Carry out the commands of rank 0 until it has no more.
-
-        Raises:
-            PeerLost: rank 0 has died.
-        """
-        while True:
-            command = self.process_group.broadcast(None)
-            if command is None:
-                return
-            self.received += 1
-            method, arguments = command
-            error, result = attempt(partial(method, worker, *arguments))
-            error_text = None
-            if error is not None:
-                error_text = f"{type(error).__name__}: {error}"
-                if not isinstance(error, Cancelled | FloatingPointError):  # rank 0 reports these
-                    traceback.print_exception(error)
-            self.process_group.gather((error_text, result), lambda: None)
-
-
-def attempt(call: Callable[[], T]) -> tuple[BaseException | None, T | None]:
-    """Return the recoverable error that ended a call and None, or None and its result."""
-    try:
-        return None, call()
-    except RECOVERABLE as error:
-        return error, None
+        return groups
