@@ -82,8 +82,8 @@ def test_a_job_of_a_sweep_has_the_config_that_hydra_composes(words):
         context = HydraContext(config_loader=loader, callbacks=Callbacks())
         launcher.setup(hydra_context=context, task_function=lambda _: None, config=master)
         words = (*words, "dry_run=true")
-        whole = loader.load_sweep_config(master, list(words))
-        expected = validate(plain(whole, words, whole.hydra.runtime))
+        composed = loader.load_sweep_config(master, list(words))
+        expected = validate(plain(composed, words, composed.hydra.runtime))
         assert launcher._config(words) == launcher._config(words) == expected
 
 

@@ -36,10 +36,10 @@ def run(options: Namespace) -> int:
     total = 0
     code = DONE
     for item in clean(study, folder, states, options.weights, dry_run=not options.yes):
-        size = item.size or 0
+        size = item.bytes or 0
         total += size
         print(f"{size / 1e6:>10.2f} MB  {item.path}  ({item.why})")
-        if item.size is None:
+        if item.bytes is None:
             code = FAILED
 
     text = f"{total / 1e6:.2f} MB"

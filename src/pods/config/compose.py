@@ -72,12 +72,12 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def plain(composed: DictConfig, overrides: Sequence[str], runtime: DictConfig) -> dict[str, Any]:
-    """Return the plain values of what Hydra composed, and `label_settings`.
+    """Return the plain values of what Hydra composed from these overrides, and `label_settings`.
 
     Args:
-        composed: the config; a key hydra is left out.
-        overrides: what it was composed from.
-        runtime: `hydra.runtime`, which has the chosen options.
+        composed: the config.
+        overrides: as typed.
+        runtime: `hydra.runtime`, which has the chosen options and the folders that they are in.
 
     Raises:
         ValueError: a `${...}` has no value, or a list of options was given for a group, of which
@@ -92,9 +92,9 @@ def plain(composed: DictConfig, overrides: Sequence[str], runtime: DictConfig) -
     keys = [str(key) for key in composed if key != "hydra"]
     try:
         values = OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True)
+        settings = label_settings(composed, runtime)
     except OmegaConfBaseException as error:
         raise ValueError(one_line(error, overrides)) from error
-    settings = label_settings(composed, runtime)
     return {**values, "label_settings": settings}  # type: ignore[dict-item]
 
 
@@ -112,8 +112,8 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
 
     text = " ".join(str(error).split())
     if text.startswith(("Ambiguous value", "Sweep parameters")):
-        return _several_values(text.split("'")[1])
-    if text.startswith("Multiple values for "):
+        text = _several_values(text.split("'")[1])
+    elif text.startswith("Multiple values for "):
         added = [override for override in overrides if override.startswith("+")]
         text = f"{' '.join(added)}: must be without +, since each group has an option already"
     return text

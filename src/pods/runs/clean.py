@@ -1,10 +1,10 @@
 """Remove what a study no longer needs; nothing beyond a link is touched, nor what others wrote."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from pods.runs import checkpoint
 from pods.runs.files import TRASH, first_link, remove, size
@@ -17,46 +17,51 @@ from pods.system.errors import as_text
 RUN_NAME = re.compile(r"seed\d+-[0-9a-f]{10}")  # as `identity.run_folder` makes it
 
 
-class Removed(NamedTuple):
-    """A file or folder that was removed, or could be."""
+@dataclass(frozen=True)
+class Item:
+    """What can be removed, or is left alone."""
 
     path: Path
-    size: int | None  # bytes; None: it is left alone
+    bytes: int | None  # None: a run that cannot be read, or a folder that is no run
     why: str
 
 
 def clean(
     study: Path, run: Path | None, states: Sequence[str], weights: bool, dry_run: bool
-) -> Iterator[Removed]:
-    """Remove what no run needs, unless `dry_run`; yield each item.
+) -> Iterator[Item]:
+    """Remove what no run needs, unless `dry_run`, and yield each item.
 
-    With `states` only runs in one of them are removed, as a whole, with all their results. With
-    `weights` those of done runs are removed, too, whose numbers stay. The one `run` of the study
-    may be named. Runs that are running are left out, and so is what lies beyond
-    a link, runs that cannot be read, and folders that are no run.
+    Runs that are running are left out, and so is what lies beyond a link.
+
+    Args:
+        study: the study's folder.
+        run: the only run of the study to look at; None: all.
+        states: only remove runs in one of them, as a whole, with all their results.
+        weights: also remove the weights of done runs, whose numbers stay.
+        dry_run: only yield what would be removed.
     """
-    folders = [run] if run is not None else run_folders(study)
     if run is None:
         trash = sorted(study.glob(f"*/*/seed*{TRASH}"))
         removed = [path for path in trash if RUN_NAME.fullmatch(path.stem)]
         yield from _remove(study, dict.fromkeys(removed, "half removed"), dry_run)
 
+    folders = run_folders(study) if run is None else [run]
     for folder in folders:
         try:
             yield from _clean_run(study, RunStore(folder), states, weights, dry_run)
         except checkpoint.READ_ERRORS as error:  # one must not hide the others
-            yield Removed(folder, None, f"cannot be read: {as_text(error)}")
+            yield Item(folder, None, f"cannot be read: {as_text(error)}")
 
 
 def _clean_run(
     study: Path, store: RunStore, states: Sequence[str], weights: bool, dry_run: bool
-) -> Iterator[Removed]:
+) -> Iterator[Item]:
     """Clean one run, unless a process is working on it."""
     if dry_run and store.is_held():
         return
     if not _is_run(store):  # asked before the lock, which would be a file in it
         if not store.is_held():  # else the run has only just begun
-            yield Removed(store.folder, None, "pods did not write it: it is left alone")
+            yield Item(store.folder, None, "pods did not write it: it is left alone")
         return
     if dry_run:
         yield from _remove(study, _removable(store, states, weights), dry_run)
@@ -89,11 +94,11 @@ def _is_run(store: RunStore) -> bool:
     return False
 
 
-def _remove(study: Path, removable: Mapping[Path, str], dry_run: bool) -> Iterator[Removed]:
+def _remove(study: Path, removable: dict[Path, str], dry_run: bool) -> Iterator[Item]:
     for path, why in removable.items():
         if first_link(study, path.parent) is not None:
             continue
-        item = Removed(path, size(path), why)
+        item = Item(path, size(path), why)
         if not dry_run:
             _remove_item(path)
         yield item
